@@ -234,9 +234,9 @@ func (a *autoFiles) parts(name string, class *autoClass, unk *special) (jsonFile
 		p.model.UnkToken = &unk.content
 	}
 	err := errors.Join(
-		p.normalizer.decodeRaw([]byte(class.normalizer)),
-		p.preTokenizer.decodeRaw([]byte(pre)),
-		p.decoder.decodeRaw([]byte(decoder)),
+		strict([]byte(class.normalizer), "normalizer", &p.normalizer),
+		strict([]byte(pre), "pre_tokenizer", &p.preTokenizer),
+		strict([]byte(decoder), "decoder", &p.decoder),
 	)
 	return p, err
 }
@@ -323,13 +323,10 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 }
 
 // specs returns the added tokens in the format of tokenizer.json.
-func (m *merged) specs() []addedSpec {
-	out := make([]addedSpec, len(m.added))
-	for i, t := range m.added {
-		out[i] = addedSpec{
-			ID: int64(t.ID), Content: t.Content, SingleWord: t.SingleWord, LStrip: t.LStrip, RStrip: t.RStrip,
-			Normalized: m.passes[i]&passNormalized != 0, Special: t.Special,
-		}
+func (m *merged) specs() []Added {
+	out := slices.Clone(m.added)
+	for i := range out {
+		out[i].Normalized = m.passes[i]&passNormalized != 0
 	}
 	return out
 }
@@ -410,11 +407,7 @@ func (a *autoFiles) different(one, other *merged) string {
 
 func (a *autoFiles) fieldOf(content string) string {
 	field := "tokenizer_class" // the class itself adds tokens
-	if a.config == nil {
-		return field
-	}
-	for i, key := range a.config.keys {
-		v := &a.config.vals[i]
+	for key, v := range a.config.members() {
 		if v.kind == '"' && v.text == content || isTyped(v) && v.get("content") != nil && v.get("content").text == content {
 			return key
 		}

@@ -2,195 +2,42 @@ package bpe
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 )
 
-// fileTokens adds the tokens of tokenizer.json to s, for a folder without added_tokens_decoder.
-func (s *tokenSet) fileTokens(f *jsonFile) {
-	for i := range f.added {
-		t := &f.added[i]
-		tok := &special{content: t.Content, normalized: &t.Normalized, single: t.SingleWord, left: t.LStrip, right: t.RStrip, special: t.Special}
-		s.decoder[t.ID], s.byText[t.Content] = tok, tok
-	}
-}
-
-// readMapToken decodes a token of special_tokens_map.json. An object is a special AddedToken.
-func readMapToken(v *jsonValue, key string) (*special, error) {
-	tok, err := readSpecial(v, fileSpecialMap+": "+quoteKey(key))
-	if tok != nil {
-		tok.special = true
-	}
-	return tok, err
-}
-
-// addedIndex decodes an id of added_tokens.json.
-func addedIndex(v *jsonValue, key string) (int64, error) {
-	id, err := strconv.ParseInt(v.text, 10, 32)
-	if v.kind != '0' || err != nil || id < 0 {
-		return 0, badField(fileAddedTokens+": "+quoteKey(key), "is not an id")
-	}
-	return id, nil
-}
-
-// stated has the token arguments from the files, in order.
-type stated struct {
-	keys []string
-	tok  map[string]*special // nil: null
-}
-
-func (s *stated) set(key string, tok *special) {
-	if _, ok := s.tok[key]; !ok {
-		s.keys = append(s.keys, key)
-	}
-	s.tok[key] = tok
-}
-
+// add4 adds the tokens as transformers 4 does.
 func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *autoClass) error {
-	s := &tokenSet{decoder: map[int64]*special{}, byText: map[string]*special{}, named: map[string]*special{}}
-	typed := map[string]bool{} // still an object when transformers reads added_tokens.json
-	if a.config != nil {
-		for i, key := range a.config.keys {
-			if !slices.Contains(namedTokens, key) {
-				continue
-			}
-			tok, err := readNamed(&a.config.vals[i], FileConfig+": "+key)
-			if err != nil {
-				return err
-			}
-			s.named[key], typed[key] = tok, tok != nil && !tok.str
+	s := newTokenSet()
+	for key, v := range a.config.members() {
+		if slices.Contains(namedTokens, key) {
+			s.setNamed(key, v, FileConfig+": "+key)
 		}
 	}
-	extras := a.config.get("extra_special_tokens")
-	additional := a.config.get("additional_special_tokens")
-	if additional.is() {
-		if additional.kind != '[' {
-			return badField(FileConfig+": additional_special_tokens", "is %s, want a list", additional.what())
-		}
-		var err error
-		if s.extra, err = readTokens(additional, FileConfig+": additional_special_tokens"); err != nil {
-			return err
-		}
-	}
+	s.readList(a.config.get("additional_special_tokens"), FileConfig+": additional_special_tokens", "a list")
 	if decoder := a.config.get("added_tokens_decoder"); decoder != nil {
-		if err := s.readDecoder(decoder); err != nil {
-			return err
-		}
+		s.readDecoder(decoder)
 	} else {
-		last := "None" // the name that transformers assigns to each token of added_tokens.json
-		if a.special != nil {
-			for i, key := range a.special.keys {
-				v := &a.special.vals[i]
-				switch {
-				case key == "extra_special_tokens":
-					return badField(fileSpecialMap+": "+key, "is not supported: move it to tokenizer_config.json, here and on the server")
-				case v.kind == '{':
-					tok, err := readMapToken(v, key)
-					if err != nil {
-						return err
-					}
-					if key == "additional_special_tokens" {
-						return badField(fileSpecialMap+": "+key, "is an object, want a list")
-					}
-					if slices.Contains(namedTokens, key) {
-						s.named[key], typed[key] = tok, false
-					}
-				case key == "additional_special_tokens" && v.kind == '[':
-					for k := range v.vals {
-						var tok *special
-						var err error
-						if v.vals[k].kind == '{' {
-							tok, err = readMapToken(&v.vals[k], key)
-						} else {
-							tok, err = readNamed(&v.vals[k], fileSpecialMap+": "+key)
-						}
-						if err != nil {
-							return err
-						}
-						if tok == nil {
-							return badField(fileSpecialMap+": "+key, "contains null")
-						}
-						last = tok.content
-						if !among(s.extra, tok) {
-							s.extra = append(s.extra, tok)
-						}
-					}
-				case key == "additional_special_tokens":
-					if v.is() {
-						return badField(fileSpecialMap+": "+key, "is %s, want a list", v.what())
-					}
-					s.extra = nil
-				case slices.Contains(namedTokens, key):
-					tok, err := readNamed(v, fileSpecialMap+": "+key)
-					if err != nil {
-						return err
-					}
-					s.named[key], typed[key] = tok, false
-				}
-			}
-		}
-		if a.added != nil {
-			names := map[string]bool{}
-			for key, tok := range s.named {
-				if tok != nil && !typed[key] {
-					names[tok.content] = true
-				}
-			}
-			for _, tok := range s.extra {
-				names[tok.content] = names[tok.content] || !tok.raw
-			}
-			for i, content := range a.added.keys {
-				id, err := addedIndex(&a.added.vals[i], content)
-				if err != nil {
-					return err
-				}
-				is := names[content]
-				not := !is
-				s.decoder[id] = &special{content: content, normalized: &not, special: is}
-				s.byText[last] = s.decoder[id]
-			}
-		}
-		s.fileTokens(f)
+		a.legacy4(f, s)
 	}
 	for _, tok := range s.extra {
 		tok.raw = false
 	}
-	for key, tok := range s.named {
-		if tok != nil {
-			if other, ok := s.byText[tok.content]; ok {
-				s.named[key] = other
-			}
-		}
-	}
-	for i := 0; i+1 < len(class.defaults4); i += 2 {
-		if _, ok := s.named[class.defaults4[i]]; !ok {
-			s.named[class.defaults4[i]] = &special{content: class.defaults4[i+1], str: true}
-		}
-	}
+	s.complete(class.defaults4)
 	if name == "Qwen2Tokenizer" {
 		for _, key := range []string{"bos_token", "eos_token", "unk_token", "pad_token"} {
-			if tok := s.named[key]; tok != nil && tok.str {
-				s.named[key] = &special{content: tok.content, normalized: new(bool), special: true}
+			if tok := s.named.tok[key]; tok != nil && tok.str {
+				s.named.set(key, &special{content: tok.content, normalized: new(bool), special: true})
 			}
 		}
 	}
-	if extras != nil {
+	if extras := a.config.get("extra_special_tokens"); extras != nil {
 		if extras.kind != '{' {
-			return fails(reading457, FileConfig+": extra_special_tokens", "is %s, want an object", extras.what())
+			s.fail(fails(reading457, FileConfig+": extra_special_tokens", "is %s, want an object", extras.what()))
 		}
-		for i, key := range extras.keys {
-			tok, err := readNamed(&extras.vals[i], FileConfig+": extra_special_tokens."+quoteKey(key))
-			if err != nil {
-				return err
-			}
-			if tok == nil {
-				return badField(FileConfig+": extra_special_tokens."+quoteKey(key), "is null, want a string")
-			}
-			if !slices.Contains(namedTokens, key) {
-				s.more = append(s.more, key)
-			}
-			s.named[key] = tok
-		}
+		s.readMembers(&s.named, extras, FileConfig+": extra_special_tokens")
+	}
+	if s.err != nil {
+		return s.err
 	}
 	// The special tokens in the order of the attributes, without duplicates.
 	var all []*special
@@ -208,11 +55,13 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 		all = append(all, fresh...)
 	}
 	for _, key := range namedTokens {
-		see(s.named[key])
+		see(s.named.tok[key])
 	}
 	see(s.extra...)
-	for _, key := range s.more {
-		see(s.named[key])
+	for _, key := range s.named.keys {
+		if !slices.Contains(namedTokens, key) {
+			see(s.named.tok[key])
+		}
 	}
 	tokens := s.inOrder()
 	had := len(tokens)
@@ -229,9 +78,41 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 	return nil
 }
 
+// legacy4 merges the files that transformers 4 reads if there is no added_tokens_decoder.
+func (a *autoFiles) legacy4(f *jsonFile, s *tokenSet) {
+	last := "None" // the name that transformers assigns to each token of added_tokens.json
+	for key, v := range a.special.members() {
+		at := fileSpecialMap + ": " + quoteKey(key)
+		named := slices.Contains(namedTokens, key)
+		switch {
+		case key == "extra_special_tokens":
+			s.bad(at, "is not supported: move it to tokenizer_config.json, here and on the server")
+		case key == "additional_special_tokens" && v.kind == '[':
+			if tok := s.mapTokens(v, at); tok != nil {
+				last = tok.content
+			}
+		case key == "additional_special_tokens":
+			if v.is() {
+				s.bad(at, "is %s, want a list", v.what())
+			}
+			s.extra = nil
+		case v.kind == '{':
+			if tok := s.mapToken(v, at); named {
+				s.named.set(key, tok)
+				s.typed[key] = false
+			}
+		case named:
+			s.named.set(key, s.token(v, at))
+			s.typed[key] = false
+		}
+	}
+	s.readAdded(a.added, func(string) string { return last })
+	s.fileTokens(f)
+}
+
 // flagsOf returns the tokens as they are added. Call it after the last change of a shared token.
-func flagsOf(tokens []*special) []addedSpec {
-	out := make([]addedSpec, 0, len(tokens))
+func flagsOf(tokens []*special) []Added {
+	out := make([]Added, 0, len(tokens))
 	for _, tok := range tokens {
 		if tok.str {
 			tok = plainSpecial(tok.content)
@@ -248,84 +129,49 @@ func (e *addedEngine) has(content string) bool {
 
 // add5 adds the tokens as transformers 5 does, and returns the unknown token.
 func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name string, class *autoClass) (unk *special, err error) {
-	s := &tokenSet{decoder: map[int64]*special{}, byText: map[string]*special{}, named: map[string]*special{}}
-	init := &stated{tok: map[string]*special{}}     // fields that end with _token
-	explicit := &stated{tok: map[string]*special{}} // model-specific tokens
-	typed := map[string]bool{}
+	s := newTokenSet()
+	explicit := &namedSet{tok: map[string]*special{}} // model-specific tokens
 	extra, additional := a.config.get("extra_special_tokens"), a.config.get("additional_special_tokens")
 	if additional != nil && (r == reading53 && extra == nil || r != reading53 && !extra.truthy()) {
 		extra, additional = additional, nil
 	} else if r == reading53 {
 		additional = nil
 	}
-	if a.config != nil {
-		for i, key := range a.config.keys {
-			v := &a.config.vals[i]
-			named := slices.Contains(namedTokens, key)
-			if !strings.HasSuffix(key, "_token") || !named && v.kind != '"' && !isTyped(v) {
-				continue
-			}
-			tok, err := readNamed(v, FileConfig+": "+quoteKey(key))
-			if err != nil {
-				return nil, err
-			}
-			if !named && v.kind == '"' {
-				explicit.set(key, tok)
-				continue
-			}
-			init.set(key, tok)
-			typed[key] = tok != nil && !tok.str
+	for key, v := range a.config.members() {
+		named := slices.Contains(namedTokens, key)
+		switch at := FileConfig + ": " + quoteKey(key); {
+		case !strings.HasSuffix(key, "_token"):
+		case named, isTyped(v):
+			s.setNamed(key, v, at)
+		case v.kind == '"':
+			explicit.set(key, s.token(v, at))
 		}
 	}
 	if extra != nil && extra.kind == '{' {
-		if err := explicit.setAll(extra, FileConfig+": extra_special_tokens"); err != nil {
-			return nil, err
-		}
+		s.readMembers(explicit, extra, FileConfig+": extra_special_tokens")
 		extra = nil
 	}
 	hasExtra := extra != nil
-	if extra.is() {
-		if extra.kind != '[' {
-			return nil, badField(FileConfig+": extra_special_tokens", "is %s, want a list or an object", extra.what())
-		}
-		if s.extra, err = readTokens(extra, FileConfig+": extra_special_tokens"); err != nil {
-			return nil, err
-		}
-	}
+	s.readList(extra, FileConfig+": extra_special_tokens", "a list or an object")
 	if decoder := a.config.get("added_tokens_decoder"); decoder != nil {
-		if err := s.readDecoder(decoder); err != nil {
-			return nil, err
-		}
-	} else if hasExtra, additional, err = a.legacy5(f, s, init, explicit, typed, hasExtra, additional); err != nil {
-		return nil, err
+		s.readDecoder(decoder)
+	} else {
+		hasExtra, additional = a.legacy5(f, s, explicit, hasExtra, additional)
 	}
-	for _, key := range namedTokens {
-		if tok := init.tok[key]; tok != nil {
-			if other, ok := s.byText[tok.content]; ok {
-				init.tok[key] = other
-			}
-		}
+	s.complete(class.defaults5)
+	if !hasExtra {
+		s.readList(additional, FileConfig+": additional_special_tokens", "a list")
 	}
-	for i := 0; i+1 < len(class.defaults5); i += 2 {
-		if _, ok := init.tok[class.defaults5[i]]; !ok {
-			init.set(class.defaults5[i], &special{content: class.defaults5[i+1], str: true})
-		}
-	}
-	if additional.is() && !hasExtra {
-		if additional.kind != '[' {
-			return nil, badField(FileConfig+": additional_special_tokens", "is %s, want a list", additional.what())
-		}
-		if s.extra, err = readTokens(additional, FileConfig+": additional_special_tokens"); err != nil {
-			return nil, err
-		}
+	if s.err != nil {
+		return nil, s.err
 	}
 	for _, tok := range s.extra {
 		tok.raw = false
 	}
 	// The attributes in order: first the named tokens, then the model-specific tokens.
 	order, tok := slices.Clone(namedTokens), map[string]*special{}
-	for _, key := range init.keys {
-		if tok[key] = init.tok[key]; !slices.Contains(order, key) && tok[key] != nil {
+	for _, key := range s.named.keys {
+		if tok[key] = s.named.tok[key]; !slices.Contains(order, key) && tok[key] != nil {
 			order = append(order, key)
 		}
 	}
@@ -373,103 +219,39 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 	return tok["unk_token"], nil
 }
 
-func (s *stated) setAll(v *jsonValue, field string) error {
-	for i, key := range v.keys {
-		tok, err := readNamed(&v.vals[i], field+"."+quoteKey(key))
-		if err != nil {
-			return err
-		}
-		if tok == nil {
-			return badField(field+"."+quoteKey(key), "is null, want a string")
-		}
-		s.set(key, tok)
-	}
-	return nil
-}
-
 // legacy5 merges the files that transformers 5 reads if there is no added_tokens_decoder.
-func (a *autoFiles) legacy5(f *jsonFile, s *tokenSet, init, explicit *stated, typed map[string]bool, hasExtra bool, additional *jsonValue) (bool, *jsonValue, error) {
-	if a.special != nil {
-		for i, key := range a.special.keys {
-			v, at := &a.special.vals[i], fileSpecialMap+": "+quoteKey(key)
-			switch {
-			case key == "extra_special_tokens" && v.kind == '{':
-				if err := explicit.setAll(v, at); err != nil {
-					return false, nil, err
-				}
-				s.extra, hasExtra = nil, false
-			case key == "extra_special_tokens" && v.kind == '[':
-				for k := range v.vals {
-					x := &v.vals[k]
-					var tok *special
-					var err error
-					switch {
-					case x.kind != '{':
-						tok, err = readNamed(x, at)
-					case x.get("special") != nil:
-						err = fails(reading523, at, "has an element with the field special")
-					default:
-						tok, err = readMapToken(x, key)
-					}
-					if err != nil {
-						return false, nil, err
-					}
-					if tok == nil {
-						return false, nil, badField(at, "contains null")
-					}
-					if !among(s.extra, tok) {
-						s.extra = append(s.extra, tok)
-					}
-				}
-				hasExtra = true
-			case key == "extra_special_tokens":
-				if v.is() {
-					return false, nil, badField(at, "is %s, want a list or an object", v.what())
-				}
-				s.extra, hasExtra = nil, true
-			case key == "additional_special_tokens":
-				additional = v
-			case !strings.HasSuffix(key, "_token"):
-			case v.kind == '{':
-				tok, err := readMapToken(v, key)
-				if err != nil {
-					return false, nil, err
-				}
-				init.set(key, tok)
-				typed[key] = false
-			case v.kind == '"' || v.kind == 'n':
-				tok, err := readNamed(v, at)
-				if err != nil {
-					return false, nil, err
-				}
-				init.set(key, tok)
-				typed[key] = false
-			case slices.Contains(namedTokens, key):
-				return false, nil, badField(at, "is %s, want a string", v.what())
+func (a *autoFiles) legacy5(f *jsonFile, s *tokenSet, explicit *namedSet, hasExtra bool, additional *jsonValue) (bool, *jsonValue) {
+	for key, v := range a.special.members() {
+		at := fileSpecialMap + ": " + quoteKey(key)
+		switch {
+		case key == "extra_special_tokens" && v.kind == '{':
+			s.readMembers(explicit, v, at)
+			s.extra, hasExtra = nil, false
+		case key == "extra_special_tokens" && v.kind == '[':
+			if slices.ContainsFunc(v.vals, func(x jsonValue) bool { return x.get("special") != nil }) {
+				s.fail(fails(reading523, at, "has an element with the field special"))
 			}
+			s.mapTokens(v, at)
+			hasExtra = true
+		case key == "extra_special_tokens":
+			if v.is() {
+				s.bad(at, "is %s, want a list or an object", v.what())
+			}
+			s.extra, hasExtra = nil, true
+		case key == "additional_special_tokens":
+			additional = v
+		case !strings.HasSuffix(key, "_token"):
+		case v.kind == '{':
+			s.named.set(key, s.mapToken(v, at))
+			s.typed[key] = false
+		case v.kind == '"' || v.kind == 'n':
+			s.named.set(key, s.token(v, at))
+			s.typed[key] = false
+		case slices.Contains(namedTokens, key):
+			s.bad(at, "is %s, want a string", v.what())
 		}
 	}
-	if a.added != nil {
-		names := map[string]bool{}
-		for _, key := range namedTokens {
-			if tok := init.tok[key]; tok != nil && !typed[key] {
-				names[tok.content] = true
-			}
-		}
-		for _, tok := range s.extra {
-			names[tok.content] = names[tok.content] || !tok.raw
-		}
-		for i, content := range a.added.keys {
-			id, err := addedIndex(&a.added.vals[i], content)
-			if err != nil {
-				return false, nil, err
-			}
-			is := names[content]
-			not := !is
-			tok := &special{content: content, normalized: &not, special: is}
-			s.decoder[id], s.byText[content] = tok, tok
-		}
-	}
+	s.readAdded(a.added, func(content string) string { return content })
 	s.fileTokens(f)
-	return hasExtra, additional, nil
+	return hasExtra, additional
 }

@@ -3,6 +3,7 @@ package bpe
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -95,34 +96,25 @@ var autoClasses = map[string]*autoClass{
 	},
 }
 
-// typeClass returns a release's class for a model type: its name, "generic", "other" or "".
-func (r reading) typeClass(modelType string) string { return r.lookUp(modelType, false) }
-
-// wrongClass reports whether a release uses its own class for a model type, not tokenizer_class.
-func (r reading) wrongClass(modelType string) bool { return r.lookUp(modelType, true) != "" }
-
-func (r reading) lookUp(modelType string, wrong bool) string {
-	if modelType == "" {
-		return ""
-	}
-	for line := range strings.Lines(autoTypes) {
+// lookUp returns a release's answer for a name in autoTable, or "".
+func (r reading) lookUp(what, name string) string {
+	for line := range strings.Lines(autoTable) {
 		f := strings.Fields(line)
-		if len(f) < 3 || (f[0] == "wrong") != wrong {
+		if len(f) < 4 || f[0] != what || !slices.Contains(f[3:], name) {
 			continue
 		}
-		mask := 0
-		for _, c := range f[1] {
-			mask = mask*10 + int(c-'0')
-		}
-		if mask>>r&1 == 0 {
-			continue
-		}
-		if slices.Contains(f[2:], modelType) {
-			return f[0]
+		if mask, err := strconv.Atoi(f[2]); err == nil && mask>>r&1 != 0 {
+			return f[1]
 		}
 	}
 	return ""
 }
+
+// typeClass returns a release's class for a model type: its name, "generic", "other" or "".
+func (r reading) typeClass(modelType string) string { return r.lookUp("type", modelType) }
+
+// wrongClass reports whether a release uses its own class for a model type, not tokenizer_class.
+func (r reading) wrongClass(modelType string) bool { return r.lookUp("wrong", modelType) != "" }
 
 // className returns a release's class by name: a key of autoClasses, "other", or "" if unknown.
 func (r reading) className(name string) string {
@@ -138,16 +130,11 @@ func (r reading) className(name string) string {
 		}
 		return "generic"
 	}
-	if mask, ok := autoExists[base]; ok {
-		if mask>>r&1 == 0 {
-			return ""
-		}
+	switch r.lookUp("class", base) {
+	case "known":
 		return base
-	}
-	for line := range strings.Lines(autoOthers) {
-		if strings.TrimSpace(line) == base {
-			return "other"
-		}
+	case "other":
+		return "other"
 	}
 	return ""
 }

@@ -2,180 +2,73 @@
 
 package bpe
 
-// autoTypes are the model types of each class: the class, the releases as bits of a reading, the types.
-const autoTypes = `
-CohereTokenizer 63 aya_vision cohere cohere2
-GPT2Tokenizer 1 exaone4 minimax olmo3
-GPT2Tokenizer 3 flex_olmo gpt_bigcode granite granitemoe granitemoehybrid granitemoeshared
-GPT2Tokenizer 60 hyperclovax_vision_v2
-GPT2Tokenizer 62 codegen jais2 phi
-GPT2Tokenizer 63 blip-2 dbrx emu3 gpt2 gpt_neo gptj instructblip instructblipvideo opt starcoder2
-GPTNeoXTokenizer 3 olmo2 stablelm
-GPTNeoXTokenizer 63 falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm
-GemmaTokenizer 1 siglip2
-GemmaTokenizer 60 diffusion_gemma zaya
-GemmaTokenizer 63 gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma shieldgemma2 t5gemma
-LlamaTokenizer 1 arcee aria chameleon colpali deepseek_v2 deepseek_v3 deepseek_vl deepseek_vl_hybrid diffllama ernie4_5 ernie4_5_moe idefics3 jamba janus jetmoe llama llama4 llama4_text llava llava_next llava_next_video llava_onevision ministral mistral mistral3 mixtral mllama paligemma persimmon phi3 phimoe video_llava vipllava zamba zamba2
-LlamaTokenizer 63 idefics idefics2
-Qwen2Tokenizer 32 dots3_note
-Qwen2Tokenizer 60 cosmos3_omni fun_asr_nano hunyuan_vl moss_transcribe_diarize qianfan_ocr qwen3_asr vibevoice
-Qwen2Tokenizer 62 audioflamingo3 lighton_ocr ovis2
-Qwen2Tokenizer 63 colqwen2 internvl qwen2 qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next qwen3_omni_moe qwen3_vl qwen3_vl_moe
-Qwen3_5Tokenizer 60 qwen3_5_moe_text qwen3_5_text qwen4_exp
-Qwen3_5Tokenizer 62 qwen3_5 qwen3_5_moe
-generic 1 bitnet bloom blt csm falcon gpt_oss helium kosmos-2.5 moonshine moshi smollm3
-generic 12 chameleon deepseek_ocr deepseek_ocr2 deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 unlimited_ocr
-generic 14 deepseek_vl deepseek_vl_hybrid deepseek_vl_v2 janus step3p5
-generic 32 internlm3 iquestcoder
-generic 48 mistral_large4 nemo_speechlm
-generic 56 gradium_phonon_tts minicpm_ocr pocket_tts
-generic 60 EvollaModel aria beam bigbird_pegasus camembertv2-base canary chatlm cohere_asr ernie4_5 ernie4_5_moe flex_olmo gpt_bigcode granite granitemoe granitemoehybrid granitemoeshared h2ovl_chat hyperclovax kimi_k25 kimi_linear kosmos-2 mimo_v2_flash minicpm3 minicpmv minicpmv4_6 minicpmv4_7 minimax_m2 modernbert-decoder molmo molmo2 nvfp4 nystromformer olmo2 openvla paddleocr_vl pegasus_x persimmon phi3_v phimoe pix2struct smolvlm stablelm step3_vl umt5 xlm-roberta-xl
-generic 61 modernbert nemotron
-generic 62 arctic fuyu glm4_moe_lite glm_image glmasr got_ocr2 hyperclovax_vlm internlm2 jamba llava llava_next ministral ministral3 mistral mistral3 mixtral olmo3 olmo_hybrid opencua phi3 vipllava voxtral_realtime
-generic 63 glm glm4 glm4_moe glm4v glm4v_moe pixtral voxtral
-other 1 codegen gptsan-japanese jukebox longt5 parakeet phi speech_to_text_2 tapex transfo-xl
-other 3 bigbird_pegasus kosmos-2 nystromformer pegasus_x pix2struct umt5 xlm-roberta-xl
-other 60 esmc esmfold2 granite_speech5_ctc gte jina_embeddings_v3 nemotron3_5_asr nemotron_asr_streaming nomic_bert parakeet_ctc parakeet_rnnt parakeet_tdt pp_formulanet videoprism
-other 62 flava florence2 lasr_ctc lasr_encoder markuplm nougat plbart sam3 sam3_video siglip2 trocr unispeech unispeech-sat
-other 63 aimv2 albert align bark bart barthez bartpho bert bert-japanese bertweet big_bird biogpt blenderbot blenderbot-small blip bridgetower bros byt5 camembert canine chinese_clip clap clip clipseg clvp code_llama convbert cpm cpmant ctrl data2vec-audio data2vec-text deberta deberta-v2 dia distilbert dpr electra ernie esm flaubert fnet fsmt funnel git gpt_neox_japanese grounding-dino groupvit herbert hubert ibert layoutlm layoutlmv2 layoutlmv3 layoutxlm led lilt longformer luke lxmert mbart mbart50 mega megatron-bert metaclip_2 mgp-str mm-grounding-dino mobilebert mpnet mra mt5 musicgen musicgen_melody mvp myt5 nezha nllb nllb-moe omdet-turbo oneformer openai-gpt owlv2 owlvit pegasus perceiver phobert prophetnet qdqbert rag realm reformer rembert retribert roberta roberta-prelayernorm roc_bert roformer seamless_m4t seamless_m4t_v2 splinter squeezebert switch_transformers t5 tapas tvp udop vilt visual_bert vits wav2vec2 wav2vec2-bert wav2vec2-conformer wav2vec2_phoneme whisper xclip xglm xlm xlm-roberta xlnet xmod yoso
-wrong 12 chameleon deepseek_ocr deepseek_ocr2 deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 unlimited_ocr
-wrong 14 deepseek_vl deepseek_vl_hybrid deepseek_vl_v2 janus step3p5
-wrong 32 internlm3 iquestcoder
-wrong 60 camembertv2-base chatlm cohere_asr ernie4_5 ernie4_5_moe h2ovl_chat hyperclovax hyperclovax_vision_v2 minicpm3 minicpmv minimax_m2 modernbert modernbert-decoder molmo molmo2 nemotron nvfp4 openvla paddleocr_vl phi3_v phimoe qwen2 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen4_exp siglip2 smolvlm step3_vl
-wrong 62 arctic fuyu hyperclovax_vlm internlm2 jamba llava llava_next opencua phi3 vipllava
-`
-
-// autoExists says in which releases a class of autoClasses exists.
-var autoExists = map[string]uint8{
-	"CohereTokenizer":  63,
-	"GPT2Tokenizer":    63,
-	"GPTNeoXTokenizer": 63,
-	"GemmaTokenizer":   63,
-	"LlamaTokenizer":   63,
-	"Qwen2Tokenizer":   63,
-	"Qwen3_5Tokenizer": 62,
-}
-
-// autoOthers are the classes of tokenizers that rollout does not build.
-const autoOthers = `
-AlbertTokenizer
-AutoTokenizer
-BartTokenizer
-BarthezTokenizer
-BartphoTokenizer
-BasicTokenizer
-BertGenerationTokenizer
-BertJapaneseTokenizer
-BertTokenizer
-BertweetTokenizer
-BigBirdTokenizer
-BioGptTokenizer
-BlenderbotSmallTokenizer
-BlenderbotTokenizer
-ByT5Tokenizer
-CLIPTokenizer
-CTRLTokenizer
-CamembertTokenizer
-CanineTokenizer
-CharacterTokenizer
-ClvpTokenizer
-CodeGenTokenizer
-CodeLlamaTokenizer
-ConvBertTokenizer
-CpmAntTokenizer
-CpmTokenizer
-DPRContextEncoderTokenizer
-DPRQuestionEncoderTokenizer
-DPRReaderTokenizer
-DebertaTokenizer
-DebertaV2Tokenizer
-DiaTokenizer
-DistilBertTokenizer
-ElectraTokenizer
-ErnieMTokenizer
-EsmTokenizer
-EsmcTokenizer
-FNetTokenizer
-FSMTTokenizer
-FastSpeech2ConformerTokenizer
-FlaubertTokenizer
-FunnelTokenizer
-GPTNeoXJapaneseTokenizer
-GPTSanJapaneseTokenizer
-GPTSw3Tokenizer
-HerbertTokenizer
-JukeboxTokenizer
-LEDTokenizer
-LasrTokenizer
-LayoutLMTokenizer
-LayoutLMv2Tokenizer
-LayoutLMv3Tokenizer
-LayoutXLMTokenizer
-LongformerTokenizer
-LukeTokenizer
-LxmertTokenizer
-M2M100Tokenizer
-MBart50Tokenizer
-MBartTokenizer
-MLukeTokenizer
-MPNetTokenizer
-MT5Tokenizer
-MarianTokenizer
-MarkupLMTokenizer
-MecabTokenizer
-MgpstrTokenizer
-MistralCommonBackend
-MistralCommonTokenizer
-MobileBertTokenizer
-MvpTokenizer
-MyT5Tokenizer
-NllbTokenizer
-NougatTokenizer
-OpenAIGPTTokenizer
-PLBartTokenizer
-ParakeetCTCTokenizer
-ParakeetTokenizer
-PegasusTokenizer
-PerceiverTokenizer
-PhobertTokenizer
-Pop2PianoTokenizer
-ProphetNetTokenizer
-RagTokenizer
-RealmTokenizer
-ReformerTokenizer
-RemBertTokenizer
-RetriBertTokenizer
-RoCBertTokenizer
-RoFormerTokenizer
-RobertaTokenizer
-SeamlessM4TTokenizer
-SentencePieceBackend
-Siglip2Tokenizer
-SiglipTokenizer
-Speech2Text2Tokenizer
-Speech2TextTokenizer
-SpeechT5Tokenizer
-SplinterTokenizer
-SqueezeBertTokenizer
-T5Tokenizer
-TFBertTokenizer
-TFGPT2Tokenizer
-TapasTokenizer
-TapexTokenizer
-Tipsv2Tokenizer
-TorchvisionBackend
-TransfoXLTokenizer
-UdopTokenizer
-VideoPrismTokenizer
-VitsTokenizer
-Wav2Vec2CTCTokenizer
-Wav2Vec2PhonemeCTCTokenizer
-Wav2Vec2Tokenizer
-WhisperTokenizer
-WordpieceTokenizer
-XGLMTokenizer
-XLMProphetNetTokenizer
-XLMRobertaTokenizer
-XLMTokenizer
-XLNetTokenizer
+// autoTable has names by what they are, an answer for them, and the releases for which it holds, as bits
+// of a reading: the class of a model type, whether AutoTokenizer ignores the tokenizer_class of a model
+// type, and whether autoClasses has a class.
+const autoTable = `
+class known 62 Qwen3_5Tokenizer
+class known 63 CohereTokenizer GPT2Tokenizer GPTNeoXTokenizer GemmaTokenizer LlamaTokenizer Qwen2Tokenizer
+class other 63 AlbertTokenizer AutoTokenizer BartTokenizer BarthezTokenizer BartphoTokenizer BasicTokenizer
+class other 63 BertGenerationTokenizer BertJapaneseTokenizer BertTokenizer BertweetTokenizer BigBirdTokenizer
+class other 63 BioGptTokenizer BlenderbotSmallTokenizer BlenderbotTokenizer ByT5Tokenizer CLIPTokenizer
+class other 63 CTRLTokenizer CamembertTokenizer CanineTokenizer CharacterTokenizer ClvpTokenizer CodeGenTokenizer
+class other 63 CodeLlamaTokenizer ConvBertTokenizer CpmAntTokenizer CpmTokenizer DPRContextEncoderTokenizer
+class other 63 DPRQuestionEncoderTokenizer DPRReaderTokenizer DebertaTokenizer DebertaV2Tokenizer DiaTokenizer
+class other 63 DistilBertTokenizer ElectraTokenizer ErnieMTokenizer EsmTokenizer EsmcTokenizer FNetTokenizer
+class other 63 FSMTTokenizer FastSpeech2ConformerTokenizer FlaubertTokenizer FunnelTokenizer
+class other 63 GPTNeoXJapaneseTokenizer GPTSanJapaneseTokenizer GPTSw3Tokenizer HerbertTokenizer JukeboxTokenizer
+class other 63 LEDTokenizer LasrTokenizer LayoutLMTokenizer LayoutLMv2Tokenizer LayoutLMv3Tokenizer
+class other 63 LayoutXLMTokenizer LongformerTokenizer LukeTokenizer LxmertTokenizer M2M100Tokenizer
+class other 63 MBart50Tokenizer MBartTokenizer MLukeTokenizer MPNetTokenizer MT5Tokenizer MarianTokenizer
+class other 63 MarkupLMTokenizer MecabTokenizer MgpstrTokenizer MistralCommonBackend MistralCommonTokenizer
+class other 63 MobileBertTokenizer MvpTokenizer MyT5Tokenizer NllbTokenizer NougatTokenizer OpenAIGPTTokenizer
+class other 63 PLBartTokenizer ParakeetCTCTokenizer ParakeetTokenizer PegasusTokenizer PerceiverTokenizer
+class other 63 PhobertTokenizer Pop2PianoTokenizer ProphetNetTokenizer RagTokenizer RealmTokenizer
+class other 63 ReformerTokenizer RemBertTokenizer RetriBertTokenizer RoCBertTokenizer RoFormerTokenizer
+class other 63 RobertaTokenizer SeamlessM4TTokenizer SentencePieceBackend Siglip2Tokenizer SiglipTokenizer
+class other 63 Speech2Text2Tokenizer Speech2TextTokenizer SpeechT5Tokenizer SplinterTokenizer SqueezeBertTokenizer
+class other 63 T5Tokenizer TFBertTokenizer TFGPT2Tokenizer TapasTokenizer TapexTokenizer Tipsv2Tokenizer
+class other 63 TorchvisionBackend TransfoXLTokenizer UdopTokenizer VideoPrismTokenizer VitsTokenizer
+class other 63 Wav2Vec2CTCTokenizer Wav2Vec2PhonemeCTCTokenizer Wav2Vec2Tokenizer WhisperTokenizer
+class other 63 WordpieceTokenizer XGLMTokenizer XLMProphetNetTokenizer XLMRobertaTokenizer XLMTokenizer
+class other 63 XLNetTokenizer
+type CohereTokenizer 63 aya_vision cohere cohere2
+type GPT2Tokenizer 1 exaone4 minimax olmo3
+type GPT2Tokenizer 3 flex_olmo gpt_bigcode granite granitemoe granitemoehybrid granitemoeshared
+type GPT2Tokenizer 60 hyperclovax_vision_v2
+type GPT2Tokenizer 62 codegen jais2 phi
+type GPT2Tokenizer 63 blip-2 dbrx emu3 gpt2 gpt_neo gptj instructblip instructblipvideo opt starcoder2
+type GPTNeoXTokenizer 3 olmo2 stablelm
+type GPTNeoXTokenizer 63 falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv xlstm
+type GemmaTokenizer 1 siglip2
+type GemmaTokenizer 60 diffusion_gemma zaya
+type GemmaTokenizer 63 gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma shieldgemma2 t5gemma
+type LlamaTokenizer 1 arcee aria chameleon colpali deepseek_v2 deepseek_v3 deepseek_vl deepseek_vl_hybrid diffllama ernie4_5 ernie4_5_moe idefics3 jamba janus jetmoe llama llama4 llama4_text llava llava_next llava_next_video llava_onevision ministral mistral mistral3 mixtral mllama paligemma persimmon phi3 phimoe video_llava vipllava zamba zamba2
+type LlamaTokenizer 63 idefics idefics2
+type Qwen2Tokenizer 32 dots3_note
+type Qwen2Tokenizer 60 cosmos3_omni fun_asr_nano hunyuan_vl moss_transcribe_diarize qianfan_ocr qwen3_asr vibevoice
+type Qwen2Tokenizer 62 audioflamingo3 lighton_ocr ovis2
+type Qwen2Tokenizer 63 colqwen2 internvl qwen2 qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next qwen3_omni_moe qwen3_vl qwen3_vl_moe
+type Qwen3_5Tokenizer 60 qwen3_5_moe_text qwen3_5_text qwen4_exp
+type Qwen3_5Tokenizer 62 qwen3_5 qwen3_5_moe
+type generic 1 bitnet bloom blt csm falcon gpt_oss helium kosmos-2.5 moonshine moshi smollm3
+type generic 12 chameleon deepseek_ocr deepseek_ocr2 deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 unlimited_ocr
+type generic 14 deepseek_vl deepseek_vl_hybrid deepseek_vl_v2 janus step3p5
+type generic 32 internlm3 iquestcoder
+type generic 48 mistral_large4 nemo_speechlm
+type generic 56 gradium_phonon_tts minicpm_ocr pocket_tts
+type generic 60 EvollaModel aria beam bigbird_pegasus camembertv2-base canary chatlm cohere_asr ernie4_5 ernie4_5_moe flex_olmo gpt_bigcode granite granitemoe granitemoehybrid granitemoeshared h2ovl_chat hyperclovax kimi_k25 kimi_linear kosmos-2 mimo_v2_flash minicpm3 minicpmv minicpmv4_6 minicpmv4_7 minimax_m2 modernbert-decoder molmo molmo2 nvfp4 nystromformer olmo2 openvla paddleocr_vl pegasus_x persimmon phi3_v phimoe pix2struct smolvlm stablelm step3_vl umt5 xlm-roberta-xl
+type generic 61 modernbert nemotron
+type generic 62 arctic fuyu glm4_moe_lite glm_image glmasr got_ocr2 hyperclovax_vlm internlm2 jamba llava llava_next ministral ministral3 mistral mistral3 mixtral olmo3 olmo_hybrid opencua phi3 vipllava voxtral_realtime
+type generic 63 glm glm4 glm4_moe glm4v glm4v_moe pixtral voxtral
+type other 1 codegen gptsan-japanese jukebox longt5 parakeet phi speech_to_text_2 tapex transfo-xl
+type other 3 bigbird_pegasus kosmos-2 nystromformer pegasus_x pix2struct umt5 xlm-roberta-xl
+type other 60 esmc esmfold2 granite_speech5_ctc gte jina_embeddings_v3 nemotron3_5_asr nemotron_asr_streaming nomic_bert parakeet_ctc parakeet_rnnt parakeet_tdt pp_formulanet videoprism
+type other 62 flava florence2 lasr_ctc lasr_encoder markuplm nougat plbart sam3 sam3_video siglip2 trocr unispeech unispeech-sat
+type other 63 aimv2 albert align bark bart barthez bartpho bert bert-japanese bertweet big_bird biogpt blenderbot blenderbot-small blip bridgetower bros byt5 camembert canine chinese_clip clap clip clipseg clvp code_llama convbert cpm cpmant ctrl data2vec-audio data2vec-text deberta deberta-v2 dia distilbert dpr electra ernie esm flaubert fnet fsmt funnel git gpt_neox_japanese grounding-dino groupvit herbert hubert ibert layoutlm layoutlmv2 layoutlmv3 layoutxlm led lilt longformer luke lxmert mbart mbart50 mega megatron-bert metaclip_2 mgp-str mm-grounding-dino mobilebert mpnet mra mt5 musicgen musicgen_melody mvp myt5 nezha nllb nllb-moe omdet-turbo oneformer openai-gpt owlv2 owlvit pegasus perceiver phobert prophetnet qdqbert rag realm reformer rembert retribert roberta roberta-prelayernorm roc_bert roformer seamless_m4t seamless_m4t_v2 splinter squeezebert switch_transformers t5 tapas tvp udop vilt visual_bert vits wav2vec2 wav2vec2-bert wav2vec2-conformer wav2vec2_phoneme whisper xclip xglm xlm xlm-roberta xlnet xmod yoso
+wrong yes 12 chameleon deepseek_ocr deepseek_ocr2 deepseek_v2 deepseek_v3 deepseek_v32 deepseek_v4 unlimited_ocr
+wrong yes 14 deepseek_vl deepseek_vl_hybrid deepseek_vl_v2 janus step3p5
+wrong yes 32 internlm3 iquestcoder
+wrong yes 60 camembertv2-base chatlm cohere_asr ernie4_5 ernie4_5_moe h2ovl_chat hyperclovax hyperclovax_vision_v2 minicpm3 minicpmv minimax_m2 modernbert modernbert-decoder molmo molmo2 nemotron nvfp4 openvla paddleocr_vl phi3_v phimoe qwen2 qwen3_5 qwen3_5_moe qwen3_5_moe_text qwen4_exp siglip2 smolvlm step3_vl
+wrong yes 62 arctic fuyu hyperclovax_vlm internlm2 jamba llava llava_next opencua phi3 vipllava
 `

@@ -216,7 +216,7 @@ func TestAutoPythonNumbers(t *testing.T) {
 			t.Errorf("%s: %v, want %q", tt.text, err, tt.want)
 		}
 	}
-	if _, err := bpe.Parse([]byte(`{"version": NaN}`), bpe.Options{}); err == nil || !strings.Contains(err.Error(), `"N" where a value is expected`) {
+	if _, err := bpe.Parse([]byte(`{"version": NaN}`), bpe.Options{}); err == nil || !strings.Contains(err.Error(), `"N" where a string is expected`) {
 		t.Errorf("tokenizer.json: %v", err)
 	}
 }

@@ -19,12 +19,12 @@ type special struct {
 }
 
 // flags returns s as the engine adds it.
-func (s *special) flags() addedSpec {
+func (s *special) flags() Added {
 	n := !s.special
 	if s.normalized != nil {
 		n = *s.normalized
 	}
-	return addedSpec{Content: s.content, SingleWord: s.single, LStrip: s.left, RStrip: s.right, Normalized: n, Special: s.special}
+	return Added{Content: s.content, SingleWord: s.single, LStrip: s.left, RStrip: s.right, Normalized: n, Special: s.special}
 }
 
 // equal is Python's ==: a str or a dict never equals an AddedToken.
@@ -39,47 +39,48 @@ func among(list []*special, s *special) bool {
 // plainSpecial is AddedToken(content, special=True).
 func plainSpecial(content string) *special { return &special{content: content, special: true} }
 
-func readSpecial(v *jsonValue, field string) (*special, error) {
-	s := &special{}
+// special reads an AddedToken.
+func (s *tokenSet) special(v *jsonValue, field string) *special {
+	t := &special{}
 	found := false
-	for i, key := range v.keys {
-		x := &v.vals[i]
+	for key, x := range v.members() {
 		var flag *bool
 		switch key {
 		case "__type":
 			continue
 		case "content":
 			if x.kind != '"' {
-				return nil, badField(field+".content", "is %s, want a string", x.what())
+				s.bad(field+".content", "is %s, want a string", x.what())
 			}
-			s.content, found = x.text, true
+			t.content, found = x.text, true
 			continue
 		case "single_word":
-			flag = &s.single
+			flag = &t.single
 		case "lstrip":
-			flag = &s.left
+			flag = &t.left
 		case "rstrip":
-			flag = &s.right
+			flag = &t.right
 		case "special":
-			flag = &s.special
+			flag = &t.special
 		case "normalized":
-			s.normalized = new(bool)
-			flag = s.normalized
+			t.normalized = new(bool)
+			flag = t.normalized
 		default:
-			return nil, badField(field+"."+quoteKey(key), "is not a field of an added token")
+			s.bad(field+"."+quoteKey(key), "is not a field of an added token")
+			continue
 		}
 		if x.kind != 't' && x.kind != 'f' {
-			return nil, badField(field+"."+key, "is %s, want true or false", x.what())
+			s.bad(field+"."+key, "is %s, want true or false", x.what())
 		}
 		*flag = x.kind == 't'
 	}
 	if !found {
-		return nil, badField(field, "has no content")
+		s.bad(field, "has no content")
 	}
-	if len(s.content) > maxAddedLen {
-		return nil, badField(field+".content", "has %d bytes (limit %d)", len(s.content), maxAddedLen)
+	if len(t.content) > maxAddedLen {
+		s.bad(field+".content", "has %d bytes (limit %d)", len(t.content), maxAddedLen)
 	}
-	return s, nil
+	return t
 }
 
 // quoteKey truncates a key for a message.
@@ -91,19 +92,19 @@ type addedEngine struct {
 	pieces  *pieceTable
 	old     bool // before 0.23
 	ids     map[string]int32
-	byID    map[int32]addedSpec // latest flags
+	byID    map[int32]Added // latest flags
 	special map[string]bool
 	max     int32
 	// Before 0.23, the two passes use these lists. A token keeps the flag normalized that it had
 	// when it was listed, and can be listed several times.
-	specials, plain []addedSpec
+	specials, plain []Added
 }
 
 func newAddedEngine(pieces *pieceTable, old bool) *addedEngine {
-	return &addedEngine{pieces: pieces, old: old, ids: map[string]int32{}, byID: map[int32]addedSpec{}, special: map[string]bool{}, max: -1}
+	return &addedEngine{pieces: pieces, old: old, ids: map[string]int32{}, byID: map[int32]Added{}, special: map[string]bool{}, max: -1}
 }
 
-func (e *addedEngine) add(tokens []addedSpec) {
+func (e *addedEngine) add(tokens []Added) {
 	for _, t := range tokens {
 		if t.Special && t.Content != "" && !e.special[t.Content] {
 			e.specials = append(e.specials, t)
@@ -111,7 +112,7 @@ func (e *addedEngine) add(tokens []addedSpec) {
 		}
 	}
 	next := max(e.max+1, int32(e.pieces.len()))
-	before := map[addedSpec]bool{} // versions before 0.23 do not add flags again that the token had since the start of this call
+	before := map[Added]bool{} // versions before 0.23 do not add flags again that the token had since the start of this call
 	for _, t := range e.byID {
 		before[t] = e.old
 	}
@@ -163,10 +164,8 @@ func (e *addedEngine) added() ([]Added, []pass) {
 	added, passes := make([]Added, 0, len(contents)), make([]pass, 0, len(contents))
 	for _, c := range contents {
 		t := e.byID[e.ids[c]]
-		added = append(added, Added{
-			ID: e.ids[c], Content: c, Special: e.special[c], Normalized: in[c] == passNormalized,
-			SingleWord: t.SingleWord, LStrip: t.LStrip, RStrip: t.RStrip,
-		})
+		t.ID, t.Special, t.Normalized = e.ids[c], e.special[c], in[c] == passNormalized
+		added = append(added, t)
 		passes = append(passes, in[c])
 	}
 	return added, passes
@@ -176,25 +175,53 @@ func (e *addedEngine) added() ([]Added, []pass) {
 var namedTokens = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
 // A tokenSet has the added and special tokens from the files of a folder: the arguments that
-// AutoTokenizer passes to the tokenizer class.
+// AutoTokenizer passes to the tokenizer class. The first error of its methods stays in err.
 type tokenSet struct {
 	decoder map[int64]*special // added_tokens_decoder
 	byText  map[string]*special
-	named   map[string]*special // nil value: null
-	more    []string            // names of model-specific tokens, in order
-	extra   []*special          // extra_special_tokens or additional_special_tokens
+	named   namedSet
+	typed   map[string]bool // still an object when transformers reads added_tokens.json
+	extra   []*special      // extra_special_tokens or additional_special_tokens
+	err     error
 }
 
-func readNamed(v *jsonValue, field string) (*special, error) {
+func newTokenSet() *tokenSet {
+	return &tokenSet{decoder: map[int64]*special{}, byText: map[string]*special{}, named: namedSet{tok: map[string]*special{}}, typed: map[string]bool{}}
+}
+
+// A namedSet has tokens by attribute, in order.
+type namedSet struct {
+	keys []string
+	tok  map[string]*special // nil: null
+}
+
+func (n *namedSet) set(key string, tok *special) {
+	if _, ok := n.tok[key]; !ok {
+		n.keys = append(n.keys, key)
+	}
+	n.tok[key] = tok
+}
+
+func (s *tokenSet) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+func (s *tokenSet) bad(at, format string, args ...any) { s.fail(badField(at, format, args...)) }
+
+// token reads a token that can be null, which is nil.
+func (s *tokenSet) token(v *jsonValue, field string) *special {
 	switch {
 	case v.kind == 'n':
-		return nil, nil
+		return nil
 	case v.kind == '"':
-		return &special{content: v.text, str: true}, nil
+		return &special{content: v.text, str: true}
 	case isTyped(v):
-		return readSpecial(v, field)
+		return s.special(v, field)
 	}
-	return nil, badField(field, "is %s, want a string, null or an AddedToken", v.what())
+	s.bad(field, "is %s, want a string, null or an AddedToken", v.what())
+	return nil
 }
 
 // isTyped reports whether v is an AddedToken in the serialized form of transformers.
@@ -203,47 +230,142 @@ func isTyped(v *jsonValue) bool {
 	return t != nil && t.kind == '"' && t.text == "AddedToken"
 }
 
-// readTokens decodes a list of tokens of tokenizer_config.json.
-func readTokens(v *jsonValue, field string) ([]*special, error) {
-	list := make([]*special, 0, len(v.vals))
-	for i := range v.vals {
-		s, err := readNamed(&v.vals[i], fmt.Sprintf("%s[%d]", field, i))
-		if err != nil {
-			return nil, err
-		}
-		if s == nil {
-			return nil, badField(fmt.Sprintf("%s[%d]", field, i), "is null, want a string")
-		}
-		s.raw = !s.str
-		list = append(list, s)
-	}
-	return list, nil
+// setNamed sets an attribute to a token that can be null.
+func (s *tokenSet) setNamed(key string, v *jsonValue, field string) {
+	tok := s.token(v, field)
+	s.named.set(key, tok)
+	s.typed[key] = tok != nil && !tok.str
 }
 
-func (s *tokenSet) readDecoder(v *jsonValue) error {
+// readList sets extra to a list of tokens of tokenizer_config.json, unless v is null. want describes
+// what v must be.
+func (s *tokenSet) readList(v *jsonValue, field, want string) {
+	if !v.is() {
+		return
+	}
+	if v.kind != '[' {
+		s.bad(field, "is %s, want %s", v.what(), want)
+	}
+	s.extra = nil
+	for i := range v.vals {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		tok := s.token(&v.vals[i], at)
+		if tok == nil {
+			s.bad(at, "is null, want a string")
+			continue
+		}
+		tok.raw = !tok.str
+		s.extra = append(s.extra, tok)
+	}
+}
+
+// readMembers sets the tokens of an object by name.
+func (s *tokenSet) readMembers(to *namedSet, v *jsonValue, field string) {
+	for key, x := range v.members() {
+		at := field + "." + quoteKey(key)
+		tok := s.token(x, at)
+		if tok == nil {
+			s.bad(at, "is null, want a string")
+		}
+		to.set(key, tok)
+	}
+}
+
+func (s *tokenSet) readDecoder(v *jsonValue) {
 	const field = FileConfig + ": added_tokens_decoder"
 	if v.kind != '{' {
-		return badField(field, "is %s, want an object", v.what())
+		s.bad(field, "is %s, want an object", v.what())
 	}
 	if len(v.keys) > maxAdded {
-		return badField(field, "has %d tokens (limit %d)", len(v.keys), maxAdded)
+		s.bad(field, "has %d tokens (limit %d)", len(v.keys), maxAdded)
+		return
 	}
-	for i, key := range v.keys {
+	for key, x := range v.members() {
 		at := field + "." + quoteKey(key)
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil || strconv.FormatInt(id, 10) != key {
-			return badField(at, "is not an id")
+			s.bad(at, "is not an id")
 		}
-		if v.vals[i].kind != '{' {
-			return badField(at, "is %s, want an object", v.vals[i].what())
+		if x.kind != '{' {
+			s.bad(at, "is %s, want an object", x.what())
 		}
-		tok, err := readSpecial(&v.vals[i], at)
-		if err != nil {
-			return err
-		}
+		tok := s.special(x, at)
 		s.decoder[id], s.byText[tok.content] = tok, tok
 	}
-	return nil
+}
+
+// mapToken reads a token of special_tokens_map.json that is an object: a special AddedToken.
+func (s *tokenSet) mapToken(v *jsonValue, field string) *special {
+	tok := s.special(v, field)
+	tok.special = true
+	return tok
+}
+
+// mapTokens adds a list of tokens of special_tokens_map.json to extra, and returns the last of the
+// list.
+func (s *tokenSet) mapTokens(v *jsonValue, field string) (tok *special) {
+	for i := range v.vals {
+		x := &v.vals[i]
+		if x.kind == '{' {
+			tok = s.mapToken(x, field)
+		} else if tok = s.token(x, field); tok == nil {
+			s.bad(field, "contains null")
+			continue
+		}
+		if !among(s.extra, tok) {
+			s.extra = append(s.extra, tok)
+		}
+	}
+	return tok
+}
+
+// readAdded adds the tokens of added_tokens.json. transformers finds each of them by name(content).
+func (s *tokenSet) readAdded(file *jsonValue, name func(content string) string) {
+	names := map[string]bool{}
+	for _, key := range namedTokens {
+		if tok := s.named.tok[key]; tok != nil && !s.typed[key] {
+			names[tok.content] = true
+		}
+	}
+	for _, tok := range s.extra {
+		names[tok.content] = names[tok.content] || !tok.raw
+	}
+	for content, v := range file.members() {
+		id, err := strconv.ParseInt(v.text, 10, 32)
+		if v.kind != '0' || err != nil || id < 0 {
+			s.bad(fileAddedTokens+": "+quoteKey(content), "is not an id")
+		}
+		is := names[content]
+		not := !is
+		tok := &special{content: content, normalized: &not, special: is}
+		s.decoder[id], s.byText[name(content)] = tok, tok
+	}
+}
+
+// fileTokens adds the tokens of tokenizer.json, for a folder without added_tokens_decoder.
+func (s *tokenSet) fileTokens(f *jsonFile) {
+	for i := range f.added {
+		t := &f.added[i]
+		tok := &special{content: t.Content, normalized: &t.Normalized, single: t.SingleWord, left: t.LStrip, right: t.RStrip, special: t.Special}
+		s.decoder[int64(t.ID)], s.byText[t.Content] = tok, tok
+	}
+}
+
+// complete replaces named tokens by added tokens with the same content, and sets the missing ones to
+// the defaults of the class.
+func (s *tokenSet) complete(defaults []string) {
+	for _, key := range namedTokens {
+		if tok := s.named.tok[key]; tok != nil {
+			if other, ok := s.byText[tok.content]; ok {
+				s.named.tok[key] = other
+			}
+		}
+	}
+	for i := 0; i+1 < len(defaults); i += 2 {
+		if _, ok := s.named.tok[defaults[i]]; !ok {
+			s.named.set(defaults[i], &special{content: defaults[i+1], str: true})
+		}
+	}
 }
 
 // inOrder returns the tokens of added_tokens_decoder by id.

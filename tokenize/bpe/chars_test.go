@@ -140,25 +140,3 @@ func TestUnknownUnneeded(t *testing.T) {
 	tok := parseFile(t, smallFile(map[string]any{"model.byte_fallback": true, "model.fuse_unk": true, "model.unk_token": "<none>"}))
 	checkIDs(t, "abc ab<s>ab\x00", encode(t, tok, "abc ab<s>ab\x00", bpe.EncodeOptions{}), []int32{257, 32, 256, 259, 256, 0})
 }
-
-// TestGateCharsZeroAllocs is TestGateZeroAllocs for normalizers that change the text.
-func TestGateCharsZeroAllocs(t *testing.T) {
-	if raceEnabled || !bpe.TextViews {
-		t.Skip("pools forget, or changed text is copied")
-	}
-	for name, changes := range map[string]map[string]any{
-		"normalizers": nil,
-		"metaspace":   {"normalizer": nil, "pre_tokenizer": object{"type": "Metaspace", "replacement": "▁"}},
-	} {
-		tok := parseFile(t, charFile(changes))
-		text := strings.Repeat("abc ab 日本 😀\n", 50) + strings.Repeat("a", 200)
-		ids := encode(t, tok, text, bpe.EncodeOptions{})
-		buf := make([]byte, 0, 2*len(text))
-		if n := testing.AllocsPerRun(100, func() { ids, _ = tok.AppendTokens(ids[:0], text) }); n != 0 {
-			t.Errorf("%s: AppendTokens allocates %v times", name, n)
-		}
-		if n := testing.AllocsPerRun(100, func() { buf, _ = tok.AppendText(buf[:0], ids, bpe.DecodeOptions{}) }); n != 0 {
-			t.Errorf("%s: AppendText allocates %v times", name, n)
-		}
-	}
-}

@@ -2,8 +2,6 @@ package bpe
 
 import "unicode/utf8"
 
-//go:generate go run ./internal/gen
-
 // isSpace reports whether \s matches r.
 func isSpace(r rune) bool {
 	switch {

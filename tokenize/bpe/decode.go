@@ -1,7 +1,6 @@
 package bpe
 
 import (
-	"iter"
 	"slices"
 	"unicode/utf8"
 )
@@ -47,7 +46,11 @@ func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]b
 	start := len(dst)
 	var err error
 	if t.splitAtSpecial && opts.SkipSpecial {
-		for run := range t.runs(ids) {
+		for n := 0; n >= 0; ids = ids[n+1:] {
+			run := ids
+			if n = slices.IndexFunc(ids, t.IsSpecial); n >= 0 {
+				run = ids[:n]
+			}
 			if dst, err = t.AppendText(dst, run, DecodeOptions{}); err != nil {
 				return dst[:start], err
 			}
@@ -64,21 +67,4 @@ func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]b
 		dst = appendLossy(dst[:start], string(dst[start:]))
 	}
 	return dst, nil
-}
-
-// runs yields the sequences of ids before, between and after special ids.
-func (t *Tokenizer) runs(ids []int32) iter.Seq[[]int32] {
-	return func(yield func([]int32) bool) {
-		for {
-			n := slices.IndexFunc(ids, t.IsSpecial)
-			if n < 0 {
-				yield(ids)
-				return
-			}
-			if !yield(ids[:n]) {
-				return
-			}
-			ids = ids[n+1:]
-		}
-	}
 }

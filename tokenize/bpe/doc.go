@@ -92,12 +92,12 @@
 // # Exactness
 //
 // The ids equal the ids of the tokenizers library, version 0.23.2, for every text. Its regular
-// expressions use Unicode 16.0 and its composition uses Unicode 9.0, so this package has its own
-// tables of both (internal/gen) instead of Go's. The tests compare:
+// expressions use Unicode 16.0 and its composition uses Unicode 9.0, so this package has the data
+// of both (internal/ucd) and does not use Go's. The tests compare:
 //
 //   - stored vectors of that library, llama.cpp, transformers.js and swift-transformers
 //   - every code point of the planes in use, in four contexts
-//   - in each full run, against the library itself: 6,000 new random texts per tokenizer,
+//   - in each full run, against the library itself: 2,000 new random texts per tokenizer,
 //     composed of known hard cases, and 3,000 random tokenizers with all features
 //     (make differential: 20,000 and 54,000)
 //   - folders against AutoTokenizer, with random files: 300 folders of the newest release in

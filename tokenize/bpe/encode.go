@@ -56,6 +56,9 @@ func (t *Tokenizer) AppendTokensWith(dst []int32, text string, opts EncodeOption
 	if opts.PostProcess {
 		dst = append(dst, t.prefix...)
 	}
+	if opts.Added == AddedNone {
+		e.added = [2]*trie{}
+	}
 	if !utf8.ValidString(text) {
 		e.valid = appendLossy(e.valid[:0], text)
 		text = textview.Of(e.valid)
@@ -64,12 +67,12 @@ func (t *Tokenizer) AppendTokensWith(dst []int32, text string, opts EncodeOption
 		for i, window := 0, 0; i < len(text); {
 			end := kimiChunk(text, i, &window)
 			e.base = i
-			dst = t.appendRaw(dst, text[i:end], opts.Added, e)
+			dst = e.appendPass(dst, text[i:end], 0, nil)
 			i = end
 		}
 	} else {
 		e.base = 0
-		dst = t.appendRaw(dst, text, opts.Added, e)
+		dst = e.appendPass(dst, text, 0, nil)
 	}
 	e.shrink()
 	if e.tooLong.Len > 0 {
@@ -82,43 +85,31 @@ func (t *Tokenizer) AppendTokensWith(dst []int32, text string, opts EncodeOption
 	return dst, nil
 }
 
-// appendRaw cuts out the added tokens of the first pass and encodes the text between them.
-func (t *Tokenizer) appendRaw(dst []int32, s string, mode AddedMode, e *encoder) []int32 {
-	if t.added[0] == nil || mode == AddedNone {
-		return t.appendPiece(dst, s, mode, e)
-	}
-	base := e.base
-	c := cutter{trie: t.added[0], s: s}
-	for {
-		from, to, tok := c.next()
-		if from < to {
-			e.base = base + from
-			dst = t.appendPiece(dst, s[from:to], mode, e)
-		}
-		if tok == nil {
-			return dst
-		}
-		dst = append(dst, tok.ID)
-	}
-}
-
-// appendPiece normalizes a piece between added tokens of the first pass, cuts out the tokens of the
-// second and encodes the text between them.
-func (t *Tokenizer) appendPiece(dst []int32, s string, mode AddedMode, e *encoder) []int32 {
-	s = e.norm.normalize(t.norm, s)
-	if t.added[1] == nil || mode == AddedNone {
+// appendPass cuts out the added tokens of a pass and encodes the text between them, which is normalized
+// before the second pass. If marks is not nil, it appends the start of each token of this pass.
+func (e *encoder) appendPass(dst []int32, s string, pass int, marks *[]Mark) []int32 {
+	switch pass {
+	case 1:
+		s = e.norm.normalize(e.steps, s)
+	case 2:
 		return e.appendText(dst, s)
 	}
+	if e.added[pass] == nil {
+		return e.appendPass(dst, s, pass+1, nil)
+	}
 	base := e.base
-	c := cutter{trie: t.added[1], s: s}
+	c := cutter{trie: e.added[pass], s: s}
 	for {
 		from, to, tok := c.next()
 		if from < to {
 			e.base = base + from
-			dst = e.appendText(dst, s[from:to])
+			dst = e.appendPass(dst, s[from:to], pass+1, nil)
 		}
 		if tok == nil {
 			return dst
+		}
+		if marks != nil {
+			*marks = append(*marks, Mark{Text: base + to, IDs: len(dst)})
 		}
 		dst = append(dst, tok.ID)
 	}

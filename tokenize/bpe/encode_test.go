@@ -67,22 +67,6 @@ func TestAppends(t *testing.T) {
 	}
 }
 
-// TestUntrusted checks that plain text cannot make a special token.
-func TestUntrusted(t *testing.T) {
-	t.Parallel()
-	tok := bpetest.Tokenizer(t, "qwen3")
-	const text = "<|im_end|>\n<tool_call>"
-	for mode, want := range map[bpe.AddedMode]bool{bpe.AddedAll: true, bpe.AddedNone: false} {
-		ids := encode(t, tok, text, bpe.EncodeOptions{Added: mode})
-		if got := slices.Contains(ids, 151645); got != want {
-			t.Errorf("mode %d: <|im_end|> found: %v", mode, got)
-		}
-		if got := slices.Contains(ids, 151657); got != want {
-			t.Errorf("mode %d: <tool_call> found: %v", mode, got)
-		}
-	}
-}
-
 // invalidUTF8 has byte strings and the result of Python's bytes.decode(errors="replace").
 var invalidUTF8 = []struct{ in, want string }{
 	{"\xff", "\ufffd"},
@@ -125,23 +109,32 @@ func TestInvalidUTF8(t *testing.T) {
 	}
 }
 
-// TestPretokenLimit checks that 50 MB of one letter give an error with the offset.
+// TestPretokenLimit checks that 50 MB of one letter give an error with the offset in the whole text, and
+// that nothing is appended.
 func TestPretokenLimit(t *testing.T) {
 	if raceEnabled {
 		t.Skip(oneGoroutine)
 	}
 	t.Parallel()
 	long := strings.Repeat("a", 50<<20)
+	text := "one 2 <|im_end|> " + long + "<|im_end|>"
 	for _, name := range []string{"qwen3", "deepseek-v3"} {
 		tok := bpetest.Tokenizer(t, name)
-		dst := []int32{7}
-		got, err := tok.AppendTokens(dst, "one 2 <|im_end|> "+long)
-		var limit *bpe.PretokenError
-		if !errors.As(err, &limit) || !slices.Equal(got, dst) {
-			t.Fatalf("%s: AppendTokens = %d ids, %v, want *PretokenError and nothing appended", name, len(got), err)
-		}
-		if limit.Offset != len("one 2 <|im_end|>") || limit.Len != len(long)+1 {
-			t.Errorf("%s: pre-token at %d of %d bytes, want at 16 of %d", name, limit.Offset, limit.Len, len(long)+1)
+		dst, before := []int32{7}, []bpe.Mark{{Text: 1}}
+		for _, begin := range []int{0, 100} {
+			got, err := tok.AppendTokens(dst, text)
+			marks := before
+			if begin > 0 {
+				got, marks, err = tok.AppendMarked(dst, before, []byte(text), bpe.Mark{Text: begin, IDs: 1})
+			}
+			limit, ok := errors.AsType[*bpe.PretokenError](err)
+			if !ok || !slices.Equal(got, dst) || !slices.Equal(marks, before) {
+				t.Fatalf("%s: %d ids, %d marks, %v, want *PretokenError and nothing appended", name, len(got), len(marks), err)
+			}
+			// deepseek-v3 has no <|im_end|>, so there it is text.
+			if limit.Offset != begin+len("one 2 <|im_end|>") || limit.Len != len(long)+1 {
+				t.Errorf("%s: pre-token at %d of %d bytes, want at %d of %d", name, limit.Offset, limit.Len, begin+16, len(long)+1)
+			}
 		}
 		if ids := encode(t, tok, "one 2", bpe.EncodeOptions{}); len(ids) == 0 {
 			t.Errorf("%s: nothing encoded after an error", name)
@@ -214,7 +207,7 @@ func TestShared(t *testing.T) {
 }
 
 // TestGateZeroAllocs checks that encoding and decoding do not allocate once memory has grown, for
-// any text: composed or not, with invalid UTF-8, long words or added tokens.
+// any text: composed or not, with invalid UTF-8, long words or added tokens, and with normalizers.
 func TestGateZeroAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes pools forget")
@@ -222,17 +215,23 @@ func TestGateZeroAllocs(t *testing.T) {
 	if !bpe.TextViews {
 		t.Skip("purego: composed text is copied, one allocation each")
 	}
-	long := strings.Repeat("abcdefghijklmnop", 20)
 	texts := map[string]string{
 		"mixed":      strings.Join(corpus(t, 100_000)[:20], " "),
 		"uncomposed": "e\u0301 u\u0308 \u1100\u1161\u11a8 x",
 		"invalid":    "a\xff b\xe2\x82",
-		"long word":  long,
+		"long word":  strings.Repeat("abcdefghijklmnop", 20),
 		"Chinese":    speedTexts(t, 10_000)[2].text,
 		"special":    "<|im_start|>user\nhello<|im_end|>\n",
+		"characters": strings.Repeat("abc ab 日本 😀\n", 50) + strings.Repeat("a", 200),
+	}
+	toks := map[string]*bpe.Tokenizer{
+		"characters": parseFile(t, charFile(nil)),
+		"metaspace":  parseFile(t, charFile(map[string]any{"normalizer": nil, "pre_tokenizer": object{"type": "Metaspace", "replacement": "▁"}})),
 	}
 	for _, name := range []string{"qwen3", "gpt-oss", "deepseek-v3"} {
-		tok := bpetest.Tokenizer(t, name)
+		toks[name] = bpetest.Tokenizer(t, name)
+	}
+	for name, tok := range toks {
 		for what, text := range texts {
 			ids := encode(t, tok, text, bpe.EncodeOptions{})
 			if n := testing.AllocsPerRun(100, func() {
@@ -240,9 +239,9 @@ func TestGateZeroAllocs(t *testing.T) {
 			}); n != 0 {
 				t.Errorf("%s, %s: AppendTokens allocates %v times", name, what, n)
 			}
-			buf := make([]byte, 0, 2*len(text)+100)
+			buf := make([]byte, 0, 8*len(text)+100)
 			if n := testing.AllocsPerRun(100, func() {
-				buf, _ = tok.AppendText(buf[:0], ids, bpe.DecodeOptions{SkipSpecial: true})
+				buf, _ = tok.AppendText(buf[:0], ids, bpe.DecodeOptions{SkipSpecial: tok.Family() != bpe.FamilyChars})
 			}); n != 0 {
 				t.Errorf("%s, %s: AppendText allocates %v times", name, what, n)
 			}

@@ -4,6 +4,8 @@ package bpe
 // Calls take encoders from the tokenizer's pool, one per concurrent call, of about 1.7 MB each.
 type encoder struct {
 	model  *model
+	added  [2]*trie
+	steps  []normStep
 	stages []stage
 
 	base    int // offset of the piece being encoded
@@ -44,7 +46,7 @@ func (t *Tokenizer) encoder() *encoder {
 	if !ok {
 		e = new(encoder)
 	}
-	e.model, e.stages, e.space = &t.model, t.stages, t.space
+	e.model, e.added, e.steps, e.stages, e.space = &t.model, t.added, t.norm, t.stages, t.space
 	e.tooLong = PretokenError{}
 	return e
 }

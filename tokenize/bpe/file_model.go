@@ -2,6 +2,7 @@ package bpe
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -19,82 +20,95 @@ type modelSpec struct {
 	IgnoreMerges bool     `json:"ignore_merges,omitempty"`
 }
 
-// maxOptionBytes limits the total size of a model's options.
-const maxOptionBytes = 64 << 10
+// read reads a tokenizer.json.
+func (f *jsonFile) read(r *jsonReader) error {
+	hasModel := false
+	for key := range r.Members {
+		switch key {
+		case "model":
+			hasModel = true
+			f.readModel(r)
+		case "added_tokens":
+			r.strict(&f.added)
+		case "normalizer":
+			r.strict(&f.normalizer)
+		case "pre_tokenizer":
+			r.strict(&f.preTokenizer)
+		case "post_processor":
+			r.strict(&f.postProcessor)
+		case "decoder":
+			r.strict(&f.decoder)
+		case "version":
+			if version := r.Text(); r.Err() == nil && version != "1.0" {
+				r.unsupported("format version %.40q (want \"1.0\")", version)
+			}
+		case "truncation", "padding":
+			if text := r.Raw(); r.Err() == nil && text != "null" {
+				r.unsupported("%s; set it to null", key)
+			}
+		default:
+			r.unsupported("unknown top-level field %q", key)
+		}
+	}
+	if err := r.end(); err != nil {
+		return err
+	}
+	if !hasModel {
+		return fmt.Errorf("%w: model is missing", ErrCorrupt)
+	}
+	return nil
+}
 
-// readModel parses the vocabulary and the merges directly into tables, and the rest with strict.
-func (f *jsonFile) readModel(r *jsonReader) error {
-	var hasVocab, hasMerges, later bool
-	var laterMerges strictjson.Mark // merges that come before the vocabulary
-	options := []byte{'{'}
-	err := r.object(func(key string) error {
+// readModel reads the vocabulary and the merges directly into tables, and the rest like strict.
+func (f *jsonFile) readModel(r *jsonReader) {
+	var hasVocab, hasMerges bool
+	var early *strictjson.Mark // merges that come before the vocabulary
+	spec := reflect.ValueOf(&f.model).Elem()
+	fields := fieldsOf(spec.Type())
+	for key := range r.Members {
 		switch key {
 		case "vocab":
 			hasVocab = true
-			if r.Kind() == '[' {
-				return unsupported("model Unigram (the vocabulary is a list)")
-			}
-			return f.readVocab(r)
+			f.readVocab(r)
 		case "merges":
-			hasMerges = true
-			if hasVocab {
-				return f.readMerges(r)
+			if hasMerges = true; hasVocab {
+				f.readMerges(r)
+			} else {
+				r.Kind()
+				early = new(r.Mark())
 			}
-			r.Kind()
-			later, laterMerges = true, r.Mark()
-			return r.skip()
+		case "type":
+			r.strict(&f.model.Type)
+			if r.Err() == nil && f.model.Type != "BPE" {
+				r.unsupported("model %.40q", f.model.Type)
+			}
+		case "fuse_unk", "byte_fallback", "ignore_merges":
+			if !r.Null() {
+				r.decodeField(spec, fields, key)
+			}
+		default:
+			r.decodeField(spec, fields, key)
 		}
-		raw, err := r.raw()
-		if err == nil && key == "type" { // checked first, because the rest is only valid for BPE
-			err = checkModelType(raw)
-		}
-		if err != nil {
-			return err
-		}
-		if len(options)+len(key)+len(raw) > maxOptionBytes {
-			return r.errorf("model options have more than %d bytes", maxOptionBytes)
-		}
-		if string(raw) == "null" && (key == "fuse_unk" || key == "byte_fallback" || key == "ignore_merges") {
-			raw = []byte("false")
-		}
-		if len(options) > 1 {
-			options = append(options, ',')
-		}
-		options = append(append(appendJSONString(options, key), ':'), raw...)
-		return nil
-	})
-	if err != nil {
-		return err
 	}
-	if err := strict(append(options, '}'), "model", &f.model); err != nil {
-		return err
+	switch {
+	case r.Err() != nil:
+		return
+	case hasVocab && hasMerges:
+	case f.model.Type == "":
+		r.unsupported("model without type, vocab and merges")
+	default:
+		r.failf("model without vocab or merges")
 	}
-	if !hasVocab || !hasMerges {
-		if f.model.Type == "" {
-			return unsupported("model without type, vocab and merges")
-		}
-		return fmt.Errorf("%w: model without vocab or merges", ErrCorrupt)
-	}
-	if later {
+	if early != nil && r.Err() == nil {
 		end := r.Mark()
-		r.Return(laterMerges)
-		if err := f.readMerges(r); err != nil {
-			return err
+		r.Return(*early)
+		if f.readMerges(r); r.Err() == nil {
+			r.Return(end)
 		}
-		r.Return(end)
 	}
-	return f.model.check()
-}
-
-func checkModelType(raw []byte) error {
-	var kind string
-	if err := strict(raw, "model: type", &kind); err != nil {
-		return err
+	if err := f.model.check(); err != nil {
+		r.FailWith(err)
 	}
-	if kind != "BPE" {
-		return unsupported("model %.40q", kind)
-	}
-	return nil
 }
 
 func (m *modelSpec) check() error {
@@ -109,30 +123,29 @@ func (m *modelSpec) check() error {
 	return nil
 }
 
-func (f *jsonFile) readVocab(r *jsonReader) error {
+func (f *jsonFile) readVocab(r *jsonReader) {
+	if r.Kind() == '[' {
+		r.unsupported("model Unigram (the vocabulary is a list)")
+	}
 	for text := range r.Pairs { // the table finds equal names
-		if len(text) > maxPieceLen {
-			return r.errorf("token of %d bytes (limit %d)", len(text), maxPieceLen)
-		}
-		id, err := r.id()
-		if err != nil {
-			return err
-		}
-		if !f.pieces.add(text, id) {
-			return r.errorf("duplicate token %q in the vocabulary", text)
-		}
-		if f.pieces.len() > maxID {
-			return r.errorf("more than %d tokens", maxID)
+		id := r.id()
+		switch {
+		case r.Err() != nil:
+		case len(text) > maxPieceLen:
+			r.failf("token of %d bytes (limit %d)", len(text), maxPieceLen)
+		case !f.pieces.add(text, id):
+			r.failf("duplicate token %q in the vocabulary", text)
+		case f.pieces.len() > maxID:
+			r.failf("more than %d tokens", maxID)
 		}
 	}
-	return r.fault()
 }
 
 // sampleMerges is the number of merges after which memory for all merges is allocated.
 const sampleMerges = 1 << 10
 
 // readMerges parses merges, all in one of the two formats "a b" and ["a", "b"].
-func (f *jsonFile) readMerges(r *jsonReader) error {
+func (f *jsonFile) readMerges(r *jsonReader) {
 	var joined []byte
 	made := 0 // the piece of the last merge; most merges make the same piece or the next one
 	kind := byte(0)
@@ -141,13 +154,14 @@ func (f *jsonFile) readMerges(r *jsonReader) error {
 		if c := r.Kind(); kind == 0 {
 			kind = c
 		} else if kind != c {
-			return r.errorf("a merge that is not in the format of the first merge")
+			r.failf("a merge that is not in the format of the first merge")
+			break
 		}
 		start := r.Offset()
 		var cut int
-		var err error
-		if joined, cut, err = readMerge(r, joined[:0]); err != nil {
-			return err
+		joined, cut = readMerge(r, joined[:0])
+		if r.Err() != nil {
+			break
 		}
 		if cut < 0 {
 			continue
@@ -157,35 +171,33 @@ func (f *jsonFile) readMerges(r *jsonReader) error {
 		made = f.pieces.findNear(joined, made)
 		c, ok3 := f.pieces.id(made)
 		if !ok1 || !ok2 || !ok3 {
-			return errorAt(start, "merge %d (%.40q, %.40q) with a token that is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:])
+			r.FailAt(start, fmt.Sprintf("merge %d (%.40q, %.40q) with a token that is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:]))
 		}
 		if len(f.merges) > maxID {
-			return r.errorf("more than %d merges", maxID)
+			r.failf("more than %d merges", maxID)
 		}
 		f.merges = append(f.merges, merge{a, b, c, uint32(len(f.merges))})
-		if len(f.merges) == sampleMerges { // estimate the total from these
+		if len(f.merges) == sampleMerges && r.Err() == nil { // estimate the total from these
 			f.merges = slices.Grow(f.merges, (len(r.b)-r.Offset())*sampleMerges/(r.Offset()-begin))
 		}
 	}
-	return r.fault()
 }
 
 // readMerge appends both sides of a merge to joined. cut is the position of the second side, or -1
 // if the line is a version comment.
-func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int, err error) {
+func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int) {
 	start := r.Offset()
 	if r.Kind() == '"' {
 		line := r.Text()
 		a, b, ok := strings.Cut(line, " ")
 		switch {
 		case r.Err() != nil:
-			return nil, 0, r.fault()
 		case strings.HasPrefix(line, "#version"):
-			return joined, -1, nil
+			return joined, -1
 		case !ok || strings.IndexByte(b, ' ') >= 0:
-			return nil, 0, errorAt(start, "merge %.80q is not a pair of tokens", line)
+			r.FailAt(start, fmt.Sprintf("merge %.80q is not a pair of tokens", line))
 		}
-		return append(append(joined, a...), b...), len(a), nil
+		return append(append(joined, a...), b...), len(a)
 	}
 	sides := 0
 	for range r.Elements {
@@ -195,7 +207,7 @@ func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int, err error) {
 		joined = append(joined, r.Text()...)
 	}
 	if r.Err() == nil && sides != 2 {
-		return nil, 0, errorAt(start, "a merge of %d tokens", sides)
+		r.FailAt(start, fmt.Sprintf("a merge of %d tokens", sides))
 	}
-	return joined, cut, r.fault()
+	return joined, cut
 }

@@ -2,7 +2,9 @@ package bpe
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +14,8 @@ import (
 )
 
 // A jsonReader reads the JSON of a model file. The vocabulary and the merges are most of a
-// tokenizer.json and are read directly into tables. Small values are decoded by strict.
+// tokenizer.json and are read directly into tables. Other values are read by strict. The first error
+// stays: fault or end returns it.
 type jsonReader struct {
 	*strictjson.Scanner
 	b []byte
@@ -28,12 +31,11 @@ func newReader(b []byte, python bool) *jsonReader {
 	return &jsonReader{strictjson.New(textview.Of(b), o), b}
 }
 
-func (r *jsonReader) errorf(format string, args ...any) error {
-	return errorAt(r.Offset(), format, args...)
-}
+func (r *jsonReader) failf(format string, args ...any) { r.Fail(fmt.Sprintf(format, args...)) }
 
-func errorAt(at int, format string, args ...any) error {
-	return fmt.Errorf("%w: byte %d: %s", ErrCorrupt, at, fmt.Sprintf(format, args...))
+// unsupported fails with ErrUnsupported.
+func (r *jsonReader) unsupported(format string, args ...any) {
+	r.FailWith(unsupported(format, args...))
 }
 
 // fault returns the error of the text up to here.
@@ -43,56 +45,19 @@ func (r *jsonReader) fault() error { return corrupt(r.Err()) }
 func (r *jsonReader) end() error { return corrupt(r.End()) }
 
 func corrupt(err error) error {
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	if bad, ok := errors.AsType[*strictjson.Error](err); ok {
+		return fmt.Errorf("%w: %w", ErrCorrupt, bad)
 	}
-	return nil
-}
-
-// object calls f with each key of an object. f reads the value.
-func (r *jsonReader) object(f func(key string) error) error {
-	for key := range r.Members {
-		if err := f(key); err != nil {
-			return err
-		}
-	}
-	return r.fault()
-}
-
-// list calls f before each element of a list. f reads the element.
-func (r *jsonReader) list(f func(i int) error) error {
-	for i := range r.Elements {
-		if err := f(i); err != nil {
-			return err
-		}
-	}
-	return r.fault()
+	return err
 }
 
 // id reads a token id.
-func (r *jsonReader) id() (int32, error) {
+func (r *jsonReader) id() int32 {
 	id := r.Int(32)
 	if r.Err() == nil && (id < 0 || id > maxID) {
-		return 0, r.errorf("token id %d (want 0 to %d)", id, maxID)
+		r.failf("token id %d (want 0 to %d)", id, maxID)
 	}
-	return int32(id), r.fault()
-}
-
-// raw reads a value and returns its text.
-func (r *jsonReader) raw() ([]byte, error) {
-	r.Kind()
-	from := r.Offset()
-	r.Skip()
-	if r.Err() != nil {
-		return nil, r.fault()
-	}
-	return r.b[from:r.Offset()], nil
-}
-
-// skip reads a value.
-func (r *jsonReader) skip() error {
-	r.Skip()
-	return r.fault()
+	return int32(id)
 }
 
 // appendJSONString appends s, which must be UTF-8, as a JSON string.
@@ -157,6 +122,17 @@ func (v *jsonValue) get(key string) *jsonValue {
 		return &v.vals[i]
 	}
 	return nil
+}
+
+// members yields the members of an object, and nothing of nil.
+func (v *jsonValue) members() iter.Seq2[string, *jsonValue] {
+	return func(yield func(string, *jsonValue) bool) {
+		for i := 0; v != nil && i < len(v.keys); i++ {
+			if !yield(v.keys[i], &v.vals[i]) {
+				return
+			}
+		}
+	}
 }
 
 func (v *jsonValue) what() string {

@@ -60,13 +60,13 @@ func Parse(raw []byte, opts Options) (*Tokenizer, error) {
 // parseFile calls parse, which reads raw. Computing the digest and validating UTF-8 take a fifth of
 // the remaining time, and run concurrently with parse.
 func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Tokenizer, error) {
-	file, valid := make(chan File, 1), make(chan bool, 1) // buffered, so the goroutine never blocks
+	sum, valid := make(chan string, 1), make(chan bool, 1) // buffered, so the goroutine never blocks
 	go func() {
 		valid <- utf8.Valid(raw)
-		file <- fileOf(name, raw)
+		sum <- hexSum(raw)
 	}()
 	t, err := parse()
-	files := []File{<-file}
+	digest := <-sum
 	if !<-valid {
 		err = fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(raw))
 	}
@@ -76,10 +76,9 @@ func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Toke
 	if err != nil {
 		return nil, fmt.Errorf("bpe: %s: %w", name, err)
 	}
-	t.files = files
+	t.digest = digest
 	if t.merged != "" {
-		sum := sha256.Sum256([]byte(files[0].SHA256 + "\n" + t.merged))
-		t.digest, t.merged = hex.EncodeToString(sum[:]), ""
+		t.digest, t.merged = hexSum([]byte(digest+"\n"+t.merged)), ""
 	}
 	return t, nil
 }
@@ -96,20 +95,9 @@ func validPrefix(raw []byte) int {
 	return len(raw)
 }
 
-func fileOf(name string, raw []byte) File {
+func hexSum(raw []byte) string {
 	sum := sha256.Sum256(raw)
-	return File{Name: name, SHA256: hex.EncodeToString(sum[:])}
-}
-
-func digestOf(files []File) string {
-	if len(files) == 1 {
-		return files[0].SHA256
-	}
-	h := sha256.New()
-	for _, f := range files {
-		fmt.Fprintf(h, "%s  %s\n", f.SHA256, f.Name)
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	return hex.EncodeToString(sum[:])
 }
 
 func unsupported(format string, args ...any) error {
@@ -121,12 +109,9 @@ type jsonFile struct {
 	pieces pieceTable
 	merges []merge
 	model  modelSpec
-	added  []addedSpec
+	added  []Added
 
-	normalizer    normalizerSpec
-	preTokenizer  preTokenizerSpec
-	postProcessor postProcessorSpec
-	decoder       decoderSpec
+	normalizer, preTokenizer, postProcessor, decoder part
 }
 
 // parse parses raw, which parseFile checks to be UTF-8. auto is nil if there are no other files.
@@ -135,20 +120,16 @@ func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 		return nil, fmt.Errorf("%w: more than %d bytes", ErrCorrupt, maxFileBytes)
 	}
 	f := jsonFile{pieces: newPieceTable()}
-	r := newReader(raw, false)
-	if err := f.read(r); err != nil {
+	if err := f.read(newReader(raw, false)); err != nil {
 		return nil, err
 	}
-	if err := r.end(); err != nil {
+	if err := f.checkAdded(); err != nil {
 		return nil, err
 	}
 	t := &Tokenizer{}
 	var m *merged
 	if auto != nil {
 		auto.byteLevel = bytes.Contains(raw, []byte(`"ByteLevel"`))
-		if _, err := f.checkAdded(); err != nil {
-			return nil, err
-		}
 		var err error
 		if m, err = auto.use(&f, opts.Releases); err != nil {
 			return nil, err
@@ -158,7 +139,7 @@ func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	if err := f.pipeline(t); err != nil {
 		return nil, err
 	}
-	if t.family != FamilyOther && slices.ContainsFunc(f.added, func(a addedSpec) bool { return a.Content == "[gMASK]" }) {
+	if t.family != FamilyOther && slices.ContainsFunc(f.added, func(a Added) bool { return a.Content == "[gMASK]" }) {
 		t.family = FamilyGLM
 	}
 	switch {
@@ -168,15 +149,11 @@ func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	case t.family == FamilyKimi:
 		return nil, fmt.Errorf("%w: %s", ErrExperimental, t.family)
 	}
-	var added []Added
-	var passes []pass
-	var err error
+	added, passes := f.added, []pass(nil)
 	if m != nil {
 		added, passes = m.added, m.passes
-	} else if added, err = f.checkAdded(); err != nil {
-		return nil, err
 	}
-	err = t.build(f.pieces, f.merges, added, passes, &f.model)
+	err := t.build(f.pieces, f.merges, added, passes, &f.model)
 	if err == nil {
 		err = t.buildPostProcessor(&f)
 	}
@@ -280,37 +257,32 @@ func (t *Tokenizer) buildAdded(added []Added, passes []pass, spelled []string) {
 	}
 }
 
-// checkAdded validates the added tokens and assigns the ids that the reference engine would. The
-// engine numbers them itself, so a file with other ids is rejected.
-func (f *jsonFile) checkAdded() ([]Added, error) {
+// checkAdded validates the added tokens. The reference engine numbers them itself, so a file with other
+// ids is rejected.
+func (f *jsonFile) checkAdded() error {
 	if len(f.added) > maxAdded {
-		return nil, unsupported("%d added tokens (limit %d)", len(f.added), maxAdded)
+		return unsupported("%d added tokens (limit %d)", len(f.added), maxAdded)
 	}
-	added := make([]Added, 0, len(f.added))
 	seen := make(map[string]bool, len(f.added))
 	next := int32(f.pieces.len())
-	for _, s := range f.added {
+	for _, a := range f.added {
 		switch {
-		case s.Content == "" || len(s.Content) > maxAddedLen:
-			return nil, fmt.Errorf("%w: added token %d has %d bytes, want 1 to %d", ErrCorrupt, s.ID, len(s.Content), maxAddedLen)
-		case seen[s.Content]:
-			return nil, fmt.Errorf("%w: duplicate added token %q", ErrCorrupt, s.Content)
-		case s.ID < 0 || s.ID > maxID:
-			return nil, fmt.Errorf("%w: added token %q has id %d, want 0 to %d", ErrCorrupt, s.Content, s.ID, maxID)
+		case a.Content == "" || len(a.Content) > maxAddedLen:
+			return fmt.Errorf("%w: added token %d has %d bytes, want 1 to %d", ErrCorrupt, a.ID, len(a.Content), maxAddedLen)
+		case seen[a.Content]:
+			return fmt.Errorf("%w: duplicate added token %q", ErrCorrupt, a.Content)
+		case a.ID > maxID:
+			return fmt.Errorf("%w: added token %q has id %d, want 0 to %d", ErrCorrupt, a.Content, a.ID, maxID)
 		}
-		seen[s.Content] = true
-		id, ok := f.pieces.get(s.Content)
+		seen[a.Content] = true
+		id, ok := f.pieces.get(a.Content)
 		if !ok {
 			id = next
 			next++
 		}
-		if id != int32(s.ID) {
-			return nil, fmt.Errorf("%w: added token %q has id %d, want %d by its position", ErrCorrupt, s.Content, s.ID, id)
+		if id != a.ID {
+			return fmt.Errorf("%w: added token %q has id %d, want %d by its position", ErrCorrupt, a.Content, a.ID, id)
 		}
-		added = append(added, Added{
-			ID: id, Content: s.Content, Special: s.Special, Normalized: s.Normalized,
-			SingleWord: s.SingleWord, LStrip: s.LStrip, RStrip: s.RStrip,
-		})
 	}
-	return added, nil
+	return nil
 }

@@ -29,20 +29,9 @@ func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text []byte, at Mark
 	}
 	e := t.encoder()
 	defer t.pool.Put(e)
-	ids, places := dst, marks
-	c := cutter{trie: t.added[0], s: s}
-	for {
-		from, to, tok := c.next()
-		if from < to {
-			e.base = at.Text + from
-			ids = t.appendPiece(ids, s[from:to], AddedAll, e)
-		}
-		if tok == nil {
-			break
-		}
-		places = append(places, Mark{Text: at.Text + to, IDs: len(ids)})
-		ids = append(ids, tok.ID)
-	}
+	e.base = at.Text
+	places := marks
+	ids := e.appendPass(dst, s, 0, &places)
 	e.shrink()
 	if e.tooLong.Len > 0 {
 		err := e.tooLong

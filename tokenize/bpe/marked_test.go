@@ -1,7 +1,6 @@
 package bpe_test
 
 import (
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -71,26 +70,6 @@ func TestMarkedNeedsMargin(t *testing.T) {
 	wrong, _ := marked(t, tok, slices.Clone(ids[:at.IDs]), nil, b[at.Text:], at)
 	if slices.Equal(wrong, encode(t, tok, b, bpe.EncodeOptions{})) {
 		t.Error("without the margin the ids are the same: the test proves nothing")
-	}
-}
-
-// TestMarkedLimit checks that a pre-token over the limit gives an error with the offset in the
-// whole text, and that nothing is appended.
-func TestMarkedLimit(t *testing.T) {
-	if raceEnabled {
-		t.Skip(oneGoroutine)
-	}
-	t.Parallel()
-	tok := bpetest.Tokenizer(t, "qwen3")
-	long := strings.Repeat("a", bpe.MaxPretoken)
-	dst, before := []int32{7}, []bpe.Mark{{Text: 1}}
-	got, marks, err := tok.AppendMarked(dst, before, []byte("one 2 <|im_end|> "+long+"<|im_end|>"), bpe.Mark{Text: 100, IDs: 1})
-	var limit *bpe.PretokenError
-	if !errors.As(err, &limit) || !slices.Equal(got, dst) || !slices.Equal(marks, before) {
-		t.Fatalf("AppendMarked = %d ids, %d marks, %v, want *PretokenError and nothing appended", len(got), len(marks), err)
-	}
-	if limit.Offset != 100+len("one 2 <|im_end|>") || limit.Len != len(long)+1 {
-		t.Errorf("pre-token at %d of %d bytes, want at 116 of %d", limit.Offset, limit.Len, len(long)+1)
 	}
 }
 

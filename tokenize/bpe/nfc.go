@@ -1,24 +1,15 @@
 package bpe
 
 import (
-	"cmp"
 	"slices"
-	"sync"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/tokenize/bpe/internal/ucd"
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
 // Canonical composition (NFC) of Unicode 9.0, like the reference engine's normalizer. Unlike
 // golang.org/x/text, it does not insert U+034F into long runs of marks.
-
-const (
-	nfcNotYes     = 1 << 8 // can change or compose with the characters before it
-	nfcDecomposes = 1 << 9
-	nfcClass      = 0xFF
-)
-
-func nfcProps(r rune) uint16 { return nfcBlock[nfcIndex[r>>8]][r&255] }
 
 // Hangul syllables are composed by arithmetic (Unicode, section 3.12).
 const (
@@ -27,9 +18,6 @@ const (
 	hangulSs                           = hangulLs * hangulVs * hangulTs
 )
 
-// An nfcDecomposition is one step of the canonical decomposition of r.
-type nfcDecomposition struct{ r, first, second rune }
-
 type markedRune struct {
 	r     rune
 	class uint8
@@ -37,7 +25,8 @@ type markedRune struct {
 
 // nfc returns s composed, and whether the result is in n.out.
 func (n *normalizer) nfc(s string) (_ string, changed bool) {
-	i := nextNotNFC(s, 0)
+	data := ucd.NFC()
+	i := nextNotNFC(data.Props, s, 0)
 	if i == len(s) {
 		return s, false
 	}
@@ -48,21 +37,21 @@ func (n *normalizer) nfc(s string) (_ string, changed bool) {
 		for start > done {
 			r, size := utf8.DecodeLastRuneInString(s[:start])
 			start -= size
-			if p := nfcProps(r); p&(nfcNotYes|nfcClass) == 0 {
+			if data.Props.At(r)&(ucd.NotYes|ucd.Class) == 0 {
 				break
 			}
 		}
 		for end < len(s) {
 			r, size := utf8.DecodeRuneInString(s[end:])
-			if p := nfcProps(r); p&(nfcNotYes|nfcClass) == 0 && end > i {
+			if data.Props.At(r)&(ucd.NotYes|ucd.Class) == 0 && end > i {
 				break
 			}
 			end += size
 		}
 		n.out = append(n.out, s[done:start]...)
-		n.compose(s[start:end])
+		n.compose(data, s[start:end])
 		done = end
-		i = nextNotNFC(s, end)
+		i = nextNotNFC(data.Props, s, end)
 	}
 	n.out = append(n.out, s[done:]...)
 	return textview.Of(n.out), true
@@ -70,7 +59,7 @@ func (n *normalizer) nfc(s string) (_ string, changed bool) {
 
 // nextNotNFC returns the position of the first character from i that fails the quick check, or
 // len(s). i is the start of s or the end of a composed piece.
-func nextNotNFC(s string, i int) int {
+func nextNotNFC(props *ucd.Table[uint16], s string, i int) int {
 	last := uint16(0)
 	for i < len(s) {
 		if i+8 <= len(s) && load8(s[i:])&0x8080808080808080 == 0 {
@@ -89,11 +78,11 @@ func nextNotNFC(s string, i int) int {
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(s[i:])
-		p := nfcProps(r)
-		if p&nfcNotYes != 0 {
+		p := props.At(r)
+		if p&ucd.NotYes != 0 {
 			return i
 		}
-		class := p & nfcClass
+		class := p & ucd.Class
 		if class != 0 && class < last {
 			return i
 		}
@@ -103,10 +92,10 @@ func nextNotNFC(s string, i int) int {
 	return i
 }
 
-func (n *normalizer) compose(s string) {
+func (n *normalizer) compose(data *ucd.Normal, s string) {
 	d := n.runes[:0]
 	for _, r := range s {
-		d = decompose(d, r)
+		d = decompose(data, d, r)
 	}
 	for i := 0; i < len(d); i++ { // sort marks into canonical order
 		if d[i].class == 0 {
@@ -126,7 +115,7 @@ func (n *normalizer) compose(s string) {
 	last := -1    // class of the last character kept after the starter, or -1
 	for _, m := range d {
 		if starter >= 0 && (last < int(m.class) || last < 0) {
-			if c, ok := composePair(d[starter].r, m.r); ok {
+			if c, ok := composePair(data, d[starter].r, m.r); ok {
 				d[starter].r = c
 				continue
 			}
@@ -144,7 +133,7 @@ func (n *normalizer) compose(s string) {
 	}
 }
 
-func decompose(d []markedRune, r rune) []markedRune {
+func decompose(data *ucd.Normal, d []markedRune, r rune) []markedRune {
 	if s := r - hangulS; 0 <= s && s < hangulSs {
 		d = append(d, markedRune{r: hangulL + s/(hangulVs*hangulTs)}, markedRune{r: hangulV + s%(hangulVs*hangulTs)/hangulTs})
 		if t := s % hangulTs; t != 0 {
@@ -152,37 +141,25 @@ func decompose(d []markedRune, r rune) []markedRune {
 		}
 		return d
 	}
-	p := nfcProps(r)
-	if p&nfcDecomposes == 0 {
-		return append(d, markedRune{r, uint8(p & nfcClass)})
+	p := data.Props.At(r)
+	if p&ucd.Decomposes == 0 {
+		return append(d, markedRune{r, uint8(p & ucd.Class)})
 	}
-	at, _ := slices.BinarySearchFunc(nfcDecomposed[:], r, func(e nfcDecomposition, r rune) int { return cmp.Compare(e.r, r) })
-	d = decompose(d, nfcDecomposed[at].first)
-	if second := nfcDecomposed[at].second; second != 0 {
-		d = decompose(d, second)
+	pair := data.Decomposed[r]
+	d = decompose(data, d, pair[0])
+	if pair[1] != 0 {
+		d = decompose(data, d, pair[1])
 	}
 	return d
 }
 
-// nfcComposed returns the primary composites by pair: the inverse of the decompositions that
-// Unicode does not exclude.
-var nfcComposed = sync.OnceValue(func() map[[2]rune]rune {
-	composed := make(map[[2]rune]rune, len(nfcDecomposed))
-	for _, e := range nfcDecomposed {
-		if nfcProps(e.r)&nfcNotYes == 0 {
-			composed[[2]rune{e.first, e.second}] = e.r
-		}
-	}
-	return composed
-})
-
-func composePair(a, b rune) (rune, bool) {
+func composePair(data *ucd.Normal, a, b rune) (rune, bool) {
 	if l, v := a-hangulL, b-hangulV; 0 <= l && l < hangulLs && 0 <= v && v < hangulVs {
 		return hangulS + (l*hangulVs+v)*hangulTs, true
 	}
 	if s, t := a-hangulS, b-hangulT; 0 <= s && s < hangulSs && s%hangulTs == 0 && 0 < t && t < hangulTs {
 		return a + t, true
 	}
-	r, found := nfcComposed()[[2]rune{a, b}]
+	r, found := data.Composed[[2]rune{a, b}]
 	return r, found
 }

@@ -1,19 +1,12 @@
 package bpe
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // The parts of a tokenizer.json around the model. Each part accepts only the implemented features
 // and names any other feature in its error.
-
-type addedSpec struct {
-	ID         int64  `json:"id"`
-	Content    string `json:"content"`
-	SingleWord bool   `json:"single_word"`
-	LStrip     bool   `json:"lstrip"`
-	RStrip     bool   `json:"rstrip"`
-	Normalized bool   `json:"normalized"`
-	Special    bool   `json:"special"`
-}
 
 // A part is the common form of all parts.
 type part struct {
@@ -21,37 +14,30 @@ type part struct {
 	raw  []byte
 }
 
-// decodeRaw stores the text and its type. The code that knows the type decodes the rest.
-func (p *part) decodeRaw(raw []byte) error {
-	p.Type, p.raw = "", slices.Clone(raw)
-	r := newReader(raw, false)
-	switch r.Kind() {
-	case 'n':
-		return nil
-	case '{':
-	default:
-		return notA(r, "an object")
-	}
-	return r.object(func(key string) error {
-		value, err := r.raw()
-		if err != nil || key != "type" {
-			return err
+// read stores the text of an object or null, and its type. The code that knows the type decodes the
+// rest.
+func (p *part) read(r *jsonReader) {
+	*p = part{}
+	null := r.Kind() == 'n'
+	from := r.Offset()
+	if null {
+		r.Null()
+	} else {
+		for key := range r.Members {
+			if key == "type" {
+				p.Type = strings.Clone(r.Text())
+			}
 		}
-		return strict(value, key, &p.Type)
-	})
+	}
+	if r.Err() == nil {
+		p.raw = slices.Clone(r.b[from:r.Offset()])
+	}
 }
-
-type (
-	normalizerSpec    struct{ part }
-	preTokenizerSpec  struct{ part }
-	postProcessorSpec struct{ part }
-	decoderSpec       struct{ part }
-)
 
 // pipeline parses all parts except the post-processor into t.
 func (f *jsonFile) pipeline(t *Tokenizer) error {
 	var err error
-	if t.norm, err = normSteps(f.normalizer.part); err != nil {
+	if t.norm, err = normSteps(f.normalizer); err != nil {
 		return err
 	}
 	switch chars, err := f.spellsChars(); {
@@ -61,7 +47,7 @@ func (f *jsonFile) pipeline(t *Tokenizer) error {
 		if err := f.spaces(t); err != nil {
 			return err
 		}
-		t.decoder, err = readDecoder(f.decoder.part)
+		t.decoder, err = readDecoder(f.decoder)
 		return err
 	}
 	if f.decoder.Type != "ByteLevel" {

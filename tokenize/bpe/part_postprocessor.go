@@ -7,7 +7,7 @@ import (
 
 // buildPostProcessor parses the post-processor into prefix and suffix.
 func (t *Tokenizer) buildPostProcessor(f *jsonFile) error {
-	parts := []part{f.postProcessor.part}
+	parts := []part{f.postProcessor}
 	if f.postProcessor.Type == "Sequence" {
 		var s struct {
 			Type       string `json:"type"`

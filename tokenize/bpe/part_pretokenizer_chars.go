@@ -22,7 +22,7 @@ func (f *jsonFile) preParts() ([]part, error) {
 		}
 		return s.Pretokenizers, nil
 	}
-	return []part{f.preTokenizer.part}, nil
+	return []part{f.preTokenizer}, nil
 }
 
 // spellsChars reports whether the vocabulary consists of characters and not bytes.

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
@@ -25,42 +24,33 @@ func TestPeerTokenizers(t *testing.T) {
 	t.Parallel()
 	t.Logf("go test ./tokenize/bpe -run TestPeerTokenizers -seed %d -args -tokenizers %d", *seed, *randomTokenizers)
 	const batch = 1000
-	var mu sync.Mutex
 	refused := map[string]int{}
-	taken := 0
-	t.Run("batches", func(t *testing.T) {
-		for first := 0; first < *randomTokenizers; first += batch {
-			t.Run(fmt.Sprint(first), func(t *testing.T) {
-				t.Parallel()
-				// The reference engine can loop or panic on files that Parse rejects.
-				cases := make([]smallCase, min(batch, *randomTokenizers-first))
-				toks, errs := make([]*bpe.Tokenizer, len(cases)), make([]error, len(cases))
-				for i := range cases {
-					cases[i] = randomCase(rand.New(rand.NewPCG(*seed, uint64(first+i))))
-					if toks[i], errs[i] = bpe.Parse(cases[i].File, bpe.Options{Experimental: true}); errs[i] != nil {
-						cases[i].Texts, cases[i].IDs = []string{}, [][]int32{}
-					}
-				}
-				bad := 0
-				for i, want := range askReference[smallAnswer](t, "cases", nil, cases) {
-					reason, problem := cases[i].judge(t, toks[i], errs[i], want)
-					mu.Lock()
-					if reason != "" {
-						refused[reason]++
-					} else {
-						taken++
-					}
-					mu.Unlock()
-					if problem != "" {
-						t.Errorf("tokenizer %d (seed %d): %s\n%s", first+i, *seed, problem, cases[i].brief())
-						if bad++; bad == 4 {
-							t.FailNow()
-						}
-					}
-				}
-			})
+	taken, bad := 0, 0
+	for first := 0; first < *randomTokenizers; first += batch {
+		// The reference engine can loop or panic on files that Parse rejects.
+		cases := make([]smallCase, min(batch, *randomTokenizers-first))
+		toks, errs := make([]*bpe.Tokenizer, len(cases)), make([]error, len(cases))
+		for i := range cases {
+			cases[i] = randomCase(rand.New(rand.NewPCG(*seed, uint64(first+i))))
+			if toks[i], errs[i] = bpe.Parse(cases[i].File, bpe.Options{Experimental: true}); errs[i] != nil {
+				cases[i].Texts, cases[i].IDs = []string{}, [][]int32{}
+			}
 		}
-	})
+		for i, want := range askReference[smallAnswer](t, "cases", nil, cases) {
+			reason, problem := cases[i].judge(t, toks[i], errs[i], want)
+			if reason != "" {
+				refused[reason]++
+			} else {
+				taken++
+			}
+			if problem != "" {
+				t.Errorf("tokenizer %d (seed %d): %s\n%s", first+i, *seed, problem, cases[i].brief())
+				if bad++; bad == 4 {
+					t.FailNow()
+				}
+			}
+		}
+	}
 	t.Logf("%d of %d tokenizers compared", taken, *randomTokenizers)
 	for _, reason := range slices.SortedFunc(maps.Keys(refused), func(a, b string) int { return refused[b] - refused[a] }) {
 		t.Logf("%6d refused: %s", refused[reason], reason)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +15,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
-	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
 // The slow, obvious tokenizer, without a normalizer. It matches patterns by backtracking, searches
@@ -379,7 +379,7 @@ var readCategories = sync.OnceValues(func() (*categoryTable, error) {
 		"gc16.txt":  func(r rune, category string) { t.of[r] = category },
 		"han16.txt": func(r rune, _ string) { t.han[r] = true },
 	} {
-		raw, err := os.ReadFile(bpetest.Path("..", "unicode", file))
+		raw, err := os.ReadFile(filepath.Join("internal", "ucd", file))
 		if err != nil {
 			return nil, err
 		}

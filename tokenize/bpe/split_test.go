@@ -50,43 +50,6 @@ func TestSplitBehavior(t *testing.T) {
 	}
 }
 
-// TestSplitTogether checks that combined stages split as the family's patterns in sequence.
-func TestSplitTogether(t *testing.T) {
-	t.Parallel()
-	tok, err := bpe.Parse(smallFile(map[string]any{"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
-		{"type": "Split", "pattern": object{"Regex": patterntest.ModelPatterns["deepseek1"]}, "behavior": "Isolated", "invert": false},
-		{"type": "Split", "pattern": object{"Regex": patterntest.ModelPatterns["deepseek2"]}, "behavior": "Isolated", "invert": false},
-		{"type": "Split", "pattern": object{"Regex": patterntest.ModelPatterns["deepseek3"]}, "behavior": "Isolated", "invert": false},
-		{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
-	}}}), bpe.Options{})
-	if err != nil || tok.Family() != bpe.FamilyDeepSeek {
-		t.Fatalf("family %s, %v, want deepseek", tok.Family(), err)
-	}
-	var splits []func(string) []string
-	for _, name := range []string{"deepseek1", "deepseek2", "deepseek3"} {
-		split, err := bpe.Splitter(patterntest.ModelPatterns[name], "", "Isolated", false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		splits = append(splits, split)
-	}
-	rng := rand.New(rand.NewPCG(*seed, 30))
-	for range 3000 {
-		text := patterntest.Text(rng, 40)
-		want := []string{text}
-		for _, split := range splits {
-			var next []string
-			for _, piece := range want {
-				next = append(next, split(piece)...)
-			}
-			want = next
-		}
-		if got := tok.Pretokens(text); !slices.Equal(got, want) {
-			t.Fatalf("pre-tokens of %q = %q, want %q (seed %d)", text, got, want, *seed)
-		}
-	}
-}
-
 // A splitCase is an input line of split.py.
 type splitCase struct {
 	Regex    string   `json:"regex,omitempty"`

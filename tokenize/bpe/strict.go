@@ -1,7 +1,6 @@
 package bpe
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -9,131 +8,103 @@ import (
 	"sync"
 )
 
-// strict decodes a JSON value from jsonReader.raw into v as strictly as the reference engine, and
-// more strictly in one way: member names must match a field exactly, be known and be unique. A
-// field is required unless its tag has omitempty. null is valid only for pointers, which are also
-// optional. name is the name of the value, for errors.
-//
-// encoding/json ignores case in names, takes the last of equal names, and ignores null.
+// strict decodes the JSON value raw into v with jsonReader.strict. name is the name of the value, for
+// errors.
 func strict(raw []byte, name string, v any) error {
-	if err := decodeStrict(newReader(raw, false), reflect.ValueOf(v).Elem()); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
-	}
-	return nil
+	r := newReader(raw, false)
+	r.strict(v)
+	r.Under(name)
+	return r.fault()
 }
 
-type rawDecoder interface{ decodeRaw(raw []byte) error }
+// strict reads a value into *v as strictly as the reference engine, and more strictly in one way:
+// member names must match a field exactly, be known and be unique. A field is required unless its tag
+// has omitempty. null is valid only for pointers, which are also optional.
+//
+// encoding/json ignores case in names, takes the last of equal names, and ignores null.
+func (r *jsonReader) strict(v any) { r.decode(reflect.ValueOf(v).Elem()) }
 
-func decodeStrict(r *jsonReader, v reflect.Value) error {
-	if d, ok := reflect.TypeAssert[rawDecoder](v.Addr()); ok {
-		raw, err := r.raw()
-		if err != nil {
-			return err
-		}
-		return d.decodeRaw(raw)
+func (r *jsonReader) decode(v reflect.Value) {
+	if p, ok := reflect.TypeAssert[*part](v.Addr()); ok {
+		p.read(r)
+		return
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		if r.Null() {
-			v.SetZero()
-			return r.fault()
+		if !r.Null() {
+			v.Set(reflect.New(v.Type().Elem()))
+			r.decode(v.Elem())
 		}
-		v.Set(reflect.New(v.Type().Elem()))
-		return decodeStrict(r, v.Elem())
 	case reflect.Struct:
-		return decodeStruct(r, v)
+		r.decodeStruct(v)
 	case reflect.Map:
-		return decodeMap(r, v)
-	case reflect.Slice:
-		return decodeSlice(r, v)
-	case reflect.String:
-		if r.Kind() != '"' {
-			return notA(r, "a string")
+		v.Set(reflect.MakeMap(v.Type()))
+		for key := range r.Members {
+			e := reflect.New(v.Type().Elem()).Elem()
+			r.decode(e)
+			v.SetMapIndex(reflect.ValueOf(strings.Clone(key)), e)
 		}
+	case reflect.Slice:
+		for i := range r.Elements {
+			if r.Kind() == 'n' {
+				r.Mismatch("a value")
+				break
+			}
+			v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
+			r.decode(v.Index(i))
+		}
+	case reflect.String:
 		v.SetString(strings.Clone(r.Text()))
-		return r.fault()
-	case reflect.Bool, reflect.Int, reflect.Int64, reflect.Uint32, reflect.Float64:
-		return decodeScalar(r, v)
+	case reflect.Bool:
+		v.SetBool(r.Bool())
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(r.Number(), 64)
+		if v.SetFloat(f); err != nil && r.Err() == nil {
+			r.Fail("the number is too large")
+		}
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint32: // never negative
+		r.Kind()
+		at := r.Offset()
+		n := r.Int(64)
+		switch {
+		case r.Err() != nil:
+		case r.b[at] == '-' || v.CanInt() && v.OverflowInt(n) || v.CanUint() && v.OverflowUint(uint64(n)):
+			r.FailAt(at, "the number "+r.Since(at)+" is out of range")
+		case v.CanInt():
+			v.SetInt(n)
+		default:
+			v.SetUint(uint64(n))
+		}
 	default:
 		panic("bpe: internal error: strict has no decoder for " + v.Type().String())
 	}
 }
 
-func notA(r *jsonReader, want string) error {
-	raw, err := r.raw()
-	if err != nil {
-		return err
-	}
-	return fmt.Errorf("found %.40s, want %s", raw, want)
-}
-
-func decodeScalar(r *jsonReader, v reflect.Value) error {
-	kind := r.Kind()
-	raw, err := r.raw()
-	if err != nil {
-		return err
-	}
-	s, want := string(raw), ""
-	switch v.Kind() {
-	case reflect.Bool:
-		v.SetBool(s == "true")
-		if s != "true" && s != "false" {
-			want = "true or false"
-		}
-	case reflect.Float64:
-		f, err := strconv.ParseFloat(s, 64)
-		v.SetFloat(f)
-		if err != nil || kind != '0' {
-			want = "a number"
-		}
-	case reflect.Int, reflect.Int64: // Go only: the format has no negative numbers
-		n, err := strconv.ParseUint(s, 10, v.Type().Bits()-1)
-		v.SetInt(int64(n))
-		if err != nil {
-			want = "an integer ≥ 0"
-		}
-	default:
-		n, err := strconv.ParseUint(s, 10, 32)
-		v.SetUint(n)
-		if err != nil {
-			want = "an integer from 0 to 2^32-1"
-		}
-	}
-	if want != "" {
-		return fmt.Errorf("found %.40s, want %s", raw, want)
-	}
-	return nil
-}
-
-func decodeStruct(r *jsonReader, v reflect.Value) error {
-	if r.Kind() != '{' {
-		return notA(r, "an object")
-	}
+func (r *jsonReader) decodeStruct(v reflect.Value) {
 	fields := fieldsOf(v.Type())
 	seen := uint64(0)
-	err := r.object(func(key string) error {
-		i := slices.IndexFunc(fields, func(f specField) bool { return f.name == key })
-		if i < 0 {
-			if k := slices.IndexFunc(fields, func(f specField) bool { return strings.EqualFold(f.name, key) }); k >= 0 {
-				return fmt.Errorf("unknown field %.40q (did you mean %q?)", key, fields[k].name)
-			}
-			return fmt.Errorf("unknown field %.40q", key)
-		}
-		seen |= 1 << i
-		if err := decodeStrict(r, v.Field(i)); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
+	for key := range r.Members {
+		seen |= r.decodeField(v, fields, key)
 	}
 	for i, f := range fields {
-		if seen>>i&1 == 0 && !f.optional {
-			return fmt.Errorf("%q is missing", f.name)
+		if r.Err() == nil && seen>>i&1 == 0 && !f.optional {
+			r.failf("%q is missing", f.name)
 		}
 	}
-	return nil
+}
+
+// decodeField reads the value of the member key of a struct. It returns the bit of the field.
+func (r *jsonReader) decodeField(v reflect.Value, fields []specField, key string) uint64 {
+	i := slices.IndexFunc(fields, func(f specField) bool { return f.name == key })
+	if i >= 0 {
+		r.decode(v.Field(i))
+		return 1 << i
+	}
+	if i = slices.IndexFunc(fields, func(f specField) bool { return strings.EqualFold(f.name, key) }); i >= 0 {
+		r.failf("unknown field (did you mean %q?)", fields[i].name)
+	}
+	r.failf("unknown field")
+	return 0
 }
 
 type specField struct {
@@ -161,35 +132,4 @@ func fieldsOf(t reflect.Type) []specField {
 	}
 	specs.Store(t, fields)
 	return fields
-}
-
-func decodeMap(r *jsonReader, v reflect.Value) error {
-	if r.Kind() != '{' {
-		return notA(r, "an object")
-	}
-	v.Set(reflect.MakeMap(v.Type()))
-	return r.object(func(key string) error {
-		k, e := reflect.ValueOf(strings.Clone(key)), reflect.New(v.Type().Elem()).Elem()
-		if err := decodeStrict(r, e); err != nil {
-			return fmt.Errorf("%.40q: %w", key, err)
-		}
-		v.SetMapIndex(k, e)
-		return nil
-	})
-}
-
-func decodeSlice(r *jsonReader, v reflect.Value) error {
-	if r.Kind() != '[' {
-		return notA(r, "a list")
-	}
-	return r.list(func(i int) error {
-		if r.Kind() == 'n' {
-			return fmt.Errorf("element %d: null", i)
-		}
-		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
-		if err := decodeStrict(r, v.Index(i)); err != nil {
-			return fmt.Errorf("element %d: %w", i, err)
-		}
-		return nil
-	})
 }

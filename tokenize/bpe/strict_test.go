@@ -23,22 +23,22 @@ func TestStrict(t *testing.T) {
 	t.Parallel()
 	whole := string(smallFile(map[string]any{"post_processor": template("<s>", "<s>", 259, 259)}))
 	for _, test := range []struct{ name, old, new, want string }{
-		{"case", `"ignore_merges":false`, `"Ignore_Merges":true`, `unknown field "Ignore_Merges" (did you mean "ignore_merges"?)`},
-		{"case beside", `"ignore_merges":false`, `"ignore_merges":false,"Ignore_merges":true`, `unknown field "Ignore_merges"`},
+		{"case", `"ignore_merges":false`, `"Ignore_Merges":true`, `Ignore_Merges: unknown field (did you mean "ignore_merges"?)`},
+		{"case beside", `"ignore_merges":false`, `"ignore_merges":false,"Ignore_merges":true`, "Ignore_merges: unknown field"},
 		{"case of a part", `{"type":"NFC"}`, `{"Type":"NFC"}`, "normalizer without a type"},
 		{"case at the top", `"version"`, `"Version"`, `"Version"`},
-		{"case in a part", `"trim_offsets"`, `"Trim_Offsets"`, `unknown field "Trim_Offsets"`},
+		{"case in a part", `"trim_offsets"`, `"Trim_Offsets"`, "Trim_Offsets: unknown field"},
 		{"twice in the model", `"ignore_merges":false`, `"ignore_merges":false,"ignore_merges":true`, "ignore_merges: given twice in one object"},
 		{"twice a type", `{"type":"NFC"}`, `{"type":"NFC","type":"NFD"}`, "type: given twice in one object"},
 		{"twice a flag", `"special":true`, `"special":true,"special":false`, "special: given twice in one object"},
 		{"twice a token", `"ab":256`, `"ab":256,"ab":256`, `duplicate token "ab"`},
 		{"twice a special token", `"special_tokens":{`, `"special_tokens":{"<s>":{"id":"<s>","ids":[1],"tokens":["<s>"]},`, "<s>: given twice in one object"},
 		{"no flag", `"normalized":false,`, ``, `"normalized" is missing`},
-		{"null for a flag", `"normalized":false,`, `"normalized":null,`, "found null, want true or false"},
-		{"version null", `"version":"1.0"`, `"version":null`, "version: found null, want a string"},
+		{"null for a flag", `"normalized":false,`, `"normalized":null,`, "null where a boolean is expected"},
+		{"version null", `"version":"1.0"`, `"version":null`, "version: null where a string is expected"},
 		{"version 2.0", `"version":"1.0"`, `"version":"2.0"`, `version "2.0"`},
-		{"version a number", `"version":"1.0"`, `"version":1.0`, "found 1.0, want a string"},
-		{"null for the added tokens", `"added_tokens":[`, `"added_tokens":null,"x":[`, "added_tokens: found null, want a list"},
+		{"version a number", `"version":"1.0"`, `"version":1.0`, "version: a number where a string is expected"},
+		{"null for the added tokens", `"added_tokens":[`, `"added_tokens":null,"x":[`, "added_tokens: null where a list is expected"},
 		{"null in a list", `"pretokenizers":[`, `"pretokenizers":[null,`, "element 0: null"},
 		{"null for the vocabulary", `"vocab":{`, `"vocab":null,"x":{`, "null where an object is expected"},
 		{"merge without a space", `["a","b"]`, `"ab"`, `merge "ab" is not a pair of tokens`},
@@ -51,8 +51,8 @@ func TestStrict(t *testing.T) {
 		{"merges of two kinds", `["a","b"]`, `"a b"`, "not in the format of the first merge"},
 		{"half a number", `"ab":256`, `"ab":256.`, "where a digit is expected"},
 		{"no value", `"fuse_unk":false`, `"fuse_unk":falsch`, `"f" where a value is expected`},
-		{"unknown option", `"fuse_unk":false`, `"fuse_unk":false,"fuse_byte":true`, `unknown field "fuse_byte"`},
-		{"text where a flag is wanted", `"fuse_unk":false`, `"fuse_unk":"false"`, `found "false", want true or false`},
+		{"unknown option", `"fuse_unk":false`, `"fuse_unk":false,"fuse_byte":true`, "fuse_byte: unknown field"},
+		{"text where a flag is wanted", `"fuse_unk":false`, `"fuse_unk":"false"`, "a string where a boolean is expected"},
 	} {
 		file := strings.Replace(whole, test.old, test.new, 1)
 		if file == whole {

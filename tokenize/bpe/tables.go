@@ -71,6 +71,69 @@ func (p *pairTable) get(tokenMerges []tokenMerge, a, b int32) (int32, bool) {
 	return 0, false
 }
 
+// An edgeTable is a trie in one hash table: the edges from one node to another by a byte.
+type edgeTable struct {
+	edges []edge // open addressing, length a power of two; free if to is 0
+	shift uint   // 64 minus the number of bits of an index
+	used  int
+	seed  uint64
+}
+
+type edge struct {
+	from uint32 // node<<8 | byte
+	to   uint32 // node + 1
+}
+
+func newEdgeTable() edgeTable {
+	t := edgeTable{seed: newSeed()}
+	t.resize(1 << 10)
+	return t
+}
+
+func (t *edgeTable) slot(from uint32) uint32 {
+	hi, lo := bits.Mul64(uint64(from)^t.seed, 0x9E3779B97F4A7C15)
+	return uint32((hi ^ lo) >> t.shift)
+}
+
+func (t *edgeTable) put(node int32, b byte, to int32) {
+	if 4*(t.used+1) > 3*len(t.edges) {
+		t.resize(2 * len(t.edges))
+	}
+	t.used++
+	t.insert(edge{uint32(node)<<8 | uint32(b), uint32(to) + 1})
+}
+
+func (t *edgeTable) insert(e edge) {
+	i := t.slot(e.from)
+	for t.edges[i].to != 0 {
+		i = (i + 1) & uint32(len(t.edges)-1)
+	}
+	t.edges[i] = e
+}
+
+func (t *edgeTable) resize(n int) {
+	old := t.edges
+	t.edges = make([]edge, n)
+	t.shift = uint(64 - bits.TrailingZeros(uint(n)))
+	for _, e := range old {
+		if e.to != 0 {
+			t.insert(e)
+		}
+	}
+}
+
+func (t *edgeTable) step(node int32, b byte) (int32, bool) {
+	from := uint32(node)<<8 | uint32(b)
+	for i := t.slot(from); ; i = (i + 1) & uint32(len(t.edges)-1) {
+		switch e := t.edges[i]; {
+		case e.to == 0:
+			return 0, false
+		case e.from == from:
+			return int32(e.to - 1), true
+		}
+	}
+}
+
 // A wordTable maps words of up to 16 bytes that are a single token to its id.
 type wordTable struct {
 	slot []wordSlot // length a power of two; free if n is 0

@@ -60,28 +60,24 @@ func (f *tekkenFile) read(raw []byte) error {
 	r := newReader(raw, false)
 	f.r = r
 	seen := map[string]bool{}
-	err := r.object(func(key string) error {
+	for key := range r.Members {
 		seen[key] = true
 		switch key {
 		case "config":
-			return value(r, key, &f.config)
+			r.strict(&f.config)
 		case "special_tokens":
 			if r.Null() {
 				seen[key] = false
-				return r.fault()
+			} else {
+				r.strict(&f.special)
 			}
-			return value(r, key, &f.special)
 		case "vocab":
 			r.Kind()
 			f.vocab = new(r.Mark())
-			return r.skip()
 		case "image", "multimodal", "audio", "type", "version", "model_settings_builder": // not relevant to text
-			return r.skip()
+		default:
+			r.unsupported("unknown top-level field %.40q", key)
 		}
-		return unsupported("unknown top-level field %.40q", key)
-	})
-	if err != nil {
-		return err
 	}
 	if err := r.end(); err != nil {
 		return err
@@ -181,10 +177,7 @@ func (f *tekkenFile) words() ([][]byte, error) {
 			return words, nil
 		}
 		start := len(text)
-		var err error
-		if text, err = appendWord(r, text, len(words)); err != nil {
-			return nil, err
-		}
+		text = appendWord(r, text, len(words))
 		words = append(words, text[start:len(text):len(text)])
 	}
 	if r.Err() == nil && len(words) < n {
@@ -194,43 +187,36 @@ func (f *tekkenFile) words() ([][]byte, error) {
 }
 
 // appendWord appends the bytes of the token at r, which must have the given rank.
-func appendWord(r *jsonReader, dst []byte, rank int) ([]byte, error) {
+func appendWord(r *jsonReader, dst []byte, rank int) []byte {
 	start := len(dst)
 	var hasRank, hasBytes, hasText bool
-	err := r.object(func(key string) error {
+	for key := range r.Members {
 		switch key {
 		case "rank":
 			hasRank = true
-			id, err := r.id()
-			if err == nil && int(id) != rank {
-				err = r.errorf("token %d has rank %d, want %d", rank, id, rank)
+			if id := r.id(); r.Err() == nil && int(id) != rank {
+				r.failf("token %d has rank %d, want %d", rank, id, rank)
 			}
-			return err
 		case "token_bytes":
 			hasBytes = true
 			b64 := r.Text()
-			if r.Err() != nil {
-				return r.fault()
-			}
 			var err error
-			if dst, err = base64.StdEncoding.AppendDecode(dst, []byte(b64)); err != nil || len(dst) == start || len(dst)-start > maxRankLen {
-				return r.errorf("token %d: invalid base64 token %.40q", rank, b64)
+			dst, err = base64.StdEncoding.AppendDecode(dst, []byte(b64))
+			if r.Err() == nil && (err != nil || len(dst) == start || len(dst)-start > maxRankLen) {
+				r.failf("token %d: invalid base64 token %.40q", rank, b64)
 			}
-			return nil
 		case "token_str": // the printed form, or null
 			hasText = true
-			return r.skip()
+		default:
+			r.failf("token %d: unknown field", rank)
 		}
-		return r.errorf("token %d: unknown field %.40q", rank, key)
-	})
-	if err != nil {
-		return nil, err
 	}
-	if !hasRank || !hasBytes || !hasText {
-		return nil, r.errorf("token %d: rank, token_bytes or token_str is missing", rank)
+	switch {
+	case r.Err() != nil:
+	case !hasRank || !hasBytes || !hasText:
+		r.failf("token %d: rank, token_bytes or token_str is missing", rank)
+	case rank < 256 && (len(dst) != start+1 || dst[start] != byte(rank)):
+		r.failf("token %d must be the byte %d", rank, rank)
 	}
-	if rank < 256 && (len(dst) != start+1 || dst[start] != byte(rank)) {
-		return nil, r.errorf("token %d must be the byte %d", rank, rank)
-	}
-	return dst, nil
+	return dst
 }

@@ -33,7 +33,7 @@ func loadTiktoken(folder fs.FS, opts Options) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bpe: %w", err)
 	}
-	t.files = []File{fileOf(fileTiktoken, ranks), fileOf(FileConfig, config)}
+	t.digest = hexSum(fmt.Appendf(nil, "%s  %s\n%s  %s\n", hexSum(ranks), fileTiktoken, hexSum(config), FileConfig))
 	return t, nil
 }
 
@@ -151,17 +151,12 @@ func configAdded(config []byte) (map[string]configToken, error) {
 	if !utf8.Valid(config) {
 		return nil, fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(config))
 	}
-	const name = "added_tokens_decoder"
 	var added map[string]configToken
 	r := newReader(config, true)
-	err := r.object(func(key string) error {
-		if key != name {
-			return r.skip()
+	for key := range r.Members {
+		if key == "added_tokens_decoder" {
+			r.strict(&added)
 		}
-		return value(r, key, &added)
-	})
-	if err != nil {
-		return nil, err
 	}
 	if err := r.end(); err != nil {
 		return nil, err

@@ -42,9 +42,8 @@ type Options struct {
 // tokenizer.json specifies. It is immutable and safe for concurrent use.
 type Tokenizer struct {
 	family Family
-	files  []File
 	merged string // while loading: the changes that the folder's other files make to tokenizer.json
-	digest string // empty: use the digest of files
+	digest string
 
 	added    [2]*trie // 0: cut from the raw text; 1: cut after normalization
 	addedAll []Added
@@ -61,24 +60,20 @@ type Tokenizer struct {
 	pool sync.Pool // of *encoder
 }
 
-// A File is one file of a tokenizer, for footers and resume checks.
-type File struct {
-	Name   string
-	SHA256 string // lower-case hex of the whole file
-}
-
 // An Added token is matched in the text before the model's own vocabulary is used.
 type Added struct {
-	ID      int32
-	Content string
+	ID      int32  `json:"id"`
+	Content string `json:"content"`
 	// Special tokens are skipped by DecodeOptions.SkipSpecial, unless normalization changes them.
-	Special bool
+	Special bool `json:"special"`
 	// Normalized tokens are matched after normalization, by their normalized content, and decode to
 	// it. Other tokens are matched in the raw text.
-	Normalized bool
+	Normalized bool `json:"normalized"`
 	// SingleWord tokens match only if no word character is adjacent. LStrip and RStrip tokens
 	// include the white space before and after.
-	SingleWord, LStrip, RStrip bool
+	SingleWord bool `json:"single_word"`
+	LStrip     bool `json:"lstrip"`
+	RStrip     bool `json:"rstrip"`
 }
 
 // Family is the group of models whose split pattern the tokenizer uses.
@@ -103,17 +98,9 @@ const (
 // Family returns the family of t.
 func (t *Tokenizer) Family() Family { return t.family }
 
-// Files returns the files of t in a fixed order.
-func (t *Tokenizer) Files() []File { return append([]File(nil), t.files...) }
-
 // Digest identifies t: the SHA-256 of tokenizer.json in lower-case hex, or of the digests of
 // several files. It also covers changes of ids by the other files of the folder.
-func (t *Tokenizer) Digest() string {
-	if t.digest != "" {
-		return t.digest
-	}
-	return digestOf(t.files)
-}
+func (t *Tokenizer) Digest() string { return t.digest }
 
 // VocabSize returns the highest id plus 1. Lower ids can be unused.
 func (t *Tokenizer) VocabSize() int { return len(t.off) - 1 }

@@ -8,12 +8,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 )
 
-// A trie finds added tokens in a text: the leftmost match, and of those the longest. A step is one
-// probe of a hash table. Two bytes that begin no token cost one bit test.
+// A trie finds added tokens in a text: the leftmost match, and of those the longest. Two bytes that
+// begin no token cost one bit test.
 type trie struct {
+	edgeTable
 	toks  []Added
-	edges []trieEdge // open addressing, length a power of two; free if key is 0
-	token []int32    // by node: index in toks, or -1
+	token []int32 // by node: index in toks, or -1
 	// first and pair are the bytes and pairs of bytes that begin a token. only is the first byte if
 	// all tokens share it, otherwise -1.
 	first [256]bool
@@ -21,26 +21,12 @@ type trie struct {
 	only  int
 }
 
-type trieEdge struct {
-	key  uint32 // (node+1)<<8 | byte
-	node uint32
-}
-
 // newTrie returns a trie of tokens, or nil if there are none. content is the text of each token.
 func newTrie(tokens []Added, content []string) *trie {
 	if len(tokens) == 0 {
 		return nil
 	}
-	t := &trie{toks: tokens, token: []int32{-1}}
-	total := 1
-	for _, c := range content {
-		total += len(c)
-	}
-	size := 64
-	for size < 2*total {
-		size *= 2
-	}
-	t.edges = make([]trieEdge, size)
+	t := &trie{edgeTable: newEdgeTable(), toks: tokens, token: []int32{-1}}
 	for i, c := range content {
 		t.first[c[0]] = true
 		if len(c) == 1 {
@@ -50,7 +36,7 @@ func newTrie(tokens []Added, content []string) *trie {
 		} else {
 			t.setPair(c[0], c[1])
 		}
-		node := uint32(0)
+		node := int32(0)
 		for k := range len(c) {
 			node = t.child(node, c[k])
 		}
@@ -68,21 +54,15 @@ func (t *trie) setPair(a, b byte) {
 	t.pair[k>>6] |= 1 << (k & 63)
 }
 
-func edgeSlot(key uint32, mask int) int { return int(key*0x9E3779B1>>7) & mask }
-
 // child returns the node at the end of an edge, and adds it if it is missing.
-func (t *trie) child(node uint32, b byte) uint32 {
-	key, mask := (node+1)<<8|uint32(b), len(t.edges)-1
-	i := edgeSlot(key, mask)
-	for t.edges[i].key != 0 {
-		if t.edges[i].key == key {
-			return t.edges[i].node
-		}
-		i = (i + 1) & mask
+func (t *trie) child(node int32, b byte) int32 {
+	next, ok := t.step(node, b)
+	if !ok {
+		next = int32(len(t.token))
+		t.put(node, b, next)
+		t.token = append(t.token, -1)
 	}
-	t.edges[i] = trieEdge{key, uint32(len(t.token))}
-	t.token = append(t.token, -1)
-	return t.edges[i].node
+	return next
 }
 
 // find returns the leftmost match at or after s[i], and the longest at that position.
@@ -116,18 +96,14 @@ func (t *trie) find(s string, i int) (start, end int, tok *Added) {
 
 // longest returns the end and index of the longest token at s[i], or index -1.
 func (t *trie) longest(s string, i int) (end int, index int32) {
-	node, mask := uint32(0), len(t.edges)-1
+	node := int32(0)
 	index = -1
 	for ; i < len(s); i++ {
-		key := (node+1)<<8 | uint32(s[i])
-		k := edgeSlot(key, mask)
-		for t.edges[k].key != key && t.edges[k].key != 0 {
-			k = (k + 1) & mask
-		}
-		if t.edges[k].key == 0 {
+		next, ok := t.step(node, s[i])
+		if !ok {
 			break
 		}
-		node = t.edges[k].node
+		node = next
 		if t.token[node] >= 0 {
 			end, index = i+1, t.token[node]
 		}

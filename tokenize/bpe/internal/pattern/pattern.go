@@ -1,6 +1,10 @@
 package pattern
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe/internal/ucd"
+)
 
 // A Pattern is a compiled split pattern. It is immutable and safe for concurrent use.
 //
@@ -30,11 +34,6 @@ const (
 
 // Covers reports whether every character begins a match, so that there are no gaps between matches.
 func (p *Pattern) Covers() bool { return p.covers }
-
-// Bytes returns the memory size of p in bytes.
-func (p *Pattern) Bytes() int {
-	return len(p.ascii) + len(p.begins) + len(p.first) + 2*len(p.index) + 256*len(p.block) + 4*len(p.table)
-}
 
 // End returns the end of the match that begins at s[i], or i if there is none. s must be valid
 // UTF-8, and i a character boundary with i < len(s).
@@ -117,7 +116,7 @@ func (p *Pattern) classAt(s string, i int) (class uint32, size int) {
 	default:
 		return 0, 1 // not reached on valid UTF-8
 	}
-	if r < maxRune {
+	if r < ucd.Limit {
 		return uint32(p.block[p.index[r>>8]][r&255]), size
 	}
 	return 0, size

@@ -3,6 +3,8 @@ package pattern
 import (
 	"slices"
 	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize/bpe/internal/ucd"
 )
 
 // A set is a set of characters, the union of its parts. A kind is a general category, combined with
@@ -52,26 +54,16 @@ func (s *set) borders(dst []rune) []rune {
 	return dst
 }
 
-// kindHan is set in the kind of characters of the script Han.
-const kindHan = 32
-
-// kindNames are the general categories by kind. Kind 0 is everything else: controls, formats,
-// private use, surrogates, unassigned.
-var kindNames = [...]string{
-	"C", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No",
-	"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp",
-}
-
 // category returns the set of a general category, a group of them such as L, or the script Han.
 func category(name string) (*set, bool) {
 	s := &set{}
 	if name == "Han" {
-		s.kinds = (1<<32 - 1) << kindHan
+		s.kinds = (1<<32 - 1) << ucd.Han
 		return s, true
 	}
-	for k, full := range kindNames {
+	for k, full := range ucd.Categories {
 		if full == name || len(name) == 1 && strings.HasPrefix(full, name) {
-			s.kinds |= 1<<k | 1<<(k+kindHan)
+			s.kinds |= 1<<k | 1<<(k+ucd.Han)
 		}
 	}
 	return s, s.kinds != 0
@@ -85,9 +77,7 @@ func spaces() *set {
 	return s
 }
 
-func kindOf(r rune) uint8 {
-	return kindBlock[kindIndex[r>>8]][r&255]
-}
+func kindOf(r rune) uint8 { return ucd.Kinds().At(r) }
 
 // wordKinds are the letters, marks, decimal digits, letter numbers and connectors, as bits by kind.
 const wordKinds = 0b1_0111_1111_1110
@@ -101,12 +91,11 @@ func IsWord(r rune) bool {
 	case r == 0x200C, r == 0x200D:
 		return true
 	}
-	return wordKinds>>(kindOf(r)%kindHan)&1 != 0
+	return wordKinds>>(kindOf(r)%ucd.Han)&1 != 0
 }
 
 func isPunctuation(r rune) bool {
-	name := kindNames[kindOf(r)%kindHan]
-	return name[0] == 'P'
+	return ucd.Categories[kindOf(r)%ucd.Han][0] == 'P'
 }
 
 // classes assigns a class to each character. Characters of one class are in the same sets.
@@ -119,17 +108,17 @@ type classes struct {
 
 // classify builds the classes. It returns false if there are too many.
 func classify(sets []*set) (*classes, bool) {
-	borders := []rune{0, maxRune}
+	borders := []rune{0, ucd.Limit}
 	for _, s := range sets {
 		borders = s.borders(borders)
 	}
 	slices.Sort(borders)
 	borders = slices.Compact(borders)
 
-	c := &classes{of: make([][4]uint64, len(sets)), index: make([]uint16, maxRune>>8)}
+	c := &classes{of: make([][4]uint64, len(sets)), index: make([]uint16, ucd.Limit>>8)}
 	// Between two borders, the kind determines the class. Entries are class + 1, created on first
 	// use.
-	between := make([][2 * kindHan]uint8, len(borders)-1)
+	between := make([][2 * ucd.Han]uint8, len(borders)-1)
 	byKey := map[uint64]uint8{} // bit k of the key: sets[k] holds the character
 	class := func(i int, kind uint8) uint8 {
 		if v := between[i][kind]; v > 0 {
@@ -158,6 +147,7 @@ func classify(sets []*set) (*classes, bool) {
 		interval int
 	}
 	done := map[plain]uint16{} // blocks without a border inside
+	all := ucd.Kinds()
 	i := 0
 	for hi := range c.index {
 		first := rune(hi) << 8
@@ -165,14 +155,14 @@ func classify(sets []*set) (*classes, bool) {
 			i++
 		}
 		isPlain := borders[i+1] >= first+256
-		key := plain{kindIndex[hi], i}
+		key := plain{all.Index[hi], i}
 		if id, ok := done[key]; ok && isPlain {
 			c.index[hi] = id
 			continue
 		}
 		var b [256]uint8
 		k := i
-		for n, kind := range kindBlock[kindIndex[hi]] {
+		for n, kind := range all.Block[all.Index[hi]] {
 			for borders[k+1] <= first+rune(n) {
 				k++
 			}
@@ -195,5 +185,3 @@ func classify(sets []*set) (*classes, bool) {
 	c.n = len(byKey)
 	return c, true
 }
-
-const maxRune = 0x110000

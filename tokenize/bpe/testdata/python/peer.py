@@ -1,31 +1,24 @@
 """The reference engine behind a pipe, for the tests of package bpe.
 
 usage: peer.py ask     tokenizer.json
-       peer.py bench   tokenizer.json documents.json
        peer.py cases   anything
 
 ask reads one JSON list per line. ["plain", text] is answered with a line of ids, ["post", text]
 with those of the post-processor, and ["none", text] with the ids of the file without added
 tokens. ["decode", ids] is answered with two JSON strings: special tokens skipped, and printed.
-bench prints the CPU seconds for one pass
-over a JSON list of documents, the best of three, in batches on one thread. cases reads one
-object {"file", "texts", "ids"} per line: a whole tokenizer.json, texts to encode and ids to
-decode. It answers {"error"}, or {"ids", "post", "none", "texts"} with null for
-anything that the engine cannot answer. post are the ids with the post-processor, none the ids
-of the file without added tokens.
+cases reads one object {"file", "texts", "ids"} per line: a whole tokenizer.json, texts to encode and
+ids to decode. It answers {"error"}, or {"ids", "post", "none", "texts"} with null for anything that
+the engine cannot answer. post are the ids with the post-processor, none the ids of the file without
+added tokens.
 """
 import json
 import os
 import signal
 import sys
-import time
 
 what, path = sys.argv[1], sys.argv[2]
 if what == "cases":
     os.environ["RUST_BACKTRACE"] = "0"  # a panic is an answer like any other
-if what == "bench":
-    os.environ["RAYON_NUM_THREADS"] = "1"
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import tokenizers  # noqa: E402: reads the environment
 
@@ -36,6 +29,15 @@ if what != "cases":
     tok = tokenizers.Tokenizer.from_file(path)
     tok.no_truncation()
     tok.no_padding()
+
+
+def without_added(tok):
+    """The same pipeline without added tokens. It shares the parts, which take long to compile."""
+    bare = tokenizers.Tokenizer(tok.model)
+    for name in ("normalizer", "pre_tokenizer"):
+        if getattr(tok, name) is not None:
+            setattr(bare, name, getattr(tok, name))
+    return bare
 
 
 def batches(lines, size=2000):
@@ -53,17 +55,13 @@ def batches(lines, size=2000):
 
 out = sys.stdout
 if what == "ask":
-    bare = None  # the tokenizer without added tokens
+    bare = without_added(tok)
     for kind, batch in batches(sys.stdin.buffer):
         if kind == "decode":
             skipped = tok.decode_batch(batch, skip_special_tokens=True)
             printed = tok.decode_batch(batch, skip_special_tokens=False)
             answers = zip(skipped, printed)
         else:
-            if kind == "none" and bare is None:
-                bare = tokenizers.Tokenizer.from_str(json.dumps(dict(json.load(open(path, encoding="utf-8")), added_tokens=[])))
-                bare.no_truncation()
-                bare.no_padding()
             engine = bare if kind == "none" else tok
             answers = [e.ids for e in engine.encode_batch(batch, add_special_tokens=kind == "post")]
         for answer in answers:
@@ -87,7 +85,7 @@ elif what == "cases":
         except BaseException as e:
             out.write(json.dumps({"error": str(e) or "?"}) + "\n")
             continue
-        bare = tokenizers.Tokenizer.from_str(json.dumps(dict(case["file"], added_tokens=[])))
+        bare = without_added(tok)
         answer = {"texts": []}
         for key in ("ids", "post", "none"):
             engine = bare if key == "none" else tok
@@ -95,13 +93,5 @@ elif what == "cases":
         for ids in case["ids"]:
             answer["texts"].append(attempt(lambda: [tok.decode(ids, skip_special_tokens=s) for s in (True, False)]))
         out.write(json.dumps(answer) + "\n")
-elif what == "bench":
-    docs = json.load(open(sys.argv[3], encoding="utf-8"))
-    best = 1e9
-    for _ in range(3):
-        start = time.process_time()
-        tok.encode_batch(docs, add_special_tokens=False)
-        best = min(best, time.process_time() - start)
-    print(best)
 else:
     sys.exit("unknown command " + what)

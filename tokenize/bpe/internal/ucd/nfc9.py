@@ -1,9 +1,9 @@
-"""Writes testdata/unicode/nfc9.txt: the data of Unicode 9.0 for canonical composition.
+"""Writes nfc9.txt: the data of Unicode 9.0 for canonical composition.
 Combining classes and canonical decompositions of an assigned character never change, so any
 Python with Unicode 9 or later writes the same file, without the code points that 9.0 had not
 assigned.
 
-usage: nfc9.py testdata/unicode
+usage: nfc9.py FOLDER, the folder of unassigned9.txt
 """
 import sys
 import unicodedata as u
