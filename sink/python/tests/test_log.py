@@ -156,15 +156,6 @@ class Test(unittest.TestCase):
         with self.assertRaisesRegex(CorruptError, "9 rows, the commit log has 12"):
             self.numbers()
 
-    def test_every_step(self):
-        for fmt in ("parquet", "arrow"):
-            with tempfile.TemporaryDirectory() as folder:
-                Run(folder, [10], fmt)
-                (shard,) = log.shards(folder)
-                for step in range(1, 14):
-                    got = [[r["n"] for r in log.rows(shard, start=k, step=step)] for k in range(step)]
-                    self.assertEqual(got, [list(range(k, 10, step)) for k in range(step)], (fmt, step))
-
     def test_values(self):
         Run(self.folder, [12], "arrow")
         for s in log.shards(self.folder):

@@ -269,15 +269,9 @@ def numbers(column: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(memory, dtype, len(column), column.offset * dtype.itemsize)
 
 
-def rows(shard: Shard, columns: Sequence[str] | None = None, start: int = 0, step: int = 1, check: Check = "sha256") -> Iterator[Row]:
-    """Yield every step-th row of a shard from start on."""
-    integer("start", start, 0)
-    integer("step", step, 1)
-    texts("columns", columns, none=True)
-    at = 0  # number of the batch's first row in the shard
+def rows(shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256") -> Iterator[Row]:
+    """Yield the rows of a shard."""
     for batch in batches(shard, columns, check):
         get = {name: getter(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
-        first = start - at if start > at else (start - at) % step
-        for i in range(first, batch.num_rows, step):
+        for i in range(batch.num_rows):
             yield {name: value(i) for name, value in get.items()}
-        at += batch.num_rows

@@ -111,16 +111,6 @@ class Files:
             begin += more
         return number, begin
 
-    def now(self, spans: Sequence[Span]) -> list[Span]:
-        """Return the current places of rows."""
-        if not self._moved:
-            return list(spans)
-        out = []
-        for shard, begin, end in spans:
-            number, more = self.place(shard)
-            out.append((number, begin + more, end + more))
-        return out
-
     def retry_moved(self, read: Callable[[], T]) -> T:
         """Call read, and again if a shard has moved: another one has its rows."""
         for left in range(MOVES, -1, -1):
@@ -230,26 +220,17 @@ class Files:
 
     def read(self, spans: Sequence[Span]) -> list[Row]:
         """Read rows of groups that are read in order, and cache their blocks for the next groups."""
-        rows = self.retry_moved(lambda: self._through(self.now(spans)))
-        self.release_pages()
-        return rows
+        return Parts(self, spans, self._part).rows(spans)
 
-    def _through(self, spans: Sequence[Span]) -> list[Row]:
-        rows: list[Row] = []
-        for shard, begin, end in spans:
-            file = self.file(shard)
-            starts = file.starts.tolist()
-            for block, first, last in cut(starts, begin, end):
-                part = self._part(file, shard, block, starts) if isinstance(file, ParquetFile) else file.part(block, [(first, last)])
-                rows += part.rows(first, last)
-        return rows
-
-    def _part(self, file: ParquetFile, shard: int, block: int, starts: Sequence[int]) -> Part:
+    def _part(self, shard: int, block: int, wanted: Sequence[tuple[int, int]]) -> Part | Piece:
         """Return a whole block, and evict the least recently used blocks."""
+        file = self.file(shard)
+        if isinstance(file, ArrowFile):
+            return file.part(block, wanted)
         with self._lock:
             part = self._parts.pop((shard, block), None)
             if part is None:
-                part = file.part(block, [(starts[block], starts[block + 1])])
+                part = file.part(block, [(int(file.starts[block]), int(file.starts[block + 1]))])
                 held = sum(p.bytes for p in self._parts.values())
                 least, most = KEPT_BLOCKS
                 while len(self._parts) >= (least if held > KEPT_BYTES else most):
@@ -257,15 +238,19 @@ class Files:
             self._parts[shard, block] = part
             return part
 
+    def part(self, shard: int, block: int, wanted: Sequence[tuple[int, int]]) -> Part | Piece:
+        """Return a block for the given ranges of its rows."""
+        return self.file(shard).part(block, wanted)
+
 
 class Parts:
     """Rows of several blocks, each decoded once."""
 
-    def __init__(self, files: Files, spans: Sequence[Span]) -> None:
-        files.retry_moved(lambda: self._read(files, spans))
+    def __init__(self, files: Files, spans: Sequence[Span], part: Callable[..., Part | Piece] | None = None) -> None:
+        files.retry_moved(lambda: self._read(files, spans, part or files.part))
         files.release_pages()
 
-    def _read(self, files: Files, spans: Sequence[Span]) -> None:
+    def _read(self, files: Files, spans: Sequence[Span], part: Callable[..., Part | Piece]) -> None:
         self._parts: dict[tuple[int, int], Part | Piece] = {}
         self._starts: dict[int, list[int]] = {}
         self._places = {number: files.place(number) for number in {span[0] for span in spans}}
@@ -276,7 +261,7 @@ class Parts:
             for block, first, last in cut(self._starts[shard], begin, end):
                 wanted.setdefault((shard, block), []).append((first, last))
         for (shard, block), here in wanted.items():
-            self._parts[shard, block] = files.file(shard).part(block, here)
+            self._parts[shard, block] = part(shard, block, here)
 
     def _now(self, spans: Sequence[Span]) -> list[Span]:
         """Return the places of rows at the time of the read."""
