@@ -2,11 +2,8 @@ package sink
 
 // This file owns the import of arrow/go: no other file depends on its version.
 //
-// A shard is an Arrow IPC stream: schema, batches, end mark. Each batch is collected in a columnSet,
-// which its writer reuses, and passed to the library as arrays over the same memory, without a copy.
-//
-// The library silently writes a list or string array wrong if the array's offset is 0 but its first
-// list offset is not. So the offsets of each batch begin at 0, also in inner lists.
+// A shard is an Arrow IPC stream: schema, batches, end mark. The library's builders collect a batch, in
+// memory that a writer reuses for all of its batches.
 
 import (
 	"bufio"
@@ -14,12 +11,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/bits"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
-	"github.com/apache/arrow/go/v17/arrow/memory"
 )
 
 // arrowEnd ends a stream. Without it, a stream that was cut between two batches looks whole.
@@ -28,40 +27,187 @@ const arrowEnd = "\xff\xff\xff\xff\x00\x00\x00\x00"
 // arrowBatchBytes closes a batch of few tokens and much text early: its string offsets are int32.
 const arrowBatchBytes = 128 << 20
 
-// fixed is a type of numbers in a column.
-type fixed interface {
-	int8 | int32 | int64 | float32 | float64
+// An arrowColumn connects a field of one StoredRow with a column of batches.
+type arrowColumn struct {
+	field arrow.Field
+	// builds returns a function that appends the field's value to a builder of the column.
+	builds func(array.Builder) func()
+	// loads returns a function that sets the field to value i of the column. A null leaves it.
+	loads func(arrow.Array) func(i int)
 }
 
-func bytesOf[T fixed, S ~[]T](s S) []byte { return arrow.GetBytes([]T(s)) }
-
-// valuesOf is the inverse of bytesOf. It ignores an incomplete value at the end of b.
-func valuesOf[T fixed](b []byte) []T {
-	width := len(bytesOf([]T{0}))
-	return arrow.GetData[T](b[:len(b)/width*width])
+// arrowColumns returns the columns of the fields of row.
+func arrowColumns(row *StoredRow) []arrowColumn {
+	v := reflect.ValueOf(row).Elem()
+	columns := make([]arrowColumn, v.NumField())
+	for i := range columns {
+		name, tags, _ := strings.Cut(v.Type().Field(i).Tag.Get("parquet"), ",")
+		nullable := strings.Contains(tags, "optional")
+		columns[i] = arrowColumnOf(v.Field(i).Addr().Interface(), nullable, strings.Contains(tags, "timestamp"))
+		columns[i].field.Name, columns[i].field.Nullable = name, nullable
+	}
+	return columns
 }
 
-var arrowTypes = [...]arrow.DataType{
-	kindString:    arrow.BinaryTypes.String,
-	kindBool:      arrow.FixedWidthTypes.Boolean,
-	kindInt8:      arrow.PrimitiveTypes.Int8,
-	kindInt32:     arrow.PrimitiveTypes.Int32,
-	kindInt64:     arrow.PrimitiveTypes.Int64,
-	kindFloat32:   arrow.PrimitiveTypes.Float32,
-	kindFloat64:   arrow.PrimitiveTypes.Float64,
-	kindTimestamp: arrow.FixedWidthTypes.Timestamp_us,
+// arrowColumnOf panics for a field type that the format does not support; every test of the format would
+// find it.
+func arrowColumnOf(field any, nullable, timestamp bool) arrowColumn {
+	switch p := field.(type) {
+	case *string:
+		return arrowValue(p, arrow.BinaryTypes.String, (*array.StringBuilder).Append, textAt)
+	case *bool:
+		return arrowValue(p, arrow.FixedWidthTypes.Boolean, (*array.BooleanBuilder).Append, (*array.Boolean).Value)
+	case *int32:
+		return arrowValue(p, arrow.PrimitiveTypes.Int32, (*array.Int32Builder).Append, (*array.Int32).Value)
+	case *int64:
+		if timestamp {
+			return arrowValue(p, arrow.FixedWidthTypes.Timestamp_us,
+				func(b *array.TimestampBuilder, v int64) { b.Append(arrow.Timestamp(v)) },
+				func(a *array.Timestamp, i int) int64 { return int64(a.Value(i)) })
+		}
+		return arrowValue(p, arrow.PrimitiveTypes.Int64, (*array.Int64Builder).Append, (*array.Int64).Value)
+	case *float32:
+		return arrowValue(p, arrow.PrimitiveTypes.Float32, (*array.Float32Builder).Append, (*array.Float32).Value)
+	case *float64:
+		return arrowValue(p, arrow.PrimitiveTypes.Float64, (*array.Float64Builder).Append, (*array.Float64).Value)
+	case **string:
+		return arrowPointer(p)
+	case **bool:
+		return arrowPointer(p)
+	case **int32:
+		return arrowPointer(p)
+	case **float32:
+		return arrowPointer(p)
+	case **float64:
+		return arrowPointer(p)
+	case *[]int8:
+		return arrowList(p, nullable, arrow.PrimitiveTypes.Int8, (*array.Int8Builder).AppendValues, (*array.Int8).Int8Values)
+	case *[]int32:
+		return arrowList(p, nullable, arrow.PrimitiveTypes.Int32, (*array.Int32Builder).AppendValues, (*array.Int32).Int32Values)
+	case *[]float32:
+		return arrowList(p, nullable, arrow.PrimitiveTypes.Float32, (*array.Float32Builder).AppendValues, (*array.Float32).Float32Values)
+	case *[]string:
+		return arrowList(p, nullable, arrow.BinaryTypes.String, (*array.StringBuilder).AppendValues, textsOf)
+	}
+	panic(fmt.Sprintf("sink: internal error: no column for %T", field))
 }
+
+func textAt(a *array.String, i int) string { return strings.Clone(a.Value(i)) }
+
+func textsOf(a *array.String) []string {
+	texts := make([]string, a.Len())
+	for i := range texts {
+		texts[i] = textAt(a, i)
+	}
+	return texts
+}
+
+func arrowValue[T any, B array.Builder, A arrow.Array](
+	p *T, typ arrow.DataType, put func(B, T), at func(A, int) T,
+) arrowColumn {
+	return arrowColumn{
+		field: arrow.Field{Type: typ},
+		builds: func(b array.Builder) func() {
+			to := b.(B)
+			return func() { put(to, *p) }
+		},
+		loads: func(a arrow.Array) func(int) {
+			from := a.(A)
+			return func(i int) { *p = at(from, i) }
+		},
+	}
+}
+
+// arrowPointer returns the column of a value that is null if the pointer is nil.
+func arrowPointer[T any](p **T) arrowColumn {
+	v := new(T)
+	c := arrowColumnOf(v, false, false)
+	return arrowColumn{
+		field: c.field,
+		builds: func(b array.Builder) func() {
+			add := c.builds(b)
+			return func() {
+				if *p == nil {
+					b.AppendNull()
+				} else {
+					*v = **p
+					add()
+				}
+			}
+		},
+		loads: func(a arrow.Array) func(int) {
+			load := c.loads(a)
+			return func(i int) {
+				if a.IsValid(i) {
+					load(i)
+					*p = new(*v)
+				}
+			}
+		},
+	}
+}
+
+// arrowList returns the column of a list. In a nullable column a nil list is null.
+func arrowList[T any, B array.Builder, A arrow.Array](
+	p *[]T, nullable bool, typ arrow.DataType, put func(B, []T, []bool), values func(A) []T,
+) arrowColumn {
+	return arrowColumn{
+		field: arrow.Field{Type: arrow.ListOfField(arrow.Field{Name: "element", Type: typ})},
+		builds: func(b array.Builder) func() {
+			lists := b.(*array.ListBuilder)
+			to := lists.ValueBuilder().(B)
+			return func() {
+				lists.Append(*p != nil || !nullable)
+				put(to, *p, nil)
+			}
+		},
+		loads: func(a arrow.Array) func(int) {
+			lists := a.(*array.List)
+			from := values(lists.ListValues().(A))
+			return func(i int) {
+				if start, end := lists.ValueOffsets(i); lists.IsValid(i) {
+					*p = append(make([]T, 0, end-start), from[start:end]...)
+				}
+			}
+		},
+	}
+}
+
+// A recycler allocates the memory of batches and keeps what is freed. Its sizes are powers of two, like the
+// sizes at which the library grows its memory.
+type recycler map[int][][]byte // by capacity
+
+func (r recycler) Allocate(size int) []byte {
+	n := 1 << bits.Len(uint(max(size, 1)-1))
+	last := len(r[n]) - 1
+	if last < 0 {
+		return make([]byte, size, n)
+	}
+	b := r[n][last][:size]
+	r[n] = r[n][:last]
+	clear(b) // the library does not set the values of nulls
+	return b
+}
+
+func (r recycler) Reallocate(size int, b []byte) []byte {
+	if size <= cap(b) {
+		clear(b[min(len(b), size):size])
+		return b[:size]
+	}
+	to := r.Allocate(size)
+	copy(to, b)
+	r.Free(b)
+	return to
+}
+
+func (r recycler) Free(b []byte) { r[cap(b)] = append(r[cap(b)], b) }
 
 // arrowSchema returns the schema of a shard. It equals pyarrow's schema of a Parquet shard: list
 // elements are never null and are named "element".
-func arrowSchema(specs []columnSpec, meta map[string]string) *arrow.Schema {
-	fields := make([]arrow.Field, len(specs))
-	for i, s := range specs {
-		typ := arrowTypes[s.kind]
-		if s.list {
-			typ = arrow.ListOfField(arrow.Field{Name: "element", Type: typ})
-		}
-		fields[i] = arrow.Field{Name: s.name, Type: typ, Nullable: s.nullable}
+func arrowSchema(columns []arrowColumn, meta map[string]string) *arrow.Schema {
+	fields := make([]arrow.Field, len(columns))
+	for i, c := range columns {
+		fields[i] = c.field
 	}
 	keys := slices.Sorted(maps.Keys(meta))
 	values := make([]string, len(keys))
@@ -73,28 +219,28 @@ func arrowSchema(specs []columnSpec, meta map[string]string) *arrow.Schema {
 }
 
 type arrowEncoder struct {
-	cols   *columnSet
-	schema *arrow.Schema
+	row    StoredRow // the row that appends append
+	append []func()
+	batch  *array.RecordBuilder
 	out    countingWriter
 	buf    *bufio.Writer
 	w      *ipc.Writer
 
-	batchTokens        int
-	rows, tokens, text int // of the open batch
-	arrays             []arrow.Array
+	batchTokens               int
+	rows, tokens, text, bytes int // of the open batch
 }
 
-// newArrowEncoder begins a stream on w and resets cols, which no other open encoder may use.
-func newArrowEncoder(w io.Writer, cols *columnSet, batchTokens int, meta map[string]string) *arrowEncoder {
-	return newArrowEncoderWith(w, cols, batchTokens, meta, memory.DefaultAllocator)
-}
-
-func newArrowEncoderWith(w io.Writer, cols *columnSet, batchTokens int, meta map[string]string, mem memory.Allocator) *arrowEncoder {
-	cols.reset()
-	e := &arrowEncoder{cols: cols, schema: arrowSchema(cols.specs, meta), batchTokens: batchTokens}
-	e.out.w = w
+// newArrowEncoder begins a stream on w. No other open encoder can use mem.
+func newArrowEncoder(w io.Writer, mem recycler, batchTokens int, meta map[string]string) *arrowEncoder {
+	e := &arrowEncoder{batchTokens: batchTokens, out: countingWriter{w: w}}
+	columns := arrowColumns(&e.row)
+	schema := arrowSchema(columns, meta)
+	e.batch = array.NewRecordBuilder(mem, schema)
+	for i, c := range columns {
+		e.append = append(e.append, c.builds(e.batch.Field(i)))
+	}
 	e.buf = bufio.NewWriterSize(&e.out, 64<<10) // the library writes headers and padding one by one
-	e.w = ipc.NewWriter(e.buf, ipc.WithSchema(e.schema), ipc.WithAllocator(mem))
+	e.w = ipc.NewWriter(e.buf, ipc.WithSchema(schema), ipc.WithAllocator(mem))
 	return e
 }
 
@@ -106,15 +252,24 @@ func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 			return err
 		}
 	}
-	e.cols.append(row)
+	e.row = *row
+	for _, add := range e.append {
+		add()
+	}
+	e.row = StoredRow{}
 	e.rows++
 	e.tokens += tokens
 	e.text += text
+	e.bytes += arrowRowBytes + text + len(row.LossMask) + 5*len(row.TurnOffsets) +
+		4*(len(row.InputIDs)+len(row.Logprobs)+len(row.Versions))
 	if e.tokens >= e.batchTokens {
 		return e.flush()
 	}
 	return nil
 }
+
+// arrowRowBytes is about the size of a row without its texts and its lists of numbers.
+const arrowRowBytes = 200
 
 // textBytes returns the text bytes of a row in all columns. It is an upper bound for each column.
 func textBytes(r *StoredRow) (n int) {
@@ -141,42 +296,13 @@ func (e *arrowEncoder) flush() error {
 	if e.rows == 0 {
 		return nil
 	}
-	e.arrays = e.arrays[:0]
-	for i, c := range e.cols.cols {
-		data := arrowData(e.schema.Field(i).Type, c.layout())
-		e.arrays = append(e.arrays, array.MakeFromData(data))
-		data.Release()
-	}
-	batch := array.NewRecord(e.schema, e.arrays, int64(e.rows))
-	err := e.w.Write(batch)
-	batch.Release()
-	for _, a := range e.arrays {
-		a.Release()
-	}
-	e.rows, e.tokens, e.text = 0, 0, 0
-	e.cols.reset()
-	return err
+	batch := e.batch.NewRecord()
+	defer batch.Release()
+	e.rows, e.tokens, e.text, e.bytes = 0, 0, 0, 0
+	return e.w.Write(batch)
 }
 
-func arrowData(typ arrow.DataType, l layout) *array.Data {
-	buffers := make([]*memory.Buffer, len(l.buffers))
-	for i, b := range l.buffers {
-		if b != nil {
-			buffers[i] = memory.NewBufferBytes(b)
-		}
-	}
-	var children []arrow.ArrayData
-	if list, ok := typ.(*arrow.ListType); ok {
-		child := arrowData(list.Elem(), *l.child)
-		defer child.Release()
-		children = []arrow.ArrayData{child}
-	}
-	return array.NewData(typ, l.n, buffers, children, l.nulls, 0)
-}
-
-func (e *arrowEncoder) size() int64 {
-	return e.out.n + int64(e.buf.Buffered()+e.cols.size())
-}
+func (e *arrowEncoder) size() int64 { return e.out.n + int64(e.buf.Buffered()+e.bytes) }
 
 func (e *arrowEncoder) close() error {
 	if err := e.flush(); err != nil {
@@ -199,67 +325,51 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// readArrow checks the schema, the end mark and the row count of a stream, and calls yield with each
-// row until it returns false. yield owns the rows. If yield is nil, only the offsets are checked.
-func readArrow(f File, size, rows int64, yield func(*StoredRow) bool) error {
-	return readArrowWith(f, size, rows, nil, yield, memory.DefaultAllocator)
-}
-
-// readArrowPart is readArrow without the columns of the fields in others.
-func readArrowPart(f File, size, rows int64, others []int, yield func(*StoredRow) bool) error {
-	return readArrowWith(f, size, rows, others, yield, memory.DefaultAllocator)
-}
-
-func readArrowWith(f File, size, rows int64, others []int, yield func(*StoredRow) bool, mem memory.Allocator) (err error) {
-	var yielding bool
+// readArrow checks the schema, the end mark and the row count of a stream, and calls yield with each row of
+// the range until it returns false. yield owns the rows. They lack the columns of the fields in others. If
+// yield is nil, no row is decoded.
+func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (err error) {
 	// The library trusts the lengths in a stream, so the caller checks the digest first. If a
 	// length is still wrong, the library can panic.
-	defer func() {
-		if yielding {
-			return // the caller's panic
-		}
-		if r := recover(); r != nil {
-			err = fmt.Errorf("arrow: %v", r)
-		}
-	}()
+	var yielding bool
+	defer libraryPanic("arrow", &yielding, &err)
+	size := in.shard.Bytes
 	if err := checkArrowEnd(f, size); err != nil {
 		return err
 	}
-	r, err := ipc.NewReader(bufio.NewReaderSize(io.NewSectionReader(f, 0, size), int(min(size, 256<<10))), ipc.WithAllocator(mem))
+	r, err := ipc.NewReader(bufio.NewReaderSize(io.NewSectionReader(f, 0, size), int(min(size, 256<<10))))
 	if err != nil {
 		return err
 	}
 	defer r.Release()
-	cols := newColumnSet()
-	if err := sameArrowSchema(r.Schema(), arrowSchema(cols.specs, nil)); err != nil {
+	row := new(StoredRow)
+	columns := arrowColumns(row)
+	if err := sameArrowSchema(r.Schema(), arrowSchema(columns, nil)); err != nil {
 		return fmt.Errorf("schema differs from schema version %d: %w", SchemaVersion, err)
 	}
-	for _, i := range others {
-		cols.cols[i] = nil
-	}
-	var n int64
+	loads := make([]func(int), 0, len(columns))
+	n := int64(0)
 	for r.Next() {
 		batch := r.Record()
+		first := min(max(in.skip-n, 0), batch.NumRows())
 		n += batch.NumRows()
-		for i, c := range cols.cols {
-			if c == nil {
-				continue
-			}
-			l, err := arrowLayout(batch.Column(i).Data())
-			if err == nil {
-				err = c.bind(l)
-			}
-			if err != nil {
-				return fmt.Errorf("column %s: %w", cols.specs[i].name, err)
-			}
-		}
 		if yield == nil {
 			continue
 		}
-		for i := range int(batch.NumRows()) {
-			row := cols.load(i)
+		loads = loads[:0]
+		for i, c := range columns {
+			if !slices.Contains(others, i) {
+				loads = append(loads, c.loads(batch.Column(i)))
+			}
+		}
+		for i := first; i < batch.NumRows(); i++ {
+			for _, load := range loads {
+				load(int(i))
+			}
+			own := *row
+			*row = StoredRow{}
 			yielding = true
-			more := yield(row)
+			more := yield(&own)
 			yielding = false
 			if !more {
 				return nil
@@ -269,8 +379,8 @@ func readArrowWith(f File, size, rows int64, others []int, yield func(*StoredRow
 	if err := r.Err(); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if n != rows {
-		return fmt.Errorf("%d rows, want %d", n, rows)
+	if n != in.shard.Rows {
+		return fmt.Errorf("%d rows, want %d", n, in.shard.Rows)
 	}
 	return nil
 }
@@ -287,29 +397,6 @@ func arrowMeta(f File, size int64, meta map[string]string) error {
 		meta[key] = md.Values()[i]
 	}
 	return nil
-}
-
-func arrowLayout(d arrow.ArrayData) (layout, error) {
-	if d.Offset() != 0 {
-		return layout{}, fmt.Errorf("array offset %d, want 0", d.Offset())
-	}
-	l := layout{n: d.Len(), nulls: d.NullN(), buffers: make([][]byte, len(d.Buffers()))}
-	for i, b := range d.Buffers() {
-		if b != nil {
-			l.buffers[i] = b.Bytes()
-		}
-	}
-	if len(d.Children()) > 0 {
-		child, err := arrowLayout(d.Children()[0])
-		if err != nil {
-			return layout{}, err
-		}
-		if child.nulls > 0 {
-			return layout{}, fmt.Errorf("%d null elements", child.nulls)
-		}
-		l.child = &child
-	}
-	return l, nil
 }
 
 func checkArrowEnd(f File, size int64) error {

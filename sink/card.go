@@ -2,7 +2,6 @@ package sink
 
 import (
 	"bytes"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -24,8 +22,6 @@ import (
 // next Create writes it again.
 const (
 	cardName = "README.md"
-	// cardTemp begins the name of a card that is being written.
-	cardTemp = tempPrefix + "card-"
 	// cardMark is the second line of a card. A README.md without it belongs to the user.
 	cardMark = "# Written by rollout, and replaced after each commit. Delete this line to keep the file as it is.\n"
 )
@@ -143,13 +139,8 @@ func (k *card) refresh() {
 	}
 }
 
-// begin removes temporary cards, found in names of the run's folder, and writes the card.
-func (k *card) begin(names []string) {
-	for _, name := range names {
-		if strings.HasPrefix(name, cardTemp) {
-			_ = k.fs.Remove(filepath.Join(k.dir, name)) // a leftover does no harm
-		}
-	}
+// begin writes the card.
+func (k *card) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.write()
@@ -168,7 +159,7 @@ func (k *card) end() {
 func (k *card) write() {
 	ours, err := k.ours()
 	if err == nil && ours {
-		err = replaceFile(k.fs, filepath.Join(k.dir, cardName), filepath.Join(k.dir, cardTemp+rand.Text()+".md"), k.facts.text())
+		err = replaceFile(k.fs, filepath.Join(k.dir, cardName), k.facts.text())
 	}
 	if err != nil {
 		k.logger.Warn("cannot write the dataset card", "path", filepath.Join(k.dir, cardName), "error", err)

@@ -99,7 +99,7 @@ func TestCardOfTheUser(t *testing.T) {
 	}
 	// After its removal Create writes a complete card, and removes leftovers.
 	must(t, os.Remove(filepath.Join(dir, "README.md")))
-	must(t, os.WriteFile(filepath.Join(dir, ".tmp-card-X.md"), nil, 0o666))
+	must(t, os.WriteFile(filepath.Join(dir, ".tmp-README.md-X"), nil, 0o666))
 	open(t, dir, sink.Config{})
 	cardNames(t, dir, true)
 	if left, _ := filepath.Glob(filepath.Join(dir, ".tmp-*")); len(left) > 0 {

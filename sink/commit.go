@@ -37,7 +37,7 @@ type Commit struct {
 	Replaces []SeqRange `json:"replaces,omitempty"`
 	// RunID is the same in all entries of a log.
 	RunID string `json:"run_id"`
-	// Writer is the number of the writer, from 0.
+	// Writer is the number of the writer, from 0. This program writes 0.
 	Writer int `json:"writer"`
 	// Epoch counts how often another process took over the writer, for logs with several writing
 	// processes. This program writes 0. In the order of the log a writer's epoch never falls. An
@@ -240,9 +240,10 @@ func writeSynced(fsys FS, name string, body []byte) error {
 	return err
 }
 
-// replaceFile replaces a file by a new one, which it writes and syncs as temp. It does not sync the folder.
-// After an error temp can exist; the next Create removes it.
-func replaceFile(fsys FS, name, temp string, body []byte) error {
+// replaceFile replaces a file by a new one, which it writes and syncs under a temporary name. It does not
+// sync the folder. A leftover begins with tempName; the next Create removes it.
+func replaceFile(fsys FS, name string, body []byte) error {
+	temp := tempName(name) + rand.Text()
 	err := writeSynced(fsys, temp, body)
 	if err == nil {
 		err = fsys.Rename(temp, name)
@@ -251,6 +252,10 @@ func replaceFile(fsys FS, name, temp string, body []byte) error {
 		_ = fsys.Remove(temp)
 	}
 	return err
+}
+
+func tempName(name string) string {
+	return filepath.Join(filepath.Dir(name), tempPrefix+filepath.Base(name)+"-")
 }
 
 // putIfAbsent creates a file durably, or fails with fs.ErrExist. It calls hit after each step.

@@ -271,7 +271,7 @@ func TestPowerCutGroups(t *testing.T) {
 		}
 		return lines
 	}
-	cfg := sink.Config{CommitGroups: true, Writers: 2, RowGroupTokens: 1000, MergeAt: 1000, Judge: judgeEven}
+	cfg := sink.Config{CommitGroups: true, RowGroupTokens: 1000, MergeAt: 1000, Judge: judgeEven}
 	probe := newPowerCut("run", 0)
 	probe.CutAt(-1)
 	must(t, live(t, probe, cfg, lines(), map[attemptID]bool{}))

@@ -18,9 +18,7 @@ const (
 	// DefaultMaxBytesInFlight holds a hundred samples of 8k tokens. So Append does not block
 	// while a writer compresses its pages.
 	DefaultMaxBytesInFlight = 8 << 20
-	// DefaultWriters is 1: one writer encodes more than 25 million tokens per second.
-	DefaultWriters = 1
-	// DefaultRowGroupTokens costs some 20 MB of memory per Parquet writer. Speed and file size
+	// DefaultRowGroupTokens costs some 20 MB of memory with Parquet. Speed and file size
 	// are the same from 250 thousand to 10 million.
 	DefaultRowGroupTokens = 1_000_000
 
@@ -32,7 +30,6 @@ const (
 	// maxRowGroupTokens keeps every list of an Arrow batch far below 2^31 values, even if the
 	// last row of the batch is long.
 	maxRowGroupTokens = 100_000_000
-	maxWriters        = 256
 )
 
 // A Config configures a Dataset. The zero value of a field selects its default.
@@ -53,10 +50,6 @@ type Config struct {
 	// Default DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
-	// Writers is the number of shards open at once, each with its own goroutine. More writers
-	// than cores cost memory and gain nothing. Default DefaultWriters.
-	Writers int
-
 	// RowGroupTokens closes a Parquet row group that holds this many tokens, before the first
 	// row of another group of samples. A reader decodes whole row groups, so it needs one for
 	// a group and not two. Within a group of samples the limit is twice as high. Much text
@@ -74,9 +67,8 @@ type Config struct {
 
 	// Judge receives each whole group before its rows are written, and can decide which
 	// samples are trained on (SampleFacts.Keep). It is called once per group, by Create for
-	// recovered groups and by the goroutines of Run. It must not block, must be safe for
-	// concurrent use if there are several Writers, and must not keep the facts. Nil judges
-	// nothing.
+	// recovered groups and by a goroutine of Run. It must not block and must not keep the
+	// facts. Nil judges nothing.
 	//
 	// Groups without an id and groups of more than 16,384 samples are not judged. Neither is a
 	// group that is partly committed, by a process without CommitGroups or after CommitParts.
@@ -144,7 +136,6 @@ func (c Config) withDefaults() Config {
 	c.MaxShardBytes = cmp.Or(c.MaxShardBytes, DefaultMaxShardBytes)
 	c.MaxShardAge = cmp.Or(c.MaxShardAge, DefaultMaxShardAge)
 	c.MaxBytesInFlight = cmp.Or(c.MaxBytesInFlight, DefaultMaxBytesInFlight)
-	c.Writers = cmp.Or(c.Writers, DefaultWriters)
 	c.RowGroupTokens = cmp.Or(c.RowGroupTokens, DefaultRowGroupTokens)
 	c.MergeAt = cmp.Or(c.MergeAt, DefaultMergeAt)
 	c.RunID = cmp.Or(c.RunID, "run")
@@ -175,9 +166,6 @@ func (c Config) Validate() error {
 	}
 	if c.MaxBytesInFlight < 0 {
 		complain("max_bytes_in_flight: %d: must be > 0", c.MaxBytesInFlight)
-	}
-	if c.Writers < 0 || c.Writers > maxWriters {
-		complain("writers: %d: must be between 1 and %d", c.Writers, maxWriters)
 	}
 	if c.RowGroupTokens != 0 && (c.RowGroupTokens < minRowGroupTokens || c.RowGroupTokens > maxRowGroupTokens) {
 		complain("row_group_tokens: %d: must be between %d and %d", c.RowGroupTokens, minRowGroupTokens, maxRowGroupTokens)

@@ -1,13 +1,11 @@
 package sink
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 )
 
 // A Cursor is a position in the groups of a dataset, in the order in which they became whole. Before
@@ -92,28 +90,19 @@ func (c Cursor) check(runID string, last int64) error {
 	return nil
 }
 
-const ackTemp = tempPrefix + "ack-"
-
 func putAck(fsys FS, dir string, c Cursor) error {
 	body, err := json.Marshal(c)
 	if err != nil {
 		return err // a struct of plain fields: cannot happen
 	}
-	err = replaceFile(fsys, filepath.Join(dir, ackName), filepath.Join(dir, ackTemp+rand.Text()+".json"), append(body, '\n'))
-	if err != nil {
+	if err := replaceFile(fsys, filepath.Join(dir, ackName), append(body, '\n')); err != nil {
 		return err
 	}
 	return fsys.SyncDir(dir)
 }
 
-// readAck reads the acknowledged cursor, and removes temporary files of a killed process. names lists
-// the run's folder; last is the last entry of the log.
-func (d *Dataset) readAck(names []string, last int64) error {
-	for _, name := range names {
-		if strings.HasPrefix(name, ackTemp) {
-			_ = d.cfg.FS.Remove(filepath.Join(d.dir, name)) // a leftover does no harm
-		}
-	}
+// readAck reads the acknowledged cursor. last is the last entry of the log.
+func (d *Dataset) readAck(last int64) error {
 	ack, err := readAck(d.cfg.FS, d.dir)
 	if err == nil && ack.RunID != "" {
 		if cerr := ack.check(d.cfg.RunID, last); cerr != nil {

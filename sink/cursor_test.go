@@ -58,7 +58,7 @@ func TestAcknowledge(t *testing.T) {
 	if body, err := os.ReadFile(name); err != nil || string(body) != `{"run_id":"run","seq":2,"groups":0}`+"\n" {
 		t.Errorf("%q, %v", body, err)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, ".tmp-ack-x.json"), []byte("{"), 0o666))
+	must(t, os.WriteFile(filepath.Join(dir, ".tmp-ack.json-x"), []byte("{"), 0o666))
 	if d = open(t, dir, sink.Config{}); d.Acknowledged() != cursor("run", 2, 0) {
 		t.Errorf("opened again: %+v", d.Acknowledged())
 	}

@@ -1,11 +1,9 @@
 package sink
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -29,13 +27,12 @@ type Dataset struct {
 	cfg Config
 
 	budget *budget
-	// Append sends samples to wal, which passes them through a queue to the writer of their group.
+	// Append sends samples to wal, which passes them through a queue to the writer.
 	wal       *wal
-	seed      maphash.Seed
 	recovered Recovery
 	card      *card
 	merger    merger
-	waiting   hold // samples that recovery left in the write-ahead log, until Run hands them to the writers
+	waiting   hold // samples that recovery left in the write-ahead log, for the writer of Run
 
 	parts    atomic.Bool   // Close commits incomplete groups too
 	draining chan struct{} // closed by stop
@@ -44,7 +41,7 @@ type Dataset struct {
 	logMu   sync.Mutex // excludes other commits; locked before mu
 	nextSeq int64
 
-	known *knownGroups // nil without Config.CommitGroups
+	known *GroupLog // the groups of the log, for the writer; nil without Config.CommitGroups
 
 	ackMu sync.Mutex // held while ack.json is written
 	ack   Cursor
@@ -84,8 +81,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	names, err := cfg.FS.ReadDir(dir)
-	if err != nil {
+	if _, err := cfg.FS.ReadDir(dir); err != nil {
 		return nil, &ShardError{Path: dir, Op: "open", Err: err}
 	}
 	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
@@ -99,16 +95,18 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := checkLinks(cfg.FS, filepath.Join(dir, commitsDir)); err != nil {
 		return nil, err
 	}
-	var keys keySet
-	var known *knownGroups
+	keys := newLedgerBuilder()
+	var known *GroupLog
 	if cfg.CommitGroups {
-		known = &knownGroups{}
+		known = &GroupLog{}
 	}
 	card := &card{fs: cfg.FS, dir: dir, logger: cfg.Logger, slow: cfg.CommitGroups, facts: cardFacts{runID: cfg.RunID}}
 	log, err := readLog(cfg.FS, dir, cfg.RunID, func(c *Commit) {
 		card.facts.addSamples(c)
-		keys.take(c)
-		known.add(c)
+		keys.add(c)
+		if known != nil {
+			known.Add(c)
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -124,22 +122,20 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	} else if len(lost) > 0 {
 		return nil, lostCommit(lost[0])
 	}
-	keys.sorted(dir)
 	d := &Dataset{
 		dir:      dir,
 		cfg:      cfg,
 		budget:   newBudget(cfg.MaxBytesInFlight),
-		seed:     maphash.MakeSeed(),
 		draining: make(chan struct{}),
 		ended:    make(chan struct{}),
 		card:     card,
-		keys:     keys,
+		keys:     keySet{keys.ledger(dir), map[KeyID]struct{}{}},
 		known:    known,
 		nextSeq:  log.Last() + 1,
 	}
-	d.wal = newWAL(d, cfg.Writers)
-	d.budget.press = d.wal.wakeWriters
-	if err := d.readAck(names, d.nextSeq-1); err != nil {
+	d.wal = newWAL(d)
+	d.budget.press = d.wal.queue.signal
+	if err := d.readAck(d.nextSeq - 1); err != nil {
 		return nil, err
 	}
 	d.merger.d = d
@@ -147,7 +143,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := d.recover(log); err != nil {
 		return nil, err
 	}
-	card.begin(names)
+	card.begin()
 	return d, nil
 }
 
@@ -155,8 +151,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 // or ctx is done. When it returns, all of its goroutines have ended and done was called for every
 // accepted sample. Run can be called only once.
 //
-// When a write fails, the other writers still commit their samples, and Append and Close return the
-// error too. When ctx is done, open shards are abandoned: the done functions of their samples get
+// When a write fails, Append and Close return the error too. When ctx is done, open shards are abandoned: the done functions of their samples get
 // the cause, and the write-ahead log keeps the samples for the next Create. To commit them before
 // Run ends, call Close first and cancel ctx afterwards.
 func (d *Dataset) Run(ctx context.Context) error {
@@ -172,9 +167,8 @@ func (d *Dataset) Run(ctx context.Context) error {
 		return nil
 	}
 	var g errgroup.Group
-	for _, w := range d.newWriters() {
-		g.Go(func() error { return w.run(ctx) })
-	}
+	w := newWriter(d)
+	g.Go(func() error { return w.run(ctx) })
 	g.Go(func() error { return d.wal.run(ctx) })
 	if d.cfg.CommitGroups || len(d.merger.gone) > 0 {
 		g.Go(func() error { return d.merger.run(ctx) })
@@ -232,43 +226,12 @@ func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(erro
 	return err
 }
 
-// deliver sends durable samples to their writers. All samples of one group, and so of one key, go to
-// the same writer. So a failure is never committed after the success that follows it.
+// deliver sends durable samples to the writer.
 func (d *Dataset) deliver(batch []accepted) {
 	d.pending(len(batch))
-	lists := make([][]accepted, len(d.wal.queues))
-	if len(lists) == 1 {
-		lists[0], batch = batch, nil
+	if err := d.wal.queue.push(batch...); err != nil {
+		d.drop(batch, err)
 	}
-	for _, a := range batch {
-		name := cmp.Or(a.sample.GroupID, a.sample.Key)
-		at := d.writerOf(name)
-		lists[at] = append(lists[at], a)
-	}
-	for at, list := range lists {
-		if err := d.wal.queues[at].push(list...); err != nil {
-			d.drop(list, err)
-		}
-	}
-}
-
-// writerOf returns the index of the writer for a group id or a key.
-func (d *Dataset) writerOf(name string) uint64 {
-	return maphash.String(d.seed, name) % uint64(d.cfg.Writers)
-}
-
-// newWriters makes the writers of Run and hands them the samples that recovery left waiting.
-func (d *Dataset) newWriters() (list []*writer) {
-	for n := range d.cfg.Writers {
-		list = append(list, newWriter(d, n))
-	}
-	for g := d.waiting.first; g != nil; {
-		next := g.next
-		list[d.writerOf(g.id.ID)].held.adopt(g)
-		g = next
-	}
-	d.waiting = hold{}
-	return list
 }
 
 // drop ends durable samples that no writer accepted. The next Create commits them.
@@ -361,7 +324,9 @@ func (d *Dataset) commit(c *Commit) error {
 	}
 	d.nextSeq = c.Seq + 1
 	d.card.add(c)
-	d.known.add(c)
+	if d.known != nil {
+		d.known.Add(c)
+	}
 	d.merger.add(c, 0)
 	d.merger.wakeUp()
 

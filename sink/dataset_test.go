@@ -173,12 +173,12 @@ func TestConfig(t *testing.T) {
 	t.Parallel()
 	must(t, (sink.Config{}).Validate())
 	bad := sink.Config{
-		Format: 7, MaxShardBytes: -1, MaxShardAge: -1, MaxBytesInFlight: -1, Writers: -1, RowGroupTokens: 3, VocabSize: -1,
+		Format: 7, MaxShardBytes: -1, MaxShardAge: -1, MaxBytesInFlight: -1, RowGroupTokens: 3, VocabSize: -1,
 		RunID: "a/b", Meta: map[string]string{"rollout.run_id": "x", "": "y"},
 	}
 	err := bad.Validate()
 	for _, field := range []string{
-		"format", "max_shard_bytes", "max_shard_age", "max_bytes_in_flight", "writers", "row_group_tokens", "vocab_size", "run_id", "meta: empty", "meta: rollout.run_id",
+		"format", "max_shard_bytes", "max_shard_age", "max_bytes_in_flight", "row_group_tokens", "vocab_size", "run_id", "meta: empty", "meta: rollout.run_id",
 	} {
 		if err == nil || !strings.Contains(err.Error(), "sink."+field) {
 			t.Errorf("no complaint about %s in: %v", field, err)

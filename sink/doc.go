@@ -185,39 +185,32 @@
 //
 //	Append ──► wal/ ──┬─ sync ─► Append returns nil: the sample is durable
 //	                  │
-//	                  └──► queue of a writer ─► held until its ─► open ─► commit ─► done(nil)
-//	                       chosen by the group  group is whole    shards  └─► its segment is deleted
+//	                  └──► queue of the writer ─► held until its ─► open ─► commit ─► done(nil)
+//	                                              group is whole    shards  └─► its segment is deleted
 //
 // The write-ahead log is synced in groups. The first sample after a pause is synced at once. The
 // next sync comes at least 20 ms later and covers all samples that arrived in between. So a sample
 // waits at most 20 ms plus the sync. (A segment's first sync also syncs its folder, and the segment
-// before once more.) All samples of one group go to one writer, and so do all samples of one key: a
-// failure is never committed after the success that follows it.
+// before once more.) A failure is never committed after the success of its key that follows it.
 //
-// The samples of a group finish at different times, but trainers want them together. So a writer
-// holds a sample until every index of its group has an outcome, data or failure. It then writes the
+// The samples of a group finish at different times, but trainers want them together. So the
+// writer holds a sample until every index of its group has an outcome, data or failure. It then writes the
 // group by index, row after row, into one shard. Held samples are durable, so they need not stay in
-// memory. A writer releases samples beyond half of Config.MaxBytesInFlight, or all of them if an
+// memory. The writer releases samples beyond half of Config.MaxBytesInFlight, or all of them if an
 // Append waits for the budget, and rereads them from the write-ahead log. A group is written
-// incomplete when its first sample is Config.MaxShardAge old, or when its writer has made two commits
+// incomplete when its first sample is Config.MaxShardAge old, or when the writer has made two commits
 // since. More than 16,384 held samples and Close have the same effect. Groups of one, of more than
 // 16,384, and without an id are not held. Recovery holds samples in the same way.
 //
 // With Config.CommitGroups a group waits for its last sample without a limit. It is committed when
-// nothing else waits for its writer, at most 20 ms later: samples that share a sync of the
+// nothing else waits for the writer, at most 20 ms later: samples that share a sync of the
 // write-ahead log share a commit. Such a commit takes four syncs, or six with failures; a lone
 // sample also takes one of the write-ahead log. For 8 samples of 1,000 tokens it takes some 5 ms of
 // processor time. A group is in one commit, however large it is. Samples of groups that are not
 // whole outlive the process in the write-ahead log: Close leaves them there, and recovery hands
-// them to the writers of Run.
+// them to the writer of Run.
 //
-// Measured on 243 groups of 8 scripted samples, shards of 3 MiB, 24 and 128 in flight: if samples
-// were written as they came, no group was contiguous, and 12 and 21 groups were split over two
-// shards. With holding all groups are contiguous, and time, processor time, memory (70 to 75 MB) and
-// mean time to the commit do not change. The groups in the entries, 107 bytes per sample instead of
-// 80, do not replace holding: a reader would read every group from all over a shard.
-//
-// A segment ends when a writer begins to close its shards. It is deleted when all of its samples
+// A segment ends when the writer begins to close its shards. It is deleted when all of its samples
 // are in commits. So there are about as many segments as open shards, and as many again for held
 // samples. With Config.CommitGroups a segment ends at 4 MiB, and each held sample keeps at most one
 // segment. When a write or a sync of the log fails, no sample that waited for it is reported
@@ -227,7 +220,7 @@
 // # Commit protocol
 //
 // The rows and failures of a sample go to different files, and must appear together or not at all.
-// So a commit can have two shards: a writer keeps one open shard of each kind, seals them together,
+// So a commit can have two shards: the writer keeps one open shard of each kind, seals them together,
 // and one entry names both. In order:
 //
 //  1. write data/.tmp-… and failures/.tmp-…, hash them on the way
@@ -252,23 +245,18 @@
 //
 // # Fsyncs
 //
+// Besides the steps of a commit and of a merge:
+//
 //	fsynced                                 when                                   before
 //	───────────────────────────────────────────────────────────────────────────────────────────────────
 //	a segment of the write-ahead log        at most every 20 ms, for all samples   Append returns nil
 //	                                        that came in between
 //	wal/, for the name of the segment       at the first sync of the segment       Append returns nil
 //	the last mark of a segment              when the next segment is begun         that is written
-//	a shard, under its temporary name       when it is sealed                      it is checked and renamed
-//	data/ and failures/, for its name       after the rename                       the entry is written
-//	an entry, under its temporary name      when it is written                     it is linked
-//	_commits/, for its name                 after the link                         its segments are deleted,
-//	                                                                               done(nil) is called
 //	the run's folder                        when Create has made its folders       Create continues
 //	an empty file of _commits/, then        when Create checks that it can         the log is read
 //	_commits/                               make a commit there
 //	_commits/                               when Create recovers, as first step    anything is removed
-//	replaced/data/, data/ and the same of   when a merge moves shards              it moves their entries
-//	failures
 //	ack.json, then the run's folder         by Acknowledge                         it returns
 //	wal/                                    when Create has recovered              Create returns
 //	orphans/ and the run's folder           when a file is set aside               the next step
@@ -333,14 +321,14 @@
 // # Memory and goroutines
 //
 // Append blocks while accepted samples that are not yet encoded exceed Config.MaxBytesInFlight.
-// Held samples count until a writer releases them. After that the writer keeps some 100 bytes per
-// sample, and rereads one sample at a time. A writer has one open row group, resident: 17 MB for a
+// Held samples count until the writer releases them. After that the writer keeps some 100 bytes per
+// sample, and rereads one sample at a time. It has one open row group, resident: 17 MB for a
 // million tokens, 20 MB for a group of two million. With 90 KB of messages for each 8,000 tokens it
 // is 20 MB and 25 MB. With Arrow it has one batch instead: some 9 bytes per token of
 // Config.RowGroupTokens plus its text, and up to four times that while the memory grows. That is 35
 // MB for a million tokens, 75 MB with these messages. The write-ahead log keeps a buffer for the
-// largest encoded sample. So does a writer that rereads it, of which it keeps at most 4 MB. Run
-// owns all goroutines: one per writer, one for the write-ahead log, one for merges. Each file
+// largest encoded sample. So does the writer that rereads it, of which it keeps at most 4 MB. Run
+// owns all goroutines: one for the writer, one for the write-ahead log, one for merges. Each file
 // belongs to one of them.
 //
 // # Reading order
@@ -357,10 +345,10 @@
 //	the dataset card        card.go, card_text.go
 //	the columns of a row    schema.go, stored.go
 //	Parquet                 parquet.go, codec.go; scan.go, part.go and facts.go read it
-//	Arrow                   arrow.go; columns.go and column_*.go are its memory
+//	Arrow                   arrow.go
 //	recovery                recover.go, lost.go; repair.go is for damage
-//	readers                 follow.go (the logical order), read.go (Log), moved.go, peek.go,
-//	                        arrow_row.go (one row), waiting.go, ledger.go, groups.go, hasrows.go
+//	readers                 follow.go (the logical order), read.go (Log), moved.go, peek.go (one row),
+//	                        waiting.go, ledger.go, groups.go, hasrows.go
 //	a copy of a dataset     store.go
 //	checks                  check.go, verify.go, verifyshard.go, verifywal.go
 //	what the caller sets    config.go, format.go, fs.go; what it gets: errors.go

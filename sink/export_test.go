@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"log/slog"
-	"reflect"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
@@ -26,17 +25,17 @@ func (e Encoder) Close() error { return e.enc.close() }
 
 // An EncoderPool holds the state that a writer reuses between shards.
 type EncoderPool struct {
-	cols  *columnSet
-	codec *pageCodec
+	batches recycler
+	codec   *pageCodec
 }
 
 // NewEncoder begins a shard like a writer.
 func (p *EncoderPool) NewEncoder(w io.Writer, format Format, groupTokens int, meta map[string]string) Encoder {
 	if format == Arrow {
-		if p.cols == nil {
-			p.cols = newColumnSet()
+		if p.batches == nil {
+			p.batches = recycler{}
 		}
-		return Encoder{newArrowEncoder(w, p.cols, groupTokens, meta)}
+		return Encoder{newArrowEncoder(w, p.batches, groupTokens, meta)}
 	}
 	if p.codec == nil {
 		p.codec = newPageCodec()
@@ -80,20 +79,10 @@ var (
 	FailureSchema = func() *parquet.Schema { return schemaOf[StoredFailure]() }
 )
 
-// The functions that read a data shard.
-var (
-	ReadParquet = func(f File, size, rows int64, yield func(*StoredRow) bool) error {
-		all := newPartOf[StoredRow](func(reflect.StructField) bool { return true })
-		return all.read(f, size, rows, func(r *StoredRow) bool {
-			own := *r
-			return yield(&own)
-		})
-	}
-	ScanParquet = func(f File, size, rows int64, yield func(*StoredRow) bool) error {
-		return scanColumns(f, size, rows, wholeRows(), yield)
-	}
-	ReadArrow = readArrow
-)
+// ReadRows reads all columns of a data shard.
+func ReadRows(f File, s Shard, yield func(*StoredRow) bool) error {
+	return readRows(f, rowRange{shard: s}, yield)
+}
 
 // NewBytesFile returns a File that reads b.
 func NewBytesFile(b []byte) File { return bytesFile{bytes.NewReader(b)} }
@@ -104,44 +93,6 @@ func (f bytesFile) Write([]byte) (int, error) { panic("a file for reading") }
 func (f bytesFile) Sync() error               { return nil }
 func (f bytesFile) Close() error              { return nil }
 func (f bytesFile) Size() (int64, error)      { return f.Reader.Size(), nil }
-
-// ArrowLeak writes and reads a stream and returns how many bytes the library did not free.
-func ArrowLeak(rows []StoredRow, batchTokens int) (int, error) {
-	mem := new(countingAllocator)
-	var body bytes.Buffer
-	enc := newArrowEncoderWith(&body, newColumnSet(), batchTokens, nil, mem)
-	for i := range rows {
-		if err := enc.encode(&rows[i], len(rows[i].InputIDs), true); err != nil {
-			return 0, err
-		}
-	}
-	if err := enc.close(); err != nil {
-		return 0, err
-	}
-	for _, n := range []int{len(rows), 1} { // read to the end, or stop early
-		k := 0
-		err := readArrowWith(NewBytesFile(body.Bytes()), int64(body.Len()), int64(len(rows)), nil, func(*StoredRow) bool { k++; return k < n }, mem)
-		if err != nil {
-			return 0, err
-		}
-	}
-	return mem.n, nil
-}
-
-// A countingAllocator replaces the library's CheckedAllocator: only arrow.go imports the library.
-type countingAllocator struct{ n int }
-
-func (a *countingAllocator) Allocate(size int) []byte {
-	a.n += size
-	return make([]byte, size)
-}
-
-func (a *countingAllocator) Reallocate(size int, b []byte) []byte {
-	a.n += size - len(b)
-	return append(make([]byte, 0, size), b[:min(size, len(b))]...)[:size]
-}
-
-func (a *countingAllocator) Free(b []byte) { a.n -= len(b) }
 
 // The versions of the files.
 const (

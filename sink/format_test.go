@@ -108,32 +108,30 @@ func TestTextClosesBatches(t *testing.T) {
 }
 
 // TestRawRows tests that rows of every shape, with zeros after other values and nulls, survive both
-// formats and both ways of reading Parquet.
+// formats.
 func TestRawRows(t *testing.T) {
 	t.Parallel()
 	want := rawRows()
-	for name, read := range map[string]func(sink.File, int64, int64, func(*sink.StoredRow) bool) error{
-		"parquet": sink.ReadParquet, "arrow": sink.ReadArrow, "scan": sink.ScanParquet,
-	} {
-		as := sink.Parquet
-		if name == "arrow" {
-			as = sink.Arrow
-		}
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
 		var body bytes.Buffer
-		writeRaw(t, &body, as, want, 1000, nil)
+		writeRaw(t, &body, format, want, 1000, nil)
 		i := 0
-		must(t, read(sink.NewBytesFile(body.Bytes()), int64(body.Len()), int64(len(want)), func(r *sink.StoredRow) bool {
-			compare(t, name, []sink.StoredRow{*r}, want[i:i+1])
+		must(t, readRaw(body.Bytes(), format, len(want), func(r *sink.StoredRow) bool {
+			compare(t, format.String(), []sink.StoredRow{*r}, want[i:i+1])
 			if (r.Versions == nil) != (want[i].Versions == nil) {
-				t.Errorf("%s: versions of row %d are %v, want %v", name, i, r.Versions, want[i].Versions)
+				t.Errorf("%s: versions of row %d are %v, want %v", format, i, r.Versions, want[i].Versions)
 			}
 			i++
 			return true
 		}))
 		if i != len(want) {
-			t.Errorf("%s: %d rows, want %d", name, i, len(want))
+			t.Errorf("%s: %d rows, want %d", format, i, len(want))
 		}
 	}
+}
+
+func readRaw(b []byte, format sink.Format, rows int, yield func(*sink.StoredRow) bool) error {
+	return sink.ReadRows(sink.NewBytesFile(b), sink.Shard{Format: format, Bytes: int64(len(b)), Rows: int64(rows)}, yield)
 }
 
 // TestArrowCut tests that the end mark or the row count reveals a stream cut between batches.
@@ -144,7 +142,7 @@ func TestArrowCut(t *testing.T) {
 	writeRaw(t, &body, sink.Arrow, rows, 20_000, nil)
 	whole := body.Bytes()
 	read := func(b []byte) (n int, err error) {
-		err = sink.ReadArrow(sink.NewBytesFile(b), int64(len(b)), int64(len(rows)), func(*sink.StoredRow) bool { n++; return true })
+		err = readRaw(b, sink.Arrow, len(rows), func(*sink.StoredRow) bool { n++; return true })
 		return n, err
 	}
 	if n, err := read(whole); err != nil || n != len(rows) {
@@ -170,14 +168,5 @@ func TestArrowCut(t *testing.T) {
 		if _, err := read(whole[:len(whole)-cut]); err == nil {
 			t.Fatalf("a stream without its last %d bytes was read", cut)
 		}
-	}
-}
-
-// TestGateArrowMemory tests that the Arrow library frees all memory.
-func TestGateArrowMemory(t *testing.T) {
-	t.Parallel()
-	rows, _ := bulkRows(100_000)
-	if leaked, err := sink.ArrowLeak(rows, 20_000); leaked != 0 || err != nil {
-		t.Errorf("%d bytes were not given back, %v", leaked, err)
 	}
 }

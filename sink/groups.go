@@ -1,11 +1,8 @@
 package sink
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"slices"
-	"sync"
 )
 
 // GroupFacts describes a whole group to Config.Judge.
@@ -66,8 +63,8 @@ type WholeGroup struct {
 // zero GroupLog is empty. It is not safe for concurrent use.
 type GroupLog struct {
 	open    map[string]*openGroup
-	whole   map[groupHash]uint16 // index in reasons of why the group was filtered out
-	reasons []string             // reasons[0] is empty
+	whole   map[KeyID]uint16 // index in reasons of why the group was filtered out
+	reasons []string         // reasons[0] is empty
 }
 
 // An openGroup is an incomplete group.
@@ -82,27 +79,11 @@ type outcome struct {
 	failed, filtered bool
 }
 
-// groupHash is the key of a group's id in GroupLog.whole.
-type groupHash [16]byte
-
-func hashOf(id string) (h groupHash) {
-	if len(id) == hex.EncodedLen(len(h)) {
-		var b [2 * len(h)]byte
-		copy(b[:], id)
-		if _, err := hex.Decode(h[:], b[:]); err == nil && hex.EncodeToString(h[:]) == id {
-			return h
-		}
-	}
-	sum := sha256.Sum256([]byte(id))
-	copy(h[:], sum[:])
-	return h
-}
-
 // Add adds the next commit, in the order of [ReadLogEach]. It returns the groups that the commit makes
 // whole, in the order of their first samples there. It ignores samples without a group id.
 func (l *GroupLog) Add(c *Commit) []WholeGroup {
 	if l.open == nil {
-		l.open, l.whole, l.reasons = map[string]*openGroup{}, map[groupHash]uint16{}, []string{"", defaultReason}
+		l.open, l.whole, l.reasons = map[string]*openGroup{}, map[KeyID]uint16{}, []string{"", defaultReason}
 	}
 	// By index in c.Groups; nil if already whole. A group with two sizes has two indexes.
 	groups := make([]*openGroup, len(c.Groups))
@@ -138,7 +119,7 @@ func (l *GroupLog) Add(c *Commit) []WholeGroup {
 			continue
 		}
 		delete(l.open, id)
-		l.whole[hashOf(id)] = l.reason(g.reason)
+		l.whole[IDOf(id)] = l.reason(g.reason)
 		w := g.counts()
 		w.ID, w.Size, w.Seq, w.N = id, g.size, c.Seq, len(list)+1
 		list = append(list, w)
@@ -193,14 +174,8 @@ func (l *GroupLog) reason(text string) uint16 {
 
 // Whole reports whether the group with the id is whole.
 func (l *GroupLog) Whole(id string) bool {
-	_, whole := l.whole[hashOf(id)]
+	_, whole := l.whole[IDOf(id)]
 	return whole
-}
-
-// knownGroups has the groups of the log for the writers. It is nil without Config.CommitGroups.
-type knownGroups struct {
-	mu  sync.Mutex
-	log GroupLog
 }
 
 // known is what commits hold of a group. The zero value means nothing.
@@ -210,26 +185,15 @@ type known struct {
 	reason  string  // why the group, or a part of it, was filtered out
 }
 
-func (k *knownGroups) add(c *Commit) {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.log.Add(c)
-}
-
-func (k *knownGroups) find(id string) (found known) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if g := k.log.open[id]; g != nil {
+func (l *GroupLog) find(id string) (found known) {
+	if g := l.open[id]; g != nil {
 		found.reason = g.reason
 		found.indexes = slices.Collect(maps.Keys(g.outcomes))
 		return found
 	}
-	at, whole := k.log.whole[hashOf(id)]
+	at, whole := l.whole[IDOf(id)]
 	if whole {
-		found.whole, found.reason = true, k.log.reasons[at]
+		found.whole, found.reason = true, l.reasons[at]
 	}
 	return found
 }

@@ -20,37 +20,32 @@ const maxHeldCommits = 2
 // A hold has the finished samples of one writer whose groups are incomplete. All of them are durable:
 // a sample that takes too much memory is released and reread from the write-ahead log.
 type hold struct {
-	groups      map[string]*heldGroup // by id
-	first, last *heldGroup            // in order of their first samples
-	free        []*heldGroup          // reused with the memory of their lists
-	n           int                   // samples
-	bytes       int64                 // of the budget, for the samples in memory
+	groups map[string]*heldGroup // by id
+	list   []*heldGroup          // in order of their first samples
+	n      int                   // samples
+	bytes  int64                 // of the budget, for the samples in memory
 }
 
 // A heldGroup is a group that is incomplete as far as one hold knows.
 type heldGroup struct {
-	id         CommittedGroup // with the largest size seen in list
-	list       []accepted
-	taken      int           // list[:taken] is written
-	seen       []bool        // by index: whether list[:counted] or a commit has it
-	counted    int           // 0 until list is long enough for the group to be whole
-	indexes    int           // different ones in list[:counted] and in commits
-	facts      []SampleFacts // of list, for Config.Judge; nil without it
-	known      known         // what commits hold of the group
-	since      time.Time     // when the first of list arrived
-	commits    int           // commits of the writer since then
-	prev, next *heldGroup
+	id      CommittedGroup // with the largest size seen in list
+	list    []accepted
+	taken   int           // list[:taken] is written
+	seen    []bool        // by index: whether list[:counted] or a commit has it
+	counted int           // 0 until list is long enough for the group to be whole
+	indexes int           // different ones in list[:counted] and in commits
+	facts   []SampleFacts // of list, for Config.Judge; nil without it
+	known   known         // what commits hold of the group
+	since   time.Time     // when the first of list arrived
+	commits int           // commits of the writer since then
 }
-
-// maxFree is how many groups are kept for reuse, maxFreeList the largest capacity of their lists.
-const maxFree, maxFreeList = 256, 64
 
 func (h *hold) add(a accepted, now time.Time) *heldGroup {
 	id := groupOf(a.sample)
 	g := h.groups[id.ID]
 	if g == nil {
-		g = h.begin(id)
-		g.since = now
+		g = &heldGroup{id: id, since: now}
+		h.groups[id.ID], h.list = g, append(h.list, g)
 	}
 	if id.Size > g.id.Size { // the size was raised while samples waited
 		g.id.Size, g.counted, g.indexes = id.Size, 0, 0
@@ -75,7 +70,7 @@ func (g *heldGroup) whole() bool {
 		}
 	}
 	if g.counted == 0 {
-		g.seen = append(g.seen[:0], make([]bool, g.id.Size)...)
+		g.seen = make([]bool, g.id.Size)
 		for _, at := range g.known.indexes {
 			see(at)
 		}
@@ -86,50 +81,10 @@ func (g *heldGroup) whole() bool {
 	return g.indexes == int(g.id.Size)
 }
 
-func (h *hold) begin(id CommittedGroup) *heldGroup {
-	var g *heldGroup
-	if n := len(h.free); n > 0 {
-		g, h.free = h.free[n-1], h.free[:n-1]
-	} else {
-		g = &heldGroup{list: make([]accepted, 0, min(id.Size, maxFreeList))}
-	}
-	g.id = id
-	h.link(g)
-	return g
-}
-
-// adopt moves a group from another hold, which must not be used any more.
-func (h *hold) adopt(g *heldGroup) {
-	h.link(g)
-	h.n += len(g.list)
-}
-
-func (h *hold) link(g *heldGroup) {
-	g.prev, g.next = h.last, nil
-	if h.last != nil {
-		h.last.next = g
-	} else {
-		h.first = g
-	}
-	h.last, h.groups[g.id.ID] = g, g
-}
-
 func (h *hold) end(g *heldGroup) {
 	delete(h.groups, g.id.ID)
-	if g.prev != nil {
-		g.prev.next = g.next
-	} else {
-		h.first = g.next
-	}
-	if g.next != nil {
-		g.next.prev = g.prev
-	} else {
-		h.last = g.prev
-	}
-	clear(g.facts)
-	if *g = (heldGroup{list: g.list[:0], seen: g.seen, facts: g.facts[:0]}); len(h.free) < maxFree && cap(g.list) <= maxFreeList {
-		h.free = append(h.free, g)
-	}
+	at := slices.Index(h.list, g)
+	h.list = slices.Delete(h.list, at, at+1)
 }
 
 // left returns the samples of a group that are not yet written.
@@ -155,7 +110,7 @@ func (h *hold) putDown(a *accepted, b *budget) {
 }
 
 func (h *hold) putAllDown(b *budget) {
-	for g := h.first; g != nil; g = g.next {
+	for _, g := range h.list {
 		for i := range g.left() {
 			if a := &g.left()[i]; a.sample != nil {
 				h.putDown(a, b)
@@ -165,7 +120,7 @@ func (h *hold) putAllDown(b *budget) {
 }
 
 func (h *hold) committed() {
-	for g := h.first; g != nil; g = g.next {
+	for _, g := range h.list {
 		g.commits++
 	}
 }
@@ -221,7 +176,8 @@ func (w *writer) writeLate(now time.Time) error {
 	if w.d.cfg.CommitGroups {
 		return nil
 	}
-	for g := w.held.first; g != nil; g = w.held.first {
+	for len(w.held.list) > 0 {
+		g := w.held.list[0]
 		if g.commits < maxHeldCommits && w.held.n <= maxHeld && now.Before(g.since.Add(w.d.cfg.MaxShardAge)) {
 			break
 		}
@@ -334,8 +290,8 @@ func (w *writer) closeAgain() {
 // finish writes the held groups, unless Config.CommitGroups keeps them waiting, and commits.
 func (w *writer) finish() error {
 	parts := !w.d.cfg.CommitGroups || w.d.parts.Load()
-	for g := w.held.first; g != nil && parts; g = w.held.first {
-		if err := w.writeGroup(g); err != nil {
+	for parts && len(w.held.list) > 0 {
+		if err := w.writeGroup(w.held.list[0]); err != nil {
 			return err
 		}
 	}
@@ -344,7 +300,7 @@ func (w *writer) finish() error {
 
 // leave ends the held samples, which stay in the write-ahead log.
 func (w *writer) leave() {
-	for g := w.held.first; g != nil; g = g.next {
+	for _, g := range w.held.list {
 		for _, a := range g.left() {
 			w.d.budget.release(a.bytes)
 			a.done(ErrWaiting)

@@ -78,13 +78,13 @@ func TestGroupsLieInOnePiece(t *testing.T) {
 			cfg    sink.Config
 		}{
 			{60, []int{6, 1, 9}, sink.Config{}},
-			{60, []int{6, 1, 9}, sink.Config{Writers: 3, MaxBytesInFlight: 40_000}},
+			{60, []int{6, 1, 9}, sink.Config{MaxBytesInFlight: 40_000}},
 			{60, []int{6, 1, 9}, sink.Config{MaxBytesInFlight: 100_000, MaxShardBytes: 1_500_000}},
 			{1, []int{1000}, sink.Config{MaxBytesInFlight: 100_000}}, // within the memory budget
 		} {
 			cfg := tt.cfg
 			cfg.Format = format
-			t.Run(fmt.Sprintf("%s/groups=%d/writers=%d/in-flight=%d", format, tt.groups, cfg.Writers, cfg.MaxBytesInFlight), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/groups=%d/in-flight=%d", format, tt.groups, cfg.MaxBytesInFlight), func(t *testing.T) {
 				t.Parallel()
 				build := func() (all []*tokenize.Sample) {
 					b := sinktest.NewBuilder(12)

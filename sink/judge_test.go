@@ -135,13 +135,13 @@ func (c *court) check(dir string) {
 	}
 }
 
-// TestJudge tests that each whole group is judged once, with the facts of its samples, by the writers or
+// TestJudge tests that each whole group is judged once, with the facts of its samples, by the writer or
 // by recovery. Rows, entries and ledger have the decision.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []sink.Config{
 		{Format: sink.Parquet, CommitGroups: true},
-		{Format: sink.Arrow, CommitGroups: true, Writers: 3, MaxBytesInFlight: 40_000},
+		{Format: sink.Arrow, CommitGroups: true, MaxBytesInFlight: 40_000},
 		{Format: sink.Parquet, MaxBytesInFlight: 40_000},
 	} {
 		t.Run(fmt.Sprintf("%s/groups=%t", cfg.Format, cfg.CommitGroups), func(t *testing.T) {

@@ -6,11 +6,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/rollout-rl/rollout/sink/mapped"
 )
 
 // A KeyID identifies a sample key in 20 bytes, so that millions of keys fit into memory. If the key is
@@ -37,38 +34,19 @@ func IDOf(key string) (id KeyID) {
 // Compare orders ids.
 func (id KeyID) Compare(other KeyID) int { return bytes.Compare(id[:], other[:]) }
 
-// A keySet holds the keys of samples that are done or in flight. The keys of the log are a sorted
-// list, 20 bytes each, mapped from a file if it is long. The keys of this process are in a map.
+// A keySet holds the keys of samples that are done or in flight: a Ledger has the keys of the log, and a map
+// has the keys of this process.
 type keySet struct {
-	read  []KeyID // from the log, until sorted is called
-	log   *mapped.Sorted[KeyID]
+	log   *Ledger
 	added map[KeyID]struct{}
 }
 
-// take adds the done samples of a commit.
-func (s *keySet) take(c *Commit) {
-	s.read = slices.Grow(s.read, len(c.Samples))
-	for i := range c.Samples {
-		if !c.Samples[i].Failed() {
-			s.read = append(s.read, IDOf(c.Samples[i].Key))
-		}
-	}
-}
-
-// sorted must be called after the last take. dir is the run's folder.
-func (s *keySet) sorted(dir string) {
-	slices.SortFunc(s.read, KeyID.Compare)
-	s.log, s.read = mapped.New(dir, s.read), nil
-	s.added = map[KeyID]struct{}{}
-}
-
 func (s *keySet) has(key string) bool {
-	id := IDOf(key)
-	if _, ok := s.added[id]; ok {
+	if _, ok := s.added[IDOf(key)]; ok {
 		return true
 	}
-	_, ok := s.log.Search(func(k *KeyID) int { return k.Compare(id) })
-	return ok
+	_, class, ok := s.log.Find(key)
+	return ok && class == ""
 }
 
 func (s *keySet) add(key string)    { s.added[IDOf(key)] = struct{}{} }

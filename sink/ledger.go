@@ -34,7 +34,7 @@ func (e *ledgerEntry) done() bool { return e.class == 0 }
 // ReadLedger reads the commit log of the run's folder dir, and the uncommitted samples of its
 // write-ahead log. It returns the errors of [ReadLog] and [Log.Waiting].
 func ReadLedger(dir string) (*Ledger, error) {
-	b := ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
+	b := newLedgerBuilder()
 	log, err := ReadLogEach(dir, b.add)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,6 @@ func ReadLedger(dir string) (*Ledger, error) {
 		}
 		b.wait(&w)
 	}
-	b.fold()
 	return b.ledger(dir), nil
 }
 
@@ -57,35 +56,22 @@ func (l *Ledger) Len() int {
 	return l.entries.Len()
 }
 
+func (l *Ledger) find(key string) (e ledgerEntry, ok bool) {
+	if l == nil {
+		return e, false
+	}
+	id := IDOf(key)
+	return l.entries.Search(func(e *ledgerEntry) int { return e.key.Compare(id) })
+}
+
 // Find returns the last attempt at a sample in the dataset, and the class of its failure, which is
 // empty if the sample is done. ok is false if the dataset does not have the sample.
 func (l *Ledger) Find(key string) (attempt int, class string, ok bool) {
-	if l == nil {
+	e, ok := l.find(key)
+	if !ok {
 		return 0, "", false
 	}
-	id := IDOf(key)
-	e, ok := l.entries.Search(func(e *ledgerEntry) int { return e.key.Compare(id) })
-	return int(e.attempt), l.classes[e.class], ok
-}
-
-// Counts returns the numbers of done and failed samples.
-func (l *Ledger) Counts() (done, failed int) {
-	if l == nil {
-		return 0, 0
-	}
-	l.entries.Each(func(e *ledgerEntry) {
-		if e.done() {
-			done++
-		} else {
-			failed++
-		}
-	})
-	return done, failed
-}
-
-// Filtered returns the number of done samples whose rows have keep=false.
-func (l *Ledger) Filtered() int {
-	return l.count(func(e *ledgerEntry) bool { return e.filtered })
+	return int(e.attempt), l.classes[e.class], true
 }
 
 func (l *Ledger) count(is func(*ledgerEntry) bool) (n int) {
@@ -100,14 +86,21 @@ func (l *Ledger) count(is func(*ledgerEntry) bool) (n int) {
 	return n
 }
 
+// Counts returns the numbers of done and failed samples.
+func (l *Ledger) Counts() (done, failed int) {
+	done = l.count((*ledgerEntry).done)
+	return done, l.Len() - done
+}
+
+// Filtered returns the number of done samples whose rows have keep=false.
+func (l *Ledger) Filtered() int {
+	return l.count(func(e *ledgerEntry) bool { return e.filtered })
+}
+
 // Waits reports whether a done sample waits in the write-ahead log for its group, uncommitted.
 func (l *Ledger) Waits(key string) bool {
-	if l == nil {
-		return false
-	}
-	id := IDOf(key)
-	e, ok := l.entries.Search(func(e *ledgerEntry) int { return e.key.Compare(id) })
-	return ok && e.waits
+	e, _ := l.find(key)
+	return e.waits
 }
 
 // Waiting returns the number of samples for which [Ledger.Waits] is true.
@@ -119,8 +112,13 @@ type ledgerBuilder struct {
 	index   map[string]uint16 // index of a class in classes
 }
 
-// ledger returns the Ledger of the entries. fold must have sorted them.
+func newLedgerBuilder() *ledgerBuilder {
+	return &ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
+}
+
+// ledger returns the Ledger of the entries. A long one is mapped from a file in dir.
 func (b *ledgerBuilder) ledger(dir string) *Ledger {
+	b.fold()
 	return &Ledger{entries: mapped.New(dir, b.entries), classes: b.classes}
 }
 

@@ -71,14 +71,13 @@ func TestLedger(t *testing.T) {
 // TestLedgerManyClasses tests that a ledger accepts any number of classes.
 func TestLedgerManyClasses(t *testing.T) {
 	t.Parallel()
-	b := ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
+	b := newLedgerBuilder()
 	const n = 70_000
 	c := Commit{}
 	for i := range n {
 		c.Samples = append(c.Samples, CommittedSample{Key: fmt.Sprint(i), Attempt: 1, Failures: 1, Class: fmt.Sprint("class ", i)})
 	}
 	b.add(&c)
-	b.fold()
 	l := b.ledger(t.TempDir())
 	for i := range n {
 		if _, class, ok := l.Find(fmt.Sprint(i)); !ok || class != fmt.Sprint("class ", i) && class != unknownClass {

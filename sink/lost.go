@@ -104,13 +104,14 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 		}
 		return strange == ""
 	}
+	in := rowRange{shard: Shard{Bytes: size, Rows: anyRows}}
 	switch { // a read error ends the shard; the keys before it count
 	case strings.HasPrefix(path, failuresDir+"/"):
-		_ = failureFacts().read(f, size, anyRows, func(r *StoredFailure) bool { return look(r.SampleKey) })
+		_ = failureFacts().read(f, in, func(r *StoredFailure) bool { return look(r.SampleKey) })
 	case strings.HasSuffix(path, Arrow.ext()):
-		_ = readArrow(f, size, anyRows, func(r *StoredRow) bool { return look(r.SampleKey) })
+		_ = readArrow(f, in, rowFacts().others, func(r *StoredRow) bool { return look(r.SampleKey) })
 	default:
-		_ = rowFacts().read(f, size, anyRows, func(r *StoredRow) bool { return look(r.SampleKey) })
+		_ = rowFacts().read(f, in, func(r *StoredRow) bool { return look(r.SampleKey) })
 	}
 	return strange
 }

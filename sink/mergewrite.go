@@ -17,9 +17,6 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	}
 	w := m.w
 	w.places = map[CommittedGroup]int32{}
-	if d.cfg.Format == Arrow {
-		w.columns = newColumnSet()
-	}
 	defer func() {
 		if w.data != nil {
 			w.data.abandon()
@@ -128,12 +125,7 @@ func (l *Log) eachRow(s Shard, yield func(*StoredRow) error) (err error) {
 		failed = yield(r)
 		return failed == nil
 	}
-	err = l.factsOf(s, func(f File, _ rowRange) error {
-		if s.Format == Arrow {
-			return readArrow(f, s.Bytes, s.Rows, more)
-		}
-		return scanColumns(f, s.Bytes, s.Rows, wholeRows(), more)
-	})
+	err = l.factsOf(s, func(f File, in rowRange) error { return readRows(f, in, more) })
 	if failed != nil {
 		return failed
 	}

@@ -15,7 +15,7 @@ import (
 type rowRange struct {
 	shard Shard
 	skip  int64 // rows before the range
-	rows  int64
+	rows  int64 // only for shardRows; other functions read to the end, or until yield returns false
 }
 
 // openChecked opens the file that now has the rows of s, and checks its size and digest. The check
@@ -39,18 +39,6 @@ func (l *Log) openChecked(s Shard) (File, rowRange, error) {
 		return nil, in, err
 	}
 	return f, in, nil
-}
-
-// window returns a function for all rows of the shard that calls yield with the rows of the range.
-func window[T any](in rowRange, yield func(*T) bool) func(*T) bool {
-	if in.rows == in.shard.Rows {
-		return yield
-	}
-	n := int64(0)
-	return func(row *T) bool {
-		n++
-		return n <= in.skip || yield(row) && n < in.skip+in.rows
-	}
 }
 
 // open opens a shard, even if a merge has replaced it since the log was read. The error wraps

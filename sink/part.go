@@ -4,26 +4,21 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"slices"
-	"strings"
 
 	"github.com/parquet-go/parquet-go"
 )
 
-// A part is a subset of the columns of T, selected by their read tag. Only these are read.
+// A part is a subset of the columns of T. Only these are read.
 type part[T any] struct {
 	schema *parquet.Schema
 	others []int // indexes of the excluded fields
+	// lists, if not nil, begins a read of columns that schema excludes. For each row group it returns a
+	// function that sets them in row i.
+	lists func() func(parquet.RowGroup) (func(row *T, i int64), error)
 }
 
-func newPart[T any](word string) part[T] {
-	return newPartOf[T](func(f reflect.StructField) bool {
-		return slices.Contains(strings.Split(f.Tag.Get("read"), ","), word)
-	})
-}
-
-// newPartOf returns a part of the fields for which has returns true.
-func newPartOf[T any](has func(reflect.StructField) bool) part[T] {
+// newPart returns a part of the fields for which has returns true.
+func newPart[T any](has func(reflect.StructField) bool) part[T] {
 	var p part[T]
 	var options []parquet.SchemaOption
 	t := reflect.TypeFor[T]()
@@ -37,52 +32,71 @@ func newPartOf[T any](has func(reflect.StructField) bool) part[T] {
 	return p
 }
 
-// read calls yield with each row of a Parquet shard until yield returns false. yield must not keep the
-// row.
-func (p part[T]) read(f File, size, rows int64, yield func(*T) bool) (err error) {
-	pf, err := openParquet[T](f, size, rows)
+// read calls yield with each row of a range of a Parquet shard until yield returns false. yield must not
+// keep the row.
+func (p part[T]) read(f File, in rowRange, yield func(*T) bool) (err error) {
+	pf, err := openParquet[T](f, in.shard.Bytes, in.shard.Rows)
 	if err != nil {
 		return err
 	}
 	var yielding bool
-	defer libraryPanic(&yielding, &err)
-	var n int64
+	defer libraryPanic("parquet", &yielding, &err)
+	set := func(*T, int64) {}
+	lists := func(parquet.RowGroup) (func(*T, int64), error) { return set, nil }
+	if p.lists != nil {
+		lists = p.lists()
+	}
+	n, skip := int64(0), in.skip
 	for _, group := range pf.RowGroups() {
-		k, more, err := p.group(group, func(row *T) bool {
+		if skip >= group.NumRows() {
+			skip -= group.NumRows()
+			n += group.NumRows()
+			continue
+		}
+		if set, err = lists(group); err != nil {
+			return err
+		}
+		k, more, err := p.group(group, skip, func(row *T, i int64) bool {
+			set(row, i)
 			yielding = true
 			more := yield(row)
 			yielding = false
 			return more
 		})
-		if n += k; err != nil || !more {
+		if n, skip = n+k, 0; err != nil || !more {
 			return err
 		}
 	}
-	if n != rows && rows != anyRows {
-		return fmt.Errorf("%d rows, want %d", n, rows)
+	if n != in.shard.Rows && in.shard.Rows != anyRows {
+		return fmt.Errorf("%d rows, want %d", n, in.shard.Rows)
 	}
 	return nil
 }
 
-// group is read for one row group. It returns the number of rows, and whether yield wants more.
-func (p part[T]) group(group parquet.RowGroup, yield func(*T) bool) (n int64, more bool, err error) {
+// group calls yield with the rows of one row group from row i on, and their numbers. It returns the number
+// of the row after the last, and whether yield wants more.
+func (p part[T]) group(group parquet.RowGroup, i int64, yield func(*T, int64) bool) (_ int64, more bool, err error) {
 	r := parquet.NewGenericRowGroupReader[T](group, p.schema)
 	defer closeInto(r, &err)
+	if i > 0 {
+		if err := r.SeekToRow(i); err != nil {
+			return i, false, err
+		}
+	}
 	batch := make([]T, 64)
 	for {
 		k, err := r.Read(batch)
-		for i := range k {
-			n++
-			if !yield(&batch[i]) {
-				return n, false, nil
+		for at := range k {
+			if i++; !yield(&batch[at], i-1) {
+				return i, false, nil
 			}
 		}
 		clear(batch[:k])
 		if err == io.EOF {
-			return n, true, nil
+			return i, true, nil
 		}
 		if err != nil {
-			return n, false, err
+			return i, false, err
 		}
 	}
 }

@@ -102,7 +102,7 @@ func inLog(t *testing.T, fs *powerCut, groups bool) map[attemptID]int {
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	lines := cutSamples()
-	cfg := sink.Config{MaxShardBytes: 2500, Writers: 2, RowGroupTokens: 1000}
+	cfg := sink.Config{MaxShardBytes: 2500, RowGroupTokens: 1000}
 	probe := newPowerCut("run", 0)
 	probe.CutAt(-1)
 	must(t, live(t, probe, cfg, lines, map[attemptID]bool{}))

@@ -2,7 +2,7 @@ package sink
 
 import "sync"
 
-// A queue holds durable samples for one writer, in log order. The budget bounds it; push never blocks.
+// A queue holds durable samples for the writer, in log order. The budget bounds it; push never blocks.
 type queue struct {
 	// ready holds a token, for the writer only, while there is something to pop or the end.
 	ready chan struct{}
@@ -74,6 +74,7 @@ func (q *queue) leave(why error) []accepted {
 	return rest
 }
 
+// signal makes the writer look at the queue, and at the budget.
 func (q *queue) signal() {
 	select {
 	case q.ready <- struct{}{}:

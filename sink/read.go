@@ -88,9 +88,11 @@ func (l *Log) Done() map[string]struct{} {
 
 // Rows returns all columns of the rows of a data shard, in order, after checking the file's digest.
 // The caller owns each row. An error is a *CorruptError and ends the rows.
-func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] {
-	return shardRows(l, s, KindData, nil, func(f File, s Shard, yield func(*StoredRow) bool) error {
-		return scanColumns(f, s.Bytes, s.Rows, wholeRows(), func(r *StoredRow) bool {
+func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] { return l.rowsFrom(s, 0) }
+
+func (l *Log) rowsFrom(s Shard, n int64) iter.Seq2[*StoredRow, error] {
+	return shardRows(l, s, KindData, n, nil, func(f File, in rowRange, yield func(*StoredRow) bool) error {
+		return wholeRows().read(f, in, func(r *StoredRow) bool {
 			own := *r
 			own.InputIDs, own.LossMask = slices.Clone(r.InputIDs), slices.Clone(r.LossMask)
 			own.Logprobs, own.Versions = slices.Clone(r.Logprobs), slices.Clone(r.Versions)
@@ -100,13 +102,24 @@ func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] {
 }
 
 // Failures is Rows for a shard of failures.
-func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] {
-	return shardRows(l, s, KindFailures, nil, func(f File, s Shard, yield func(*StoredFailure) bool) error {
-		return wholeFailures().read(f, s.Bytes, s.Rows, func(r *StoredFailure) bool {
+func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] { return l.failuresFrom(s, 0) }
+
+func (l *Log) failuresFrom(s Shard, n int64) iter.Seq2[*StoredFailure, error] {
+	return shardRows(l, s, KindFailures, n, nil, func(f File, in rowRange, yield func(*StoredFailure) bool) error {
+		return wholeFailures().read(f, in, func(r *StoredFailure) bool {
 			own := *r
 			return yield(&own)
 		})
 	})
+}
+
+// readRows calls yield with all columns of the rows of a range of a data shard, until yield returns false.
+// yield must not keep the row.
+func readRows(f File, in rowRange, yield func(*StoredRow) bool) error {
+	if in.shard.Format == Arrow {
+		return readArrow(f, in, nil, yield)
+	}
+	return wholeRows().read(f, in, yield)
 }
 
 // corruptShard returns err as the error of reading a shard.
@@ -117,25 +130,33 @@ func corruptShard(s Shard, err error) error {
 	return &CorruptError{Path: s.Path, Row: -1, Err: err}
 }
 
-// shardRows yields the rows of a shard: of a Parquet shard with inParquet, of an Arrow stream without
-// the columns of the fields in others.
+// shardRows yields the rows of a shard from row n on: of a Parquet shard with inParquet, of an Arrow stream
+// without the columns of the fields in others.
 func shardRows[T any](
-	l *Log, s Shard, kind Kind, others []int, inParquet func(f File, s Shard, yield func(*T) bool) error,
+	l *Log, s Shard, kind Kind, n int64, others []int, inParquet func(f File, in rowRange, yield func(*T) bool) error,
 ) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		err := l.factsOf(s, func(f File, in rowRange) error {
 			if s.Kind != kind {
 				return fmt.Errorf("shard of kind %s, want %s", s.Kind, kind)
 			}
-			more := window(in, func(row *T) bool { return yield(row, nil) })
+			left := int64(-1) // read to the end of the file
+			if in.rows < in.shard.Rows {
+				left = in.rows - n
+			}
+			in.skip += n
+			more := func(row *T) bool {
+				left--
+				return yield(row, nil) && left != 0
+			}
 			if in.shard.Format == Parquet {
-				return inParquet(f, in.shard, more)
+				return inParquet(f, in, more)
 			}
 			inArrow, ok := any(more).(func(*StoredRow) bool)
 			if !ok {
 				return fmt.Errorf("format %s has no failures", in.shard.Format)
 			}
-			return readArrowPart(f, in.shard.Bytes, in.shard.Rows, others, inArrow)
+			return readArrow(f, in, others, inArrow)
 		})
 		if err != nil {
 			yield(nil, err)
@@ -156,13 +177,13 @@ func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
 	return nil
 }
 
-// libraryPanic, if deferred, turns a panic of the Parquet library on damaged bytes into an error. A
-// panic of the caller's code in yield continues.
-func libraryPanic(yielding *bool, err *error) {
+// libraryPanic, if deferred, turns a panic of a library on damaged bytes into an error. A panic of the
+// caller's code in yield continues.
+func libraryPanic(library string, yielding *bool, err *error) {
 	if *yielding {
 		return
 	}
 	if r := recover(); r != nil {
-		*err = fmt.Errorf("parquet: %v", r)
+		*err = fmt.Errorf("%s: %v", library, r)
 	}
 }

@@ -70,13 +70,7 @@ func (d *Dataset) recover(log *Log) error {
 }
 
 func (d *Dataset) clearLeftovers(log *Log) error {
-	named := map[string]bool{}
-	for _, c := range log.Commits {
-		for _, s := range c.Shards {
-			named[s.Path] = true
-		}
-	}
-	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
+	for _, sub := range []string{"", dataDir, failuresDir, commitsDir, walDir} {
 		dir := filepath.Join(d.dir, sub)
 		names, err := d.cfg.FS.ReadDir(dir)
 		if err != nil {
@@ -84,23 +78,36 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 		}
 		for _, name := range names {
 			path := filepath.Join(dir, name)
-			switch {
-			case strings.HasPrefix(name, tempPrefix):
+			if sub == "" { // other files of the run's folder do not belong to the sink
+				for _, of := range []string{cardName, ackName} {
+					if strings.HasPrefix(path, tempName(filepath.Join(dir, of))) {
+						_ = d.cfg.FS.Remove(path) // a leftover does no harm
+					}
+				}
+			} else if strings.HasPrefix(name, tempPrefix) {
 				if err := d.cfg.FS.Remove(path); err != nil {
 					return &ShardError{Path: path, Op: "remove", Err: err}
 				}
 				d.recovered.Temporaries++
-			case (sub == dataDir || sub == failuresDir) && strings.HasPrefix(name, shardPrefix) && !named[sub+"/"+name]:
-				aside := orphansDir + "/" + sub + "-" + name
-				if err := setAside(d.cfg.FS, d.dir, sub+"/"+name, aside, d.cfg.FS.Rename); err != nil {
-					return err
-				}
-				d.recovered.Orphans = append(d.recovered.Orphans, aside)
 			}
 		}
 	}
+	orphans, err := log.unnamed()
+	if err != nil {
+		return &ShardError{Path: d.dir, Op: "open", Err: err}
+	}
+	for _, path := range orphans {
+		aside := asideOf(path)
+		if err := setAside(d.cfg.FS, d.dir, path, aside, d.cfg.FS.Rename); err != nil {
+			return err
+		}
+		d.recovered.Orphans = append(d.recovered.Orphans, aside)
+	}
 	return nil
 }
+
+// asideOf returns the place in orphans/ of a shard.
+func asideOf(path string) string { return orphansDir + "/" + strings.Replace(path, "/", "-", 1) }
 
 // setAside gives a file of the run's folder dir a name in orphans/, by rename or link.
 func setAside(fsys FS, dir, path, aside string, move func(from, to string) error) error {
@@ -139,7 +146,7 @@ func (d *Dataset) replay(log *Log) error {
 	if err != nil {
 		return err
 	}
-	w := newWriter(d, 0)
+	w := newWriter(d)
 	w.recovering = true
 	for i, name := range names {
 		if err := d.replaySegment(w, known, name, i == len(names)-1); err != nil {
@@ -177,50 +184,72 @@ func (d *Dataset) replay(log *Log) error {
 
 // keepWaiting writes the held samples of w to a new segment that replaces the last one, named name. So
 // no other segment is needed, and the end of the new one is never torn.
-func (d *Dataset) keepWaiting(w *writer, name string) (err error) {
-	number, _ := segmentNumber(name)
-	dir := filepath.Join(d.dir, walDir)
-	kept := &segment{path: filepath.Join(dir, name), pending: w.held.n, closed: true}
-	temp := filepath.Join(dir, tempPrefix+rand.Text()+walExt)
-	f, err := d.cfg.FS.Create(temp)
+func (d *Dataset) keepWaiting(w *writer, name string) error {
+	kept := &segment{path: filepath.Join(d.dir, walDir, name), pending: w.held.n, closed: true}
+	size, err := replaceSegment(d.cfg.FS, d.dir, name, func() error { return nil }, func(frames *frame.Writer) error {
+		defer w.closeAgain()
+		for _, g := range w.held.list {
+			for i := range g.list {
+				a := &g.list[i]
+				payload, err := w.readFrame(a)
+				if err != nil {
+					return err
+				}
+				a.segment, a.at = kept, frames.Size()
+				if err := frames.Write(payload); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	frames, err := frame.NewWriter(f, walHeader(number))
-	for g := w.held.first; g != nil && err == nil; g = g.next {
-		for i := range g.list {
-			a := &g.list[i]
-			payload, rerr := w.readFrame(a)
-			if err = rerr; err != nil {
-				break
-			}
-			a.segment, a.at = kept, frames.Size()
-			if err = frames.Write(payload); err != nil {
-				break
-			}
-		}
+	failpoint.Hit(failpoint.RecoverKept)
+	kept.bytes = size
+	number, _ := segmentNumber(name)
+	d.waiting, d.wal.number, d.wal.bytes = w.held, number+1, size
+	return nil
+}
+
+// replaceSegment replaces a segment, durably, by one with the frames of write. It calls before when the new
+// one is complete, under a temporary name.
+func replaceSegment(
+	fsys FS, dir, name string, before func() error, write func(*frame.Writer) error,
+) (size int64, err error) {
+	dir = filepath.Join(dir, walDir)
+	temp := filepath.Join(dir, tempPrefix+rand.Text()+walExt)
+	f, err := fsys.Create(temp)
+	if err != nil {
+		return 0, err
 	}
-	w.closeAgain()
+	number, _ := segmentNumber(name)
+	w, err := frame.NewWriter(f, walHeader(number))
 	if err == nil {
-		err = frames.Synced() // true when the file gets its name
+		err = write(w)
+	}
+	if err == nil {
+		err = w.Synced() // true when the file gets its name
 	}
 	if err == nil {
 		err = f.Sync()
 	}
 	closeInto(f, &err)
 	if err == nil {
-		err = d.cfg.FS.Rename(temp, kept.path)
+		err = before()
 	}
 	if err == nil {
-		err = d.cfg.FS.SyncDir(dir)
+		err = fsys.Rename(temp, filepath.Join(dir, name))
+	}
+	if err == nil {
+		err = fsys.SyncDir(dir)
 	}
 	if err != nil {
-		return err
+		_ = fsys.Remove(temp) // otherwise recovery removes it
+		return 0, err
 	}
-	failpoint.Hit(failpoint.RecoverKept)
-	kept.bytes = frames.Size()
-	d.waiting, d.wal.number, d.wal.bytes = w.held, number+1, kept.bytes
-	return nil
+	return w.Size(), nil
 }
 
 func (d *Dataset) replaySegment(w *writer, known attempts, name string, last bool) error {

@@ -1,13 +1,11 @@
 package sink
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/rollout-rl/rollout/sink/frame"
 )
@@ -99,58 +97,27 @@ func (p *RepairPlan) Apply() error {
 		}
 	}
 	for _, path := range p.Lost {
-		if err := setAside(p.fs, p.dir, path, orphansDir+"/"+strings.Replace(path, "/", "-", 1), p.fs.Rename); err != nil {
+		if err := setAside(p.fs, p.dir, path, asideOf(path), p.fs.Rename); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// repair writes the new segment, links the damaged one into orphans/, and renames the new one over it.
+// repair writes a new segment with all whole samples, links the damaged one into orphans/, and renames the
+// new one over it.
 func (p *RepairPlan) repair(s SegmentRepair) error {
-	dir := filepath.Join(p.dir, walDir)
-	path := filepath.Join(dir, s.name)
-	temp := filepath.Join(dir, tempPrefix+rand.Text()+walExt)
-	err := p.salvage(s, temp)
-	if err == nil {
-		err = setAside(p.fs, p.dir, s.Path, s.Aside, p.fs.Link)
-	}
-	if err == nil {
-		err = p.fs.Rename(temp, path)
-	}
-	if err == nil {
-		err = p.fs.SyncDir(dir)
-	}
+	setDamagedAside := func() error { return setAside(p.fs, p.dir, s.Path, s.Aside, p.fs.Link) }
+	_, err := replaceSegment(p.fs, p.dir, s.name, setDamagedAside, func(w *frame.Writer) error {
+		return readSegment(p.fs, p.dir, s.name, s.last, func(part segmentPart) error {
+			if part.sample == nil {
+				return nil
+			}
+			return w.Write(part.payload)
+		})
+	})
 	if err != nil {
-		_ = p.fs.Remove(temp) // otherwise recovery removes it
-		return &ShardError{Path: path, Op: "repair", Err: err}
+		return &ShardError{Path: filepath.Join(p.dir, filepath.FromSlash(s.Path)), Op: "repair", Err: err}
 	}
 	return nil
-}
-
-// salvage writes all whole samples of a segment to a new file.
-func (p *RepairPlan) salvage(s SegmentRepair, temp string) (err error) {
-	f, err := p.fs.Create(temp)
-	if err != nil {
-		return err
-	}
-	defer closeInto(f, &err)
-	number, _ := segmentNumber(s.name)
-	w, err := frame.NewWriter(f, walHeader(number))
-	if err != nil {
-		return err
-	}
-	err = readSegment(p.fs, p.dir, s.name, s.last, func(part segmentPart) error {
-		if part.sample == nil {
-			return nil
-		}
-		return w.Write(part.payload)
-	})
-	if err == nil {
-		err = w.Synced() // true when the file gets its name
-	}
-	if err != nil {
-		return err
-	}
-	return f.Sync()
 }

@@ -104,9 +104,9 @@ func checkRowGroups(t *testing.T, dir string, target int) {
 func TestRowGroupsBeginWithGroups(t *testing.T) {
 	t.Parallel()
 	const target = 30_000
-	for _, cfg := range []sink.Config{{}, {Writers: 2, MaxBytesInFlight: 200_000, MaxShardBytes: 1_000_000}} {
+	for _, cfg := range []sink.Config{{}, {MaxBytesInFlight: 200_000, MaxShardBytes: 1_000_000}} {
 		cfg.RowGroupTokens = target
-		t.Run(fmt.Sprintf("writers=%d", max(1, cfg.Writers)), func(t *testing.T) {
+		t.Run(fmt.Sprintf("shard=%d", cfg.MaxShardBytes), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			sinktest.Write(t, dir, cfg, manyGroups(75))
@@ -192,9 +192,7 @@ func TestRowGroupsOfText(t *testing.T) {
 				s := b.Sample(b.Row(10, 20))
 				s.GroupID, s.GroupSize, s.Index = fmt.Sprint(i/tt.size), int32(tt.size), int32(i%tt.size)
 				s.Messages = new(`["` + base64.StdEncoding.EncodeToString(noise) + `"]`)
-				if !yield(&sink.StoredSample{
-					Key: s.Key, Attempt: 1, Group: sink.CommittedGroup{ID: s.GroupID, Size: s.GroupSize}, Index: s.Index, Rows: sinktest.Rows(s),
-				}, nil) {
+				if !yield(sinktest.Rows(s)[0].AsSample(), nil) {
 					return
 				}
 			}

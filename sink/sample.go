@@ -17,30 +17,18 @@ var dataStatuses = []string{"completed", "truncated", "max_steps"}
 // checkSample returns a *SampleError for the first rule that s breaks.
 func checkSample(s *tokenize.Sample, vocab int) error {
 	refuse := func(row int, err error) error { return &SampleError{Key: s.Key, Row: row, Err: err} }
-	if s.Key == "" {
-		return refuse(-1, errors.New("empty sample key"))
+	err := checkIdentity(s.Key, s.Index, s.GroupSize, s.Attempt)
+	if err == nil {
+		err = checkTexts([]string{s.Key, s.TaskID, s.GroupID, s.RolloutID, s.Status, s.StopReason, s.Model, s.AgentID})
 	}
-	if s.Index < 0 || s.Index >= s.GroupSize {
-		return refuse(-1, fmt.Errorf("index %d is out of range for a group of %d", s.Index, s.GroupSize))
+	if err == nil {
+		err = errors.Join(checkReward(s.Reward), checkJSON(s.RewardDetails, s.Messages, s.Metadata), checkTexts(s.RunIDs))
 	}
-	if s.Attempt < 1 {
-		return refuse(-1, fmt.Errorf("attempt %d: must be ≥ 1", s.Attempt))
+	if err == nil && len(s.Rows) > 0 {
+		err = checkStatus(s.Status)
 	}
-	for _, text := range []string{s.Key, s.TaskID, s.GroupID, s.RolloutID, s.Status, s.StopReason, s.Model, s.AgentID} {
-		if !utf8.ValidString(text) {
-			return refuse(-1, fmt.Errorf("%.40q is not UTF-8", text))
-		}
-	}
-	if err := errors.Join(checkReward(s.Reward), checkJSON(s.RewardDetails, s.Messages, s.Metadata)); err != nil {
+	if err != nil {
 		return refuse(-1, err)
-	}
-	if err := checkTexts(s.RunIDs); err != nil {
-		return refuse(-1, err)
-	}
-	if len(s.Rows) > 0 {
-		if err := oneOf("status", s.Status, dataStatuses); err != nil {
-			return refuse(-1, err)
-		}
 	}
 	var sampled int64
 	for i := range s.Rows {
@@ -61,6 +49,18 @@ func checkSample(s *tokenize.Sample, vocab int) error {
 		if err := checkTexts([]string{f.Class, f.Stage, f.Reason}); err != nil {
 			return refuse(-1, fmt.Errorf("failure %d: %w", i, err))
 		}
+	}
+	return nil
+}
+
+func checkIdentity(key string, index, size, attempt int32) error {
+	switch {
+	case key == "":
+		return errors.New("empty sample key")
+	case index < 0 || index >= size:
+		return fmt.Errorf("index %d is out of range for a group of %d", index, size)
+	case attempt < 1:
+		return fmt.Errorf("attempt %d: must be ≥ 1", attempt)
 	}
 	return nil
 }
@@ -130,11 +130,11 @@ func checkTexts(list []string) error {
 	return nil
 }
 
-func oneOf(what, word string, words []string) error {
-	if slices.Contains(words, word) {
+func checkStatus(status string) error {
+	if slices.Contains(dataStatuses, status) {
 		return nil
 	}
-	return fmt.Errorf("%s %q is not one of %q", what, word, words)
+	return fmt.Errorf("status %q is not one of %q", status, dataStatuses)
 }
 
 // failed is CommittedSample.Failed for a sample that is not committed.

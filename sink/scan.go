@@ -5,68 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"github.com/parquet-go/parquet-go"
 )
 
-// ruledColumns are the columns that rules check, except the four lists with an entry per token.
-// parquet-go reads those ten times faster page by page than row by row.
-var ruledColumns = sync.OnceValue(func() part[StoredRow] { return newPart[StoredRow]("rules") })
-
-// scanParquet calls yield with each row of a data shard until yield returns false. The rows hold
-// ruledColumns and the four lists, and are valid until yield returns.
-func scanParquet(f File, size, rows int64, yield func(*StoredRow) bool) error {
-	return scanColumns(f, size, rows, ruledColumns(), yield)
-}
-
-// scanColumns is scanParquet with the given columns instead of ruledColumns.
-func scanColumns(f File, size, rows int64, columns part[StoredRow], yield func(*StoredRow) bool) (err error) {
-	pf, err := openParquet[StoredRow](f, size, rows)
-	if err != nil {
-		return err
-	}
-	var yielding bool
-	defer libraryPanic(&yielding, &err)
-	lists := newTokenLists(pf.Schema())
-	more := true
-	for g, group := range pf.RowGroups() {
-		err := scanGroup(group, columns, lists, func(row *StoredRow) bool {
-			yielding = true
-			more = yield(row)
-			yielding = false
-			return more
-		})
-		if err != nil {
-			return fmt.Errorf("row group %d: %w", g, err)
-		}
-		if !more {
-			break
-		}
-	}
-	return nil
-}
-
-func scanGroup(group parquet.RowGroup, columns part[StoredRow], lists *tokenLists, yield func(*StoredRow) bool) error {
-	n := int(group.NumRows())
-	if err := lists.read(group, n); err != nil {
-		return err
-	}
-	at := 0
-	_, more, err := columns.group(group, func(row *StoredRow) bool {
-		if at == n { // more rows than the group has
-			at++
-			return false
-		}
-		lists.set(row, at)
-		at++
-		return yield(row)
-	})
-	if err == nil && (at > n || more && at != n) {
-		return fmt.Errorf("at least %d rows, want %d", at, n)
-	}
-	return err
-}
+// The four lists with an entry per token are read page by page: parquet-go reads them ten times faster that
+// way than row by row.
 
 type tokenLists struct {
 	ids, versions listArena[int32]
@@ -74,26 +18,27 @@ type tokenLists struct {
 	logprobs      listArena[float32]
 }
 
-func newTokenLists(s *parquet.Schema) *tokenLists {
+// readTokenLists is the lists of a part.
+func readTokenLists() func(parquet.RowGroup) (func(*StoredRow, int64), error) {
 	leaf := func(name string) parquet.LeafColumn {
-		c, _ := s.Lookup(name, "list", "element") // found, because the schema was checked
+		c, _ := schemaOf[StoredRow]().Lookup(name, "list", "element") // the schema of each file was checked
 		return c
 	}
 	l := &tokenLists{}
 	l.ids.leaf, l.mask.leaf, l.logprobs.leaf, l.versions.leaf = leaf("input_ids"), leaf("loss_mask"), leaf("logprobs"), leaf("versions")
-	return l
+	return func(group parquet.RowGroup) (func(*StoredRow, int64), error) { return l.set, l.read(group) }
 }
 
-func (l *tokenLists) read(group parquet.RowGroup, rows int) error {
+func (l *tokenLists) read(group parquet.RowGroup) error {
 	return errors.Join(
-		l.ids.read(group, rows, "input_ids", appendInt32),
-		l.mask.read(group, rows, "loss_mask", appendInt8),
-		l.logprobs.read(group, rows, "logprobs", appendFloat),
-		l.versions.read(group, rows, "versions", appendInt32),
+		l.ids.read(group, "input_ids", appendInt32),
+		l.mask.read(group, "loss_mask", appendInt8),
+		l.logprobs.read(group, "logprobs", appendFloat),
+		l.versions.read(group, "versions", appendInt32),
 	)
 }
 
-func (l *tokenLists) set(row *StoredRow, i int) {
+func (l *tokenLists) set(row *StoredRow, i int64) {
 	row.InputIDs, row.LossMask = l.ids.at(i), l.mask.at(i)
 	row.Logprobs, row.Versions = l.logprobs.at(i), l.versions.at(i)
 }
@@ -110,7 +55,7 @@ type listArena[T any] struct {
 }
 
 // at returns list i, or nil if it is null.
-func (a *listArena[T]) at(i int) []T {
+func (a *listArena[T]) at(i int64) []T {
 	if a.null[i] {
 		return nil
 	}
@@ -125,7 +70,7 @@ func (a *listArena[T]) at(i int) []T {
 //
 // A repetition level of 0 begins a list. Elements are never null, so a definition level below the
 // highest means a list without elements: null for level 0 in a nullable column, otherwise empty.
-func (a *listArena[T]) read(group parquet.RowGroup, rows int, name string, take func([]T, parquet.Page) []T) (err error) {
+func (a *listArena[T]) read(group parquet.RowGroup, name string, take func([]T, parquet.Page) []T) (err error) {
 	a.values, a.ends, a.null = a.values[:0], a.ends[:0], a.null[:0]
 	pages := group.ColumnChunks()[a.leaf.ColumnIndex].Pages()
 	defer func() {
@@ -148,7 +93,7 @@ func (a *listArena[T]) read(group parquet.RowGroup, rows int, name string, take 
 			return err
 		}
 	}
-	if len(a.ends) != rows {
+	if rows := group.NumRows(); int64(len(a.ends)) != rows {
 		return fmt.Errorf("%d lists, want %d", len(a.ends), rows)
 	}
 	return nil

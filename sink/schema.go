@@ -33,9 +33,8 @@ func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 }
 
 // A StoredRow is one row of a data shard: a training sequence of T tokens in K spans, with the facts
-// of its sample. Its fields, in order, are the columns. The tag read lists the partial readers that read
-// a column: facts is [Log.Facts], rules is [Verify], heads is [Log.Heads]. The tag parquet alone defines
-// a column's encoding in Parquet:
+// of its sample. Its fields, in order, are the columns. The tag read marks
+// the columns of [Log.Facts]. The tag parquet alone defines a column's encoding in Parquet:
 //
 //   - The schema of the file must be the schema of this struct. Otherwise parquet-go silently falls
 //     back to reflection and is six times slower.
@@ -45,17 +44,17 @@ func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 //   - int8 lists use delta, ids plain, logprobs byte split: the smallest encoding for each.
 type StoredRow struct {
 	// SampleKey is the identity for exactly-once: the digest of the task, and SampleIndex.
-	SampleKey string `parquet:"sample_key" read:"heads,facts,rules"`
-	TaskID    string `parquet:"task_id" read:"heads,facts"`
-	GroupID   string `parquet:"group_id" read:"heads,facts,rules"`
+	SampleKey string `parquet:"sample_key" read:"facts"`
+	TaskID    string `parquet:"task_id" read:"facts"`
+	GroupID   string `parquet:"group_id" read:"facts"`
 	// RolloutID is the same in all rows of a sample.
-	RolloutID   string `parquet:"rollout_id" read:"rules"`
-	SampleIndex int32  `parquet:"sample_index" read:"heads,facts,rules"`
-	GroupSize   int32  `parquet:"group_size" read:"facts,rules"`
-	Attempt     int32  `parquet:"attempt" read:"facts,rules"`
+	RolloutID   string `parquet:"rollout_id"`
+	SampleIndex int32  `parquet:"sample_index" read:"facts"`
+	GroupSize   int32  `parquet:"group_size" read:"facts"`
+	Attempt     int32  `parquet:"attempt" read:"facts"`
 	// SegmentIndex is the row's number, from 0, among the SegmentCount rows of its sample.
-	SegmentIndex int32 `parquet:"segment_index" read:"heads,facts,rules"`
-	SegmentCount int32 `parquet:"segment_count" read:"heads,facts,rules"`
+	SegmentIndex int32 `parquet:"segment_index" read:"facts"`
+	SegmentCount int32 `parquet:"segment_count" read:"facts"`
 
 	// InputIDs, LossMask and Logprobs have length T; see tokenize.Row.
 	InputIDs []int32   `parquet:"input_ids,list"`
@@ -64,30 +63,30 @@ type StoredRow struct {
 	// Versions has length T, or is nil if unknown. See tokenize.Row for -1.
 	Versions []int32 `parquet:"versions,list,optional"`
 	// TurnOffsets has length K+1, TurnRoles length K.
-	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta" read:"heads,facts,rules"`
-	TurnRoles   []int8  `parquet:"turn_roles,list" read:"heads,rules"`
+	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta" read:"facts"`
+	TurnRoles   []int8  `parquet:"turn_roles,list" read:"facts"`
 	// PromptLength is the number of tokens before the first sampled one.
-	PromptLength int32 `parquet:"prompt_length" read:"facts,rules"`
+	PromptLength int32 `parquet:"prompt_length" read:"facts"`
 
 	// Reward is finite, or nil if the sample was not scored.
-	Reward        *float64 `parquet:"reward,optional" read:"heads,facts,rules"`
-	RewardDetails *string  `parquet:"reward_details,optional" read:"rules"` // JSON
-	Status        string   `parquet:"status,dict" read:"heads,facts,rules"`
+	Reward        *float64 `parquet:"reward,optional" read:"facts"`
+	RewardDetails *string  `parquet:"reward_details,optional"` // JSON
+	Status        string   `parquet:"status,dict" read:"facts"`
 	StopReason    string   `parquet:"stop_reason,dict" read:"facts"`
 	// FinishReasons has one entry per call of the row: stop, length, or another word of the
 	// engine; empty if unknown. A call that ended with abort is in no row.
-	FinishReasons []string `parquet:"finish_reasons,list" parquet-element:",dict" read:"rules"`
+	FinishReasons []string `parquet:"finish_reasons,list" parquet-element:",dict"`
 	// Truncated is true exactly if Flags holds cut or length; see "How a row ends" of the package.
-	Truncated    bool   `parquet:"truncated" read:"facts,rules"`
-	Verification string `parquet:"verification,dict" read:"heads,facts,rules"`
-	PromptSource string `parquet:"prompt_source,dict" read:"heads,facts,rules"`
+	Truncated    bool   `parquet:"truncated" read:"facts"`
+	Verification string `parquet:"verification,dict" read:"facts"`
+	PromptSource string `parquet:"prompt_source,dict" read:"facts"`
 	// Divergence is a JSON object, written by tokenize.Row.AppendDivergence. call, offset, kind,
 	// row and prompt explain why the row is a fork. realigned lists the same five members for
 	// each output whose end was replaced. It is nil if there is neither, as in most rows.
-	Divergence *string  `parquet:"divergence,optional" read:"heads,rules"`
-	Flags      []string `parquet:"flags,list" parquet-element:",dict" read:"heads,facts,rules"`
-	Unscored   int32    `parquet:"n_unscored" read:"heads,facts,rules"`
-	Trimmed    int32    `parquet:"n_trimmed" read:"facts,rules"`
+	Divergence *string  `parquet:"divergence,optional" read:"facts"`
+	Flags      []string `parquet:"flags,list" parquet-element:",dict" read:"facts"`
+	Unscored   int32    `parquet:"n_unscored" read:"facts"`
+	Trimmed    int32    `parquet:"n_trimmed" read:"facts"`
 
 	// The sampling parameters that the engine used; nil if unknown.
 	Temperature  *float32 `parquet:"temperature,optional"`
@@ -99,11 +98,11 @@ type StoredRow struct {
 	AgentID string   `parquet:"agent_id" read:"facts"`
 	RunIDs  []string `parquet:"run_ids,list"`
 	// StepIDs has one entry per call of the row, empty if unknown.
-	StepIDs []string `parquet:"step_ids,list" read:"rules"`
+	StepIDs []string `parquet:"step_ids,list"`
 
 	// The server's own counts for the sample.
 	PromptTokens     int64 `parquet:"prompt_tokens" read:"facts"`
-	CompletionTokens int64 `parquet:"completion_tokens" read:"facts,rules"`
+	CompletionTokens int64 `parquet:"completion_tokens" read:"facts"`
 	Steps            int32 `parquet:"steps" read:"facts"`
 
 	// StartedAt is in microseconds since 1970, UTC.
@@ -112,47 +111,47 @@ type StoredRow struct {
 	// WorkingMS excludes queueing and backoff.
 	WorkingMS int64 `parquet:"working_ms" read:"facts"`
 
-	Messages *string `parquet:"messages,optional" read:"rules"` // JSON
-	Metadata *string `parquet:"metadata,optional" read:"rules"` // JSON
+	Messages *string `parquet:"messages,optional"` // JSON
+	Metadata *string `parquet:"metadata,optional"` // JSON
 
 	// PolicyVersionMin and PolicyVersionMax are the range of Versions over the sampled tokens, the
 	// tokens of assistant spans, scored or not. Both are nil if Versions is nil or the version of
 	// any sampled token is unknown.
-	PolicyVersionMin *int32 `parquet:"policy_version_min,optional" read:"facts,rules"`
-	PolicyVersionMax *int32 `parquet:"policy_version_max,optional" read:"facts,rules"`
+	PolicyVersionMin *int32 `parquet:"policy_version_min,optional" read:"facts"`
+	PolicyVersionMax *int32 `parquet:"policy_version_max,optional" read:"facts"`
 	// Keep and KeepReason are the decision of Config.Judge on the sample; nil if undecided.
-	Keep       *bool   `parquet:"keep,optional" read:"heads,facts,rules"`
-	KeepReason *string `parquet:"keep_reason,optional" read:"heads,facts,rules"`
+	Keep       *bool   `parquet:"keep,optional" read:"facts"`
+	KeepReason *string `parquet:"keep_reason,optional" read:"facts"`
 }
 
 // A StoredFailure is one row of a shard of failures: a sample, or one of its calls, that must not be
 // trained on. Its fields, in order, are the columns.
 type StoredFailure struct {
-	SampleKey   string `parquet:"sample_key" read:"heads,facts"`
-	TaskID      string `parquet:"task_id" read:"heads,facts"`
-	GroupID     string `parquet:"group_id" read:"heads,facts"`
+	SampleKey   string `parquet:"sample_key" read:"facts"`
+	TaskID      string `parquet:"task_id" read:"facts"`
+	GroupID     string `parquet:"group_id" read:"facts"`
 	RolloutID   string `parquet:"rollout_id"`
-	SampleIndex int32  `parquet:"sample_index" read:"heads,facts"`
+	SampleIndex int32  `parquet:"sample_index" read:"facts"`
 	GroupSize   int32  `parquet:"group_size" read:"facts"`
-	Attempt     int32  `parquet:"attempt" read:"heads,facts"`
+	Attempt     int32  `parquet:"attempt" read:"facts"`
 
 	// Class, Stage, Reason and Error are the fields of tokenize.Failure.
-	Class  string `parquet:"class,dict" read:"heads,facts"`
-	Stage  string `parquet:"stage,dict" read:"heads,facts"`
-	Reason string `parquet:"reason,dict" read:"heads,facts"`
-	Error  string `parquet:"error" read:"heads,facts"`
+	Class  string `parquet:"class,dict" read:"facts"`
+	Stage  string `parquet:"stage,dict" read:"facts"`
+	Reason string `parquet:"reason,dict" read:"facts"`
+	Error  string `parquet:"error" read:"facts"`
 	// Call is the index of the call in the sample, or -1 for the whole sample.
-	Call int32 `parquet:"call" read:"heads,facts"`
+	Call int32 `parquet:"call" read:"facts"`
 
 	// OutputIDs holds the sampled tokens that are left. Logprobs belongs to it, and is NaN if the
 	// server sent none: unlike in data, NaN is allowed. The lengths can differ if that is the
 	// failure.
-	OutputIDs []int32   `parquet:"output_ids,list" read:"heads"`
+	OutputIDs []int32   `parquet:"output_ids,list" read:"facts"`
 	Logprobs  []float32 `parquet:"logprobs,list" parquet-element:",split"`
 	Text      string    `parquet:"text"`
 
-	Status     string   `parquet:"status,dict" read:"heads,facts"`
-	StopReason string   `parquet:"stop_reason,dict" read:"heads,facts"`
+	Status     string   `parquet:"status,dict" read:"facts"`
+	StopReason string   `parquet:"stop_reason,dict" read:"facts"`
 	Model      string   `parquet:"model,dict"`
 	AgentID    string   `parquet:"agent_id" read:"facts"`
 	RunIDs     []string `parquet:"run_ids,list"`

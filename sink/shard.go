@@ -34,16 +34,16 @@ type openShard[T any] struct {
 	sums shardSums
 }
 
-// newOpenShard creates the temporary file in the folder dir. The caller must set enc and check before
-// the first row, and end the shard with seal or abandon.
-func newOpenShard[T any](fs FS, dir string, kind Kind, format Format) (*openShard[T], error) {
-	temp := filepath.Join(dir, tempPrefix+rand.Text()+format.ext())
-	f, err := fs.Create(temp)
+// newOpenShard creates the temporary file in the folder of the kind. The caller must set enc and check
+// before the first row, and end the shard with seal or abandon.
+func newOpenShard[T any](d *Dataset, kind Kind, format Format) (*openShard[T], error) {
+	temp := filepath.Join(d.dir, kind.String(), tempPrefix+rand.Text()+format.ext())
+	f, err := d.cfg.FS.Create(temp)
 	if err != nil {
 		return nil, &ShardError{Path: temp, Op: "create", Err: err}
 	}
 	failpoint.Hit(failpoint.ShardCreated)
-	return &openShard[T]{fs: fs, kind: kind, format: format, temp: temp, file: f, hash: sha256.New()}, nil
+	return &openShard[T]{fs: d.cfg.FS, kind: kind, format: format, temp: temp, file: f, hash: sha256.New()}, nil
 }
 
 func (s *openShard[T]) Write(p []byte) (int, error) {

@@ -40,83 +40,72 @@ func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	}
 }
 
-// wholeRows has all columns except the lists with an entry per token, which are read page by page.
-var wholeRows = sync.OnceValue(func() part[StoredRow] {
-	return newPartOf[StoredRow](func(f reflect.StructField) bool {
-		switch f.Name {
-		case "InputIDs", "LossMask", "Logprobs", "Versions":
-			return false
-		}
-		return true
+// wholeRows and wholeFailures have all columns.
+var (
+	wholeRows = sync.OnceValue(func() part[StoredRow] {
+		p := newPart[StoredRow](func(f reflect.StructField) bool {
+			return !slices.Contains([]string{"InputIDs", "LossMask", "Logprobs", "Versions"}, f.Name)
+		})
+		p.lists = readTokenLists
+		return p
 	})
-})
+	wholeFailures = sync.OnceValue(func() part[StoredFailure] {
+		return newPart[StoredFailure](func(reflect.StructField) bool { return true })
+	})
+)
 
-// wholeFailures has all columns.
-var wholeFailures = sync.OnceValue(func() part[StoredFailure] {
-	return newPartOf[StoredFailure](func(reflect.StructField) bool { return true })
-})
-
+// storedCommit yields the parts of one commit. The entry and its shards have as many rows: both were checked.
 func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bool) (more bool, err error) {
-	rows, failures := nothing[StoredRow], nothing[StoredFailure]
-	wanted := func(kind Kind) bool { return len(kinds) == 0 || slices.Contains(kinds, kind) }
+	var rows func() (*StoredRow, error, bool) // nil if the kind is not wanted
+	var failures func() (*StoredFailure, error, bool)
 	for _, s := range c.Shards {
-		if !wanted(s.Kind) {
+		if len(kinds) > 0 && !slices.Contains(kinds, s.Kind) {
 			continue
 		}
+		var stop func()
 		if s.Kind == KindFailures {
-			next, stop := iter.Pull2(l.Failures(s))
-			defer stop()
-			failures = next
-			continue
+			failures, stop = iter.Pull2(l.Failures(s))
+		} else {
+			rows, stop = iter.Pull2(l.Rows(s))
 		}
-		next, stop := iter.Pull2(l.Rows(s))
 		defer stop()
-		rows = next
 	}
-	for _, cs := range c.Samples {
-		s := StoredSample{Key: cs.Key, Attempt: cs.Attempt, Group: c.Groups[cs.Group], Index: cs.Index}
-		if cs.Rows+cs.Failures == 0 && len(kinds) == 0 && !yield(&s) {
+	for _, s := range c.Samples {
+		more := true
+		if s.Rows+s.Failures == 0 && len(kinds) == 0 {
+			more = yield(&StoredSample{Key: s.Key, Attempt: s.Attempt, Group: c.Groups[s.Group], Index: s.Index})
+		}
+		for i := int32(0); i < s.Rows && rows != nil && more; i++ {
+			row, err, _ := rows()
+			if err != nil {
+				return false, err
+			}
+			more = yield(row.AsSample())
+		}
+		for i := int32(0); i < s.Failures && failures != nil && more; i++ {
+			failure, err, _ := failures()
+			if err != nil {
+				return false, err
+			}
+			more = yield(failure.AsSample())
+		}
+		if !more {
 			return false, nil
-		}
-		if !wanted(KindData) {
-			cs.Rows = 0
-		}
-		if !wanted(KindFailures) {
-			cs.Failures = 0
-		}
-		for range cs.Rows {
-			r, err := expect(rows, c)
-			if err != nil {
-				return false, err
-			}
-			one := StoredSample{Key: r.SampleKey, Attempt: r.Attempt, Group: CommittedGroup{r.GroupID, r.GroupSize}, Index: r.SampleIndex, Rows: []StoredRow{*r}}
-			if !yield(&one) {
-				return false, nil
-			}
-		}
-		for range cs.Failures {
-			f, err := expect(failures, c)
-			if err != nil {
-				return false, err
-			}
-			one := StoredSample{Key: f.SampleKey, Attempt: f.Attempt, Group: CommittedGroup{f.GroupID, f.GroupSize}, Index: f.SampleIndex, Failures: []StoredFailure{*f}}
-			if !yield(&one) {
-				return false, nil
-			}
 		}
 	}
 	return true, nil
 }
 
-func nothing[T any]() (*T, error, bool) { return nil, nil, false }
+// AsSample returns the row as a part of its sample.
+func (r *StoredRow) AsSample() *StoredSample {
+	group := CommittedGroup{r.GroupID, r.GroupSize}
+	return &StoredSample{Key: r.SampleKey, Attempt: r.Attempt, Group: group, Index: r.SampleIndex, Rows: []StoredRow{*r}}
+}
 
-// expect returns the next row of a shard, or an error if the shard has fewer rows than its entry.
-func expect[T any](next func() (*T, error, bool), c *Commit) (*T, error) {
-	row, err, ok := next()
-	if err == nil && !ok {
-		err = &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: errors.New("the samples have more rows than the shards")}
-	}
-	return row, err
+// AsSample returns the failure as a part of its sample.
+func (f *StoredFailure) AsSample() *StoredSample {
+	group := CommittedGroup{f.GroupID, f.GroupSize}
+	return &StoredSample{Key: f.SampleKey, Attempt: f.Attempt, Group: group, Index: f.SampleIndex, Failures: []StoredFailure{*f}}
 }
 
 // Store creates a dataset in the run's folder dir from stored samples. The folder must exist and must
@@ -138,7 +127,7 @@ func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats
 	if d.nextSeq > 1 {
 		return Stats{}, &ShardError{Path: dir, Op: "create", Err: errors.New("the folder already holds a dataset")}
 	}
-	w := newWriter(d, 0)
+	w := newWriter(d)
 	defer w.age.Stop()
 	failures := map[attemptID]struct{}{} // d.keys has the done keys
 	err = joined(parts, func(s *StoredSample) error {
@@ -249,15 +238,7 @@ func leftOutOf(rows []StoredRow) (reason string) {
 // checkStored returns a *SampleError for the first rule that s breaks.
 func (d *Dataset) checkStored(s *StoredSample) error {
 	refuse := func(row int, err error) error { return &SampleError{Key: s.Key, Row: row, Err: err} }
-	switch {
-	case s.Key == "":
-		return refuse(-1, errors.New("empty sample key"))
-	case s.Index < 0 || s.Index >= s.Group.Size:
-		return refuse(-1, fmt.Errorf("index %d is out of range for a group of %d", s.Index, s.Group.Size))
-	case s.Attempt < 1:
-		return refuse(-1, fmt.Errorf("attempt %d: must be ≥ 1", s.Attempt))
-	}
-	if err := checkTexts([]string{s.Key, s.Group.ID}); err != nil {
+	if err := errors.Join(checkIdentity(s.Key, s.Index, s.Group.Size, s.Attempt), checkTexts([]string{s.Key, s.Group.ID})); err != nil {
 		return refuse(-1, err)
 	}
 	of := CommittedSample{Key: s.Key, Attempt: s.Attempt, Index: s.Index}

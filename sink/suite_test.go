@@ -167,7 +167,6 @@ func testRotation(t *testing.T, cfg sink.Config) {
 	t.Helper()
 	cfg.MaxShardBytes = 100_000
 	cfg.RowGroupTokens = 2000
-	cfg.Writers = max(cfg.Writers, 2)
 	make100 := func() []*tokenize.Sample {
 		b := sinktest.NewBuilder(1)
 		var all []*tokenize.Sample

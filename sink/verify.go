@@ -66,7 +66,7 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, 
 	}
 	v := &verifier{
 		fs: opts.FS, dir: dir, opts: opts,
-		named: map[string]bool{}, done: map[string]bool{}, known: newAttempts(),
+		named: map[string]bool{}, known: newAttempts(),
 	}
 	v.entries = Log{Dir: dir, fs: v.fs, seq: sequence{runID: opts.RunID}, each: func(*Commit) {}}
 	if _, err := v.fs.ReadDir(dir); err != nil {
@@ -75,12 +75,8 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, 
 	if err := v.log(ctx); err != nil {
 		return v.report, err
 	}
-	for _, done := range v.done {
-		v.report.Samples++
-		if !done {
-			v.report.Failed++
-		}
-	}
+	v.report.Failed = v.known.onlyFailed()
+	v.report.Samples = int64(len(v.known.done)) + v.report.Failed
 	if err := v.wal(ctx); err != nil {
 		return v.report, err
 	}
@@ -93,8 +89,7 @@ type verifier struct {
 	opts   VerifyOptions
 	report VerifyReport
 	named  map[string]bool // paths in commits
-	done   map[string]bool // by sample key: done, or only failed so far
-	known  attempts        // the same, to look up samples of the write-ahead log
+	known  attempts        // of the checked entries, then also of the write-ahead log
 
 	entries Log // checked entries, without their samples
 }
@@ -209,14 +204,10 @@ func (v *verifier) commit(ctx context.Context, path string, c *Commit, files []o
 		seen[g] = true
 	}
 	for _, s := range c.Samples[before:] {
-		v.known.add(s.Key, s.Attempt, s.Failed())
-		done, seen := v.done[s.Key]
-		switch {
-		case done:
+		if _, done := v.known.done[IDOf(s.Key)]; done {
 			v.problem(path, -1, fmt.Errorf("sample %s is already done", s.Key))
-		case !seen || !s.Failed():
-			v.done[s.Key] = !s.Failed()
 		}
+		v.known.add(s.Key, s.Attempt, s.Failed())
 	}
 	for i, s := range c.Shards {
 		if v.named[s.Path] {
@@ -254,16 +245,12 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 		check.setMerged(c.Merged)
 	}
 	if s.Kind == KindFailures {
-		err = wholeFailures().read(f, s.Bytes, s.Rows, func(row *StoredFailure) bool {
+		err = wholeFailures().read(f, rowRange{shard: s}, func(row *StoredFailure) bool {
 			check.failure(row)
 			return ctx.Err() == nil
 		})
 	} else {
-		scan := scanParquet
-		if s.Format == Arrow {
-			scan = readArrow
-		}
-		err = scan(f, s.Bytes, s.Rows, func(row *StoredRow) bool {
+		err = readRows(f, rowRange{shard: s}, func(row *StoredRow) bool {
 			check.row(row)
 			return ctx.Err() == nil
 		})

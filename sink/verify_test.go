@@ -300,7 +300,7 @@ func TestReadersOfSpoiledShard(t *testing.T) {
 				}
 			}
 			read(log.Row(shard, 2))
-			for _, rows := range []iter.Seq2[*sink.StoredRow, error]{log.Rows(shard), log.Facts(shard), log.Heads(shard)} {
+			for _, rows := range []iter.Seq2[*sink.StoredRow, error]{log.Rows(shard), log.Facts(shard)} {
 				for row, err := range rows {
 					read(row, err)
 				}

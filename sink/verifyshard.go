@@ -106,7 +106,7 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 	if r.Attempt < 1 {
 		return fmt.Errorf("attempt %d: must be ≥ 1", r.Attempt)
 	}
-	if err := oneOf("status", r.Status, dataStatuses); err != nil {
+	if err := checkStatus(r.Status); err != nil {
 		return err
 	}
 	row, err := r.tokens()

@@ -11,7 +11,7 @@ import (
 )
 
 // TestGroupsWaitAcrossProcesses tests that samples of incomplete groups survive closes and kills in the
-// write-ahead log. Later processes, with any number of writers, find them in the ledger. None is
+// write-ahead log. Later processes find them in the ledger. None is
 // accepted twice, and each group is judged as a whole and is in one commit.
 func TestGroupsWaitAcrossProcesses(t *testing.T) {
 	t.Parallel()
@@ -37,7 +37,6 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 	}
 	var before []string
 	for life, part := range parts {
-		cfg.Writers = []int{1, 3, 2, 4}[life]
 		if life == 0 { // samples of whole groups between the waiting ones
 			part = append(part, group(b, 9, 1)...)
 		}

@@ -30,11 +30,11 @@ const groupSegment = 4 << 20
 // A wal is the write-ahead log of a Dataset. All its files belong to the goroutine of run. Other
 // goroutines pass samples through in, and report commits with committed.
 type wal struct {
-	d      *Dataset
-	every  time.Duration
-	in     chan accepted // unbuffered, so each sample has one owner
-	turn   chan struct{} // requests a new segment; one pending request is enough
-	queues []*queue
+	d     *Dataset
+	every time.Duration
+	in    chan accepted // unbuffered, so each sample has one owner
+	turn  chan struct{} // requests a new segment; one pending request is enough
+	queue *queue
 
 	// Fields of run.
 	file    File // open segment; nil between segments
@@ -64,12 +64,8 @@ type segment struct {
 	closed  bool // no more writes
 }
 
-func newWAL(d *Dataset, writers int) *wal {
-	w := &wal{d: d, every: syncEvery, in: make(chan accepted), turn: make(chan struct{}, 1), number: 1}
-	for range writers {
-		w.queues = append(w.queues, newQueue())
-	}
-	return w
+func newWAL(d *Dataset) *wal {
+	return &wal{d: d, every: syncEvery, in: make(chan accepted), turn: make(chan struct{}, 1), queue: newQueue(), number: 1}
 }
 
 func walHeader(n int64) frame.Header {
@@ -120,7 +116,7 @@ func (w *wal) run(ctx context.Context) error {
 				return nil
 			}
 		case <-ctx.Done():
-			// Still sync what is written. The writers end with ctx.
+			// Still sync what is written. The writer ends with ctx.
 			if err = w.sync(); err == nil {
 				return nil
 			}
@@ -133,12 +129,10 @@ func (w *wal) run(ctx context.Context) error {
 	}
 }
 
-// close ends the segment before the queues, so that the last commit deletes it.
+// close ends the segment before the queue, so that the last commit deletes it.
 func (w *wal) close() {
 	w.endSegment()
-	for _, q := range w.queues {
-		q.close()
-	}
+	w.queue.close()
 }
 
 func (w *wal) write(a accepted) error {
@@ -187,7 +181,7 @@ func (w *wal) open() error {
 	return nil
 }
 
-// sync makes the batch durable, sends it to the writers, and lets Append return.
+// sync makes the batch durable, sends it to the writer, and lets Append return.
 func (w *wal) sync() error {
 	if len(w.batch) == 0 {
 		return nil
@@ -276,13 +270,6 @@ func (w *wal) closeEnded() error {
 		return &ShardError{Path: w.cur.path, Op: "close", Err: err}
 	}
 	return nil
-}
-
-// wakeWriters makes each writer check whether an Append waits for the budget.
-func (w *wal) wakeWriters() {
-	for _, q := range w.queues {
-		q.signal()
-	}
 }
 
 // askForSegment requests a new segment because a writer closes its shards.

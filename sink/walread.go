@@ -131,3 +131,14 @@ func (a attempts) has(s *tokenize.Sample) bool {
 	_, ok := a.failed[attemptID{id, s.Attempt}]
 	return ok && failed(s)
 }
+
+// onlyFailed returns the number of keys that are not done.
+func (a attempts) onlyFailed() int64 {
+	keys := map[KeyID]struct{}{}
+	for id := range a.failed {
+		if _, done := a.done[id.key]; !done {
+			keys[id.key] = struct{}{}
+		}
+	}
+	return int64(len(keys))
+}

@@ -15,13 +15,12 @@ const maxCommitSamples = 1 << 16
 
 // A writer owns one open shard of each kind and the samples for its commit. It runs in one goroutine.
 type writer struct {
-	d  *Dataset
-	id int
+	d *Dataset
 
 	data     *openShard[StoredRow]     // nil before the first row
 	failures *openShard[StoredFailure] // nil before the first failure
 	meta     *shardMeta                // key-values of the shards
-	columns  *columnSet                // memory of Arrow batches, reused for all shards
+	batches  recycler                  // memory of Arrow batches, reused for all shards
 	codec    *pageCodec                // compresses Parquet pages, reused for all shards
 
 	// The next commit: its samples with their done functions, their groups with the index of
@@ -57,17 +56,20 @@ type logged struct {
 	n       int
 }
 
-func newWriter(d *Dataset, id int) *writer {
+func newWriter(d *Dataset) *writer {
 	// Start after all earlier commits: a rename overwrites an existing file, and the 32 bits of the
 	// digest in its name do not exclude a collision.
 	d.logMu.Lock()
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
-	w := &writer{d: d, id: id, meta: d.metaOf(d.cfg.Meta), codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), heldBytes: d.cfg.MaxBytesInFlight / int64(2*d.cfg.Writers), places: map[CommittedGroup]int32{}, sealed: sealed}
+	w := &writer{
+		d: d, meta: d.metaOf(d.cfg.Meta), codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), held: d.waiting,
+		heldBytes: d.cfg.MaxBytesInFlight / 2, places: map[CommittedGroup]int32{}, sealed: sealed,
+	}
 	w.age.Stop()
-	w.held.groups = map[string]*heldGroup{}
-	if d.cfg.Format == Arrow {
-		w.columns = newColumnSet()
+	d.waiting = hold{}
+	if w.held.groups == nil {
+		w.held.groups = map[string]*heldGroup{}
 	}
 	return w
 }
@@ -75,7 +77,7 @@ func newWriter(d *Dataset, id int) *writer {
 // run writes samples until the queue ends or ctx is done. It leaves no open shard and no done uncalled.
 func (w *writer) run(ctx context.Context) error {
 	defer w.age.Stop()
-	q := w.d.wal.queues[w.id]
+	q := w.d.wal.queue
 	for {
 		var err error
 		select {
@@ -133,8 +135,8 @@ func (w *writer) setTimer() {
 	if len(w.samples) > 0 {
 		since = w.since
 	}
-	if g := w.held.first; g != nil && (since.IsZero() || g.since.Before(since)) {
-		since = g.since
+	if len(w.held.list) > 0 && (since.IsZero() || w.held.list[0].since.Before(since)) {
+		since = w.held.list[0].since
 	}
 	switch at := since.Add(w.d.cfg.MaxShardAge); {
 	case since.IsZero():
@@ -165,15 +167,19 @@ func (w *writer) write(a accepted, v verdict, since time.Time) error {
 
 func (w *writer) encode(s *tokenize.Sample, v verdict) error {
 	for i := range s.Rows {
-		if err := w.appendRow(s, i, v); err != nil {
+		w.row.set(s, i, &w.memory)
+		w.row.Keep, w.row.KeepReason = v.keep, v.reason
+		if err := w.putRow(&w.row); err != nil {
 			return err
 		}
 	}
 	for i := range s.Failures {
-		if err := w.appendFailure(s, i); err != nil {
+		w.failure.set(s, i)
+		if err := w.putFailure(&w.failure); err != nil {
 			return err
 		}
 	}
+	w.row, w.failure = StoredRow{}, StoredFailure{} // they share the memory of s
 	return nil
 }
 
@@ -208,14 +214,6 @@ func (w *writer) dataSize() int64 {
 	return w.data.enc.size()
 }
 
-func (w *writer) appendRow(s *tokenize.Sample, i int, v verdict) error {
-	w.row.set(s, i, &w.memory)
-	w.row.Keep, w.row.KeepReason = v.keep, v.reason
-	err := w.putRow(&w.row)
-	w.row = StoredRow{}
-	return err
-}
-
 func (w *writer) putRow(r *StoredRow) error {
 	if w.data == nil {
 		shard, err := w.openData()
@@ -234,16 +232,9 @@ func (w *writer) putRow(r *StoredRow) error {
 	return err
 }
 
-func (w *writer) appendFailure(s *tokenize.Sample, i int) error {
-	w.failure.set(s, i)
-	err := w.putFailure(&w.failure)
-	w.failure = StoredFailure{}
-	return err
-}
-
 func (w *writer) putFailure(f *StoredFailure) error {
 	if w.failures == nil {
-		shard, err := w.openFailures()
+		shard, err := openParquetShard[StoredFailure](w, KindFailures)
 		if err != nil {
 			return err
 		}
@@ -252,30 +243,30 @@ func (w *writer) putFailure(f *StoredFailure) error {
 	return w.failures.append(f, len(f.OutputIDs), true)
 }
 
-func (w *writer) openData() (*openShard[StoredRow], error) {
-	d := w.d
-	s, err := newOpenShard[StoredRow](d.cfg.FS, filepath.Join(d.dir, dataDir), KindData, d.cfg.Format)
-	if err != nil {
-		return nil, err
+func openParquetShard[T any](w *writer, kind Kind) (*openShard[T], error) {
+	s, err := newOpenShard[T](w.d, kind, Parquet)
+	if err == nil {
+		s.enc = newParquetEncoder[T](s, w.codec, w.d.cfg.RowGroupTokens, w.meta[kind])
+		s.check = checkParquet[T]
 	}
-	if d.cfg.Format == Arrow {
-		s.enc = newArrowEncoder(s, w.columns, d.cfg.RowGroupTokens, w.meta[KindData])
-		s.check = func(f File, size, rows int64) error { return readArrow(f, size, rows, nil) }
-		return s, nil
-	}
-	s.enc = newParquetEncoder[StoredRow](s, w.codec, d.cfg.RowGroupTokens, w.meta[KindData])
-	s.check = checkParquet[StoredRow]
-	return s, nil
+	return s, err
 }
 
-func (w *writer) openFailures() (*openShard[StoredFailure], error) {
-	d := w.d
-	s, err := newOpenShard[StoredFailure](d.cfg.FS, filepath.Join(d.dir, failuresDir), KindFailures, Parquet)
+func (w *writer) openData() (*openShard[StoredRow], error) {
+	if w.d.cfg.Format == Parquet {
+		return openParquetShard[StoredRow](w, KindData)
+	}
+	s, err := newOpenShard[StoredRow](w.d, KindData, Arrow)
 	if err != nil {
 		return nil, err
 	}
-	s.enc = newParquetEncoder[StoredFailure](s, w.codec, d.cfg.RowGroupTokens, w.meta[KindFailures])
-	s.check = checkParquet[StoredFailure]
+	if w.batches == nil {
+		w.batches = recycler{}
+	}
+	s.enc = newArrowEncoder(s, w.batches, w.d.cfg.RowGroupTokens, w.meta[KindData])
+	s.check = func(f File, size, rows int64) error {
+		return readArrow(f, rowRange{shard: Shard{Bytes: size, Rows: rows}}, nil, nil)
+	}
 	return s, nil
 }
 
@@ -291,10 +282,10 @@ func (w *writer) commit() error {
 	}
 	var took SealTimes
 	c := Commit{
-		Version: commitVersion, RunID: d.cfg.RunID, Writer: w.id, SchemaVersion: SchemaVersion,
+		Version: commitVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion,
 		Groups: w.groups, Samples: w.samples,
 	}
-	shards, err := w.seal(fmt.Sprintf("part-%s-%d-%d", d.cfg.RunID, w.id, w.sealed), &took)
+	shards, err := w.seal(fmt.Sprintf("part-%s-0-%d", d.cfg.RunID, w.sealed), &took)
 	w.sealed++
 	if err != nil {
 		return err
@@ -377,7 +368,7 @@ func (w *writer) giveUp(err error) {
 	}
 	w.samples, w.done, w.logged, w.groups = nil, nil, nil, nil // the write-ahead log keeps them
 	w.closeAgain()
-	for g := w.held.first; g != nil; g = g.next {
+	for _, g := range w.held.list {
 		w.d.drop(g.left(), err)
 	}
 	w.held = hold{}

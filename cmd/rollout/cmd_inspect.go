@@ -119,8 +119,8 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 		return err
 	}
 	o.unshown = unshownOf(log)
-	rows := found(part.Shards(sink.KindData), log.Heads, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
-	failures := found(part.Shards(sink.KindFailures), log.FailureHeads, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
+	rows := found(part.Shards(sink.KindData), log.Facts, func(r *sink.StoredRow) bool { return o.wants(r.TaskID, r.GroupID, r.SampleKey) })
+	failures := found(part.Shards(sink.KindFailures), log.FailureFacts, func(f *sink.StoredFailure) bool { return o.wants(f.TaskID, f.GroupID, f.SampleKey) })
 	switch {
 	case o.failures && o.row >= 0:
 		err = inspectOne(p, dir, &info, o, paint, place(log, sink.KindFailures, failures, o), log.Failure, show.WriteFailure)
@@ -435,14 +435,14 @@ func taskIDs(dir string, log *sink.Log) iter.Seq[string] {
 			return
 		}
 		for s := range log.Shards(sink.KindData) {
-			for r, err := range log.Heads(s) {
+			for r, err := range log.Facts(s) {
 				if err != nil || !yield(r.TaskID) {
 					return
 				}
 			}
 		}
 		for s := range log.Shards(sink.KindFailures) {
-			for f, err := range log.FailureHeads(s) {
+			for f, err := range log.FailureFacts(s) {
 				if err != nil || !yield(f.TaskID) {
 					return
 				}

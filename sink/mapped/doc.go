@@ -1,6 +1,6 @@
 // Package mapped keeps long sorted lists out of the heap.
 //
-// For every sample, a run looks up by key whether it is done: 20 or 32 bytes per entry. Up to some
+// For every sample, a run looks up by key whether it is done: 32 bytes per entry. Up to some
 // hundred thousand samples the list is a slice. Beyond [SpillBytes] it is written once to an unnamed
 // file in the run's folder and mapped for reading. The kernel can then reclaim its pages when memory
 // is short, and the garbage collector does not see them.
