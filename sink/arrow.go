@@ -92,6 +92,15 @@ func arrowColumnOf(field any, nullable, timestamp bool) arrowColumn {
 	panic(fmt.Sprintf("sink: internal error: no column for %T", field))
 }
 
+// as returns a builder or an array with its type, which follows from the type of the column.
+func as[T any](v any) T {
+	of, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("sink: internal error: %T for a column of %T", v, of))
+	}
+	return of
+}
+
 func textAt(a *array.String, i int) string { return strings.Clone(a.Value(i)) }
 
 func textsOf(a *array.String) []string {
@@ -108,11 +117,11 @@ func arrowValue[T any, B array.Builder, A arrow.Array](
 	return arrowColumn{
 		field: arrow.Field{Type: typ},
 		builds: func(b array.Builder) func() {
-			to := b.(B)
+			to := as[B](b)
 			return func() { put(to, *p) }
 		},
 		loads: func(a arrow.Array) func(int) {
-			from := a.(A)
+			from := as[A](a)
 			return func(i int) { *p = at(from, i) }
 		},
 	}
@@ -154,16 +163,16 @@ func arrowList[T any, B array.Builder, A arrow.Array](
 	return arrowColumn{
 		field: arrow.Field{Type: arrow.ListOfField(arrow.Field{Name: "element", Type: typ})},
 		builds: func(b array.Builder) func() {
-			lists := b.(*array.ListBuilder)
-			to := lists.ValueBuilder().(B)
+			lists := as[*array.ListBuilder](b)
+			to := as[B](lists.ValueBuilder())
 			return func() {
 				lists.Append(*p != nil || !nullable)
 				put(to, *p, nil)
 			}
 		},
 		loads: func(a arrow.Array) func(int) {
-			lists := a.(*array.List)
-			from := values(lists.ListValues().(A))
+			lists := as[*array.List](a)
+			from := values(as[A](lists.ListValues()))
 			return func(i int) {
 				if start, end := lists.ValueOffsets(i); lists.IsValid(i) {
 					*p = append(make([]T, 0, end-start), from[start:end]...)
