@@ -20,22 +20,23 @@ func TestWhole(t *testing.T) {
 			before := append(order[:size-1:size-1], order[:twice]...)
 			rng.Shuffle(len(before), func(i, k int) { before[i], before[k] = before[k], before[i] })
 			h := hold{groups: map[string]*heldGroup{}}
-			for n := range 2 { // the second round reuses the memory of the first
-				add := func(index int32) *heldGroup {
-					return h.add(accepted{sample: &tokenize.Sample{GroupID: "g", GroupSize: int32(size), Index: index}}, time.Time{})
+			add := func(index int32) *heldGroup {
+				return h.add(accepted{sample: &tokenize.Sample{GroupID: "g", GroupSize: int32(size), Index: index}}, time.Time{})
+			}
+			for _, index := range append(before, -1, size, 1<<30) {
+				if g := add(int32(index)); g.whole() {
+					t.Fatalf("%d of %d, %d twice: whole without %d", len(g.list), size, twice, last)
 				}
-				for _, index := range append(before, -1, size, 1<<30) {
-					if g := add(int32(index)); g.whole() {
-						t.Fatalf("%d of %d, %d twice, round %d: whole without %d", len(g.list), size, twice, n, last)
-					}
-				}
-				g := add(last)
-				if !g.whole() {
-					t.Fatalf("%d of %d, %d twice, round %d: not whole", len(g.list), size, twice, n)
-				}
-				for range len(g.list) {
-					h.take(g)
-				}
+			}
+			g := add(last)
+			if !g.whole() {
+				t.Fatalf("%d of %d, %d twice: not whole", len(g.list), size, twice)
+			}
+			for range len(g.list) {
+				h.take(g)
+			}
+			if len(h.groups)+len(h.list)+h.n > 0 {
+				t.Fatalf("%d samples are held after the last was taken", h.n)
 			}
 		}
 	}

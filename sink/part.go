@@ -83,7 +83,7 @@ func (p part[T]) group(group parquet.RowGroup, i int64, yield func(*T, int64) bo
 			return i, false, err
 		}
 	}
-	batch := make([]T, 64)
+	batch := make([]T, max(1, min(64, group.NumRows()-i)))
 	for {
 		k, err := r.Read(batch)
 		for at := range k {
