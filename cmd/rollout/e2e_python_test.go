@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -38,7 +39,8 @@ func TestLoadDataset(t *testing.T) {
 	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 8}))
 	dir := filepath.Join(t.TempDir(), "run")
 	mustRun(t, exit.Failures, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir, "--fail-on-error", "50%", "--quiet")
-	cmd := exec.CommandContext(t.Context(), python, filepath.Join("..", "..", "sink", "testdata", "python", "card.py"), dir, t.TempDir())
+	cmd := exec.CommandContext(t.Context(), python, filepath.Join("..", "..", "sink", "testdata", "python", "card.py"), t.TempDir())
+	cmd.Stdin = strings.NewReader(dir + "\n")
 	cmd.Stderr = t.Output()
 	out, err := cmd.Output()
 	var ways map[string]struct {

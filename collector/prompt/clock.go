@@ -125,6 +125,9 @@ func times(w window, offsets []time.Duration, formats []string) ([]clockTime, er
 	for _, f := range formats {
 		unit = min(unit, chat.ClockUnit(f))
 	}
+	if unit < time.Second {
+		return nil, errManyTimes
+	}
 	var all []clockTime
 	printed := make([]string, len(formats))
 	for _, offset := range offsets {

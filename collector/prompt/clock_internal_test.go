@@ -80,6 +80,7 @@ func TestTimes(t *testing.T) {
 		{berlin, at, time.Minute, []string{"%Y-%m-%d"}, 1, nil},
 		{berlin, at, 2 * time.Second, []string{"%H:%M:%S"}, 3, nil},
 		{berlin, at, time.Minute, []string{"%S"}, 0, errManyTimes},
+		{berlin, at, 0, []string{"%f"}, 0, errManyTimes},
 		// When summer time ends, both offsets apply to the whole window.
 		{berlin, time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC), 90 * time.Minute, []string{"%H"}, 4, nil},
 	} {

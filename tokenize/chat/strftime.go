@@ -9,8 +9,9 @@ import (
 // same on all platforms.
 var layouts = map[byte]string{
 	'%': "%", 'A': "Monday", 'B': "January", 'D': "01/02/06", 'F': "2006-01-02", 'H': "15", 'I': "03", 'M': "04",
-	'R': "15:04", 'S': "05", 'T': "15:04:05", 'Y': "2006", 'a': "Mon", 'b': "Jan", 'd': "02", 'j': "002", 'm': "01",
-	'p': "PM", 'y': "06",
+	'R': "15:04", 'S': "05", 'T': "15:04:05", 'X': "15:04:05", 'Y': "2006", 'a': "Mon", 'b': "Jan",
+	'c': "Mon Jan _2 15:04:05 2006", 'd': "02", 'e': "_2", 'f': ".000000", 'h': "Jan", 'j': "002", 'm': "01",
+	'p': "PM", 'r': "03:04:05 PM", 'x': "01/02/06", 'y': "06",
 }
 
 // Strftime formats like Python's datetime.strftime in the C locale.
@@ -27,20 +28,20 @@ func Strftime(t time.Time, format string) (string, error) {
 		}
 		// A hyphen removes the padding of a number.
 		directive, plain := strings.CutPrefix(rest, "-")
-		if directive == "" || layouts[directive[0]] == "" || plain && !strings.Contains("HIMSdjmy", directive[:1]) {
+		if directive == "" || layouts[directive[0]] == "" || plain && !strings.Contains("HIMSdejmy", directive[:1]) {
 			return "", unsupportedf("the strftime format %q", "%"+rest)
 		}
-		s := t.Format(layouts[directive[0]])
+		s := strings.TrimPrefix(t.Format(layouts[directive[0]]), ".")
 		if plain {
-			s = strings.TrimLeft(s[:len(s)-1], "0") + s[len(s)-1:]
+			s = strings.TrimLeft(s[:len(s)-1], "0 ") + s[len(s)-1:]
 		}
 		b.WriteString(s)
 		format = directive[1:]
 	}
 }
 
-// ClockUnit returns the time unit of a format: a day, an hour, a minute or a second. The output
-// changes only at multiples of the unit, on the clock that the format prints.
+// ClockUnit returns the time unit of a format: a day, an hour, a minute, a second or a
+// microsecond. The output changes only at multiples of the unit, on the clock that the format prints.
 func ClockUnit(format string) time.Duration {
 	unit := 24 * time.Hour
 	for i, c := range []byte(format) {
@@ -52,8 +53,10 @@ func ClockUnit(format string) time.Duration {
 			unit = min(unit, time.Hour)
 		case 'M', 'R':
 			unit = min(unit, time.Minute)
-		case 'S', 'T':
-			unit = time.Second
+		case 'S', 'T', 'X', 'c', 'r':
+			unit = min(unit, time.Second)
+		case 'f':
+			unit = time.Microsecond
 		}
 	}
 	return unit

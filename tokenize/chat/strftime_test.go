@@ -30,7 +30,7 @@ func TestStrftimeAgainstPython(t *testing.T) {
 	when := func() int64 { return from + r.Int64N(60*366*24*3600) }
 	for _, c := range letters {
 		for _, flag := range []string{"", "-", "_", "0", "^", "#", "E", "O", "5"} {
-			supported := flag == "" && strings.ContainsRune("aAbBdDFHIjmMpRSTyY%", c) || flag == "-" && strings.ContainsRune("dHIjmMSy", c)
+			supported := flag == "" && strings.ContainsRune("aAbBcdDefFhHIjmMprRSTxXyY%", c) || flag == "-" && strings.ContainsRune("deHIjmMSy", c)
 			for range 4 {
 				asks = append(asks, ask{when(), "<%" + flag + string(c) + ">", supported})
 			}
@@ -39,7 +39,7 @@ func TestStrftimeAgainstPython(t *testing.T) {
 	for range 3000 {
 		var f strings.Builder
 		for range r.IntN(9) {
-			f.WriteString(pick(r, "%Y", "%m", "%-d", "%d", "%B", "%b", "%H", "%I", "%p", "%M", "%S", "%j", "%A", "%y", "%-I", "%F", "%T", "%%", "-", ", ", "é", "{", "x"))
+			f.WriteString(pick(r, "%Y", "%m", "%-d", "%d", "%B", "%b", "%H", "%I", "%p", "%M", "%S", "%j", "%A", "%y", "%-I", "%F", "%T", "%e", "%-e", "%f", "%c", "%%", "-", ", ", "é", "{", "x"))
 		}
 		asks = append(asks, ask{when(), f.String(), true})
 	}

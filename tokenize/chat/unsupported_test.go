@@ -94,7 +94,7 @@ func TestUnsupportedNames(t *testing.T) {
 		"{{ namespace(x) }}":                     "an argument of namespace",
 		"{{ namespace(_x=1) }}":                  "the attribute '_x' of a namespace",
 		"{% set ns._x = 1 %}":                    "the attribute '_x' of a namespace",
-		"{{ strftime_now('%c') }}":               "the strftime format",
+		"{{ strftime_now('%U') }}":               "the strftime format",
 		"{{ x|tojson(sort_keys=true) }}":         "argument 'sort_keys'",
 		"{{ x|tojson(true, none, none, true) }}": "argument 'sort_keys'",
 		"{{ x|int(0, 16) }}":                     "argument 'base'",
