@@ -34,16 +34,16 @@ type (
 		line int
 	}
 	forStmt struct {
-		target   target
-		testTgt  target // the same names in the scope of the test
-		iter     expr
-		body     []stmt
-		test     expr
-		extended bool // the body uses loop
-		line     int
+		target    target
+		testTgt   target // the same names in the scope of the test
+		iter      expr
+		body, els []stmt
+		test      expr
+		extended  bool // the body uses loop
+		line      int
 
-		bodyFrame, testFrame frame
-		loopVar              place
+		bodyFrame, elseFrame, testFrame frame
+		loopVar                         place
 	}
 	setStmt struct {
 		target target
@@ -70,6 +70,12 @@ type (
 		body   []stmt
 		frame  frame
 		line   int
+	}
+	// A withStmt sets the variables of its body, all at once.
+	withStmt struct {
+		set   setStmt
+		body  []stmt
+		frame frame
 	}
 	breakStmt    struct{}
 	continueStmt struct{}
@@ -110,8 +116,12 @@ type (
 		a, b expr
 		or   bool
 	}
-	notExpr    struct{ e expr }
-	negExpr    struct{ e expr }
+	notExpr struct{ e expr }
+	// A signExpr is -e or +e.
+	signExpr struct {
+		op binop
+		e  expr
+	}
 	binaryExpr struct {
 		op   binop
 		a, b expr
@@ -123,7 +133,13 @@ type (
 		lines []int // lines[i] is the line of the + after terms[i]
 	}
 	concatExpr struct{ parts []expr }
-	condExpr   struct {
+	// A compareExpr is a chain of comparisons: ops[i] compares values i and i+1.
+	compareExpr struct {
+		ops    []binop
+		values []expr
+		lines  []int
+	}
+	condExpr struct {
 		test, then, els expr // els can be nil
 	}
 	attrExpr struct {

@@ -31,11 +31,11 @@ func callees(list string) []callee {
 }
 
 var (
-	callFilters = callees(`capitalize s, count obj, d value default_value boolean, dictsort value, first seq, float value default,
+	callFilters = callees(`capitalize s, count obj, d value default_value boolean, dictsort value case_sensitive by reverse, first seq, float value default,
 		indent s width first blank, int value default, items value, join value d, last seq, length obj,
 		list value, lower s, map value attribute default, reject value, rejectattr value, replace s old new count,
 		safe value, select value, selectattr value, sort value reverse attribute, string object, title s,
-		tojson x ensure_ascii indent separators, trim value chars, unique value, upper s`)
+		tojson x ensure_ascii indent separators sort_keys, trim value chars, unique value, upper s`)
 	callTests = callees(`boolean value, defined value, eq a b, false value, float value, ge a b, gt a b, in value seq,
 		integer value, iterable value, le a b, lt a b, mapping value, ne a b, none value, number value,
 		sequence value, string value, true value, undefined value`)

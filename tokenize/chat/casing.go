@@ -6,38 +6,62 @@ import (
 	"unicode/utf8"
 )
 
-// several holds the characters whose upper or title case is several characters, besides U+1F80 to
-// U+1FAF.
-const several = "ßŉǰ\u0390\u03b0և\u1e96\u1e97\u1e98\u1e99\u1e9a\u1f50\u1f52\u1f54\u1f56" +
-	"\u1fb2\u1fb3\u1fb4\u1fb6\u1fb7\u1fbc\u1fc2\u1fc3\u1fc4\u1fc6\u1fc7\u1fcc\u1fd2\u1fd3\u1fd6\u1fd7" +
-	"\u1fe2\u1fe3\u1fe4\u1fe6\u1fe7\u1ff2\u1ff3\u1ff4\u1ff6\u1ff7\u1ffc\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06" +
-	"\ufb13\ufb14\ufb15\ufb16\ufb17"
-
-// checkUpper refuses a character without a single upper and title case.
-func checkUpper(c rune) error {
-	if c > unicode.MaxASCII && (c >= 0x1f80 && c <= 0x1faf || strings.ContainsRune(several, c)) {
-		return unsupportedf("the upper case of %q", c)
+// upperTexts holds the upper case of the characters for which it is several, except U+1F80 to U+1FAF.
+var upperTexts = func() map[rune]string {
+	texts := map[rune]string{}
+	for entry := range strings.FieldsSeq(upperTable) {
+		c, n := utf8.DecodeRuneInString(entry)
+		texts[c] = entry[n:]
 	}
-	return nil
+	return texts
+}()
+
+// Each word of upperTable is a character and its upper case.
+const upperTable = "\u00dfSS \u0149\u02bcN \u01f0J\u030c \u0390\u0399\u0308\u0301 \u03b0\u03a5\u0308\u0301 " +
+	"\u0587\u0535\u0552 \u1e96H\u0331 \u1e97T\u0308 \u1e98W\u030a \u1e99Y\u030a \u1e9aA\u02be " +
+	"\u1f50\u03a5\u0313 \u1f52\u03a5\u0313\u0300 \u1f54\u03a5\u0313\u0301 \u1f56\u03a5\u0313\u0342 " +
+	"\u1fb2\u1fba\u0399 \u1fb3\u0391\u0399 \u1fb4\u0386\u0399 \u1fb6\u0391\u0342 " +
+	"\u1fb7\u0391\u0342\u0399 \u1fbc\u0391\u0399 \u1fc2\u1fca\u0399 \u1fc3\u0397\u0399 " +
+	"\u1fc4\u0389\u0399 \u1fc6\u0397\u0342 \u1fc7\u0397\u0342\u0399 \u1fcc\u0397\u0399 " +
+	"\u1fd2\u0399\u0308\u0300 \u1fd3\u0399\u0308\u0301 \u1fd6\u0399\u0342 \u1fd7\u0399\u0308\u0342 " +
+	"\u1fe2\u03a5\u0308\u0300 \u1fe3\u03a5\u0308\u0301 \u1fe4\u03a1\u0313 \u1fe6\u03a5\u0342 " +
+	"\u1fe7\u03a5\u0308\u0342 \u1ff2\u1ffa\u0399 \u1ff3\u03a9\u0399 \u1ff4\u038f\u0399 " +
+	"\u1ff6\u03a9\u0342 \u1ff7\u03a9\u0342\u0399 \u1ffc\u03a9\u0399 \ufb00FF \ufb01FI \ufb02FL \ufb03FFI " +
+	"\ufb04FFL \ufb05ST \ufb06ST \ufb13\u0544\u0546 \ufb14\u0544\u0535 \ufb15\u0544\u053b " +
+	"\ufb16\u054e\u0546 \ufb17\u0544\u053d"
+
+// upperText returns the upper case of a character if it is several characters.
+func upperText(c rune) string {
+	if c >= 0x1f80 && c <= 0x1faf {
+		return string([...]rune{0x1f08, 0x1f28, 0x1f68}[c>>4-0x1f8]+c&7) + "\u0399"
+	}
+	return upperTexts[c]
 }
 
-func toUpper(s string) (string, error) {
+func toUpper(s string) string {
+	if isASCII(s) {
+		return strings.ToUpper(s)
+	}
+	var b strings.Builder
+	b.Grow(len(s))
 	for _, c := range s {
-		if err := checkUpper(c); err != nil {
-			return "", err
+		if several := upperText(c); several != "" {
+			b.WriteString(several)
+		} else {
+			b.WriteRune(unicode.ToUpper(c))
 		}
 	}
-	return strings.ToUpper(s), nil
+	return b.String()
 }
 
-func toLower(s string) (string, error) {
+func toLower(s string) string {
 	if isASCII(s) {
-		return strings.ToLower(s), nil
+		return strings.ToLower(s)
 	}
 	return mapCase(s, func(rune) bool { return false })
 }
 
-func capitalize(s string) (string, error) {
+func capitalize(s string) string {
 	first := true
 	return mapCase(s, func(rune) bool {
 		was := first
@@ -46,7 +70,7 @@ func capitalize(s string) (string, error) {
 	})
 }
 
-func titleCase(s string) (string, error) {
+func titleCase(s string) string {
 	cased := false
 	return mapCase(s, func(c rune) bool {
 		was := cased
@@ -57,16 +81,13 @@ func titleCase(s string) (string, error) {
 
 // mapCase changes the characters for which title reports true to title case, and the others to lower
 // case.
-func mapCase(s string, title func(c rune) bool) (string, error) {
+func mapCase(s string, title func(c rune) bool) string {
 	var b strings.Builder
 	b.Grow(len(s))
 	for i, c := range s {
 		switch {
 		case title(c):
-			if err := checkUpper(c); err != nil {
-				return "", err
-			}
-			b.WriteRune(unicode.ToTitle(c))
+			b.WriteString(titleText(c))
 		case c == 'İ':
 			b.WriteString("i̇")
 		case c == 'Σ' && finalSigma(s, i):
@@ -75,7 +96,22 @@ func mapCase(s string, title func(c rune) bool) (string, error) {
 			b.WriteRune(unicode.ToLower(c))
 		}
 	}
-	return b.String(), nil
+	return b.String()
+}
+
+// titleText returns the title case of a character. If its upper case is several characters, and it
+// has no title case of its own, the characters after the first are lower: a letter, or a mark below a
+// Greek letter. An exception is ŉ.
+func titleText(c rune) string {
+	several := upperText(c)
+	if title := unicode.ToTitle(c); several == "" || title != c || unicode.IsTitle(c) {
+		return string(title)
+	}
+	n := runeLen(several)
+	if c == 'ŉ' {
+		n = len(several)
+	}
+	return several[:n] + strings.ReplaceAll(strings.ToLower(several[n:]), "ι", "\u0345")
 }
 
 // finalSigma reports whether the sigma at byte i ends a word: a cased letter precedes it and none
@@ -100,7 +136,7 @@ func caseIgnorable(c rune) bool {
 }
 
 // titleWords is the filter title: white space, hyphens and opening brackets end words.
-func titleWords(s string) (string, error) {
+func titleWords(s string) string {
 	var b strings.Builder
 	for s != "" {
 		n := strings.IndexFunc(s, func(c rune) bool { return isSpace(c) || strings.ContainsRune("-({[<", c) })
@@ -109,12 +145,7 @@ func titleWords(s string) (string, error) {
 		}
 		if n > 0 {
 			first := runeLen(s)
-			upper, err := toUpper(s[:first])
-			if err != nil {
-				return "", err
-			}
-			lower, _ := toLower(s[first:n])
-			b.WriteString(upper + lower)
+			b.WriteString(toUpper(s[:first]) + toLower(s[first:n]))
 		}
 		if s = s[n:]; s != "" {
 			n = runeLen(s)
@@ -122,5 +153,5 @@ func titleWords(s string) (string, error) {
 			s = s[n:]
 		}
 	}
-	return b.String(), nil
+	return b.String()
 }

@@ -17,10 +17,10 @@
 //
 // # Supported parts of Jinja
 //
-//   - Statements: if, for (filter, unpacking), set and set blocks (names, tuples, namespace
-//     attributes), macro (defaults), filter, generation, break, continue.
-//   - Expressions: all operators except **, unary + and % on a text; one comparison, conditional
-//     expressions, slices without a step and [::-1], attributes and elements in Python's order, calls.
+//   - Statements: if, for (filter, unpacking, else), set and set blocks (names, tuples, namespace
+//     attributes), macro (defaults), filter, with, raw, generation, break, continue.
+//   - Expressions: all operators except ** and % on a text; conditional expressions, slices without
+//     a step and [::-1], attributes and elements in Python's order, calls.
 //   - Numbers: decimal notation without exponent. An int of more than 64 bits is printed and compared.
 //   - White space: trim_blocks and lstrip_blocks on, the signs - and +.
 //   - Filters: capitalize count d default dictsort first float indent int items join last length
@@ -36,7 +36,7 @@
 //   - Scopes: names resolve as in Jinja's compiler (scope.go). Loops, macros and blocks have their
 //     own variables.
 //
-// These are the parts that public chat templates use. Parse refuses a template that names another
+// These are the parts that public chat templates use, and a few common ones. Parse refuses a template that names another
 // filter, test, function, method, argument or tag, with an *Error that wraps ErrUnsupported and has
 // the name and the line (unsupported.go). If a name or a type is known only in a render, as in
 // map(name), the render returns this error. Methods that change their object are refused as in the
@@ -51,11 +51,10 @@
 //     the order of lists; tuples as keys; a list times an int; == of two dict views, ranges or methods
 //   - a second use of a generator, which Python has read in part
 //   - the attributes and methods of Markup, the result of the filter safe
-//   - the arguments that no public template uses, such as sort_keys of tojson
+//   - the arguments that no public template uses, such as base of int
 //   - strftime directives that differ between C libraries, and rare ones
 //   - text that is not Unicode: half of a surrogate pair, in a template or in JSON. No tokenizer
 //     accepts it
-//   - the upper case of a character that becomes several, such as ß
 //   - the text of everything except numbers, texts, lists, tuples and dicts: in Python, most of these
 //     texts contain an address
 //   - values beyond the limits of Options. Python's own limits on recursion differ: macros can be

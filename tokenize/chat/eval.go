@@ -66,12 +66,12 @@ func (e *notExpr) eval(r *run) (Value, error) {
 	return BoolValue(!truth(v)), err
 }
 
-func (e *negExpr) eval(r *run) (Value, error) {
+func (e *signExpr) eval(r *run) (Value, error) {
 	v, err := e.e.eval(r)
 	if err != nil {
 		return v, err
 	}
-	return negate(v)
+	return signed(e.op, v)
 }
 
 func (e *binaryExpr) eval(r *run) (Value, error) {
@@ -87,11 +87,29 @@ func (e *binaryExpr) eval(r *run) (Value, error) {
 		return b, err
 	}
 	r.line = e.line
-	if e.op >= cmpEq {
-		ok, err := r.compare(e.op, a, b)
-		return BoolValue(ok), err
-	}
 	return r.binary(e.op, a, b)
+}
+
+func (e *compareExpr) eval(r *run) (Value, error) {
+	a, err := e.values[0].eval(r)
+	if err != nil {
+		return a, err
+	}
+	for i, op := range e.ops {
+		b, err := e.values[i+1].eval(r)
+		if err == nil {
+			err = r.step()
+		}
+		if err != nil {
+			return b, err
+		}
+		r.line = e.lines[i]
+		if ok, err := r.compare(op, a, b); !ok || err != nil {
+			return BoolValue(false), err
+		}
+		a = b
+	}
+	return BoolValue(true), nil
 }
 
 func (e *sumExpr) eval(r *run) (Value, error) {

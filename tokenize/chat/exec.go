@@ -198,6 +198,14 @@ func (r *run) writeText(v Value) error {
 	return r.writeString(v.s)
 }
 
+func (s *withStmt) exec(r *run) (flow, error) {
+	r.enter(s.frame.loads)
+	if f, err := s.set.exec(r); err != nil {
+		return f, err
+	}
+	return r.exec(s.body)
+}
+
 func (s *macroStmt) exec(r *run) (flow, error) {
 	r.env.kept = true
 	r.set(s.place, objectOf(&macro{body: s.macroBody, env: r.env}))
@@ -221,7 +229,7 @@ func (s *forStmt) exec(r *run) (flow, error) {
 	if err != nil {
 		return 0, err
 	}
-	return 0, s.loop(r, v)
+	return s.loop(r, v)
 }
 
 func (r *run) enterCall() error {
@@ -231,11 +239,11 @@ func (r *run) enterCall() error {
 	return nil
 }
 
-// loop runs the body for each element.
-func (s *forStmt) loop(r *run, v Value) error {
+// loop runs the body for each element. As in Jinja, else also runs if no iteration ended normally.
+func (s *forStmt) loop(r *run, v Value) (flow, error) {
 	in, err := r.iterate(v)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	source := loopSource{iter: in}
 	if s.test != nil {
@@ -245,14 +253,15 @@ func (s *forStmt) loop(r *run, v Value) error {
 	var lc *loopObject
 	if s.extended {
 		if err := r.pay(0, 2*objectBytes); err != nil {
-			return err
+			return 0, err
 		}
 		r.env.kept = r.env.kept || s.test != nil
 		lc = &loopObject{loopSource: source, index: -1}
 	}
+	ran := false
 	for {
 		if err := r.step(); err != nil {
-			return err
+			return 0, err
 		}
 		var x Value
 		var ok bool
@@ -261,8 +270,11 @@ func (s *forStmt) loop(r *run, v Value) error {
 		} else {
 			x, ok, err = source.next(r)
 		}
-		if err != nil || !ok {
-			return err
+		if err != nil {
+			return 0, err
+		}
+		if !ok {
+			break
 		}
 		if s.target.tuple || s.target.attr != "" {
 			err = r.assign(&s.target, x)
@@ -270,16 +282,26 @@ func (s *forStmt) loop(r *run, v Value) error {
 			r.set(s.target.place, x)
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if lc != nil {
 			r.set(s.loopVar, objectOf(lc))
 		}
 		r.enter(s.bodyFrame.loads)
-		if f, err := r.exec(s.body); f == flowBreak || err != nil {
-			return err
+		f, err := r.exec(s.body)
+		if err != nil {
+			return 0, err
 		}
+		if f == flowBreak {
+			break
+		}
+		ran = ran || f == flowNext
 	}
+	if ran {
+		return 0, nil
+	}
+	r.enter(s.elseFrame.loads)
+	return r.exec(s.els)
 }
 
 // passes evaluates the test of a loop for an element.

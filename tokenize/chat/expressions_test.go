@@ -22,7 +22,7 @@ func (w *templateGen) name() string {
 func (w *templateGen) literal() string {
 	return pick(w.Rand, "0", "1", "2", "-1", "10", "1000", "3.0", "0.00000025", "10000000000000000.0", "'x'", "'a b'", `"it's"`, `'\n\t\x41\u00e9\q'`,
 		"''", "'é🙂'", "'%s|%5d|%-4s|%.2f' ", "'<b>'", "true", "False", "none", "[]", "{}", "()", "[1, 'a']", "(1, 2)", "('a',)", "{'a': 1, 'b': 2}", "'abc' 'def'",
-		"9223372036854775807", "{1: 'one', 1.0: 'eins', none: 0}", "[[1, 2], [3, 4]]", "'ñÉ'", "'İΣ Σ'", "'x-y_z 3d'")
+		"9223372036854775807", "{1: 'one', 1.0: 'eins', none: 0}", "[[1, 2], [3, 4]]", "'ß'", "'1_0'", "'٣'", "'İΣ Σ'", "'x-y_z 3d'")
 }
 
 func (w *templateGen) small() string {
@@ -49,9 +49,10 @@ func (w *templateGen) expr(depth int) string {
 	case 2:
 		return pick(w.Rand, "n", "z", "m", "f", "g", "big", "b", "undef", "nil", "10", "2.5") + " % " + paren()
 	case 3:
-		return paren() + " " + pick(w.Rand, "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or") + " " + paren()
+		op := func() string { return pick(w.Rand, " == ", " != ", " < ", " <= ", " > ", " >= ", " in ", " not in ") }
+		return pick(w.Rand, paren()+op()+paren(), paren()+op()+paren()+op()+paren(), paren()+pick(w.Rand, " and ", " or ")+paren())
 	case 4:
-		return pick(w.Rand, "not ", "-") + paren()
+		return pick(w.Rand, "not ", "-", "+") + paren()
 	case 5:
 		return paren() + " if " + paren() + pick(w.Rand, " else "+paren(), "")
 	case 6:
@@ -63,7 +64,7 @@ func (w *templateGen) expr(depth int) string {
 	case 10:
 		return "(" + pick(w.Rand, w.name(), paren()) + " is " + pick(w.Rand, "", "not ") + w.test() + ")"
 	case 11, 12:
-		return pick(w.Rand, "s", "t", "e", "'aXb'", "'  x '", "(s ~ t)", "'éÀñ'", "'ǅ ΑΣ'") + "." + w.method()
+		return pick(w.Rand, "s", "t", "e", "'aXb'", "'  x '", "(s ~ t)", "'éÀß'", "'ǅ ΑΣ'") + "." + w.method()
 	case 13:
 		return "[" + sub() + ", " + sub() + "]"
 	case 14:
@@ -76,13 +77,13 @@ func (w *templateGen) filter() string {
 	arg := func() string { return w.expr(0) }
 	return pick(w.Rand, "length", "count", "string", "trim", "lower", "upper", "capitalize", "title", "list", "first", "last", "safe",
 		"int", "float", "int("+arg()+")", "float("+arg()+")",
-		"tojson", "tojson(indent=2)", "tojson(separators=(',', ':'))", "tojson(ensure_ascii=true)", "tojson(indent=0)",
+		"tojson", "tojson(indent=2)", "tojson(sort_keys=true)", "tojson(separators=(',', ':'))", "tojson(ensure_ascii=true)", "tojson(indent=0)",
 		"default('D')", "default('D', true)", "d("+arg()+")", "replace('a', 'b')", "replace("+arg()+", "+arg()+")", "replace('o', '0', 1)",
 		"join", "join(', ')", "sort", "sort(reverse=true)", "sort(attribute='v')", "sort(attribute='k', reverse=true)",
 		"unique|list", "map(attribute='k')|unique|list",
 		"map('upper')|list", "map('int')|list", "map(attribute='k')|list", "map(attribute='p.q', default=9)|list", "map('string')|join('|')", "map('nope')|list", "map(attribute='zz')",
 		"select|list", "select('float')|list", "select('string')|list", "reject('none')|list", "select('gt', 1)|list", "selectattr('v')|list", "selectattr('k', 'equalto', 'x')|list", "rejectattr('v', 'none')|list", "selectattr('k', 'in', ['x'])|map(attribute='v')|list",
-		"dictsort", "items|list",
+		"dictsort", "dictsort(by='value')", "dictsort(true, reverse=true)", "items|list",
 		"indent", "indent(2)", "indent(2, true)", "indent('> ', true, true)", "indent(first=true)",
 		"trim('a')", "nosuch", "length()", "lower(1)", "list|length", "string|length")
 }
@@ -119,7 +120,7 @@ func (w *templateGen) statement(depth int) string {
 	}
 	body := func() string { return w.template(depth - 1) }
 	v := pick(w.Rand, "x", "y", "n", "s")
-	switch w.IntN(13) {
+	switch w.IntN(14) {
 	case 0:
 		return open + "if " + e() + end + body() + open + "endif" + end
 	case 1:
@@ -127,7 +128,7 @@ func (w *templateGen) statement(depth int) string {
 	case 2:
 		return open + "for x in " + w.name() + end + body() + "{{ loop." + pick(w.Rand, "index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem", "nextitem", "nope") + " }}" + open + "endfor" + end
 	case 3:
-		return open + "for x in " + e() + " if " + e() + end + body() + pick(w.Rand, "", "{{ loop.last }}", "{{ loop.length }}") + open + "endfor" + end
+		return open + "for x in " + e() + " if " + e() + end + body() + pick(w.Rand, "", "{{ loop.last }}", "{{ loop.length }}") + open + "else" + end + "none" + open + "endfor" + end
 	case 4:
 		return open + "for a, y in " + pick(w.Rand, "d.items()", "d|dictsort", "o", "[(1, 2), [3, 4]]", "d|items", "['ab', 'cd']") + end + "{{ a }}={{ y }};" + body() + open + "endfor" + end
 	case 5:
@@ -142,11 +143,13 @@ func (w *templateGen) statement(depth int) string {
 		return open + "macro f(x, y='D')" + end + "({{ x }}{{ y }}" + pick(w.Rand, "", "{{ n }}") + ")" + body() + open + "endmacro" + end +
 			"{{ f(" + pick(w.Rand, "", "1", "1, 2", "1, 2, 3", "y=1", "x=1, y=2", "1, q=2") + ") }}"
 	case 10:
-		return open + "for x in " + pick(w.Rand, "[1, 2, 3]", "range(5)", "w") + end + body() + open + pick(w.Rand, "if loop.index > 1", "if x == 2", "if true") + end + open + pick(w.Rand, "break", "continue") + end + open + "endif" + end + "{{ x }}" + open + "endfor" + end
+		return open + "for x in " + pick(w.Rand, "[1, 2, 3]", "range(5)", "w") + end + body() + open + pick(w.Rand, "if loop.index > 1", "if x == 2", "if true") + end + open + pick(w.Rand, "break", "continue") + end + open + "endif" + end + "{{ x }}" + pick(w.Rand, "", open+"else"+end+"E") + open + "endfor" + end
 	case 11:
 		return open + "filter " + pick(w.Rand, "upper", "trim", "replace('a', 'b')", "indent(2)", "length") + end + body() + open + "endfilter" + end
+	case 12:
+		return open + "with " + v + " = " + e() + ", a = " + v + end + body() + open + "endwith" + end + "{{ " + v + " }}{{ a }}"
 	}
-	return pick(w.Rand, "{# note #}\n", "{#- note -#}", open+"generation"+end+body()+open+"endgeneration"+end)
+	return pick(w.Rand, "{# note #}\n", "{#- note -#}", open+"raw"+end+" {{ raw }} "+open+"endraw"+end, open+"generation"+end+body()+open+"endgeneration"+end)
 }
 
 func TestExpressionsAgainstPython(t *testing.T) {

@@ -12,7 +12,7 @@ var filters = map[string]*function{
 	"count":      fn(filterLength),
 	"d":          fn(filterDefault, "default_value", "boolean"),
 	"default":    fn(filterDefault, "default_value", "boolean"),
-	"dictsort":   fn(filterDictSort, "-case_sensitive", "-by", "-reverse"),
+	"dictsort":   fn(filterDictSort, "case_sensitive", "by", "reverse"),
 	"first":      fn(filterFirst),
 	"float":      fn(filterFloat, "default"),
 	"indent":     fn(filterIndent, "width", "first", "blank"),
@@ -28,7 +28,7 @@ var filters = map[string]*function{
 	"sort":       fn(filterSort, "reverse", "-case_sensitive", "attribute"),
 	"string":     fn(filterString),
 	"title":      fn(filterTitle),
-	"tojson":     fn(filterToJSON, "ensure_ascii", "indent", "separators", "-sort_keys"),
+	"tojson":     fn(filterToJSON, "ensure_ascii", "indent", "separators", "sort_keys"),
 	"trim":       fn(filterTrim, "chars"),
 	"unique":     fn(filterUnique, "-case_sensitive", "-attribute"),
 	"upper":      fn(filterCase(toUpper)),
@@ -88,7 +88,7 @@ func filterTrim(r *run, v Value, b bound) (Value, error) {
 	return stripBoth(r, v, b)
 }
 
-func filterCase(f func(string) (string, error)) func(r *run, v Value, _ bound) (Value, error) {
+func filterCase(f func(string) string) func(r *run, v Value, _ bound) (Value, error) {
 	change := changeCase(f)
 	return func(r *run, v Value, b bound) (Value, error) {
 		v, err := r.softStr(v)
@@ -194,9 +194,9 @@ func filterInt(r *run, v Value, b bound) (Value, error) {
 		if n, ok, err := parseInt(v.s); ok || err != nil {
 			return n, err
 		}
-		f, ok, err := parseFloat(v.s)
-		if err != nil || !ok {
-			return def, err
+		f, ok := parseFloat(v.s)
+		if !ok {
+			return def, nil
 		}
 		v = FloatValue(f)
 	}
@@ -217,8 +217,8 @@ func filterFloat(r *run, v Value, b bound) (Value, error) {
 		if err := r.payNumber(v.s); err != nil {
 			return v, err
 		}
-		if f, ok, err := parseFloat(v.s); ok || err != nil {
-			return FloatValue(f), err
+		if f, ok := parseFloat(v.s); ok {
+			return FloatValue(f), nil
 		}
 	}
 	return b.or(0, FloatValue(0)), nil
@@ -327,8 +327,8 @@ func filterLast(r *run, v Value, _ bound) (Value, error) {
 	return last, nil
 }
 
-// sorted sorts like Python: stable, and only with <. The keys are in lower case.
-func (r *run) sorted(items []Value, key getterFunc, reverse bool) (Value, error) {
+// sorted sorts like Python: stable, and only with <.
+func (r *run) sorted(items []Value, key getterFunc, less lessFunc, reverse bool) (Value, error) {
 	if err := r.pay(len(items), times(len(items), 5*valueBytes)); err != nil {
 		return Value{}, err
 	}
@@ -336,9 +336,6 @@ func (r *run) sorted(items []Value, key getterFunc, reverse bool) (Value, error)
 	order := make([]int, len(items))
 	for i, x := range items {
 		k, err := key(x)
-		if err == nil {
-			k, err = r.folded(k)
-		}
 		if err != nil {
 			return Value{}, err
 		}
@@ -353,11 +350,11 @@ func (r *run) sorted(items []Value, key getterFunc, reverse bool) (Value, error)
 		if reverse {
 			a, b = b, a
 		}
-		less, err := r.less(a, b)
+		before, err := less(a, b)
 		if err != nil {
 			failed = err
 		}
-		return less
+		return before
 	})
 	if failed != nil {
 		return Value{}, failed
@@ -369,7 +366,10 @@ func (r *run) sorted(items []Value, key getterFunc, reverse bool) (Value, error)
 	return r.list(out)
 }
 
-// less orders the keys of a sort. Python's keys are lists and tuples, which compare equal elements
+// A lessFunc orders the keys of a sort.
+type lessFunc func(a, b Value) (bool, error)
+
+// less orders the keys of the filter sort. Python's keys are lists, which compare equal elements
 // without ordering them, so two None are not an error.
 func (r *run) less(a, b Value) (bool, error) {
 	if eq, err := r.same(a, b, 0); eq || err != nil {
@@ -394,7 +394,7 @@ func filterSort(r *run, v Value, b bound) (Value, error) {
 	case path.isStr() && strings.Contains(path.s, ","):
 		return v, unsupportedf("filter 'sort' by several attributes")
 	}
-	key, err := r.getter(path, Value{})
+	get, err := r.getter(path, Value{})
 	if err != nil {
 		return v, err
 	}
@@ -402,22 +402,49 @@ func filterSort(r *run, v Value, b bound) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	return r.sorted(items, key, truth(b.at(0)))
+	key := func(x Value) (Value, error) {
+		k, err := get(x)
+		if err != nil {
+			return k, err
+		}
+		return r.folded(k)
+	}
+	return r.sorted(items, key, r.less, truth(b.at(0)))
 }
 
-func filterDictSort(r *run, v Value, _ bound) (Value, error) {
-	m := v.Map()
-	if m == nil {
-		if v.kind == Undefined {
-			return v, undefinedError(v)
-		}
+func filterDictSort(r *run, v Value, b bound) (Value, error) {
+	by, m := b.or(1, strOf("key")), v.Map()
+	switch {
+	case v.kind == Undefined:
+		return v, undefinedError(v)
+	case m == nil:
 		return v, typeErrorf("'%s' object has no attribute 'items'", typeName(v))
+	case !by.isStr() || by.s != "key" && by.s != "value":
+		return v, valueErrorf("dictsort sorts by 'key' or 'value'")
+	case b.has(2) && b.at(2).kind != Bool:
+		return v, unsupportedf("argument 'reverse' of dictsort that is not a bool")
 	}
+	at := 0
+	if by.s == "value" {
+		at = 1
+	}
+	return r.sortedPairs(m, at, !truth(b.at(0)), truth(b.at(2)))
+}
+
+// sortedPairs returns the keys and values of a dict, sorted by element at of each pair. With fold,
+// text is compared in lower case.
+func (r *run) sortedPairs(m *Map, at int, fold, reverse bool) (Value, error) {
 	pairs, err := (&view{m, 'i'}).items(r)
 	if err != nil {
-		return v, err
+		return Value{}, err
 	}
-	return r.sorted(pairs, func(x Value) (Value, error) { return x.Items()[0], nil }, false)
+	key := func(x Value) (Value, error) {
+		if x = x.Items()[at]; fold {
+			return r.folded(x)
+		}
+		return x, nil
+	}
+	return r.sorted(pairs, key, func(a, b Value) (bool, error) { return r.order(cmpLt, a, b) }, reverse)
 }
 
 func filterUnique(r *run, v Value, _ bound) (Value, error) {

@@ -22,7 +22,7 @@ const hostileSetup = `{% set N = 1000000000 %}{% set s = 'ab' * 32768 %}{% set u
 
 var (
 	hostileSubjects = strings.Fields("s u sp nl tab hay m l w r d ds o sh big N dig d.items() l|map('string')")
-	hostileArgs     = []string{"", "N", "1", "-N", "s", "needle", "'a'", "''", "N, 'x'", "1, 'x'", "s, s", "'a', s", "'', s", "hay, 'x'", "w", "l", "sh", "attribute='k'", "true", "N, true, true", "s, true, true", "indent=N", "indent=s", "separators=(s, s)", "0, N", "default='x'", "(needle, needle, needle)", "'%s', N"}
+	hostileArgs     = []string{"", "N", "1", "-N", "s", "needle", "'a'", "''", "N, 'x'", "1, 'x'", "s, s", "'a', s", "'', s", "hay, 'x'", "w", "l", "sh", "attribute='k'", "true", "N, true, true", "s, true, true", "indent=N", "indent=s", "separators=(s, s)", "sort_keys=true", "by='value'", "0, N", "default='x'", "(needle, needle, needle)", "'%s', N"}
 	hostileOps      = []string{
 		"s + s", "s ~ s", "l + l", "s * N", "N * s", "s * 0", "'' * N", "s == s ~ ''", "two[0] == two[1]", "two[0] < two[1]", "two[0] in two[1]", "needle in hay", "'b' in hay", "needle not in hay",
 		"u|tojson", "u|tojson(true)", "s[::-1]", "u[1:]", "u[::-1]", "u[-1]", "u[30000]", "s[N:]", "l[::-1]", "l[1:]", "l == l + []", "9 in l", "hay in w", "w == w + []", "sh == sh2", "sh in [sh2]", "d == ds",

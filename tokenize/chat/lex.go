@@ -3,6 +3,7 @@ package chat
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -109,8 +110,8 @@ func (l *lexer) root() error {
 	case '{':
 		l.emit(tokVarBegin, "")
 	default:
-		if tag := strings.TrimLeftFunc(l.src[after:], isSpace); strings.HasPrefix(tag, "raw") && !startsName(tag[3:]) {
-			return unsupportedf("tag 'raw'")
+		if begin := rawBegin.FindString(l.src[after:]); begin != "" {
+			return l.raw(after + len(begin))
 		}
 		l.emit(tokBlockBegin, "")
 	}
@@ -184,6 +185,29 @@ func (l *lexer) tagEnd(pos int, end string) (int, bool) {
 func (l *lexer) finish(next int) {
 	l.lineStarting = l.src[next-1] == '\n'
 	l.advance(next)
+}
+
+// spaces matches what isSpace reports, as \s* does in Python.
+const spaces = `[\t-\r\x1c-\x1f\x85\p{Z}]*`
+
+var (
+	rawBegin = regexp.MustCompile(`^` + spaces + `raw` + spaces + `(?:-%\}` + spaces + `|%\})`)
+	rawEnd   = regexp.MustCompile(`\{%([-+]?)` + spaces + `endraw` + spaces + `(?:\+%\}|-%\}` + spaces + `|%\}\n?)`)
+)
+
+// raw reads the text of a raw block and its end.
+func (l *lexer) raw(from int) error {
+	l.finish(from)
+	rest := l.src[from:]
+	end := rawEnd.FindStringSubmatchIndex(rest)
+	if end == nil {
+		return fmt.Errorf("unterminated raw block")
+	}
+	if text := l.stripText(rest[:end[0]], rest[end[3]-1], false); text != "" { // % if there is no sign
+		l.emit(tokData, text)
+	}
+	l.finish(from + end[1])
+	return nil
 }
 
 // operators lists the two-byte operators. The others are the single bytes of operatorBytes.

@@ -26,20 +26,16 @@ func (r *run) sameKind(v Value, s string) (Value, error) {
 	return Value{kind: v.kind, s: s}, r.pay(0, len(s))
 }
 
-// changeCase returns a method that changes the case of a text, which can double its size.
-func changeCase(f func(string) (string, error)) func(r *run, v Value, _ bound) (Value, error) {
+// changeCase returns a method that changes the case of a text, which can triple its size.
+func changeCase(f func(string) string) func(r *run, v Value, _ bound) (Value, error) {
 	return func(r *run, v Value, _ bound) (Value, error) {
 		if err := r.pay(len(v.s)>>3, len(v.s)); err != nil {
 			return v, err
 		}
-		if err := r.checkMemory(2 * int64(len(v.s))); err != nil {
+		if err := r.checkMemory(3 * int64(len(v.s))); err != nil {
 			return v, err
 		}
-		s, err := f(v.s)
-		if err != nil {
-			return v, err
-		}
-		return r.sameKind(v, s)
+		return r.sameKind(v, f(v.s))
 	}
 }
 

@@ -179,13 +179,13 @@ func depth(piece string) int {
 		return 0
 	}
 	switch name[1] {
-	case "for", "if", "macro", "filter", "generation":
+	case "for", "if", "macro", "filter", "generation", "with", "raw":
 		return 1
 	case "set":
 		if !strings.Contains(piece, "=") {
 			return 1
 		}
-	case "endfor", "endif", "endmacro", "endfilter", "endgeneration", "endset":
+	case "endfor", "endif", "endmacro", "endfilter", "endgeneration", "endwith", "endset", "endraw":
 		return -1
 	}
 	return 0
@@ -215,7 +215,7 @@ func (m *mutator) balanced(p []string) (i, j int, ok bool) {
 
 func (m *mutator) wrap(p []string, i, j int) []string {
 	w := pick(m.Rand, [2]string{"{% for q in [1, 2] %}", "{% endfor %}"}, [2]string{"{% for message in messages %}", "{% endfor %}"}, [2]string{"{% macro mm(message, content='C') %}", "{% endmacro %}{{ mm(messages[0]) }}"},
-		[2]string{"{% set zz %}", "{% endset %}{{ zz }}"}, [2]string{"{% set content = 'new' %}{% if messages %}", "{% endif %}"}, [2]string{"{% filter upper %}", "{% endfilter %}"},
+		[2]string{"{% set zz %}", "{% endset %}{{ zz }}"}, [2]string{"{% set content = 'new' %}{% if messages %}", "{% endif %}"}, [2]string{"{% filter upper %}", "{% endfilter %}"}, [2]string{"{% with content = 'W' %}", "{% endwith %}{{ content }}"},
 		[2]string{"{%- if loop is defined and loop.first -%}", "{%- else -%}E{%- endif -%}"},
 		[2]string{"{% generation %}", "{% endgeneration %}"})
 	return slices.Concat(p[:i:i], []string{w[0]}, p[i:j:j], []string{w[1]}, p[j:])

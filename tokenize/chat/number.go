@@ -20,25 +20,34 @@ func truncFloat(f float64) (Value, error) {
 	return IntValue(int64(f)), nil
 }
 
-// numeral returns the text that int() and float() parse. It refuses digits beyond ASCII and
-// underscores between digits, which Python accepts.
-func numeral(s string) (string, error) {
-	s = strings.TrimFunc(s, isSpace)
-	odd := func(c rune) bool { return c == '_' || c > unicode.MaxASCII && unicode.IsDigit(c) }
-	other := func(c rune) bool { return !odd(c) && !strings.ContainsRune("0123456789.eE+-", c) }
-	if strings.ContainsFunc(s, odd) && !strings.ContainsFunc(s, other) {
-		return "", unsupportedf("a number written as '%.40s'", s)
+// numeral returns the text that int() and float() parse: with the digits of ASCII, and without
+// underscores between digits.
+func numeral(s string) string {
+	s = strings.Map(func(c rune) rune {
+		if c <= unicode.MaxASCII || !unicode.IsDigit(c) {
+			return c
+		}
+		zero := c // of the first of several adjacent scripts
+		for unicode.IsDigit(zero - 1) {
+			zero--
+		}
+		return '0' + (c-zero)%10
+	}, strings.TrimFunc(s, isSpace))
+	if !strings.Contains(s, "_") {
+		return s
 	}
-	return s, nil
+	var b strings.Builder
+	for i := range len(s) {
+		if s[i] != '_' || i == 0 || digits(s[i-1:i]) == 0 || digits(s[i+1:]) == 0 {
+			b.WriteByte(s[i])
+		}
+	}
+	return b.String()
 }
 
 // parseInt is Python's int(s).
 func parseInt(s string) (Value, bool, error) {
-	s, err := numeral(s)
-	if err != nil {
-		return Value{}, false, err
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
+	n, err := strconv.ParseInt(numeral(s), 10, 64)
 	if errors.Is(err, strconv.ErrRange) {
 		return Value{}, false, errHuge()
 	}
@@ -48,18 +57,15 @@ func parseInt(s string) (Value, bool, error) {
 func (r *run) payNumber(s string) error { return r.pay(len(s)>>3, 2*len(s)) }
 
 // parseFloat is Python's float(s).
-func parseFloat(s string) (float64, bool, error) {
-	s, err := numeral(s)
-	if err != nil {
-		return 0, false, err
-	}
+func parseFloat(s string) (float64, bool) {
+	s = numeral(s)
 	switch strings.ToLower(strings.TrimLeft(s, "+-")) {
 	case "inf", "infinity", "nan":
 	default: // Go also accepts hexadecimal floats, float() does not.
 		if strings.Trim(s, "0123456789.eE+-") != "" {
-			return 0, false, nil
+			return 0, false
 		}
 	}
 	f, err := strconv.ParseFloat(s, 64)
-	return f, err == nil || math.IsInf(f, 0), nil
+	return f, err == nil || math.IsInf(f, 0)
 }

@@ -230,14 +230,19 @@ func floatOp(op binop, a, b Value) (Value, error) {
 	return a, unsupportedf("the operator %s on a float", opNames[op])
 }
 
-func negate(v Value) (Value, error) {
+// signed returns +v or -v.
+func signed(op binop, v Value) (Value, error) {
 	switch {
 	case v.kind == Undefined:
 		return v, undefinedError(v)
-	case v.kind == Float:
+	case !isNumber(v):
+		return v, typeErrorf("bad operand type for unary %s: '%s'", opNames[op], typeName(v))
+	case v.kind == Float && op == opSub:
 		return FloatValue(-v.float()), nil
-	case v.isInt():
+	case v.kind == Float:
+		return v, nil
+	case op == opSub:
 		return intOp(opSub, IntValue(0), v)
 	}
-	return v, typeErrorf("bad operand type for unary -: '%s'", typeName(v))
+	return Value{kind: Int, n: v.n, s: v.s}, nil
 }

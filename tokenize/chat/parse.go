@@ -197,6 +197,8 @@ func (p *parser) statement() stmt {
 		f := &filterStmt{filter: p.filters(nil, true), line: t.line}
 		f.body, _ = p.body("endfilter")
 		return f
+	case "with":
+		return p.with(t.line)
 	case "generation":
 		return &genStmt{&macroBody{name: "generation", line: t.line, body: p.function("endgeneration")}}
 	case "break", "continue":
@@ -207,7 +209,7 @@ func (p *parser) statement() stmt {
 			return breakStmt{}
 		}
 		return continueStmt{}
-	case "autoescape", "block", "call", "extends", "from", "import", "include", "print", "with":
+	case "autoescape", "block", "call", "extends", "from", "import", "include", "print":
 		p.unsupportedf(t.line, "tag '%s'", t.text)
 	}
 	p.failf(t.line, "unknown tag '%s'", t.text)
@@ -235,11 +237,28 @@ func (p *parser) forLoop(line int) stmt {
 	}
 	p.loops++
 	var end string
-	if f.body, end = p.body("endfor", "else"); end == "else" {
-		p.unsupportedf(p.cur().line, "else of a loop")
-	}
+	f.body, end = p.body("endfor", "else")
 	p.loops--
+	if end == "else" {
+		f.els, _ = p.body("endfor")
+	}
 	return f
+}
+
+func (p *parser) with(line int) stmt {
+	var values []expr
+	s := &withStmt{set: setStmt{target: target{tuple: true}, line: line}}
+	for p.cur().kind != tokBlockEnd && p.err == nil {
+		if len(values) > 0 {
+			p.expect(tokOp, ",")
+		}
+		s.set.target.parts = append(s.set.target.parts, p.target(tupleOpts{}))
+		p.expect(tokOp, "=")
+		values = append(values, p.expression(true))
+	}
+	s.set.e = &seqExpr{Tuple, values}
+	s.body, _ = p.body("endwith")
+	return s
 }
 
 func (p *parser) ifBlock(line int) stmt {

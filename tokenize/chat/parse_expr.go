@@ -94,18 +94,20 @@ func (p *parser) not() expr {
 }
 
 func (p *parser) compare() expr {
-	a := p.sum()
-	line := p.cur().line
-	op, ok := p.comparison()
-	if !ok {
-		return a
+	e := &compareExpr{values: []expr{p.sum()}}
+	for {
+		line := p.cur().line
+		op, ok := p.comparison()
+		switch {
+		case ok:
+			e.ops, e.values, e.lines = append(e.ops, op), append(e.values, p.sum()), append(e.lines, line)
+			p.countOp()
+		case e.ops == nil:
+			return e.values[0]
+		default:
+			return e
+		}
 	}
-	e := &binaryExpr{op, a, p.sum(), line}
-	line = p.cur().line
-	if _, ok := p.comparison(); ok {
-		p.unsupportedf(line, "a chain of comparisons")
-	}
-	return e
 }
 
 var comparisons = map[string]binop{"==": cmpEq, "!=": cmpNe, "<": cmpLt, "<=": cmpLe, ">": cmpGt, ">=": cmpGe}
@@ -186,12 +188,11 @@ func isText(e expr) bool {
 func (p *parser) unary(filters bool) expr {
 	var e expr
 	switch {
-	case p.skipOp("-"):
+	case p.isOp("-"), p.isOp("+"):
 		p.enter()
-		e = &negExpr{p.unary(false)}
+		op := slices.Index(opNames[:], p.next().text)
+		e = &signExpr{binop(op), p.unary(false)}
 		p.leave()
-	case p.isOp("+"):
-		p.unsupportedf(p.cur().line, "a sign + before a value")
 	default:
 		e = p.primary(false)
 	}

@@ -147,16 +147,25 @@ func (c *resolver) stmt(x stmt, s *scope) {
 			c.expr(x.filter, in)
 		})
 		x.frame = c.frame(in)
+	case *withStmt:
+		in := newScope(s, s.fn)
+		in.visitTarget(x.set.target, true)
+		in.visit(x.body)
+		c.target(&x.set.target, in)
+		c.expr(x.set.e, s)
+		c.resolveScope(func() { c.body(x.body, in) })
+		x.frame = c.frame(in)
 	}
 }
 
 func (c *resolver) loop(x *forStmt, s *scope) {
 	c.loops++
 	defer func() { c.loops-- }()
-	in, test := newScope(s, s.fn), newScope(s, s.fn)
+	in, els, test := newScope(s, s.fn), newScope(s, s.fn), newScope(s, s.fn)
 	loop := in.declare("loop")
 	in.visitTarget(x.target, true)
 	in.visit(x.body)
+	els.visit(x.els)
 	c.expr(x.iter, s)
 	x.testTgt = cloneTarget(x.target)
 	if x.test != nil {
@@ -170,9 +179,10 @@ func (c *resolver) loop(x *forStmt, s *scope) {
 	c.resolveScope(func() {
 		c.target(&x.target, in)
 		c.body(x.body, in)
+		c.body(x.els, els)
 	})
 	x.extended, x.loopVar = c.used[loop], placeOf(in, loop)
-	x.bodyFrame, x.testFrame = c.frame(in), c.frame(test)
+	x.bodyFrame, x.elseFrame, x.testFrame = c.frame(in), c.frame(els), c.frame(test)
 }
 
 func cloneTarget(t target) target {
@@ -221,7 +231,7 @@ func (c *resolver) target(t *target, s *scope) {
 		return
 	}
 	if t.name == "loop" && t.attr == "" && c.loops > 0 {
-		c.fail(t.line, fmt.Errorf("syntax error: cannot assign to the variable loop within a loop"))
+		c.fail(t.line, unsupportedf("an assignment to the variable loop within a loop"))
 	}
 	t.place = c.find(s, t.name, t.line)
 }

@@ -205,6 +205,8 @@ func (s *scope) visitStmt(x stmt) {
 		s.store(x.name)
 	case *filterStmt:
 		s.visitExpr(x.filter)
+	case *withStmt:
+		s.visitExpr(x.set.e)
 	}
 }
 
@@ -265,7 +267,7 @@ func eachChild(e expr, f func(expr)) {
 		some(e.a, e.b)
 	case *notExpr:
 		f(e.e)
-	case *negExpr:
+	case *signExpr:
 		f(e.e)
 	case *binaryExpr:
 		some(e.a, e.b)
@@ -273,6 +275,8 @@ func eachChild(e expr, f func(expr)) {
 		all(e.terms)
 	case *concatExpr:
 		all(e.parts)
+	case *compareExpr:
+		all(e.values)
 	case *condExpr:
 		some(e.test, e.then, e.els)
 	case *attrExpr:

@@ -10,16 +10,17 @@ import (
 
 // jsonStyle holds the arguments of json.dumps that a template can set.
 type jsonStyle struct {
-	ascii   bool
-	indent  string
-	pretty  bool
-	itemSep string
-	keySep  string
+	ascii    bool
+	indent   string
+	pretty   bool
+	itemSep  string
+	keySep   string
+	sortKeys bool
 }
 
 // filterToJSON is Hugging Face's tojson: json.dumps with ensure_ascii off, without HTML escapes.
 func filterToJSON(r *run, v Value, b bound) (Value, error) {
-	st := jsonStyle{ascii: truth(b.at(0)), itemSep: ", ", keySep: ": "}
+	st := jsonStyle{ascii: truth(b.at(0)), itemSep: ", ", keySep: ": ", sortKeys: truth(b.at(3))}
 	if in := b.or(1, NoneValue()); in.kind != None {
 		n, ok := in.small()
 		if !ok || n > 1<<16 {
@@ -109,17 +110,26 @@ func (r *run) appendJSONDict(dst []byte, m *Map, st *jsonStyle, depth int) ([]by
 	if m.Len() == 0 {
 		return append(dst, "{}"...), nil
 	}
+	at := m.At
+	if st.sortKeys {
+		sorted, err := r.sortedPairs(m, 0, false, false)
+		if err != nil {
+			return dst, err
+		}
+		at = func(i int) (key, value Value) { pair := sorted.Items()[i].Items(); return pair[0], pair[1] }
+	}
 	dst = append(dst, '{')
 	for i := range m.keys {
 		var err error
 		if dst, err = r.newItem(dst, st, i, depth+1); err != nil {
 			return dst, err
 		}
-		if dst, err = r.appendJSONKey(dst, m.keys[i], st.ascii); err != nil {
+		k, v := at(i)
+		if dst, err = r.appendJSONKey(dst, k, st.ascii); err != nil {
 			return dst, err
 		}
 		dst = append(dst, st.keySep...)
-		if dst, err = r.appendJSON(dst, m.vals[i], st, depth+1); err != nil {
+		if dst, err = r.appendJSON(dst, v, st, depth+1); err != nil {
 			return dst, err
 		}
 	}

@@ -44,8 +44,7 @@ var unsupported = []struct {
 		[]string{"{% macro m() %}{{ NAME }}{% endmacro %}", "{% macro m() %}{% if NAME %}{% endif %}{% endmacro %}"},
 		"caller kwargs varargs",
 	},
-	{"tag", []string{"{% NAME x() %}{% endNAME %}"}, "autoescape block call extends from import include print with"},
-	{"tag", []string{"{% NAME %}{{ x }}{% endNAME %}", "{%- NAME -%}{%- endNAME -%}"}, "raw"},
+	{"tag", []string{"{% NAME x() %}{% endNAME %}"}, "autoescape block call extends from import include print"},
 	{"operator", []string{"{{ x NAME 2 }}"}, "**"},
 }
 
@@ -71,13 +70,10 @@ func TestUnsupportedNames(t *testing.T) {
 	}
 	for statement, what := range map[string]string{
 		"{% for y in x recursive %}{% endfor %}": "a recursive loop",
-		"{% for y in x %}{% else %}{% endfor %}": "else of a loop",
 		"{% macro m(caller) %}{% endmacro %}":    "parameter 'caller'",
 		"{{ '%s' % x }}":                         "operator % on a text",
 		"{{ x(*y) }}":                            "call with *",
 		"{{ x(**y) }}":                           "call with **",
-		"{{ +x }}":                               "a sign +",
-		"{{ 1 < x < 3 }}":                        "a chain of comparisons",
 		"{{ x[1, 2] }}":                          "a subscript of several keys",
 		"{{ x[(y[1:]), 2:] }}":                   "a subscript of several keys",
 		"{{ x[::2] }}":                           "a slice with a step",
@@ -95,11 +91,11 @@ func TestUnsupportedNames(t *testing.T) {
 		"{{ namespace(_x=1) }}":                  "the attribute '_x' of a namespace",
 		"{% set ns._x = 1 %}":                    "the attribute '_x' of a namespace",
 		"{{ strftime_now('%U') }}":               "the strftime format",
-		"{{ x|tojson(sort_keys=true) }}":         "argument 'sort_keys'",
-		"{{ x|tojson(true, none, none, true) }}": "argument 'sort_keys'",
-		"{{ x|int(0, 16) }}":                     "argument 'base'",
-		"{{ x.startswith('a', 1) }}":             "argument 'start'",
-		"{% set y %}{{ x|dictsort }}{% endset %}{% if x %}{{ x|dictsort(by='value') }}{% endif %}": "argument 'by'",
+		"{% for y in x %}{% with loop = 1 %}{% endwith %}{% endfor %}": "an assignment to the variable loop",
+		"{{ x|join(',', 'k') }}":     "argument 'attribute'",
+		"{{ x|int(0, 16) }}":         "argument 'base'",
+		"{{ x.startswith('a', 1) }}": "argument 'start'",
+		"{% set y %}{{ x|unique }}{% endset %}{% if x %}{{ x|unique(attribute='k') }}{% endif %}": "argument 'attribute'",
 	} {
 		refused(statement, what)
 	}
@@ -123,7 +119,7 @@ func TestUnsupportedValues(t *testing.T) {
 		"{{ d.keys() < d.keys() }}", "{{ d.keys() == d.keys() }}", "{{ range(2) in [range(2)] }}", "{{ s.upper == s.upper }}", "{{ range(9)[1:] }}",
 		"{{ 9223372036854775807 + 1 }}", "{{ -9223372036854775807 - 2 }}", "{{ 9223372036854775807 * 2 }}", "{{ n + 1 }}", "{{ n < 1 }}",
 		"{{ n == 1.5 }}", "{{ 5.5 // 2 }}", "{{ 5 % 2.5 }}", "{{ l < l }}", "{{ l * 2 }}", "{{ {(1, 2): 3} }}", "{{ d[(1, 2)] }}",
-		"{{ 'ß'|upper }}", "{{ 'ﬁ'|capitalize }}", "{{ 'ß'.title() }}", "{{ '1_0'|int }}", "{{ '٣'|float }}", "{{ '99999999999999999999'|int }}",
+		"{{ '99999999999999999999'|int }}", "{{ d|dictsort(reverse=1) }}",
 		"{% set g = l|map('string') %}{{ g|first }}{{ g|list }}", "{% for i in l %}{{ loop|list }}{% endfor %}",
 		"{% set ns = namespace(a=1) %}{{ ns }}", "{% set ns = namespace(a=1) %}{{ [ns]|map(attribute='a')|list }}",
 		"{{ d['__class__'] }}", "{{ [d]|sort(attribute='a,b') }}", "{{ d[1:] }}", "{% set f = 'int' %}{{ ['x']|map(f, base=16)|list }}",
