@@ -145,18 +145,24 @@ func shardRows[T any](
 				left = in.rows - n
 			}
 			in.skip += n
+			ended := false // by the caller
 			more := func(row *T) bool {
 				left--
-				return yield(row, nil) && left != 0
+				ended = !yield(row, nil)
+				return !ended && left != 0
 			}
-			if in.shard.Format == Parquet {
-				return inParquet(f, in, more)
+			var err error
+			if inArrow, ok := any(more).(func(*StoredRow) bool); in.shard.Format == Parquet {
+				err = inParquet(f, in, more)
+			} else if ok {
+				err = readArrow(f, in, others, inArrow)
+			} else {
+				err = fmt.Errorf("format %s has no failures", in.shard.Format)
 			}
-			inArrow, ok := any(more).(func(*StoredRow) bool)
-			if !ok {
-				return fmt.Errorf("format %s has no failures", in.shard.Format)
+			if err == nil && !ended && left > 0 {
+				err = fmt.Errorf("the last %d rows are missing", left)
 			}
-			return readArrow(f, in, others, inArrow)
+			return err
 		})
 		if err != nil {
 			yield(nil, err)

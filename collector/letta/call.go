@@ -84,7 +84,7 @@ func (c *Client) exchange(ctx context.Context, r *request, limit time.Duration, 
 	body := c.watch(resp.Body, stop)
 	defer body.close()
 	seen.answered(resp, body)
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+	if resp.StatusCode < 200 || resp.StatusCode > r.maxStatus() {
 		return c.statusError(r, resp, body)
 	}
 	undecoded, err := read(ctx, resp, body)

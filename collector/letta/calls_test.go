@@ -2,9 +2,11 @@ package letta_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -71,4 +73,53 @@ func show[T any](v *T, err error, text func(*T) string) (string, error) {
 		return "", err
 	}
 	return text(v), nil
+}
+
+// TestPages checks that a message that is twice on one page is two messages, that one that an earlier
+// page had is not added again, and that a list ends if the server ignores the cursor.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	message := func(id string, n int) string {
+		return fmt.Sprintf(`{"message_type":"user_message","id":"message-%s","content":"%d"}`, id, n)
+	}
+	full := make([]string, 1000)
+	for i := range full {
+		full[i] = message("a", i/2) // two of each
+	}
+	asked := 0
+	for name, tt := range map[string]struct {
+		second string
+		want   int
+	}{
+		"the cursor counts":           {"[" + message("a", 499) + "," + message("b", 1) + "]", 1001},
+		"the server ignores a cursor": {"[" + strings.Join(full, ",") + "]", 1000},
+	} {
+		asked = 0
+		c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if asked++; asked > 2 {
+				t.Errorf("%s: a third page: %s", name, r.URL)
+			}
+			if r.URL.Query().Get("after") == "" {
+				_, _ = io.WriteString(w, "["+strings.Join(full, ",")+"]")
+				return
+			}
+			_, _ = io.WriteString(w, tt.second)
+		})
+		got, err := c.RunMessages(t.Context(), "run-1")
+		if err != nil || len(got) != tt.want || asked != 2 {
+			t.Errorf("%s: %d messages by %d requests, %v, want %d", name, len(got), asked, err, tt.want)
+		}
+	}
+}
+
+// TestSendStatus checks that a send accepts no other status than 200.
+func TestSendStatus(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusAccepted, http.StatusNoContent} {
+		c := lettatest.Serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		_, err := c.SendWith(t.Context(), letta.SendOptions{AgentID: "agent-1", Request: hello()})
+		if refused, ok := errors.AsType[*letta.APIError](err); !ok || refused.Status != status {
+			t.Errorf("status %d: %v", status, err)
+		}
+	}
 }

@@ -98,9 +98,9 @@ const maxHandle = 500
 // pageSize is the number of elements that pages requests at once.
 const pageSize = 1000
 
-// pages lists all pages of a list, each element once: id returns the cursor after an element, and the
-// key that no other has. A page that is not full is the last, and so is a page of known elements: the
-// server ignores the cursor.
+// pages lists all pages of a list. id returns the cursor after an element, and its key: an element
+// whose key an earlier page had is not added again. A page that is not full is the last. So is a page
+// without a new element or a new cursor: the server ignores the cursor.
 func pages[T any](ctx context.Context, c *Client, op string, of target, q url.Values, id func(*T) (id, key string)) ([]T, error) {
 	var all []T
 	seen := map[string]bool{}
@@ -110,17 +110,20 @@ func pages[T any](ctx context.Context, c *Client, op string, of target, q url.Va
 		if err != nil {
 			return nil, err
 		}
-		fresh := false
+		known, after := len(all), ""
+		var keys []string
 		for i := range page {
-			after, key := id(&page[i])
-			q.Set("after", after)
-			if !seen[key] {
-				seen[key], fresh = true, true
-				all = append(all, page[i])
+			var key string
+			if after, key = id(&page[i]); !seen[key] {
+				all, keys = append(all, page[i]), append(keys, key)
 			}
 		}
-		if !fresh || len(page) < pageSize {
+		if len(all) == known || len(page) < pageSize || after == "" || after == q.Get("after") {
 			return all, nil
 		}
+		for _, key := range keys {
+			seen[key] = true
+		}
+		q.Set("after", after)
 	}
 }

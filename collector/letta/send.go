@@ -62,7 +62,7 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (answer *LettaResp
 	if err != nil {
 		return nil, fmt.Errorf("send: encode: %w", err)
 	}
-	r := &request{op: "send", method: http.MethodPost, target: to, id: o.RequestID, body: text}
+	r := &request{op: "send", method: http.MethodPost, target: to, id: o.RequestID, body: text, only200: true}
 	err = c.exchange(ctx, r, c.cfg.SendTimeout, errSendTimeout, func(ctx context.Context, resp *http.Response, body *watchedBody) (undecoded, err error) {
 		body.pause() // until there is room
 		if err := checkLength(resp, c.cfg.MaxReplyBytes); err != nil {

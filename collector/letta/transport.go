@@ -21,6 +21,14 @@ type request struct {
 	contentType string
 	// secrets occur in the body and must not appear in an error.
 	secrets []string
+	only200 bool // otherwise any status 2xx is a success
+}
+
+func (r *request) maxStatus() int {
+	if r.only200 {
+		return http.StatusOK
+	}
+	return 299
 }
 
 // once sends r once and returns the answer, whose body the caller must close. net/http cannot

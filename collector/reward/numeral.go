@@ -58,7 +58,9 @@ var (
 // plainSpelling returns text with one spelling of each sign: full-width and mathematical digits as
 // ASCII, and ¹² as ^{12}.
 func plainSpelling(text string) string {
-	text = superscript.ReplaceAllStringFunc(text, func(power string) string { return "^{" + lowered.Replace(power) + "}" })
+	if strings.ContainsAny(text, "⁰¹²³⁴⁵⁶⁷⁸⁹") {
+		text = superscript.ReplaceAllStringFunc(text, func(power string) string { return "^{" + lowered.Replace(power) + "}" })
+	}
 	return spell.Replace(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 0xFF10 && r <= 0xFF19:
