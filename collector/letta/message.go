@@ -87,9 +87,22 @@ func (m *Message) readDeprecated(s *scanner) {
 		}
 		return
 	}
-	var old ToolReturn
-	if into(s, &old); old.ToolCallID != "" {
-		old.JSON, old.Type = "", "tool"
-		m.ToolReturns = []ToolReturn{old}
+	start := s.Mark()
+	var old struct {
+		ToolCallID string   `letta:"tool_call_id"`
+		Status     string   `letta:"status"`
+		Stdout     []string `letta:"stdout,loose"`
+		Stderr     []string `letta:"stderr,loose"`
 	}
+	if into(s, &old); old.ToolCallID == "" || s.Err() != nil {
+		return // without an id, the text can be of any type
+	}
+	s.Return(start)
+	var text struct {
+		Return string `letta:"tool_return"`
+	}
+	into(s, &text)
+	m.ToolReturns = []ToolReturn{{
+		Type: "tool", Content: Content{Text: text.Return}, Status: old.Status, ToolCallID: old.ToolCallID, Stdout: old.Stdout, Stderr: old.Stderr,
+	}}
 }

@@ -116,7 +116,15 @@ func referenceMessage(raw json.RawMessage, v reflect.Value) error {
 	m := v.Addr().Interface().(*Message)
 	var old struct {
 		Call   *ToolCall `letta:"tool_call"`
-		Result ToolReturn
+		Result struct {
+			ToolCallID string   `letta:"tool_call_id"`
+			Status     string   `letta:"status"`
+			Stdout     []string `letta:"stdout,loose"`
+			Stderr     []string `letta:"stderr,loose"`
+		}
+		Text struct {
+			Return string `letta:"tool_return"`
+		}
 	}
 	switch {
 	case (m.Type == TypeToolCall || m.Type == TypeApprovalRequest) && len(m.ToolCalls) == 0:
@@ -128,8 +136,11 @@ func referenceMessage(raw json.RawMessage, v reflect.Value) error {
 		if err := referenceObject(raw, reflect.ValueOf(&old.Result).Elem()); err != nil || old.Result.ToolCallID == "" {
 			return err
 		}
-		old.Result.JSON, old.Result.Type = "", "tool"
-		m.ToolReturns = []ToolReturn{old.Result}
+		if err := referenceObject(raw, reflect.ValueOf(&old.Text).Elem()); err != nil {
+			return err
+		}
+		r := old.Result
+		m.ToolReturns = []ToolReturn{{Type: "tool", Content: Content{Text: old.Text.Return}, Status: r.Status, ToolCallID: r.ToolCallID, Stdout: r.Stdout, Stderr: r.Stderr}}
 	}
 	return nil
 }
@@ -242,6 +253,8 @@ var madeUp = map[string][]json.RawMessage{
 		json.RawMessage(`[{"message_type":"tool_call_message","tool_call":{"name":"w","arguments":"` + longText + `","tool_call_id":"c"},"tool_calls":[{"name":"w","arguments":"` + longText + `","tool_call_id":"c"},{"name":"w","arguments":"` + longText + ` more"}]}]`),
 		json.RawMessage(`[{"message_type":"tool_return_message","tool_return":"` + longText + `","status":"success","tool_call_id":"c","tool_returns":[{"type":"tool","tool_return":"` + longText + `","tool_call_id":"c"}]},{"` + longText + `":"` + longText + `","message_type":"user_message","content":[{"type":"text","text":"` + longText + `"},{"text":"` + longText + `","type":"image"}]}]`),
 		json.RawMessage(`[{"message_type":"tool_return_message","tool_return":["` + longText + `"],"tool_call_id":"c","tool_returns":[{"tool_return":"` + longText + `"}]},{"message_type":"tool_call_message","tool_call":["` + longText + `"],"tool_calls":[{"arguments":"` + longText + `"}]}]`),
+		json.RawMessage(`[{"message_type":"tool_return_message","tool_return":5,"status":"success"}]`),
+		json.RawMessage(`[{"message_type":"tool_return_message","tool_return":"x","tool_call_id":"","tool_returns":null}]`),
 		json.RawMessage(`[{"message_type":"hidden_reasoning_message","state":"omitted"},{"message_type":"assistant_message","content":"\ud83d\ude00\ud83d","seq_id":1,"is_err":null}]`),
 	},
 	"answer":   {json.RawMessage(`{"messages":null,"stop_reason":null,"usage":{"step_count":4294967296,"context_tokens":null}}`), json.RawMessage(`{"messages":[],"stop_reason":5,"usage":[]}`)},
@@ -317,11 +330,82 @@ func TestErrorsSayWhere(t *testing.T) {
 		{`{"messages":[]`, "the text ends where ',' or '}' is expected (byte 14)"},
 		{`{"messages":[],}`, `"}" where a name is expected (byte 15)`},
 		{`{"messages":[{"message_type":"tool_call_message","tool_call":{"name":{}}}]}`, "messages: element 0: tool_call: name: an object where a string is expected (byte 69)"},
+		{
+			`{"messages":[{"message_type":"tool_return_message","tool_call_id":"c","tool_return":["a"]}]}`,
+			"messages: element 0: tool_return: a list where a string is expected (byte 84)",
+		},
+		{
+			`{"messages":[{"message_type":"user_message","content":"a","message_type":"system_message"}]}`,
+			"messages: element 0: message_type: two kinds in one object (byte 89)",
+		},
 		{`{} x`, `"x" where the end is expected (byte 3)`},
 	} {
 		if _, err := Read[LettaResponse](test.text); err == nil || err.Error() != test.want {
 			t.Errorf("Read(%s)\n = %v\nwant %s", test.text, err, test.want)
 		}
+	}
+}
+
+// TestDeprecatedReturn checks that the deprecated text counts only with the id of its call.
+func TestDeprecatedReturn(t *testing.T) {
+	t.Parallel()
+	const head = `{"message_type":"tool_return_message",`
+	for text, want := range map[string][]ToolReturn{
+		head + `"tool_return":"x","status":"error","tool_call_id":"c","stdout":["a"],"stderr":5}`: {
+			{Type: "tool", Content: Content{Text: "x"}, Status: "error", ToolCallID: "c", Stdout: []string{"a"}},
+		},
+		head + `"tool_return":null,"tool_call_id":"c"}`:                    {{Type: "tool", ToolCallID: "c"}},
+		head + `"tool_return":{},"status":"success"}`:                      nil,
+		head + `"tool_return":[1],"tool_call_id":null}`:                    nil,
+		head + `"tool_return":5,"tool_call_id":"","tool_returns":[]}`:      {},
+		head + `"tool_return":5,"tool_call_id":"c","tool_returns":[null]}`: {{}},
+	} {
+		m, err := Read[Message](text)
+		if err != nil {
+			t.Errorf("Read(%s): %v", text, err)
+			continue
+		}
+		for i := range m.ToolReturns {
+			m.ToolReturns[i].JSON = ""
+		}
+		if !reflect.DeepEqual(m.ToolReturns, want) {
+			t.Errorf("Read(%s)\n = %+v\nwant %+v", text, m.ToolReturns, want)
+		}
+	}
+	for _, bad := range []string{`["a"]`, `[{"type":"text","text":"a"}]`, "5", "{}"} {
+		if m, err := Read[Message](head + `"tool_call_id":"c","tool_return":` + bad + "}"); err == nil {
+			t.Errorf("tool_return %s: %+v, want an error", bad, m.ToolReturns)
+		}
+	}
+}
+
+// TestEqualNames checks that the last of several members with one name counts, and that the members
+// of paths merge.
+func TestEqualNames(t *testing.T) {
+	t.Parallel()
+	const agent = `{"message_ids":["a","b"],"system":"s","message_ids":["c"],"llm_config":{"handle":"h","strict":true},"llm_config":{"model":"m"},"system":null}`
+	a, err := Read[AgentState](agent)
+	if err != nil || !slices.Equal(a.MessageIDs, []string{"c"}) || a.System != "" ||
+		!reflect.DeepEqual(a.LLMConfig, LLMConfig{JSON: `{"model":"m"}`, Model: "m"}) || a.JSON != agent {
+		t.Errorf("agent = %+v, %v", a, err)
+	}
+
+	r, err := Read[TraceResponse](`{"meta_info":{"prompt_tokens":1,"finish_reason":{"type":"stop","matched":2}},"output_ids":[1,2],"text":"a",
+		"meta_info":{"prompt_tokens":3,"finish_reason":{"type":"length"},"weight_version":"v"},"output_ids":[4],"text":5}`)
+	if want := (TraceResponse{OutputIDs: "[4]", Finish: "length", Matched: "2", Version: "v", PromptTokens: "3"}); err != nil || *r != want {
+		t.Errorf("response = %+v, %v, want %+v", r, err, want)
+	}
+	if r, err = Read[TraceResponse](`{"meta_info":{"prompt_tokens":1},"meta_info":null,"meta_info":[]}`); err != nil || *r != (TraceResponse{PromptTokens: "1"}) {
+		t.Errorf("response = %+v, %v, want the count", r, err)
+	}
+
+	m, err := Read[Message](`{"message_type":"user_message","content":"a","message_type":"user_message","content":[{"text":"b","text":"c","type":"text"}]}`)
+	if err != nil || m.Type != TypeUser || m.Content.String() != "c" || m.Content.Text != "" {
+		t.Errorf("message = %+v, %v, want the last content", m, err)
+	}
+	m, err = Read[Message](`{"message_type":"tool_call_message","message_type":"user_message","content":"a","tool_calls":[{"name":"n"}]}`)
+	if err == nil {
+		t.Errorf("message = %+v, want an error: two kinds", m)
 	}
 }
 

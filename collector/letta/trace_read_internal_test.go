@@ -5,10 +5,12 @@ import (
 	"errors"
 	"math/rand/v2"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
@@ -38,6 +40,98 @@ func TestAppendIDs(t *testing.T) {
 			t.Errorf("AppendIDs(%s) = %v, %v, want %v", text, got, err, want)
 		}
 	}
+}
+
+// TestSpans checks that there are no spans without a list, and an empty list if it is malformed.
+func TestSpans(t *testing.T) {
+	t.Parallel()
+	one := []tokenize.VersionSpan{{Version: "7", Start: 0, End: 2}}
+	for text, want := range map[RawJSON][]tokenize.VersionSpan{
+		"": nil, "null": nil, "[]": {}, `[{"version":7,"start":0,"end":2}]`: one, `[{"version":"7","start":0,"end":2,"x":null}]`: one,
+		"[{}]": {{Start: -1, End: -1}}, "[null]": {}, `[{"version":null,"start":0,"end":2}]`: {{Start: 0, End: 2}},
+		`[{"version":7,"start":null,"end":2}]`: {}, `[{"version":7,"start":0,"end":null}]`: {}, "{}": {}, "[1": {},
+	} {
+		if got := (&TraceResponse{Versions: text}).Spans(); !reflect.DeepEqual(got, want) {
+			t.Errorf("Spans(%s) = %#v, want %#v", text, got, want)
+		}
+	}
+}
+
+// sameTrace compares both bodies of a trace with what Read makes of the same text alone.
+func sameTrace(t *testing.T, text string) {
+	t.Helper()
+	whole := `{"request_json":` + text + `,"response_json":` + text + "}"
+	trace, err := Read[ProviderTrace](whole)
+	if valid := json.Valid([]byte(whole)); valid != (err == nil) {
+		t.Errorf("Read(%.600q): %v; valid: %v", whole, err, valid)
+	}
+	if err != nil || !json.Valid([]byte(text)) { // a valid whole: the text ends one member and begins another
+		return
+	}
+	text = strings.Trim(text, " \t\r\n")
+	sameBody(t, &trace.Request, text)
+	sameBody(t, &trace.Response, text)
+}
+
+func sameBody[T comparable](t *testing.T, got *TraceBody[T], text string) {
+	t.Helper()
+	if want := kept(json.RawMessage(text)); got.JSON != want {
+		t.Errorf("kept %.600q, want %.600q", got.JSON, want)
+	}
+	value, err := got.Parsed()
+	want, wantErr := Read[T](text)
+	switch {
+	case (err != nil) != (wantErr != nil), err != nil && err.Error() != wantErr.Error():
+		t.Errorf("body %.600q: %v, want %v", text, err, wantErr)
+	case err == nil && *value != *want:
+		t.Errorf("body %.600q\n = %+v\nwant %+v", text, value, want)
+	}
+}
+
+// tracesOf returns the recorded bodies of traces, and texts that they lack.
+func tracesOf(tb testing.TB) (all []json.RawMessage) {
+	tb.Helper()
+	for i, texts := range recordedOf(tb) {
+		if name := kindsOfText[i].name; name == "request" || name == "response" {
+			all = append(all, texts...)
+		}
+	}
+	for _, text := range []string{`[],"":0`, `{"output_ids":[1,null]}`, "null", "5", ` {"text" : 1} `, `{"request_json":1}`, "{}}", ""} {
+		all = append(all, json.RawMessage(text))
+	}
+	return all
+}
+
+// TestTraceMutated wraps mutations of recorded bodies. FuzzTrace has more.
+func TestTraceMutated(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(1, 2))
+	all := tracesOf(t)
+	for _, text := range all {
+		sameTrace(t, string(text))
+	}
+	for range 3_000 {
+		text := []byte(all[r.IntN(len(all))])
+		if len(text) > 20_000 && r.IntN(10) > 0 {
+			continue
+		}
+		for range 1 + r.IntN(2) {
+			text = mutated(r, text)
+		}
+		if sameTrace(t, string(text)); t.Failed() {
+			return
+		}
+	}
+}
+
+// FuzzTrace compares the bodies of a trace with the same text alone.
+func FuzzTrace(f *testing.F) {
+	for _, text := range tracesOf(f) {
+		if len(text) < 4<<10 {
+			f.Add(string(text))
+		}
+	}
+	f.Fuzz(sameTrace)
 }
 
 // kept returns the text of a value as this package keeps it: encoding/json leaves invalid UTF-8
