@@ -409,6 +409,86 @@ func TestEqualNames(t *testing.T) {
 	}
 }
 
+// members are the members of the received types, in the order of the fields: with "?" if loose, with
+// the field if it has another name, and with the kinds of objects that have the member.
+var members = map[reflect.Type]string{
+	reflect.TypeFor[Run]():          `id status created_at? completed_at? agent_id? metadata stop_reason?`,
+	reflect.TypeFor[Conversation](): `id agent_id? in_context_message_ids`,
+	reflect.TypeFor[Tool]():         `id? name json_schema`,
+	reflect.TypeFor[AgentState](): `
+		created_at? id name? tool_rules message_ids system agent_type llm_config response_format metadata blocks
+		tools tags? timezone
+	`,
+	reflect.TypeFor[LLMConfig](): `
+		model? model_endpoint? provider_name context_window? put_inner_thoughts_in_kwargs handle enable_reasoner
+		max_reasoning_tokens strict return_token_ids
+	`,
+	reflect.TypeFor[Step](): `
+		id? run_id? agent_id? model? model_handle? model_endpoint? context_window_limit? prompt_tokens?
+		completion_tokens? total_tokens? stop_reason? feedback? error_type? error_data? status?
+	`,
+	reflect.TypeFor[StepError](): `message?`,
+	reflect.TypeFor[StepMetrics](): `
+		id? run_id? agent_id? LLMRequestNanos=llm_request_ns? ToolExecutionNanos=tool_execution_ns?
+		StepNanos=step_ns?
+	`,
+	reflect.TypeFor[LettaResponse]():   `messages stop_reason.stop_reason? usage?`,
+	reflect.TypeFor[UsageStatistics](): `completion_tokens? prompt_tokens? total_tokens? step_count? context_tokens?`,
+	reflect.TypeFor[Message](): `
+		Type=message_type,kind id? date? name? otid? step_id? run_id?
+		content@system_message+user_message+assistant_message reasoning?@reasoning_message
+		tool_calls,one@tool_call_message+approval_request_message tool_returns@tool_return_message
+		approvals@approval_response_message approve@approval_response_message
+		approval_request_id@approval_response_message
+	`,
+	reflect.TypeFor[ToolCall]():   `name arguments tool_call_id`,
+	reflect.TypeFor[ToolReturn](): `type? Content=tool_return status tool_call_id stdout? stderr?`,
+	reflect.TypeFor[Approval](): `
+		type,kind tool_call_id@approval+tool approve@approval reason?@approval Content=tool_return@tool
+		status@tool stdout?@tool stderr?@tool
+	`,
+	reflect.TypeFor[ContentPart]():   `type,kind text@text`,
+	reflect.TypeFor[ProviderTrace](): `Request=request_json Response=response_json step_id? agent_id? call_type? run_id?`,
+	reflect.TypeFor[TraceRequest]():  `messages tools input_ids`,
+	reflect.TypeFor[TraceResponse](): `
+		text? output_ids Logprobs=meta_info.output_token_logprobs? Finish=meta_info.finish_reason.type?
+		meta_info.finish_reason.matched? Version=meta_info.weight_version,version
+		Versions=meta_info.weight_versions? meta_info.prompt_tokens? Mark=meta_info.rollout?
+	`,
+	reflect.TypeFor[TraceMessage](): `role content,text name tool_call_id tool_calls`,
+	reflect.TypeFor[TraceCall]():    `id function.name function.arguments`,
+}
+
+// TestMembers compares the tags with a second list of the members, because the reference reads the
+// tags too.
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	for of, want := range members {
+		var got []string
+		for f := range of.Fields() {
+			tag := f.Tag.Get("letta")
+			if tag == "" {
+				continue
+			}
+			name, option, _ := strings.Cut(tag, ",")
+			word := strings.Replace(tag, ",loose", "?", 1)
+			if last := name[strings.LastIndex(name, ".")+1:]; !strings.EqualFold(strings.ReplaceAll(last, "_", ""), f.Name) {
+				word = f.Name + "=" + word
+			}
+			if kinds := f.Tag.Get("kinds"); kinds != "" {
+				word += "@" + strings.ReplaceAll(kinds, " ", "+")
+			}
+			if _, known := map[string]bool{"": true, "loose": true, "kind": true, "one": true, "text": true, "version": true}[option]; !known {
+				t.Errorf("%v.%s: unknown option %q", of, f.Name, option)
+			}
+			got = append(got, word)
+		}
+		if !slices.Equal(got, strings.Fields(want)) {
+			t.Errorf("%v has the members\n%s\nwant\n%s", of, strings.Join(got, " "), want)
+		}
+	}
+}
+
 // TestWith changes one member of an object and leaves the rest unchanged.
 func TestWith(t *testing.T) {
 	t.Parallel()
