@@ -161,10 +161,18 @@ func TestOnlyInfrastructureIsRetried(t *testing.T) {
 					if st.Retries != want || st.ByClass[class] != 1 || st.FailedByClass[class] != want+1 {
 						t.Errorf("%d retries, want %d; by class %v, attempts by class %v", st.Retries, want, st.ByClass, st.FailedByClass)
 					}
+					found := 0
 					for _, f := range s.samples {
-						if f.TaskID == "t1" && (f.Attempt != int32(want+1) || f.Status != "error" || len(f.Rows) != 0 || len(f.Failures) != 1) {
+						if f.TaskID != "t1" {
+							continue
+						}
+						found++
+						if f.Attempt != int32(want+1) || f.Status != "error" || len(f.Rows) != 0 || len(f.Failures) != 1 {
 							t.Errorf("failure = %+v", f)
 						}
+					}
+					if found != 1 {
+						t.Errorf("found %d samples of the failed task, want 1", found)
 					}
 				case class == collector.ClassCensored:
 					counts(t, c, 2, 0, 1, 0)

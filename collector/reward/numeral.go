@@ -465,7 +465,7 @@ func raised(v *big.Rat, pow string) (*big.Rat, bool) {
 
 func smallInt(text string) (int, bool) {
 	n, err := strconv.Atoi(strings.TrimPrefix(text, "+"))
-	return n, err == nil && -maxExponent <= n && n <= maxExponent
+	return n, len(text) <= 32 && err == nil && -maxExponent <= n && n <= maxExponent
 }
 
 func (n *numeral) value() (*big.Rat, bool) {
