@@ -54,7 +54,7 @@ func (s *Server) importAgent(q *request) answer {
 			LLMConfig struct {
 				Handle string `json:"handle"`
 			} `json:"llm_config"`
-			Tools    json.RawMessage `json:"tools"`
+			Tools    []json.RawMessage `json:"tools"`
 			Messages []struct {
 				Role    string
 				Content json.RawMessage
@@ -93,10 +93,11 @@ func (s *Server) importAgent(q *request) answer {
 				break
 			}
 		}
-		if len(split(in.Tools)) > 0 {
+		if len(in.Tools) > 0 {
+			tools := array(in.Tools)
 			o := a.state.clone()
-			o.set("tools", in.Tools)
-			a.state, a.sigs = o, signatures(in.Tools)
+			o.set("tools", tools)
+			a.state, a.sigs = o, signatures(tools)
 		}
 	}
 	s.mu.Unlock()

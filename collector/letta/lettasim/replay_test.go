@@ -242,8 +242,12 @@ func TestImportThenBind(t *testing.T) {
 	id, _ := s.create("any", 0, 1)
 	file := s.do(200, "GET", "/v1/agents/"+id+"/export", "")
 	s.header.Set("Content-Type", "multipart/form-data; boundary=X")
-	imported := s.do(200, "POST", "/v1/agents/import", "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.af\"\r\n\r\n"+string(file)+
-		"\r\n--X\r\nContent-Disposition: form-data; name=\"name\"\r\n\r\nmine\r\n--X--\r\n")
+	post := func(status int, file []byte) []byte {
+		return s.do(status, "POST", "/v1/agents/import", "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.af\"\r\n\r\n"+string(file)+
+			"\r\n--X\r\nContent-Disposition: form-data; name=\"name\"\r\n\r\nmine\r\n--X--\r\n")
+	}
+	post(400, []byte(`{"agents":[{"llm_config":{"handle":"sglang//models/qwen3"},"tools":{}}]}`))
+	imported := post(200, file)
 	s.header.Del("Content-Type")
 	ids := decode[[]string](t, member(t, imported, "agent_ids"))
 	if len(ids) != 1 {

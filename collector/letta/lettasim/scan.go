@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// Recorded bodies are kept byte for byte, so they are never decoded and encoded again. The functions
-// here find what must be known of them.
+// The values of recorded bodies are kept byte for byte. Only an object or an array whose members
+// change is written again, without white space between them.
 
 func newScanner(b []byte) *strictjson.Scanner {
 	return strictjson.New(string(b), strictjson.GoOptions())
@@ -138,7 +138,7 @@ func quoteAll(dst []byte, list []string) []byte {
 }
 
 // array joins values to a JSON array.
-func array(values [][]byte) []byte {
+func array[T ~[]byte](values []T) []byte {
 	out := []byte{'['}
 	for i, v := range values {
 		if i > 0 {

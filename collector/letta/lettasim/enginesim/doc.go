@@ -9,7 +9,7 @@
 //	GET  /v1/models             one model, with its max_model_len
 //	GET  /health                200; /health_generate too
 //	GET  /model_info            the weight version, as SGLang; /get_model_info too
-//	POST /generate              SGLang's own dialect: input_ids or text, one prompt
+//	POST /generate              SGLang's own dialect: input_ids, one prompt
 //	POST /v1/chat/completions   OpenAI's; with return_token_ids also vLLM's prompt_token_ids
 //	                            and token_ids
 //
@@ -33,8 +33,8 @@
 //
 // # Truth
 //
-// A [Call] is kept before its answer leaves. The log-probabilities are a pure function of the whole prompt, the position and the id (see
-// [Logprob]), so equal outputs under different prompts differ in bits, except in the script
-// equal. With [Config.ByMarker] all is a function of the marker and of the number of the
+// A [Call] is kept before its answer leaves. The log-probabilities are a pure function of the
+// whole prompt, the position and the id (see [Logprob]), so equal outputs under different prompts
+// differ in bits, except in the script equal. With [Config.ByMarker] all is a function of the marker and of the number of the
 // call: so two ways of collecting that say the same can be compared.
 package enginesim

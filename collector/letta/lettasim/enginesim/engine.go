@@ -82,7 +82,7 @@ func New(cfg Config) (*Engine, error) {
 // ServeHTTP implements http.Handler.
 func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.ServeHTTP(w, r) }
 
-// Calls are the calls so far, in the order in which they ended. The caller must not change the
+// Calls returns the calls that have ended, in the order of arrival. The caller must not change the
 // slices inside.
 func (e *Engine) Calls() []Call { return e.truth.all() }
 

@@ -68,5 +68,5 @@ func (t *truth) keep(c Call) {
 func (t *truth) all() []Call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return slices.Clone(t.calls)
+	return slices.SortedFunc(slices.Values(t.calls), func(a, b Call) int { return a.N - b.N })
 }
