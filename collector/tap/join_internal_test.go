@@ -174,7 +174,8 @@ func TestJoinRandom(t *testing.T) {
 					cfg = anyFleet(r)
 				}
 				f := newFleet(r, cfg)
-				n, of, refused, err := f.play(r, tt.told, cfg != fleetConfig{} && (!tt.any || seed%2 == 0))
+				early := cfg != (fleetConfig{}) && (tt.least > 0 || seed%2 == 0)
+				n, of, refused, err := f.play(r, tt.told, early)
 				if err != nil {
 					t.Fatalf("seed %d: %v", base+seed, err)
 				}

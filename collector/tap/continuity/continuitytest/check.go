@@ -76,8 +76,8 @@ func turnsOf(ids []int32) [][]int32 {
 
 var callPattern = regexp.MustCompile(`(?s)<tool_call>(.*?)</tool_call>`)
 
-// printOf reports whether printed can be a server's print of output. Unlike the package, it uses
-// regular expressions and decoded JSON trees.
+// printOf reports whether printed can be a server's print of output. It shares no code with the
+// package, and compares decoded JSON trees.
 func printOf(output, printed string) bool {
 	plain := func(s string) string {
 		s = callPattern.ReplaceAllString(s, "")
