@@ -201,7 +201,7 @@ func (x *tapTrial) made(calls int) bool {
 }
 
 // check waits for the end. Every sample has rows or a failure, and every claimed prompt matches the
-// engine's log. At least the given share of the calls is in rows.
+// engine's calls. At least the given share of the calls is in rows.
 func (x *tapTrial) check(least float64) *seen.Result {
 	x.t.Helper()
 	end := <-x.ended

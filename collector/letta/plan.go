@@ -14,9 +14,10 @@ import (
 //	letta:"message_type,kind"              the member names the kind of the object
 //	letta:"content" kinds:"user_message"   is read only in objects of these kinds
 //
-// null is the zero value. A field JSON is the text of the whole object. The members from which a
-// prompt, a row or its proof is made are not loose. If a server changes the type of a loose member,
-// the member is unknown, and nothing else fails.
+// null is the zero value. A field JSON is the text of the whole object. An object that names two
+// kinds is an error. If a server changes the type of a loose member, the member is unknown, and
+// nothing else fails. So the members from which a prompt or a row is made are not loose, unless a
+// missing value only costs the proof.
 //
 // A type with a method read reads itself.
 

@@ -12,7 +12,8 @@ import (
 )
 
 // A scanner reads one JSON text from a server: what encoding/json accepts, with bytes that are not
-// UTF-8 as U+FFFD. The last of several members with one name counts.
+// UTF-8 as U+FFFD. But names match exactly, also in case. The last of several members with one name
+// counts; the members of a path merge, and two kinds in one object are an error.
 type scanner struct{ strictjson.Scanner }
 
 // newScanner returns a scanner of text. A caller that does not use it any more can recycle it.

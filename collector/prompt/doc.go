@@ -212,7 +212,7 @@
 //	counts and ids, timezone                                              blocks, a conversation,
 //	                                                                      or after a compaction
 //	memory blocks, own and shared    in the system text: compared         quarantined
-//	override_system                  the native path ignores them; the    system text as above
+//	override_system                  the native path ignores it; the      system text as above
 //	                                 system text is read again
 //	override_model                   from the request; the text before    from the request
 //	                                 tool calls is kept

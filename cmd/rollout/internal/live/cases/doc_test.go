@@ -1,7 +1,7 @@
 // Package cases_test drives the built program against a real Letta server with a scripted engine, and
-// compares every row with the engine's log. make e2e-letta runs them.
+// compares every row with the engine's calls. make e2e-letta runs them.
 //
-//	program ─► Letta ─► [rollout tap] ─► engine ─► log of calls ─┐
+//	program ─► Letta ─► [rollout tap] ─► engine ─► calls ────────┐
 //	   └─► rows, failures ───────────────────────────────────────┴─► enginecheck.Compare
 //
 // # Forms

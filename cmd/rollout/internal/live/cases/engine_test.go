@@ -52,9 +52,14 @@ func (e *engine) start(t *testing.T) {
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.open.RLock()
 		defer e.open.RUnlock()
+		if e.sim != sim { // the connection was accepted, but too late for Close
+			panic(http.ErrAbortHandler)
+		}
 		sim.ServeHTTP(w, r)
 	})}
+	e.open.Lock()
 	e.sim, e.server = sim, server
+	e.open.Unlock()
 	go func() { _ = server.Serve(listener) }() // until kill
 }
 

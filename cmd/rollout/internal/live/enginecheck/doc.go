@@ -3,7 +3,7 @@
 //
 //	run ─── rows, failures ──┐
 //	                         ├─► Compare ─► Result: counts and errors
-//	engine ─ log of calls ───┘
+//	engine ─ calls ──────────┘
 //
 // # What is compared
 //
