@@ -19,6 +19,7 @@ import (
 	"github.com/apache/arrow/go/v17/arrow"
 	"github.com/apache/arrow/go/v17/arrow/array"
 	"github.com/apache/arrow/go/v17/arrow/ipc"
+	"github.com/apache/arrow/go/v17/arrow/memory"
 )
 
 // arrowEnd ends a stream. Without it, a stream that was cut between two batches looks whole.
@@ -175,16 +176,20 @@ func arrowList[T any, B array.Builder, A arrow.Array](
 			from := values(as[A](lists.ListValues()))
 			return func(i int) {
 				if start, end := lists.ValueOffsets(i); lists.IsValid(i) {
-					*p = append(make([]T, 0, end-start), from[start:end]...)
+					part := from[start:end]
+					*p = append(make([]T, 0, len(part)), part...)
 				}
 			}
 		},
 	}
 }
 
-// A recycler allocates the memory of batches and keeps what is freed. Its sizes are powers of two, like the
-// sizes at which the library grows its memory.
+// A recycler allocates the memory of batches and keeps what is freed, except slices above keepBatch. Its
+// sizes are powers of two, like the sizes at which the library grows its memory.
 type recycler map[int][][]byte // by capacity
+
+// keepBatch is enough for each column of a batch of a million tokens and 90 KB of messages for each 8,000.
+const keepBatch = 16 << 20
 
 func (r recycler) Allocate(size int) []byte {
 	n := 1 << bits.Len(uint(max(size, 1)-1))
@@ -209,7 +214,11 @@ func (r recycler) Reallocate(size int, b []byte) []byte {
 	return to
 }
 
-func (r recycler) Free(b []byte) { r[cap(b)] = append(r[cap(b)], b) }
+func (r recycler) Free(b []byte) {
+	if n := cap(b); n > 0 && n <= keepBatch {
+		r[n] = append(r[n], b)
+	}
+}
 
 // arrowSchema returns the schema of a shard. It equals pyarrow's schema of a Parquet shard: list
 // elements are never null and are named "element".
@@ -240,7 +249,7 @@ type arrowEncoder struct {
 }
 
 // newArrowEncoder begins a stream on w. No other open encoder can use mem.
-func newArrowEncoder(w io.Writer, mem recycler, batchTokens int, meta map[string]string) *arrowEncoder {
+func newArrowEncoder(w io.Writer, mem memory.Allocator, batchTokens int, meta map[string]string) *arrowEncoder {
 	e := &arrowEncoder{batchTokens: batchTokens, out: countingWriter{w: w}}
 	columns := arrowColumns(&e.row)
 	schema := arrowSchema(columns, meta)
@@ -336,7 +345,7 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 
 // readArrow checks the schema, the end mark and the row count of a stream, and calls yield with each row of
 // the range until it returns false. yield owns the rows. They lack the columns of the fields in others. If
-// yield is nil, no row is decoded.
+// yield is nil, the columns are only checked.
 func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (err error) {
 	// The library trusts the lengths in a stream, so the caller checks the digest first. If a
 	// length is still wrong, the library can panic.
@@ -362,14 +371,23 @@ func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (
 		batch := r.Record()
 		first := min(max(in.skip-n, 0), batch.NumRows())
 		n += batch.NumRows()
-		if yield == nil {
+		if first == batch.NumRows() {
 			continue
 		}
 		loads = loads[:0]
 		for i, c := range columns {
-			if !slices.Contains(others, i) {
+			if slices.Contains(others, i) {
+				continue
+			}
+			if err := checkArray(batch.Column(i), c.field.Nullable); err != nil {
+				return fmt.Errorf("column %s: %w", c.field.Name, err)
+			}
+			if yield != nil {
 				loads = append(loads, c.loads(batch.Column(i)))
 			}
+		}
+		if yield == nil {
+			continue
 		}
 		for i := first; i < batch.NumRows(); i++ {
 			for _, load := range loads {
@@ -390,6 +408,52 @@ func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (
 	}
 	if n != in.shard.Rows {
 		return fmt.Errorf("%d rows, want %d", n, in.shard.Rows)
+	}
+	return nil
+}
+
+// checkArray checks what the library takes from a stream as it is: that the array and its offsets begin at 0,
+// that offsets never fall and no buffer is too short, and that only a nullable array has nulls.
+func checkArray(a arrow.Array, nullable bool) error {
+	data, n, nulls := a.Data(), a.Len(), a.NullN()
+	size := func(i int) int {
+		if b := data.Buffers()[i]; b != nil {
+			return b.Len()
+		}
+		return 0
+	}
+	switch {
+	case data.Offset() != 0:
+		return fmt.Errorf("array offset %d, want 0", data.Offset())
+	case nulls != 0 && !nullable:
+		return fmt.Errorf("%d nulls in %d values that cannot be null", nulls, n)
+	case nulls != 0 && 8*size(0) < n:
+		return fmt.Errorf("%d bytes of validity for %d values", size(0), n)
+	case n == 0: // such an array can lack its offsets
+		return nil
+	}
+	var offsets []int32
+	var end int
+	switch a := a.(type) {
+	case *array.List:
+		if err := checkArray(a.ListValues(), false); err != nil {
+			return fmt.Errorf("elements: %w", err)
+		}
+		offsets, end = a.Offsets()[:n+1], a.ListValues().Len()
+	case *array.String:
+		offsets, end = a.ValueOffsets(), size(2)
+	default:
+		if bits := as[arrow.FixedWidthDataType](a.DataType()).BitWidth(); 8*size(1) < n*bits {
+			return fmt.Errorf("%d bytes for %d values of %d bits", size(1), n, bits)
+		}
+		return nil
+	}
+	last := int32(0)
+	for i, at := range offsets {
+		if at < last || i == 0 && at > 0 || int(at) > end {
+			return fmt.Errorf("offset %d is %d after %d, of %d", i, at, last, end)
+		}
+		last = at
 	}
 	return nil
 }

@@ -193,14 +193,14 @@
 // waits at most 20 ms plus the sync. (A segment's first sync also syncs its folder, and the segment
 // before once more.) A failure is never committed after the success of its key that follows it.
 //
-// The samples of a group finish at different times, but trainers want them together. So the
-// writer holds a sample until every index of its group has an outcome, data or failure. It then writes the
+// The samples of a group finish at different times, but trainers want them together. So the writer
+// holds a sample until every index of its group has an outcome, data or failure. It then writes the
 // group by index, row after row, into one shard. Held samples are durable, so they need not stay in
 // memory. The writer releases samples beyond half of Config.MaxBytesInFlight, or all of them if an
 // Append waits for the budget, and rereads them from the write-ahead log. A group is written
-// incomplete when its first sample is Config.MaxShardAge old, or when the writer has made two commits
-// since. More than 16,384 held samples and Close have the same effect. Groups of one, of more than
-// 16,384, and without an id are not held. Recovery holds samples in the same way.
+// incomplete when its first sample is Config.MaxShardAge old, or when the writer has made two
+// commits since. More than 16,384 held samples and Close have the same effect. Groups of one, of
+// more than 16,384, and without an id are not held. Recovery holds samples in the same way.
 //
 // With Config.CommitGroups a group waits for its last sample without a limit. It is committed when
 // nothing else waits for the writer, at most 20 ms later: samples that share a sync of the
@@ -326,10 +326,11 @@
 // million tokens, 20 MB for a group of two million. With 90 KB of messages for each 8,000 tokens it
 // is 20 MB and 25 MB. With Arrow it has one batch instead: some 9 bytes per token of
 // Config.RowGroupTokens plus its text, and up to four times that while the memory grows. That is 35
-// MB for a million tokens, 75 MB with these messages. The write-ahead log keeps a buffer for the
-// largest encoded sample. So does the writer that rereads it, of which it keeps at most 4 MB. Run
-// owns all goroutines: one for the writer, one for the write-ahead log, one for merges. Each file
-// belongs to one of them.
+// MB for a million tokens, 75 MB with these messages. The writer keeps this memory for its next
+// batches, except arrays above 16 MB. The write-ahead log keeps a buffer for the largest encoded
+// sample. So does the writer that rereads it, of which it keeps at most 4 MB. Run owns all
+// goroutines: one for the writer, one for the write-ahead log, one for merges. Each file belongs to
+// one of them.
 //
 // # Reading order
 //

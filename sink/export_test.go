@@ -43,6 +43,57 @@ func (p *EncoderPool) NewEncoder(w io.Writer, format Format, groupTokens int, me
 	return Encoder{newParquetEncoder[StoredRow](w, p.codec, groupTokens, meta)}
 }
 
+// Kept returns how many bytes of Arrow batches the pool keeps.
+func (p *EncoderPool) Kept() (n int) {
+	for size, list := range p.batches {
+		n += size * len(list)
+	}
+	return n
+}
+
+// A Poison allocates like a writer, counts its live slices, and overwrites each slice that is freed.
+type Poison struct {
+	mem  recycler
+	Live int
+}
+
+// NewPoison returns a Poison without memory.
+func NewPoison() *Poison { return &Poison{mem: recycler{}} }
+
+// NewEncoder begins an Arrow shard like a writer.
+func (p *Poison) NewEncoder(w io.Writer, batchTokens int) Encoder {
+	return Encoder{newArrowEncoder(w, p, batchTokens, nil)}
+}
+
+// Allocate returns zeros.
+func (p *Poison) Allocate(size int) []byte {
+	p.Live++
+	return p.mem.Allocate(size)
+}
+
+// Reallocate returns b with another size.
+func (p *Poison) Reallocate(size int, b []byte) []byte {
+	if size <= cap(b) {
+		return p.mem.Reallocate(size, b)
+	}
+	to := p.Allocate(size)
+	copy(to, b)
+	p.Free(b)
+	return to
+}
+
+// Free overwrites b.
+func (p *Poison) Free(b []byte) {
+	if cap(b) == 0 {
+		return
+	}
+	p.Live--
+	for i := range b[:cap(b)] {
+		b[:cap(b)][i] = 0xA5
+	}
+	p.mem.Free(b)
+}
+
 // NewPlainEncoder begins a Parquet shard without compression. options can break its format.
 func NewPlainEncoder(w io.Writer, options ...parquet.WriterOption) *parquet.GenericWriter[StoredRow] {
 	options = append([]parquet.WriterOption{parquet.DataPageVersion(2), parquet.PageBufferSize(parquetPageBytes)}, options...)
@@ -82,6 +133,11 @@ var (
 // ReadRows reads all columns of a data shard.
 func ReadRows(f File, s Shard, yield func(*StoredRow) bool) error {
 	return readRows(f, rowRange{shard: s}, yield)
+}
+
+// ReadFacts reads the columns of Log.Facts of a Parquet shard.
+func ReadFacts(f File, s Shard, yield func(*StoredRow) bool) error {
+	return rowFacts().read(f, rowRange{shard: s}, yield)
 }
 
 // NewBytesFile returns a File that reads b.

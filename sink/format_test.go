@@ -3,6 +3,7 @@ package sink_test
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/rollout-rl/rollout/sink"
@@ -169,4 +171,118 @@ func TestArrowCut(t *testing.T) {
 			t.Fatalf("a stream without its last %d bytes was read", cut)
 		}
 	}
+}
+
+// TestArrowOffsets tests that reading a stream, also without decoding, checks what the library takes from it
+// as it is: offsets, null elements, and nulls in a column without them.
+func TestArrowOffsets(t *testing.T) {
+	t.Parallel()
+	var rows []sink.StoredRow
+	for _, n := range []int{2003, 3001, 4001} {
+		rows = append(rows, sink.StoredRow{TaskID: strings.Repeat("x", n), TurnOffsets: make([]int32, 3*n)})
+	}
+	var body bytes.Buffer
+	writeRaw(t, &body, sink.Arrow, rows, 1000, nil)
+	int32s := func(list ...int32) []byte { b, _ := binary.Append(nil, binary.LittleEndian, list); return b }
+	int64s := func(list ...int64) []byte { b, _ := binary.Append(nil, binary.LittleEndian, list); return b }
+	texts, lists := int32s(0, 2003, 5004, 9005), int32s(0, 6009, 15012, 27015)
+	for _, tt := range []struct {
+		old, new []byte
+		column   string
+	}{
+		{texts, int32s(1, 2003, 5004, 9005), "task_id"},
+		{texts, int32s(0, 5005, 5004, 9005), "task_id"},
+		{texts, int32s(0, 2003, 5004, 9006), "offsets out of bounds"}, // the library's
+		{texts, int32s(0, -1, 5004, 9005), "task_id"},
+		{lists, int32s(1, 6009, 15012, 27015), "turn_offsets"},
+		{lists, int32s(0, 15013, 15012, 27015), "turn_offsets"},
+		{lists, int32s(0, 6009, 15012, 27016), "turn_offsets"},
+		{int64s(27015, 0), int64s(27015, 1), "turn_offsets: elements: 1 nulls"},
+		{int64s(3, 0), int64s(3, 1), "sample_key: 1 nulls"},
+	} {
+		if bytes.Count(body.Bytes(), tt.old) == 0 {
+			t.Fatalf("%x is not in the stream", tt.old)
+		}
+		bad := bytes.Replace(body.Bytes(), tt.old, tt.new, 1)
+		for _, yield := range []func(*sink.StoredRow) bool{nil, func(*sink.StoredRow) bool { return true }} {
+			must(t, readRaw(body.Bytes(), sink.Arrow, len(rows), yield))
+			if err := readRaw(bad, sink.Arrow, len(rows), yield); err == nil || !strings.Contains(err.Error(), tt.column) {
+				t.Errorf("decoded is %t: %x in place of %x: %v, want one about %s", yield != nil, tt.new, tt.old, err, tt.column)
+			}
+		}
+	}
+}
+
+// TestArrowMemory tests that batches use no memory that the library has freed, and that everything is freed
+// at the end of a shard.
+func TestArrowMemory(t *testing.T) {
+	t.Parallel()
+	rows, _ := bulkRows(100_000)
+	rows = append(rows, rawRows()...)
+	mem := sink.NewPoison()
+	for range 2 {
+		var body bytes.Buffer
+		enc := mem.NewEncoder(&body, 20_000)
+		for i := range rows {
+			must(t, enc.Encode(&rows[i]))
+		}
+		must(t, enc.Close())
+		if mem.Live != 0 {
+			t.Errorf("%d slices were not freed", mem.Live)
+		}
+		var got []sink.StoredRow
+		must(t, readRaw(body.Bytes(), sink.Arrow, len(rows), func(r *sink.StoredRow) bool { got = append(got, *r); return true }))
+		compare(t, "all", got, rows)
+	}
+}
+
+// TestArrowKeeps tests that a writer does not keep the memory of an extremely large row.
+func TestArrowKeeps(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("x", 40<<20)
+	var pool sink.EncoderPool
+	writeShard(t, &pool, sink.Arrow, []sink.StoredRow{{Messages: &text, InputIDs: make([]int32, 10<<20)}})
+	if n := pool.Kept(); n == 0 || n > 64<<20 {
+		t.Errorf("%d bytes are kept", n)
+	}
+}
+
+// TestRowGroupCount tests that each row group must have its number of rows, even if the sum is right.
+func TestRowGroupCount(t *testing.T) {
+	t.Parallel()
+	var body bytes.Buffer
+	enc := sink.NewPlainEncoder(&body)
+	for range 2 {
+		_, err := enc.Write(make([]sink.StoredRow, 100))
+		must(t, err)
+		must(t, enc.Flush())
+	}
+	must(t, enc.Close())
+	for _, more := range []int64{1, -1} {
+		bad := withFooter(t, body.Bytes(), func(m *format.FileMetaData) {
+			m.RowGroups[0].NumRows += more
+			m.RowGroups[1].NumRows -= more
+		})
+		n := 0
+		shard := sink.Shard{Bytes: int64(len(bad)), Rows: 200}
+		for name, read := range map[string]func(sink.File, sink.Shard, func(*sink.StoredRow) bool) error{"rows": sink.ReadRows, "facts": sink.ReadFacts} {
+			err := read(sink.NewBytesFile(bad), shard, func(*sink.StoredRow) bool { n++; return true })
+			if err == nil || !strings.Contains(err.Error(), "row group ") {
+				t.Errorf("%s, %+d row: %v after %d rows, want one about a row group", name, more, err, n)
+			}
+		}
+	}
+}
+
+// withFooter returns a Parquet file with a changed footer.
+func withFooter(t *testing.T, body []byte, edit func(*format.FileMetaData)) []byte {
+	t.Helper()
+	end := len(body) - 8 // of the footer; then come its length and PAR1
+	start := end - int(binary.LittleEndian.Uint32(body[end:]))
+	var m format.FileMetaData
+	must(t, thrift.Unmarshal(new(thrift.CompactProtocol), body[start:end], &m))
+	edit(&m)
+	footer, err := thrift.Marshal(new(thrift.CompactProtocol), m)
+	must(t, err)
+	return slices.Concat(body[:start], footer, binary.LittleEndian.AppendUint32(nil, uint32(len(footer))), []byte("PAR1"))
 }

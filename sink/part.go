@@ -47,14 +47,14 @@ func (p part[T]) read(f File, in rowRange, yield func(*T) bool) (err error) {
 		lists = p.lists()
 	}
 	n, skip := int64(0), in.skip
-	for _, group := range pf.RowGroups() {
+	for g, group := range pf.RowGroups() {
 		if skip >= group.NumRows() {
 			skip -= group.NumRows()
 			n += group.NumRows()
 			continue
 		}
 		if set, err = lists(group); err != nil {
-			return err
+			return fmt.Errorf("row group %d: %w", g, err)
 		}
 		k, more, err := p.group(group, skip, func(row *T, i int64) bool {
 			set(row, i)
@@ -63,8 +63,11 @@ func (p part[T]) read(f File, in rowRange, yield func(*T) bool) (err error) {
 			yielding = false
 			return more
 		})
-		if n, skip = n+k, 0; err != nil || !more {
-			return err
+		if err != nil {
+			return fmt.Errorf("row group %d: %w", g, err)
+		}
+		if n, skip = n+k, 0; !more {
+			return nil
 		}
 	}
 	if n != in.shard.Rows && in.shard.Rows != anyRows {
@@ -74,7 +77,8 @@ func (p part[T]) read(f File, in rowRange, yield func(*T) bool) (err error) {
 }
 
 // group calls yield with the rows of one row group from row i on, and their numbers. It returns the number
-// of the row after the last, and whether yield wants more.
+// of the row after the last, and whether yield wants more. It checks the number of rows in the footer,
+// which the library does not.
 func (p part[T]) group(group parquet.RowGroup, i int64, yield func(*T, int64) bool) (_ int64, more bool, err error) {
 	r := parquet.NewGenericRowGroupReader[T](group, p.schema)
 	defer closeInto(r, &err)
@@ -87,11 +91,17 @@ func (p part[T]) group(group parquet.RowGroup, i int64, yield func(*T, int64) bo
 	for {
 		k, err := r.Read(batch)
 		for at := range k {
+			if i == group.NumRows() {
+				return i, false, fmt.Errorf("more than %d rows", i)
+			}
 			if i++; !yield(&batch[at], i-1) {
 				return i, false, nil
 			}
 		}
 		clear(batch[:k])
+		if err == io.EOF && i != group.NumRows() {
+			err = fmt.Errorf("%d rows, want %d", i, group.NumRows())
+		}
 		if err == io.EOF {
 			return i, true, nil
 		}
