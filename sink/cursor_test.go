@@ -18,10 +18,14 @@ func TestAcknowledge(t *testing.T) {
 	if ack, err := sink.ReadAck(dir); ack != (sink.Cursor{}) || err != nil {
 		t.Errorf("of nothing: %+v, %v", ack, err)
 	}
-	if log := readLog(t, dir); len(log.Commits) != 0 {
+	log := readLog(t, dir)
+	if len(log.Commits) != 0 {
 		t.Errorf("%d commits in an empty folder", len(log.Commits))
 	}
 	sinktest.Write(t, dir, sink.Config{}, alone(samples(3)))
+	if err := log.Follow(); err != nil || len(log.Commits) != 1 {
+		t.Errorf("Follow of a log that began empty: %d commits, %v", len(log.Commits), err)
+	}
 	d := open(t, dir, sink.Config{})
 	cursor := func(run string, seq int64, groups int) sink.Cursor {
 		return sink.Cursor{RunID: run, Seq: seq, Groups: groups}

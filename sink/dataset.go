@@ -151,9 +151,10 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 // or ctx is done. When it returns, all of its goroutines have ended and done was called for every
 // accepted sample. Run can be called only once.
 //
-// When a write fails, Append and Close return the error too. When ctx is done, open shards are abandoned: the done functions of their samples get
-// the cause, and the write-ahead log keeps the samples for the next Create. To commit them before
-// Run ends, call Close first and cancel ctx afterwards.
+// When a write fails, Append and Close return the error too. When ctx is done, open shards are
+// abandoned: the done functions of their samples get the cause, and the write-ahead log keeps the
+// samples for the next Create. To commit them before Run ends, call Close first and cancel ctx
+// afterwards.
 func (d *Dataset) Run(ctx context.Context) error {
 	d.mu.Lock()
 	again, stopped := d.running, d.stopped
@@ -168,6 +169,9 @@ func (d *Dataset) Run(ctx context.Context) error {
 	}
 	var g errgroup.Group
 	w := newWriter(d)
+	if d.waiting.n > 0 {
+		w.held, d.waiting = d.waiting, hold{}
+	}
 	g.Go(func() error { return w.run(ctx) })
 	g.Go(func() error { return d.wal.run(ctx) })
 	if d.cfg.CommitGroups || len(d.merger.gone) > 0 {
@@ -293,7 +297,7 @@ func (d *Dataset) CommitParts() { d.parts.Store(true) }
 // errStopped means that draining is closed. whyStopped returns the error for the caller.
 var errStopped = errors.New("sink: stopped")
 
-// stop makes the writers commit what they hold and return. It keeps the first cause.
+// stop makes the writer commit what it holds and return. It keeps the first cause.
 func (d *Dataset) stop(cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

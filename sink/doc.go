@@ -78,8 +78,8 @@
 // # Files
 //
 //	RUN/wal/00000001.wal                     samples that no commit holds yet
-//	RUN/data/part-<run>-<writer>-<n>-<hash8>.parquet   or .arrow: rows
-//	RUN/failures/part-<run>-<writer>-<n>-<hash8>.parquet   failures, always Parquet
+//	RUN/data/part-<run>-0-<n>-<hash8>.parquet       or .arrow: rows
+//	RUN/failures/part-<run>-0-<n>-<hash8>.parquet   failures, always Parquet
 //	RUN/_commits/00000000000000000001.json   the log, one entry per commit and per merge
 //	RUN/replaced/{data,failures,_commits}/   files that merges replaced, until no reader needs them
 //	RUN/ack.json                             the last Cursor that a reader acknowledged
@@ -87,9 +87,10 @@
 //	RUN/{wal,data,failures,_commits}/.tmp-*  files being written, or leftovers
 //	RUN/orphans/                             files that recovery and repair set aside
 //
-// No two commits of one writer have the same n. hash8 is the start of the file's SHA-256. An
-// entry is a Commit in JSON: at most one shard of data and one of failures with their sizes,
-// digests and counts, and the samples that they hold. The files of a commit never change.
+// No two commits have the same n. In the names of merged shards, m replaces 0, and n is the number of
+// the first replaced entry. hash8 is the start of the file's SHA-256. An entry is a Commit in JSON: at
+// most one shard of data and one of failures with their sizes, digests and counts, and the samples
+// that they hold. The files of a commit never change.
 //
 // An entry is one line and ends with its own checksum, the SHA-256 of all bytes of the file
 // before that comma:

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/sink"
@@ -44,8 +45,19 @@ func TestReaders(t *testing.T) {
 					}
 					return total == len(w.InputIDs) && trained == mask && int(got.TurnOffsets[len(got.TurnOffsets)-1]) == total
 				}, "InputIDs", "LossMask", "Logprobs", "Versions", "FinishReasons", "RolloutID", "RewardDetails", "Messages", "Metadata", "RunIDs", "StepIDs", "Model", "Temperature", "TopP", "TopK", "MaxNewTokens")
+				read := 0
 				for range each(t, log.Facts(s)) {
-					break // stop early
+					if read++; read == 2 {
+						break // stop early
+					}
+				}
+				if read != min(2, len(want)) {
+					t.Errorf("%d rows, want 2", read)
+				}
+			}
+			for _, err := range log.Rows(sink.Shard{Kind: sink.KindFailures, Path: "failures/none"}) {
+				if err == nil || !strings.Contains(err.Error(), "shard of kind failures, want data") {
+					t.Errorf("failures as rows: %v", err)
 				}
 			}
 			if _, _, ok := log.At(sink.KindData, n); ok || n < 50 {

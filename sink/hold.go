@@ -17,7 +17,7 @@ const maxHeld = 1 << 14
 // segments of the write-ahead log, so these are at most the segments of two more shards.
 const maxHeldCommits = 2
 
-// A hold has the finished samples of one writer whose groups are incomplete. All of them are durable:
+// A hold has the finished samples whose groups are incomplete. All of them are durable:
 // a sample that takes too much memory is released and reread from the write-ahead log.
 type hold struct {
 	groups map[string]*heldGroup // by id
@@ -83,6 +83,10 @@ func (g *heldGroup) whole() bool {
 
 func (h *hold) end(g *heldGroup) {
 	delete(h.groups, g.id.ID)
+	if h.list[0] == g { // moves no other group, because writeLate and finish end all groups in this order
+		h.list[0], h.list = nil, h.list[1:]
+		return
+	}
 	at := slices.Index(h.list, g)
 	h.list = slices.Delete(h.list, at, at+1)
 }

@@ -42,11 +42,12 @@ type keySet struct {
 }
 
 func (s *keySet) has(key string) bool {
-	if _, ok := s.added[IDOf(key)]; ok {
+	id := IDOf(key)
+	if _, ok := s.added[id]; ok {
 		return true
 	}
-	_, class, ok := s.log.Find(key)
-	return ok && class == ""
+	e, ok := s.log.find(id)
+	return ok && e.done()
 }
 
 func (s *keySet) add(key string)    { s.added[IDOf(key)] = struct{}{} }

@@ -56,18 +56,17 @@ func (l *Ledger) Len() int {
 	return l.entries.Len()
 }
 
-func (l *Ledger) find(key string) (e ledgerEntry, ok bool) {
+func (l *Ledger) find(id KeyID) (e ledgerEntry, ok bool) {
 	if l == nil {
 		return e, false
 	}
-	id := IDOf(key)
 	return l.entries.Search(func(e *ledgerEntry) int { return e.key.Compare(id) })
 }
 
 // Find returns the last attempt at a sample in the dataset, and the class of its failure, which is
 // empty if the sample is done. ok is false if the dataset does not have the sample.
 func (l *Ledger) Find(key string) (attempt int, class string, ok bool) {
-	e, ok := l.find(key)
+	e, ok := l.find(IDOf(key))
 	if !ok {
 		return 0, "", false
 	}
@@ -99,7 +98,7 @@ func (l *Ledger) Filtered() int {
 
 // Waits reports whether a done sample waits in the write-ahead log for its group, uncommitted.
 func (l *Ledger) Waits(key string) bool {
-	e, _ := l.find(key)
+	e, _ := l.find(IDOf(key))
 	return e.waits
 }
 

@@ -132,7 +132,7 @@ func (l *Log) eachRow(s Shard, yield func(*StoredRow) error) (err error) {
 	return err
 }
 
-// A rest lets the writers go first: it makes the merger work only half of the time.
+// A rest lets the writer go first: it makes the merger work only half of the time.
 type rest struct {
 	ctx   context.Context // of one merge
 	since time.Time

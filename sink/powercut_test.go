@@ -102,25 +102,23 @@ func inLog(t *testing.T, fs *powerCut, groups bool) map[attemptID]int {
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	lines := cutSamples()
-	cfg := sink.Config{MaxShardBytes: 2500, RowGroupTokens: 1000}
-	probe := newPowerCut("run", 0)
-	probe.CutAt(-1)
-	must(t, live(t, probe, cfg, lines, map[attemptID]bool{}))
-	steps := len(probe.Steps())
-	rounds := 2
+	formats := []sink.Format{sink.Parquet, sink.Arrow}
 	if testing.Short() {
-		rounds = 1
+		formats = formats[:1]
 	}
-	t.Logf("%d operations", steps)
-	for at := range steps {
-		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
-			t.Parallel()
-			cfg := cfg
-			for round := range rounds {
-				cfg.Format = []sink.Format{sink.Parquet, sink.Arrow}[round]
+	for round, format := range formats {
+		cfg := sink.Config{Format: format, MaxShardBytes: 2500, RowGroupTokens: 1000}
+		probe := newPowerCut("run", 0)
+		probe.CutAt(-1)
+		must(t, live(t, probe, cfg, lines, map[attemptID]bool{}))
+		steps := len(probe.Steps())
+		t.Logf("%s: %d operations", format, steps)
+		for at := range steps {
+			t.Run(fmt.Sprintf("%s/at=%d", format, at), func(t *testing.T) {
+				t.Parallel()
 				cutOnce(t, cfg, lines, at, uint64(round))
-			}
-		})
+			})
+		}
 	}
 }
 

@@ -136,10 +136,11 @@ func shardRows[T any](
 	l *Log, s Shard, kind Kind, n int64, others []int, inParquet func(f File, in rowRange, yield func(*T) bool) error,
 ) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
+		if s.Kind != kind {
+			yield(nil, corruptShard(s, fmt.Errorf("shard of kind %s, want %s", s.Kind, kind)))
+			return
+		}
 		err := l.factsOf(s, func(f File, in rowRange) error {
-			if s.Kind != kind {
-				return fmt.Errorf("shard of kind %s, want %s", s.Kind, kind)
-			}
 			left := int64(-1) // read to the end of the file
 			if in.rows < in.shard.Rows {
 				left = in.rows - n

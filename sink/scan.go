@@ -9,9 +9,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// The four lists with an entry per token are read page by page: parquet-go reads them ten times faster that
-// way than row by row.
-
+// tokenLists reads the four lists with an entry per token page by page: parquet-go reads them ten times
+// faster that way than row by row.
 type tokenLists struct {
 	ids, versions listArena[int32]
 	mask          listArena[int8]

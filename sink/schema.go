@@ -33,8 +33,8 @@ func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 }
 
 // A StoredRow is one row of a data shard: a training sequence of T tokens in K spans, with the facts
-// of its sample. Its fields, in order, are the columns. The tag read marks
-// the columns of [Log.Facts]. The tag parquet alone defines a column's encoding in Parquet:
+// of its sample. Its fields, in order, are the columns. The tag read marks the columns of [Log.Facts].
+// The tag parquet alone defines a column's encoding in Parquet:
 //
 //   - The schema of the file must be the schema of this struct. Otherwise parquet-go silently falls
 //     back to reflection and is six times slower.

@@ -63,14 +63,11 @@ func newWriter(d *Dataset) *writer {
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
 	w := &writer{
-		d: d, meta: d.metaOf(d.cfg.Meta), codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge), held: d.waiting,
-		heldBytes: d.cfg.MaxBytesInFlight / 2, places: map[CommittedGroup]int32{}, sealed: sealed,
+		d: d, meta: d.metaOf(d.cfg.Meta), codec: newPageCodec(), age: time.NewTimer(d.cfg.MaxShardAge),
+		held: hold{groups: map[string]*heldGroup{}}, heldBytes: d.cfg.MaxBytesInFlight / 2,
+		places: map[CommittedGroup]int32{}, sealed: sealed,
 	}
 	w.age.Stop()
-	d.waiting = hold{}
-	if w.held.groups == nil {
-		w.held.groups = map[string]*heldGroup{}
-	}
 	return w
 }
 

@@ -5,7 +5,7 @@ import (
 	"sort"
 )
 
-// SpillBytes is the size above which a list is mapped: 840,000 keys of 20 bytes.
+// SpillBytes is the size above which a list is mapped: 520,000 entries of 32 bytes.
 const SpillBytes = 16 << 20
 
 // A Sorted is an immutable sorted list. It is safe for concurrent use. Its mapping, if any, is removed

@@ -269,7 +269,7 @@ def numbers(column: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(memory, dtype, len(column), column.offset * dtype.itemsize)
 
 
-def rows(shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256") -> Iterator[Row]:
+def rows(shard: Shard, columns: Sequence[str] | None = None, *, check: Check = "sha256") -> Iterator[Row]:
     """Yield the rows of a shard."""
     for batch in batches(shard, columns, check):
         get = {name: getter(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
