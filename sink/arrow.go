@@ -448,12 +448,12 @@ func checkArray(a arrow.Array, nullable bool) error {
 		}
 		return nil
 	}
-	last := int32(0)
+	least, most := 0, 0 // the first must be 0
 	for i, at := range offsets {
-		if at < last || i == 0 && at > 0 || int(at) > end {
-			return fmt.Errorf("offset %d is %d after %d, of %d", i, at, last, end)
+		if int(at) < least || int(at) > most {
+			return fmt.Errorf("offset %d is %d, want %d to %d", i, at, least, most)
 		}
-		last = at
+		least, most = int(at), end
 	}
 	return nil
 }
