@@ -3,8 +3,10 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -108,6 +110,7 @@ func TestConfigComplaints(t *testing.T) {
 		{"unknown key", "server:\n  max_inflight: 3\n", []string{"run.yaml:2: server.max_inflight: unknown key; did you mean server.max_in_flight?"}},
 		{"unknown section", "sever:\n  urls: []\n", []string{"run.yaml:1: sever: unknown key; did you mean server?"}},
 		{"key in the wrong section", "server:\n  samples: 3\n", []string{"run.yaml:2: server.samples: unknown key; did you mean tasks.samples?"}},
+		{"key of another section that looks like one of this", "run:\n  file: a\n", []string{"run.yaml:2: run.file: unknown key; did you mean tasks.file?"}},
 		{"nothing near", "server:\n  colour: red\n", []string{"run.yaml:2: server.colour: unknown key"}},
 		{"twice", "run:\n  retries: 1\n  retries: 2\n", []string{"run.yaml:3: run.retries: duplicate key, first on line 2"}},
 		{"section twice", "run:\n  retries: 1\nrun:\n  grace: 1s\n", []string{"run.yaml:3: run: duplicate key, first on line 1"}},
@@ -139,6 +142,11 @@ func TestConfigComplaints(t *testing.T) {
 		{"header that cannot be sent", "server:\n  headers: {X-A: \"a\\nb\"}\n", []string{"run.yaml:2: server.headers: X-A: contains a control character, which is not allowed in a header"}},
 		{"header's name with a line break", "server:\n  headers: {\"X-A\\r\\nX-B\": \"a\"}\n", []string{`run.yaml:2: server.headers: "X-A\r\nX-B" is not a header name (allowed: letters, digits and any of !#$%&'*+-.^_` + "`|~)"}},
 		{"one header twice", "server:\n  headers: {X-A: \"a\", x-a: \"b\"}\n", []string{"run.yaml:2: server.headers: X-A and x-a are the same header"}},
+		{"value of a header with a wrong tag", "server:\n  headers: {X-A: !!int hunter2}\n", []string{"run.yaml:2: server.headers: line 2: the value is not a !!int"}},
+		{"a header is given twice", "server:\n  headers: {X-A: a, X-A: b}\n", []string{"run.yaml:2: server.headers: X-A: given twice in one object"}},
+		{"merged text", "server:\n  headers: {<<: a}\n", []string{"run.yaml:2: server.headers: line 2: << needs a mapping or a list of mappings"}},
+		{"merged cycle", "agent:\n  create: &a {<<: *a}\n", []string{"run.yaml:2: agent.create: nested deeper than 100"}},
+		{"no finite number", "agent:\n  create: {a: .inf}\n", []string{"run.yaml:2: agent.create: line 2: the number is not finite, so it cannot be JSON"}},
 		{"a key of an object twice", "agent:\n  create: {a: {b: 1, \"b\": 2}}\n", []string{"run.yaml:2: agent.create: a: b: given twice in one object"}},
 		{
 			"one server thrice", "server:\n  urls: [http://LETTA:80/v/, \"http://letta/v\", \"http://letta.:80/x/../v\", \"https://letta/v\"]\n",
@@ -213,6 +221,40 @@ tokens:
 	}
 	if strings.Contains(string(b), "hunter2") || !strings.Contains(string(b), "${env:PW}") {
 		t.Errorf("resolved = %s", b)
+	}
+}
+
+// Values of headers keep their text, and merge keys add to a mapping what it does not have itself.
+func TestConfigHeaders(t *testing.T) {
+	t.Parallel()
+	l := loaded(t, `
+server:
+  headers: &common {A: 007, B: 0123456, C: 0x1F, D: 1_000, E: True, F: .5, G: .inf, H: 2026-01-02, I: 1.0, J: ~, K: !!binary aGk=}
+  urls:
+    - {url: http://a, weight: 010, max_in_flight: 010, headers: {<<: *common, A: own}}
+    - {url: http://b, headers: {<<: [{A: 0x2}, *common], Z: "9"}}
+agent:
+  create: {c: 1, <<: {a: 1.0, c: 2}, b: 007}
+`, nil)
+	want := http.Header{
+		"A": {"007"}, "B": {"0123456"}, "C": {"0x1F"}, "D": {"1_000"}, "E": {"True"}, "F": {".5"}, "G": {".inf"}, "H": {"2026-01-02"},
+		"I": {"1.0"}, "J": {""}, "K": {"hi"},
+	}
+	c := l.Config
+	if got := c.Server.Headers.Reveal(); !reflect.DeepEqual(got, want) {
+		t.Errorf("server.headers are %v, want %v", got, want)
+	}
+	a, b := &c.Server.URLs[0], &c.Server.URLs[1]
+	want["A"] = []string{"own"}
+	if got := a.Headers.Reveal(); !reflect.DeepEqual(got, want) || a.Weight != 10 || a.MaxInFlight != 10 {
+		t.Errorf("headers %v, weight %v, %d in flight", got, a.Weight, a.MaxInFlight)
+	}
+	want["A"], want["Z"] = []string{"0x2"}, []string{"9"}
+	if got := b.Headers.Reveal(); !reflect.DeepEqual(got, want) {
+		t.Errorf("headers %v, want %v", got, want)
+	}
+	if got, want := string(c.Agent.Create), `{"c":1,"b":7,"a":1.0}`; got != want {
+		t.Errorf("agent.create is %s, want %s", got, want)
 	}
 }
 

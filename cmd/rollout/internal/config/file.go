@@ -125,7 +125,10 @@ func (l *Loader) value(path string, s *Setting, n *yaml.Node) {
 		}
 		l.Put(s, at, texts...)
 	case s.object != nil && n.Kind == s.node:
-		raw, err := jsonOf(n)
+		raw, err := jsonOf(n, s.texts)
+		if err == nil && !s.texts {
+			err = unambiguous(raw)
+		}
 		if err == nil {
 			err = s.object(raw)
 		}
@@ -154,22 +157,26 @@ func (l *Loader) unknown(at, prefix, full string) {
 }
 
 // nearest returns the key that was likely meant, or "". The name can be right in the wrong section.
-func (l *Loader) nearest(prefix, full string) string {
-	var words []string
+func (l *Loader) nearest(prefix, full string) (near string) {
+	var names []string // of the same section
 	for _, s := range l.Settings {
-		words = append(words, s.Key)
+		if name, same := strings.CutPrefix(s.Key, prefix); same {
+			names = append(names, name)
+		}
 		if section, _, _ := strings.Cut(s.Key, "."); prefix == "" {
-			words = append(words, section)
+			names = append(names, section)
 		}
 	}
-	if near := format.Nearest(full, words); near != "" {
-		return near
+	if near := format.Nearest(strings.TrimPrefix(full, prefix), names); near != "" {
+		return prefix + near
 	}
 	name := "." + full[strings.LastIndexByte(full, '.')+1:]
-	if i := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, name) }); i >= 0 {
-		return words[i]
+	for _, s := range l.Settings {
+		if strings.HasSuffix(s.Key, name) {
+			near = s.Key
+		}
 	}
-	return ""
+	return near
 }
 
 func (l *Loader) isSection(name string) bool {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"regexp"
 	"slices"
@@ -93,7 +94,14 @@ type headers map[string]headerValue
 type headerValue struct{ text, shown string }
 
 func (h *headers) setting(key string, getenv func(string) string) *Setting {
-	return structured(key, yaml.MappingNode, func(raw json.RawMessage) error { return h.parse(raw, getenv) }, func() any { return h.shown() })
+	s := structured(key, yaml.MappingNode, func(raw json.RawMessage) error {
+		if err := unambiguous(raw); err != nil {
+			return err
+		}
+		return h.parse(raw, getenv)
+	}, func() any { return h.shown() })
+	s.texts = true
+	return s
 }
 
 func (h headers) shown() map[string]string {
@@ -240,78 +248,152 @@ func parseClientTools(b []byte) (clientTools, error) {
 const maxNesting = 100
 
 // jsonOf converts a YAML node to JSON and keeps the order of keys, because the prompt can depend on
-// the order of a tool's fields.
-func jsonOf(n *yaml.Node) (json.RawMessage, error) {
-	var out bytes.Buffer
-	if err := appendJSON(&out, n, maxNesting); err != nil {
+// the order of a tool's fields. With texts, every scalar except null becomes a string with the text
+// in the file: 007 is "007".
+func jsonOf(n *yaml.Node, texts bool) (json.RawMessage, error) {
+	w := jsonWriter{texts: texts}
+	if err := w.value(n, maxNesting); err != nil {
 		return nil, err
 	}
-	if err, bad := errors.AsType[*strictjson.Error](strictjson.Check(out.String(), strictjson.Options{})); bad {
-		return nil, errors.New(err.Path + err.Problem) // the place is not one of the file
-	}
-	return out.Bytes(), nil
+	return w.out.Bytes(), nil
 }
 
-func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
+// unambiguous is [ambiguous] for JSON from the file. Its error has no place in the JSON.
+func unambiguous(raw json.RawMessage) error {
+	if err, bad := errors.AsType[*strictjson.Error](ambiguous(string(raw))); bad {
+		return errors.New(err.Path + err.Problem)
+	}
+	return nil
+}
+
+// A jsonWriter writes YAML nodes as JSON. Its errors contain no value, because a value can be a
+// secret.
+type jsonWriter struct {
+	out   bytes.Buffer
+	texts bool
+}
+
+func (w *jsonWriter) value(n *yaml.Node, depth int) error {
 	if depth == 0 {
 		return fmt.Errorf("nested deeper than %d", maxNesting)
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
-		return appendJSON(out, n.Alias, depth-1)
+		return w.value(n.Alias, depth-1)
 	case yaml.MappingNode:
-		out.WriteByte('{')
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			key := n.Content[i]
-			if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" {
-				return fmt.Errorf("line %d: a key must be a string", key.Line)
-			}
-			if i > 0 {
-				out.WriteByte(',')
-			}
-			if err := appendText(out, key.Value); err != nil {
-				return err
-			}
-			out.WriteByte(':')
-			if err := appendJSON(out, n.Content[i+1], depth-1); err != nil {
-				return err
-			}
-		}
-		out.WriteByte('}')
-	case yaml.SequenceNode:
-		out.WriteByte('[')
-		for i, e := range n.Content {
-			if i > 0 {
-				out.WriteByte(',')
-			}
-			if err := appendJSON(out, e, depth-1); err != nil {
-				return err
-			}
-		}
-		out.WriteByte(']')
-	default:
-		var v any
-		switch {
-		case n.Tag == "!!timestamp": // JSON has no timestamps; use the text
-			return appendText(out, n.Value)
-		case (n.Tag == "!!int" || n.Tag == "!!float") && json.Valid([]byte(n.Value)):
-			out.WriteString(n.Value) // 1.0 is not 1 to a chat template
-			return nil
-		}
-		if err := n.Decode(&v); err != nil {
+		members, err := membersOf(n, depth)
+		if err != nil {
 			return err
 		}
-		return appendText(out, v)
+		w.out.WriteByte('{')
+		for i, m := range members {
+			if i > 0 {
+				w.out.WriteByte(',')
+			}
+			w.text(m.key)
+			w.out.WriteByte(':')
+			if err := w.value(m.value, depth-1); err != nil {
+				return err
+			}
+		}
+		w.out.WriteByte('}')
+	case yaml.SequenceNode:
+		w.out.WriteByte('[')
+		for i, e := range n.Content {
+			if i > 0 {
+				w.out.WriteByte(',')
+			}
+			if err := w.value(e, depth-1); err != nil {
+				return err
+			}
+		}
+		w.out.WriteByte(']')
+	default:
+		return w.scalar(n)
 	}
 	return nil
 }
 
-// appendText appends a scalar without HTML escaping.
-func appendText(out *bytes.Buffer, v any) error {
-	enc := format.NewJSONEncoder(out)
-	if err := enc.Encode(v); err != nil {
-		return err
+func (w *jsonWriter) scalar(n *yaml.Node) error {
+	switch {
+	case n.Tag == "!!timestamp": // JSON has no timestamps; use the text
+		w.text(n.Value)
+		return nil
+	case !w.texts && (n.Tag == "!!int" || n.Tag == "!!float") && json.Valid([]byte(n.Value)):
+		w.out.WriteString(n.Value) // 1.0 is not 1 to a chat template
+		return nil
 	}
-	out.Truncate(out.Len() - 1) // the line break
+	var v any
+	if n.Decode(&v) != nil {
+		return fmt.Errorf("line %d: the value is not a %s", n.Line, n.Tag)
+	}
+	if _, binary := v.(string); w.texts && v != nil && !binary {
+		v = n.Value
+	}
+	if f, ok := v.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {
+		return fmt.Errorf("line %d: the number is not finite, so it cannot be JSON", n.Line)
+	}
+	w.text(v)
 	return nil
+}
+
+// text writes a scalar without HTML escaping.
+func (w *jsonWriter) text(v any) {
+	_ = format.NewJSONEncoder(&w.out).Encode(v) // finite, and in memory
+	w.out.Truncate(w.out.Len() - 1)             // the line break
+}
+
+type yamlMember struct {
+	key   string
+	value *yaml.Node
+}
+
+// membersOf returns the members of a mapping: its own, then those of its merge keys (<<). A merged
+// member does not replace one with the same name.
+func membersOf(n *yaml.Node, depth int) (members []yamlMember, err error) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch {
+	case depth == 0:
+		return nil, fmt.Errorf("nested deeper than %d", maxNesting)
+	case n.Kind != yaml.MappingNode:
+		return nil, fmt.Errorf("line %d: << needs a mapping or a list of mappings", n.Line)
+	}
+	var merged []*yaml.Node
+	names := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind == yaml.AliasNode {
+			key = key.Alias
+		}
+		from := value
+		if from.Kind == yaml.AliasNode {
+			from = from.Alias
+		}
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			return nil, fmt.Errorf("line %d: a key must be a string", key.Line)
+		case key.Tag != "!!merge":
+			members = append(members, yamlMember{key.Value, value})
+			names[key.Value] = true
+		case from.Kind == yaml.SequenceNode:
+			merged = append(merged, from.Content...)
+		default:
+			merged = append(merged, from)
+		}
+	}
+	for _, from := range merged {
+		more, err := membersOf(from, depth-1)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range more {
+			if !names[m.key] {
+				members = append(members, m)
+				names[m.key] = true
+			}
+		}
+	}
+	return members, nil
 }

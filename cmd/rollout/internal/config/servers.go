@@ -65,7 +65,7 @@ func (l *servers) setting(key string, getenv func(string) string) *Setting {
 		}
 		return nil
 	}, func() any { return *l })
-	s.items = serverSchema()
+	s.items, s.texts = serverSchema(), true
 	s.reset = func() { before, *l = append(before, *l...), nil }
 	s.set = func(text string) error {
 		s, err := parseServer(text)
@@ -155,6 +155,9 @@ func unknownWord(name string) error {
 func (s *Server) parse(raw json.RawMessage, getenv func(string) string) (err error) {
 	if text, ok := scalarOf(raw); ok {
 		*s, err = parseServer(text)
+		return err
+	}
+	if err := unambiguous(raw); err != nil {
 		return err
 	}
 	var fields map[string]json.RawMessage

@@ -29,6 +29,7 @@ type Setting struct {
 	// settings that are plain text.
 	object func(json.RawMessage) error
 	node   yaml.Kind
+	texts  bool           // scalars of the node are texts, and object finds repeated keys
 	items  map[string]any // JSON Schema of an element; nil for a list of plain text
 	// get returns the value in its JSON type: string, int64, float64, bool, []string,
 	// map[string]string, json.RawMessage, Secret, servers.
