@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +18,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
@@ -237,10 +236,12 @@ func (p *program) ready(asJSON bool, readyFile, url string) error {
 	if readyFile == "" {
 		return nil
 	}
-	return exit.With(exit.Storage, runfolder.WriteNamed(readyFile, func(w io.Writer) error {
-		_, err := io.WriteString(w, url+"\n")
-		return err
-	}))
+	// Not WriteNamed: a pipe or a link of that name is replaced, too.
+	tmp := filepath.Join(filepath.Dir(readyFile), "."+filepath.Base(readyFile)+".tmp")
+	if err := os.WriteFile(tmp, []byte(url+"\n"), 0o666); err != nil {
+		return exit.With(exit.Storage, err)
+	}
+	return exit.With(exit.Storage, os.Rename(tmp, readyFile))
 }
 
 func (p *program) simulated(o *simulateOptions, s lettasim.Stats) error {

@@ -1,15 +1,44 @@
 package collect
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
 )
+
+// A run whose commit log becomes unreadable ends with the exit code that its message promises.
+func TestUnreadableCommitLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "_commits"), 0o700), os.WriteFile(filepath.Join(dir, "_commits", "00000000000000000001.json"), []byte("{}"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	d := show.NewDisplay(termsafe.NewWriter(io.Discard), termsafe.NewWriter(&said), func(string) string { return "" }, false, false)
+	p := &Plan{host: &Host{Observer: &show.Observer{Display: d, Log: show.DiscardLog()}}, config: new(config.Config)}
+	p.config.Output.Dir = dir
+	r := &Running{host: p.host, plan: p}
+	r.checkBeside(t.Context())
+	end := withDamage(dir, new(show.Summary), r.damage.Found(), nil)
+	d.Flush(lastWords)
+	if exit.Code(end) != exit.Verify || strings.Count(end.Error(), dir) != 1 || !strings.Contains(said.String(), "will end with exit status 9") {
+		t.Errorf("the run ends with %v; it said %q", end, said.String())
+	}
+}
 
 // A storage failure is reported once, even if the user was interrupting the run.
 func TestWhyStopped(t *testing.T) {

@@ -188,8 +188,11 @@ func (p *planning) checkFiles(ctx context.Context) error {
 	p.host.phase.Store("reading the files of the run")
 	var damage []error
 	_, err := runfolder.CheckFiles(ctx, p.dir(), 0, func(err error) { damage = append(damage, err) })
-	if err == nil && damage != nil {
-		err = runfolder.DamageError(p.dir(), damage)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return runfolder.ReadError(p.dir(), err)
+	case err == nil && damage != nil:
+		return runfolder.DamageError(p.dir(), damage)
 	}
 	return err
 }

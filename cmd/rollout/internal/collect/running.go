@@ -331,7 +331,7 @@ func (r *Running) checkBeside(ctx context.Context) {
 	case err == nil:
 		r.host.Log.Info("files checked", "bytes", read, "damaged", len(r.damage.Found()))
 	case ctx.Err() == nil:
-		r.host.Damaged(err, true) // the commit log; the report fails with it at the end
+		r.host.Damaged(err, r.damage.Add(err) == 1) // the commit log cannot be read
 	}
 }
 

@@ -80,11 +80,11 @@ func RepairHint(dir string) string {
 
 // CheckFiles compares every committed file of the run in dir with its digest. It calls found for
 // each file that differs. It reads at most rate bytes per second; 0: no limit. It returns the number
-// of bytes read.
+// of bytes read, and an error if the commit log cannot be read or ctx is done.
 func CheckFiles(ctx context.Context, dir string, rate float64, found func(error)) (read int, err error) {
 	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // the commits are not needed
 	if err != nil {
-		return 0, ReadError(dir, err)
+		return 0, err
 	}
 	began := time.Now()
 	err = log.CheckDigests(ctx, func(n int) {
