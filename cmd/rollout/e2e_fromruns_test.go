@@ -393,7 +393,7 @@ func alike(t *testing.T, r *sink.StoredRow) string {
 }
 
 // Server runs of streams and asynchronous sends, whose answers have no turns, give the same rows
-// with the same grades and ends.
+// with the same grades and ends. Those that have not ended are skipped, and --follow waits for them.
 func TestFromRunsModes(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{})
@@ -436,6 +436,26 @@ func TestFromRunsModes(t *testing.T) {
 			}
 		}
 	}
+
+	sim = newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: 3 * time.Second}, Script: killScript()})
+	c = curl{t, serveSim(t, sim)}
+	for _, route := range sendRoutes[1:] {
+		id := c.agent("prod")
+		go c.sendBy(id, route.path, route.more, "Add 1 and 2.")
+		c.awaitRun(id)
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	collect := []string{"collect", "--server", c.url, "--from-runs", "tag=prod", "--out", dir}
+	r := mustRun(t, exit.OK, append(collect, "--dry-run")...)
+	if early := mustRun(t, exit.OK, append(collect[:6:6], dir+"-early")...); sim.Stats().Answered == 0 { // otherwise the machine was slow
+		contains(t, r.stdout+r.stderr, "2 not ended")
+		contains(t, early.stderr, "2 not ended", "server runs have not ended and are skipped; use --follow")
+	}
+	p := startProgram(t, "rollout", nil, append(collect, "--follow", "--json")...)
+	awaitText(t, p, `"event":"group"`, 2)
+	mustRun(t, exit.OK, "ctl", dir, "drain")
+	p.ends(t, time.Minute, exit.OK)
+	verified(t, dir).has(t, 2, 0)
 }
 
 // If a collection is killed at random moments while it lists and reads server runs, each one is in

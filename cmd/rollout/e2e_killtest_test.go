@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,6 +141,11 @@ func TestKillAtSteps(t *testing.T) {
 				switch {
 				case code == -1:
 					k.died(t, p)
+					if name == failpoint.ShardWritten { // verify finds its file, and it is no data
+						if v := mustRun(t, exit.OK, "verify", k.dir); !orphaned.MatchString(v.stderr) {
+							t.Errorf("verify: %s%s", v.stdout, v.stderr)
+						}
+					}
 					p = k.start(t)
 					code = p.wait(t, time.Minute)
 				case hit == 1:
@@ -153,6 +159,8 @@ func TestKillAtSteps(t *testing.T) {
 		}
 	}
 }
+
+var orphaned = regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: orphan: no commit names it$`)
 
 // failpointProgram returns the path of the program with failpoints, which the tests share.
 func failpointProgram(t *testing.T) string {
@@ -210,6 +218,9 @@ func TestTakenOver(t *testing.T) {
 	}
 	p.kill()
 	k.died(t, p)
+	if left, listed := k.sim.Stats().AgentsAlive, mustRun(t, exit.OK, "clean", k.dir, "--dry-run").stdout; int64(strings.Count(listed, "\n")) != left || left == 0 {
+		t.Errorf("%d agents are left, clean lists\n%.2000s", left, listed)
+	}
 	p = k.start(t)
 	p.ends(t, time.Minute, exit.OK)
 	k.check(t, want)

@@ -260,8 +260,14 @@ func TestNewerIsRefused(t *testing.T) {
 	if _, err := frame.NewWriter(&buf, frame.Header{Kind: "journal", Version: 2}); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(dir, "00000001.journal"), buf.Bytes())
-	if _, err := journal.Open(dir, journal.Config{Salvage: true}); !errors.Is(err, frame.ErrNewer) {
-		t.Errorf("Open = %v, want %v", err, frame.ErrNewer)
+	path := filepath.Join(dir, "00000001.journal")
+	writeFile(t, path, buf.Bytes())
+	for _, salvage := range []bool{false, true} {
+		if _, err := journal.Open(dir, journal.Config{Salvage: salvage}); !errors.Is(err, frame.ErrNewer) {
+			t.Errorf("with Salvage %v, Open = %v, want %v", salvage, err, frame.ErrNewer)
+		}
+		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, buf.Bytes()) {
+			t.Errorf("with Salvage %v, Open changed the file: %v", salvage, err)
+		}
 	}
 }

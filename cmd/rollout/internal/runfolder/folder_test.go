@@ -2,6 +2,7 @@ package runfolder
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"iter"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 func spooled(t *testing.T, dir string) *TaskSet {
@@ -54,6 +57,17 @@ func TestRunFolder(t *testing.T) {
 	stat, err := os.Stat(filepath.Join(dir, TasksFile))
 	if err != nil || stat.Mode().Perm()&0o222 != 0 {
 		t.Errorf("the snapshot can be written: %v, %v", stat.Mode(), err)
+	}
+}
+
+// Files of a newer program are no damage, so they are not to be repaired.
+func TestReadErrorOfNewerFiles(t *testing.T) {
+	t.Parallel()
+	for _, newer := range []error{sink.ErrNewer, frame.ErrNewer} {
+		err := ReadError("run1", fmt.Errorf("wal/1: %w", newer))
+		if want := "run1: wal/1: " + newer.Error(); err.Error() != want || exit.Code(err) != exit.Folder || exit.HintOf(err) != "use a newer rollout" {
+			t.Errorf("%v, code %d, hint %q; want %s, code %d", err, exit.Code(err), exit.HintOf(err), want, exit.Folder)
+		}
 	}
 }
 
