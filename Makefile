@@ -44,7 +44,7 @@ demo: build ## collect from a simulated server, show groups and a row as text; k
 .PHONY: test
 test: ## all tests, including those that need Python and promtool
 	.ci/together.sh '$(MAKE) --no-print-directory fixtures' '$(GO) build ./...'
-	.ci/together.sh 'nice .ci/test.sh -timeout 25m -parallel 4 -skip "^TestGate" ./...' .ci/pytest.sh
+	.ci/together.sh '.ci/test.sh -timeout 25m -parallel 4 -skip "^TestGate" ./...' 'nice .ci/pytest.sh'
 	packages=$$(.ci/having.sh '^func TestGate') && .ci/test.sh -timeout 25m -p 1 -parallel 8 -count 1 -run '^TestGate' $$packages
 
 .PHONY: fixtures

@@ -10,9 +10,7 @@ for version in ${LETTA:-0.16.7 0.16.8}; do
   export ROLLOUT_LETTA=$PWD/.build/letta-$version TEST_LOG=.build/e2e-letta-$version.log
   began=$SECONDS
   echo "e2e-letta: Letta $version"
-  # The tests of package live wait as much as they work, so they run beside the tests of its
-  # cases.
-  .ci/test.sh -count 1 -p 2 -timeout 60m "$@" ./cmd/rollout/internal/live/... || failed=$?
+  .ci/test.sh -count 1 -timeout 60m "$@" ./cmd/rollout/internal/live/... || failed=$?
   # A test's summary begins with "all …" and is indented below that.
   awk '/^ +[a-z_]+\.go:[0-9]+: all / { on = 1; sub(/^ +[a-z_]+\.go:[0-9]+: /, ""); print; next } on && /^        / { print; next } { on = 0 }' "$TEST_LOG"
   echo "e2e-letta: Letta $version took $((SECONDS - began)) s"

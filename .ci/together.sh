@@ -24,7 +24,7 @@ for command; do
   beside+=("-$!")
 done
 set +m
-trap 'kill -- "${beside[@]}" 2>/dev/null; exit 143' INT TERM
+trap 'kill -- "${beside[@]}" 2>/dev/null; exit 143' HUP INT TERM
 run 0 "$first"
 [ -z "$(jobs -r)" ] || echo "together.sh: waiting for: $*" >&2
 wait

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -439,9 +440,10 @@ func TestFromRunsModes(t *testing.T) {
 
 	sim = newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: 3 * time.Second}, Script: killScript()})
 	c = curl{t, serveSim(t, sim)}
+	var sends sync.WaitGroup
 	for _, route := range sendRoutes[1:] {
 		id := c.agent("prod")
-		go c.sendBy(id, route.path, route.more, "Add 1 and 2.")
+		sends.Go(func() { c.sendBy(id, route.path, route.more, "Add 1 and 2.") })
 		c.awaitRun(id)
 	}
 	dir := filepath.Join(t.TempDir(), "run")
@@ -455,6 +457,7 @@ func TestFromRunsModes(t *testing.T) {
 	awaitText(t, p, `"event":"group"`, 2)
 	mustRun(t, exit.OK, "ctl", dir, "drain")
 	p.ends(t, time.Minute, exit.OK)
+	sends.Wait()
 	verified(t, dir).has(t, 2, 0)
 }
 

@@ -133,7 +133,8 @@ var alone = []string{
 
 // If a server fills any field of its answers with control characters, every verb shows them as text
 // and its JSON stays valid. So do the logs and the page of the run. Keys are tried together until a
-// verb fails, and then apart, because a failure can keep the text of the others from being shown.
+// verb fails, and then apart, because a failure can keep the text of the others from being shown. A
+// text that hides another one without a failure is not noticed.
 func TestHostileServer(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true})

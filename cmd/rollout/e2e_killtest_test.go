@@ -141,7 +141,7 @@ func TestKillAtSteps(t *testing.T) {
 				switch {
 				case code == -1:
 					k.died(t, p)
-					if name == failpoint.ShardWritten { // verify finds its file, and it is no data
+					if name == failpoint.ShardWritten { // verify finds its file, which is not data
 						if v := mustRun(t, exit.OK, "verify", k.dir); !orphaned.MatchString(v.stderr) {
 							t.Errorf("verify: %s%s", v.stdout, v.stderr)
 						}

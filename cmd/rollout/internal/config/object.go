@@ -348,8 +348,8 @@ type yamlMember struct {
 	value *yaml.Node
 }
 
-// membersOf returns the members of a mapping: its own, then those of its merge keys (<<). A merged
-// member does not replace one with the same name.
+// membersOf returns the members of a mapping: its own members, then the members that its merge keys
+// (<<) add. A merged member does not replace one with the same name.
 func membersOf(n *yaml.Node, depth int) (members []yamlMember, err error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

@@ -63,8 +63,8 @@ type server struct {
 }
 
 // Serve answers clients until ctx is done or [Listener.Close] is called. It answers all requests
-// that were read before it returns, but gives each client only one second to read the answers. It
-// leaves no goroutine behind.
+// that were read before it returns, but gives each client only one second to read the answers. The
+// goroutines of all clients have ended when it returns.
 func (l *Listener) Serve(ctx context.Context, h Handler) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

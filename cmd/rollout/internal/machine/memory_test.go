@@ -18,6 +18,7 @@ func TestBounds(t *testing.T) {
 		return percent, debug.SetMemoryLimit(-1)
 	}
 	percentBefore, _ := settings()
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64)) // the test process can have a limit
 	for name, tt := range map[string]struct {
 		bound   func(context.Context)
 		percent int

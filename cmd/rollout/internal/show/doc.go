@@ -15,8 +15,8 @@
 //
 // An aggregate of the samples is a field of sums (tally.go) and a line in text (summary.go). A
 // number that the collector counts is a field of [collector.Stats] or [collector.Yield]. It needs a
-// field of [Summary], a line in [Summarize], and a line in text. A metric is either counted in metrics.go, which observer.go calls for each event,
-// or read in metrics_stats.go on each scrape. It also has a panel in
-// configs/grafana-dashboard.json. The package comment of collector explains which kind of
-// aggregate to choose, and lists the places of a metric.
+// field of [Summary], a line in [Summarize], and a line in text. A metric is either counted in
+// metrics.go, which observer.go calls for each event, or read in metrics_stats.go on each scrape. It
+// also has a panel in configs/grafana-dashboard.json. The package comment of collector explains
+// which kind of aggregate to choose, and lists the places of a metric.
 package show

@@ -36,7 +36,7 @@ var unproven = map[string]string{
 	"Config.Weights":      "an engine's weights",
 	"Config.Latency":      "time",
 	"Config.Capacity":     "time",
-	"Config.Database":     "PostgreSQL without connections; package live has the outage",
+	"Config.Database":     "PostgreSQL without connections; the case `PostgreSQL out of connections` runs against it",
 	"Config.RunTool":      "a hook",
 	"Config.BodyRate":     "time",
 	"Config.Faults":       "see the faults",
@@ -48,7 +48,7 @@ var unproven = map[string]string{
 	"Config.Now":          "a hook",
 
 	"fault engine-down":      "the case `engine killed and restarted` runs against it",
-	"fault database-full":    "package live has the outage",
+	"fault database-full":    "the case `PostgreSQL out of connections` runs against it",
 	"fault unavailable":      "written by a proxy",
 	"fault too-many":         "written by a proxy, or by a provider's limit",
 	"fault conflict":         "two writers of one row: a race",
