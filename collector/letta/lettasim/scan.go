@@ -76,7 +76,7 @@ func (o *object) set(key string, raw []byte) {
 
 func (o *object) text(key, value string) { o.set(key, quote(nil, value)) }
 
-// string returns the member as text, empty where it is none.
+// string returns a string member, or "" for any other value.
 func (o *object) string(key string) string {
 	var s string
 	_ = json.Unmarshal(o.values[key], &s)
@@ -96,8 +96,8 @@ func (o *object) append(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// quote appends s as a JSON string, as the server writes it: nothing but what
-// must be is escaped.
+// quote appends s as a JSON string like the server: it escapes only the characters that JSON
+// requires.
 func quote(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(slices.Grow(dst, len(s)+2), '"')
@@ -137,7 +137,7 @@ func quoteAll(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-// array joins values to a JSON array.
+// array returns a JSON array of the values.
 func array[T ~[]byte](values []T) []byte {
 	out := []byte{'['}
 	for i, v := range values {

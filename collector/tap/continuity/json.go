@@ -10,16 +10,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// A toolCall is the JSON of one call: an object of a name and an object of arguments, in
-// this order, as the template prints it.
+// A toolCall is the JSON of one call as the template prints it: an object with the members name and
+// arguments, in this order.
 type toolCall struct {
 	raw       []byte
 	name      string
 	arguments []byte
 }
 
-// readCall reads a call. Any other member, or another order, is refused: the server would
-// drop the one and change the other.
+// readCall parses a call. It refuses other members, because the server would drop them, and another
+// order, because the server would change it.
 func readCall(raw []byte) (toolCall, bool) {
 	members, ok := readMembers(raw)
 	if !ok || len(members) != 2 || members[0].key != "name" || members[1].key != "arguments" {
@@ -33,7 +33,7 @@ func readCall(raw []byte) (toolCall, bool) {
 	return toolCall{raw, name, arguments}, true
 }
 
-// A member is one of an object: its key, and the text of its value.
+// A member is one member of an object: its key and the text of its value.
 type member struct {
 	key   string
 	value []byte
@@ -43,8 +43,8 @@ func newScanner(raw []byte) *strictjson.Scanner {
 	return strictjson.New(string(raw), strictjson.GoOptions())
 }
 
-// readMembers reads the members of an object in their order. It refuses texts that Python's reader
-// takes and RFC 8259 does not.
+// readMembers reads the members of an object in their order. It refuses texts that Python's parser
+// accepts and RFC 8259 does not allow.
 func readMembers(raw []byte) ([]member, bool) {
 	var members []member
 	ok := true
@@ -62,7 +62,7 @@ func readString(raw []byte) (string, bool) {
 	return text, s.End() == nil && plain(text)
 }
 
-// plain reports whether a decoded string is what its text says: half of a surrogate pair is read as
+// plain reports whether a string was decoded without loss. Half of a surrogate pair is decoded as
 // U+FFFD, but Python keeps it.
 func plain(s string) bool { return !strings.ContainsRune(s, utf8.RuneError) }
 
@@ -113,12 +113,13 @@ func sameToken(a, b token) bool {
 	return a.text == b.text
 }
 
-// someMembers reports whether every member of part may be one of whole. Both are objects.
+// someMembers reports whether every member of part can be the server's print of a member of whole.
+// Both are objects.
 func someMembers(whole, part []byte) bool {
 	all, ok := readMembers(whole)
 	some, okPart := readMembers(part)
 	if !ok || !okPart {
-		return true // what cannot be read may be anything
+		return true // an unreadable object can be anything
 	}
 	for _, p := range some {
 		if !slices.ContainsFunc(all, func(m member) bool { return m.key == p.key && mayBe(m.value, p.value) }) {
@@ -128,8 +129,8 @@ func someMembers(whole, part []byte) bool {
 	return true
 }
 
-// mayBe reports whether a server that prints the first value may print the second: a number
-// is rounded, characters beyond ASCII can change, and lists and objects may have either.
+// mayBe reports whether the server can print the value a as b: it rounds numbers, and can change
+// non-ASCII characters. A list or an object can contain either, so mayBe accepts any b for it.
 func mayBe(a, b []byte) bool {
 	if a[0] == '[' || a[0] == '{' || !ascii(a) || !ascii(b) || bytes.Contains(a, []byte(`\u`)) || bytes.Contains(b, []byte(`\u`)) {
 		return true
@@ -139,8 +140,8 @@ func mayBe(a, b []byte) bool {
 	return errX == nil && errY == nil && x == y || sameValue(a, b)
 }
 
-// sameNumber reports whether two JSON numbers have the same sign and decimal value: 1e3 is
-// 1000.0. Nothing is rounded, so a number that the server rounded is another one.
+// sameNumber reports whether two JSON numbers have the same sign and decimal value: 1e3 is 1000.0.
+// It rounds nothing, so a number that the server rounded is a different number.
 func sameNumber(a, b string) bool {
 	if a == b {
 		return true

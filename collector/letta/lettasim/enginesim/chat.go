@@ -29,7 +29,7 @@ type chatRequest struct {
 	TokenIDs bool `json:"return_token_ids"`
 }
 
-// chat is POST /v1/chat/completions.
+// chat serves POST /v1/chat/completions.
 func (e *Engine) chat(w http.ResponseWriter, r *http.Request) {
 	g := generation{call: Call{N: e.truth.begin(), Began: time.Now(), Path: "/v1/chat/completions"}}
 	var raw json.RawMessage
@@ -67,7 +67,7 @@ func hasTools(tools json.RawMessage) bool {
 	return len(tools) > 0 && string(tools) != "null" && string(tools) != "[]"
 }
 
-// withoutTexts is the body without messages and tools: how to sample.
+// withoutTexts returns the body without messages and tools. The sampling settings remain.
 func withoutTexts(raw json.RawMessage) json.RawMessage {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil {
@@ -79,8 +79,8 @@ func withoutTexts(raw json.RawMessage) json.RawMessage {
 	return b
 }
 
-// render makes the prompt as a server does: with the model's chat template, or in an
-// engine of bytes with a line for each message.
+// render builds the prompt like a server: with the model's chat template or, in an engine of bytes,
+// with one line per message.
 func (e *Engine) render(body *chatRequest) ([]int32, error) {
 	if len(body.Messages) == 0 {
 		return nil, errors.New("messages: want at least one")
@@ -123,8 +123,8 @@ func (e *Engine) render(body *chatRequest) ([]int32, error) {
 	return e.split("", string(text), nil)
 }
 
-// withObjects is a message whose calls have arguments as objects, and whose content is a
-// text: what an engine gives to the template.
+// withObjects returns the message as an engine passes it to the template: its content is a text,
+// and the arguments of its calls are objects.
 func withObjects(raw json.RawMessage) (json.RawMessage, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -173,7 +173,7 @@ type chatAnswer struct {
 
 var calledTool = regexp.MustCompile(`(?s)<tool_call>\s*(\{.*?\})\s*</tool_call>`)
 
-// read takes the calls of tools out of the text, where tools were given.
+// read extracts the tool calls from the text if the request has tools.
 func (a *chatAnswer) read() {
 	a.text, a.finish = a.g.call.Text, a.g.call.Finish.Type
 	if !hasTools(a.body.Tools) {
@@ -198,7 +198,8 @@ func (a *chatAnswer) read() {
 	}
 }
 
-// logprobs returns the log-probabilities of the tokens from to to, or nil.
+// logprobs returns the log-probabilities of the tokens [from, to), or nil if they were not
+// requested.
 func (a *chatAnswer) logprobs(from, to int) any {
 	if !a.body.Logprobs {
 		return nil
@@ -229,7 +230,7 @@ func (a *chatAnswer) head(object string) map[string]any {
 	return map[string]any{"id": a.id, "object": object, "created": a.g.call.Began.Unix(), "model": a.e.cfg.Model}
 }
 
-// whole is the answer in one piece.
+// whole returns the complete answer.
 func (a *chatAnswer) whole() []byte {
 	c := &a.g.call
 	message := map[string]any{"role": "assistant", "content": a.text, "refusal": nil, "reasoning": nil}
@@ -251,7 +252,8 @@ func (a *chatAnswer) whole() []byte {
 	return object(out)
 }
 
-// object prints what is JSON but for log-probabilities that Python prints as NaN.
+// object encodes v. If v has a planted log-probability that is not JSON, it returns an error
+// object.
 func object(v map[string]any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -260,8 +262,8 @@ func object(v map[string]any) []byte {
 	return b
 }
 
-// events are the pieces of a stream: a first with the role and the prompt's ids, those
-// with what is new, one with the calls of tools, the end, and on request the usage.
+// events yields the events of a stream: first the role and the prompt's ids, then the new tokens,
+// and on request the usage. The last tokens come with the tool calls and the finish reason.
 func (a *chatAnswer) events() iter.Seq[[]byte] {
 	c := &a.g.call
 	event := func(choice map[string]any, more map[string]any) []byte {

@@ -14,26 +14,26 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Config is what an engine is made of. The zero value is an engine of bytes: ids 0 to 255
-// are bytes, 256 is the stop id, and there is no chat template.
+// Config configures an Engine. The zero value is an engine of bytes: ids 0 to 255 are bytes, 256 is
+// the stop id, and there is no chat template.
 type Config struct {
 	// Tokenizer and Template are the model's; Template may be nil, which refuses
 	// /v1/chat/completions with token ids.
 	Tokenizer *bpe.Tokenizer
 	Template  *chat.Template
-	// Model is the id of the model; /models/qwen3. MaxModelLen is its context in tokens;
-	// 32768.
+	// Model is the id of the model. Default /models/qwen3. MaxModelLen is its context in tokens.
+	// Default 32768.
 	Model       string
 	MaxModelLen int
-	// ByMarker makes what is sampled a function of the marker and of the number of the call
-	// alone, with its log-probabilities: two agents that receive the same answer the same.
+	// ByMarker makes the sampled tokens and their log-probabilities depend only on the marker and
+	// the number of the call. Two agents that receive the same messages then answer alike.
 	ByMarker bool
-	// Version is the weight version at the start; default.
+	// Version is the weight version at the start. Default "default".
 	Version string
 }
 
 const (
-	stopText = "<|im_end|>" // of the token that ends an output
+	stopText = "<|im_end|>" // text of the token that ends an output
 	byteStop = 256
 	maxBody  = 256 << 20 // bytes
 )
@@ -42,7 +42,7 @@ const (
 type Engine struct {
 	cfg     Config
 	stop    int32
-	result  string // what every result of a tool begins with in a prompt; the step is counted by it
+	result  string // beginning of every tool result in a prompt; the number of these is the step
 	scripts map[string]script
 	mux     *http.ServeMux
 	truth   truth
@@ -50,7 +50,7 @@ type Engine struct {
 	version atomic.Pointer[string]
 }
 
-// New makes an engine. It fails where the stop token is none of the tokenizer's.
+// New makes an engine. It returns an error if the tokenizer lacks the stop token.
 func New(cfg Config) (*Engine, error) {
 	cfg.Model = cmp.Or(cfg.Model, "/models/qwen3")
 	cfg.Version = cmp.Or(cfg.Version, "default")
@@ -82,11 +82,11 @@ func New(cfg Config) (*Engine, error) {
 // ServeHTTP implements http.Handler.
 func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.ServeHTTP(w, r) }
 
-// Calls returns the calls that have ended, in the order of arrival. The caller must not change the
-// slices inside.
+// Calls returns the calls that have ended, in the order of arrival. The caller must not change their
+// slices.
 func (e *Engine) Calls() []Call { return e.truth.all() }
 
-// SetVersion sets the weight version. A call has the version that holds when it ends.
+// SetVersion sets the weight version. A call has the version at its end.
 func (e *Engine) SetVersion(version string) { e.version.Store(&version) }
 
 func (e *Engine) models(w http.ResponseWriter, _ *http.Request) {
@@ -99,7 +99,7 @@ func (e *Engine) info(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"model_path": e.cfg.Model, "is_generation": true, "weight_version": *e.version.Load()})
 }
 
-// readJSON reads a body of bounded size, and what it holds besides the fields of v.
+// readJSON decodes a body of bounded size into v. It refuses data after the JSON value.
 func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	if err := d.Decode(v); err != nil {
@@ -122,10 +122,10 @@ func answer(w http.ResponseWriter, status int, v any) {
 func send(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client has gone: nothing to do
+	_, _ = w.Write(body) // an error means that the client left
 }
 
-// refuse answers an error as SGLang words it.
+// refuse answers with an error in SGLang's format.
 func refuse(w http.ResponseWriter, status int, message string) {
 	kind := strings.ReplaceAll(http.StatusText(status), " ", "")
 	answer(w, status, map[string]any{"error": map[string]any{"message": message, "type": kind, "code": status}})

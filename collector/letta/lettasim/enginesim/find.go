@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// A conversation is what a prompt says about where it stands.
+// A conversation is a position in a script, as the prompt of a call shows it.
 type conversation struct {
 	Script string            // name of the script; empty: no marker
-	Params map[string]string // what the marker says besides, as seed=7
+	Params map[string]string // parameters of the marker, such as seed=7
 	Step   int               // number of calls since the marker, from 0
 	Agent  string            // AGENT_ID and CONVERSATION_ID of the system message, or empty
 	Prompt uint64            // PromptSeed of the prompt
 }
 
-// int returns a parameter of the marker as a number, or other.
+// int returns a parameter of the marker as a number, or other if it is not one.
 func (c *conversation) int(name string, other int) int {
 	if n, err := strconv.Atoi(c.Params[name]); err == nil {
 		return n
@@ -30,8 +30,8 @@ var (
 	conversationID = regexp.MustCompile(`CONVERSATION_ID: ([A-Za-z0-9-]+)`)
 )
 
-// find reads the conversation from the text of a prompt. result is what each result of a
-// tool begins with.
+// find parses the conversation from the text of a prompt. result is the beginning of each tool
+// result.
 func find(text, result string) conversation {
 	var c conversation
 	if m := agentID.FindStringSubmatch(text); m != nil {
@@ -55,13 +55,14 @@ func find(text, result string) conversation {
 	return c
 }
 
-// A memory is what an engine knows of earlier calls.
+// A memory holds the latest conversation of each agent.
 type memory struct {
 	mu   sync.Mutex
 	last map[string]conversation // by agent
 }
 
-// complete completes a conversation whose marker is gone, and remembers it.
+// complete completes a conversation without a marker from the last one of its agent, and remembers
+// it.
 func (m *memory) complete(c *conversation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,7 +70,7 @@ func (m *memory) complete(c *conversation) {
 		return
 	}
 	if last, ok := m.last[c.Agent]; c.Script == "" && ok {
-		if last.Prompt != c.Prompt { // the same prompt again is the same call again
+		if last.Prompt != c.Prompt { // a repeated prompt is the same call
 			last.Step++
 		}
 		c.Script, c.Params, c.Step = last.Script, last.Params, last.Step

@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A generateRequest is a body of /generate. Other members are ignored, as SGLang does.
+// A generateRequest is a body of /generate. Other members are ignored, as in SGLang.
 type generateRequest struct {
 	InputIDs []int32         `json:"input_ids"`
 	Sampling json.RawMessage `json:"sampling_params"`
@@ -23,7 +23,7 @@ type generateRequest struct {
 	RID      string          `json:"rid"`
 }
 
-// generate is POST /generate.
+// generate serves POST /generate.
 func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 	g := generation{call: Call{N: e.truth.begin(), Began: time.Now(), Path: "/generate"}}
 	var body generateRequest
@@ -61,8 +61,8 @@ func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// limit is how many tokens may be sampled: what the named parameter says, 128 where it
-// says nothing (SGLang's own), and never more than the context has room for.
+// limit returns how many tokens can be sampled: the first of the named parameters that is set,
+// otherwise SGLang's default of 128, and at most the rest of the context.
 func (e *Engine) limit(sampling json.RawMessage, prompt int, names ...string) (int64, error) {
 	limit := int64(128)
 	var params map[string]json.RawMessage
@@ -83,15 +83,15 @@ func (e *Engine) limit(sampling json.RawMessage, prompt int, names ...string) (i
 	return min(limit, int64(e.cfg.MaxModelLen-prompt)), nil
 }
 
-// generated prints the answer after its first n tokens. The numbers of the last answer
-// count the whole.
+// generated returns the answer with its first n tokens. Only the complete answer has a finish
+// reason.
 func (e *Engine) generated(g *generation, id string, logprobs bool, n int) []byte {
 	c := &g.call
 	text, finish := c.Text, []byte("null")
 	if n < len(c.OutputIDs) {
-		text, _ = e.text(c.OutputIDs[:n], true) // these ids are of the tokenizer
+		text, _ = e.text(c.OutputIDs[:n], true) // the ids come from the tokenizer
 	} else {
-		finish, _ = json.Marshal(c.Finish) // strings and numbers
+		finish, _ = json.Marshal(c.Finish) // strings and numbers cannot fail
 	}
 	body := sglang.Answer{
 		Text: text, OutputIDs: tokenize.AppendIDs(nil, c.OutputIDs[:n]), ID: id, Version: c.Version, Finish: finish,
@@ -111,7 +111,7 @@ func (e *Engine) generated(g *generation, id string, logprobs bool, n int) []byt
 	return body.Append(nil)
 }
 
-// appendLogprob prints the i-th log-probability, as planted or as it is.
+// appendLogprob appends the i-th log-probability: the planted text, or else the value.
 func (g *generation) appendLogprob(dst []byte, i int, notFinite string) []byte {
 	if g.printed != nil && g.printed[i] != "" {
 		return append(dst, g.printed[i]...)
@@ -119,8 +119,8 @@ func (g *generation) appendLogprob(dst []byte, i int, notFinite string) []byte {
 	return sglang.AppendFloat(dst, g.call.Logprobs[i], plainFrom, notFinite)
 }
 
-// chunks are the lengths after which a stream of n tokens sends an event: some 8 of them,
-// the last of n.
+// chunks yields the lengths at which a stream of n tokens sends an event: about 8 lengths, and n
+// last.
 func chunks(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		step := max(1, n/8)
@@ -133,7 +133,7 @@ func chunks(n int) iter.Seq[int] {
 	}
 }
 
-// stream sends events as they come, each flushed.
+// stream writes and flushes each event.
 func stream(w http.ResponseWriter, events iter.Seq[[]byte]) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.WriteHeader(http.StatusOK)

@@ -2,7 +2,7 @@ package enginesim
 
 import "github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 
-// PromptSeed is a hash of a prompt, ids and length.
+// PromptSeed returns a hash of a prompt: its ids and its length.
 func PromptSeed(prompt []int32) uint64 {
 	h := uint64(len(prompt))
 	for _, id := range prompt {
@@ -11,11 +11,11 @@ func PromptSeed(prompt []int32) uint64 {
 	return h
 }
 
-// Logprob is the log-probability of an id sampled at a position of the output: finite, at
-// most 0, and a function of its arguments alone. One in 64 is exactly 0.
+// Logprob returns the log-probability of an id sampled at a position of the output. It is finite,
+// at most 0, and depends only on the arguments. One in 64 is exactly 0.
 func Logprob(seed uint64, position int, id int32) float32 { return sglang.Logprob(seed, position, id) }
 
-// wordSeed is a hash of a word, for Reply.Equal.
+// wordSeed returns a hash of a word.
 func wordSeed(word string) uint64 {
 	h := uint64(len(word)) << 32
 	for i := range len(word) {

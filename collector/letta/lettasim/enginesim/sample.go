@@ -20,15 +20,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A generation is one call under way.
+// A generation is one call in progress.
 type generation struct {
 	call    Call
 	reply   reply
-	printed []string // log-probabilities that are printed otherwise, by position; or nil
+	printed []string // texts of the planted log-probabilities, by position; nil: none
 }
 
-// run answers the prompt of call: what is sampled, and whether the answer is to be sent.
-// It returns false where the answer was given here: a fault, or a client that has gone.
+// run samples the answer to the prompt of g.call and reports whether to send it. If the call fails,
+// run itself answers with an error, or drops the connection.
 func (e *Engine) run(ctx context.Context, w http.ResponseWriter, g *generation, limit int64, summary bool) bool {
 	c := &g.call
 	text, err := e.text(c.InputIDs, false)
@@ -68,7 +68,7 @@ func (e *Engine) run(ctx context.Context, w http.ResponseWriter, g *generation, 
 	return true
 }
 
-// fault keeps the call and answers a status, or with 0 drops the connection.
+// fault records the call and answers with the status. If the status is 0, it drops the connection.
 func (e *Engine) fault(w http.ResponseWriter, g *generation, status int, message string) bool {
 	g.call.Status, g.call.Ended = status, time.Now()
 	e.truth.keep(g.call)
@@ -132,10 +132,10 @@ func (e *Engine) sample(where *conversation, g *generation, limit int64) error {
 	return nil
 }
 
-// added are texts that are one token each and that a random split leaves whole.
+// added matches texts that are one token each. A random split does not cut them.
 var added = regexp.MustCompile(`</?(?:think|tool_call|tool_response)>`)
 
-// split makes tokens of a text.
+// split tokenizes a text. how is the value of reply.split.
 func (e *Engine) split(how, text string, draw *rand.Rand) ([]int32, error) {
 	var ids []int32
 	for piece := range pieces(how, text, draw) {
@@ -153,7 +153,7 @@ func (e *Engine) split(how, text string, draw *rand.Rand) ([]int32, error) {
 	return ids, nil
 }
 
-// pieces are the parts of a text that are tokenized each by itself.
+// pieces yields the parts of a text that are tokenized separately.
 func pieces(how, text string, draw *rand.Rand) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		var whole [][]int
@@ -184,7 +184,7 @@ func pieces(how, text string, draw *rand.Rand) iter.Seq[string] {
 	}
 }
 
-// text is the text of ids; spoken leaves special tokens out, as an engine's answer does.
+// text returns the text of ids. If spoken is set, it omits special tokens, like an engine's answer.
 func (e *Engine) text(ids []int32, spoken bool) (string, error) {
 	if e.cfg.Tokenizer != nil {
 		text, err := e.cfg.Tokenizer.AppendText(nil, ids, bpe.DecodeOptions{SkipSpecial: spoken})

@@ -19,9 +19,8 @@ func echo(quotedText string) string {
 	return toolCall("echo", `{"text": `+quotedText+`}`)
 }
 
-// builtin returns the scripts that every engine knows. They call the tools add(a, b),
-// mul(a, b), echo(text), lookup(key), fail(x), guarded(x) and bash(cmd). A script that
-// needs none says so by not calling one.
+// builtin returns the scripts of every engine. They call the tools add(a, b), mul(a, b),
+// echo(text), lookup(key), fail(x), guarded(x) and bash(cmd).
 func builtin() map[string]script {
 	all := map[string]script{
 		"single":   says("Hello! It is a fine %word% day, number %n%."),
@@ -88,8 +87,8 @@ func builtin() map[string]script {
 	return all
 }
 
-// random makes a conversation of calls=N generations, drawn from seed=N and the agent: no
-// two agents play the same. It calls add, mul, echo and fail.
+// random returns the replies of a conversation with calls=N generations. It draws them from seed=N
+// and the agent, so each agent plays another conversation. They call add, mul, echo and fail.
 func random(c conversation) []reply {
 	draw := rand.New(rand.NewPCG(wordSeed(c.Agent), wordSeed(c.Params["seed"])))
 	one := func(of ...string) string { return of[draw.IntN(len(of))] }

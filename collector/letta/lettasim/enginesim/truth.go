@@ -7,38 +7,38 @@ import (
 	"time"
 )
 
-// A Call is the truth of one request for a generation.
+// A Call records one request for a generation.
 type Call struct {
-	N     int // in the order of arrival at this engine, from 1
+	N     int // number in the order of arrival at this engine, from 1
 	Began time.Time
-	Ended time.Time // just before the answer left
+	Ended time.Time // just before the answer was sent
 	Path  string
-	// Status is the HTTP status of the answer, or 0 where the connection was dropped.
+	// Status is the HTTP status of the answer, or 0 if the connection was dropped.
 	Status int
-	// InputIDs is the whole prompt, as it came or as the chat template gave it.
+	// InputIDs is the whole prompt, from the request or from the chat template.
 	InputIDs []int32
-	// OutputIDs and Logprobs are what was sampled, of equal length, the stop id included;
-	// nil where nothing was.
+	// OutputIDs has the sampled ids, including the stop id. Logprobs has the same length. Both are
+	// nil if nothing was sampled.
 	OutputIDs []int32
 	Logprobs  []float32
 	Text      string
 	Finish    Finish
-	// Sampling is sampling_params as they came, or the body of a chat completion without
-	// its messages and tools.
+	// Sampling is the request's sampling_params, or the body of a chat completion without its
+	// messages and tools.
 	Sampling json.RawMessage
 	Version  string
 
-	Script string // the script that answered, as its marker names it
+	Script string // the name of the script in the marker
 	Seed   string
 	Step   int
 	Agent  string // AGENT_ID and CONVERSATION_ID of the system message
 }
 
-// A Finish is an engine's word for the end of an output.
+// A Finish is an engine's finish reason.
 type Finish struct {
 	Type    string `json:"type,omitempty"`
 	Matched *int32 `json:"matched,omitempty"` // the stop id
-	Length  int64  `json:"length,omitempty"`  // the limit that was met
+	Length  int64  `json:"length,omitempty"`  // the limit that was reached
 }
 
 // Sampled reports whether the call has sampled tokens, delivered or not.
@@ -58,7 +58,7 @@ func (t *truth) begin() int {
 	return t.n
 }
 
-// keep keeps the call. Nothing of it may change afterwards.
+// keep stores the call, which must not change afterwards.
 func (t *truth) keep(c Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
