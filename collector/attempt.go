@@ -20,7 +20,7 @@ type attempt struct {
 	stage        Stage // current stage
 	began        time.Time
 	yield        Yield
-	alignerYield Yield // what the sample does not show: cut tokens, and where the versions came from
+	alignerYield Yield // counts that the sample does not contain: cut tokens, and the sources of the versions
 
 	admission   time.Duration // wait for room before the attempt
 	firstAnswer time.Duration // see Reply.FirstAnswer
@@ -229,7 +229,7 @@ func (a *attempt) wrap(ctx context.Context, err error) error {
 var errMoved = fmt.Errorf("%w: the sample moves to another server", ErrUnavailable)
 
 // untilMoved returns a ctx that ends with errMoved when the flag is raised. A flag that is already
-// up does not count. The caller must call the function.
+// up does not count. The caller must call the returned function.
 func untilMoved(ctx context.Context, f *flag) (context.Context, context.CancelFunc) {
 	if f.isUp() {
 		return ctx, func() {}

@@ -56,8 +56,8 @@ type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
-// A Checker is a Backend that can check whether its server works. Otherwise samples that fail every
-// time, for example because of their prompt, make a working server look down.
+// A Checker is a Backend that can check whether its server works. Without a check, samples that
+// fail every time, for example because of their prompt, make a working server look down.
 type Checker interface {
 	// Check makes an agent of the run's kind answer a test message. Its error has a Class.
 	Check(ctx context.Context, runID string) error
@@ -85,9 +85,9 @@ type Reward struct {
 
 // A Sink makes samples durable.
 type Sink interface {
-	// Append blocks for backpressure. When it returns nil, the sink owns the sample. Then done is
-	// called exactly once, from any goroutine: with nil when the sample is in a committed shard.
-	// Otherwise its error is why the sink failed or leaves the sample to the next process, and the
+	// Append blocks for backpressure. When it returns nil, the sink owns the sample. It then calls
+	// done exactly once, from any goroutine. The argument is nil when the sample is in a committed
+	// shard. Otherwise it is why the sink failed or leaves the sample to the next process, and the
 	// run ends.
 	//
 	// An error ends the run, unless an error in its chain has a method
@@ -133,8 +133,9 @@ type SampleState struct {
 // An OpenAttempt is an attempt of a dead process. Its agent and its server run can still be active.
 type OpenAttempt struct {
 	N        int
-	Endpoint string // where it was made
-	// AgentID is empty if the journal does not have it. ServerRuns are the known ones, in order.
+	Endpoint string // where the attempt was made
+	// AgentID is empty if the journal does not have it. ServerRuns has the known server runs, in
+	// order.
 	AgentID    string
 	ServerRuns []string
 }

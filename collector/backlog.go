@@ -30,8 +30,8 @@ type backlog struct {
 
 	closed bool // send has returned: the list is final
 
-	// Each is signalled on a change for its one receiver, which checks all state. So a buffer of
-	// one is enough.
+	// Each channel signals changes to one receiver, which then checks all state. So a buffer of one
+	// is enough.
 	put, taken, lateSignal chan struct{}
 }
 
@@ -92,7 +92,7 @@ func (b *backlog) read(ctx context.Context, s *survey) {
 	signal(b.put)
 }
 
-// add waits for room and adds the sample. It returns false if no more samples must be read.
+// add waits for room and adds the sample. It returns false if the backlog needs no more samples.
 func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 	w := &entry{claim: cl, bytes: claimBytes}
 	if cl.index == 0 {

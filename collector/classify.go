@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Class is the class of a failure, and the only classification. Its name is the metric label, the
-// class column of failures/ and the line of the summary.
+// A Class is the only classification of a failure. Its name is the metric label, the class column
+// of failures/ and the line of the summary.
 //
 //	class             cause                                       kind       then
 //	timeout_total     ErrTimeout, a deadline                      fault      retry
@@ -43,8 +43,8 @@ import (
 // the server rejects.
 //
 // A retry follows a failure of the infrastructure. A good sample after a retry is drawn like any
-// other, except for its length: see Stats.Remade. If an answer was lost and the server's record has
-// less, the class is the class of the loss, and the reason names the gap.
+// other, except for its length: see Stats.Remade. If an answer was lost and the server's record
+// lacks part of it, the class is the class of the loss, and the reason names the gap.
 //
 // A data retry follows a failure of the policy in this one rollout. It shifts the distribution of
 // the data: see "Two budgets" in the package comment. A failure that another rollout cannot change
@@ -186,9 +186,9 @@ var sentinels = [...]struct {
 	{io.ErrUnexpectedEOF, ClassConnection},
 }
 
-// Classify returns the class of err. A backend decides before which sentinel an error wraps (for
-// Letta: letta/classify.go, agent/explain.go, agent/translate.go), and attempt.end decides after
-// what the class means to the breaker.
+// Classify returns the class of err. Before that, a backend chooses the sentinel that an error
+// wraps (for Letta: letta/classify.go, agent/explain.go, agent/translate.go). Afterwards,
+// attempt.end translates the class for the breaker.
 func Classify(err error) Class {
 	if err == nil {
 		return ClassNone

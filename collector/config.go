@@ -33,8 +33,8 @@ type Config struct {
 	// Filtered is the number of samples that Left reports as done and that have keep=false in the
 	// dataset: Stats counts them as Filtered and not as Committed.
 	Filtered int
-	// Waiting is the number of samples that Left reports as done but no shard holds, because others
-	// of their group are missing. Stats counts them as Remaining until CommittedEarlier.
+	// Waiting is the number of samples that Left reports as done but no shard holds, because other
+	// samples of their group are missing. Stats counts them as Remaining until CommittedEarlier.
 	Waiting int
 	// More yields tasks that arrive during the run, after the tasks passed to Run. It can block.
 	// The caller must end it soon after ctx ends: after Drain, a stop, or enough groups. Run reads
@@ -43,7 +43,7 @@ type Config struct {
 	// nil: no more tasks.
 	More func(ctx context.Context) iter.Seq2[*Task, error]
 	// Pace decides when the next group can begin. Run reports to it which groups begin. The caller
-	// reports which are whole or acknowledged, and the version. Default nil: no pacing.
+	// reports which groups are whole or acknowledged, and the version. Default nil: no pacing.
 	Pace *pace.Pacer
 	// RetryFailed claims only the samples that Left reports as failed, each with a new budget.
 	// Default: only samples that the dataset does not have.
@@ -108,7 +108,8 @@ type Config struct {
 	Events Events
 	// Logger gets messages that no return value can carry. Default nil: none.
 	Logger *slog.Logger
-	// Jitter returns a number in [0, 1) for every wait, concurrently. Default nil: random.
+	// Jitter returns a number in [0, 1) for every wait. It must be safe for concurrent use. Default
+	// nil: random.
 	Jitter func() float64
 }
 

@@ -55,7 +55,8 @@ func (c cutoff) cause() error {
 	return nil
 }
 
-// context returns a ctx that ends when the sample is cut. The caller must call the function.
+// context returns a ctx that ends when the sample is cut. The caller must call the returned
+// function.
 func (c cutoff) context(ctx context.Context) (context.Context, context.CancelFunc) {
 	timed := context.CancelFunc(func() {})
 	if !c.deadline.IsZero() {
@@ -68,7 +69,7 @@ func (c cutoff) context(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { stop(); timed() }
 }
 
-// firstDeadline returns a channel that receives at the first deadline of the claims, or nil.
+// firstDeadline returns a channel that fires at the first deadline of the claims, or nil.
 func firstDeadline(claims []claim) <-chan time.Time {
 	var first time.Time
 	for i := range claims {

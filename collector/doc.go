@@ -225,7 +225,7 @@
 //
 // Memory follows the samples in flight, not MaxInFlight. A worker holds the replies of one attempt
 // and their rows, from the read until the sink has the rows. The backend bounds the bytes of
-// replies held at once, also when the sink is slow. The sink bounds the bytes of accepted samples
+// replies held at once, even if the sink is slow. The sink bounds the bytes of accepted samples
 // that wait for their shard.
 //
 // # As a library

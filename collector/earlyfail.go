@@ -10,8 +10,8 @@ import (
 
 // An EarlyFailureError ends a run whose first samples all failed for a reason that will also fail
 // the next ones: a missing or wrong tokenizer, a server that returns no token data, a rejected
-// request. A failure of the policy (a malformed call, an exceeded context) is not such a reason. It
-// wraps ErrUnusable.
+// request. A failure of the policy (a malformed call, an exceeded context) is not such a reason.
+// The error wraps ErrUnusable.
 type EarlyFailureError struct {
 	Samples int // number of failed samples
 	Class   Class
@@ -32,8 +32,8 @@ func (e *EarlyFailureError) Unwrap() error { return ErrUnusable }
 
 // A run ends early when enough samples failed. One task can be bad, and its whole group runs at the
 // same time, so several groups must have failed, or very many samples. A rejection comes at once,
-// but a good rollout takes minutes. So as many must have failed as are still in flight, or very
-// many.
+// but a good rollout takes minutes. So at least as many samples must have failed as are still in
+// flight, or very many.
 const (
 	minFailures     = 16
 	minFailedGroups = 3

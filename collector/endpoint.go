@@ -68,7 +68,7 @@ func (c *Collector) Answered(endpoint string) {
 		ep := c.endpoints[i]
 		ch := ep.lock().Answered(time.Now())
 		ep.unlock()
-		_ = ep.applyChange(ch, nil) // an answer loses no endpoint
+		_ = ep.applyChange(ch, nil) // an answer never makes an endpoint lost
 	}
 }
 
@@ -96,7 +96,8 @@ func (f *flag) raised() context.Context {
 	return f.ctx
 }
 
-// until returns a ctx that ends with cause when the flag is up. The caller must call the function.
+// until returns a ctx that ends with cause when the flag is up. The caller must call the returned
+// function.
 func (f *flag) until(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(f.raised(), func() { cancel(cause) })

@@ -51,8 +51,8 @@ var (
 	// ErrNoTurns: the answer has no token data. The sample fails.
 	ErrNoTurns = errors.New("collector: reply without turns")
 
-	// ErrGone: nothing of an attempt of an earlier process can be taken over, or less than a new
-	// attempt would give. Another attempt is made, at no cost.
+	// ErrGone: an attempt of an earlier process cannot be taken over, or would give less than a new
+	// attempt. The sample gets another attempt, at no cost.
 	ErrGone = errors.New("collector: open attempt cannot be resumed")
 
 	// ErrCensored: the tail policy or the task's deadline cut the rollout off. The sample counts as
@@ -92,8 +92,8 @@ func (e *AttemptError) Unwrap() error { return e.Err }
 // errOutOfTime ends an attempt that used up its time limit.
 var errOutOfTime = fmt.Errorf("%w: the attempt exceeded its time limit", ErrTimeout)
 
-// outOfTime reports whether the rollout used up the attempt's time limit, so that no request
-// failed.
+// outOfTime reports whether the rollout ended because it used up the attempt's time limit, and not
+// because a request failed.
 func outOfTime(err error) bool {
 	return errors.Is(err, errOutOfTime) && stageOf(err) != StageOpen
 }

@@ -24,8 +24,8 @@ type Events struct {
 	// context, derived from ctx, is used during the span. The returned function is called at its
 	// end, with its error. a.N is the first attempt of the span.
 	SampleSpan, AttemptSpan func(ctx context.Context, a Attempt, endpoint string) (context.Context, func(error))
-	// RetryWaiting fires before the wait between two attempts. err is the failed one's
-	// *AttemptError.
+	// RetryWaiting fires before the wait between two attempts. err is the *AttemptError of the
+	// failed attempt.
 	RetryWaiting func(a Attempt, err error, delay time.Duration)
 	// SampleFinished fires when a sample is complete, before Append: only then can its rows be
 	// read. The returned function, which can be nil, is called when the sink has accepted the

@@ -66,7 +66,7 @@ func (f *feed) resume(ctx context.Context) (*survey, error) {
 		return &survey{}, nil
 	}
 	s := f.survey(ctx)
-	done := f.c.Stats().Earlier.Committed // of which some are filtered, and some in no shard yet
+	done := f.c.Stats().Earlier.Committed // some of these samples are filtered, and some are in no shard yet
 	filtered := min(f.c.cfg.Filtered, done)
 	f.c.counters.addEarlier(-min(filtered+f.c.cfg.Waiting, done), filtered)
 	if n := f.c.Stats().Earlier.Committed; n > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A sample ends here: in the sink as data, as a failure or as cut, and with its last attempt in the
-// journal.
+// This file ends samples: it appends a sample to the sink as data, as a failure or as cut, and
+// journals the end of its last attempt.
 
 // fail appends the failure of the sample to the sink, and then journals the end of its last
 // attempt. If the process dies in between, the dataset decides.

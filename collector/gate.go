@@ -51,8 +51,8 @@ type permit struct {
 	probe   bool          // the sample finds out whether the server is back
 }
 
-// The next probe follows probeEvery after a failed probe, or probeMore after one without a result
-// yet.
+// The gate admits the next probe probeEvery after a failed probe, or probeMore after a probe
+// without a result yet.
 const (
 	probeEvery = 5 * time.Second
 	probeMore  = 30 * time.Second

@@ -39,9 +39,9 @@ type agent struct {
 	// version is the version that the server reports.
 	version string
 
-	// state is the agent before the first send.
+	// state is the agent's state before the first send.
 	state *letta.AgentState
-	// conversation receives the messages; nil: they go to the agent itself.
+	// conversation receives the messages. If it is nil, the agent itself receives them.
 	conversation *letta.Conversation
 	// rollout records the attempt. Prompts are found from it.
 	rollout *record.Rollout
@@ -259,7 +259,8 @@ func (g *agent) react(ctx context.Context, pending []letta.ToolCall) (*input, er
 	return g.answer(ctx, pending)
 }
 
-// send sends once and keeps the answer. If the connection is lost, it recovers the answer.
+// send sends the input once and keeps the answer. If the connection is lost, it recovers the
+// answer.
 func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	g.earlier.sends()
 	request := g.request(in.messages)

@@ -17,8 +17,8 @@ import (
 )
 
 // answer builds the message that answers all pending calls at once, as the server requires
-// (agents/helpers.py:121-145): results of client tools, and decisions about the other calls. It
-// returns nil if the policy is ApprovalStop.
+// (agents/helpers.py:121-145). It contains the results of client tools and decisions about the
+// other calls. answer returns nil if the policy is ApprovalStop.
 func (g *agent) answer(ctx context.Context, pending []letta.ToolCall) (*input, error) {
 	if len(pending) == 0 {
 		return nil, nil
@@ -85,7 +85,8 @@ func (g *agent) runTool(ctx context.Context, tool *ClientToolConfig, call *letta
 	return r, nil
 }
 
-// maxToolOutputBytes bounds a tool's output. The server cuts it at about 20 % of the window.
+// maxToolOutputBytes bounds a tool's output. The server truncates the output at about 20 % of the
+// context window.
 const maxToolOutputBytes = 1 << 20
 
 // command runs the program of a tool and returns its standard output. If the exit status is not

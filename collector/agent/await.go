@@ -17,9 +17,9 @@ const (
 	lastLook  = 10 * time.Second
 )
 
-// await waits until the run has ended and returns the server's record of it. It gives up a run
-// that adds no step for Config.StuckAfter, with collector.ErrGone. It reports a run that adds no
-// step for Config.SilentAfter to Progress.
+// await waits until the run has ended and returns the server's record of it. If the run adds no
+// step for Config.SilentAfter, await reports it to Progress. After Config.StuckAfter without a
+// step, it gives up with collector.ErrGone.
 func (g *agent) await(ctx context.Context, id string) (*runRecord, error) {
 	g.reportRun(id)
 	g.maybeRunning = true // until the run has ended
@@ -98,7 +98,8 @@ func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error)
 			last = at
 		}
 	}
-	// Based on now, whose monotonic reading is unaffected if the clock is set during the wait.
+	// The result is based on now. Its monotonic reading stays right if the clock is set during the
+	// wait.
 	return now.Add(-max(0, now.Sub(last.Add(-offset)))), nil
 }
 

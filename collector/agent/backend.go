@@ -44,7 +44,7 @@ func (b *Backend) Client() *letta.Client { return b.client }
 // importing the agent file. The agent has the tags [TagAll], [TagRun] and [TagKey], and its
 // metadata identifies the attempt under "rollout".
 //
-// If the agent will give no turns, Open deletes it and returns a [letta.NoTurnsError]. A failed
+// If the agent will return no turns, Open deletes it and returns a [letta.NoTurnsError]. A failed
 // Open leaves no agent unless the server's answer was lost. [Clean] finds such agents by their
 // tags.
 func (b *Backend) Open(ctx context.Context, a collector.Attempt) (collector.Agent, error) {

@@ -8,11 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// brokenRun returns an error if the server ended the run of an answer because something
-// outside of the rollout failed, such as the connection to its database. Such an answer has
-// the status 200 and the stop reason error (letta_agent_v3.py:1546-1554), like an answer whose
-// tool or model failed. If the lookup fails, or returns no known name, the failure keeps the
-// stop reason.
+// brokenRun returns an error if the server ended the run of an answer because something outside of
+// the rollout failed, such as the connection to its database. Such an answer has the status 200 and
+// the stop reason error (letta_agent_v3.py:1546-1554), like an answer whose tool or model failed.
+// If the lookup fails, or returns no known name, brokenRun returns nil, and the stop reason
+// classifies the failure.
 func (g *agent) brokenRun(ctx context.Context, answer *letta.LettaResponse, runID string) error {
 	if answer.StopReason != letta.StopError || runID == "" {
 		return nil

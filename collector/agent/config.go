@@ -44,13 +44,13 @@ type Config struct {
 
 	// MaxSteps bounds the model calls per send; 0: the server's default, 50.
 	MaxSteps int
-	// OverrideSystem and OverrideModel go into every send. The native path ignores
+	// OverrideSystem and OverrideModel are part of every send. The native path ignores
 	// OverrideSystem. OverrideModel resets the temperature to 1.
 	OverrideSystem, OverrideModel string
 	// Conversation sends to a conversation of the agent.
 	Conversation bool
 
-	// ClientTools run on this side. On the native path of 0.16.7 the model sees empty results.
+	// ClientTools run in this program. On the native path of 0.16.7 the model sees empty results.
 	ClientTools []ClientToolConfig
 	// Approvals decides about tool calls that need approval.
 	Approvals ApprovalPolicy
@@ -81,8 +81,8 @@ type Config struct {
 	// LostAfter is how long a send can stay unanswered after its server run ended. Then the
 	// answer is rebuilt from the server's record. Default 30 s.
 	LostAfter time.Duration
-	// Versions finds the policy version of each call. If a send leaves it open, the traces of the
-	// calls are read. It can be nil.
+	// Versions finds the policy version of each call. If it cannot determine the versions of a
+	// send, the traces of the calls are read. It can be nil.
 	Versions *policy.Source
 
 	// Progress reports server runs that are looked up. It must not block and must be safe for
@@ -90,7 +90,7 @@ type Config struct {
 	Progress func(Progress)
 }
 
-// A ClientToolConfig is a tool that runs on this side. Without Command and Answer, the result is
+// A ClientToolConfig is a tool that runs in this program. Without Command and Answer, its result is
 // the arguments of the call.
 type ClientToolConfig struct {
 	Tool letta.ClientTool

@@ -54,10 +54,10 @@
 //	texts, calls, stored messages  messages of the run
 //	stop reason, counts            the run and its steps
 //
-// The rebuilt answer equals the lost one, or there is none. A step without a trace (a
-// compaction, a NaN), a failed run, contradictory counts, and a server run that the task does
-// not explain are [collector.ErrGone] with the reason. Prompts that only the lost answer
-// contained stay unknown.
+// The rebuilt answer equals the lost answer. If that is impossible, rebuild returns an error. The
+// error is [collector.ErrGone] with the reason: a step without a trace (a compaction, a NaN), a
+// failed run, contradictory counts, or a server run that the task does not explain. Prompts that
+// only the lost answer contained stay unknown.
 //
 // # Server runs that other programs drove
 //
@@ -69,12 +69,11 @@
 //	Agent.Prompts    pass reply and record to the Prompter
 //	Agent.Close      free the memory
 //
-// recorded.go implements this. It differs from rebuild, which makes the answer to a send of
-// this program. Nothing is sent next, so the texts of tools need not be exact. A call without
-// a trace is left out and named, and the other calls make rows. A failure is final, because
-// the rollout cannot be repeated.
+// recorded.go implements this. Unlike rebuild, it makes no answer that a next send follows, so the
+// texts of tools need not be exact. It lists a call without a trace in Reply.Missing, and the other
+// calls make rows. A failure is final, because the rollout cannot be repeated.
 //
-// # Whose agent is it
+// # Ownership of agents
 //
 // Every agent has three tags, [TagAll], [TagRun] and [TagKey], and its metadata names the
 // attempt. [Backend.Reattach] uses them to find the agent of a dead process, and [Clean] to

@@ -45,7 +45,7 @@ func (b *Backend) preflight(ctx context.Context) (Server, error) {
 	task := &collector.Task{ID: preflightKey, Messages: []string{""}}
 	g, err := b.open(ctx, collector.Attempt{Task: task, Key: preflightKey, GroupSize: 1, N: 1, RunID: preflightKey})
 	if err != nil {
-		// A refusal here would be a refusal of every sample.
+		// A server that rejects this request would reject every sample.
 		if errors.Is(Translate(err), collector.ErrRejected) {
 			return Server{}, fmt.Errorf("%w: %w", collector.ErrUnusable, err)
 		}
@@ -131,7 +131,7 @@ func (e *ModelError) Error() string {
 // Unwrap returns collector.ErrUnusable.
 func (e *ModelError) Unwrap() error { return collector.ErrUnusable }
 
-// meant reports whether given is part of handle or differs from it in a few letters.
+// meant reports whether handle contains given, or differs from it in a few letters.
 func meant(given, handle string) bool {
 	return len(given) > 2 && strings.Contains(strings.ToLower(handle), strings.ToLower(given)) || spelling.Distance(given, handle) <= len(given)/3
 }

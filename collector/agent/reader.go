@@ -14,9 +14,8 @@ import (
 // [collector.Pinger] and [collector.Checker]. It creates no agent, sends nothing and deletes
 // nothing: all its requests are GETs.
 //
-// A failure that another attempt would repeat has the class of a sample that failed for good: a
-// *tokenize.AlignError whose Reason is why the record gives no tokens, or [collector.ErrAgent] if
-// the server run itself failed.
+// If another attempt would fail in the same way, the error is final: a *tokenize.AlignError whose
+// Reason is why the record has no tokens, or [collector.ErrAgent] if the server run itself failed.
 type Reader struct{ b *Backend }
 
 var (
@@ -68,7 +67,7 @@ func (r *Reader) open(ctx context.Context, a collector.Attempt) (collector.Agent
 	return g, nil
 }
 
-// Reattach is Open: a dead process left nothing to take over.
+// Reattach calls Open: a dead process left nothing to take over.
 func (r *Reader) Reattach(ctx context.Context, a collector.Attempt, _ collector.OpenAttempt) (collector.Agent, error) {
 	return r.Open(ctx, a)
 }

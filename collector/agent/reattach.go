@@ -103,7 +103,7 @@ func containsAll(tags, want []string) bool {
 	return !slices.ContainsFunc(want, func(t string) bool { return !slices.Contains(tags, t) })
 }
 
-// prepareAgain is prepare for an agent that might have been used. It repeats nothing.
+// prepareAgain prepares an agent that an earlier process might have prepared and used.
 func (g *agent) prepareAgain(ctx context.Context) error {
 	var runs []letta.Run
 	both, within := errgroup.WithContext(ctx)

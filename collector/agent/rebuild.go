@@ -42,7 +42,7 @@ func (m *runRecord) rebuild(ctx context.Context, g *agent, inputs int, scrubbed 
 	return m.assemble(g, stop, calls, inputs, scrubbed)
 }
 
-// assemble builds the answer. calls are those with known tokens.
+// assemble builds the answer. calls are the calls with known tokens.
 func (m *runRecord) assemble(g *agent, stop letta.StopReason, calls []callRecord, inputs int, scrubbed bool) (*rebuilt, error) {
 	r := &rebuilt{response: &letta.LettaResponse{
 		Messages:   m.answer(inputs, scrubbed),
@@ -92,7 +92,7 @@ func (m *runRecord) answer(inputs int, scrubbed bool) letta.Messages {
 	for i := range stored {
 		msg := stored[i]
 		if dropped != nil {
-			// The call takes the number of the omitted text within the stored message.
+			// The call gets the otid of the omitted text, as in the server's answer.
 			if changed, err := msg.JSON.With("otid", dropped.JSON.Member("otid")); err == nil {
 				msg.OTID, msg.JSON = dropped.OTID, changed
 			}

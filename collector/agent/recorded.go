@@ -17,7 +17,7 @@ import (
 // collector.Agent.
 //
 // Everything comes from the record: the tokens of each call from its trace, the counts from the
-// steps, the texts from the stored messages. A call without a trace is left out and listed in
+// steps, the texts from the stored messages. A call without a trace is only listed in
 // Reply.Missing. The prompt of a later call is complete in its own trace.
 type recorded struct {
 	*agent
@@ -137,7 +137,7 @@ func (g *recorded) endOfRun(m *runRecord) (letta.StopReason, error) {
 	return stop, runFailed("server run %s has status %s: %s", g.run.ID, g.redactText(g.run.Status), g.redactText(why))
 }
 
-// untracedMost is the number of missing traces, at the start of a run, after which none is
+// untracedMost is the number of missing traces at the start of a run after which no trace is
 // expected.
 const untracedMost = 2
 
@@ -222,8 +222,8 @@ func (m *runRecord) showsOthers(calls []callRecord) bool {
 	return false
 }
 
-// sawEmptyResult reports whether a call was shown a client tool's result or a refusal, for which the
-// model saw empty text. before are the messages before the run.
+// sawEmptyResult reports whether the prompt of a call has a client tool's result or a refusal,
+// which the model sees as empty text. before has the messages before the run.
 func (m *runRecord) sawEmptyResult(before letta.Messages, calls []callRecord) bool {
 	ours := map[string]bool{}
 	for _, list := range []letta.Messages{before, m.messages} {
@@ -253,7 +253,7 @@ func (g *recorded) addMissing(before int, err error) {
 	g.reply.Missing = append(g.reply.Missing, collector.MissingCall{Before: before, Reason: reason, Note: text})
 }
 
-// noTokensError returns why a run gives no tokens.
+// noTokensError returns the error for a run without any known tokens.
 func (g *recorded) noTokensError(m *runRecord, ended error) error {
 	missing := g.reply.Missing
 	g.reply.Missing = nil
@@ -299,7 +299,7 @@ func runFailed(format string, args ...any) error {
 	return &goneError{error: fmt.Errorf("%w: %s", collector.ErrAgent, e.text), redacted: e.redacted, text: e.text}
 }
 
-// makeFinal makes an error of the record final: the server will not keep more tomorrow.
+// makeFinal makes an error of the record final: the record will not become more complete.
 func makeFinal(err error) error {
 	e, ok := errors.AsType[*goneError](err)
 	if !ok || !errors.Is(err, collector.ErrGone) {

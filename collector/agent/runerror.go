@@ -4,11 +4,11 @@ import "github.com/rollout-rl/rollout/collector"
 
 // A ServerRunError is a failed send with the reason from its server run and last step.
 type ServerRunError struct {
-	// RunID and StepID identify them if known.
+	// RunID and StepID identify the server run and the step, if known.
 	RunID, StepID string
 	// Type is the server's error class, such as HTTPStatusError or ConnectError, or empty.
 	Type string
-	// Message is its text on one line, at most 300 bytes.
+	// Message is the server's error text on one line, at most 300 bytes.
 	Message string
 	// Engine is the address of a failed or unreachable engine, "address unknown", or empty.
 	Engine string

@@ -80,8 +80,8 @@ func (m *runRecord) text(stepID string) (string, bool) {
 	return "", false
 }
 
-// returns lists the tool messages of a step. With an empty stepID it lists those before the first
-// step: they answer an earlier run and name a step of it.
+// returns lists the tool messages of a step. If stepID is empty, it lists the tool messages before
+// the first step. They answer an earlier run and name a step of that run.
 func (m *runRecord) returns(stepID string) []*letta.Message {
 	var list []*letta.Message
 	for i := range m.messages {

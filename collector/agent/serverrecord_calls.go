@@ -21,8 +21,8 @@ type callRecord struct {
 
 const tracesAtOnce = 4
 
-// calls reads the trace of every step with an output, the first one alone: a server without
-// traces gets one request.
+// calls reads the trace of every step with an output. It reads the first trace alone, so that a
+// server without traces gets only one request.
 func (m *runRecord) calls(ctx context.Context, g *agent) ([]callRecord, error) {
 	var calls []callRecord
 	for i := range m.steps {
@@ -95,7 +95,8 @@ func (c *callRecord) withoutTokens() tokenize.Reason {
 	return tokenize.ReasonNotNative
 }
 
-// lateTrace returns the trace of a step, or nil. It can appear some time after the run ended.
+// lateTrace returns the trace of a step, or nil. The trace can appear some time after the run
+// ended.
 func (g *agent) lateTrace(ctx context.Context, stepID string) (t *record.Trace, err error) {
 	const tries, pause = 3, 400 * time.Millisecond
 	for i := 1; ; i++ {

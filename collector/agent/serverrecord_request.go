@@ -24,7 +24,7 @@ func (m *runRecord) sentInput() (messages letta.InputMessages, client bool) {
 	}
 }
 
-// request returns the stored part of the run's request, and its number of messages.
+// request returns the run's request as far as it is stored, and the number of its stored messages.
 func (m *runRecord) request() (*letta.LettaRequest, int) {
 	r := new(letta.LettaRequest)
 	for i := range m.messages {

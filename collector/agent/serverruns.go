@@ -9,7 +9,7 @@ import (
 )
 
 // runOf returns the id of the server run of an answer. An answer without messages, as after an
-// empty generation, does not name it; runOf then looks up the newest run. The tokens are kept
+// empty generation, does not name its run. runOf then looks up the newest run. The tokens are kept
 // even if the lookup fails.
 func (g *agent) runOf(ctx context.Context, answer *letta.LettaResponse) (string, error) {
 	if id := answer.RunID(); id != "" {

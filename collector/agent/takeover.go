@@ -70,8 +70,8 @@ func (g *agent) rebuildSend(ctx context.Context, m *runRecord, in *input, lost e
 	return r.response, nil
 }
 
-// unreadableError returns err so that it wraps collector.ErrGone if a lookup was refused or its answer
-// cannot be parsed: a new attempt makes no such lookup.
+// unreadableError wraps err in collector.ErrGone if the server refused a lookup or its answer
+// cannot be parsed: a new attempt makes no such lookup. It returns other errors unchanged.
 func (g *agent) unreadableError(ctx context.Context, err error) error {
 	if class := collector.Classify(Translate(err)); err == nil || ctx.Err() != nil || class.Retryable() || class.DataRetryable() || class.Fatal() {
 		return err

@@ -53,7 +53,7 @@ type translated struct {
 
 func (e *translated) Unwrap() []error { return e.chain }
 
-// An endedError is a client call that ended with its caller's context.
+// An endedError is the error of a client call that ended because its caller's context ended.
 type endedError struct {
 	translated
 	call *letta.APIError

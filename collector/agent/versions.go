@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// withVersions sets the policy versions of the calls as far as they are known, and returns all.
-// Versions from traces are already set if the prompts came from traces.
+// withVersions sets the policy versions of the calls as far as they are known, and returns all
+// calls. Versions from traces are already set if the prompts came from traces.
 func (g *agent) withVersions(ctx context.Context, r *collector.Reply, all []tokenize.Call) []tokenize.Call {
 	calls := all
 	for i := range r.Sends {
@@ -47,8 +47,9 @@ func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tok
 	}
 }
 
-// traceVersion sets the version of a call from its trace, and reports whether it contradicts the
-// page. If the trace cannot be read, the version stays unchanged.
+// traceVersion sets the version of a call from its trace, and reports whether the trace contradicts
+// page, the version that the policy page proved. If the trace cannot be read, the version stays
+// unchanged.
 func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) (contradicted bool) {
 	source := g.backend.cfg.Versions
 	if c.Source == tokenize.SourceTap {
@@ -82,7 +83,7 @@ func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) 
 func hasVersion(c *tokenize.Call) bool { return c.Version != policy.Unknown || c.Versions != nil }
 
 // traced passes every version that the engine names for a call to source, and reports whether one
-// of them contradicts the page.
+// of them contradicts page.
 func traced(source *policy.Source, c *tokenize.Call, word string, page int32) (contradicted bool) {
 	if c.Version != policy.Unknown {
 		return source.Traced(c.Version, word, page)

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Progress describes a server run whose answer is outstanding: its process died, the connection
-// was lost, or the send has been silent for long.
+// Progress describes a server run whose answer is missing: the process that sent the request died,
+// the connection was lost, or the send has been silent for a long time.
 type Progress struct {
 	Key     string
 	Attempt int

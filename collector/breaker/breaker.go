@@ -9,8 +9,8 @@ import (
 type Config struct {
 	// Outage is how long the server can be down before it is given up.
 	Outage time.Duration
-	// Watched reports that the caller polls a server that is down. Only Breaker.Lose then gives it
-	// up.
+	// Watched reports that the caller polls a server that is down. Then only Breaker.Lose gives the
+	// server up.
 	Watched bool
 	// Checks reports that the caller can check the server.
 	Checks bool
@@ -39,7 +39,8 @@ type Breaker struct {
 	poisoned map[string]bool // keys of samples that fail where others succeed
 }
 
-// A series is failures of a server without an answer between them. It can trip the breaker.
+// A series is a sequence of failures of a server without an answer between them. It can trip the
+// breaker.
 type series struct {
 	n             int
 	keys          []string // keys of the failed samples, in order of the first failure
@@ -164,7 +165,8 @@ func (b *Breaker) refused(s *Budget, d *Decision, now time.Time) {
 	b.charge(s, d)
 }
 
-// failed counts a failure of the infrastructure. It decides, unless a check comes first.
+// failed counts a failure of the infrastructure. It sets the verdict, unless a check must come
+// first.
 func (b *Breaker) failed(s *Budget, d *Decision, now time.Time) {
 	if b.poisoned[d.end.Key] {
 		d.Charged = true

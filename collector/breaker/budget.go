@@ -27,8 +27,8 @@ func (s *Budget) RefundTakeover() {
 	s.finalize()
 }
 
-// CanRetry reports whether an end of this kind, which must be charged to the sample or free, leaves
-// it another attempt.
+// CanRetry reports whether the sample gets another attempt after an end of kind k. Such an end must
+// be free or charged to the sample.
 func (s *Budget) CanRetry(k Kind, cfg Config) bool {
 	switch k {
 	case Gone:

@@ -41,8 +41,8 @@
 //	 └──────────────────────────────────────┘
 //	        any answer resets it
 //
-// A series is failures of one server without an answer between them. The threshold is the number of
-// samples in flight (before the first answer: Limit), and at least three.
+// A series is a sequence of failures of one server without an answer between them. The threshold is
+// the number of samples in flight (before the first answer: Limit), and at least three.
 //
 //   - The rollouts of one sample alone never trip the breaker: the sample can be the cause. Failures
 //     to make an agent always count against the server.

@@ -7,7 +7,7 @@ import (
 
 // An End describes how an attempt ended.
 type End struct {
-	Key   string // of the sample
+	Key   string // sample key
 	Stage Stage
 	Kind  Kind
 	// Replied is when the rollout ended, for Done and LostAnswer: the server was up then, and can

@@ -65,8 +65,8 @@ type Found struct {
 }
 
 // Open reads the journal in dir, creates the folder if it is missing, and creates a segment for
-// this process. The names of both are durable when Open returns. It starts no goroutine; the
-// first entry does. Close must be called and waits for that goroutine.
+// this process. The names of both are durable when Open returns. Open starts no goroutine, but the
+// first entry does. The caller must call Close, which waits for that goroutine.
 //
 // Damage to durable data is an error that wraps a *frame.CorruptError and names file and offset.
 // A file of a newer version is an error that wraps frame.ErrNewer. Neither changes anything on

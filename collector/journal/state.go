@@ -25,8 +25,9 @@ func newState() *state {
 	return &state{samples: make(map[id]sample), open: make(map[id]*collector.OpenAttempt)}
 }
 
-// add adds the next entry. It only counts a late entry, of an attempt before the last. An attempt
-// whose begin was lost in a power cut keeps its number, because an agent can have it.
+// add adds the next entry. From a late entry, of an attempt before the last one, it takes only the
+// charge. An attempt whose begin was lost in a power cut keeps its number, because an agent can
+// have it.
 func (s *state) add(e *Entry, k id) {
 	sm := s.samples[k]
 	open := s.open[k]

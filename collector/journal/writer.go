@@ -13,8 +13,8 @@ import (
 )
 
 // A writer appends entries to the segment of this process and syncs them in the background. An
-// entry sets a timer that fires at the earliest every after the last sync started. The timer
-// syncs the file while other goroutines write. close waits for it.
+// entry sets a timer that fires at least Config.SyncEvery after the start of the last sync. The
+// timer syncs the file while other goroutines write. close waits for the sync.
 type writer struct {
 	file  *os.File
 	every time.Duration

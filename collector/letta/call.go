@@ -101,7 +101,7 @@ func (c *Client) exchange(ctx context.Context, r *request, limit time.Duration, 
 	return nil
 }
 
-// Only largeCalls answers above largeCall bytes are read at once.
+// At most largeCalls answers of more than largeCall bytes are read at once.
 const (
 	largeCall  = 1 << 20
 	largeCalls = 2

@@ -61,7 +61,7 @@ type ClientConfig struct {
 	// MaxCallBytes bounds every other answer. The record of a rollout rarely exceeds a megabyte.
 	// Default 16 MiB, or MaxReplyBytes if that is less.
 	MaxCallBytes int64
-	// Decoder bounds the content of a reply. Its MaxReplyBytes is set to the one above.
+	// Decoder bounds the content of a reply. MaxReplyBytes above replaces its MaxReplyBytes.
 	Decoder tokenize.DecoderConfig
 
 	// ReadRetries is the number of retries of a small GET or a DELETE after 429, 5xx (except 501)

@@ -6,7 +6,7 @@ import "strings"
 type Content struct {
 	// Text is set in the text form.
 	Text string
-	// Parts is set in the other form.
+	// Parts is set in the list form.
 	Parts []ContentPart
 }
 

@@ -16,7 +16,7 @@ type list interface {
 	decode(body io.Reader) (undecoded, err error)
 }
 
-// An eachOf passes each element of an array to each. Each try begins with start.
+// An eachOf passes each element of an array to the function each. Every try first calls start.
 type eachOf[T any] struct {
 	start func()
 	each  func(*T)

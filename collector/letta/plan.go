@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// The tags of a received type say how its fields are read:
+// The tags of a received type define how its fields are parsed:
 //
 //	letta:"id"                             the member id; another type is an error
 //	letta:"name,loose"                     another type is the zero value
@@ -14,14 +14,14 @@ import (
 //	letta:"message_type,kind"              the member names the kind of the object
 //	letta:"content" kinds:"user_message"   is read only in objects of these kinds
 //
-// null is the zero value. A field JSON is the text of the whole object. An object that names two
+// null becomes the zero value. A field JSON gets the text of the whole object. An object that names two
 // kinds is an error. If a server changes the type of a loose member, the member is unknown, and
 // nothing else fails. So the members from which a prompt or a row is made are not loose, unless a
 // missing value only costs the proof.
 //
-// A type with a method read reads itself.
+// A type with a method read parses itself.
 
-// A plan is how the members of an object are read into a struct.
+// A plan describes how the members of an object are parsed into a struct.
 type plan struct {
 	members []*member
 	text    int    // index of the field JSON, or -1
@@ -43,7 +43,7 @@ type member struct {
 	path bool
 }
 
-// A reader is a type that reads itself.
+// A reader is a type that parses itself.
 type reader interface{ read(s *scanner) }
 
 var plans sync.Map // of *plan, by reflect.Type
@@ -97,7 +97,7 @@ func (p *plan) add(tag string, m *member) {
 	p.members = append(p.members, m)
 }
 
-// find returns the index of the member with a name, or -1. It looks from an index on, because
+// find returns the index of the member with a name, or -1. It starts at the index from, because
 // members come in about the same order in every object.
 func (p *plan) find(name string, from int) int {
 	for i := from; i < len(p.members); i++ {

@@ -11,9 +11,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// A scanner reads one JSON text from a server: what encoding/json accepts, with bytes that are not
-// UTF-8 as U+FFFD. But names match exactly, also in case. The last of several members with one name
-// counts; the members of a path merge, and two kinds in one object are an error.
+// A scanner parses one JSON text from a server. It accepts the same texts as encoding/json, but names
+// match exactly, also in case. Bytes that are not UTF-8 become U+FFFD. The last of several members
+// with one name counts. The members of a path merge. Two kinds in one object are an error.
 type scanner struct{ strictjson.Scanner }
 
 // newScanner returns a scanner of text. A caller that does not use it any more can recycle it.

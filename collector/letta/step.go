@@ -16,7 +16,8 @@ type Step struct {
 	PromptTokens       *int64 `letta:"prompt_tokens,loose"`
 	CompletionTokens   *int64 `letta:"completion_tokens,loose"`
 	TotalTokens        *int64 `letta:"total_tokens,loose"`
-	// StopReason is null on all steps except the last, and there too after max_steps.
+	// StopReason is null on all steps except the last. After max_steps it is null on the last step
+	// too.
 	StopReason StopReason `letta:"stop_reason,loose"`
 	Feedback   string     `letta:"feedback,loose"` // positive, negative
 	ErrorType  string     `letta:"error_type,loose"`

@@ -3,8 +3,8 @@ package letta
 // A StopReason is why the agent's loop ended. Unknown values are kept; see Known.
 type StopReason string
 
-// The stop reasons. Source: schemas/letta_stop_reason.py:9-22. Those after StopCancelled appear
-// on server runs and steps rather than in an answer.
+// The stop reasons. Source: schemas/letta_stop_reason.py:9-22. The stop reasons after StopCancelled
+// appear on server runs and steps rather than in an answer.
 const (
 	StopEndTurn            StopReason = "end_turn"            // the model answered without a tool call, or with no text
 	StopToolRule           StopReason = "tool_rule"           // a terminal tool was called

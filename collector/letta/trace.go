@@ -7,7 +7,7 @@ import (
 )
 
 // A ProviderTrace is the server's record of one model call. Request is an OpenAI-style body without
-// input_ids that the native path did not send. Response is the engine's answer with output_ids.
+// input_ids, which was not sent to the engine. Response is the engine's answer with output_ids.
 //
 // The trace can be late. There is no trace if the call failed, a log-probability was not finite,
 // or a compaction ran in the step.

@@ -17,8 +17,8 @@ import (
 // Config configures an Engine. The zero value is an engine of bytes: ids 0 to 255 are bytes, 256 is
 // the stop id, and there is no chat template.
 type Config struct {
-	// Tokenizer and Template are the model's; Template may be nil, which refuses
-	// /v1/chat/completions with token ids.
+	// Tokenizer and Template are the model's. An engine with a Tokenizer but no Template refuses
+	// /v1/chat/completions.
 	Tokenizer *bpe.Tokenizer
 	Template  *chat.Template
 	// Model is the id of the model. Default /models/qwen3. MaxModelLen is its context in tokens.
@@ -42,7 +42,7 @@ const (
 type Engine struct {
 	cfg     Config
 	stop    int32
-	result  string // beginning of every tool result in a prompt; the number of these is the step
+	result  string // text in every tool result of a prompt; the number of occurrences is the step
 	scripts map[string]script
 	mux     *http.ServeMux
 	truth   truth

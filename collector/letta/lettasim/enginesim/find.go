@@ -30,8 +30,8 @@ var (
 	conversationID = regexp.MustCompile(`CONVERSATION_ID: ([A-Za-z0-9-]+)`)
 )
 
-// find parses the conversation from the text of a prompt. result is the beginning of each tool
-// result.
+// find parses the conversation from the text of a prompt. result is a text that each tool result
+// contains once.
 func find(text, result string) conversation {
 	var c conversation
 	if m := agentID.FindStringSubmatch(text); m != nil {
