@@ -46,9 +46,9 @@ func (a *answerPrompts) proven() bool {
 }
 
 // A lostAnswerError reports that the record of a rollout lacks something that its answer had. Its
-// class is the class of cause: ErrGone if an earlier process ended.
+// class is the class of cause, which is ErrGone if an earlier process made the send.
 type lostAnswerError struct {
-	cause   error  // what lost the answer
+	cause   error  // why the answer was lost
 	why     error  // what is missing; a *tokenize.AlignError if tokens cannot be used
 	word    string // reason in Stats.Remade
 	partial bool   // other calls of the sample make rows
@@ -73,8 +73,9 @@ func isLostAnswer(err error) bool {
 	return ok
 }
 
-// recordGap checks the calls that come from the record or were taken over. It returns what they lack
-// of the requirements, or nil. A lack that a new attempt would have too does not count.
+// recordGap checks the calls that come from the record or were taken over. It returns an error if
+// they do not meet the requirements, otherwise nil. A defect that a new attempt would have too does
+// not count.
 func (a *attempt) recordGap(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	c := a.w.c
 	might := c.answerPrompts.possible()

@@ -27,8 +27,8 @@ const (
 	over                  // nothing: the sink has the sample, or it remains to be done
 )
 
-// acquire waits until the sample has a permit, and returns try. Otherwise the sample must not be
-// attempted here. open is the attempt to take over, or nil. An error ends the run.
+// acquire waits until the sample has a permit, and returns try. After any other result, the sample
+// must not be attempted here. open is the attempt to take over, or nil. An error ends the run.
 func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttempt) (next, error) {
 	c := p.ep.c
 	for {
@@ -55,8 +55,8 @@ func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttemp
 }
 
 // hold waits for d, or until the sample is cut or must move, or the run is drained. For the first
-// second the sample keeps its permit, so that a server that refuses every sample does not get one
-// after the other. An error ends the run.
+// second the sample keeps its permit, so that a server that refuses every sample does not get all
+// samples in quick succession. An error ends the run.
 func (p *placement) hold(ctx context.Context, d time.Duration, cutoff cutoff, open *OpenAttempt) error {
 	until, stop := cutoff.context(ctx)
 	defer stop()

@@ -27,7 +27,8 @@ func (w *worker) move(ctx context.Context, cl *claim) (bool, error) {
 type relay struct{ in, out chan claim }
 
 // run passes samples on until finished is closed. A sample that is cut while it moves ends here. On
-// a drain the others are unclaimed: they remain to be done. After an error of the sink all are.
+// a drain, run unclaims the other samples: they remain to be done. After an error of the sink, it
+// unclaims all samples.
 func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{}, unsettled *sync.WaitGroup) error {
 	var waiting []claim
 	var failed error

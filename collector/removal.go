@@ -10,9 +10,9 @@ import (
 // run one Config.CloseTimeout, and not one per sample.
 //
 // If a removal fails late and no other has succeeded meanwhile, the endpoint is mute: removals get
-// little time, including those in progress. Now and then one gets more, because the server can be
-// slow and not dead. A successful removal ends the mute state. Remaining agents stay on the server
-// until agent.Clean finds them by their tags.
+// little time, including those in progress. Now and then a removal gets more time, because the
+// server can be slow and not dead. A successful removal ends the mute state. Remaining agents stay
+// on the server until agent.Clean finds them by their tags.
 type removals struct {
 	mute flag
 
@@ -32,7 +32,8 @@ const (
 	latePart    = 4
 )
 
-// begin returns a context for one removal, at most for limit. The function takes its result.
+// begin returns a context for one removal, at most for limit. The caller must pass the result of
+// the removal to the returned function.
 func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Context, func(error)) {
 	began, timeout := time.Now(), limit
 	mute := r.mute.raised()

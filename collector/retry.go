@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A retryState is what a sample keeps from one attempt to the next. The worker that holds the
-// sample owns it; an attempt only reads it.
+// A retryState has the data that a sample keeps from one attempt to the next. The worker that holds
+// the sample owns it; an attempt only reads it.
 type retryState struct {
 	budget  breaker.Budget
 	open    *OpenAttempt  // attempt of an earlier process to take over, or nil

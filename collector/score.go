@@ -14,7 +14,7 @@ import (
 // The last sample remains to be done.
 type ScorerError struct {
 	Samples int   // number of samples that could not be scored
-	Err     error // error of the last one
+	Err     error // error of the last sample
 }
 
 func (e *ScorerError) Error() string {

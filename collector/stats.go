@@ -27,9 +27,9 @@ type Stats struct {
 	// the tail policy or with enough groups, it includes samples that were never claimed. Remaining
 	// counts the rest. The work of earlier processes is included, as far as Run has read the tasks.
 	Committed, Filtered, Failed, Skipped, Remaining int
-	// Earlier is the part of them that this process found done. A failed sample that is retried
-	// counts as Failed until it is claimed, then as Remaining, and again as Failed if it is
-	// released.
+	// Earlier is the part of these counts that earlier processes of the run had finished. A failed
+	// sample that is retried counts as Failed until it is claimed, then as Remaining, and again as
+	// Failed if it is released.
 	Earlier Earlier
 	// Censored and Unstarted are the parts of Skipped. Censored samples have a failure row.
 	// Unstarted samples have none, so a later run can collect them.
@@ -53,12 +53,14 @@ type Stats struct {
 	// sum of InfraRetries and DataRetries.
 	Attempts, Retries, InfraRetries, DataRetries int
 	FailedByClass                                map[Class]int
-	// Reattached counts the attempts of earlier processes that were taken over, Gone the others.
+	// Reattached counts the attempts of earlier processes that were taken over, and Gone the
+	// attempts that could not be.
 	Reattached, Gone int
 	// Remade counts the rollouts that the infrastructure lost and that were made again, by the
-	// class of the failure. If an answer was lost and the server's record has less, the key is the
-	// reason of the gap. Kept counts the rollouts that became data. A longer rollout is lost more
-	// often: if the mean of Remade is above the mean of Kept, the data is short of long rollouts.
+	// class of the failure. If an answer was lost and the server's record lacks part of it, the key
+	// is the reason of the gap. Kept counts the rollouts that became data. A longer rollout is lost
+	// more often: if the mean of Remade is above the mean of Kept, the data is short of long
+	// rollouts.
 	Remade map[string]RolloutCount
 	Kept   RolloutCount
 	// AdmissionWait is the total wait for room: of the next sample in line, and of samples whose
@@ -66,8 +68,8 @@ type Stats struct {
 	AdmissionWait time.Duration
 	// CloseFailures counts agents that could not be removed.
 	CloseFailures int
-	// Unscored counts samples without a score. ScorerFailures is the part whose scorer failed; the
-	// other tasks have no reference to score by.
+	// Unscored counts samples without a score. ScorerFailures is the part whose scorer failed. The
+	// tasks of the other samples have no reference to score by.
 	Unscored, ScorerFailures int
 
 	Pace *pace.Stats
@@ -89,7 +91,8 @@ type Earlier struct {
 // A Yield counts the content of samples.
 type Yield struct {
 	// Rows counts training sequences. Sampled counts the sampled tokens of rows and failures, and
-	// Trained the tokens with a loss mask of 1. None includes what MaxRowTokens cut off.
+	// Trained the tokens with a loss mask of 1. None of them includes tokens that MaxRowTokens cut
+	// off.
 	Rows             int
 	Sampled, Trained int64
 	// LostCalls counts single calls that failed, of samples with other rows.
@@ -230,8 +233,9 @@ func (c *Collector) Oldest(n int) []InFlight {
 // A RolloutCount counts rollouts and sums up their durations.
 type RolloutCount struct {
 	N int
-	// Timed counts the rollouts with a known duration, and Time is their sum: from making the
-	// agent, or by the server's clock if an earlier process made it.
+	// Timed counts the rollouts with a known duration, and Time is the sum of these durations. A
+	// duration starts with the creation of the agent, or is by the server's clock if an earlier
+	// process made the agent.
 	Timed int
 	Time  time.Duration
 }

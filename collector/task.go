@@ -31,7 +31,7 @@ type Task struct {
 	// Agent overrides parts of the agent of the run: a JSON object, or nil.
 	Agent json.RawMessage
 	// Deadline is when samples without a reply are cut, so that the group becomes whole. Each has a
-	// failure row with class censored, also if it has not begun. Zero: never.
+	// failure row with class censored, even if it has not begun. Zero: never.
 	Deadline time.Time
 	// Within is the deadline relative to the acceptance of the task. The caller sets Deadline from
 	// it; a Collector ignores it.

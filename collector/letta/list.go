@@ -68,8 +68,8 @@ func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
 	return nil
 }
 
-// A boundedReader fails after most bytes in total, or after element bytes since the last reset of
-// since. It keeps an error other than io.EOF.
+// A boundedReader fails after most bytes in total, or after element bytes since its user set since
+// to 0. It keeps an error other than io.EOF.
 type boundedReader struct {
 	r             io.Reader
 	most, element int64

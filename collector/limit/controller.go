@@ -27,7 +27,8 @@ const (
 	cutBy    = 0.8
 	trimBy   = 0.95
 	debounce = 15 * time.Second
-	// minRound is the shortest round, so that very fast samples do not decide on a moment.
+	// minRound is the shortest round. It keeps very fast samples from ending a round within
+	// moments.
 	minRound = time.Second
 
 	openEvery = 5 * time.Second // interval of the steps that open a growth

@@ -6,8 +6,8 @@ import (
 )
 
 // Refused records that the server refused a request of the sample with this key. why is
-// RateLimited, Unavailable or Connection. If it refuses the same sample again while others
-// finished, the limit is not the cause and is not cut.
+// RateLimited, Unavailable or Connection. If the server refuses the same sample again although
+// other samples finished meanwhile, the limit is not the cause and is not cut.
 func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
 	finished, again := c.refusedAt[key]
 	if c.refusedAt == nil || len(c.refusedAt) >= maxTurned {
@@ -60,8 +60,8 @@ func (c *Controller) Lost(now time.Time, key string) Change {
 	return c.cut(now, cutBy, Connection)
 }
 
-// A tally counts the events of the last lossWithin, from two spans of that length with a constant
-// rate each.
+// A tally estimates the number of events in the last lossWithin. It counts two spans of that
+// length, and assumes a constant rate within each.
 type tally struct {
 	began     time.Time // when the current span began
 	now, past float64
@@ -119,7 +119,7 @@ type engine struct {
 	counted bool      // Preemptions can be compared with the next poll
 }
 
-// bars reports whether the engine prevents a growth of the limit.
+// blocks reports whether the engine prevents a growth of the limit.
 func (e *engine) blocks(now time.Time, limit int) bool {
 	age := now.Sub(e.at)
 	switch {

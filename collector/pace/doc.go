@@ -56,12 +56,12 @@
 // progress if that is more, so that the long groups of one batch do not outweigh the short ones.
 // Groups that failed, or that an earlier process began, do not count.
 //
-// T is a mean over about eight versions. Paused time is in neither.
+// T is a mean over about eight versions. Neither D nor T includes paused time.
 //
 // # Enough
 //
-// An informative group is one that is given to the trainer. p is the share of informative groups
-// among the finished ones. A group begins only if the informative groups and p times the groups in
-// progress are fewer than N. The share p begins at 1 with the weight of one group, so at first N
-// groups are in progress and not N/p.
+// An informative group is a group that is given to the trainer. p is the share of informative
+// groups among the finished ones. A group begins only if the informative groups and p times the
+// groups in progress are fewer than N. The share p begins at 1 with the weight of one group, so at
+// first N groups are in progress and not N/p.
 package pace

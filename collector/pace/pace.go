@@ -63,7 +63,7 @@ type Pacer struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change; nil: no caller waits
-	alarm   *time.Timer   // calls change when the passage of time alone matters
+	alarm   *time.Timer   // calls change when time alone can end a hold
 	held    Hold          // why Group or Sample waits
 	paused  bool          // by Pause
 	unread  bool          // by HoldUnread

@@ -52,7 +52,7 @@ func (p *Pacer) evaluate(r rule) (h Hold, changed <-chan struct{}) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// leastWait is the shortest wait for time alone. It prevents a busy loop.
+// leastWait is the shortest wait that time alone ends. It prevents a busy loop.
 const leastWait = time.Millisecond
 
 // change wakes the callers that wait for the next change.
@@ -116,7 +116,7 @@ func (p *Pacer) lag() (Hold, float64) {
 		return NotHeld, 0
 	}
 	if p.progress > 0 {
-		return HeldLag, 0 // the trainer can be waiting for these
+		return HeldLag, 0 // the trainer can be waiting for these groups
 	}
 	now := p.elapsed()
 	if left := max(p.versions.since+p.versions.mean(), p.idle) + p.times.mean(now) - now; left > 0 {

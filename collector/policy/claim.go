@@ -8,8 +8,8 @@ import (
 // Unclaimed is the [Config.Version] of a Source that gets versions only by [Source.SetVersion].
 const Unclaimed int32 = math.MinInt32
 
-// SetVersion claims that version samples from now on, until the next SetVersion. If a change falls
-// into a send, the claim gives it no version, and its traces are read.
+// SetVersion claims that version samples from now on, until the next SetVersion. If the claim
+// changes during a send, it gives the send no version, and the traces of the send are read.
 //
 // A trainer calls it after the engine samples with the new weights and before it uses any of the
 // samples. Sends between the change of the weights and the call are claimed for the old version. A

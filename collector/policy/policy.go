@@ -148,9 +148,9 @@ func (s *Source) NextAudit() bool {
 
 const auditEvery = 64
 
-// NeedsTraces reports whether traces should be read for calls whose version the page leaves open, or whose
-// send a change of the claim falls into. Without a page, it is false until the claim changes,
-// unless Config.Traces is set.
+// NeedsTraces reports whether traces should be read for calls whose version neither the page nor
+// the claim determines. Without a page, it is false until the claim changes, unless Config.Traces
+// is set.
 func (s *Source) NeedsTraces() bool {
 	if s == nil {
 		return false

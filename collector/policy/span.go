@@ -22,8 +22,8 @@ type Span struct {
 	after  int32
 }
 
-// Begin records that a send is about to start. It waits for the first answer of the page, at most
-// for Patience and Delay, and for no later one.
+// Begin records that a send is about to start. It waits for the first answer of the page, for at
+// most Patience plus Delay. It does not wait for later answers.
 func (s *Source) Begin(ctx context.Context) *Span {
 	if s == nil {
 		return nil

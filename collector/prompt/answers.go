@@ -145,8 +145,8 @@ func (b *answers) show(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// needsTrace reports whether the send needs its own trace, even in a long sample: an unchanged agent
-// afterwards does not show what differs per request.
+// needsTrace reports whether the send needs its own trace, even in a long sample: reading the agent
+// again does not show what differs between requests.
 func needsTrace(r *record.Rollout, request *letta.LettaRequest) bool {
 	return r.Conversation != nil || len(r.Agent.Tools) > 1 || len(r.Agent.Blocks) > 0 ||
 		request.OverrideModel != nil && *request.OverrideModel != ""

@@ -20,7 +20,8 @@ type Examined struct {
 	// Gap explains why Stored is not proven, whatever its length. Reason is then the quarantine
 	// reason of the call. Gap is empty if Stored is proven.
 	Gap string
-	// Unlike names what in the trace differs from the agent, so that Trace is not proven either.
+	// Unlike names the part of the trace that differs from the agent. If it is not empty, Trace is
+	// not proven either.
 	Unlike string
 	// Stored and Trace are the prompts of both recipes, whatever their length.
 	Stored, Trace Rebuilt

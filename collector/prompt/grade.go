@@ -4,7 +4,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A gap is what the proof of a send's stored prompts lacks, even if every length agrees.
+// A gap is a missing part of the proof of a send's stored prompts. There can be a gap even if every
+// length agrees.
 type gap struct {
 	reason tokenize.Reason
 	note   string

@@ -52,7 +52,8 @@ var roleValues = func() map[string]chat.Value {
 	return all
 }()
 
-// text returns the content for the template. Scrubbing removes it from assistants with calls.
+// text returns the content for the template. Scrubbing removes the content of assistant messages
+// with calls.
 func (m *message) text(scrub bool) string {
 	if scrub && m.role == roleAssistant && len(m.calls) > 0 {
 		return ""

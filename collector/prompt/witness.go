@@ -175,8 +175,8 @@ func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err 
 	return "", false, nil
 }
 
-// changedSince names the part of the agent that differs, of all that affect a prompt. It is empty
-// if none does.
+// changedSince names a part of the agent that affects prompts and has changed. It returns an empty
+// string if there is none.
 func changedSince(before, now *letta.AgentState) string {
 	sameSchema := func(a, b letta.Tool) bool { return a.JSONSchema == b.JSONSchema }
 	switch {

@@ -38,9 +38,9 @@ type Rollout struct {
 	// Late means that Agent and SystemText were read after a request was sent to the agent. The
 	// request can have used another version of them.
 	Late bool
-	// Recorded means that another program drove the agent, before and after too. Its requests are
-	// known only as far as the server stored them. Agent and SystemText are the current ones.
-	// Messages before the first of Sends are only in the traces.
+	// Recorded means that another program drove the agent, before and after this rollout too. Its
+	// requests are known only as far as the server stored them. Agent and SystemText have their
+	// current values. Messages before the first of Sends are only in the traces.
 	Recorded bool
 	// Before contains stored messages from before Sends, which show how earlier tool calls ended.
 	Before letta.Messages

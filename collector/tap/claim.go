@@ -32,7 +32,8 @@ func (j *join) claim() []Match {
 	return out
 }
 
-// free returns a sighting with the found prompt that who already owns or that is unclaimed, or nil.
+// free returns a sighting with the found prompt that is unclaimed or already belongs to who, or
+// nil.
 func (x *Index) free(c *joining, who owner) (one *sighting) {
 	for _, e := range c.like {
 		if e.digest != c.known.digest {

@@ -9,7 +9,7 @@
 //
 //	package tap               Call, the spool that keeps calls, and its readers
 //	package tap/proxy         the proxy: engine dialects, load balancing, health
-//	package tap/continuity    whose tokens become the prompt of the next call
+//	package tap/continuity    replaces re-rendered turns in prompts by the sampled tokens
 //	package prompt            the source tap: which calls belong to a sample
 //
 // # The path of a call

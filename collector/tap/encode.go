@@ -80,7 +80,7 @@ func clone[T any](v *T) *T {
 	return new(*v)
 }
 
-// fixed exceeds the size of the fields of fixed size.
+// fixed is an upper bound for the size of all fields of fixed size.
 const fixed = 256
 
 // bound returns an upper estimate of the size of a call, as a payload and in memory.

@@ -10,7 +10,7 @@ import (
 
 // A Feed delivers the calls of one tap. A *Reader is one.
 type Feed interface {
-	// Next returns the next call and waits for it. Times are by the tap's clock.
+	// Next waits for the next call and returns it. Times are by the tap's clock.
 	Next(ctx context.Context) (*Call, error)
 	// Await waits until Next has returned every call added before t (local time) and is called again.
 	Await(ctx context.Context, t time.Time) error
@@ -85,7 +85,8 @@ func (x *Index) hear(f *feed, now, passed time.Time) {
 	}
 }
 
-// await waits until every feed has delivered everything added before t, and reports its success.
+// await waits until every feed has delivered everything added before t. It reports false if it gave
+// up.
 func (x *Index) await(ctx context.Context, t time.Time) bool {
 	seen := int64(-1)
 	for range maxWaits {

@@ -61,7 +61,7 @@ type Index struct {
 	spliced bool
 	// refused counts the calls that Join did not find, by refusal.
 	refused [len(refusals)]int64
-	// unshown counts calls of rollouts that no answer shows, by kind.
+	// unshown counts calls that belong to a rollout but that no answer shows, by kind.
 	unshown map[string]int64
 }
 
@@ -100,7 +100,7 @@ type gap struct {
 
 // IndexStats counts what an index has seen.
 type IndexStats struct {
-	// Calls counts all calls that arrived. Claimed counts those that Join assigned.
+	// Calls counts all calls that arrived. Claimed counts the calls that Join assigned.
 	Calls, Claimed int64
 	// Unread counts answered calls whose tokens or prompt no dialect could parse.
 	Unread int64
@@ -108,7 +108,7 @@ type IndexStats struct {
 	Broken int64
 	// Evicted counts unclaimed calls that were dropped because of MaxBytes or MaxAge.
 	Evicted int64
-	// Unshown counts the calls of rollouts that no answer shows, by the words of
+	// Unshown counts calls that belong to a rollout but that no answer shows, by the words of
 	// [tokenize.Unshown]. It is nil if there are none.
 	Unshown map[string]int64
 	// Retries counts unclaimed calls with the prompt of a claimed call. Others counts the other

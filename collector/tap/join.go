@@ -45,8 +45,8 @@ type Match struct {
 	// Finish and Version are empty, Sampling fields are nil.
 	Call    *Call
 	Refusal Refusal
-	// Unshown counts related calls that no answer shows: those with this call's prompt and, with
-	// the first call of a send, the summaries of the send. Each is counted once, and only if it is
+	// Unshown counts other calls that no answer shows: calls with the same prompt and, if this is
+	// the first call of its send, the send's summaries. Each is counted once, and only if it is
 	// proven to belong to the rollout.
 	Unshown tokenize.Unshown
 }
@@ -113,7 +113,7 @@ func (r Refusal) Word() string { return refusals[r].word }
 //
 // Join waits until the taps have delivered every call up to the end of the rollout. It waits for a
 // tap that is restarting, but at most IndexConfig.Patience while no calls arrive. If the wait is
-// cut short, Join finds fewer calls, but those it finds are as certain.
+// cut short, Join finds fewer calls, but the calls that it finds are as certain.
 func (x *Index) Join(ctx context.Context, r *Rollout) []Match {
 	all := x.await(ctx, r.over())
 	x.mu.Lock()
@@ -202,8 +202,8 @@ func (j *join) look(c *joining) {
 	}
 }
 
-// resolve decides every call. If other decisions finally contradict a decision, it must not count
-// as evidence for them. So resolve then refuses that call and decides all others again.
+// resolve decides every call. A decision that other decisions finally contradict must not count as
+// evidence for them. So resolve refuses such a call and decides all others again.
 func (j *join) resolve() {
 	for {
 		for again := true; again; {
@@ -235,7 +235,7 @@ func (j *join) refuteNeighbours() (refuted bool) {
 }
 
 // refuteCounts refuses the calls of sends whose prompts do not add up to the server's count. It
-// reports whether there were any.
+// reports whether it refused any.
 func (j *join) refuteCounts() (refuted bool) {
 	for i := range j.r.Sends {
 		want := j.r.Sends[i].PromptTokens
@@ -268,7 +268,7 @@ func (j *join) refuteCounts() (refuted bool) {
 	return refuted
 }
 
-// decide returns the sighting that call k is, or nil if undecided.
+// decide returns the sighting of call k, or nil if it is undecided.
 func (j *join) decide(k int) *sighting {
 	c := &j.calls[k]
 	complete := j.delivered && !slices.ContainsFunc(c.options, func(e *sighting) bool { return !j.x.complete(c.span, len(c.own.Output), e) })
@@ -305,7 +305,7 @@ func (j *join) decide(k int) *sighting {
 	return found
 }
 
-// rung decides call k in a loop that the model did not leave. The rollout must have as many such
+// rung decides call k if the model repeats itself in a loop. The rollout must have as many such
 // calls as there are prompts for them, and each prompt must begin with a shorter one. Then the
 // calls get the prompts by length. Otherwise rung returns nil.
 func (j *join) rung(k int) *sighting {

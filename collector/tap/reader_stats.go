@@ -9,7 +9,7 @@ import (
 
 // ReaderStats counts what a Reader has read, and what it could not read.
 type ReaderStats struct {
-	// Calls counts the calls that Next returned, and those added before Since.
+	// Calls counts the calls that Next returned, and the skipped calls from before Since.
 	Calls, Segments, Bytes int64
 	// Damaged counts damaged places in segments. DamagedBytes counts their bytes.
 	Damaged, DamagedBytes int64

@@ -30,8 +30,8 @@ type aside struct {
 	unshown      string // the rollout that counts it; empty: none
 }
 
-// unshown counts the calls related to call k that no answer shows: those with its prompt and, with
-// the first call of a send, the summaries of the send. found reports whether call k was found.
+// unshown counts other calls that no answer shows: calls with the prompt of call k and, if k is the
+// first call of its send, the send's summaries. found reports whether call k was found.
 func (j *join) unshown(k int, found bool) tokenize.Unshown {
 	c := &j.calls[k]
 	n := counting{j: j, span: c.span}
@@ -54,7 +54,7 @@ type counting struct {
 	j     *join
 	span  span
 	all   tokenize.Unshown
-	fresh tokenize.Unshown // those not counted in an earlier Join
+	fresh tokenize.Unshown // calls that no earlier Join counted
 }
 
 // repeats counts the calls with the prompt of call k.

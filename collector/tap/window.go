@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// A history is what a later call of the chain can begin with: a call's prompt, then its output.
+// A history has the tokens that a later call of the chain can begin with: a call's prompt, then its
+// output.
 type history struct {
 	tokens IDs
 	prompt int      // how many of the tokens are the prompt
@@ -15,8 +16,8 @@ type history struct {
 }
 
 // A window holds the latest histories of a segment, by the number of their call. The encoder and
-// the decoder have one each. Both drop the same histories. Only if frames were lost, the decoder
-// drops fewer: it does not know what would have replaced a history.
+// the decoder have one each. Both drop the same histories. If frames were lost, the decoder drops
+// fewer, because it does not know the calls that would have replaced a history.
 type window struct {
 	byNumber map[uint64]history
 	order    []uint64 // added numbers, ascending; some are dropped already

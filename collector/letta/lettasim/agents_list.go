@@ -75,8 +75,9 @@ func checkPage(query url.Values, most int) *answer {
 	return nil
 }
 
-// between returns the part of a list between the cursors before and after, as points in time for
-// any order of the request. The list is oldest first. Several neighbors can have one id.
+// between returns the part of a list between the cursors before and after. The cursors are points
+// in time, whatever the requested order. The list is oldest first. Several neighbors can have one
+// id.
 func between[T any](list []T, id func(T) string, query url.Values) (out []T, unknown string) {
 	out = list
 	find := func(cursor string) int {

@@ -13,8 +13,8 @@ import (
 //	POST …/messages/stream                          events
 //	POST …/messages/async                           the run, at once
 //
-// Their runs have the status completed after every end except a cancel. Runs of streams have the
-// status running before.
+// Their runs have the status completed after every end except a cancel. Before the end, runs of
+// streams have the status running.
 //
 // Source: routers/v1/agents.py (run_type of each route), services/streaming_service.py
 // (create_agent_stream, _create_error_aware_stream, _create_run).

@@ -36,7 +36,8 @@ type Config struct {
 	// Script configures the scripted agents.
 	Script Script
 	// BodyCache, if positive, is the number of different scripts, which task and sample select. The
-	// large part of an answer is built once. It is for benchmarks: messages do not matter.
+	// server then builds the large part of each answer only once, and ignores messages. BodyCache
+	// is for benchmarks.
 	BodyCache int
 
 	// Engine, if not empty, is the URL of an engine that makes the calls of scripted agents:
@@ -46,13 +47,14 @@ type Config struct {
 	// EngineFailed, if not nil, is called for each call that the engine failed. It must not block.
 	EngineFailed func(error)
 
-	// Weights change while scripted agents work. Not with Engine, which has its own.
+	// Weights configures weight updates while scripted agents work. It cannot be combined with
+	// Engine, which has its own weights.
 	Weights Weights
 
 	Latency Latency
 	// Capacity, if positive, is the number of concurrent sends; others wait. One process of the
-	// real server is CPU-bound: like a capacity of 1 and a latency of 200 ms, or 5 sends per
-	// second.
+	// real server is CPU-bound. It behaves like a capacity of 1 and a latency of 200 ms: 5 sends
+	// per second.
 	Capacity int
 	// Database is used by every request except health checks.
 	Database Database
@@ -73,7 +75,7 @@ type Config struct {
 
 	// KeepAnswers makes [Server.Answers] record every answered send forever, at about 200 bytes.
 	KeepAnswers bool
-	// KeptTraces is how many traces of deleted agents are kept; default 256. The real one keeps
+	// KeptTraces is how many traces of deleted agents are kept; default 256. The real server keeps
 	// all.
 	KeptTraces int
 
@@ -86,7 +88,8 @@ const contextWindow = 32000
 
 // A Database simulates the PostgreSQL behind a server.
 type Database struct {
-	// Connections, if positive, is their number. Without a free one a request gets a 500.
+	// Connections, if positive, is the number of connections. A request that finds none free gets a
+	// 500.
 	Connections int
 	// Takes is how long a request holds a connection.
 	Takes time.Duration

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// A conversation is one conversation of an agent. A replayed one is the recorded conversation. A
-// scripted one shares the agent's history.
+// A conversation is one conversation of an agent. In a replayed agent it is the recorded
+// conversation. In a scripted agent it shares the agent's history.
 type conversation struct {
 	id    string
 	order int64

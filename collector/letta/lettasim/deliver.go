@@ -89,8 +89,8 @@ func (s *Server) uncount(p *reply) {
 	}
 }
 
-// countTrace records that the client has the trace of a step. With the last trace of a run, it
-// records the run's lost answer.
+// countTrace records that the client has the trace of a step. When the client has all traces of a
+// run, countTrace records the run's lost answer.
 func (s *Server) countTrace(st *step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *Server) countTrace(st *step) {
 	s.answers = append(s.answers, a)
 }
 
-// pad inserts white space after the first byte of a body, without memory for it.
+// pad inserts n bytes of white space after the first byte of a body, without allocating them.
 func pad(parts [][]byte, n int64) [][]byte {
 	block := bytes.Repeat([]byte(" "), 64<<10)
 	head := parts[0]

@@ -46,7 +46,7 @@ const (
 	maxEngineAnswer = 256 << 20 // bytes
 )
 
-// An engineAnswer is the used part of an engine's answer.
+// An engineAnswer has the members of an engine's answer that are used.
 type engineAnswer struct {
 	Text      *string         `json:"text"`
 	OutputIDs json.RawMessage `json:"output_ids"`
@@ -63,8 +63,8 @@ type engineAnswer struct {
 	logprobs []float32 // NaN if the engine reports none
 }
 
-// An engineError means that the engine did not answer as SGLang does. kind and text are what the
-// server writes into the step and the run.
+// An engineError means that the engine did not answer as SGLang does. The server writes kind and
+// text into the step and the run.
 type engineError struct{ kind, text string }
 
 func (e *engineError) Error() string { return e.kind + ": " + e.text }

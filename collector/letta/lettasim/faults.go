@@ -49,8 +49,8 @@ const (
 	AbortEarly FaultKind = "abort-early"
 )
 
-// The faults of the data. They are final: they hit every attempt at the sample. Those from
-// LengthCall on need a scripted agent.
+// The faults of the data. They are final: they hit every attempt at the sample. LengthCall and the
+// faults below it need a scripted agent.
 const (
 	// PlainAgent makes an agent without token flags; its sends have no turns.
 	PlainAgent FaultKind = "plain-agent"

@@ -58,8 +58,8 @@ func (l Latency) at(r *rng) time.Duration {
 	return l.Low
 }
 
-// due returns when a send that arrives now and takes d ends. With a limited capacity it starts when
-// the first place is free. s.mu is held.
+// due returns the end of a send that arrives now and takes d. With a limited capacity, the send
+// starts when the first place is free. s.mu is held.
 func (s *Server) due(now time.Time, d time.Duration) time.Time {
 	if len(s.busyUntil) == 0 {
 		return now.Add(d)

@@ -98,7 +98,7 @@ func (c *call) appendOutput(dst []byte, k int, m mangle) []byte {
 	return append(dst, ']')
 }
 
-// Answers and traces print a number that is closer to 0 with an exponent.
+// Answers and traces print a number with an exponent if it is closer to 0 than these.
 const (
 	answerFrom = 1e-5
 	traceFrom  = 1e-4
@@ -253,7 +253,7 @@ func newObject(members ...any) *object {
 	return o
 }
 
-// A runHead is what the states of a run and of its steps have in common.
+// A runHead has the values that the states of a run and of its steps share.
 type runHead struct {
 	id, agent, handle string
 	began, ended      time.Time

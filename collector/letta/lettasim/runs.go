@@ -40,7 +40,7 @@ type runSource interface {
 	trace(k int) []byte
 }
 
-// A step is one step of a run, with what clients set on it.
+// A step is one step of a run, with the feedback and tags that clients set.
 type step struct {
 	id       string
 	run      *run
@@ -239,7 +239,7 @@ func (s *Server) runSteps(q *request, r *run) answer {
 	return ok(array(out))
 }
 
-// state returns the step's JSON with what clients set on it.
+// state returns the step's JSON with the feedback and tags that clients set.
 func (st *step) state() []byte {
 	o := st.run.source.step(st.k)
 	if st.run.requestID != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 )
 
-// A script is what a scripted agent does in one send. It is immutable.
+// A script has the calls of a scripted agent in one send. It is immutable.
 type script struct {
 	user  []string
 	calls []call
@@ -144,8 +144,8 @@ func (w *author) callEngine(c *call, sc *script, last string, callsTool bool) er
 	return nil
 }
 
-// extend adds a call and the result of its tool to the history; with drift, without the text before
-// the tool call.
+// extend adds a call and the result of its tool to the history. With drift, it omits the text
+// before the tool call.
 func (w *author) extend(h *history, c *call) {
 	text, output := c.text, c.output
 	if w.generate == nil && c.use != nil {
@@ -218,7 +218,8 @@ func (w *author) think(n int) string {
 	return text.String()
 }
 
-// callTool writes some text and a tool call. full fills it to the engine's token limit.
+// callTool writes some text and a tool call. If full is set, the output reaches the engine's token
+// limit.
 func (w *author) callTool(c *call, asked string, full bool) {
 	c.text = w.think(w.r.in(w.shape.ThinkTokens))
 	c.use = w.use(asked)
@@ -298,7 +299,8 @@ func (w *author) conclude(c *call, sc *script, asked string) {
 	c.output = appendText(nil, c.text+end)
 }
 
-// answer returns the answer to the message, or in the share Wrong of the sends a wrong one.
+// answer returns the answer to the message. Script.Wrong is the share of sends that get a wrong
+// answer.
 func (w *author) answer(asked string) string {
 	wrong := w.r.float() < w.shape.Wrong
 	off := 1 + w.r.n(9)
@@ -346,7 +348,7 @@ func openAI(role, text string, use *toolUse) []byte {
 
 type scriptCache struct{ entries []cachedScript }
 
-// A cachedScript is a script with the part of its answer that names no agent.
+// A cachedScript is a script with the part of its answer that is the same for all agents.
 type cachedScript struct {
 	once    sync.Once
 	script  *script

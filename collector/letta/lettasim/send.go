@@ -15,7 +15,7 @@ import (
 // is registered, it waits for its latency, and its answer is written. Once the run is registered,
 // it completes even if the client leaves.
 
-// A sendBody is the used part of a LettaRequest.
+// A sendBody has the members of a LettaRequest that are used.
 type sendBody struct {
 	Messages     []message       `json:"messages"`
 	Input        json.RawMessage `json:"input"`

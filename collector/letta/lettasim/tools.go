@@ -82,7 +82,7 @@ func deriveSchema(name, description, args string) json.RawMessage {
 	return append(quoteAll(out, required), `}}`...)
 }
 
-// A signature is what a scripted agent needs to call a tool.
+// A signature has the data that a scripted agent needs to call a tool.
 type signature struct {
 	name string
 	args []argument

@@ -2,9 +2,10 @@ package lettasim
 
 import "bytes"
 
-// A Face is what a look at a replayed agent shows: tools in another order, or another text in its
-// system message or tools. The real server reads an agent again for every request, with its tools
-// in any order, and clients can change it in between. The zero value shows the recording.
+// A Face is the view of a replayed agent in one look: its tools can have another order, and its
+// system message and tools another text. The real server reads an agent again for every request,
+// with its tools in any order, and clients can change it in between. The zero value shows the
+// recording.
 type Face struct {
 	// Rotate moves this many tools from the front of the list to its end.
 	Rotate int

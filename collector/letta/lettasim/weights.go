@@ -16,7 +16,8 @@ import (
 // and so do the pages /model_info and /get_model_info, which the simulator serves for the engine.
 // The zero value is an engine without updates; its version is "default".
 type Weights struct {
-	// Every is the time between two updates. Calls is the number of calls. Set one of them.
+	// Every is the time between two updates, and Calls the number of calls between them. Set only
+	// one.
 	Every time.Duration
 	Calls int
 	// Engines is the number of engines that make the calls. They are updated one after the other

@@ -9,8 +9,8 @@
 //	preemptions     sglang:num_retracted_requests_total  vllm:num_preemptions_total
 //	                sglang:num_retracted_reqs
 //
-// The last SGLang name is a gauge of older versions: requests retracted just now. It is summed up
-// here.
+// The last SGLang name is a gauge of older versions: the requests retracted just now. A Poller sums
+// its values.
 package engine
 
 import (

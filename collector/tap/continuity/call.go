@@ -31,7 +31,7 @@ type call struct {
 	next  []next
 }
 
-// A next is the hash of a prompt that continued a call. A call has at most times of them.
+// A next is the hash of a prompt that continued a call. At most call.times prompts continue a call.
 type next struct {
 	hash uint64
 	lost bool // it was spliced and got no answer: the same prompt can come again

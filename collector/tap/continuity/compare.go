@@ -13,7 +13,7 @@ import (
 type verdict struct {
 	// reason is ReasonSame or a reason that splices if the print is proven; otherwise why not.
 	reason Reason
-	// apart means that the server cannot have printed this output so in any known way.
+	// apart means that no known behavior of the server turns this output into this print.
 	apart bool
 }
 
@@ -86,9 +86,9 @@ func compareAnswers(output, printed []byte) verdict {
 	return verdict{ReasonUnlike, apartTexts(output, printed)}
 }
 
-// apartTexts reports whether the server cannot have printed output so. The text after the last
-// thought is printed completely or not at all, except for white space. Only non-ASCII characters
-// can change when a text is encoded again.
+// apartTexts reports whether the server cannot have printed output as printed. The text after the
+// last thought is printed completely or not at all, except for white space. Only non-ASCII
+// characters can change when a text is encoded again.
 func apartTexts(output, printed []byte) bool {
 	return ascii(output) && ascii(printed) && !bytes.Contains(lastPiece(output), trim(lastPiece(printed)))
 }
@@ -120,8 +120,8 @@ func compareCalls(output, printed []toolCall) (v verdict, alike bool) {
 	return verdict{reason: ReasonPrinted}, alike
 }
 
-// mayPrint reports whether the server can have printed the output's calls so. The server drops
-// surplus calls, reorders calls, removes arguments, empties calls that contain }{, and rounds
+// mayPrint reports whether the server can have printed the output's calls as printed. The server
+// drops surplus calls, reorders calls, removes arguments, empties calls that contain }{, and rounds
 // numbers. It adds no call and no member.
 func mayPrint(output, printed []toolCall) bool {
 	for _, p := range printed {

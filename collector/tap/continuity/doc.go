@@ -13,7 +13,7 @@
 //   - sent: the prompt that the engine got: asked itself or a spliced one
 //   - print: the rendering of an output in asked
 //   - site: an asked prompt, with every call that had it
-//   - place: an end of the header that begins a turn of the model, in a prompt
+//   - place: a position in a prompt where the header of a model's turn ends
 //
 // # The path of a prompt
 //

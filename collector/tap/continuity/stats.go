@@ -4,7 +4,7 @@ package continuity
 type Stats struct {
 	// Prompts counts the decisions by reason, with an entry for every reason.
 	Prompts map[Reason]int64
-	// Calls and Bytes are what the table holds. Bytes is approximate.
+	// Calls and Bytes measure the content of the table. Bytes is approximate.
 	Calls int
 	Bytes int64
 }

@@ -343,8 +343,8 @@ func (x *exchange) ids(desk *desk) (sent prompts) {
 	return sent
 }
 
-// told returns the call for the Continuer, with the prompts that the Continuer knows, even if the
-// engine had another one. In that case it has no output.
+// told returns the call for the Continuer, with the prompts that the Continuer knows. If the engine
+// used another prompt, the call has no output.
 func (x *exchange) told(sent prompts) *tap.Call {
 	if sent.prompt == nil || slices.Equal(x.call.Prompt, sent.prompt) {
 		return x.call

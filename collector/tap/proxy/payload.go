@@ -82,7 +82,8 @@ func (b *payload) send() *sending {
 	return &sending{front: b.front, raw: b.list.raw, ids: b.list.ids, spaced: b.list.spaced, back: b.back}
 }
 
-// A sending reads a payload. It drops references to what was read, because it lives long.
+// A sending reads a payload. It drops references to the parts that were read, because it lives
+// long.
 type sending struct {
 	front, raw, back []byte
 	ids              tap.IDs

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file has the pooled memory for parsing bodies. Nothing refers to it after the parsing: what
-// a call or a transport needs is copied.
+// This file has the pooled memory for parsing bodies. Nothing refers to it after the parsing,
+// because calls and transports get copies.
 
 // Limits for one body.
 const (

@@ -14,14 +14,16 @@ type Stats struct {
 	// Calls counts the requests for generations. Kept and Dropped count the calls that Config.Keep
 	// accepted and refused. An accepted call can still be lost; its keeper counts that.
 	Calls, Kept, Dropped int64
-	// Continued counts the calls whose prompt the Continuer changed. SplicesRefused counts those
-	// that an engine refused and that were sent again with the server's prompt, by status.
+	// Continued counts the calls whose prompt the Continuer changed. SplicesRefused counts the
+	// changed calls that an engine refused and that the proxy sent again with the server's prompt,
+	// by status.
 	Continued      int64
 	SplicesRefused map[int]int64
 	// Answers counts the answers by the first digit of their status.
 	Answers [6]int64
-	// Unreachable counts the requests that no engine answered, Refused those after Drain, and Stale
-	// those that were sent again because the engine had closed the connection.
+	// Unreachable counts the requests that no engine answered. Refused counts the requests after
+	// Drain. Stale counts the requests that were sent again because the engine had closed the
+	// connection.
 	Unreachable, Refused, Stale int64
 	// Panics counts the recovered panics of the tap. They harmed no call.
 	Panics int64
@@ -38,14 +40,15 @@ type EngineStats struct {
 	// Engine is the URL without a password.
 	Engine string
 	Up     bool
-	// Busy counts its open requests, Calls all requests sent to it, Errors those without an answer.
+	// Busy counts its open requests, Calls all requests sent to it, and Errors the requests without
+	// an answer.
 	Busy, Calls, Errors int64
 }
 
 // A Histogram counts durations.
 type Histogram struct {
 	// Bounds are upper bounds in seconds. Counts[i] counts the durations up to Bounds[i] and above
-	// the previous bound; the last count has those above all bounds.
+	// the previous bound; the last count has the durations above all bounds.
 	Bounds []float64
 	Counts []int64
 	// Sum is the sum of all durations, in seconds.
