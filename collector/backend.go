@@ -32,7 +32,7 @@ type Agent interface {
 	Prompts(ctx context.Context, r *Reply) ([]tokenize.Call, error)
 
 	// Close removes the agent from the server, unless it must be kept, and frees the Reply. It is
-	// called exactly once, also after a failed Run and during a stop, with a time limit of its own.
+	// called exactly once, even after a failed Run or during a stop, with a time limit of its own.
 	Close(ctx context.Context) error
 }
 
@@ -99,8 +99,8 @@ type Sink interface {
 	Append(ctx context.Context, s *tokenize.Sample, done func(error)) error
 }
 
-// A Journal stores attempts beyond the life of the process. From it, the next process of the run
-// finds what is left on the servers, and reuses no attempt number.
+// A Journal stores attempts beyond the life of the process. The next process of the run uses it to
+// find agents that are left on the servers, and to reuse no attempt number.
 //
 // Its methods must be safe for concurrent use. When one returns, its entry survives a crash of the
 // process; a power cut can lose the entries of the last milliseconds. An error ends the run.
@@ -117,7 +117,8 @@ type Journal interface {
 	End(key string, attempt int, class Class, charged bool) error
 }
 
-// A SampleState is what earlier processes left of a sample. The zero value means that no process began it.
+// A SampleState is the state in which earlier processes left a sample. The zero value means that no
+// process began it.
 type SampleState struct {
 	// Done reports that the dataset has the sample. Failed is its class if only a failure row
 	// exists.

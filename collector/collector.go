@@ -147,14 +147,15 @@ func (c *Collector) Drain() {
 // the sink reports that they are committed. A failed sample stays failed.
 func (c *Collector) Filter(keys ...string) { c.counters.filter(keys) }
 
-// CommittedEarlier reports that samples of Config.Waiting are now in a committed shard: committed
-// with keep=true, and the keys of those with keep=false.
+// CommittedEarlier reports that samples of Config.Waiting are now in a committed shard. committed
+// is the number of samples with keep=true, and filtered has the keys of the samples with
+// keep=false.
 func (c *Collector) CommittedEarlier(committed int, filtered ...string) {
 	c.counters.addEarlier(committed, len(filtered))
 	c.counters.unfilter(filtered)
 }
 
-// Stats returns a snapshot of the run, also before and after Run.
+// Stats returns a snapshot of the run. It can be called at any time, even before and after Run.
 func (c *Collector) Stats() Stats {
 	s := c.counters.snapshot(c.endpoints)
 	if !c.answerPrompts.proven() {

@@ -27,8 +27,8 @@ type Config struct {
 	// Planned is the number of samples of the tasks, before Limit. Default 0: the samples read so
 	// far.
 	Planned int
-	// Left returns what earlier processes left of a sample. Its answers must not depend on this
-	// run. It is called from one goroutine. Default nil: nothing was left.
+	// Left returns the state in which earlier processes left a sample. Its answers must not depend
+	// on this run. It is called from one goroutine. Default nil: nothing was left.
 	Left func(key string) SampleState
 	// Filtered is the number of samples that Left reports as done and that have keep=false in the
 	// dataset: Stats counts them as Filtered and not as Committed.

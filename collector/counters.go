@@ -105,7 +105,8 @@ func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 
 func (c *counters) planned(n int) { c.update(func(s *Stats) { s.Planned = max(s.Planned, n) }) }
 
-// survey counts what earlier processes left of the nth sample, and reports whether to claim it.
+// survey counts the nth sample in the state in which earlier processes left it, and reports whether
+// to claim it.
 func (c *counters) survey(n int, left *SampleState, retryFailed bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

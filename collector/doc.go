@@ -200,8 +200,8 @@
 // contradict each other. Received answers show whether they carry prompts, in this process or, by
 // Config.TurnsHavePrompts, in an earlier one. Until then, answers are assumed to carry them.
 //
-// A stop closes every agent that it can, and journals those attempts as cancelled. The others stay
-// open in the journal, as after a kill.
+// A stop closes every agent that it can, and journals those attempts as cancelled. The other
+// attempts stay open in the journal, as after a kill.
 //
 // # Two budgets
 //

@@ -64,7 +64,7 @@ type Result struct {
 	Working time.Duration
 	// FirstAnswer is the time from the first send to its answer; 0 if unknown.
 	FirstAnswer time.Duration
-	// Sampled counts the sampled tokens, and Trained those with a loss mask of 1.
+	// Sampled counts the sampled tokens, and Trained the tokens with a loss mask of 1.
 	Sampled, Trained int64
 	Rows             int
 }

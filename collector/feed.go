@@ -142,7 +142,7 @@ type survey struct {
 	dues  []due     // indexed by the number of the sample
 	open  [][]claim // open attempts, by the index of their endpoint
 	stray []claim   // open attempts of endpoints that this run does not have
-	err   error     // of the task source; what was read before it counts
+	err   error     // of the task source; the tasks read before it count
 
 	sending sync.WaitGroup // waits for the goroutines that send the open attempts
 }

@@ -17,7 +17,7 @@ import (
 func (c *Collector) fail(ctx context.Context, cl *claim, a *attempt, charged bool) error {
 	err := c.append(ctx, cl, a.failed, a.class, yieldOf(a.failed))
 	if cl.settled {
-		err = errors.Join(err, c.journalEnd(cl, a.N, a.class, charged)) // also after one failure too many
+		err = errors.Join(err, c.journalEnd(cl, a.N, a.class, charged)) // even after one failure too many
 	}
 	if err != nil || cl.task.Recorded != nil { // one old server run does not predict the next
 		return err

@@ -10,8 +10,8 @@ import (
 
 // If an answer is not received, its turns come from the record of the server run. The record can
 // have less: a server need not store the prompts that it sends with its answers. A sample must not
-// fail or have a hole because the network lost its answer. So if the record lacks something that an
-// answer has, the rollout is made again, as after any lost connection.
+// fail or have a hole because the network lost its answer. So if the record lacks data that the
+// answer had, the rollout is made again, as after any lost connection.
 
 // answerPrompts tracks whether received answers carry the prompts of their calls.
 type answerPrompts struct {

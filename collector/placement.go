@@ -17,7 +17,7 @@ type placement struct {
 	moved    bool          // the sample comes from another endpoint
 }
 
-// A next is what a worker does next with its sample.
+// A next is a worker's next action on its sample.
 type next uint8
 
 const (

@@ -46,7 +46,7 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 			if !cl.settled {
 				c.counters.unclaim(cl.failed)
 			}
-			unsettled.Done() // for every sample, also after an error: Run waits for it
+			unsettled.Done() // for every sample, even after an error: Run waits for it
 			return true
 		})
 	}

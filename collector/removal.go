@@ -10,7 +10,7 @@ import (
 // run one Config.CloseTimeout, and not one per sample.
 //
 // If a removal fails late and no other has succeeded meanwhile, the endpoint is mute: removals get
-// little time, including those in progress. Now and then a removal gets more time, because the
+// little time, including removals in progress. Now and then a removal gets more time, because the
 // server can be slow and not dead. A successful removal ends the mute state. Remaining agents stay
 // on the server until agent.Clean finds them by their tags.
 type removals struct {
@@ -69,7 +69,7 @@ func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Cont
 	}
 }
 
-// close removes the agent from the server, also during a stop.
+// close removes the agent from the server, even during a stop.
 func (a *attempt) close(ctx context.Context, agent Agent) {
 	c := a.w.c
 	a.setStage(StageClose)

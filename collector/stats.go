@@ -49,8 +49,8 @@ type Stats struct {
 
 	// The fields below count the work of this process only.
 
-	// Attempts counts the attempts that began, and FailedByClass those that failed. Retries is the
-	// sum of InfraRetries and DataRetries.
+	// Attempts counts the attempts that began, and FailedByClass the attempts that failed. Retries
+	// is the sum of InfraRetries and DataRetries.
 	Attempts, Retries, InfraRetries, DataRetries int
 	FailedByClass                                map[Class]int
 	// Reattached counts the attempts of earlier processes that were taken over, and Gone the

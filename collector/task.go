@@ -19,8 +19,8 @@ type Task struct {
 	// Messages are the user messages, sent one after the other; none if Recorded is not nil.
 	Messages []string
 	// Recorded, if not nil, names a server run that another program drove and that has ended. Its
-	// only sample is read from the server's record. No agent is made, nothing is sent. ID is the id
-	// of the server run.
+	// only sample is read from the server's record. No agent is made, and nothing is sent. ID is
+	// the id of the server run.
 	Recorded *Recorded
 	// Answer is the reference that scorers compare the output with, or nil.
 	Answer *string
@@ -36,7 +36,7 @@ type Task struct {
 	// Within is the deadline relative to the acceptance of the task. The caller sets Deadline from
 	// it; a Collector ignores it.
 	Within time.Duration
-	// Source and Line are where the task was read, for messages.
+	// Source and Line locate the task in its file, for messages.
 	Source string
 	Line   int
 }

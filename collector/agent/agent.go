@@ -20,7 +20,7 @@ import (
 // This file is the normal course of an attempt, from top to bottom:
 //
 //	open     create the agent, check that it gives token data, read its system text
-//	Run      for each message of the task: send, and answer what the server asks
+//	Run      for each message of the task: send it, and answer the server's requests
 //	Prompts  find the prompt of every call
 //	Close    free the memory of the replies, delete the agent
 //
@@ -74,8 +74,8 @@ type agent struct {
 type Prompter interface {
 	// Prompts can read everything that rollout can fetch: the agent still exists.
 	Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error)
-	// Prefetch fetches what Prompts will read for an answered send while the server works on the
-	// next one. It returns soon after ctx is done.
+	// Prefetch fetches the records that Prompts will read for an answered send while the server
+	// works on the next one. It returns soon after ctx is done.
 	Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn)
 }
 

@@ -161,7 +161,8 @@ func metadata(a collector.Attempt) map[string]any {
 	}}
 }
 
-// agentName returns an agent name that matches the server's ^[\w '\-]+$; others give a 500.
+// agentName returns an agent name that matches the server's ^[\w '\-]+$; the server answers 500 for
+// other names.
 func agentName(a collector.Attempt) string {
 	key := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A prefetcher fetches what Prompts will read for one send while the server works on the next. It
-// fetches in one goroutine at a time and belongs to one Run.
+// A prefetcher fetches the records that Prompts will read for one send while the server works on
+// the next. It fetches in one goroutine at a time and belongs to one Run.
 type prefetcher struct {
 	g      *agent
 	ctx    context.Context //nolint:containedctx // that of its goroutine

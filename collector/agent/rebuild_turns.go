@@ -88,8 +88,8 @@ func (m *runRecord) turn(c *callRecord) (writtenTurn, error) {
 	return t, nil
 }
 
-// toolCallText matches what the native adapter removes from a text, and pythonSpace is what it
-// strips (sglang_native_adapter.py:262, str.strip).
+// toolCallText matches the tool calls that the native adapter removes from a text. pythonSpace has
+// the characters that it strips from the ends (sglang_native_adapter.py:262, str.strip).
 var toolCallText = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
 
 const pythonSpace = "\t\n\v\f\r\x1c\x1d\x1e\x1f \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"

@@ -36,7 +36,7 @@ type Breaker struct {
 	since    time.Time // when the breaker tripped
 	lost     bool
 
-	poisoned map[string]bool // keys of samples that fail where others succeed
+	poisoned map[string]bool // keys of samples that fail although others succeed
 }
 
 // A series is a sequence of failures of a server without an answer between them. It can trip the
@@ -57,7 +57,7 @@ func New(cfg Config) *Breaker { return &Breaker{cfg: cfg} }
 // State reports whether the server counts as down, and whether it was given up.
 func (b *Breaker) State() (down, lost bool) { return b.down, b.lost }
 
-// Ended decides what follows from the end of an attempt at the sample with this budget.
+// Ended decides what follows the end e of an attempt. s is the budget of its sample.
 func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	if e.Kind != Busy {
 		s.busy = refusals{}

@@ -26,8 +26,8 @@
 //	Cancelled   the run stops                          –            stop
 //	Fatal       no sample can do better                –            stop
 //
-// A dash means that the end says nothing about the server. A charged retry beyond Config.Retries is
-// a failure of the sample. attempt.end in package collector maps a failure to a kind.
+// A dash means that the end shows nothing about the server. A charged retry beyond Config.Retries
+// is a failure of the sample. attempt.end in package collector maps a failure to a kind.
 //
 // After a Fault the sample is charged while the server is up, and retried free while the server is
 // down or has never answered. If its server is given up, the sample is passed on to another one.
@@ -53,7 +53,7 @@
 //     retry waits for up to a second to see whether the breaker trips: the requests of a dying
 //     server end at about the same time. If the breaker does not trip, the caller checks the server
 //     for the sample, once. An unanswered check trips the breaker.
-//   - An answer from before the series says nothing about the series.
+//   - An answer from before the series does not end the series.
 //
 // # A busy server
 //

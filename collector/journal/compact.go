@@ -54,7 +54,7 @@ func (s *state) write(path string, process int, mode fs.FileMode) error {
 // compact merges old segments if that makes them much smaller, or if they are damaged:
 //
 //	write  N.journal.tmp   sums of every sample, and the open attempts; sync
-//	rename to N.journal    the last of them; sync the folder
+//	rename to N.journal    replaces the last old segment; sync the folder
 //	remove 1 to N-1
 //
 // An interruption at any step leaves the same state: sums replace the entries of older segments.

@@ -18,7 +18,7 @@ type sample struct {
 	charged, dataCharged uint16 // up to maxCharged
 }
 
-// maxCharged is where counting stops. It exceeds every realistic budget.
+// maxCharged is the highest count. It exceeds every realistic budget.
 const maxCharged = 1<<16 - 1
 
 func newState() *state {

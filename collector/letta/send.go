@@ -24,7 +24,7 @@ func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, re
 type SendOptions struct {
 	// AgentID is the agent to send to. If ConversationID is set, the send goes to that
 	// conversation, without streaming unless Request.Streaming is set. There the server ignores the
-	// token flags of the request and uses those stored with the agent.
+	// token flags of the request and uses the flags stored with the agent.
 	AgentID, ConversationID string
 	// Request is the body of the send.
 	Request *LettaRequest

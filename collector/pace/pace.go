@@ -166,7 +166,7 @@ type Arrival struct {
 	Stale bool
 }
 
-// Whole records that the group is whole. Call it once for each group, also for groups of earlier
+// Whole records that the group is whole. Call it once for each group, including groups of earlier
 // processes. Parameter oldest is the lowest version of all tokens sampled for the group, or -1 if
 // the version of some token is not proven.
 func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {

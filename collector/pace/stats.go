@@ -14,7 +14,7 @@ type Stats struct {
 
 	// Begun is the sum of the groups in progress, Informative, Filtered and Failed.
 	Begun, Informative, Filtered, Failed int
-	// Ahead counts the groups in progress and those given and not acknowledged.
+	// Ahead counts the groups in progress, and the given groups that are not acknowledged.
 	Ahead int
 	// Until is Config.UntilGroups. Enough reports that Informative has reached it.
 	Until  int

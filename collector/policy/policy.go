@@ -13,7 +13,7 @@ import (
 // Unknown is the value of an unknown version.
 const Unknown int32 = -1
 
-// A Config configures where versions come from: from Version, URL or Traces.
+// A Config configures the sources of versions: Version, URL and Traces.
 type Config struct {
 	// Version is the user's claim for every send, until [Source.SetVersion]. It is used if URL is
 	// empty. [Unclaimed]: no claim before SetVersion.
@@ -61,7 +61,7 @@ const (
 )
 
 // A Source determines the versions of the sends of one process. Its methods are safe for concurrent
-// use, and on a nil Source, where every version is unknown.
+// use. A nil Source is valid: every version is then unknown.
 type Source struct {
 	cfg   Config
 	pages []*url.URL // tried in this order; only the first that exists is kept

@@ -122,8 +122,8 @@ func (s *Source) process(a answer) (higher, useful bool) {
 	return higher, useful
 }
 
-// forget drops the answers that no send needs: those before the newest one that had ended by then.
-// The caller holds Source.mu.
+// forget drops the answers that no send needs: all answers before the newest one that had ended by
+// then. The caller holds Source.mu.
 func (s *Source) forget(then time.Time) {
 	for len(s.answers) > 1 && !s.answers[1].ended.After(then) {
 		s.answers = s.answers[1:]

@@ -10,9 +10,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An answer already contains most of what join.go fetches, so a sample is first rebuilt from its
-// answers and from the traces that prove them. If this does not prove every call of the sample, the
-// results are dropped and join.go takes over. doc.go explains why both ways prove the same.
+// An answer already contains most of the data that join.go fetches, so a sample is first rebuilt
+// from its answers and from the traces that prove them. If this does not prove every call of the
+// sample, the results are dropped and join.go takes over. doc.go explains why both ways prove the
+// same.
 
 // fromAnswers rebuilds the prompts of a sample from its answers. It reports false if an answer does
 // not prove every call. It then leaves b unchanged, but keeps the fetched data.

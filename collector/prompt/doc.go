@@ -48,7 +48,7 @@
 // A tap is a proxy between server and engine. [Config.Tap] contains the calls that it recorded,
 // with the engine's own data: prompt, end, version and sampling parameters. fromTap gives a turn
 // the prompt of its call if exactly one call matches; see tap.Index.Join. The prompt is then exact,
-// also after a compaction. If the tap recorded all calls of a reply, no request to the server is
+// even after a compaction. If the tap recorded all calls of a reply, no request to the server is
 // needed, and the step ids come from the answer.
 //
 // The server writes the id of its agent into the system message. If the model's tokenizer is known,
@@ -195,9 +195,9 @@
 // agent is unchanged when it is read again.
 //
 // In the table, "compared" means that the text of the trace must equal the rebuilt text. "Agent
-// read again" means that AgentState and system message after the last send must equal those before
-// the first. Otherwise the prompts are quarantined. A single word in the last column is their
-// reason.
+// read again" means that AgentState and system message after the last send must equal AgentState
+// and system message before the first send. Otherwise the prompts are quarantined. A single word in
+// the last column is the quarantine reason.
 //
 //	what                             with a trace of the request          without one
 //	order of several tools           taken from it                        tool_order

@@ -140,9 +140,9 @@ func (h history) reload() {
 	}
 }
 
-// appendAssistant appends what the server stores for one generation. If all of its calls wait for
-// the client, the message has the role approval, and the client's answer follows as a message
-// without text. A generation without text and calls is not stored.
+// appendAssistant appends the messages that the server stores for one generation. If all of its
+// calls wait for the client, the message has the role approval, and the client's answer follows as
+// a message without text. A generation without text and calls is not stored.
 func (h history) appendAssistant(content string, calls []call, of decisions) history {
 	switch {
 	case len(calls) > 0 && of.all(calls):

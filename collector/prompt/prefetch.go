@@ -8,10 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Prefetch fetches what Prompts will read for an answered send, while the server works on the next
-// one. It omits data that the answer contains. It fetches nothing if a tap can have recorded the
-// calls: most of it would not be read. It returns when all requests are done, or ctx is done.
-// Prompts repeats requests that failed or had no free lane.
+// Prefetch fetches the records that Prompts will read for an answered send, while the server works
+// on the next one. It omits data that the answer contains. It fetches nothing if a tap can have
+// recorded the calls: most of it would not be read. It returns when all requests are done, or ctx
+// is done. Prompts repeats requests that failed or had no free lane.
 func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn) {
 	if !p.rebuilds() || p.tap != nil || of.RunID == "" || p.turns && promptsIn(turns) {
 		return

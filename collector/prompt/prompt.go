@@ -76,7 +76,7 @@ type Prompter struct {
 	stats Stats // without Tap
 }
 
-// New returns a Prompter. It returns an error if cfg lacks what the forced source needs.
+// New returns a Prompter. It returns an error if cfg lacks a field that the forced source needs.
 func New(cfg Config) (*Prompter, error) {
 	p := &Prompter{model: cfg.Model, finish: finishes{tapped: cfg.Tap != nil}, unverified: cfg.Unverified, lanes: make(lanes, extraRequests)}
 	switch cfg.Force {
@@ -110,7 +110,7 @@ func New(cfg Config) (*Prompter, error) {
 func (p *Prompter) rebuilds() bool { return p.stored || p.trace }
 
 // Prompts returns one call per assistant turn over all sends, in order. The calls point into r.
-// rollout contains what is known of the attempt besides the reply; it can be nil.
+// rollout contains all other data of the attempt. It can be nil.
 //
 // It returns a *tokenize.AlignError with a Reason if no call of the sample can be used. Any other
 // error means that the server could not be read.

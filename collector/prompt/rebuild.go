@@ -19,7 +19,8 @@ type rebuild struct {
 	finish     *finishes
 	lanes      lanes
 
-	// changed names what changed before the agent was read again; nil if it was not.
+	// changed names the part of the agent that had changed when the agent was read again. It is nil
+	// if the agent was not read again.
 	changed *string
 	// unverified maps a call to its prompt of the right length that is neither proven nor
 	// contradicted.

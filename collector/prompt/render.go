@@ -80,7 +80,7 @@ func (r *renderer) split() ([]int32, error) {
 	}
 	r.text, r.next = r.next, r.text
 
-	// given starts with the previous prompt's ids, and so with those before the mark.
+	// given starts with the previous prompt's ids, and so with the ids before the mark.
 	total, shared := len(r.ids), min(len(r.given), len(r.ids))
 	if !slices.Equal(r.given[at.IDs:shared], r.ids[at.IDs:shared]) {
 		r.given, shared = nil, 0

@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// visibleReturn returns what the model saw of a tool turn: its text without the results that the
+// visibleReturn returns the text of a tool turn as the model saw it: without the results that the
 // client made or that stand for a denial. content contains one JSON object per result, separated by
 // one newline. returns contains the results in the order of these objects, which can differ from
 // the order of the calls. Text in another format is returned unchanged.

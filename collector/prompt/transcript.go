@@ -64,9 +64,9 @@ type send struct {
 	gap      *gap // nil: a stored prompt is proven by its count
 }
 
-// callsOf returns the stored calls of a step: first the server's own, then those that wait for the
-// client. The text of the turn is not enough: the server's parser drops and rewrites parts of the
-// calls.
+// callsOf returns the stored calls of a step: first the calls that the server ran itself, then the
+// calls that wait for the client. The text of the turn is not enough: the server's parser drops and
+// rewrites parts of the calls.
 func (s *send) callsOf(stepID string) []call {
 	var own, waiting []call
 	for i := range s.stored {

@@ -99,8 +99,8 @@ func unstored(c *tokenize.Call) bool {
 	return slices.ContainsFunc(c.Logprobs, func(v float32) bool { return v-v != 0 })
 }
 
-// systemOver returns the model's system message if the request replaced the one in the trace. It
-// returns an empty string if the trace shows the right one.
+// systemOver returns the system message that the model received, if the trace shows another one
+// because of the request. Otherwise it returns an empty string.
 func (b *rebuild) systemOver(s *send) string {
 	if overrides(s.request) {
 		return b.transcript.system

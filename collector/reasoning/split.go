@@ -100,7 +100,7 @@ func (s *Splitter) split(r *collector.Reply, calls []tokenize.Call) (answer, tho
 	return answer, thought
 }
 
-// A state is what is known about an output in addition to its text.
+// A state has facts about an output that its text does not show.
 type state struct {
 	opened string // the end of the prompt; empty if unknown
 	cut    bool   // the token limit ended the output

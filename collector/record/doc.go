@@ -18,7 +18,7 @@
 // Five methods make a request again:
 //
 //	Rollout.AgentNow            fetches agent and system text on each call, to compare them with
-//	                            those before the first send. Call it after the last send
+//	                            their state before the first send. Call it after the last send
 //	Rollout.AgentState          fetches only the agent, for the same comparison
 //	Rollout.ConversationSystem  fetches the conversation on each call
 //	Rollout.TraceSoon           fetches a missing trace again

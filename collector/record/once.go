@@ -37,7 +37,7 @@ func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error
 	done := make(chan struct{})
 	o.busy = done
 	o.mu.Unlock()
-	defer func() { // also if fetch panics, so that no waiting caller blocks forever
+	defer func() { // even if fetch panics, so that no waiting caller blocks forever
 		o.mu.Lock()
 		o.busy = nil
 		o.mu.Unlock()

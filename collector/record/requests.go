@@ -5,7 +5,8 @@ import (
 	"maps"
 )
 
-// Requests counts requests by what they fetched. Retries of one PollStepTrace count once.
+// Requests counts requests by the kind of data that they fetched. Retries of one PollStepTrace
+// count once.
 type Requests struct {
 	// Steps and Messages are requests for server runs, Traces for steps.
 	Steps, Messages, Traces int64

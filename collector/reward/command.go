@@ -51,7 +51,7 @@ type CommandConfig struct {
 // gets no reward, because the program's state is unknown. An unrequested line is detected before
 // the next request, so no rollout gets the reward of another one.
 //
-// Killing a process kills its process group: all its children, except those that created their
+// Killing a process kills its process group: all its children, except children that created their
 // own group.
 //
 // A Command is safe for concurrent use; rollouts wait for a free process.
@@ -290,8 +290,8 @@ func (c *Command) isKilled() bool {
 // closeWithin bounds the wait for the exit of all processes after their input is closed.
 const closeWithin = 5 * time.Second
 
-// Close closes the input of the processes, and kills those that still run after five seconds, or
-// after the Timeout if that is shorter. It waits for scores in progress.
+// Close closes the input of the processes, and kills the processes that still run after five
+// seconds, or after the Timeout if that is shorter. It waits for scores in progress.
 func (c *Command) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)

@@ -270,7 +270,7 @@ func skipArgument(s string, i int) int {
 	return most
 }
 
-// skipOption returns where the option [3] of a command ends.
+// skipOption returns the end of an option of a command, such as [3].
 func skipOption(s string, i int) int {
 	if i < len(s) && s[i] == '[' {
 		if at := strings.IndexByte(s[i:min(len(s), i+maxArgument)], ']'); at >= 0 {
@@ -348,7 +348,7 @@ func power(s string, i int) (pow string, end int, ok bool) {
 	return pow, end, true
 }
 
-// skipGroups returns where groups of three digits that begin at i end.
+// skipGroups returns the end of the groups of three digits that begin at i.
 func skipGroups(s string, i int) int {
 	for _, sep := range [...]string{",", "\u00A0", "'", "_"} {
 		from := i

@@ -113,8 +113,8 @@ func appendHead(b []byte, h head) []byte {
 // appendEnd appends the last payload of a segment. closed: the process has nothing more to write.
 func appendEnd(b []byte, closed bool) []byte { return append(b, opEnd, flag(closed)) }
 
-// appendTick appends a tick: every call added before t is already written, except those dropped.
-// dropped counts the calls dropped since the segment began.
+// appendTick appends a tick: every call added before t is already written, or was dropped. dropped
+// counts the calls dropped since the segment began.
 func appendTick(b []byte, t time.Time, dropped int64) []byte {
 	return appendMoment(append(b, opTick), t, dropped)
 }
@@ -187,7 +187,7 @@ func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
 	return appendIDs(b, prompt[shared:])
 }
 
-// appendAsked appends what the server sent, as a difference from the prompt.
+// appendAsked appends the prompt that the server sent, as a difference from the engine's prompt.
 func appendAsked(b []byte, asked, prompt []int32) []byte {
 	b = appendLen(b, len(asked), asked == nil)
 	if asked == nil {

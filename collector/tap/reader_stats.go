@@ -59,7 +59,7 @@ func (r *Reader) tear() {
 	}
 }
 
-// follows counts what is missing between the previous segment and this one. r.mu is held.
+// follows counts the losses between the previous segment and this one. r.mu is held.
 func (r *Reader) follows(h head) {
 	before := r.before
 	switch {

@@ -94,8 +94,8 @@ type SpoolStats struct {
 	// Err is not nil, nothing is written.
 	Errors int64
 	Err    error
-	// Segments and SegmentBytes are what the folder holds. Removed counts the segments removed
-	// because of MaxAge or MaxBytes.
+	// Segments and SegmentBytes measure the folder. Removed counts the segments removed because of
+	// MaxAge or MaxBytes.
 	Segments     int
 	SegmentBytes int64
 	Removed      int64

@@ -23,7 +23,7 @@ type writer struct {
 	head    int64 // where the open segment's first call begins
 	whole   int64 // where the last whole frame ends
 	told    int64 // how many dropped calls are reported to readers
-	before  int64 // how many of them were reported before the open segment
+	before  int64 // how many were reported before the open segment began
 
 	begun    time.Time // when the open segment began
 	called   time.Time // when a call was last written

@@ -53,8 +53,8 @@ func modeOf(body []byte) sendMode {
 	return modeSync
 }
 
-// checkMode rejects what the real server rejects in this mode, and what is not simulated. s.mu must
-// not be held.
+// checkMode rejects a send that the real server rejects in this mode, or that is not simulated.
+// s.mu must not be held.
 func (s *Server) checkMode(q *request, a *agent, b *sendBody, mode sendMode) *answer {
 	switch {
 	case mode == modeStream && q.legacy():

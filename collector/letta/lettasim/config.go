@@ -26,8 +26,8 @@ type Config struct {
 
 	// NoTraces keeps no traces (LETTA_TRACK_PROVIDER_TRACE=false).
 	NoTraces bool
-	// Face, if not nil, returns what each look at a replayed agent shows. It is called with a lock
-	// held, and must not block.
+	// Face, if not nil, returns the view of a replayed agent for each look. It is called with a
+	// lock held, and must not block.
 	Face func(Look) Face
 	// Prompt returns the model's prompt under a face, from the recorded prompt. It needs the
 	// model's tokenizer and template. If it is set, [Server.Given] records every call.

@@ -26,7 +26,7 @@
 // log-probabilities go unchanged into the turns. So a small policy can be trained on the rollouts
 // of a whole collection.
 //
-// # Which agent plays what
+// # Choosing the kind of agent
 //
 // The client chooses when it creates the agent, in metadata:
 //

@@ -75,7 +75,7 @@ const (
 	ShortLogprobs FaultKind = "short-logprobs"
 	// SurplusLogprobs adds log-probabilities beyond the sampled ids of one turn.
 	SurplusLogprobs FaultKind = "surplus-logprobs"
-	// IDMismatch gives one log-probability another id than the sampled one.
+	// IDMismatch changes the id of one log-probability, so that it differs from the sampled id.
 	IDMismatch FaultKind = "id-mismatch"
 	// WideID makes one sampled id exceed int32.
 	WideID FaultKind = "wide-id"

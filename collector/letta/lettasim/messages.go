@@ -2,8 +2,8 @@ package lettasim
 
 import "net/http"
 
-// systemTail is what the server appends to a system text. It has the same agent id for all agents,
-// as if they were imported from one file, so all samples of a task share one prompt.
+// systemTail is the text that the server appends to a system prompt. It has the same agent id for
+// all agents, as if they were imported from one file, so all samples of a task share one prompt.
 const systemTail = "\n\n\n\n<memory_metadata>\n- AGENT_ID: agent-00000000-0000-4000-8000-000000000000\n- CONVERSATION_ID: default\n" +
 	"- System prompt last recompiled: 2026-01-05 09:59:58 AM UTC+0000\n- 0 previous messages between you and the user are stored in recall memory\n</memory_metadata>"
 

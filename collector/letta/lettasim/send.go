@@ -115,7 +115,7 @@ func marker(body []byte) string {
 	return ""
 }
 
-// check rejects what the real server rejects.
+// check rejects a body that the real server rejects.
 func (b *sendBody) check() *answer {
 	given := len(b.Input) > 0 && string(b.Input) != "null"
 	switch {

@@ -20,7 +20,7 @@ type Stats struct {
 	BytesSent int64
 	// Refused counts requests during [Server.Refuse].
 	Refused int64
-	// EngineCalls counts the calls of Config.Engine, EngineErrors those that failed.
+	// EngineCalls counts the calls of Config.Engine, EngineErrors the failed calls.
 	EngineCalls, EngineErrors int64
 	// Faults counts injected faults by kind.
 	Faults map[FaultKind]int64

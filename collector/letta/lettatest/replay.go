@@ -148,7 +148,7 @@ func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// object returns what was recorded at the path of a run or a step, or nil.
+// object returns the recorded answer for the path of a run or a step, or nil.
 func (p *Replay) object(path string) any {
 	for _, e := range p.Exchanges {
 		for _, run := range e.Runs {

@@ -163,7 +163,7 @@ func render(cfg *Config, messages string, now time.Time) (ids []int32, text stri
 	return ids, string(out), err
 }
 
-// A place is where a turn of the model begins in a prompt.
+// A place is a position in a prompt at which a turn of the model begins.
 type place struct {
 	at   int    // number of ids before it, including the header
 	hash uint64 // of these ids

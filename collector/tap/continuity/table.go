@@ -22,7 +22,7 @@ type Table struct {
 	mu    sync.Mutex
 	sites map[uint64]*site
 	live  list.List // of *site, the last used at the back
-	gone  list.List // of *site, those that lost their calls to MaxBytes; all are blind
+	gone  list.List // of *site: sites that lost their calls to MaxBytes; all are blind
 	bytes int64
 	calls int
 

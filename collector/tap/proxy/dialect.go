@@ -44,7 +44,7 @@ func dialectOf(method, path string) dialect {
 	return nil
 }
 
-// A request is what a dialect finds in a body. Positions are offsets in body.
+// A request has the parts that a dialect finds in a body. Positions are offsets in body.
 type request struct {
 	path string
 	body []byte
@@ -195,7 +195,7 @@ func (q *request) truth(s *tokenize.Scanner) (bool, error) {
 	return is, s.Skip()
 }
 
-// An answer collects what a dialect finds in the documents of an answer.
+// An answer collects the values that a dialect finds in the documents of an answer.
 type answer struct {
 	streamed bool
 	tray     *tray // of the current document or event

@@ -23,19 +23,19 @@
 //
 // # What a call claims
 //
-// A call has only what its request and its answer contain:
+// A call has only data that its request and its answer contain:
 //
 //	the prompt          the request's ids, if they are the engine's whole prompt: without
 //	                    images or a session, and with the engine's token count. Ids in the
 //	                    answer override the ids of the request
 //	the output          the ids of a complete answer with status 200. Nothing if there are
 //	                    several outputs, or the answer reports an error
-//	log-probabilities   those that belong to the output's ids, with the float32 bits that
+//	log-probabilities   the values that belong to the output's ids, with the float32 bits that
 //	                    package tokenize parses from a server's turns
 //	the version         empty if several versions made the output
 //
 // A body with a duplicate member is malformed, because engines can differ in which one counts.
-// Stats.Unread counts what passed unread, by reason:
+// Stats.Unread counts the bodies that passed unread, by reason:
 //
 //	too_large      the request exceeds Config.BodyBytes, or all held bodies exceed MemoryBytes
 //	malformed      a body is not JSON, or not valid for its dialect

@@ -128,7 +128,7 @@ func exchangeOf(ctx context.Context) *exchange {
 }
 
 // rewrite builds the outgoing request. The roundTripper selects the engine. ReverseProxy removes
-// hop-by-hop headers. It also removes headers that proxies commonly add; rewrite restores those.
+// hop-by-hop headers. It also removes headers that proxies commonly add, but rewrite restores them.
 func rewrite(r *httputil.ProxyRequest) {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := r.In.Header[name]; ok {

@@ -33,7 +33,8 @@ func edited(body []byte, edits []edit) []byte {
 	return append(out, body[at:]...)
 }
 
-// around returns body with the edits applied and without the list at place, where no edit is.
+// around returns body with the edits applied and without the list at place. No edit overlaps that
+// list.
 func around(body []byte, place span, edits []edit) *payload {
 	var front, back []edit
 	for _, e := range edits {

@@ -102,7 +102,7 @@ func (sglang) answer(s *tokenize.Scanner, a *answer) error {
 	return err
 }
 
-// metaInfo parses meta_info, also of SGLang's chat completions.
+// metaInfo parses the meta_info of SGLang's native API and of its chat completions.
 func metaInfo(s *tokenize.Scanner, a *answer, said *generation) error {
 	return parseFields(s,
 		field{"output_token_logprobs", '[', func() (err error) {
