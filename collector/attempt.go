@@ -203,7 +203,7 @@ func (a *attempt) serverRun(id string) {
 	a.w.c.end(journaled(a.w.c.cfg.Journal.ServerRun(a.Key, a.N, id)))
 }
 
-// fail copies the remaining tokens into a.failed, and returns err as wrap does. r can be nil.
+// fail copies the remaining tokens into a.failed, and returns the result of wrap. r can be nil.
 func (a *attempt) fail(ctx context.Context, r *Reply, err error) error {
 	err = a.wrap(ctx, err)
 	a.failed = a.failure(r, err)

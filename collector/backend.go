@@ -87,8 +87,8 @@ type Reward struct {
 type Sink interface {
 	// Append blocks for backpressure. When it returns nil, the sink owns the sample. It then calls
 	// done exactly once, from any goroutine. The argument is nil when the sample is in a committed
-	// shard. Otherwise it is why the sink failed or leaves the sample to the next process, and the
-	// run ends.
+	// shard. Otherwise it is the reason why the sink failed or leaves the sample to the next
+	// process, and the run ends.
 	//
 	// An error ends the run, unless an error in its chain has a method
 	//

@@ -37,10 +37,9 @@ import (
 //	unusable          ErrUnusable                                 fatal      run ends
 //	storage           ErrStorage                                  fatal      run ends
 //
-// The kind is how attempt.end reports the class to package breaker. Four kinds depend on the course
-// of the attempt: lost_answer (the answer of a finished rollout was lost), slow (it used up
-// Config.AttemptTimeout), moved (another server takes the sample), and final for a takeover that
-// the server rejects.
+// attempt.end reports the kind to package breaker. Four kinds depend on the course of the attempt:
+// lost_answer (the answer of a finished rollout was lost), slow (it used up Config.AttemptTimeout),
+// moved (another server takes the sample), and final for a takeover that the server rejects.
 //
 // A retry follows a failure of the infrastructure. A good sample after a retry is drawn like any
 // other, except for its length: see Stats.Remade. If an answer was lost and the server's record

@@ -196,8 +196,8 @@
 // that the server does not store. If the answer is lost, the record can therefore prove less. The
 // rollout then counts as gone if it proves less than Config.Require or lacks a call, and a new
 // attempt could prove more. The sample is attempted again. A defect that a new attempt would have
-// too is handled as in any answer: a call after a compaction with rebuilt prompts, or tokens that
-// contradict each other. Received answers show whether they carry prompts, in this process or, by
+// too, such as a call after a compaction with rebuilt prompts or contradictory tokens, is handled
+// as in a received answer. Received answers show whether they carry prompts, in this process or, by
 // Config.TurnsHavePrompts, in an earlier one. Until then, answers are assumed to carry them.
 //
 // A stop closes every agent that it can, and journals those attempts as cancelled. The other

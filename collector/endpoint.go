@@ -153,8 +153,8 @@ func (e *endpoint) syncGate() {
 	e.gate.setDown(down)
 }
 
-// applyChange applies a change of the server's state. cause is why the server is down or lost. An error
-// ends the run: no endpoint is left.
+// applyChange applies a change of the server's state. cause is the reason why the server is down or
+// lost. An error ends the run: no endpoint is left.
 func (e *endpoint) applyChange(ch breaker.Change, cause error) error {
 	c := e.c
 	if ch.Tripped || ch.Reset {

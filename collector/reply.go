@@ -18,8 +18,8 @@ type Reply struct {
 	// Sends has one entry per request that was answered with 200, in order.
 	Sends []Send
 
-	// Started is when the rollout began, by the server's clock, if another program drove it. Its
-	// duration is then the sum of its sends. Zero: the attempt drove it.
+	// If another program drove the rollout, Started is its start by the server's clock, and its
+	// duration is the sum of its sends. Otherwise Started is zero.
 	Started time.Time
 
 	// FirstAnswer is the time from the first send to its answer; 0 if unknown.
@@ -53,9 +53,11 @@ type Send struct {
 	ClientTools bool
 	// FromRecord reports that the answer was lost, and the turns come from the server's record.
 	FromRecord bool
-	// Lost is why the answer of a FromRecord send was lost; nil if an earlier process sent it.
+	// Lost is the reason why the answer of a FromRecord send was lost, or nil if an earlier process
+	// made the send.
 	Lost error
-	// Duration is how long the server took, by its own clock for a FromRecord send; 0 if unknown.
+	// Duration is how long the server took, or 0 if unknown. For a FromRecord send it is by the
+	// server's clock.
 	Duration time.Duration
 }
 

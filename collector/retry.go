@@ -114,7 +114,7 @@ func (w *worker) prepareRetry(cl *claim, a *attempt, charged bool) error {
 }
 
 // decide returns what follows from the end of the attempt, for the server and for the sample. It
-// checks the server or waits if the breaker asks for it. The error is why the run stops, if it does.
+// checks the server or waits if the breaker asks for it. If the run stops, the error is the reason.
 func (e *endpoint) decide(ctx context.Context, budget *breaker.Budget, a *attempt, probe bool) (breaker.Decision, error) {
 	end := a.end(ctx)
 	end.Probe, end.InHand, end.Limit = probe, int(e.held.Load()), e.gate.limit()

@@ -15,7 +15,7 @@ import (
 //
 // The package comment explains how to add a figure.
 type Stats struct {
-	// Started is when Run began; zero before it.
+	// Started is the time when Run began, or zero before that.
 	Started time.Time
 
 	// Planned is the number of samples of the run: the value of Config.Planned or Plan, or the
@@ -203,7 +203,8 @@ type EndpointStats struct {
 	Limit, Max int
 	// Topped is the gain of the growth of Limit to Max; nil if not measured or not worth it.
 	Topped *limit.Gain
-	// Engine is the last value passed to Collector.Engine, at EngineSeen; zero: never.
+	// Engine is the last value passed to Collector.Engine, and EngineSeen is its time, or zero if
+	// there was none.
 	Engine     limit.Engine
 	EngineSeen time.Time
 	// Down reports whether the server counts as down, Lost whether it was given up.
@@ -218,7 +219,7 @@ type InFlight struct {
 	Index    int
 	Attempt  int
 	Endpoint string
-	// Stage is its current stage, since Since. Started is when it was claimed.
+	// Stage is its current stage, which began at Since. Started is the time when it was claimed.
 	Stage          Stage
 	Since, Started time.Time
 }
@@ -234,8 +235,8 @@ func (c *Collector) Oldest(n int) []InFlight {
 type RolloutCount struct {
 	N int
 	// Timed counts the rollouts with a known duration, and Time is the sum of these durations. A
-	// duration starts with the creation of the agent, or is by the server's clock if an earlier
-	// process made the agent.
+	// duration starts when the agent is made. If an earlier process made the agent, the server's
+	// clock determines it.
 	Timed int
 	Time  time.Duration
 }

@@ -30,8 +30,9 @@ type Task struct {
 	Samples int
 	// Agent overrides parts of the agent of the run: a JSON object, or nil.
 	Agent json.RawMessage
-	// Deadline is when samples without a reply are cut, so that the group becomes whole. Each has a
-	// failure row with class censored, even if it has not begun. Zero: never.
+	// At the Deadline, samples without a reply are cut, so that the group becomes whole. Each of
+	// them gets a failure row with class censored, even if it has not begun. Zero means no
+	// deadline.
 	Deadline time.Time
 	// Within is the deadline relative to the acceptance of the task. The caller sets Deadline from
 	// it; a Collector ignores it.
@@ -80,7 +81,7 @@ type Attempt struct {
 	Away <-chan struct{}
 }
 
-// A Kind is why an attempt is made. Its name is a metric label.
+// A Kind is the reason for an attempt. Its name is a metric label.
 type Kind uint8
 
 // The kinds. A retry that an earlier process left is KindInfraRetry, unless the sample failed by

@@ -66,7 +66,7 @@ type agent struct {
 	inexact bool
 	// outage reports whether the server could not be reached during a lookup.
 	outage atomic.Bool
-	// earlier is another process's work on the agent; nil: this process created the agent.
+	// earlier is another process's work on the agent, or nil if this process created the agent.
 	earlier *earlier
 }
 

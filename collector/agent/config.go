@@ -24,8 +24,8 @@ type Config struct {
 	Tags []string
 	// Temperature is sent in model_settings. Nil: the server's default, 1.
 	Temperature *float64
-	// ContextWindow bounds the context, in tokens; 0: the model's. A value well above the longest
-	// rollout avoids compactions, which lose the exact prompts.
+	// ContextWindow bounds the context, in tokens. 0 means the model's context window. A value well
+	// above the longest rollout avoids compactions, which lose the exact prompts.
 	ContextWindow int
 	// Create holds more fields of CreateAgent, as a JSON object. The fields above override it.
 	Create json.RawMessage
@@ -42,7 +42,7 @@ type Config struct {
 	// SystemText reads the system message of a new agent. It costs one small request.
 	SystemText bool
 
-	// MaxSteps bounds the model calls per send; 0: the server's default, 50.
+	// MaxSteps bounds the model calls per send. 0 means the server's default, 50.
 	MaxSteps int
 	// OverrideSystem and OverrideModel are part of every send. The native path ignores
 	// OverrideSystem. OverrideModel resets the temperature to 1.

@@ -16,7 +16,7 @@ type serverText string
 type goneError struct {
 	error    // the full error
 	redacted string
-	// reason is why the record lacks tokens of a call; ReasonNone if unknown.
+	// reason is the reason why the record lacks tokens of a call, or ReasonNone if it is unknown.
 	reason tokenize.Reason
 	// text is the error without the sentinel.
 	text string

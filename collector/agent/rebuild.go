@@ -16,7 +16,7 @@ type rebuilt struct {
 	// inexact reports whether the last tool's time stamp can be a second late, because no later
 	// prompt shows it. Nothing can be sent after it.
 	inexact bool
-	// system is the system text of the first call; nil: its trace shows none.
+	// system is the system text of the first call, or nil if its trace shows none.
 	system *string
 }
 

@@ -18,8 +18,8 @@ type sendResult struct {
 	took    time.Duration
 	// began and ended are as in record.Send.
 	began, ended time.Time
-	// fromRecord reports whether the answer comes from the record. lost is why, if this process
-	// sent.
+	// fromRecord reports whether the answer comes from the record. lost is the reason, if this
+	// process made the send.
 	fromRecord bool
 	lost       error
 }

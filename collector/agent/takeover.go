@@ -47,7 +47,7 @@ func (g *agent) firstRun(ctx context.Context) (*runRecord, error) {
 }
 
 // rebuildSend rebuilds the answer of a send from the server's record of its run and adds it to the
-// reply. lost is why the answer was not read, if this process sent.
+// reply. lost is the reason why the answer was not read, if this process made the send.
 func (g *agent) rebuildSend(ctx context.Context, m *runRecord, in *input, lost error) (*letta.LettaResponse, error) {
 	request := g.request(in.messages)
 	r, err := m.rebuild(ctx, g, len(in.messages), g.rollout.Scrubs(request))

@@ -43,8 +43,8 @@ func (s *Budget) CanRetry(k Kind, cfg Config) bool {
 // covers reports whether the budget covers n more charges to Config.Retries.
 func (s *Budget) covers(n int, cfg Config) bool { return s.Charged+n <= cfg.Retries }
 
-// charge charges an attempt to Config.Retries. A charge in a series, if not nil, is final only when
-// the series is over.
+// charge charges an attempt to Config.Retries. If in is not nil, the charge is final only when that
+// series is over.
 func (s *Budget) charge(in *series) {
 	s.Charged++
 	switch in {

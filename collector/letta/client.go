@@ -30,7 +30,7 @@ type Client struct {
 	secrets     scrubber
 	version     atomic.Pointer[string]
 	stepsBroken atomic.Bool
-	// runsCursor is the parameter that continues the list of runs; nil: unknown.
+	// runsCursor is the parameter that continues the list of runs, or nil if it is unknown.
 	runsCursor atomic.Pointer[string]
 	// traced reports whether the server returned a trace. untraced counts missing traces.
 	traced   atomic.Bool

@@ -37,8 +37,8 @@ type member struct {
 	word  bool     // a loose string
 	as    string   // version, one, text: see scanner.member
 	kinds []string // empty: any
-	// of is the plan of the field's struct, or of its elements; nil: no struct. If path is set, it
-	// is the plan of more members of the same struct.
+	// of is the plan of the field's struct, or of its elements, or nil if they are not structs. If
+	// path is set, it is the plan of more members of the same struct.
 	of   *plan
 	path bool
 }

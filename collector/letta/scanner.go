@@ -31,7 +31,7 @@ func newValidScanner(text string) *scanner {
 	return s
 }
 
-// scanners keep their scratch.
+// scanners is a pool, because scanners can reuse their scratch memory.
 var scanners sync.Pool
 
 func (s *scanner) recycle() {

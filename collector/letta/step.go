@@ -34,8 +34,8 @@ func StepsEnded(steps []Step) bool {
 	return last.StopReason != "" || last.Status == "failed" || last.Status == "cancelled"
 }
 
-// A StepError is why a step failed. JSON also has a traceback, which is for people and must not get
-// into rows.
+// A StepError is the reason why a step failed. JSON also has a traceback, which is for people and
+// must not get into rows.
 type StepError struct {
 	JSON    RawJSON
 	Message string `letta:"message,loose"`

@@ -1,6 +1,6 @@
 package letta
 
-// A StopReason is why the agent's loop ended. Unknown values are kept; see Known.
+// A StopReason is the reason why the agent's loop ended. Unknown values are kept: see Known.
 type StopReason string
 
 // The stop reasons. Source: schemas/letta_stop_reason.py:9-22. The stop reasons after StopCancelled

@@ -114,8 +114,8 @@ func (c *Client) transport() *http.Transport {
 		DisableCompression:  true,
 		MaxIdleConns:        0, // no limit except the one per host
 		MaxIdleConnsPerHost: cfg.IdleConns,
-		// Below uvicorn's keep-alive of 5 s: a POST on a connection that the server just closed
-		// fails with EOF, and no POST is repeated.
+		// This is below uvicorn's keep-alive of 5 s, because a POST on a connection that the server
+		// just closed fails with EOF, and no POST is repeated.
 		IdleConnTimeout: 4 * time.Second,
 		Protocols:       protocols,
 	}

@@ -2,7 +2,8 @@ package limit
 
 import "fmt"
 
-// A Reason is why the limit changed. Its name is a metric label and appears in the log.
+// A Reason is the reason for a change of the limit. Its name is a metric label and appears in the
+// log.
 type Reason uint8
 
 // The reasons.

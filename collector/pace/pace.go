@@ -33,7 +33,7 @@ const (
 	Failed
 )
 
-// A Hold is why the next group does not begin. Its String is for messages.
+// A Hold is the reason why the next group does not begin. Its String is for messages.
 type Hold uint8
 
 // The holds, the strongest first.

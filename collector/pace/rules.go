@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A rule reports whether something can begin now, and after how many seconds time alone changes
-// that; 0: never.
+// A rule reports whether something can begin now, and the number of seconds after which time alone
+// changes that. 0 means that time alone never does.
 type rule func() (h Hold, again float64)
 
 // wait waits until the rule allows a start.

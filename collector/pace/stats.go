@@ -7,8 +7,8 @@ const LagMost = 32
 type Stats struct {
 	// Version is the current version; -1 if none was set.
 	Version int32
-	// Paused reports a Pause. Held is why the next group waits; NotHeld if it waits for a worker,
-	// or if there is no next group.
+	// Paused reports a Pause. Held is the reason why the next group waits. It is NotHeld if the
+	// group waits for a worker, or if there is no next group.
 	Paused bool
 	Held   Hold
 

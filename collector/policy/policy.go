@@ -47,8 +47,8 @@ type Config struct {
 	// traces are read if the page leaves versions open.
 	Traces bool
 
-	// Notice is called, once for each kind, with a message why versions are unknown. It must be
-	// safe for concurrent use and must not block. Optional.
+	// Notice is called with a message that explains why versions are unknown, once for each kind of
+	// message. It must be safe for concurrent use and must not block. Optional.
 	Notice func(text string)
 }
 

@@ -244,7 +244,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 	fits := func(ids []int32) bool {
 		return !open && slices.Equal(ids, c.PromptIDs) || open && wanted != nil && int64(len(ids)) == *wanted
 	}
-	var ids []int32 // of the most likely text that fits, or else of the last one
+	var ids []int32 // of the most likely text that fits, otherwise of the last text
 	n, at := 0, 0
 	for i := 0; i < len(texts) && n < 2; i++ {
 		these, err := b.r.encode(texts[i])

@@ -6,7 +6,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A decision is how a call that waited for the client ended.
+// A decision is the outcome of a call that waited for the client.
 type decision uint8
 
 const (

@@ -268,7 +268,7 @@
 //	hole             turns and steps of a send do not match: the whole sample
 //	continuity       a tap changed the prompt, or nothing shows that it did not
 //
-// Call.Note explains, for people, what was tried and how each try ended.
+// Call.Note explains to people what was tried and how each try ended.
 //
 // # Requests
 //

@@ -239,7 +239,7 @@ type Releases struct {
 	Apart bool
 }
 
-// ExamineReleases examines the reply once per release.
+// ExamineReleases examines the reply with the rules of each release.
 func ExamineReleases(ctx context.Context, m *Model, reply *collector.Reply, rollout *record.Rollout) (Releases, error) {
 	var out Releases
 	var first []Examined

@@ -101,7 +101,7 @@ func serverTools(agent *letta.AgentState, request *letta.LettaRequest) []*letta.
 }
 
 // toolsVary reports whether the agent has a rule that can hide tools from single calls. An unknown
-// rule type counts as one.
+// rule type counts as such a rule.
 //
 // Source: helpers/tool_rule_solver.py:96 (get_allowed_tool_names).
 func toolsVary(agent *letta.AgentState) bool {

@@ -10,9 +10,10 @@ import (
 type Requests struct {
 	// Steps and Messages are requests for server runs, Traces for steps.
 	Steps, Messages, Traces int64
-	// Agents counts rereads of an agent: one each, plus one for its system message.
+	// Agents counts the requests for the current state of an agent: one for the agent, and one for
+	// its system message.
 	Agents int64
-	// Conversations counts the requests for the system message of a conversation: two each.
+	// Conversations counts the requests for system messages of conversations: two for each message.
 	Conversations int64
 }
 

@@ -20,9 +20,9 @@ import (
 type CommandConfig struct {
 	// Args is the program and its arguments, started without a shell.
 	Args []string
-	// Env is the environment; nil: the environment of this process.
+	// Env is the environment. Nil means the environment of this process.
 	Env []string
-	// Dir is the working directory; empty: the directory of this process.
+	// Dir is the working directory. Empty means the directory of this process.
 	Dir string
 	// Processes is the number of concurrent processes. Default 1.
 	Processes int
@@ -387,7 +387,7 @@ func (p *process) exchange(line []byte) ([]byte, error) {
 	}
 }
 
-// kill kills the program and its children. It can be called at any time, repeatedly.
+// kill kills the program and its children. It can be called at any time and more than once.
 func (p *process) kill() {
 	p.killOnce.Do(func() {
 		killGroup(p.cmd)

@@ -9,8 +9,8 @@ import (
 // A Call is one generation that passed the tap, successful or not. A field that the tap did not see
 // is nil, empty or -1, as documented. No field is computed.
 type Call struct {
-	// Began is when the request had arrived. Ended is when the last byte of the engine's answer had
-	// arrived. Both are by the clock of the tap's machine.
+	// Began is the time when the request had arrived. Ended is the time when the last byte of the
+	// engine's answer had arrived. Both are by the clock of the tap's machine.
 	Began, Ended time.Time
 	// Engine is the base URL of the engine, without a password.
 	Engine string

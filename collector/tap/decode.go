@@ -26,7 +26,7 @@ type head struct {
 	process uint64 // start time of the writing process, in nanoseconds since 1970
 }
 
-// An end is how a segment ended.
+// An end describes the end of a segment.
 type end uint8
 
 const (

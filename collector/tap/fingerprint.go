@@ -52,9 +52,9 @@ const (
 	// sure is the log-probability above which a token shows nothing about its prompt: the engine
 	// gave it more than 0.999. Such values are 0, or one of a few close to it.
 	sure = -1e-3
-	// tellingTokens is how many less certain tokens make a fingerprint unique to a prompt. Each
-	// token's log-probability depends on all ids of the prompt. Between prompts that differ in a
-	// name, one value can be equal by bf16 rounding, but not sixteen.
+	// tellingTokens is the number of less certain tokens that make a fingerprint unique to a
+	// prompt. Each token's log-probability depends on all ids of the prompt. Between prompts that
+	// differ in a name, one value can be equal by bf16 rounding, but not sixteen.
 	tellingTokens = 16
 )
 

@@ -13,7 +13,7 @@ type IndexConfig struct {
 	// MaxBytes bounds the memory of the calls. Beyond it the index drops the prompts of claimed
 	// calls first, then the oldest calls. Default 256 MiB.
 	MaxBytes int64
-	// MaxAge is how much older than the newest call a call can be. Default 2 h, longer than a
+	// MaxAge bounds the age of a call relative to the newest call. Default 2 h, longer than a
 	// rollout takes.
 	MaxAge time.Duration
 	// Slack is the possible error between the times of a call and of its send. Default 15 s: the
@@ -93,8 +93,8 @@ const sightingBytes = 640
 type gap struct {
 	from, to time.Time
 	tokens   int // of the call's output; -1: unknown, or several calls
-	// dialect is the call's dialect; empty: any. A server requests all turns in one dialect, and
-	// summaries in another. The tokens of summaries are unknown.
+	// dialect is the call's dialect. Empty means any dialect. A server requests all turns in one
+	// dialect, and summaries in another. The tokens of summaries are unknown.
 	dialect string
 }
 

@@ -20,14 +20,14 @@ type Rollout struct {
 
 // A Send is one request to the server, and the calls that its answer shows, in order.
 type Send struct {
-	// From and To are when the send began and ended, by this machine's clock. A zero time is
+	// From and To are the start and the end of the send by this machine's clock. A zero time is
 	// unknown.
 	From, To time.Time
 	// PromptTokens is the server's sum of the calls' prompt tokens, or -1 if unknown.
 	PromptTokens int64
-	// Summaries is how often the server compacted the history in the send: it summarized the
-	// history and started a new one. If there are summaries, neighboring calls prove nothing about
-	// a call.
+	// Summaries is the number of times that the server compacted the history in the send: it
+	// summarized the history and started a new one. If there are summaries, neighboring calls prove
+	// nothing about a call.
 	Summaries int
 	Calls     []Sampled
 }
@@ -51,7 +51,7 @@ type Match struct {
 	Unshown tokenize.Unshown
 }
 
-// A Refusal is why a call was not found.
+// A Refusal is the reason why a call was not found.
 type Refusal uint8
 
 // RefusedNone is the Refusal of a call that was found.

@@ -23,7 +23,7 @@ type Reader struct {
 	since time.Time
 
 	number uint64   // of the open segment, or of the last one read
-	before struct { // the segment read before it; number 0: none
+	before struct { // the segment that was read before; number is 0 if there was none
 		number, process uint64
 		end             end
 	}

@@ -79,7 +79,7 @@ type Spool struct {
 	err    error // of the last write or sync; nil after a success
 }
 
-// SpoolStats counts what a Spool did since it was opened, and what it holds.
+// SpoolStats counts the work of a Spool since it was opened, and measures its content.
 type SpoolStats struct {
 	// Added and Written count calls. The difference is waiting in the queue, or was dropped.
 	Added, Written int64
@@ -99,7 +99,7 @@ type SpoolStats struct {
 	Segments     int
 	SegmentBytes int64
 	Removed      int64
-	// Oldest is when the oldest segment began; zero if there is none.
+	// Oldest is the start of the oldest segment, or zero if there is none.
 	Oldest time.Time
 }
 

@@ -77,7 +77,7 @@ func (h history) begins(prompt []int32) int {
 	return n
 }
 
-// block is how many tokens go into one sum. A prompt is looked up by the sums of its whole blocks.
+// block is the number of tokens in one sum. A prompt is looked up by the sums of its whole blocks.
 // The exact overlap is then compared token by token.
 const block = 64
 
@@ -95,10 +95,10 @@ func sum(h uint64, tokens []int32) uint64 {
 	return h
 }
 
-// maxUses is how many other chains can begin like a root. A call refers to the previous call of its
-// chain, or to a root. If a frame is damaged, the rest of its chain is lost, and at most maxUses
-// other chains. Without this limit the whole segment would depend on the first call with its system
-// prompt. The cost is one whole prompt for every maxUses chains.
+// maxUses is the number of other chains that can begin like a root. A call refers to the previous
+// call of its chain, or to a root. If a frame is damaged, the rest of its chain and at most maxUses
+// other chains are lost. Without this limit the whole segment would depend on the first call with
+// its system prompt. The cost is one whole prompt for every maxUses chains.
 const maxUses = 16
 
 // A finder finds the history that a prompt begins with. Only the encoder has one.

@@ -69,14 +69,14 @@ type Config struct {
 	Password string
 	// Version is the version of the health route; default 0.16.7.
 	Version string
-	// Model is the handle of the model with token data; default sglang//models/qwen3. The second
-	// model, of a provider without token data, is [PlainModel].
+	// Model is the handle of the model with token data; default sglang//models/qwen3. The server
+	// also has [PlainModel], a model without token data.
 	Model string
 
 	// KeepAnswers makes [Server.Answers] record every answered send forever, at about 200 bytes.
 	KeepAnswers bool
-	// KeptTraces is how many traces of deleted agents are kept; default 256. The real server keeps
-	// all.
+	// KeptTraces is the number of traces of deleted agents that are kept; default 256. The real
+	// server keeps all.
 	KeptTraces int
 
 	// Now is the clock that decides whether a run is finished; default time.Now.

@@ -16,10 +16,10 @@
 // turns and provider traces (request_json.input_ids) also have the recorded prompt ids, as on a
 // newer server.
 //
-// A scripted agent is generated. Its answers are a pure function of the seed, the task id, the
+// A scripted agent gets generated answers. They are a pure function of the seed, the task id, the
 // sample index and the messages, for any order and concurrency of requests. The attempt number does
-// not matter. [Model] has its tokenizer and chat template. Its token ids also decode to its text under
-// a Qwen vocabulary, but that tokenizer would choose other ids.
+// not matter. [Model] has its tokenizer and chat template. Its token ids also decode to its text
+// under a Qwen vocabulary, but that tokenizer would choose other ids.
 //
 // With [Config.Engine] an engine of the user makes the calls of scripted agents. It gets the
 // requests that a real server sends to SGLang: POST /generate with input_ids. Its tokens and
@@ -53,8 +53,8 @@
 // A [Fault] hits certain attempts, or a share drawn from the seed. Faults of transport and service
 // are recoverable: they spare a second attempt at the sample, unless Fault.Attempts is set. Faults
 // of the data are final: they hit every attempt at the sample, because a model would repeat itself.
-// They show in traces too, as the engine's answer: if turns are missing or null, so is that part of
-// the trace.
+// Traces show these faults too, in the engine's answer: if turns are missing or null, so is that
+// part of the trace.
 //
 // # Not simulated
 //

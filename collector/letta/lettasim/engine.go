@@ -63,8 +63,8 @@ type engineAnswer struct {
 	logprobs []float32 // NaN if the engine reports none
 }
 
-// An engineError means that the engine did not answer as SGLang does. The server writes kind and
-// text into the step and the run.
+// An engineError means that the engine's answer is not in SGLang's format. The server writes kind
+// and text into the step and the run.
 type engineError struct{ kind, text string }
 
 func (e *engineError) Error() string { return e.kind + ": " + e.text }

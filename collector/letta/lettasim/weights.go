@@ -23,7 +23,8 @@ type Weights struct {
 	// Engines is the number of engines that make the calls. They are updated one after the other
 	// within one period. A call or a page request uses any of them. Default 1.
 	Engines int
-	// Lag is how much later than the weights the page changes; negative: earlier. It needs Every.
+	// Lag is the delay of the page's change after the change of the weights. It can be negative. It
+	// needs Every.
 	Lag time.Duration
 	// Fall, if positive, restarts the number after this many versions.
 	Fall int

@@ -37,9 +37,9 @@ type next struct {
 	lost bool // it was spliced and got no answer: the same prompt can come again
 }
 
-// continuedBy reports whether the prompt with this hash is the next prompt of a conversation with
-// the call. For each time that the call was sampled, one prompt can continue it: the first that
-// comes, and the same prompt again if it got no answer. The table's mutex is held.
+// continuedBy reports whether the prompt with this hash continues a conversation that contains the
+// call. For each time that the call was sampled, one prompt can continue it: the first that comes,
+// and the same prompt again if it got no answer. The table's mutex is held.
 func (c *call) continuedBy(hash uint64) bool {
 	if i := slices.Index(c.next, next{hash, true}); i >= 0 {
 		c.next[i].lost = false

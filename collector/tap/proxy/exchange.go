@@ -280,8 +280,8 @@ func (b *passing) Read(buf []byte) (int, error) {
 		x.p.unread("panic")
 		x.drop()
 	}
-	// A body of known length reports io.EOF with its last bytes, and a chunked one before its last
-	// chunk is forwarded. A client can stop at the last event of a stream.
+	// A body of known length reports io.EOF with its last bytes. A chunked body reports io.EOF
+	// before its last chunk is forwarded. A client can stop at the last event of a stream.
 	if err == io.EOF || x.streamed && x.reader != nil && x.reader.over {
 		x.finish(true)
 		x.drop()

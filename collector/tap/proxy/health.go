@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// maxMissed is how many checks in a row an engine fails before it is down: a busy engine can be
-// late.
+// maxMissed is the number of failed checks in a row after which an engine is down. A busy engine
+// can be late.
 const maxMissed = 3
 
 // Run checks the health of the engines until ctx ends.

@@ -225,8 +225,8 @@ func (p *Proxy) leave() {
 	}
 }
 
-// guard calls do, which is work for the tap and not for the call. It recovers and counts a panic, and
-// then returns false.
+// guard calls do. A panic in do must not harm the call, so guard recovers and counts it, and
+// returns false.
 func (p *Proxy) guard(where string, do func()) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil {

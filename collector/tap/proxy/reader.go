@@ -170,8 +170,8 @@ func (r *reader) said() {
 	t.free()
 }
 
-// call copies the parsed answer into c; the slices are valid until close. unread is why the output
-// is unknown, or "". The engine's prompt, if the answer has it, is stored in room.
+// call copies the parsed answer into c; the slices are valid until close. unread is the reason why
+// the output is unknown, or "". The engine's prompt, if the answer has it, is stored in room.
 func (r *reader) call(c *tap.Call, room []int32) (unread string, samePrompt bool) {
 	switch {
 	case r.err != nil || r.ended && !r.a.streamed && !r.over:

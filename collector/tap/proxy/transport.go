@@ -69,7 +69,8 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// staleWithin is how soon a closed connection shows: about the time to reach the engine.
+// staleWithin bounds the time until a closed connection is detected, which is about the time to
+// reach the engine.
 const staleWithin = time.Second
 
 // try sends the request to one engine. reused reports whether it used an idle connection.

@@ -160,7 +160,7 @@ func withObjects(raw json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(m)
 }
 
-// A chatAnswer prints a generation as vLLM does.
+// A chatAnswer encodes a generation in vLLM's format.
 type chatAnswer struct {
 	e      *Engine
 	g      *generation

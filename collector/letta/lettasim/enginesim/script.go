@@ -21,7 +21,7 @@ type reply struct {
 	// number of the call, from 0.
 	text   string
 	repeat int // how many times text is repeated; 0 means once
-	// split is how the text is cut into tokens: by the tokenizer (empty), at each character
+	// split selects how the text is cut into tokens: by the tokenizer (empty), at each character
 	// (chars), or at random places outside special tokens (random).
 	split  string
 	length bool // the output ends at the token limit, without the stop id
