@@ -101,8 +101,8 @@ type Config struct {
 	Tail Tail
 	// MaxFailures ends the run with ErrTolerance if more samples fail. Default 0: no limit.
 	MaxFailures int
-	// MaxUnscored ends the run with a *ScorerError if the Scorer failed on more samples than this
-	// and scored none. Default 0: no limit.
+	// MaxUnscored ends the run with a *ScorerError if the Scorer failed on more than MaxUnscored
+	// samples and scored none. Default 0: no limit.
 	MaxUnscored int
 
 	Events Events

@@ -212,7 +212,7 @@
 //
 //	lost                                        cost of another attempt
 //	a process, with all that it had in flight   nothing
-//	an answer, and the record has less          one of Retries, as after any lost connection; if
+//	an answer that the record has only in part  one of Retries, as after any lost connection; if
 //	                                            none is left and other calls of the sample make
 //	                                            rows, those are kept
 //	a call that an answer would lack too        as Class defines for its reason

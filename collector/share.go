@@ -9,9 +9,9 @@ import "sync"
 // is next. An endpoint that had no room for a while continues at the mark of the others, so it does
 // not catch up.
 //
-// An endpoint has room while one of its workers is ready. A ready worker has a permit and waits for
-// a fresh sample, or nothing is known to keep it from this soon. A worker that got a sample stays
-// ready until its successor is, so that an endpoint with room never seems full in between.
+// An endpoint has room while one of its workers is ready. A ready worker waits for a fresh sample
+// with a permit, or is about to do so and has no known obstacle. A worker that got a sample stays
+// ready until its successor is ready, so that an endpoint with room never seems full in between.
 //
 // While samples move between endpoints, no fresh sample is claimed: the moving ones come first.
 type shares struct {

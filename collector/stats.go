@@ -224,7 +224,7 @@ type InFlight struct {
 	Since, Started time.Time
 }
 
-// Oldest returns the n samples longest in flight, oldest first, or fewer.
+// Oldest returns up to n samples that have been in flight the longest, oldest first.
 func (c *Collector) Oldest(n int) []InFlight {
 	all := c.counters.inFlight()
 	slices.SortFunc(all, func(a, b InFlight) int { return a.Started.Compare(b.Started) })

@@ -76,7 +76,7 @@ type Attempt struct {
 	// ServerRun, if not nil, must be called with each server run that the attempt starts, as soon
 	// as its id is known. It does not block.
 	ServerRun func(id string)
-	// Away is closed when the server is down and another one can make the sample. A wait for the
+	// Away is closed when the server is down and another server can make the sample. A wait for the
 	// server must then end. Nil: never.
 	Away <-chan struct{}
 }

@@ -68,7 +68,7 @@ func failureNames(run *letta.Run) []string {
 }
 
 // infraError returns the sentinel for the name of an exception that the infrastructure of the
-// server raised: asyncpg's, SQLAlchemy's, Python's own. It accepts only a name, such as
+// server raised, from asyncpg, SQLAlchemy or Python itself. It accepts only a name, such as
 // TimeoutError, asyncio.TimeoutError or TimeoutError(). A longer text can come from a tool.
 func infraError(name string) error {
 	name = strings.TrimSuffix(strings.TrimSpace(name), "()")

@@ -119,7 +119,7 @@ func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 	}
 	if c.Temperature != nil {
 		// A model_settings object resets its other fields to their defaults (temperature 0.7,
-		// strict, parallel calls) unless they are set too: schemas/agent.py.
+		// strict, parallel calls) unless they are set too (schemas/agent.py).
 		settings := map[string]any{"provider_type": "sglang", "parallel_tool_calls": false, "strict": false}
 		if err := unmarshalGiven(create["model_settings"], &settings); err != nil {
 			return nil, fmt.Errorf("agent: create: model_settings: %w", err)

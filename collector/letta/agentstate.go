@@ -22,8 +22,8 @@ type AgentState struct {
 	Metadata       RawJSON   `letta:"metadata"`
 	Blocks         []RawJSON `letta:"blocks"`
 	// Tools are in random order: the server queries them without an order for every request, so a
-	// prompt can have another order, and neither is the requested one. The list is empty for a
-	// client without a User-Agent.
+	// prompt can have another order, and neither is the order of the create request. The list is
+	// empty for a client without a User-Agent.
 	Tools    []Tool   `letta:"tools"`
 	Tags     []string `letta:"tags,loose"`
 	Timezone string   `letta:"timezone"`

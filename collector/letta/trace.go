@@ -30,7 +30,7 @@ type TraceBody[T any] struct {
 	err   error
 }
 
-// Parsed returns the body, or why it does not have the form of T.
+// Parsed returns the body, or an error if it does not have the form of T.
 func (b *TraceBody[T]) Parsed() (*T, error) { return &b.value, b.err }
 
 func (b *TraceBody[T]) read(s *scanner) {

@@ -58,7 +58,7 @@ type phase uint8
 
 const (
 	settling phase = iota // waits until samples started under another limit are finished
-	steady                // counts the rate of a limit that can stay
+	steady                // measures the rate of the current limit
 	climbing              // grows in steps that are judged as a whole later
 	judging               // counts the rate after a growth
 )

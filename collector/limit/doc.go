@@ -12,9 +12,9 @@
 //	afterwards       +5 % per round, at least +1
 //
 // A round is as many finished samples as the limit: every sample in flight has been replaced once.
-// A round counts towards growth if it is clean and the limit is in use. It is clean with at most
-// one failure of the server in a hundred samples. The limit is in use if at least 0.9 of it was in
-// flight for half of the round.
+// A round counts towards growth if it is clean and the limit is in use. It is clean if at most one
+// in a hundred samples met a failure of the server. The limit is in use if at least 0.9 of it was
+// in flight for half of the round.
 //
 // Up to a limit that has already paid off (the proven limit), a clean round is enough. A cut lowers
 // the proven limit to one below the limit before the cut.
@@ -45,7 +45,7 @@
 //
 // One server error, one lost connection or one timeout only makes its round unclean. Several server
 // errors means three samples and a tenth of the limit within 5 s. Several lost connections means
-// two samples and a twentieth of all that ended within 15 s.
+// two samples and a twentieth of all samples that ended within 15 s.
 //
 // # Engines
 //

@@ -46,7 +46,8 @@ func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverErro
 
 // Lost records that a connection of the sample with this key was reset or ended early. One lost
 // connection only makes the round unclean: networks lose connections without overload. The limit is
-// cut if at least two different samples, and a twentieth of all that ended, lost one within 15 s.
+// cut if at least two different samples, and a twentieth of all samples that ended, lost one within
+// 15 s.
 func (c *Controller) Lost(now time.Time, key string) Change {
 	c.begin(now)
 	c.round.faults++

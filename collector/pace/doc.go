@@ -40,8 +40,8 @@
 // versions were ever set, or if nothing was acknowledged in between, B is unknown, and no group is
 // held for its age.
 //
-// A trainer can still need more groups than it ever took. So if no group is in progress, and the
-// version does not come within T, another B groups can begin after D more. The same holds after the
+// A trainer can still need more groups than it ever took. So if no group is in progress and no
+// version is set within T, another B groups can begin after a further D. The same holds after the
 // next such wait.
 //
 // # How long a group takes

@@ -121,8 +121,8 @@ func (p *Pacer) Sample(ctx context.Context) (leave <-chan struct{}, err error) {
 // Enough is closed when no more groups are needed: see Config.UntilGroups.
 func (p *Pacer) Enough() <-chan struct{} { return p.enough }
 
-// Resumed adds a group that an earlier process began and that is not whole. It does not count for the
-// duration of a group, and its lag is known only if the version of every token is.
+// Resumed adds a group that an earlier process began and that is not whole. It does not count for
+// the duration of a group, and its lag is known only if the version of every token is known.
 func (p *Pacer) Resumed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

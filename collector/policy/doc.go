@@ -44,7 +44,8 @@
 //
 // Without OneEngine equal answers prove nothing, and the page is not used. A number that falls, or
 // a trace with another version than the page, ends the use of the page for the rest of the process.
-// The first send whose version the page proves is compared with a trace, and then one of every 64.
+// The first send whose version the page proves is compared with a trace, and after that one of
+// every 64 such sends.
 //
 // # The engine's version
 //

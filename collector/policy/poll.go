@@ -20,8 +20,8 @@ import (
 // Run polls the page until ctx is done, and then returns nil. It makes one request at a time, so
 // answers are in order. Without a page Run waits for ctx. Call it once.
 //
-// If seen is not nil, Run calls it with the first number of the page and each higher one, while the
-// page proves something. It must not block.
+// If seen is not nil, Run calls it with the first number of the page and each higher one, as long
+// as the page can prove versions. It must not block.
 func (s *Source) Run(ctx context.Context, seen func(version int32)) error {
 	s.mu.Lock()
 	s.running = true

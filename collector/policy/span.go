@@ -112,7 +112,7 @@ func (sp *Span) End() {
 	})
 }
 
-// Version returns the version that made every call of the send, and its source. It is Unknown if
+// Version returns the version that sampled every call of the send, and its source. It is Unknown if
 // the page returned two numbers, or did not answer in time. Version waits for the answer after the
 // send, at most for Delay, Gap and twice Patience. End must have been called.
 func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {

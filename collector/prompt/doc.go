@@ -138,8 +138,8 @@
 // # Rebuilding from answers
 //
 // The messages of an answer are the stored messages, and its usage is the sum over its steps. So
-// answers.go first works without the records of the server runs. It proves the same in the same
-// way, and only the pieces come from elsewhere:
+// answers.go first works without the records of the server runs. It proves the prompts in the same
+// way. Only the sources of the pieces differ:
 //
 //	piece              from the records   from the answers
 //	tool calls         stored messages    messages of the answer; compared with the trace
@@ -242,7 +242,7 @@
 // order in which the server wrote the tool's members.
 //
 // With [Config.Unverified], which --require any sets, a prompt of the right length without other
-// proof is returned as unverified. A contradicted prompt never is.
+// proof is returned as unverified. A contradicted prompt is never returned.
 //
 // If the source stored is forced, traces are still read as witnesses, but provide no prompts. A
 // witness costs one request per send, the largest one besides the send itself (6 to 65 KB). Agents

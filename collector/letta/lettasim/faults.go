@@ -258,7 +258,7 @@ func (fs Faults) find(seed uint64, w who, send int, kinds func(FaultKind) bool) 
 	return nil
 }
 
-// A who identifies an attempt, as in the agent's metadata.
+// A who identifies an attempt, like the agent's metadata.
 type who struct {
 	task            string
 	sample, attempt int

@@ -62,7 +62,7 @@ func (s *Server) send(q *request, agentID string, mode sendMode, conversation bo
 	s.mu.Unlock()
 
 	var body sendBody
-	if l == nil { // a replayed agent answers as recorded, whatever the request
+	if l == nil { // a replayed agent answers as recorded, whatever the request is
 		if an := q.decode(&body); an != nil {
 			return *an
 		}

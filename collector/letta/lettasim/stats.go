@@ -28,8 +28,8 @@ type Stats struct {
 	Requests map[string]int64
 }
 
-// An Answer is one send whose tokens the client has completely: from a 200 answer or, if that was
-// lost, from the traces of all its steps.
+// An Answer is a send of which the client has all tokens: from a 200 answer or, if that was lost,
+// from the traces of all its steps.
 type Answer struct {
 	Task            string
 	Sample, Attempt int

@@ -52,9 +52,9 @@
 // Everything else is refused: a dropped or added call, a removed argument, text between or after
 // calls, broken JSON, other call formats, a different text, half a character, a special token, an
 // output that did not end in <e>. A missing thought before an answer is not restored: the template
-// removes it when the user speaks again, because the model was trained so. A prompt that does not
-// continue an asked prompt, as after a compaction or if a template changed an earlier turn, is not
-// changed.
+// removes it when the user speaks again, because the model was trained with such prompts. A prompt
+// that does not continue an asked prompt, as after a compaction or if a template changed an earlier
+// turn, is not changed.
 //
 // # Whose turn it is
 //
@@ -108,7 +108,7 @@
 //   - A prompt can exceed the engine's limit although the server expects that it fits.
 //     Config.MaxPrompt prevents such splices.
 //   - The model sees its earlier thoughts even if the server would delete them. This suits a policy
-//     that is trained so.
+//     that is trained with such prompts.
 //
 // # Results
 //

@@ -97,7 +97,8 @@ func (t *Table) Answered(c *tap.Call) {
 }
 
 // Recall replays a call from a spool into a new table. Replay the calls in the order of the spool,
-// before the first Prompt. Continued calls then count as continued.
+// before the first Prompt. Calls that were already continued then count as continued in the new
+// table too.
 func (t *Table) Recall(c *tap.Call) {
 	_, _, _ = t.decide(askedBy(c))
 	t.Answered(c)
