@@ -111,7 +111,7 @@ func (a *attempt) run(ctx context.Context) error {
 	defer stop()
 
 	// If another server can make the sample, two waits end early without a loss: opening an agent
-	// when the server goes down, and running on a server that went dark.
+	// when the server goes down, and running on a server that stopped answering.
 	opening, running := rolling, rolling
 	if len(c.endpoints) > 1 && a.open == nil {
 		opening, stop = untilMoved(rolling, &ep.away)

@@ -59,7 +59,7 @@ type Pinger interface {
 // A Checker is a Backend that can check whether its server works. Without a check, samples that
 // fail every time, for example because of their prompt, make a working server look down.
 type Checker interface {
-	// Check makes an agent of the run's kind answer a test message. Its error has a Class.
+	// Check makes an agent with the run's settings answer a test message. Its error has a Class.
 	Check(ctx context.Context, runID string) error
 }
 

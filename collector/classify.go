@@ -47,7 +47,7 @@ import (
 //
 // A data retry follows a failure of the policy in this one rollout. It shifts the distribution of
 // the data: see "Two budgets" in the package comment. A failure that another rollout cannot change
-// (a reply that breaks the format, a rejected request) gets none.
+// (a reply that breaks the format, a rejected request) gets no data retry.
 type Class uint8
 
 // The classes. The list is closed: a new class is added here and in classes, and nowhere else.

@@ -71,8 +71,8 @@ type Config struct {
 	Require *tokenize.Grade
 
 	// Retries bounds the retries of one sample after failures of the infrastructure. Failures of an
-	// endpoint that is down do not count, and refusals by a busy server only after BusyMax. Default
-	// 0.
+	// endpoint that is down do not count, and refusals by a busy server count only after BusyMax.
+	// Default 0.
 	Retries int
 	// DataRetries bounds the retries of one sample after failures of the data
 	// (Class.DataRetryable). They bias the data: see "Two budgets" in the package comment. Default

@@ -206,9 +206,9 @@
 // # Two budgets
 //
 // Config.Retries is for failures of the infrastructure, and Config.DataRetries for failures of the
-// policy. Class decides which is which. Data retries select: if the policy fails a task half the
-// time, only the successful half remains, and the dataset shows a better policy than the real one.
-// So the default is 0, and the attempt column shows which rows needed a retry.
+// policy. Class decides which is which. Data retries bias the data: if the policy fails a task half
+// the time, only the successful half remains, and the dataset shows a better policy than the real
+// one. So the default is 0, and the attempt column shows which rows needed a retry.
 //
 //	lost                                        cost of another attempt
 //	a process, with all that it had in flight   nothing

@@ -62,7 +62,7 @@ func (c *Collector) endpoint(name string) int {
 
 // Answered records that the server of an endpoint has just answered a call of the model that the
 // caller made itself, before or during Run. If the server then goes down, it is given up only after
-// Config.Outage, and not at once as a server that never worked.
+// Config.Outage, and not at once like a server that never worked.
 func (c *Collector) Answered(endpoint string) {
 	if i := c.endpoint(endpoint); i >= 0 {
 		ep := c.endpoints[i]
@@ -197,7 +197,8 @@ func (c *Collector) updateMoves() {
 	}
 }
 
-// markOverdue raises the flags of an endpoint that has been down for Config.Outage, if another is up.
+// markOverdue raises the flags of an endpoint that has been down for Config.Outage, if another
+// endpoint is up.
 func (c *Collector) markOverdue(ep *endpoint, dark bool) {
 	c.moveMu.Lock()
 	defer c.moveMu.Unlock()

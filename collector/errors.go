@@ -21,7 +21,7 @@ import (
 var (
 	// ErrBusy: the server asks to come back later (429, lock conflicts). Free until Config.BusyMax.
 	ErrBusy = errors.New("collector: server busy")
-	// ErrUnavailable: the server, its database or its engine does not serve (503, 502, an engine
+	// ErrUnavailable: the server, its database or its engine is not available (503, 502, an engine
 	// that is down). Run also returns it when no endpoint answers.
 	ErrUnavailable = errors.New("collector: server unavailable")
 	// ErrConnection: the connection was refused, reset, or ended before the whole answer arrived.

@@ -17,12 +17,12 @@ type Events struct {
 	// AttemptFinished fires once for each started attempt, after its agent was removed. r can be
 	// kept.
 	AttemptFinished func(r Result)
-	// Reattached fires when an attempt of an earlier process was taken over, or with an error that
-	// wraps ErrGone if it could not be.
+	// Reattached fires when an attempt of an earlier process was taken over. If that was not
+	// possible, it fires with an error that wraps ErrGone.
 	Reattached func(a Attempt, endpoint string, err error)
 	// SampleSpan fires when a sample is claimed, AttemptSpan when an attempt begins. The returned
-	// context, derived from ctx, is used during the span. The returned function is called at its
-	// end, with its error. a.N is the first attempt of the span.
+	// context, derived from ctx, is used during the span. The returned function is called at the
+	// end of the span, with the error of the span. a.N is the first attempt of the span.
 	SampleSpan, AttemptSpan func(ctx context.Context, a Attempt, endpoint string) (context.Context, func(error))
 	// RetryWaiting fires before the wait between two attempts. err is the *AttemptError of the
 	// failed attempt.

@@ -122,7 +122,7 @@ func (c *Collector) journalStop(ctx context.Context, cl *claim, a *attempt) {
 	}
 }
 
-// journaled makes an error of the journal one that ends the run.
+// journaled wraps an error of the journal, so that it ends the run.
 func journaled(err error) error {
 	if err == nil {
 		return nil

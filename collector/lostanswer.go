@@ -10,7 +10,7 @@ import (
 
 // If an answer is not received, its turns come from the record of the server run. The record can
 // have less: a server need not store the prompts that it sends with its answers. A sample must not
-// fail or have a hole because the network lost its answer. So if the record lacks data that the
+// fail or lack a call because the network lost its answer. So if the record lacks data that the
 // answer had, the rollout is made again, as after any lost connection.
 
 // answerPrompts tracks whether received answers carry the prompts of their calls.
@@ -45,8 +45,8 @@ func (a *answerPrompts) proven() bool {
 	return seen == 2 || seen == 0 && a.known != nil && *a.known
 }
 
-// A lostAnswerError reports that the record of a rollout lacks something that its answer had. Its
-// class is the class of cause, which is ErrGone if an earlier process made the send.
+// A lostAnswerError reports that the record of a rollout lacks data that its answer had. Its class
+// is the class of cause, which is ErrGone if an earlier process made the send.
 type lostAnswerError struct {
 	cause   error  // why the answer was lost
 	why     error  // what is missing; a *tokenize.AlignError if tokens cannot be used

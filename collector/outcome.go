@@ -12,7 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// sample makes a sample of a reply: its rows, checked, and its reward. It shares no memory with r.
+// sample makes a sample from a reply: it builds and checks the rows, and scores the rollout. It
+// shares no memory with r.
 func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) (*tokenize.Sample, error) {
 	cfg := &a.w.c.cfg
 	s := a.facts(r)

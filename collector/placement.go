@@ -7,8 +7,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A placement is the position of a sample at an endpoint: its permit, and its waits for one. The
-// worker that holds the sample owns it.
+// A placement is the position of a sample at an endpoint: its permit, and its waits for a permit.
+// The worker that holds the sample owns it.
 type placement struct {
 	ep       *endpoint
 	permit   *permit       // nil while the sample waits for one

@@ -17,7 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file is the normal course of an attempt, from top to bottom:
+// This file implements the normal course of an attempt, from top to bottom:
 //
 //	open     create the agent, check that it gives token data, read its system text
 //	Run      for each message of the task: send it, and answer the server's requests
@@ -72,7 +72,7 @@ type agent struct {
 
 // A Prompter finds the prompts of a reply's calls. It must be safe for concurrent use.
 type Prompter interface {
-	// Prompts can read everything that rollout can fetch: the agent still exists.
+	// Prompts can fetch everything through rollout, because the agent still exists.
 	Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error)
 	// Prefetch fetches the records that Prompts will read for an answered send while the server
 	// works on the next one. It returns soon after ctx is done.
@@ -130,8 +130,8 @@ func (g *agent) prepare(ctx context.Context) error {
 }
 
 // keepReasoning stops the server from deleting the text before tool calls. A create request turns
-// enable_reasoner off if the server does not list the model as a reasoner; a PATCH persists
-// (agent_manager.py:344-360, 778-784).
+// enable_reasoner off if the server does not list the model as a reasoner; a PATCH stores the value
+// unchanged (agent_manager.py:344-360, 778-784).
 func (g *agent) keepReasoning(ctx context.Context) error {
 	config, err := g.state.LLMConfig.JSON.With("enable_reasoner", "true")
 	if err != nil {

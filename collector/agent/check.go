@@ -30,7 +30,7 @@ func (b *Backend) Check(ctx context.Context, runID string) (err error) {
 	return err
 }
 
-// Ping checks the health of the server, a cheap request.
+// Ping sends a cheap request, the server's health check.
 func (b *Backend) Ping(ctx context.Context) error {
 	_, err := b.client.Health(ctx)
 	return Translate(err)

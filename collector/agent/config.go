@@ -30,8 +30,8 @@ type Config struct {
 	// Create holds more fields of CreateAgent, as a JSON object. The fields above override it.
 	Create json.RawMessage
 
-	// File is an agent file (.af) to import for every sample, so that the samples of a group
-	// share their prompt to the last byte. Then only Model and Tags of the fields above apply.
+	// File is an agent file (.af) to import for every sample, so that the samples of a group share
+	// their prompt to the last byte. Of the fields above, only Model and Tags then apply.
 	File []byte
 
 	// Keep leaves the agents on the server.
@@ -47,7 +47,7 @@ type Config struct {
 	// OverrideSystem and OverrideModel are part of every send. The native path ignores
 	// OverrideSystem. OverrideModel resets the temperature to 1.
 	OverrideSystem, OverrideModel string
-	// Conversation sends to a conversation of the agent.
+	// Conversation sends the messages to a conversation of the agent.
 	Conversation bool
 
 	// ClientTools run in this program. On the native path of 0.16.7 the model sees empty results.

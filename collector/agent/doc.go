@@ -15,10 +15,10 @@
 //	                 cancel a run that might still be working       POST   …/messages/cancel
 //	                 delete the agent                               DELETE /v1/agents/ID
 //
-// agent.go contains these steps in this order. An agent is used for one attempt, and Close
-// deletes it. Other code deletes agents too: deleteUnusable (create.go) an unusable one,
-// findAgent (reattach.go) older agents of the sample, Preflight, Try and Check their own, and
-// [Clean] the agents of a dead process. With Config.Keep, neither Close after an attempt nor Reattach
+// agent.go contains these steps in this order. An agent is used for one attempt, and Close deletes
+// it. Other code deletes agents too: deleteUnusable (create.go) deletes unusable agents, findAgent
+// (reattach.go) older agents of the sample, Preflight, Try and Check their own agents, and [Clean]
+// the agents of a dead process. With Config.Keep, neither Close after an attempt nor Reattach
 // deletes an agent.
 //
 // # When something fails
@@ -69,9 +69,9 @@
 //	Agent.Prompts    pass reply and record to the Prompter
 //	Agent.Close      free the memory
 //
-// recorded.go implements this. Unlike rebuild, it makes no answer that a next send follows, so the
-// texts of tools need not be exact. It lists a call without a trace in Reply.Missing, and the other
-// calls make rows. A failure is final, because the rollout cannot be repeated.
+// recorded.go implements this. Unlike after rebuild, no send follows, so the texts of tools need
+// not be exact. It lists a call without a trace in Reply.Missing, and the other calls make rows. A
+// failure is final, because the rollout cannot be repeated.
 //
 // # Ownership of agents
 //

@@ -143,10 +143,9 @@ const tryCloseTimeout = 10 * time.Second
 // the model make one call. It calls look with the reply and its record while the agent exists.
 // Then it removes the agent, even if ctx is done. try is the number of the attempt.
 //
-// The agent has the tags of Preflight, so the next Preflight removes an agent that a killed
-// process left. Try returns an error of the send or of look unchanged. The reply ends with its
-// first send: Try answers no question of the server, runs no client tool, and does not recover a
-// lost answer.
+// The agent has the tags of Preflight, so the next Preflight removes an agent that a killed process
+// left. Try returns an error of the send or of look unchanged. The reply ends with its first send:
+// Try does not answer requests of the server, run client tools, or recover a lost answer.
 func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *record.Rollout) error) error {
 	one := *task
 	one.Messages = one.Messages[:min(1, len(one.Messages))]

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Reader reads server runs that other programs drove, from one server's record of them. It
+// A Reader reads server runs that other programs drove, from the record of one server. It
 // implements [collector.Backend] for tasks that are Recorded, with [collector.Reattacher],
 // [collector.Pinger] and [collector.Checker]. It creates no agent, sends nothing and deletes
 // nothing: all its requests are GETs.
@@ -72,7 +72,7 @@ func (r *Reader) Reattach(ctx context.Context, a collector.Attempt, _ collector.
 	return r.Open(ctx, a)
 }
 
-// Ping checks the health of the server, a cheap request.
+// Ping sends a cheap request, the server's health check.
 func (r *Reader) Ping(ctx context.Context) error { return r.b.Ping(ctx) }
 
 // Check lists one server run, for which the server must reach its database.

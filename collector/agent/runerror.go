@@ -36,7 +36,7 @@ func (e *ServerRunError) Error() string {
 // Unwrap returns Err.
 func (e *ServerRunError) Unwrap() error { return e.Err }
 
-// Redacted returns that the server run failed, without the reason.
+// Redacted reports that the server run failed, and omits the reason.
 func (e *ServerRunError) Redacted() string {
 	words := "the server run failed"
 	if e.RunID != "" {

@@ -129,8 +129,8 @@ func answersAll(message letta.InputMessage, pending []letta.ToolCall) bool {
 		!slices.ContainsFunc(pending, func(c letta.ToolCall) bool { return !slices.Contains(ids, c.ToolCallID) })
 }
 
-// checkNoMoreRuns checks, at the end of an attempt that was taken over, that the reply has everything the
-// server did: a request of the dead process can arrive late.
+// checkNoMoreRuns checks, at the end of an attempt that was taken over, that the reply has all
+// server runs of the agent: a request of the dead process can arrive late.
 func (g *agent) checkNoMoreRuns(ctx context.Context) error {
 	switch {
 	case len(g.earlier.runs) > 0:

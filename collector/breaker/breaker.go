@@ -134,8 +134,8 @@ func (b *Breaker) refund(s *Budget, d *Decision) {
 	b.charge(s, d)
 }
 
-// checkedLast is Checked for a sample on its last retry. It is spared only once: the sample itself
-// could take the server down.
+// checkedLast is Checked for a sample on its last retry. The sample is spared only once, because it
+// could itself take the server down.
 func (b *Breaker) checkedLast(s *Budget, d Decision, works, stopping bool) Decision {
 	t := d.series
 	if !b.down && !works && !stopping && !t.over {
@@ -223,8 +223,8 @@ func (b *Breaker) threshold(e *End) int {
 	return max(n, minTrip)
 }
 
-// Checked decides after the step Check. works reports that the check passed, stopping that a stop
-// of the run cut it off.
+// Checked decides after the step Check. works reports that the check passed, and stopping reports
+// that a stop of the run cut the check off.
 func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision {
 	d.Next, d.Change = Nothing, Change{}
 	switch {

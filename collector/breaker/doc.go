@@ -46,9 +46,9 @@
 //
 //   - The rollouts of one sample alone never trip the breaker: the sample can be the cause. Failures
 //     to make an agent always count against the server.
-//   - When the breaker trips, the caller checks the server. It also does so after a probe failed. If
-//     the server answers the check, the samples of the series are the cause. The breaker resets, and
-//     from then on each of their failures is charged and counts for nothing else.
+//   - When the breaker trips, the caller checks the server. It also does so after a probe failed.
+//     If the server answers the check, the samples of the series are the cause. The breaker resets,
+//     and from then on each of their failures is charged and has no other effect.
 //   - When the breaker trips, earlier charges in the series are refunded. So a sample on its last
 //     retry waits for up to a second to see whether the breaker trips: the requests of a dying
 //     server end at about the same time. If the breaker does not trip, the caller checks the server

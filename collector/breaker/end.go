@@ -10,8 +10,8 @@ type End struct {
 	Key   string // sample key
 	Stage Stage
 	Kind  Kind
-	// Replied is when the rollout ended, for Done and LostAnswer: the server was up then, and can
-	// be down by now.
+	// For Done and LostAnswer, Replied is the time when the rollout ended. The server was up then,
+	// but can be down by now.
 	Replied time.Time
 	// Probe reports that the sample was a probe of a server that is down.
 	Probe bool
@@ -122,10 +122,11 @@ func (d Decision) String() string {
 
 // A Change is a change of a server's state. The zero Change means no change.
 type Change struct {
-	// Tripped asks the caller to admit only probes now, Reset to admit all samples again.
+	// Tripped asks the caller to admit only probes from now on. Reset asks it to admit all samples
+	// again.
 	Tripped, Reset bool
-	// Down reports that the server is known to be down, Up that it is back after Down. If the first
-	// check after the trip resets the breaker, neither is set.
+	// Down reports that the server is known to be down. Up reports that it is back after a Down. If
+	// the first check after the trip resets the breaker, neither is set.
 	Down, Up bool
 	// Lost reports that the server was given up for good.
 	Lost bool

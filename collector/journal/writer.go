@@ -91,7 +91,8 @@ func (w *writer) sync() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
-		// Record in the file that this was durable: a reader then reports damage to it.
+		// Record in the file that the data up to size is durable, so that a reader reports damage
+		// to it.
 		err = w.frames.SyncedTo(size)
 	}
 	w.err = errors.Join(w.err, err)

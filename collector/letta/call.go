@@ -66,8 +66,9 @@ func (c *Client) callOnce(ctx context.Context, r *request, out out) error {
 	})
 }
 
-// exchange sends a request once and passes the answer to read, which returns a read error, or why the
-// answer cannot be decoded. late is the cause if the exchange takes longer than limit.
+// exchange sends a request once and passes the answer to read. read returns err for a read error,
+// or undecoded for an answer that cannot be decoded. late is the cause if the exchange takes longer
+// than limit.
 func (c *Client) exchange(ctx context.Context, r *request, limit time.Duration, late error,
 	read func(context.Context, *http.Response, *watchedBody) (undecoded, err error),
 ) (err error) {

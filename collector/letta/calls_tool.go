@@ -31,7 +31,7 @@ type FoundModel struct {
 	// Model is the model with the handle, or nil.
 	Model *Model
 	// Near are up to 5 handles with the most similar spelling, the nearest first. Handles that
-	// begin with the searched one or contain it precede all others.
+	// begin with the searched handle or contain it come first.
 	Near []string
 	// Count is the number of models that the server lists.
 	Count int

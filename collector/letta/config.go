@@ -68,8 +68,8 @@ type ClientConfig struct {
 	// or no answer. Default 2; negative: none. No other request is ever repeated.
 	ReadRetries int
 
-	// Inject can add headers, such as traceparent; the client's own take precedence. It must be
-	// safe for concurrent use. It can be nil.
+	// Inject can add headers, such as traceparent; the client's own headers take precedence. It
+	// must be safe for concurrent use. It can be nil.
 	Inject func(ctx context.Context, h http.Header)
 	// Observe is called before each request and each retry. It returns the context of the request
 	// and a function, or nil, for the outcome. It must not block and must be safe for concurrent

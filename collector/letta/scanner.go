@@ -16,7 +16,7 @@ import (
 // with one name counts. The members of a path merge. Two kinds in one object are an error.
 type scanner struct{ strictjson.Scanner }
 
-// newScanner returns a scanner of text. A caller that does not use it any more can recycle it.
+// newScanner returns a scanner of text. A caller that no longer needs the scanner can recycle it.
 func newScanner(text string) *scanner { return newValidScanner(validText(text)) }
 
 // newValidScanner is newScanner for a text that is known to be UTF-8.

@@ -34,8 +34,8 @@ type SendOptions struct {
 	// for memory, and an error fails the send. It can be nil.
 	Room func(ctx context.Context, length int64) error
 	// Reply returns the destination of the turns. It is called just before the answer is read, so
-	// that a request that waits for the model holds no memory: 100 MB at 512 in flight with 1 MB
-	// replies.
+	// that a request that waits for the model holds no memory. That saves 100 MB with 512 sends in
+	// flight and 1 MB replies.
 	Reply func() *tokenize.Reply
 }
 

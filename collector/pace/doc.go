@@ -11,8 +11,8 @@
 //	HoldUnread   nothing begins while the reader has too many unread events
 //
 // Groups begin in the caller's order: a [Pacer] holds the next group back, and all others wait
-// behind it. A group that has begun is never held for its age, but the switches hold the rest of it
-// too.
+// behind it. A group that has begun is never held for its age, but the switches hold its remaining
+// samples too.
 //
 // # Lag
 //
@@ -24,7 +24,8 @@
 // The expected lag of a new group follows from the groups in front of it. A trainer takes B groups
 // in each version. A group that begins now finds N others: groups that the trainer took since it
 // set the version, groups that wait for it, and groups in progress. So the trainer sets N/B
-// versions, rounded down, before it takes this one. The group can begin if these are at most K:
+// versions, rounded down, before it takes the new group. The group can begin if these are at most
+// K:
 //
 //	K = 1, B = 4    taken   wait   in progress
 //	N = 7             ● ●    ● ●      ● ● ●       ○ begins: one version is set before it
@@ -52,9 +53,9 @@
 // begin as end, it equals the mean by Little's law, for any distribution. With few arrivals it can
 // be far too high. So it is at most the time in which any group was in progress.
 //
-// Old groups weigh less: after W others a group weighs 1/e. W is 128, or four times the groups in
-// progress if that is more, so that the long groups of one batch do not outweigh the short ones.
-// Groups that failed, or that an earlier process began, do not count.
+// Old groups weigh less: after W other groups a group weighs 1/e. W is 128, or four times the
+// groups in progress if that is more, so that the long groups of one batch do not outweigh the
+// short ones. Groups that failed, or that an earlier process began, do not count.
 //
 // T is a mean over about eight versions. Neither D nor T includes paused time.
 //

@@ -17,8 +17,8 @@
 //	claim  5 ─────────────────────── 6 ───────────────
 //	send     ├─ 5 ─┤   ├──── not known ────┤   ├─ 6 ─┤
 //
-// A send has the claimed version if the claim did not change from its begin to its end. For the
-// other sends, the order of their calls and the change is unknown, so their traces are read.
+// A send has the claimed version if the claim did not change from its start to its end. For other
+// sends, it is unknown which calls came after the change, so their traces are read.
 //
 // # Equal answers
 //
@@ -29,8 +29,8 @@
 //
 // The number never falls. So if it is 5 before and 5 after, version 5 sampled every call of the
 // send. A poll counts as before only if it ended before the send began, and as after only if it
-// began after the send ended. In both cases [Config.Delay] must be in between. One poll serves any
-// number of sends, and an old poll before a send proves as much as a fresh one.
+// began after the send ended. In both cases [Config.Delay] must have passed in between. One poll
+// serves any number of sends, and an old poll before a send proves as much as a fresh one.
 //
 // Two conditions must hold that only the user can know. [Config.OneEngine] asserts both:
 //
@@ -49,8 +49,8 @@
 //
 // # The engine's version
 //
-// SGLang answers /model_info (/get_model_info before it) with weight_version: the value that the
-// trainer set with the weights, or "default" (sglang/srt/entrypoints/http_server.py,
+// SGLang answers /model_info (in older releases /get_model_info) with weight_version: the value
+// that the trainer set with the weights, or "default" (sglang/srt/entrypoints/http_server.py,
 // server_args.py). A word is not a number: it gives no version, and is reported once.
 //
 // The same value is in meta_info of each answer of the engine (managers/tokenizer_manager.py),

@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Prompts that print the time: doc.go explains which times are possible. The clock and the zone of
-// this machine are never read.
+// This file rebuilds prompts that print the time. doc.go explains which times are possible. The
+// clock and the zone of this machine are never read.
 
 // A window is the closed interval in which the server can have rendered a prompt. The zero window
 // means that no bounds are known.
@@ -227,8 +227,8 @@ func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) (
 	return out, nil
 }
 
-// try rebuilds the prompt of call k, accepts it if it is proven, and reports that. One of its texts
-// remains the renderer's last text. If the call already has a prompt, try only renders.
+// try rebuilds the prompt of call k, accepts it if it is proven, and reports whether it did. One of
+// its texts remains the renderer's last text. If the call already has a prompt, try only renders.
 func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (accepted bool, err error) {
 	c, wanted := &b.calls[s.first+k], s.steps[k].PromptTokens
 	open := c.Grade == tokenize.Quarantined

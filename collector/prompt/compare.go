@@ -64,7 +64,7 @@ func (t *traced) like(h history) history {
 // Source: schemas/message.py:68 (truncate_tool_return).
 var cutMark = regexp.MustCompile(`\.\.\. \[truncated \d+ chars\]`)
 
-// cutFrom reports whether text is full with marked pieces cut out.
+// cutFrom reports whether text equals full except for pieces that were cut out and marked.
 func cutFrom(text, full string) bool {
 	marks := cutMark.FindAllStringIndex(text, -1)
 	if len(marks) == 0 {

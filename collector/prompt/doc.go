@@ -110,10 +110,10 @@
 //
 // A rebuilt prompt must have the length that the server counted for its step (prompt_tokens), and
 // every turn the length of its counted output (completion_tokens). So a mistake that changes the
-// length is always noticed. A mistake that keeps the length is not: several tools in another order,
-// two timestamps, two words of one token, true and false. Anything that can change without changing
-// the length must be bound to the request in another way. Otherwise the prompt is not
-// count_verified.
+// length is always noticed. A mistake that keeps the length is not noticed: several tools in
+// another order, two timestamps, two words of one token, true and false. Anything that can change
+// without changing the length must be bound to the request in another way. Otherwise the prompt is
+// not count_verified.
 //
 // # The clock
 //

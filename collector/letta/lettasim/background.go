@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// This file handles sends whose answer has no turns: streamed and asynchronous ones. They sample by
-// the flags of the agent's model, not of the request, and their tokens are only in traces.
+// This file handles sends whose answer has no turns: streamed and asynchronous sends. They sample
+// by the flags of the agent's model, not of the request, and their tokens are only in traces.
 //
 //	POST …/messages            "streaming": true    events, for clients of version 1.0
 //	POST …/messages/stream                          events

@@ -18,8 +18,8 @@
 //
 // A scripted agent gets generated answers. They are a pure function of the seed, the task id, the
 // sample index and the messages, for any order and concurrency of requests. The attempt number does
-// not matter. [Model] has its tokenizer and chat template. Its token ids also decode to its text
-// under a Qwen vocabulary, but that tokenizer would choose other ids.
+// not matter. [Model] has the tokenizer and chat template of scripted agents. Their token ids also
+// decode to the right text under a Qwen vocabulary, but Qwen's tokenizer would choose other ids.
 //
 // With [Config.Engine] an engine of the user makes the calls of scripted agents. It gets the
 // requests that a real server sends to SGLang: POST /generate with input_ids. Its tokens and

@@ -116,7 +116,7 @@ func (k FaultKind) Recoverable() bool { return faultKinds[k].recoverable }
 type Fault struct {
 	Kind FaultKind
 	// Rate is the share of samples, from 0 to 1. A recoverable fault is drawn for each attempt up
-	// to Attempts, a final one once for the sample.
+	// to Attempts. A final fault is drawn once for the sample.
 	Rate float64
 	// Aim, if not empty, replaces Rate.
 	Aim []Aim

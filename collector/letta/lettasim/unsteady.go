@@ -9,7 +9,7 @@ import "bytes"
 type Face struct {
 	// Rotate moves this many tools from the front of the list to its end.
 	Rotate int
-	// Old is replaced by New everywhere. Both must need no JSON escapes, and should have the same
+	// Old is replaced by New everywhere. They must not need JSON escapes, and should have the same
 	// number of tokens. Otherwise the steps' counts are wrong.
 	Old, New string
 }

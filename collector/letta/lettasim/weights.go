@@ -12,7 +12,7 @@ import (
 )
 
 // Weights configures the weight updates of the scripted engine, as by a trainer. Every call of a
-// scripted agent has one version. Its trace names the version as SGLang's does (weight_version),
+// scripted agent has one version. Its trace names the version in SGLang's format (weight_version),
 // and so do the pages /model_info and /get_model_info, which the simulator serves for the engine.
 // The zero value is an engine without updates; its version is "default".
 type Weights struct {
@@ -23,8 +23,8 @@ type Weights struct {
 	// Engines is the number of engines that make the calls. They are updated one after the other
 	// within one period. A call or a page request uses any of them. Default 1.
 	Engines int
-	// Lag is the delay of the page's change after the change of the weights. It can be negative. It
-	// needs Every.
+	// Lag is the time from the change of the weights to the change of the page. It can be negative.
+	// It needs Every.
 	Lag time.Duration
 	// Fall, if positive, restarts the number after this many versions.
 	Fall int

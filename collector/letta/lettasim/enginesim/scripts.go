@@ -88,7 +88,7 @@ func builtin() map[string]script {
 }
 
 // random returns the replies of a conversation with calls=N generations. It draws them from seed=N
-// and the agent, so each agent plays another conversation. They call add, mul, echo and fail.
+// and the agent, so each agent plays a different conversation. They call add, mul, echo and fail.
 func random(c conversation) []reply {
 	draw := rand.New(rand.NewPCG(wordSeed(c.Agent), wordSeed(c.Params["seed"])))
 	one := func(of ...string) string { return of[draw.IntN(len(of))] }
