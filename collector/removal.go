@@ -22,8 +22,8 @@ type removals struct {
 }
 
 // Divisors of Config.CloseTimeout. At a mute endpoint a removal gets one shortPart, and one removal
-// per betweenPart gets one patientPart: 1 s, and 5 s every 10 s, of the default. A failed removal
-// is late after one latePart, because the client's time limit or retries can end it before
+// per betweenPart gets one patientPart. By default these are 1 s, and 5 s every 10 s. A failed
+// removal is late after one latePart, because the client's time limit or retries can end it before
 // CloseTimeout.
 const (
 	shortPart   = 30

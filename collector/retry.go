@@ -100,8 +100,8 @@ func (w *worker) followUp(ctx context.Context, cl *claim, a *attempt) (next, err
 	return try, err
 }
 
-// prepareRetry sets the kind of the next attempt and journals the end of the last one. An attempt
-// that must still be taken over has not ended: its lookup is retried.
+// prepareRetry sets the kind of the next attempt and journals the end of the last attempt. An
+// attempt that must still be taken over has not ended: its lookup is retried.
 func (w *worker) prepareRetry(cl *claim, a *attempt, charged bool) error {
 	if cl.retry.open != nil {
 		return nil

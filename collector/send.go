@@ -121,7 +121,7 @@ func (f *feed) sendOpenTo(ctx context.Context, ep *endpoint, claims []claim) []c
 	return nil
 }
 
-// sendOneTo returns ok false if the endpoint is lost or overdue.
+// sendOneTo sends one open attempt. ok is false if the endpoint is lost or overdue.
 func (f *feed) sendOneTo(ctx context.Context, ep *endpoint, cl *claim) (sent, ok bool) {
 	until, stop := cl.cut.context(ctx)
 	defer stop()

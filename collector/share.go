@@ -13,7 +13,7 @@ import "sync"
 // with a permit, or is about to do so and has no known obstacle. A worker that got a sample stays
 // ready until its successor is ready, so that an endpoint with room never seems full in between.
 //
-// While samples move between endpoints, no fresh sample is claimed: the moving ones come first.
+// While samples move between endpoints, no fresh sample is claimed: the moving samples come first.
 type shares struct {
 	mu       sync.Mutex
 	weights  []float64

@@ -22,10 +22,11 @@ type Stats struct {
 	// samples read so far if that is more.
 	Planned int
 	// Committed counts samples in a committed shard, including samples without a row, but not
-	// Filtered, the samples with keep=false. Failed counts samples with a committed failure row.
-	// Skipped counts samples that the tail policy or a deadline cut. If Run has ended with a cut by
-	// the tail policy or with enough groups, it includes samples that were never claimed. Remaining
-	// counts the rest. The work of earlier processes is included, as far as Run has read the tasks.
+	// samples with keep=false. Filtered counts those. Failed counts samples with a committed
+	// failure row. Skipped counts samples that the tail policy or a deadline cut. If Run has ended
+	// with a cut by the tail policy or with enough groups, it includes samples that were never
+	// claimed. Remaining counts the rest. The work of earlier processes is included, as far as Run
+	// has read the tasks.
 	Committed, Filtered, Failed, Skipped, Remaining int
 	// Earlier is the part of these counts that earlier processes of the run had finished. A failed
 	// sample that is retried counts as Failed until it is claimed, then as Remaining, and again as
@@ -78,8 +79,8 @@ type Stats struct {
 	Yield
 
 	Endpoints []EndpointStats
-	// Oldest is the sample longest in flight, or nil. LongestInStage is the sample longest in its
-	// stage, without samples that wait for a retry.
+	// Oldest is the sample that has been in flight the longest, or nil. LongestInStage is the
+	// sample that has been in its stage the longest, apart from samples that wait for a retry.
 	Oldest, LongestInStage *InFlight
 }
 
@@ -107,8 +108,8 @@ type Yield struct {
 	// The Version fields count the sampled tokens of calls that make rows, by the source of their
 	// policy version. VersionNone counts tokens with an unknown version.
 	VersionTrace, VersionTap, VersionURL, VersionFlag, VersionSet, VersionNone int64
-	// EmptyRows counts rows that were dropped because no token is trainable, Empty the samples that
-	// therefore have no row.
+	// EmptyRows counts rows that were dropped because no token is trainable, and Empty the samples
+	// that therefore have no row.
 	EmptyRows, Empty int
 }
 
@@ -207,7 +208,7 @@ type EndpointStats struct {
 	// there was none.
 	Engine     limit.Engine
 	EngineSeen time.Time
-	// Down reports whether the server counts as down, Lost whether it was given up.
+	// Down reports whether the server counts as down, and Lost whether it was given up.
 	Down, Lost bool
 	// Mute reports that removals of agents time out: see Config.CloseTimeout.
 	Mute bool

@@ -124,7 +124,7 @@ type tail struct {
 
 	mu         sync.Mutex
 	over       bool // Run has ended
-	enough     bool // the pacer needs no more groups; not after a drain
+	enough     bool // the pacer needs no more groups; stays false after a drain
 	succeeded  int  // number of samples that succeeded, including earlier processes
 	kept, lost []measure
 }
@@ -197,14 +197,14 @@ func (c *Collector) addMeasure(class Class, took time.Duration, sampled int64) {
 type TailStats struct {
 	// Cut reports that the cut came; if false, nothing is biased.
 	Cut bool
-	// Kept measures the samples that succeeded, Censored the cut samples up to the cut: their true
-	// values are higher.
+	// Kept measures the samples that succeeded. Censored measures the cut samples up to the cut, so
+	// their true values are higher.
 	Kept, Censored Measures
 }
 
-// Measures are averages of N samples. Duration is from the first attempt of a sample to its end,
-// including waits. Sampled averages the Known samples with sampled tokens: a rollout that is cut in
-// its first send has none.
+// Measures are averages of N samples. Duration is the time from the first attempt of a sample to
+// its end, including waits. Sampled averages the Known samples with sampled tokens: a rollout that
+// is cut in its first send has none.
 type Measures struct {
 	N                         int
 	MeanDuration, P50Duration time.Duration

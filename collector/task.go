@@ -84,8 +84,8 @@ type Attempt struct {
 // A Kind is the reason for an attempt. Its name is a metric label.
 type Kind uint8
 
-// The kinds. A retry that an earlier process left is KindInfraRetry, unless the sample failed by
-// its data.
+// The kinds. A retry that an earlier process left is KindInfraRetry, unless the sample failed
+// because of its data.
 const (
 	KindFirst      Kind = iota // first attempt at its sample
 	KindInfraRetry             // after a failure of the infrastructure

@@ -99,8 +99,8 @@ func (w *worker) setReady(ready bool) {
 	}
 }
 
-// A crew is the workers of one endpoint. One worker waits for a sample. When it gets one, it makes
-// the next worker, up to MaxInFlight. So memory follows the samples in flight.
+// A crew is the workers of one endpoint. One worker waits for a sample. When that worker gets a
+// sample, it makes the next worker, up to MaxInFlight. So memory follows the samples in flight.
 type crew struct {
 	max   int
 	start func() // starts one worker

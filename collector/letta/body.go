@@ -38,7 +38,7 @@ func (w *watchedBody) close() {
 	_ = w.body.Close()
 }
 
-// An unsizedBody has no known length. After its first free bytes it waits for its turn.
+// An unsizedBody is a body of unknown length. Once free is used up, Read waits for its turn.
 type unsizedBody struct {
 	ctx  context.Context //nolint:containedctx // that of the one send whose body it is
 	from *watchedBody

@@ -11,7 +11,7 @@ type gap struct {
 	note   string
 	// takenOver means that the only cause is that the agent was taken over.
 	takenOver bool
-	// contradicted means that something shows other prompts. Otherwise only proof is missing.
+	// contradicted means that some record contradicts the prompts. Otherwise only proof is missing.
 	contradicted bool
 }
 
@@ -67,8 +67,8 @@ func (b *rebuild) withdraw() {
 	}
 }
 
-// gradeRest handles the calls that no source proved. After a compaction, their reason is compacted;
-// the others keep their reason. If unverified is set, they get their unproven prompts.
+// gradeRest handles the calls that no source proved. After a compaction, the reason of a call is
+// compacted. Other calls keep their reason. If unverified is set, calls get their unproven prompts.
 func (b *rebuild) gradeRest(unverified bool) {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]

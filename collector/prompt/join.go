@@ -10,8 +10,8 @@ import (
 )
 
 // join makes the transcript: it fetches the record of every send and pairs turns with steps. It
-// returns an error if their numbers or their token counts differ. Then a turn is missing, and no
-// later turn can be trusted.
+// returns an error if turns and steps differ in number or in token counts. Then a turn is missing,
+// and no later turn can be trusted.
 func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 	r := b.rollout
 	system, err := b.fetch(ctx, reply)

@@ -28,7 +28,7 @@ func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of rec
 		}
 	}
 	asksRun := len(all) > 0
-	// A server that was never seen to keep a trace is not asked for one ahead of time.
+	// Do not request a trace ahead of time from a server that was never seen to keep one.
 	if id := lastStep(turns, &of); id != "" && ownTrace && p.finish.traced.Load() {
 		all = append(all, func(ctx context.Context) error {
 			_, _ = rollout.TraceSoon(ctx, id)

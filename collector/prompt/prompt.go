@@ -21,7 +21,7 @@ import (
 type Config struct {
 	// Force allows only this source. Default SourceNone: every source, the best one first.
 	Force tokenize.PromptSource
-	// Encoder encodes tool texts, only for SourceLiteral. It must be safe for concurrent use.
+	// Encoder encodes tool texts. Only SourceLiteral uses it. It must be safe for concurrent use.
 	Encoder tokenize.TextEncoder
 
 	// Tap contains the calls that taps recorded. If it is nil, the source tap is not used.

@@ -21,9 +21,10 @@ import (
 // lists the members of a tool in an order of its own.
 var errToday = errors.New("the trace has a tool that the agent no longer has in this form: it was a client tool, or the agent was edited")
 
-// compiled reports whether the model received the system message that a trace shows. It must be the
-// agent's current one, or end with the block that the server writes when it compiles one. The trace
-// shows an override instead of the compiled text, and the skills of a request after the block.
+// compiled reports whether the model received the system message that a trace shows. That message
+// must be the agent's current system message, or end with the block that the server writes when it
+// compiles a system message. The trace shows an override instead of the compiled text, and the
+// skills of a request after the block.
 //
 // Source: agents/letta_agent_v2.py:795-811 (generate_request_system_prompt),
 // prompts/prompt_generator.py:26-89.

@@ -39,8 +39,8 @@ func strictParameters(p chat.Value) chat.Value {
 	return chat.MapValue(d)
 }
 
-// strictValue changes a nested schema: objects with properties forbid additional ones and require
-// all, also inside arrays.
+// strictValue changes a nested schema: objects with properties forbid additional properties and
+// require all of theirs, even inside arrays.
 func strictValue(v chat.Value) chat.Value {
 	kind, properties, items := member(v, "type"), member(v, "properties"), member(v, "items")
 	switch {

@@ -16,7 +16,7 @@ const witnessTries = 3
 
 // findWitnesses finds, for every send, the trace that shows the model's input. The server reads the
 // agent, its tools and the messages once per request. So one trace shows the input of all calls of
-// its send before a compaction, and of no other send. Without a trace the proof has a gap, unless
+// its send before a compaction, but not of other sends. Without a trace the proof has a gap, unless
 // the agent can have been read in only one way and is unchanged when it is read again.
 func (b *rebuild) findWitnesses(ctx context.Context) error {
 	for i := range b.transcript.sends {
@@ -35,7 +35,7 @@ func (b *rebuild) findWitnesses(ctx context.Context) error {
 }
 
 // findWitness finds the last call of a send that has a trace. It adds no notes, because the trace
-// is possibly not needed.
+// might not be needed.
 func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 	tries := 0
 	for k := s.calls - 1; k >= 0 && tries < witnessTries; k-- {

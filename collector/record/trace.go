@@ -20,7 +20,7 @@ type Trace struct {
 // An Answer is the engine's answer.
 type Answer struct {
 	letta.TraceResponse
-	// MatchedID is the id at which the engine reports to have stopped, or -1.
+	// MatchedID is the id at which the engine reports that it stopped, or -1.
 	MatchedID int32
 	// PromptLength is the engine's count of its prompt ids, or -1.
 	PromptLength int32

@@ -19,8 +19,8 @@ type Checker interface {
 	Check(t *collector.Task) error
 }
 
-// An AnswerError reports that the scorer cannot compare with the answer of a task: a mistake
-// in the task. It wraps collector.ErrNoAnswer.
+// An AnswerError reports that the scorer cannot compare outputs with the answer of a task, which is
+// a mistake in the task. It wraps collector.ErrNoAnswer.
 type AnswerError struct {
 	Err error // why the answer is invalid
 }
@@ -95,7 +95,7 @@ func (c Contains) Score(_ context.Context, t *collector.Task, r *collector.Reply
 	return binary(strings.Contains(got, want)), nil
 }
 
-// Regex rewards an output that matches a pattern. If the pattern has a group and the task an
+// Regex rewards an output that matches a pattern. If the pattern has a group and the task has an
 // answer, the first group of the last match must equal the answer, ignoring space around both.
 type Regex struct {
 	pattern *regexp.Regexp

@@ -37,7 +37,7 @@ type Call struct {
 	Version string
 	// Versions is the engine's weight_versions: which version sampled which part of Output. It is
 	// nil if the engine reports none. It is empty if the list cannot be parsed, or if several
-	// versions sampled and the engine does not report their parts.
+	// versions sampled Output and the engine does not report their parts.
 	Versions []tokenize.VersionSpan
 	// PromptTokens, OutputTokens and Cached are the engine's counts, or -1.
 	PromptTokens, OutputTokens, Cached int32

@@ -96,11 +96,12 @@
 //
 // The earlier call is the previous call of the chain, or a call that was written whole. At most 16
 // chains begin like one whole call. So a damaged frame loses at most the rest of one chain, or of
-// 16. A chain of 8 calls with 4,000 prompt tokens and 100 output tokens costs 1 KB for each call
-// after the first, instead of 20 KB with four bytes per token.
+// 16 chains. A chain of 8 calls with 4,000 prompt tokens and 100 output tokens costs 1 KB for each
+// call after the first, instead of 20 KB with four bytes per token.
 //
 // Encoder and decoder keep the tokens of the latest calls: at most 8 Mi tokens in about 18 MiB
-// (window, IDs). A call that continues another replaces it there. Otherwise the oldest are dropped.
+// (window, IDs). A call that continues another call replaces it there. Otherwise the oldest calls
+// are dropped.
 //
 // # Reading
 //
@@ -111,11 +112,11 @@
 // version ends the Reader with an error.
 //
 // Ticks move the Reader's horizon ([Reader.Await]), up to which it has read everything. A tick is
-// written every 25 ms in the first second after a call, every 200 ms in the next nine, and then
-// every second. If the horizon is later than the server's answer to a call, the Reader has returned
-// the call or counted missing calls. The collection does not need to wait longer. If no process
-// holds the lock, no more calls will come. A Reader of the folder checks the lock when it has
-// nothing to read.
+// written every 25 ms in the first second after a call, every 200 ms in the next nine seconds, and
+// then every second. If the horizon is later than the server's answer to a call, the Reader has
+// returned the call or counted missing calls. The collection does not need to wait longer. If no
+// process holds the lock, no more calls will come. A Reader of the folder checks the lock when it
+// has nothing to read.
 //
 // Missing calls are always counted. The count comes from:
 //

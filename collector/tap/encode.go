@@ -173,7 +173,8 @@ func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 	return b
 }
 
-// appendPrompt appends the prompt. It shares its first tokens with the call back numbers earlier.
+// appendPrompt appends the prompt. The first shared tokens are in the call whose number is lower by
+// back.
 func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
 	b = appendLen(b, len(prompt), prompt == nil)
 	if prompt == nil {

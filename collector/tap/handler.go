@@ -128,8 +128,9 @@ func (s *Spool) serveSegment(w http.ResponseWriter, r *http.Request) {
 }
 
 // waitFor calls ready now, and each time a segment has grown or ended, until ready returns true or
-// the wait is over. It passes the number of the open segment, or 0, and returns the last one. ready
-// inspects the file after this number is fixed, so it cannot miss bytes of an ended segment.
+// the wait is over. It passes the number of the open segment, or 0, to ready, and returns the last
+// number. ready inspects the file after this number is fixed, so it cannot miss bytes of an ended
+// segment.
 func (s *Spool) waitFor(r *http.Request, wait time.Duration, ready func(open uint64) bool) (open uint64) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -162,7 +162,7 @@ func (x *Index) newJoin(r *Rollout, delivered bool) *join {
 }
 
 // mostForeign bounds how many prompts are passed to Rollout.Foreign for one call, at about 10 µs
-// each. A fleet that answers with one word has as many equal calls.
+// each. A fleet of agents that answer with one word can have that many equal calls.
 const mostForeign = 1000
 
 func (j *join) look(c *joining) {

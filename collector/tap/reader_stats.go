@@ -19,7 +19,7 @@ type ReaderStats struct {
 	// Dropped counts calls that the tap reported as dropped.
 	Dropped int64
 	// Lost counts calls in damaged places, by the gaps in the numbers. Orphans counts calls that
-	// cannot be decoded because they begin like a lost one.
+	// cannot be decoded because they begin like a lost call.
 	Lost, Orphans int64
 	// Removed counts segments that were removed before they were read to the end.
 	Removed int64

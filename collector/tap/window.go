@@ -128,8 +128,8 @@ func (f *finder) find(prompt []int32) (n uint64, shared int, sums []uint64) {
 	return n, shared, sums
 }
 
-// longest returns the call that agrees in the most blocks, and how many tokens agree. Any of
-// several latest calls with as many blocks will do.
+// longest returns the call that agrees with the prompt in the most blocks, and how many tokens
+// agree. If several calls agree in as many blocks, it returns any of them.
 func (f *finder) longest(calls map[uint64]uint64, prompt []int32, sums []uint64) (n uint64, shared int) {
 	for _, sum := range slices.Backward(sums) {
 		if n, ok := calls[sum]; ok {

@@ -10,8 +10,8 @@ import (
 // the output. Both prompts are stored as differences from the parent's. A call in a site is
 // immutable, except refs, times and next.
 type call struct {
-	// parent is a call whose asked ids begin this call's; nil for the first call of a chain. If cut
-	// > 0, it is the call whose output was spliced in.
+	// parent is a call whose asked ids are the beginning of this call's asked ids, or nil for the
+	// first call of a chain. If cut > 0, it is the call whose output was spliced in.
 	parent *call
 	// ids is asked[start:end]. start is the parent's end.
 	ids        []int32

@@ -11,7 +11,8 @@ import (
 
 // A verdict is the result of comparing a print with an output.
 type verdict struct {
-	// reason is ReasonSame or a reason that splices if the print is proven; otherwise why not.
+	// If the print is proven, reason is ReasonSame or a reason that splices. Otherwise it explains
+	// why the print is not proven.
 	reason Reason
 	// apart means that no known behavior of the server turns this output into this print.
 	apart bool

@@ -17,9 +17,9 @@ type Config struct {
 	Template  *chat.Template
 	// Transformers is the release whose rendering rules the server uses. Default: the first.
 	Transformers chat.Transformers
-	// MaxPrompt is the most tokens of a spliced prompt; longer ones are not spliced. Set it to the
-	// engine's context minus the longest output, because the server checks only its own, shorter
-	// prompt. Default: no limit.
+	// MaxPrompt is the most tokens of a spliced prompt; longer prompts are not spliced. Set it to
+	// the engine's context minus the longest output, because the server checks only its own,
+	// shorter prompt. Default: no limit.
 	MaxPrompt int
 	// MaxBytes is the approximate memory limit of the table. Beyond it the least recently used
 	// calls are dropped, and their prompts are not spliced. Default 256 MiB.

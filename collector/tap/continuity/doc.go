@@ -25,8 +25,8 @@
 //
 //   - hashes asked once and records the hash at each place (markers.go);
 //   - finds the site of the longest known prompt that asked begins with, and compares the ids,
-//     because hashes can collide (table.go). It must be the last but one place of asked, so that
-//     exactly one turn of the model is new;
+//     because hashes can collide (table.go). That prompt must end at the last but one place of
+//     asked, so that exactly one turn of the model is new;
 //   - compares the text after it, up to the next <e>, with each output of that site (compare.go,
 //     json.go);
 //   - chooses the one call whose output has this print (decide.go);
@@ -73,10 +73,10 @@
 //
 // [New] proves that the template prints a tool result differently from a user's text.
 //
-// Several agents can have the same prompt: imports of one file, forks of a conversation. The
-// site has the calls of all of them. The tap splices only if exactly one output can have this
-// print, and no other output can, even if the server drops a call or cuts arguments. If two
-// outputs have the same ids after the same ids, their agent does not matter.
+// Several agents can have the same prompt: imports of one file, forks of a conversation. The site
+// has the calls of all of them. The tap splices only if exactly one output can have this print, and
+// no other output can, even if the server drops a call or cuts arguments. If two calls have the
+// same prompt and the same output, it does not matter which agent made them.
 //
 // Forgotten calls count too. A site becomes blind, and is never spliced again, after a call with an
 // incomplete output, after the 33rd call of a prompt, and when calls are dropped because the table

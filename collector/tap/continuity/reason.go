@@ -4,8 +4,9 @@ package continuity
 // are label values of a counter.
 type Reason uint8
 
-// The reasons. The second group splices the prompt; of several differences, the last in this list
-// is the reason. The third group leaves the prompt unchanged, because a splice is not proven.
+// The reasons. The second group splices the prompt; if there are several differences, the reason is
+// the last one in this list. The third group leaves the prompt unchanged, because a splice is not
+// proven.
 const (
 	ReasonNew  Reason = iota // no earlier call of this conversation is known
 	ReasonSame               // the prompt already continues the engine's own tokens
@@ -22,7 +23,7 @@ const (
 	ReasonGap       // another turn of the model follows that was not seen
 	ReasonEnd       // the output did not end in the end token
 	ReasonSpecial   // the output or its print has special tokens, or invalid ids
-	ReasonThought   // the text before an answer is gone, as templates do with thoughts
+	ReasonThought   // the text before an answer is gone: templates remove thoughts
 	ReasonMalformed // a call is not the JSON that the template prints
 	ReasonCalls     // another number of calls
 	ReasonArguments // a call with another name or other arguments

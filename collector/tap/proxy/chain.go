@@ -6,8 +6,8 @@ import (
 )
 
 // A chain is a prompt cut into blocks. Each block has a hash of everything up to its end. In a
-// rollout each prompt begins with the previous one, so it contains the previous one's last hash.
-// The hashes only select an engine, so a collision does no harm.
+// rollout each prompt begins with the previous one, so its chain contains the last hash of the
+// previous prompt's chain. The hashes only select an engine, so a collision does no harm.
 type chain []uint64
 
 // The size of a block, in ids and in bytes of text.

@@ -19,8 +19,8 @@ type Continuer interface {
 	// The proxy recovers and counts a panic.
 	Prompt(asked []int32) (sent []int32, spliced int)
 	// Answered is called for each call, successful or not, before its answer ends. c.Prompt is the
-	// sent prompt; c.Asked is the server's, or nil if equal. c has no output if the engine used
-	// another prompt. c and its memory are valid until Answered returns.
+	// sent prompt. c.Asked is the server's prompt, or nil if it is the same. c has no output if the
+	// engine used another prompt. c and its memory are valid until Answered returns.
 	Answered(c *tap.Call)
 }
 

@@ -56,15 +56,16 @@ type request struct {
 	prompt   []int32
 	room     []int32
 	promptAt span
-	// foreign: the engine's prompt has other parts, such as an image or a session's history.
+	// foreign means that the engine's prompt has other parts, such as an image or a session's
+	// history.
 	foreign bool
 	// several means that the body asks for several outputs.
 	several  bool
 	streamed bool
 	// grows is the part of a body without ids that grows from call to call of a chain.
 	grows []byte
-	// sampling has the objects with sampling parameters. If it is empty, one is put at samplingAt,
-	// the position of a `null`, or is added to root.
+	// sampling has the objects with sampling parameters. If it is empty, a new object replaces the
+	// `null` at samplingAt, or is added to root.
 	sampling   []*object
 	samplingAt span
 }
@@ -218,7 +219,8 @@ type answer struct {
 	// parsed. word and list belong to the current document.
 	spans, list []tokenize.VersionSpan
 	word        string
-	// mixed: two documents name different weight versions. torn: one document does.
+	// mixed means that two documents name different weight versions. torn means that one document
+	// names several.
 	mixed, torn bool
 
 	// several means more than one output. failed means that the engine reports an error.

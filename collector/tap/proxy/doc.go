@@ -69,8 +69,8 @@
 // # To add a dialect
 //
 // A dialect is one file with a type that implements dialect (dialect.go); openai.go is an example.
-// Register it in dialects. Its request method records, with request.object, where the members are
-// that settings change. Its answer method fills an answer. Both parse in one pass with a
+// Register it in dialects. Its request method records, with request.object, the positions of the
+// members that settings change. Its answer method fills an answer. Both parse in one pass with a
 // tokenize.Scanner. The file names the upstream sources of its member names.
 //
 // # If an engine refuses a request

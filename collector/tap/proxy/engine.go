@@ -30,8 +30,8 @@ type balance struct {
 	places  places
 }
 
-// pick selects the engine for a request and counts the request as open: the engine that had the
-// chain, or the least busy one. It skips the engines in tried, and prefers engines that are up. It
+// pick selects the engine for a request: the engine that had the chain, or the least busy one. It
+// counts the request as open. It skips the engines in tried, and prefers engines that are up. It
 // returns nil if no engine is left.
 func (b *balance) pick(c chain, tried []*engine) *engine {
 	var least *engine

@@ -55,7 +55,8 @@ func around(body []byte, place span, edits []edit) *payload {
 	return b
 }
 
-// put appends edits that set members of o. It replaces existing ones and inserts new ones first.
+// put appends edits that set members of o. It replaces existing members, and inserts new members at
+// the beginning.
 func (o *object) put(edits []edit, members []ask) []edit {
 	var added []byte
 	for _, m := range members {
@@ -78,7 +79,7 @@ func (o *object) put(edits []edit, members []ask) []edit {
 	return append(edits, edit{span{o.open, o.open}, added})
 }
 
-// edits returns the edits that apply set and, if asked, make the engine return ids.
+// edits returns the edits that apply set and, if asked is true, make the engine return ids.
 func (q *request) edits(d dialect, set *Set, asked bool) []edit {
 	var edits []edit
 	var root []ask

@@ -13,7 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// The sampling settings that calls keep and a Set can override, by SGLang's names except seed.
+// The sampling settings that calls keep and a Set can override. They have SGLang's names, except
+// seed.
 const (
 	temperature = iota
 	topP

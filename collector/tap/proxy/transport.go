@@ -46,8 +46,8 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 			failed = err
 			// If the engine has just closed an idle connection, the request fails at once although
-			// the engine is up: send it again. Later, do not: the engine can have worked on it,
-			// and a second send could fail too.
+			// the engine is up: send it again. Do not send it again later: the engine can have
+			// worked on it, and a second send could fail too.
 			again = reused && !stale && x.body != nil && time.Since(sent) < staleWithin
 			if again {
 				stale = true
