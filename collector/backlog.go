@@ -54,8 +54,8 @@ func newBacklog(f *feed) *backlog {
 	return &backlog{f: f, put: make(chan struct{}, 1), taken: make(chan struct{}, 1), lateSignal: make(chan struct{}, 1)}
 }
 
-// stream sends the samples of the known tasks and of Config.More, and returns when the last was
-// taken.
+// stream sends the samples of the known tasks and of Config.More, and returns when the last sample
+// was taken.
 func (f *feed) stream(ctx context.Context, s *survey) error {
 	b := newBacklog(f)
 	g, ctx := errgroup.WithContext(ctx)

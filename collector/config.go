@@ -90,8 +90,8 @@ type Config struct {
 	// AttemptTimeout bounds an attempt, which can make several sends, from making the agent to the
 	// reward. The wait for the sink is not included. Default 1h.
 	AttemptTimeout time.Duration
-	// CloseTimeout bounds the removal of one agent. If removals time out, later ones get less time
-	// until one succeeds (removal.go). Default 30s.
+	// CloseTimeout bounds the removal of one agent. If removals time out, later removals get less
+	// time until a removal succeeds (removal.go). Default 30s.
 	CloseTimeout time.Duration
 	// Outage is how long an endpoint can be down before it is given up. An endpoint that never
 	// answered is given up at once. If another endpoint is up, the samples move there at once, and

@@ -135,8 +135,8 @@
 //
 //	planned = committed + filtered + failed + skipped + remaining
 //
-// At the deadline of its task a group becomes whole: samples without a reply are cut, in any state.
-// Three things can delay this, each for a bounded time: the removal of an agent
+// At the deadline of its task a group becomes whole: samples without a reply are cut, whatever
+// their state. Three things can delay this, each for a bounded time: the removal of an agent
 // (Config.CloseTimeout), a check of the server in progress (a minute), and the sink.
 //
 // A drain or a stop ends every wait for the next task or for the pacer. The pacer only delays
@@ -190,15 +190,16 @@
 // first, at the endpoint where they were made, then the groups that were begun, then the rest. A
 // Reattacher takes over an open attempt under its own number. If nothing can be taken over, the
 // lookup fails, or its endpoint was removed from the run, the sample gets another attempt at no
-// cost. No two attempts of a sample share a number, so the later one is always known.
+// cost. No two attempts of a sample share a number, so the later attempt is always known.
 //
-// An attempt that was taken over is never worth less than a new one. An answer can carry prompts
-// that the server does not store. If the answer is lost, the record can therefore prove less. The
-// rollout then counts as gone if it proves less than Config.Require or lacks a call, and a new
-// attempt could prove more. The sample is attempted again. A defect that a new attempt would have
-// too, such as a call after a compaction with rebuilt prompts or contradictory tokens, is handled
-// as in a received answer. Received answers show whether they carry prompts, in this process or, by
-// Config.TurnsHavePrompts, in an earlier one. Until then, answers are assumed to carry them.
+// An attempt that was taken over is never worth less than a new attempt. An answer can carry
+// prompts that the server does not store. If the answer is lost, the record can therefore prove
+// less. The rollout then counts as gone if it proves less than Config.Require or lacks a call, and
+// a new attempt could prove more. The sample is attempted again. A defect that a new attempt would
+// have too, such as a call after a compaction with rebuilt prompts or contradictory tokens, is
+// handled as in a received answer. Received answers show whether they carry prompts, in this
+// process or, by Config.TurnsHavePrompts, in an earlier process. Until then, answers are assumed to
+// carry them.
 //
 // A stop closes every agent that it can, and journals those attempts as cancelled. The other
 // attempts stay open in the journal, as after a kill.

@@ -49,7 +49,7 @@ type Send struct {
 	StopReason string
 	Usage      Usage
 	// ClientTools reports that the request had a tool result of the client. The contexts of this
-	// send and of all later ones include it.
+	// send and of all later sends include it.
 	ClientTools bool
 	// FromRecord reports that the answer was lost, and the turns come from the server's record.
 	FromRecord bool
@@ -114,7 +114,7 @@ func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Cal
 }
 
 // flagCalls flags the calls whose context has a tool result of the client, and the calls from the
-// server's record. A flag applies to the first such send and all later ones.
+// server's record. A flag applies to the first such send and all later sends.
 func (r *Reply) flagCalls(calls []tokenize.Call) {
 	k, flags := 0, tokenize.Flags(0)
 	for i := range r.Sends {

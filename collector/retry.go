@@ -221,7 +221,7 @@ func (w *worker) giveUpOpen(cl *claim, n int, err error) error {
 }
 
 // delay returns the wait after n failed attempts. A delay that the server asks for gets jitter too,
-// because every client gets the same one.
+// because every client gets the same delay.
 func (c *Config) delay(n int, err error) time.Duration {
 	d := c.BackoffMin
 	for i := 1; i < n && d < c.BackoffMax; i++ {

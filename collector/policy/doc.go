@@ -1,6 +1,6 @@
 // Package policy determines which version of the policy sampled a call.
 //
-// A version is a number ≥ 0 that the trainer assigns to its weights, larger for newer ones.
+// A version is a number ≥ 0 that the trainer assigns to its weights, larger for newer weights.
 // Versions have four sources, the strongest first:
 //
 //	trace   the engine itself: weight_version in the trace of the call, for calls whose traces
@@ -43,9 +43,9 @@
 // answers after it: the engine could have been restarted.
 //
 // Without OneEngine equal answers prove nothing, and the page is not used. A number that falls, or
-// a trace with another version than the page, ends the use of the page for the rest of the process.
-// The first send whose version the page proves is compared with a trace, and after that one of
-// every 64 such sends.
+// a trace whose version differs from the page, ends the use of the page for the rest of the
+// process. The first send whose version the page proves is compared with a trace, and after that
+// one of every 64 such sends.
 //
 // # The engine's version
 //

@@ -31,7 +31,8 @@ type Config struct {
 	// OneEngine asserts that the engine behind URL makes all calls, and that its number never
 	// falls. Without it the page is asked once, to report problems, and proves nothing.
 	OneEngine bool
-	// Delay is how much earlier or later than the weights the page can change. Default 250ms.
+	// Delay bounds the time between a change of the weights and the change of the page, in either
+	// order. Default 250ms.
 	Delay time.Duration
 	// Every is the interval of requests while no send waits. Gap is the shortest time between the
 	// starts of two requests. Defaults 1s and 250ms.

@@ -95,7 +95,7 @@ func (s *Source) process(a answer) (higher, useful bool) {
 			s.gaps++
 			s.answers = nil
 		}
-		// A send that ended after the request began waits for the next one.
+		// A send that ended after the request began waits for the next request.
 		s.resolve(func(sp *Span) bool { return !a.began.Before(sp.from) }, a.version)
 		if a.version != Unknown {
 			s.highest = a.version

@@ -263,7 +263,7 @@
 //	trace_lost       the same, because a log-probability of each call of the send is NaN or
 //	                 infinite: the server cannot store a trace with such a value
 //	clock            the length agrees at several times that the server's clock can have shown
-//	count_mismatch   every attempt has another length than counted
+//	count_mismatch   no attempt has the counted length
 //	compacted        the server summarized the history before the call
 //	hole             turns and steps of a send do not match: the whole sample
 //	continuity       a tap changed the prompt, or nothing shows that it did not

@@ -26,7 +26,7 @@ type Examined struct {
 	// Stored and Trace are the prompts of both recipes, whatever their length.
 	Stored, Trace Rebuilt
 	// Spliced is the number of turns of the prompt that a tap with continuity replaced, or -1 if
-	// unknown. If it is positive, the engine received another prompt than both recipes return.
+	// unknown. If it is positive, the engine received a prompt that neither recipe returns.
 	Spliced int32
 	// Response is the engine's text in the trace, without a final stop token; empty if unknown.
 	Response string

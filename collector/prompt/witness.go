@@ -145,9 +145,9 @@ const (
 	whyLate = unshown + "the agent was read after a request was sent"
 )
 
-// unchanged reads the agent again. why explains why the server can have used another agent than the
-// one before the first send. It is empty if the agent and its system message are the same. changed
-// reports whether they differ.
+// unchanged reads the agent again. why explains why the agent that the server used can differ from
+// the agent before the first send. It is empty if the agent and its system message are the same.
+// changed reports whether they differ.
 func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err error) {
 	switch e := b.rollout; {
 	case e.Conversation != nil:

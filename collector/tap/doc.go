@@ -43,8 +43,8 @@
 // survives a power failure.
 //
 // If a write or a sync fails, the spool truncates the partial frame, leaves the segment, and tries
-// a new one every second. Calls wait in the queue meanwhile, and are dropped once it is full. No
-// call is written twice: if its write failed, it is not in the file.
+// a new segment every second. Calls wait in the queue meanwhile, and are dropped once it is full.
+// No call is written twice: if its write failed, it is not in the file.
 //
 // # Format
 //

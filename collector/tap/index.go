@@ -89,7 +89,7 @@ type owner struct {
 // sightingBytes is the memory of a sighting without its prompts.
 const sightingBytes = 640
 
-// A gap is a time in which calls passed that cannot be found.
+// A gap is a period in which calls passed the tap that cannot be found.
 type gap struct {
 	from, to time.Time
 	tokens   int // of the call's output; -1: unknown, or several calls

@@ -26,8 +26,8 @@ type Send struct {
 	// PromptTokens is the server's sum of the calls' prompt tokens, or -1 if unknown.
 	PromptTokens int64
 	// Summaries is the number of times that the server compacted the history in the send: it
-	// summarized the history and started a new one. If there are summaries, neighboring calls prove
-	// nothing about a call.
+	// summarized the history and started a new history. If there are summaries, neighboring calls
+	// prove nothing about a call.
 	Summaries int
 	Calls     []Sampled
 }

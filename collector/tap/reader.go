@@ -17,12 +17,12 @@ import (
 
 // A Reader reads the calls of a spool in the order in which they were added, each once, and follows
 // the spool while it is written. Only one goroutine can call Next. The other methods are safe for
-// concurrent use. A Reader holds up to 32 MiB of earlier prompts, to decode later ones.
+// concurrent use. A Reader holds up to 32 MiB of earlier prompts, to decode later prompts.
 type Reader struct {
 	src   source
 	since time.Time
 
-	number uint64   // of the open segment, or of the last one read
+	number uint64   // of the open segment, or of the last segment read
 	before struct { // the segment that was read before; number is 0 if there was none
 		number, process uint64
 		end             end

@@ -23,7 +23,7 @@ type ReaderStats struct {
 	Lost, Orphans int64
 	// Removed counts segments that were removed before they were read to the end.
 	Removed int64
-	// Errors counts failed reads that were retried. Err is the last one, or nil after a success.
+	// Errors counts failed reads that were retried. Err is the last error, or nil after a success.
 	Errors int64
 	Err    error
 }

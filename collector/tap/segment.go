@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// Version is the version of a segment's payloads. A Reader refuses newer ones.
+// Version is the version of a segment's payloads. A Reader refuses newer versions.
 const Version = 1
 
 const kind = "tap"

@@ -12,7 +12,7 @@ import (
 
 // A source is where a Reader finds segments: a folder, or a tap's URL.
 type source interface {
-	// list returns the segments, oldest first. It can wait a while for one newer than after.
+	// list returns the segments, oldest first. It can wait a while for a segment newer than after.
 	list(ctx context.Context, after uint64) ([]segment, error)
 	// open opens a segment. The error wraps os.ErrNotExist if the segment was removed.
 	open(n uint64) (part, error)

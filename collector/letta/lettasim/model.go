@@ -5,7 +5,7 @@ import (
 	"io/fs"
 )
 
-// ModelName stands for [Model] if a setting wants the folder of a model.
+// ModelName selects [Model] in a setting that takes the folder of a model.
 const ModelName = "simulated"
 
 //go:embed model

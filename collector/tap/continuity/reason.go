@@ -11,7 +11,7 @@ const (
 	ReasonNew  Reason = iota // no earlier call of this conversation is known
 	ReasonSame               // the prompt already continues the engine's own tokens
 
-	ReasonContinued // the last output is unchanged; an earlier one was spliced
+	ReasonContinued // the last output is unchanged; an earlier output was spliced
 	ReasonTokens    // the same text in other tokens
 	ReasonSpace     // other white space at the ends of texts, or between calls
 	ReasonPrinted   // a call with the same value, printed differently

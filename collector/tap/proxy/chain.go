@@ -56,7 +56,7 @@ func mix(h, v uint64) uint64 {
 }
 
 // places maps the last block of a chain to the engine that had it. It holds at most two generations
-// of placesEach entries, and drops the older one when the newer is full.
+// of placesEach entries, and drops the older generation when the newer one is full.
 type places struct {
 	mu         sync.Mutex
 	young, old map[uint64]*engine

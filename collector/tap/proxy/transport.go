@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A roundTripper sends a request to engines that the balance selects, until one is reached.
+// A roundTripper sends a request to an engine that the balance selects. If the engine cannot be
+// reached, it tries the next one.
 type roundTripper struct{ p *Proxy }
 
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -61,8 +61,8 @@ type memory struct {
 	last map[string]conversation // by agent
 }
 
-// complete completes a conversation without a marker from the last one of its agent, and remembers
-// it.
+// complete completes a conversation without a marker from the last conversation of its agent, and
+// remembers it.
 func (m *memory) complete(c *conversation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
