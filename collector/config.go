@@ -38,9 +38,9 @@ type Config struct {
 	Waiting int
 	// More yields tasks that arrive during the run, after the tasks passed to Run. It can block.
 	// The caller must end it soon after ctx ends: after Drain, a stop, or enough groups. Run reads
-	// up to 64 MiB of tasks ahead in a separate goroutine, so that deadlines are kept. Plan
-	// includes tasks that are not read yet. An error counts as an error of the task source. Default
-	// nil: no more tasks.
+	// up to 64 MiB of tasks ahead in a separate goroutine, so that it can cut samples at their
+	// deadlines. Plan includes tasks that are not read yet. An error counts as an error of the task
+	// source. Default nil: no more tasks.
 	More func(ctx context.Context) iter.Seq2[*Task, error]
 	// Pace decides when the next group can begin. Run reports to it which groups begin. The caller
 	// reports which groups are whole or acknowledged, and the version. Default nil: no pacing.
@@ -99,7 +99,8 @@ type Config struct {
 	Outage time.Duration
 	// Tail is the policy for the last samples. Default: the run waits for them.
 	Tail Tail
-	// MaxFailures ends the run with ErrTolerance if more samples fail. Default 0: no limit.
+	// MaxFailures ends the run with ErrTolerance if more samples than this fail. Default 0: no
+	// limit.
 	MaxFailures int
 	// MaxUnscored ends the run with a *ScorerError if the Scorer failed on more than MaxUnscored
 	// samples and scored none. Default 0: no limit.

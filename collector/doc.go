@@ -83,14 +83,14 @@
 //
 // # To add something
 //
-// A figure of the summary: if a stored sample shows it, a sum in cmd/rollout/internal/show
-// (tally.go). If only the reply or the aligner knows it, a field of Yield, set in outcome.go
-// (a.alignerYield), and its line in Yield.add. If it is an event, a field of Stats, counted in place.
-// Package show prints Yield and Stats in summary.go.
+// A figure of the summary: if a stored sample shows it, add a sum in cmd/rollout/internal/show
+// (tally.go). If only the reply or the aligner knows it, add a field of Yield, which outcome.go
+// sets (a.alignerYield), and its line in Yield.add. If it is an event, add a field of Stats and
+// count it in place. Package show prints Yield and Stats in summary.go.
 //
-// A metric, in cmd/rollout/internal/show: if it counts events, a field of Metrics, its line in
-// NewMetrics, a method that counts, and a call in observer.go. If it is read on each scrape, a line
-// in metrics_stats.go. Then a panel in configs/grafana-dashboard.json or an alert in
+// A metric, in cmd/rollout/internal/show: if it counts events, add a field of Metrics, its line in
+// NewMetrics, a method that counts, and a call in observer.go. If it is read on each scrape, add a
+// line in metrics_stats.go. Then add a panel in configs/grafana-dashboard.json or an alert in
 // configs/alerts.yml: a test fails if both lack it.
 //
 // A setting of the command: see the package comment of cmd/rollout/internal/config.
@@ -109,9 +109,9 @@
 //     (internal/report/samples.go). The table of grades in sink/README.md. Samples for the tests of
 //     formats (sink/sinktest/samples.go).
 //
-// A class of failure: Class, its row in the comment of Class, and classes (classify.go). Add a
-// sentinel in errors.go if another package returns it. The linter names every switch without a
-// default that lacks the class.
+// A class of failure: add it to Class, to the table in the comment of Class, and to classes
+// (classify.go). Add a sentinel in errors.go if another package returns it. The linter names every
+// switch without a default that lacks the class.
 //
 // # From a task to a row
 //

@@ -8,10 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An EarlyFailureError ends a run whose first samples all failed for a reason that will also fail
-// the next ones: a missing or wrong tokenizer, a server that returns no token data, a rejected
-// request. A failure of the policy (a malformed call, an exceeded context) is not such a reason.
-// The error wraps ErrUnusable.
+// An EarlyFailureError ends a run whose first samples all failed for a reason that will make the
+// next samples fail too: a missing or wrong tokenizer, a server that returns no token data, a
+// rejected request. A failure of the policy (a malformed call, an exceeded context) is not such a
+// reason. The error wraps ErrUnusable.
 type EarlyFailureError struct {
 	Samples int // number of failed samples
 	Class   Class

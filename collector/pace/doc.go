@@ -33,8 +33,8 @@
 //
 // In the long run N/B is D/T, the mean time D of a group divided by the time T that a version
 // lasts: Little's law (Operations Research 9 (1961), 383). But N/B is right at once when a batch
-// begins or a trainer waits. If a share p of the groups is informative, the groups in progress
-// count by p.
+// begins or a trainer waits. If a share p of the groups is informative, each group in progress
+// counts as p.
 //
 // B is the maximum over the last eight versions, and not their mean: otherwise a trainer with
 // batches of different sizes would wait for groups that wait for its version. If fewer than two

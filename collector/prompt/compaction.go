@@ -10,7 +10,7 @@ import (
 // An alert is the server's note about a compaction.
 type alert struct {
 	step  int // the call whose step ran the compaction, or -1
-	first int // the first call of the send after it
+	first int // the send's first call after the compaction
 }
 
 // findCompactions sets compacted, and epochs and summarized of every send.

@@ -32,10 +32,10 @@
 //
 // A [Spool] keeps calls in a folder of append-only files. A segment's number is its start time in
 // milliseconds since 1970, or the previous number plus one if that is higher. The next segment
-// begins when the open one reaches SpoolConfig.SegmentBytes, is an hour old, or cannot be written.
-// A process never appends to another process's segment. A segment is ended before the next one
-// begins. The oldest segments are removed when the spool exceeds SpoolConfig.MaxBytes or their last
-// call is older than SpoolConfig.MaxAge. The open segment is never removed.
+// begins when the open segment reaches SpoolConfig.SegmentBytes, is an hour old, or cannot be
+// written. A process never appends to another process's segment. A segment is ended before the next
+// one begins. The oldest segments are removed when the spool exceeds SpoolConfig.MaxBytes or their
+// last call is older than SpoolConfig.MaxAge. The open segment is never removed.
 //
 // [Spool.Add] copies the call into a queue that is bounded in bytes. It does not wait for the disk.
 // One goroutine writes the queue. A written call is visible to readers and survives the end of the

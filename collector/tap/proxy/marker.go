@@ -211,7 +211,8 @@ func (m *marker) comma(dst []byte) []byte {
 	return append(dst, ',')
 }
 
-// valued records the value of a member of meta_info that ended, if another proxy wrote it.
+// valued runs at the end of a member of meta_info. If another proxy wrote that member, it records
+// the value.
 func (m *marker) valued() {
 	if !m.words || m.meta == 0 || m.depth != m.meta {
 		return
