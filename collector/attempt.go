@@ -15,7 +15,7 @@ type attempt struct {
 	Attempt
 	w    *worker
 	cl   *claim       // only read
-	open *OpenAttempt // attempt of an earlier process that this one takes over, or nil
+	open *OpenAttempt // attempt of an earlier process that this attempt takes over, or nil
 
 	stage        Stage // current stage
 	began        time.Time

@@ -97,13 +97,14 @@
 //
 // A source of prompts:
 //
-//  1. Package tokenize: a PromptSource (call.go), its word (words.go), its proof
+//  1. In package tokenize, add a PromptSource (call.go), its word (words.go), its proof
 //     (PromptSource.proves in row_check.go), and a line in the package comment.
-//  2. Package prompt: Config.Force (New), the step that makes the prompts (rebuild, with a file
-//     from_X.go), and the tables of the package comment. Also grade.go if its proof can have a gap:
-//     withdraw knows only SourceStored.
-//  3. If the prompts come with an answer: answerPrompts.note (lostanswer.go), and TurnsHavePrompts
-//     of cmd/rollout/internal/runfolder (resume.go), which derives the same from earlier rows.
+//  2. In package prompt, extend Config.Force (New), the function rebuild with a step that makes the
+//     prompts (a file from_X.go), and the tables of the package comment. If the proof can have a
+//     gap, extend grade.go: withdraw knows only SourceStored.
+//  3. If the prompts come with an answer, extend answerPrompts.note (lostanswer.go), and
+//     TurnsHavePrompts of cmd/rollout/internal/runfolder (resume.go), which derives the same from
+//     earlier rows.
 //  4. cmd/rollout: the setting (internal/config: words.go with Prompts.best, settings.go; the
 //     comment on tokens.prompts in configs/collect.yaml) and the report
 //     (internal/report/samples.go). The table of grades in sink/README.md. Samples for the tests of

@@ -14,8 +14,9 @@ import (
 // [collector.Pinger] and [collector.Checker]. It creates no agent, sends nothing and deletes
 // nothing: all its requests are GETs.
 //
-// If another attempt would fail in the same way, the error is final: a *tokenize.AlignError with
-// the Reason why the record has no tokens, or [collector.ErrAgent] if the server run itself failed.
+// If another attempt would fail in the same way, the error is final: a *tokenize.AlignError whose
+// Reason explains why the record has no tokens, or [collector.ErrAgent] if the server run itself
+// failed.
 type Reader struct{ b *Backend }
 
 var (

@@ -156,7 +156,7 @@ func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err 
 		return unshown + "the agent has memory blocks, which can change at any time", false, nil
 	case b.transcript.compacted:
 		return unshown + "a compaction wrote a new one", false, nil
-	case e.Late: // the last case: a new rollout does not help with the cases above
+	case e.Late: // tested last: a new rollout does not help with the cases above
 		return whyLate, false, nil
 	}
 	if b.changed == nil {

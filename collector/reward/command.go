@@ -366,7 +366,7 @@ func (p *process) unrequested() string {
 	return string(b)
 }
 
-// exchange writes a line and reads one. If the program exits or answers without reading its
+// exchange writes a line and reads a line. If the program exits or answers without reading its
 // input, the write fails and its answer does not count.
 func (p *process) exchange(line []byte) ([]byte, error) {
 	if _, err := p.in.Write(line); err != nil {

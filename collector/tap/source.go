@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A source is where a Reader finds segments: a folder, or a tap's URL.
+// A source is the place where a Reader finds segments: a folder, or a tap's URL.
 type source interface {
 	// list returns the segments, oldest first. It can wait a while for a segment newer than after.
 	list(ctx context.Context, after uint64) ([]segment, error)
