@@ -105,10 +105,10 @@
 //  3. If the prompts come with an answer, extend answerPrompts.note (lostanswer.go), and
 //     TurnsHavePrompts of cmd/rollout/internal/runfolder (resume.go), which derives the same from
 //     earlier rows.
-//  4. cmd/rollout: the setting (internal/config: words.go with Prompts.best, settings.go; the
-//     comment on tokens.prompts in configs/collect.yaml) and the report
-//     (internal/report/samples.go). The table of grades in sink/README.md. Samples for the tests of
-//     formats (sink/sinktest/samples.go).
+//  4. In cmd/rollout, extend the setting (internal/config: words.go with Prompts.best, settings.go;
+//     the comment on tokens.prompts in configs/collect.yaml) and the report
+//     (internal/report/samples.go). Extend the table of grades in sink/README.md, and the samples
+//     for the tests of formats (sink/sinktest/samples.go).
 //
 // A class of failure: add it to Class, to the table in the comment of Class, and to classes
 // (classify.go). Add a sentinel in errors.go if another package returns it. The linter names every

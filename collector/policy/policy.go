@@ -137,9 +137,9 @@ func (s *Source) locate() error {
 	return nil
 }
 
-// NextAudit reports whether to read the trace of a send whose version the page has proved, and pass it
-// to Traced. That is true for the first such send, and then for one of every auditEvery. It detects
-// a page of another engine. Call it once for each of these sends.
+// NextAudit reports whether to read the trace of a send whose version the page has proved, and pass
+// it to Traced. That is true for the first such send, and then for one of every auditEvery such
+// sends. It detects a page of another engine. Call it once for each of these sends.
 func (s *Source) NextAudit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

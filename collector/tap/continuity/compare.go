@@ -87,9 +87,9 @@ func compareAnswers(output, printed []byte) verdict {
 	return verdict{ReasonUnlike, apartTexts(output, printed)}
 }
 
-// apartTexts reports whether the server cannot have printed output as printed. The text after the
-// last thought is printed completely or not at all, except for white space. Only non-ASCII
-// characters can change when a text is encoded again.
+// apartTexts reports whether printed cannot be a print of output. The text after the last thought
+// is printed completely or not at all, except for white space. Only non-ASCII characters can change
+// when a text is encoded again.
 func apartTexts(output, printed []byte) bool {
 	return ascii(output) && ascii(printed) && !bytes.Contains(lastPiece(output), trim(lastPiece(printed)))
 }
@@ -121,9 +121,9 @@ func compareCalls(output, printed []toolCall) (v verdict, alike bool) {
 	return verdict{reason: ReasonPrinted}, alike
 }
 
-// mayPrint reports whether the server can have printed the output's calls as printed. The server
-// drops surplus calls, reorders calls, removes arguments, empties calls that contain }{, and rounds
-// numbers. It adds no call and no member.
+// mayPrint reports whether printed can be a print of the output's calls. The server drops surplus
+// calls, reorders calls, removes arguments, empties calls that contain }{, and rounds numbers. It
+// adds no call and no member.
 func mayPrint(output, printed []toolCall) bool {
 	for _, p := range printed {
 		if !slices.ContainsFunc(output, func(o toolCall) bool { return o.name == p.name && someMembers(o.arguments, p.arguments) }) {

@@ -64,8 +64,8 @@
 // So the tap splices only turns that no client writes:
 //
 //   - The turn calls a tool, and only tool results follow it, up to the end of the prompt. The
-//     server writes these within one request. A user message begins a request: everything
-//     before it stays as the server asked, even turns that were spliced before.
+//     server writes these within one request. A user message begins a request: everything before it
+//     is sent as the server asked, even turns that were spliced before.
 //   - One prompt continues an output: the first one that comes. The tap splices the same
 //     prompt, to the last id, again only if its answer never came. While the engine works on
 //     it, and after its answer, a repetition is another conversation. If n calls with the same
