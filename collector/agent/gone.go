@@ -16,7 +16,8 @@ type serverText string
 type goneError struct {
 	error    // the full error
 	redacted string
-	// reason is the reason why the record lacks tokens of a call, or ReasonNone if it is unknown.
+	// reason explains why the record lacks tokens of a call. It is ReasonNone if the cause is
+	// unknown.
 	reason tokenize.Reason
 	// text is the error without the sentinel.
 	text string

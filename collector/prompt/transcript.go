@@ -19,7 +19,7 @@ type transcript struct {
 	compacted bool // the server summarized the history
 }
 
-// agent returns the agent before the first send.
+// agent returns the state of the agent before the first send.
 func (t *transcript) agent() *letta.AgentState { return t.rollout.Agent }
 
 // mostRoom bounds the capacity for the longest prompt, because the server's count is not trusted.

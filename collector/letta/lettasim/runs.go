@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A run is one server run: the effect of one send. It is finished at due, even if the client left.
-// Until then it has the status created and is empty.
+// A run is one server run: the effect of one send. It is finished at the time due, even if the
+// client left. Until then it has the status created and is empty.
 type run struct {
 	id        string
 	created   time.Time // created_at of its state; for a replayed run, the recorded time

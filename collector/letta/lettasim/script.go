@@ -23,7 +23,7 @@ type call struct {
 	prompt, output []int32
 	logprobs       []float32
 	text           string        // before the tool call, or the complete text of a last call
-	end            string        // the engine's finish reason as JSON; empty: a stop
+	end            string        // the engine's finish reason as JSON; empty if it is a stop
 	use            *toolUse      // nil in a last call
 	asked          int           // number of history messages in the prompt
 	messages       [][]byte      // the history in the trace's format; the prompt has [:asked]

@@ -142,7 +142,7 @@ func rewrite(r *httputil.ProxyRequest) {
 func watch(res *http.Response) error {
 	if x := exchangeOf(res.Request.Context()); x != nil {
 		err := x.answered(res)
-		x.headed = err == nil && res.StatusCode >= 100 // WriteHeader panics at others
+		x.headed = err == nil && res.StatusCode >= 100 // WriteHeader panics for any other status
 		return err
 	}
 	return nil

@@ -105,7 +105,7 @@ func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *close
 }
 
 // finishOff reads the rest of an unwanted answer, so that its connection can be reused, and closes
-// it. It does not read long ones to the end.
+// it. It does not read long answers to the end.
 func finishOff(body io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(body, 64<<10))
 	_ = body.Close()
