@@ -28,7 +28,8 @@ type DecoderConfig struct {
 	MaxTokens int
 	// MaxTurns limits the number of turns. Default 65,536.
 	MaxTurns int
-	// MaxDepth limits the nesting of arrays and objects. Default 256.
+	// MaxDepth limits the nesting of arrays and objects. The reply, its list of turns and each turn
+	// count, so a limit below 3 refuses every turn. Default 256.
 	MaxDepth int
 	// MaxRestBytes limits Reply.Rest. Default 32 MiB.
 	MaxRestBytes int
@@ -66,8 +67,8 @@ const (
 	maxKeyBytes = 64
 )
 
-// A Decoder decodes replies of a Letta server. It keeps one read buffer of ChunkBytes, and is not
-// safe for concurrent use: give each worker its own.
+// A Decoder decodes replies of a Letta server. It keeps one read buffer of ChunkBytes and the text
+// of a prompt, up to 1 MiB. It is not safe for concurrent use: give each worker its own.
 //
 // It validates the syntax of the whole reply, including skipped values: JSON's grammar and UTF-8.
 // It does not validate the meaning. Lists of different lengths, a log-probability of another token

@@ -75,6 +75,9 @@ func (r *run) equalAt(a, b Value, depth int) (bool, error) {
 		if x.Len() != y.Len() {
 			return false, nil
 		}
+		if err := r.pay(x.Len()>>2, 0); err != nil {
+			return false, err
+		}
 		for i, k := range x.keys {
 			j, err := r.find(y, k)
 			if j < 0 || err != nil {
@@ -110,6 +113,9 @@ func (r *run) equalItems(a, b []Value, depth int) (bool, error) {
 	}
 	if len(a) > 0 && &a[0] == &b[0] {
 		return true, nil
+	}
+	if err := r.pay(len(a)>>2, 0); err != nil {
+		return false, err
 	}
 	for i := range a {
 		if eq, err := r.same(a[i], b[i], depth); !eq || err != nil {
@@ -197,9 +203,14 @@ func (r *run) contains(v, x Value) (bool, error) {
 		i, err := r.find(v.Map(), x)
 		return i >= 0, err
 	}
-	if o, ok := v.ref.(*view); ok && o.kind == 'k' {
-		i, err := r.find(o.of, x)
-		return i >= 0, err
+	switch o := v.ref.(type) {
+	case *view:
+		if o.kind == 'k' {
+			i, err := r.find(o.of, x)
+			return i >= 0, err
+		}
+	case *rangeObject:
+		return r.rangeContains(o, x)
 	}
 	it, err := r.iterate(v)
 	if err != nil {
@@ -211,6 +222,23 @@ func (r *run) contains(v, x Value) (bool, error) {
 		}
 	}
 	return false, it.err
+}
+
+func (r *run) rangeContains(o *rangeObject, x Value) (bool, error) {
+	if n, ok := x.small(); ok {
+		offset := uint64(n) - uint64(o.start)
+		step := uint64(o.step)
+		if o.step < 0 {
+			offset, step = -offset, -step
+		}
+		return offset%step == 0 && offset/step < uint64(o.len()), nil
+	}
+	for i := range o.len() {
+		if eq, err := r.equalAt(o.at(i), x, 0); eq || err != nil {
+			return eq, err
+		}
+	}
+	return false, nil
 }
 
 func typeName(v Value) string {

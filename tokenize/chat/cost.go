@@ -12,7 +12,7 @@ const (
 	listBytes  = 64
 	// entryBytes is the cost of a dict entry, including the growth of the dict.
 	entryBytes = 5 * valueBytes
-	// objectBytes is the cost of an iterator, a method or another small object.
+	// objectBytes is the cost of a generator, a method or another small object.
 	objectBytes = 160
 )
 

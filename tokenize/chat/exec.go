@@ -145,9 +145,9 @@ func (r *run) unpack(t *target, v Value) error {
 func (s *setBlockStmt) exec(r *run) (flow, error) {
 	r.line = s.line
 	r.enter(s.frame.loads)
-	text, err := r.capture(func() error { _, err := r.exec(s.body); return err })
-	if err != nil {
-		return 0, err
+	text, f, err := r.capture(s.body)
+	if f != flowNext || err != nil {
+		return f, err
 	}
 	v := strOf(text)
 	if s.filter != nil {
@@ -174,14 +174,9 @@ func (r *run) filterText(e expr, text Value) (Value, error) {
 func (s *filterStmt) exec(r *run) (flow, error) {
 	r.line = s.line
 	r.enter(s.frame.loads)
-	var f flow
-	text, err := r.capture(func() error {
-		var err error
-		f, err = r.exec(s.body)
-		return err
-	})
-	if err != nil || f != flowNext {
-		return f, err // Python leaves the block, and its text is lost
+	text, f, err := r.capture(s.body)
+	if f != flowNext || err != nil {
+		return f, err
 	}
 	v, err := r.filterText(s.filter, strOf(text))
 	if err != nil {

@@ -297,6 +297,9 @@ func filterItems(r *run, v Value, _ bound) (Value, error) {
 }
 
 func filterFirst(r *run, v Value, _ bound) (Value, error) {
+	if v.isStr() && v.s != "" {
+		return strOf(v.s[:runeLen(v.s)]), nil
+	}
 	it, err := r.iterate(v)
 	if err != nil {
 		return v, err

@@ -32,7 +32,7 @@ const (
 
 type token struct {
 	kind tokenKind
-	text string // unescaped for strings, without underscores for numbers
+	text string // unescaped for strings
 	line int
 }
 

@@ -2,6 +2,8 @@ package chat_test
 
 import (
 	"errors"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +72,61 @@ func TestHostile(t *testing.T) {
 			}
 			t.Logf("%v in %v", got.err, got.took)
 		})
+	}
+}
+
+// TestCheap: an operation does not pay for memory that it does not use.
+func TestCheap(t *testing.T) {
+	t.Parallel()
+	vars := chat.NewMap(1)
+	vars.Set("s", chat.StringValue("<"+strings.Repeat("x", 999)))
+	for _, src := range []string{"{{ s|first }}", "{{ 99999 in range(100000) }}", "{{ s|upper|length }}", "{{ ((''|safe) + s)|length }}"} {
+		tpl, err := chat.Parse("x", src, chat.Options{MaxValueBytes: 3500})
+		if err == nil {
+			_, err = tpl.Render(nil, chat.Input{Extra: vars})
+		}
+		if err != nil {
+			t.Errorf("Render(%s): %v", src, err)
+		}
+	}
+}
+
+// TestIdenticalElements: comparing containers pays for each element, also if both have the same one.
+func TestIdenticalElements(t *testing.T) {
+	t.Parallel()
+	list := slices.Repeat([]chat.Value{chat.MapValue(chat.NewMap(0))}, 4096)
+	vars := chat.NewMap(4)
+	vars.Set("a", chat.ListValue(list...))
+	vars.Set("b", chat.ListValue(slices.Clone(list)...))
+	for _, name := range []string{"c", "d"} {
+		m := chat.NewMap(4096)
+		for i, v := range list {
+			m.Set(strconv.Itoa(i), v)
+		}
+		vars.Set(name, chat.MapValue(m))
+	}
+	for _, test := range []string{"a == b", "c == d"} {
+		tpl, err := chat.Parse("x", "{% for i in range(100) %}{% if not "+test+" %}{{ 1 / 0 }}{% endif %}{% endfor %}", chat.Options{MaxSteps: 50_000})
+		if err == nil {
+			_, err = tpl.Render(nil, chat.Input{Extra: vars})
+		}
+		if !errors.Is(err, chat.ErrLimit) {
+			t.Errorf("%s: error %v, want ErrLimit", test, err)
+		}
+	}
+}
+
+// TestNegativeLimits: a limit below 1 is the default.
+func TestNegativeLimits(t *testing.T) {
+	t.Parallel()
+	tpl, err := chat.Parse("x", "{% macro m() %}{{ ['a'] }}{% endmacro %}{{ m() }}", chat.Options{
+		MaxSourceBytes: -1, MaxNesting: -1, MaxOutputBytes: -1, MaxValueBytes: -1, MaxSteps: -1, MaxDepth: -1,
+	})
+	if err == nil {
+		_, err = tpl.Render(nil, chat.Input{})
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -26,14 +26,17 @@ func (r *run) sameKind(v Value, s string) (Value, error) {
 	return Value{kind: v.kind, s: s}, r.pay(0, len(s))
 }
 
-// changeCase returns a method that changes the case of a text, which can triple its size.
+// changeCase returns a method that changes the case of a text, which can triple its size unless it
+// is ASCII.
 func changeCase(f func(string) string) func(r *run, v Value, _ bound) (Value, error) {
 	return func(r *run, v Value, _ bound) (Value, error) {
 		if err := r.pay(len(v.s)>>3, len(v.s)); err != nil {
 			return v, err
 		}
-		if err := r.checkMemory(3 * int64(len(v.s))); err != nil {
-			return v, err
+		if !isASCII(v.s) {
+			if err := r.checkMemory(3 * int64(len(v.s))); err != nil {
+				return v, err
+			}
 		}
 		return r.sameKind(v, f(v.s))
 	}

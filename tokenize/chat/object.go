@@ -37,9 +37,9 @@ type (
 		kind byte // 'k', 'v', 'i'
 	}
 
-	// A generator is the result of a filter that Python evaluates when it is read, which is once.
-	// Values do not change, so its elements can be computed at once. An error is returned where the
-	// element is read.
+	// A generator is the result of a filter that Python evaluates when it is read, which is once. Its
+	// elements can be computed at once, because no value that they depend on changes: generate refuses
+	// a generator as an element. An error is returned where the element is read.
 	generator struct {
 		iter
 		begun bool // something reads it, perhaps not to the end
@@ -60,7 +60,9 @@ func (r *run) generate(v Value, each func(x Value) (Value, bool, error)) (Value,
 	for i := 0; err == nil && i < len(it.items); i++ {
 		var x Value
 		var ok bool
-		if x, ok, err = each(it.items[i]); err == nil && ok {
+		if _, is := it.items[i].ref.(*generator); is {
+			err = unsupportedf("a filter on the elements of a list that contains a generator")
+		} else if x, ok, err = each(it.items[i]); err == nil && ok {
 			err = out.add(x)
 		} else if err == nil {
 			err = r.step()

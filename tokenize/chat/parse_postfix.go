@@ -42,7 +42,10 @@ func (p *parser) subscript(of expr) expr {
 		s.stop = p.expression(true)
 	}
 	if slice && p.skipOp(":") && !p.isOp("]") {
-		s.reverse = s.start == nil && s.stop == nil && p.skipOp("-") && p.next().text == "1"
+		if s.start == nil && s.stop == nil && p.skipOp("-") {
+			t := p.next()
+			s.reverse = t.kind == tokInt && t.text == "1"
+		}
 		if !s.reverse || !p.isOp("]") {
 			p.unsupportedf(line, "a slice with a step, except [::-1]")
 		}

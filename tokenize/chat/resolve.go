@@ -19,6 +19,9 @@ type resolver struct {
 	// lateNames means that the expression is directly in an if or a conditional expression. An unknown
 	// filter is then an error only when it is evaluated.
 	lateNames bool
+	// macroNames are those of unsupportedMacroNames that a read at this place takes from the macro. It
+	// is empty outside of macros.
+	macroNames []string
 }
 
 func resolveTemplate(t *Template) (int, error) {
@@ -126,10 +129,10 @@ func (c *resolver) stmt(x stmt, s *scope) {
 		in := newScope(s, s.fn)
 		in.visit(x.body)
 		c.resolveScope(func() {
-			c.body(x.body, in)
 			if x.filter != nil {
 				c.expr(x.filter, in)
 			}
+			c.body(x.body, in)
 		})
 		c.target(&x.target, s)
 		x.frame = c.frame(in)
@@ -197,10 +200,16 @@ func cloneTarget(t target) target {
 func (c *resolver) macro(m *macroBody, s *scope) {
 	fn := s.fn.within()
 	in := newScope(s, fn)
+	enclosing := c.macroNames
+	c.macroNames = slices.Clone(unsupportedMacroNames)
 	for _, p := range m.params {
 		in.declare(p.name)
-		if p.name == "caller" {
+		c.declared(p.name)
+		switch {
+		case p.name == "caller":
 			c.fail(p.line, unsupportedf("parameter 'caller' of a macro"))
+		case p.name == "loop" && c.loops > 0:
+			c.fail(p.line, unsupportedf("parameter 'loop' of a macro in a loop"))
 		}
 	}
 	for _, p := range m.params {
@@ -221,6 +230,13 @@ func (c *resolver) macro(m *macroBody, s *scope) {
 	})
 	m.frame = c.frame(in)
 	m.slots = fn.slots
+	c.macroNames = slices.DeleteFunc(enclosing, func(name string) bool { return !slices.Contains(c.macroNames, name) })
+}
+
+// declared records that a template sets a name. Jinja takes a name from the macro only if nothing in
+// the macro sets it before the first read.
+func (c *resolver) declared(name string) {
+	c.macroNames = slices.DeleteFunc(c.macroNames, func(n string) bool { return n == name })
 }
 
 func (c *resolver) target(t *target, s *scope) {
@@ -230,8 +246,11 @@ func (c *resolver) target(t *target, s *scope) {
 		}
 		return
 	}
-	if t.name == "loop" && t.attr == "" && c.loops > 0 {
+	if t.name == "loop" && c.loops > 0 {
 		c.fail(t.line, unsupportedf("an assignment to the variable loop within a loop"))
+	}
+	if t.attr == "" {
+		c.declared(t.name)
 	}
 	t.place = c.find(s, t.name, t.line)
 }
@@ -239,11 +258,10 @@ func (c *resolver) target(t *target, s *scope) {
 func (c *resolver) expr(e expr, s *scope) {
 	switch e := e.(type) {
 	case *nameExpr:
-		outer, _ := s.find(e.name)
 		switch {
 		case slices.Contains(unsupportedFunctions, e.name) && s.isInput(e.name):
 			c.fail(e.line, unsupportedf("'%s'", e.name))
-		case slices.Contains(unsupportedMacroNames, e.name) && s.fn.depth > 0 && (outer.fn != s.fn || s.isInput(e.name)):
+		case slices.Contains(c.macroNames, e.name):
 			c.fail(e.line, unsupportedf("variable '%s' in a macro", e.name))
 		}
 		e.place = c.find(s, e.name, e.line)

@@ -173,17 +173,15 @@ func (r *run) checkOutput() error {
 	return nil
 }
 
-// capture runs f and returns its output.
-func (r *run) capture(f func() error) (string, error) {
+// capture runs the body of a block and returns its output. If the body leaves the block, its output
+// is lost, as in Python.
+func (r *run) capture(body []stmt) (string, flow, error) {
 	start := len(r.out)
-	err := f()
+	f, err := r.exec(body)
 	made := r.out[start:]
 	r.out = r.out[:start]
-	if err == nil {
-		err = r.pay(0, len(made))
+	if f != flowNext || err != nil {
+		return "", f, err
 	}
-	if err != nil {
-		return "", err
-	}
-	return string(made), nil
+	return string(made), f, r.pay(0, len(made))
 }

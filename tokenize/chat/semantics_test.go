@@ -52,6 +52,10 @@ func TestSemantics(t *testing.T) {
 		{"comma before recursive", "{% for x in [1], recursive %}{{ x }}{% endfor %}", "[1]"},
 		{"time", "{{ strftime_now('%d %b %Y') }}", "04 Jul 2026"},
 		{"generation", "{% generation %}a{% set x = 1 %}{% endgeneration %}{{ x }}", "aouter"},
+		{"break in a block that is set", "{% for i in l %}{{ i }}{% set x %}a{% break %}{% endset %}{{ x }}{% endfor %}{{ x }}{% for i in l %}{% set x %}{% continue %}{% endset %}b{% endfor %}", "3outer"},
+		{"variables of a macro that are set first", "{% set kwargs = 'x' %}{% macro m() %}{% set kwargs = 1 %}{{ kwargs }}{% endmacro %}{{ m() }}{% macro n() %}{% if one %}{% set varargs = 2 %}{% endif %}{{ varargs }}{% endmacro %}{{ n() }}", "12"},
+		{"in a range", "{{ 4 in range(0, 10, 2) }}{{ 5 in range(0, 10, 2) }}{{ 10 in range(10) }}{{ 2 in range(9, 0, -7) }}{{ true in range(2) }}{{ 1.0 in range(2) }}{{ 'a' in range(2) }}{{ big in range(2) }}", "TrueFalseFalseTrueTrueTrueFalseFalse"},
+		{"first character", "{{ 'ñb'|first }}{{ ''|first }}{{ ('<b'|safe|first) + '<' }}", "ñ<<"},
 		{"unknown filter in an if", "{% if false %}{{ x|nosuch }}{% endif %}ok", "ok"},
 	} {
 		tpl := parse(t, c.name, c.src, testOptions())

@@ -17,7 +17,7 @@ type Template struct {
 	loads []load
 }
 
-// Options contains limits and special tokens. The zero value has the documented defaults.
+// Options contains limits and special tokens. A limit of 0 or less means its default.
 type Options struct {
 	// MaxSourceBytes bounds the size of the template; default 1 MiB.
 	MaxSourceBytes int
@@ -40,12 +40,12 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	o.MaxSourceBytes = cmp.Or(o.MaxSourceBytes, 1<<20)
-	o.MaxNesting = cmp.Or(o.MaxNesting, 200)
-	o.MaxOutputBytes = cmp.Or(o.MaxOutputBytes, 64<<20)
-	o.MaxValueBytes = cmp.Or(o.MaxValueBytes, 1<<30)
-	o.MaxSteps = cmp.Or(o.MaxSteps, 50_000_000)
-	o.MaxDepth = cmp.Or(o.MaxDepth, 200)
+	o.MaxSourceBytes = cmp.Or(max(o.MaxSourceBytes, 0), 1<<20)
+	o.MaxNesting = cmp.Or(max(o.MaxNesting, 0), 200)
+	o.MaxOutputBytes = cmp.Or(max(o.MaxOutputBytes, 0), 64<<20)
+	o.MaxValueBytes = cmp.Or(max(o.MaxValueBytes, 0), 1<<30)
+	o.MaxSteps = cmp.Or(max(o.MaxSteps, 0), 50_000_000)
+	o.MaxDepth = cmp.Or(max(o.MaxDepth, 0), 200)
 	return o
 }
 

@@ -233,10 +233,22 @@ var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'
 // escape is markupsafe.escape: it escapes a str and returns Markup unchanged.
 func (r *run) escape(v Value) (string, error) {
 	err := r.payRead(len(v.s))
-	if err != nil || v.kind == Markup || !strings.ContainsAny(v.s, `&<>'"`) {
+	if err != nil || v.kind == Markup {
 		return v.s, err
 	}
-	if err := r.pay(0, times(len(v.s), len("&#39;"))); err != nil {
+	size := len(v.s)
+	for i := range len(v.s) {
+		switch v.s[i] {
+		case '&', '\'', '"':
+			size += len("&#39;") - 1
+		case '<', '>':
+			size += len("&lt;") - 1
+		}
+	}
+	if size == len(v.s) {
+		return v.s, nil
+	}
+	if err := r.pay(size>>4, size); err != nil {
 		return "", err
 	}
 	return htmlEscapes.Replace(v.s), nil

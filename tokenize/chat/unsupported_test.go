@@ -95,7 +95,13 @@ func TestUnsupportedNames(t *testing.T) {
 		"{{ x|join(',', 'k') }}":     "argument 'attribute'",
 		"{{ x|int(0, 16) }}":         "argument 'base'",
 		"{{ x.startswith('a', 1) }}": "argument 'start'",
-		"{% set y %}{{ x|unique }}{% endset %}{% if x %}{{ x|unique(attribute='k') }}{% endif %}": "argument 'attribute'",
+		"{% for y in x %}{% macro m(loop) %}{% endmacro %}{% endfor %}": "parameter 'loop' of a macro in a loop",
+		"{% for y in x %}{% set loop.a = 1 %}{% endfor %}":              "an assignment to the variable loop",
+		"{{ x[::-'1'] }}": "a slice with a step",
+		"{% set kwargs = 1 %}{% macro m() %}{{ kwargs }}{% set kwargs = 2 %}{% endmacro %}":                          "variable 'kwargs' in a macro",
+		"{% macro m() %}{% for y in x %}{{ varargs }}{% endfor %}{% set varargs = 2 %}{% endmacro %}":                "variable 'varargs' in a macro",
+		"{% macro m() %}{% macro n(caller_, kwargs) %}{% endmacro %}{% if x %}{{ caller }}{% endif %}{% endmacro %}": "variable 'caller' in a macro",
+		"{% set y %}{{ x|unique }}{% endset %}{% if x %}{{ x|unique(attribute='k') }}{% endif %}":                    "argument 'attribute'",
 	} {
 		refused(statement, what)
 	}
@@ -121,6 +127,7 @@ func TestUnsupportedValues(t *testing.T) {
 		"{{ n == 1.5 }}", "{{ 5.5 // 2 }}", "{{ 5 % 2.5 }}", "{{ l < l }}", "{{ l * 2 }}", "{{ {(1, 2): 3} }}", "{{ d[(1, 2)] }}",
 		"{{ '99999999999999999999'|int }}", "{{ d|dictsort(reverse=1) }}",
 		"{% set g = l|map('string') %}{{ g|first }}{{ g|list }}", "{% for i in l %}{{ loop|list }}{% endfor %}",
+		"{% set g = l|map('string') %}{% set h = [g]|map('list') %}{{ g|list }}{{ h|list }}", "{% set g = l|map('string') %}{{ [[g]]|map('first')|map('list')|list }}",
 		"{% set ns = namespace(a=1) %}{{ ns }}", "{% set ns = namespace(a=1) %}{{ [ns]|map(attribute='a')|list }}",
 		"{{ d['__class__'] }}", "{{ [d]|sort(attribute='a,b') }}", "{{ d[1:] }}", "{% set f = 'int' %}{{ ['x']|map(f, base=16)|list }}",
 		"{{ [range] }}", "{{ s.upper }}", "{{ (s|safe).upper }}", "{% for i in l %}{{ loop }}{% endfor %}", "{{ l|map('string') }}", "{{ [[1]]|map(attribute='٣')|list }}",

@@ -9,7 +9,7 @@ import (
 // A Kind is the Python type of a Value.
 type Kind uint8
 
-// The kinds. Object includes iterators, namespaces, macros, ranges and views.
+// The kinds. Object includes generators, namespaces, macros, ranges and views.
 const (
 	Undefined Kind = iota
 	None
