@@ -227,6 +227,22 @@ func TestGateAlignAllocs(t *testing.T) {
 			t.Errorf("input_ids=%v: %v allocations per sample of 3,000 tokens, %v of 30,000", inputIDs, allocs[0], allocs[1])
 		}
 	}
+	var allocs [2]float64
+	for i, more := range []int{3000, 30_000} {
+		a := tokenize.NewAligner(tokenize.AlignConfig{Drift: tokenize.DriftRealign, RealignMax: 2})
+		calls := realignedCalls()
+		for k := range calls {
+			calls[k].PromptIDs = append(make([]int32, more), calls[k].PromptIDs...)
+		}
+		allocs[i] = testing.AllocsPerRun(20, func() {
+			if _, sum, err := a.Align(calls); err != nil || sum.Realigned != 2 {
+				t.Fatal(sum.Realigned, err)
+			}
+		})
+	}
+	if allocs[0] != allocs[1] || allocs[0] > 100 {
+		t.Errorf("realigned: %v allocations per sample of 3,000 tokens, %v of 30,000", allocs[0], allocs[1])
+	}
 }
 
 // The minimum ratios of the decoder's speed to the speed of encoding/json. Both are measured in
@@ -277,5 +293,33 @@ func TestGateDecodeRatio(t *testing.T) {
 	}
 	if streamRatio < wantStreamRatio {
 		t.Errorf("streaming %.1f times as fast as encoding/json, want %d", streamRatio, wantStreamRatio)
+	}
+}
+
+// TestGateSlowFloats checks that the fast conversion matches the server's number format. If it did
+// not, the decoder would still be correct, at half the speed.
+func TestGateSlowFloats(t *testing.T) {
+	bodies := tokenizetest.Corpus(2, 4<<20, tokenizetest.Options{})
+	for _, rec := range recordings(t) {
+		for _, x := range rec.Exchanges {
+			if len(x.Response.Body) > 0 && x.Response.Body[0] == '{' {
+				bodies = append(bodies, x.Response.Body)
+			}
+		}
+	}
+	d := tokenize.NewDecoder(tokenize.DecoderConfig{})
+	var r tokenize.Reply
+	slow, tokens := 0, 0
+	for _, b := range bodies {
+		if err := d.DecodeBytes(b, &r); err != nil {
+			t.Fatal(err)
+		}
+		slow += d.SlowFloats()
+		for i := range r.Turns {
+			tokens += len(r.Turns[i].Logprobs)
+		}
+	}
+	if slow*1000 > tokens || tokens == 0 {
+		t.Errorf("%d of %d log-probabilities went to strconv, want at most 0.1 %%", slow, tokens)
 	}
 }

@@ -233,7 +233,10 @@ func (d *Decoder) triple() (v float32, id int32, err error) {
 	case c == '-' || c-'0' <= 9:
 		var text []byte
 		if text, err = d.number(); err == nil {
-			v, _ = float32Of(text)
+			var slow bool
+			if v, slow = float32Of(text); slow {
+				d.slowFloats++
+			}
 		}
 	default:
 		err = d.wrongType("a log-probability or null", c)

@@ -101,6 +101,8 @@ type Decoder struct {
 	prompt               []byte
 	promptAt, promptKeep int
 
+	slowFloats int // log-probabilities of this document that strconv converted
+
 	key []byte // the last key, cut at maxKeyBytes
 	out *Reply
 }
@@ -147,7 +149,7 @@ func (d *Decoder) openBytes(b []byte) {
 
 func (d *Decoder) begin() {
 	d.i, d.base, d.depth, d.readErr, d.long = 0, 0, 0, nil, nil
-	d.keep, d.restOver, d.r = -1, false, nil
+	d.keep, d.restOver, d.r, d.slowFloats = -1, false, nil, 0
 	d.prompt, d.promptAt, d.promptKeep = d.prompt[:0], 0, -1
 }
 

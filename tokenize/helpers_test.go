@@ -201,7 +201,7 @@ func decodeEveryWay(tb testing.TB, cfg tokenize.DecoderConfig, b []byte) (string
 	d := tokenize.NewDecoder(cfg)
 	var r tokenize.Reply
 	wantErr := d.DecodeBytes(b, &r)
-	want := ""
+	want, slow := "", d.SlowFloats()
 	if wantErr == nil {
 		want = renderReply(tb, &r)
 		if r.Bytes != int64(len(b)) {
@@ -224,6 +224,9 @@ func decodeEveryWay(tb testing.TB, cfg tokenize.DecoderConfig, b []byte) (string
 			}
 			if got := renderReply(tb, &r); got != want {
 				tb.Fatalf("%s chunk=%d: differs\n got %.2000s\nwant %.2000s", c.name, chunk, got, want)
+			}
+			if d.SlowFloats() != slow {
+				tb.Fatalf("%s chunk=%d: %d slow floats, whole %d", c.name, chunk, d.SlowFloats(), slow)
 			}
 		}
 	}

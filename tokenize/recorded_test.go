@@ -78,7 +78,7 @@ func TestAlignRecorded(t *testing.T) {
 		if sum.Sampled != int(counts.CompletionTokens) || sum.Trained+sum.Unscored != sum.Sampled {
 			t.Errorf("%s: %+v, want all of %d tokens", rec.name, sum, counts.CompletionTokens)
 		}
-		if err := checkChain(calls, rows, sum.LostCalls); err != nil {
+		if err := checkChain(calls, rows, sum.LostCalls, 151_936); err != nil {
 			t.Errorf("%s: %v", rec.name, err)
 		}
 		for k := 1; k < len(calls); k++ {

@@ -177,6 +177,26 @@ func TestAutoRefused(t *testing.T) {
 	}
 }
 
+// TestAutoOneID checks the error for two added tokens with one id: a new one gets the id that a token
+// of the vocabulary has, because the vocabulary has a hole.
+func TestAutoOneID(t *testing.T) {
+	t.Parallel()
+	b := autoBases()[0]
+	file, model := maps.Clone(b.file), maps.Clone(b.file["model"].(object))
+	vocab := maps.Clone(model["vocab"].(map[string]int))
+	n := len(vocab)
+	vocab["zz"] = n + 2
+	model["vocab"], file["model"] = vocab, model
+	file["added_tokens"] = []object{addedPart(n+1, "<|endoftext|>", "special")}
+	folder := fstest.MapFS{bpe.FileJSON: {Data: marshal(file)}, bpe.FileConfig: {Data: marshal(object{
+		"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": object{"1": object{"content": "<new>"}, "2": object{"content": "zz"}},
+	})}}
+	_, err := bpe.Load(folder, bpe.Options{Releases: []chat.Transformers{chat.Transformers457}})
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf(`tokens "zz" and "<new>" have the same id %d`, n+2)) {
+		t.Error(err)
+	}
+}
+
 // TestAutoPythonNumbers checks that configuration files can have NaN, Infinity and -Infinity in any
 // field, as Python's json writes them, but tokenizer.json cannot.
 func TestAutoPythonNumbers(t *testing.T) {

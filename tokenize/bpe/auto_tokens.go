@@ -1,10 +1,12 @@
 package bpe
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A special is a str or an AddedToken of transformers. A str becomes an AddedToken only when it is
@@ -160,11 +162,13 @@ func (e *addedEngine) added() ([]Added, []pass) {
 		}
 		in[t.Content] |= p
 	}
-	contents := slices.SortedFunc(maps.Keys(e.ids), func(a, b string) int { return int(e.ids[a]) - int(e.ids[b]) })
+	contents := slices.SortedFunc(maps.Keys(e.ids), func(a, b string) int {
+		return cmp.Or(int(e.ids[a])-int(e.ids[b]), strings.Compare(a, b))
+	})
 	added, passes := make([]Added, 0, len(contents)), make([]pass, 0, len(contents))
 	for _, c := range contents {
 		t := e.byID[e.ids[c]]
-		t.ID, t.Special, t.Normalized = e.ids[c], e.special[c], in[c] == passNormalized
+		t.ID, t.Content, t.Special, t.Normalized = e.ids[c], c, e.special[c], in[c] == passNormalized
 		added = append(added, t)
 		passes = append(passes, in[c])
 	}

@@ -5,6 +5,7 @@ package ucd
 
 import (
 	_ "embed"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +42,10 @@ func newTable[V comparable](values []V) *Table[V] {
 		block := [256]V(values[hi<<8:])
 		k, ok := known[block]
 		if !ok {
-			k = uint8(len(t.Block)) //nolint:gosec // the data has some 150 different blocks
+			if len(t.Block) > math.MaxUint8 {
+				panic("ucd: internal error: more than 256 different blocks")
+			}
+			k = uint8(len(t.Block))
 			known[block] = k
 			t.Block = append(t.Block, block)
 		}
