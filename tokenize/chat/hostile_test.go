@@ -25,7 +25,7 @@ var (
 	hostileArgs     = []string{"", "N", "1", "-N", "s", "needle", "'a'", "''", "N, 'x'", "1, 'x'", "s, s", "'a', s", "'', s", "hay, 'x'", "w", "l", "sh", "attribute='k'", "true", "N, true, true", "s, true, true", "indent=N", "indent=s", "separators=(s, s)", "sort_keys=true", "by='value'", "0, N", "default='x'", "(needle, needle, needle)", "'%s', N"}
 	hostileOps      = []string{
 		"s + s", "s ~ s", "l + l", "s * N", "N * s", "s * 0", "'' * N", "s == s ~ ''", "two[0] == two[1]", "two[0] < two[1]", "two[0] in two[1]", "needle in hay", "'b' in hay", "needle not in hay",
-		"u|tojson", "u|tojson(true)", "s[::-1]", "u[1:]", "u[::-1]", "u[-1]", "u[30000]", "s[N:]", "l[::-1]", "l[1:]", "l == l + []", "9 in l", "hay in w", "w == w + []", "sh == sh2", "sh in [sh2]", "d == ds",
+		"u|tojson", "u|tojson(true)", "s[::-1]", "u[1:]", "u[::-1]", "u[-1]", "u[30000]", "s[N:]", "l[::-1]", "l[1:]", "l == l + []", "9 in l", "N in r", "'b' in r", "u|first", "l[:] == l[::-1][::-1]", "hay in w", "w == w + []", "sh == sh2", "sh in [sh2]", "d == ds",
 		"big == big", "big|string", "dig|float ~ ''",
 		"[s, s, s]|string", "w|string", "sh|string", "d|string", "{s: 1, needle: 2}", "{s: 1}[s ~ '']", "ds[s]", "ds.get(s)", "d.get(9999)", "d.keys()|list", "d.items()|list", "r|list",
 		"strftime_now(s)", "s.strip", "[s.strip, s.strip, s.strip]", "[r|map('string'), r|map('string')]", "u|list|length", "hay|int", "dig|float", "('1e' ~ dig)|float", "none|default(s)", "s is in w", "s is eq(hay)",

@@ -19,8 +19,8 @@ type resolver struct {
 	// lateNames means that the expression is directly in an if or a conditional expression. An unknown
 	// filter is then an error only when it is evaluated.
 	lateNames bool
-	// macroNames are those of unsupportedMacroNames that a read at this place takes from the macro. It
-	// is empty outside of macros.
+	// macroNames holds the names of unsupportedMacroNames that a read at this place takes from the
+	// macro. It is empty outside of macros.
 	macroNames []string
 }
 
