@@ -61,7 +61,7 @@ func (p *program) helpCmd() *cobra.Command {
 		Annotations: exits("Exit status: 0 printed, 2 unknown verb."),
 		Example:     "  rollout help steps list",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			at, rest, _ := cmd.Root().Find(args) // no error: every verb checks its own arguments
+			at, rest, _ := cmd.Root().Find(args) // never fails: every verb checks its own arguments
 			if len(rest) > 0 {
 				return unknownVerb(at, rest[0])
 			}
@@ -69,7 +69,7 @@ func (p *program) helpCmd() *cobra.Command {
 			return at.Help()
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) (verbs []string, _ cobra.ShellCompDirective) {
-			if at, rest, _ := cmd.Root().Find(args); len(rest) == 0 { // no error, as in RunE
+			if at, rest, _ := cmd.Root().Find(args); len(rest) == 0 { // never fails, as in RunE
 				for _, c := range at.Commands() {
 					if strings.HasPrefix(c.Name(), start) && c.IsAvailableCommand() {
 						verbs = append(verbs, c.Name()+"\t"+c.Short)
@@ -130,7 +130,7 @@ func runFolders(_ *cobra.Command, args []string, start string) (runs []string, _
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	dir, begin := filepath.Split(start)
-	entries, _ := os.ReadDir(cmp.Or(dir, ".")) // empty if it cannot be read
+	entries, _ := os.ReadDir(cmp.Or(dir, ".")) // no entries if the folder cannot be read
 	for _, e := range entries {
 		if path := dir + e.Name(); strings.HasPrefix(e.Name(), begin) && runfolder.Exists(path) {
 			runs = append(runs, path)
@@ -143,7 +143,7 @@ func runFolders(_ *cobra.Command, args []string, start string) (runs []string, _
 }
 
 // models completes --model with handles that a server lists. The server comes from the flags typed
-// so far, the environment or the file of -c.
+// so far, the environment or the settings file (-c).
 func (p *program) models(load func(...func(*config.Loader) error) (*config.Loader, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)

@@ -22,11 +22,11 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// opAdd sends tasks, each in a request with ctl.OpTask.
+// opAdd sends tasks. Each task is a request of its own with ctl.OpTask.
 const opAdd = "add"
 
 // ctlOps lists the operations of rollout ctl with the names of their arguments. An argument in
-// brackets is optional; only the last one can be.
+// brackets is optional. Only the last argument can be optional.
 var ctlOps = []struct {
 	name  string
 	args  []string
@@ -240,7 +240,7 @@ func bound(n int, format string) string {
 	return fmt.Sprintf(format, n)
 }
 
-// cursorText formats a cursor after before. It returns none if there is no cursor.
+// cursorText returns before and the formatted cursor, or none if there is no cursor.
 func cursorText(c *ctl.Cursor, none, before string) termsafe.Own {
 	if c == nil || *c == (ctl.Cursor{}) {
 		return termsafe.Own(none)

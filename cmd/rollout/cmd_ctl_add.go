@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	sentAhead    = 256      // tasks with an outstanding answer
+	sentAhead    = 256      // limit on sent tasks without an answer
 	taskBuffer   = 64 << 10 // bytes per read
 	mostRefusals = 20       // refused tasks that are listed one by one
 	sayWaiting   = 10 * time.Second
@@ -38,7 +38,7 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	a.waits = sync.OnceFunc(func() {
 		p.say("%s: the collector has enough tasks for now; it accepts more as it starts them", dir)
 	})
-	c.Patience = 0 // no time limit: the collector accepts only tasks that it can start soon
+	c.Patience = 0 // no time limit, because the collector accepts only tasks that it can start soon
 	lines := make(chan addedLine, sentAhead)
 	sending := make(chan error, 1)
 	go func() {
@@ -116,7 +116,7 @@ type adding struct {
 	p      *program
 	client *ctl.Client
 	json   bool
-	name   string // of the file, in messages
+	name   string // name of the file in messages
 	waits  func() // reports that the collector has enough tasks
 
 	accepted, again, samples int64
@@ -124,8 +124,8 @@ type adding struct {
 	first                    error // the first refusal
 }
 
-// answers receives the answer to each line. After an error, which ends the sending, no answer
-// comes.
+// answers receives the answer to each line. An error of the connection stops the sending, and later
+// lines get no answer.
 func (a *adding) answers(lines <-chan addedLine) (lost error) {
 	for line := range lines {
 		switch {
@@ -169,7 +169,7 @@ func (a *adding) answer(line int) error {
 	return nil
 }
 
-// refuse counts a refused task, and reports the first ones.
+// refuse counts a refused task and reports the first mostRefusals of them.
 func (a *adding) refuse(line int, err error) {
 	if a.first == nil {
 		a.first = err

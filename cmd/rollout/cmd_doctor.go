@@ -70,7 +70,7 @@ doctor writes nothing and deletes its agents.`,
 }
 
 func runDoctor(ctx context.Context, d *doctor.Doctor) error {
-	// An interrupt ends the call. Its agent is still deleted.
+	// An interrupt ends the model call. The agent of the call is still deleted.
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	bad, err := d.Run(ctx)
@@ -94,7 +94,7 @@ func (p *program) printCheck(c doctor.Check, asJSON bool) {
 		if c.Hint != "" {
 			line["hint"] = c.Hint
 		}
-		_ = p.printJSON(line) // a closed stdout ends the program elsewhere
+		_ = p.printJSON(line) // if stdout is closed, another write ends the program
 		return
 	}
 	color := map[doctor.State]string{doctor.OK: "32", doctor.Bad: "31;1", doctor.Hint: "33"}[c.State]

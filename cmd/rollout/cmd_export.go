@@ -159,9 +159,9 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 	return n, nil
 }
 
-// header describes the whole run. It keeps only those key-values of the shards that all shards
-// agree on. The sources of the policy versions are the exception: it lists all of them, so that a
-// claimed version stays a claim.
+// header describes the whole run. It keeps a key-value only if all shards have the same value.
+// Sources of policy versions are the exception: it lists all of them, so that a claimed version
+// still shows as a claim.
 func header(log *sink.Log, runID string) (rowjson.Header, error) {
 	h := rowjson.Header{RunID: runID}
 	var told []string
@@ -185,13 +185,13 @@ func header(log *sink.Log, runID string) (rowjson.Header, error) {
 			maps.DeleteFunc(h.Meta, func(key, value string) bool { return meta[key] != value })
 		}
 	}
-	if strings.Join(told, "") != "" { // an import of lines without a header lacks it
+	if strings.Join(told, "") != "" { // an import of lines without a header has no sources
 		h.Meta[runfolder.VersionsSourceKey] = runfolder.VersionsSources(told)
 	}
 	return h, nil
 }
 
-// compressed calls write with a writer that compresses by the extension of name.
+// compressed calls write with a writer that compresses as the extension of name requires.
 func compressed(w io.Writer, name string, write func(io.Writer) error) error {
 	buffered := bufio.NewWriterSize(w, 256<<10)
 	inner, end := io.Writer(buffered), func() error { return nil }
@@ -207,7 +207,7 @@ func compressed(w io.Writer, name string, write func(io.Writer) error) error {
 		inner, end = z, z.Close
 	}
 	if err := write(inner); err != nil {
-		_ = end() // frees its resources; the file is discarded
+		_ = end() // frees its resources, although the file is discarded
 		return err
 	}
 	return errors.Join(end(), buffered.Flush())

@@ -70,7 +70,7 @@ func classNames() (names []string) {
 
 type failed struct {
 	sink.StoredFailure
-	// superseded: a later attempt succeeded, or failed in its turn.
+	// superseded reports whether a later attempt at the sample succeeded or failed.
 	superseded bool
 }
 
@@ -89,7 +89,7 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	}
 	groups := map[groupName]*failureGroup{}
 	var list []failed                                                 // the failures to print
-	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // single calls, and their number by sample
+	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // failures of single calls, and their number by sample
 	shown := 0
 	for f, err := range failuresOf(log) {
 		if err != nil {
@@ -163,7 +163,8 @@ func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[stri
 	return p.showGroups(groups)
 }
 
-// failuresOf yields all failures of a run in commit order. A failure is valid until the next one.
+// failuresOf yields all failures of a run in commit order. A failure is valid until the next step
+// of the iteration.
 func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
 	return func(yield func(*failed, error) bool) {
 		last := lastCommits(log)
@@ -183,8 +184,8 @@ func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
 	}
 }
 
-// lastCommits returns the last commit entry of each sample that has failures. A success takes
-// precedence over later entries.
+// lastCommits returns the last commit entry of each sample that has failures. If the sample has
+// succeeded, it returns the entry of the success.
 func lastCommits(log *sink.Log) map[string]sink.CommittedSample {
 	last := map[string]sink.CommittedSample{}
 	for i := range log.Commits {
@@ -212,7 +213,7 @@ func (f *failed) json() map[string]any {
 	}
 }
 
-// A groupName is what the failures of one group have in common.
+// A groupName identifies a group of failures.
 type groupName struct{ class, stage, reason string }
 
 type failureGroup struct {
@@ -248,7 +249,7 @@ func (p *program) showGroups(groups map[groupName]*failureGroup) error {
 	return w.Flush()
 }
 
-// cause returns where failures of a class come from.
+// cause names the cause of failures of a class.
 func cause(name string) string {
 	switch c, ok := collector.ParseClass(name); {
 	case !ok:

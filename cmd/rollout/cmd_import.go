@@ -112,23 +112,23 @@ func importedAll(h *rowjson.Header, s *sink.Stats, file string) error {
 	}
 	hint := "remove the first line to import the lines that exist"
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples > h.Samples {
-		hint = together // or the same sample was counted twice
+		hint = together // the same sample can also have been counted twice
 	}
 	return exit.Hint(exit.Usagef("%s: incomplete: it has %d rows, %d failure rows and %d samples, but its first line announces %d, %d and %d",
 		file, s.Rows, s.Failures, s.Samples, h.Rows, h.Failures, h.Samples), hint)
 }
 
-// together is the hint for files that mix the lines of different samples, or have a sample twice.
+// together is the hint if a file mixes the lines of different samples or contains a sample twice.
 const together = "all lines of a sample must be adjacent, as export writes them"
 
 // An importer reads files in order and remembers the lines of the last two samples.
 type importer struct {
 	p      *program
-	ctx    context.Context // of one command
-	files  []string        // not opened yet
+	ctx    context.Context // context of the command
+	files  []string        // files not opened yet
 	lines  *rowjson.Reader
 	closed func()             // stops reading the open file
-	first  *sink.StoredSample // read together with the header
+	first  *sink.StoredSample // first sample, which is read together with the header
 
 	at        string // name of the open file
 	last, now sampleLines
@@ -165,7 +165,7 @@ func (in *importer) begin() (*rowjson.Header, error) {
 
 func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
 	return func(yield func(*sink.StoredSample, error) bool) {
-		part, err := in.first, error(nil) // nil: the first line was a header
+		part, err := in.first, error(nil) // part is nil if the first line was a header
 		for ; err == nil; part, err = in.next() {
 			if part != nil && !yield(in.note(part), nil) {
 				return
@@ -177,8 +177,8 @@ func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
 	}
 }
 
-// next reads the next part of a sample. It returns io.EOF at the end of the last file, and no part
-// at the end of any other.
+// next reads the next part of a sample. At the end of a file it opens the next file and returns a
+// nil part. At the end of the last file it returns io.EOF.
 func (in *importer) next() (*sink.StoredSample, error) {
 	part, header, err := in.lines.Read()
 	switch {
@@ -217,7 +217,7 @@ func (in *importer) failed(err error) error {
 		return err
 	}
 	of := in.now
-	if !in.ended && in.last.key == refused.Key && in.last.lines != nil { // a sample is checked when the next one begins
+	if !in.ended && in.last.key == refused.Key && in.last.lines != nil { // the sink checks a sample when the next sample begins
 		of = in.last
 	}
 	at := of.lines[0]
@@ -277,8 +277,8 @@ func (in *importer) open(name string) error {
 	return nil
 }
 
-// read sets in.lines to read from r. An interrupt ends the reading with an error, even if r is a
-// pipe without data.
+// read makes in.lines read from r. An interrupt makes reading fail, even if r is a pipe that
+// delivers no data.
 func (in *importer) read(r io.Reader, closed func()) {
 	from, to := io.Pipe()
 	go func() { // can stay blocked in Read until the program exits

@@ -30,8 +30,8 @@ type inspectOptions struct {
 	color                   string
 
 	searched bool // all rows were searched
-	// unshown counts the calls of a sample that no answer shows, by sample key. Samples without
-	// such calls are not in it.
+	// unshown has the counts of calls that no answer shows, by sample key. It lacks samples without
+	// such calls.
 	unshown map[string]tokenize.Unshown
 }
 
@@ -146,8 +146,8 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	return err
 }
 
-// narrow returns the part of log that can hold the requested rows. It replaces a short o.key by the
-// full key.
+// narrow returns the part of log that can hold the requested rows. It replaces a short o.key with
+// the full key.
 func (o *inspectOptions) narrow(log *sink.Log) (*sink.Log, error) {
 	if o.key == "" {
 		return log, nil
@@ -181,7 +181,7 @@ type foundRow[T any] struct {
 	n     int64
 }
 
-// found yields the rows of the shards that keep accepts. It ends after an error.
+// found yields the rows that keep accepts, shard by shard. It stops after an error.
 func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*T, error], keep func(*T) bool) iter.Seq2[foundRow[T], error] {
 	return func(yield func(foundRow[T], error) bool) {
 		for s := range shards {
@@ -196,8 +196,8 @@ func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*
 	}
 }
 
-// place returns a function that finds the requested row. Without filters, the commit log alone
-// knows the place.
+// place returns a function that finds the requested row. Without filters, it finds the row in the
+// commit log without reading rows.
 func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], error], o *inspectOptions) func() (sink.Shard, int64, error) {
 	return func() (sink.Shard, int64, error) {
 		n := 0
@@ -226,7 +226,7 @@ func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectO
 	read func(sink.Shard, int64) (*T, error), write func(io.Writer, *T, show.RowView) error,
 ) error {
 	spell := model.Speller(model.Decimal)
-	if o.tokenizer != "" && o.tokenizer != noTokenizer { // report a wrong folder before anything is read
+	if o.tokenizer != "" && o.tokenizer != noTokenizer { // report a wrong folder before reading rows
 		var err error
 		if spell, err = model.LoadSpeller("--tokenizer", o.tokenizer, ""); err != nil {
 			return err
@@ -249,7 +249,7 @@ func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectO
 	return write(p.stdout, row, show.RowView{Number: o.row, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width(), Unshown: o.unshown})
 }
 
-// noTokenizer is the value of --tokenizer that shows ids.
+// noTokenizer is the value of --tokenizer that prints token ids instead of text.
 const noTokenizer = "none"
 
 // runSpeller returns the speller of the run's own tokenizer if it is still at its recorded path.
@@ -312,7 +312,7 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 		trained += t
 		grades[r.Verification]++
 		sources[r.PromptSource]++
-		// verify reports a column that cannot be read.
+		// Count an unreadable column as a fork. rollout verify reports the damage.
 		if d, err := show.ReadDivergence(r.Divergence); err != nil || d.Kind != "" {
 			forks++
 		}
@@ -352,7 +352,7 @@ func (p *program) inspectFailures(failures iter.Seq2[foundRow[sink.StoredFailure
 		if o.limit > 0 && n == o.limit {
 			break
 		}
-		_, superseded := done[f.SampleKey] // by a later success
+		_, superseded := done[f.SampleKey] // a later success supersedes the failure
 		if o.asJSON {
 			if err := p.printJSON(map[string]any{
 				"row": n, "sample_key": f.SampleKey, "task_id": f.TaskID, "sample_index": f.SampleIndex, "attempt": f.Attempt,
@@ -373,7 +373,7 @@ func (p *program) inspectFailures(failures iter.Seq2[foundRow[sink.StoredFailure
 	return w.Flush()
 }
 
-// callText names the call of a failure.
+// callText returns the number of the failed call, or all if the whole sample failed.
 func callText(call int32) string {
 	if call < 0 {
 		return "all"
@@ -381,8 +381,8 @@ func callText(call int32) string {
 	return strconv.Itoa(int(call))
 }
 
-// unshownOf returns the counts of calls that no answer shows, by sample key, for the attempts that
-// count.
+// unshownOf returns the counts of calls that no answer shows, by sample key. Only the last commit
+// of a sample counts.
 func unshownOf(log *sink.Log) map[string]tokenize.Unshown {
 	all := map[string]tokenize.Unshown{}
 	for i := range log.Commits {
@@ -421,8 +421,8 @@ func (p *program) reportNoRows(task, dir string, log *sink.Log) {
 	p.say("%s", text)
 }
 
-// taskIDs yields the ids of a run's tasks. An imported run has no tasks, so it takes them from the
-// rows. It stops at the first error, because the ids only serve suggestions.
+// taskIDs yields the ids of a run's tasks. An imported run has no tasks, so taskIDs reads the ids
+// from its rows. It stops at the first error, because the ids are only used for suggestions.
 func taskIDs(dir string, log *sink.Log) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		has := false

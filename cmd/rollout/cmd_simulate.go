@@ -23,7 +23,7 @@ import (
 )
 
 type simulateOptions struct {
-	lettasim.Config       // config sets the rest
+	lettasim.Config       // flags bind some of its fields; config sets the others
 	listen, readyFile     string
 	exchanges, writeTasks string
 	latency, bodyRate     string
@@ -176,7 +176,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 		defer log.Close() //nolint:errcheck // every line was written
 		cfg.Weights.Log = log
 	}
-	told := new(sync.Map) // an engine usually fails the same way each time
+	told := new(sync.Map) // errors already logged, because an engine usually repeats the same error
 	cfg.EngineFailed = func(err error) {
 		if _, again := told.LoadOrStore(err.Error(), true); !again {
 			p.say("engine: %v", err)
@@ -216,7 +216,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if server.Shutdown(grace) != nil {
-		_ = server.Close() // closes what is still open
+		_ = server.Close() // closes the remaining connections
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -224,7 +224,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	return p.simulated(o, sim.Stats())
 }
 
-// ready reports the URL. The ready file appears as a whole or not at all.
+// ready reports the URL. It writes the ready file atomically.
 func (p *program) ready(asJSON bool, readyFile, url string) error {
 	if asJSON {
 		if err := p.printJSON(map[string]any{"event": "ready", "url": url}); err != nil {

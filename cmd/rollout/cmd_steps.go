@@ -54,13 +54,13 @@ func stepTrace(c *letta.Client, ctx context.Context, id string) (*letta.Provider
 	return t, err
 }
 
-// A stepsOutput prints what the server answered: as a table, or unchanged with --json.
+// A stepsOutput prints the server's answer: as a table, or unchanged with --json.
 type stepsOutput struct {
 	p      *program
 	asJSON bool
 }
 
-// print prints a table, or objects with --json. Every row has as many cells as it needs.
+// print prints a table, or objects with --json. Rows can have different numbers of cells.
 func (o *stepsOutput) print(objects []letta.RawJSON, rows ...[]string) error {
 	if o.asJSON {
 		for _, object := range objects {
@@ -108,7 +108,7 @@ func (p *program) withClient(cmd *cobra.Command, load func(...func(*config.Loade
 	return nil
 }
 
-// stepCmd returns a verb that gets something of one step and shows it.
+// stepCmd returns a verb that fetches data about one step with get and prints it with show.
 func stepCmd[T any](p *program, name, short string, get func(*letta.Client, context.Context, string) (T, error), show func(*stepsOutput, T) error) *cobra.Command {
 	o := &stepsOutput{p: p}
 	cmd := &cobra.Command{
@@ -273,7 +273,7 @@ func messageText(m *letta.Message) string {
 		for _, r := range m.ToolReturns {
 			parts = append(parts, r.Content.String())
 		}
-	default: // has no text
+	default: // the message has no text
 	}
 	return strings.Join(parts, " ")
 }

@@ -145,7 +145,7 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 	return c, spool, nil
 }
 
-// engineURL parses the URL of an engine. It removes a final /v1, which the URL of a provider has.
+// engineURL parses the URL of an engine. It removes a final /v1, because provider URLs end with it.
 func engineURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -196,7 +196,7 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 	return errors.Join(err, p.tapped(o, tapped.Stats(), spool.Stats()))
 }
 
-// serveTap serves until it is interrupted, and closes spool and listener.
+// serveTap serves until it is interrupted, and then closes spool and listener.
 func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Proxy, spool *tap.Spool, listener net.Listener) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -234,7 +234,7 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	defer cancel()
 	if ctx.Err() != nil {
 		_ = server.Close()     // ends the requests in flight
-		_ = tapped.Wait(grace) // waits until their calls are kept
+		_ = tapped.Wait(grace) // waits until the calls of these requests are in the spool
 	}
 	// Readers of the spool get its last calls before their connections close.
 	err = errors.Join(err, exit.With(exit.Storage, spool.Close()))

@@ -207,7 +207,7 @@ value of that key.`,
 				return exit.Usagef("tokenize render: %s: %w", from, err)
 			}
 			in.AddGenerationPrompt, in.ContinueFinalMessage = !noGeneration && keepOpen == "", keepOpen
-			in.Transformers, _, _ = parseTransformers("tokenize", o.transformers) // load checked it
+			in.Transformers, _, _ = parseTransformers("tokenize", o.transformers) // load has checked the name
 			template := templates.For(len(in.Tools.Items()) > 0)
 			if name != "" {
 				template = templates.Named(name)
@@ -333,7 +333,7 @@ func parseConversation(b []byte) (chat.Input, error) {
 		return in, fmt.Errorf("tools: must be a list")
 	}
 	if k := in.Tools.Kind(); k == chat.None || k == chat.List && len(in.Tools.Items()) == 0 {
-		in.Tools = chat.Value{} // as if the server gave no tools
+		in.Tools = chat.Value{} // as if the server had sent no tools
 	}
 	return in, nil
 }

@@ -130,8 +130,8 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 	return nil
 }
 
-// repair reports the damage in the write-ahead log and the journal of a run and what can be kept,
-// and then repairs it. damaged reports whether it found any damage.
+// repair repairs the write-ahead log and the journal of a run. It first reports the damage and the
+// data that can be kept. damaged reports whether it found any damage.
 func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 	folder, err := os.Stat(dir)
 	if err != nil {

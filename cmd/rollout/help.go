@@ -23,7 +23,7 @@ type flagGroup struct {
 }
 
 // collectGroups holds the flags of collect in the order of its help. The first group has the ten
-// flags that everybody needs.
+// flags that most runs need.
 var collectGroups = []flagGroup{
 	{title: "flags", flags: "server model tokenizer tasks samples reward out config resume dry-run"},
 	{title: "servers and agents", flags: "max-in-flight engine-metrics agent-file keep-agents preflight"},
@@ -100,8 +100,8 @@ func helpText(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// flagGroups returns the flags of a verb as they are in its help. The verbs of config have all
-// flags that are settings, but their help leaves these to the help of collect.
+// flagGroups returns the flags of a verb as its help groups them. The verbs of config accept a flag
+// for every setting. Their help omits these flags, because the help of collect lists them.
 func flagGroups(cmd *cobra.Command) []flagGroup {
 	if cmd.Name() == "collect" {
 		return collectGroups

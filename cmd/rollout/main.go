@@ -1,8 +1,8 @@
 // Command rollout collects reinforcement-learning rollouts from Letta agents. It reads tasks and
 // writes aligned token ids, log-probabilities and loss masks to Parquet or Arrow shards.
 //
-// The program is a function of its inputs, run. Each verb has its own file, cmd_<verb>.go. Only
-// report turns an error into an exit code.
+// The whole program is the function run, which depends only on its arguments. Each verb has its own
+// file, cmd_<verb>.go. Only report turns an error into an exit code.
 package main
 
 import (
@@ -35,12 +35,12 @@ func main() {
 	os.Exit(p.run(context.Background(), os.Args[1:]))
 }
 
-// A program holds everything that a verb can use of its environment.
+// A program holds the parts of its environment that a verb can use.
 type program struct {
 	stdin          io.Reader
 	stdout, stderr *termsafe.Writer // escapes control characters
 	getenv         func(string) string
-	environ        []string // as in os.Environ; nil: only getenv is used
+	environ        []string // variables as in os.Environ; nil: only getenv is used
 	// abort ends the process at once, after the third interrupt.
 	abort func()
 }
@@ -59,7 +59,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	code := p.report(root.ExecuteContext(ctx))
-	_, _ = p.stdout.Flush(), p.stderr.Flush() // writes characters that were incomplete
+	_, _ = p.stdout.Flush(), p.stderr.Flush() // write the held bytes of incomplete characters
 	return code
 }
 
@@ -141,8 +141,8 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 	return exit.Hint(exit.Usagef("%sunknown verb %q", verb(cmd), word), hint)
 }
 
-// flagError gives a wrong flag the exit code of a usage error and suggests the flag or the setting
-// that was likely meant.
+// flagError sets the exit code of an error about a wrong flag to the code of a usage error. It
+// suggests the flag or the setting that was likely meant.
 func flagError(cmd *cobra.Command, err error) error {
 	hint := "see " + cmd.CommandPath() + " --help"
 	if word := unknownFlag.FindStringSubmatch(err.Error()); word != nil {
@@ -171,7 +171,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		}
 		want, got := "takes no arguments", format.Plural(int64(len(args)), "argument")
 		if len(names) == 0 {
-			got = strconv.Quote(args[0]) // often the value of a flag that lacks one
+			got = strconv.Quote(args[0]) // often the value after a flag that takes none
 		} else {
 			want = "needs " + strings.Join(names, " ")
 		}
@@ -215,7 +215,7 @@ func (p *program) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// painter returns whether to color stdout, for a value of --color.
+// painter returns a Painter that colors stdout or does not, as the value of --color requires.
 func (p *program) painter(when string) (show.Painter, error) {
 	switch when {
 	case "always":

@@ -45,12 +45,12 @@ func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Lo
 	return table, nil
 }
 
-// lettaMaxNewTokens is the max_new_tokens that the server sends on its native path, whatever the
-// agent's settings are.
+// lettaMaxNewTokens is the max_new_tokens that the server sends on its native path, regardless of
+// the agent's settings.
 const lettaMaxNewTokens = 4096
 
-// longestPrompt asks an engine for its context length and subtracts the tokens of the output. The
-// result is at least 1.
+// longestPrompt asks an engine for its context length and subtracts the maximum length of an
+// output. The result is at least 1.
 func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -95,8 +95,8 @@ func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, err
 const recallFor = 30 * time.Second
 
 // recall adds the calls of earlier processes from the spool to the table, because rollouts continue
-// after a restart. Without them the table could mistake a call of one agent for a call of another
-// agent with the same prompt. The spool is already open for writing.
+// after a restart. Without these calls, the table could mistake a call of one agent for a call of
+// another agent with the same prompt. The spool is already open for writing.
 func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.Logger) {
 	began := time.Now()
 	r, err := tap.OpenReader(dir)

@@ -51,7 +51,8 @@ func (c *control) Status() ctl.Status {
 	return out
 }
 
-// lagOf converts the lag of the groups that have arrived. most is run.max_lag; negative: no limit.
+// lagOf converts the lag of the groups that have arrived. most is run.max_lag; a negative value
+// means no limit.
 func lagOf(p *pace.Stats, most int) ctl.Lag {
 	out := ctl.Lag{Counts: p.LagCounts()}
 	if most >= 0 {
@@ -92,7 +93,7 @@ func (c *control) Drain() error {
 	return nil
 }
 
-// SetVersion records the policy version that samples from now on.
+// SetVersion records the policy version that the engines sample with from now on.
 func (c *control) SetVersion(version int32) error {
 	if c.plan.options.FromRuns {
 		return exit.Usagef("the run reads server runs (tasks.from_runs); their versions come from traces")
@@ -112,7 +113,7 @@ func (c *control) Acknowledge(_ context.Context, at ctl.Cursor) error {
 	return c.cursorError(c.groups.tracker.Acknowledge(at.Seq, at.Groups))
 }
 
-// LeaveOut marks one group that the reader does not want.
+// LeaveOut marks one group that the reader drops.
 func (c *control) LeaveOut(at ctl.Cursor) error {
 	if err := c.checkRun(at); err != nil {
 		return err

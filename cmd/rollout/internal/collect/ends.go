@@ -15,7 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// ends is how interrupts end a run in three steps: drain, stop, exit.
+// ends handles the interrupts that end a run in three steps: drain, stop, exit.
 type ends struct {
 	plan      *Plan
 	collector *collector.Collector
@@ -23,7 +23,7 @@ type ends struct {
 
 	step  atomic.Int32              // 0, endDrain or endStop
 	over  atomic.Bool               // no sample is in flight any more
-	late  atomic.Bool               // an interrupt came after that
+	late  atomic.Bool               // an interrupt came after over was set
 	until atomic.Pointer[time.Time] // end of the grace time; nil: none
 }
 
@@ -50,8 +50,8 @@ func (e *ends) watch(ctx context.Context, stop func(error)) (end func()) {
 	}
 }
 
-// interruptAtEnd handles an interrupt after the last sample in flight has ended. The first one
-// prints what the process still does, and the second one exits at once.
+// interruptAtEnd handles an interrupt after the last sample in flight has ended. The first such
+// interrupt prints the work that is left, and the second one exits at once.
 func (e *ends) interruptAtEnd() {
 	if e.late.Swap(true) {
 		e.exitNow()
@@ -79,7 +79,8 @@ func (e *ends) drain() {
 	e.stopTasks(whyDrain)
 }
 
-// stopNow handles the second interrupt: samples in flight are canceled and remain to be collected.
+// stopNow handles the second interrupt. It cancels the samples in flight. The next process collects
+// them.
 func (e *ends) stopNow(cause error, stop func(error)) {
 	switch over := e.over.Load(); {
 	case over && errors.Is(cause, signals.ErrGrace):
@@ -95,7 +96,7 @@ func (e *ends) stopNow(cause error, stop func(error)) {
 	h.Say("stopping: %v; writing finished samples; interrupt again to exit now", cause)
 	stop(cause)
 	e.stopTasks(whyStop)
-	e.plan.settings.kill() // a program that the scorer started can block it for any time
+	e.plan.settings.kill() // a program that the scorer started can otherwise block the end for any time
 }
 
 // exitNow handles the third interrupt. Finished samples are already in the folder.
@@ -115,7 +116,7 @@ func (e *ends) abort(outcome, format string) {
 	e.plan.host.abort(format, e.plan.resumeCommand())
 }
 
-// impatient reports whether an interrupt says not to wait for a reader of the output.
+// impatient reports whether the run must exit without waiting for a reader of its output.
 func (e *ends) impatient() bool {
 	until := e.until.Load()
 	return e.late.Load() || e.stopping() || until != nil && time.Now().After(*until)

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// groups is what a run needs that works by whole groups, with --stream, --until-groups or
+// groups holds the state of a run that collects by whole groups: with --stream, --until-groups or
 // --min-std.
 type groups struct {
 	host    *Host
@@ -22,10 +22,10 @@ type groups struct {
 
 func newGroups(p *Plan) *groups {
 	cfg := pace.Config{MaxAhead: p.config.Run.MaxAhead, MaxLag: p.config.Run.MaxLag, UntilGroups: p.config.Tasks.UntilGroups}
-	if !p.options.Stream { // no reader acknowledges
+	if !p.options.Stream { // no reader acknowledges groups
 		cfg.MaxAhead, cfg.MaxLag = 0, -1
 	}
-	if p.options.RetryFailed { // those groups were whole before
+	if p.options.RetryFailed { // the groups of failed samples are already whole
 		cfg.UntilGroups = 0
 	}
 	g := &groups{host: p.host, pace: pace.New(cfg)}
@@ -40,7 +40,7 @@ func newGroups(p *Plan) *groups {
 	return g
 }
 
-// configure adds to cfg what a sink needs to commit whole groups.
+// configure sets the fields of cfg that make a sink commit whole groups.
 func (g *groups) configure(cfg *sink.Config) {
 	cfg.CommitGroups, cfg.Judge = true, g.tracker.Judge
 	show := cfg.Events.Committed
@@ -63,14 +63,14 @@ func (g *groups) load(dir string, known iter.Seq2[collector.Task, error]) error 
 		return runfolder.ReadError(dir, err)
 	}
 	if err := g.tracker.Recall(log); err != nil {
-		g.host.Log.Warn("groups are reported again without their figures", "error", err) // verify reports the damage
+		g.host.Log.Warn("groups are reported again without their figures", "error", err) // rollout verify reports the damage
 	}
 	return g.tracker.FindTasks(known)
 }
 
-// countEarlier counts samples of earlier processes that waited for the rest of their group, now
-// that it is committed. It skips failures: the collector counted those that stayed failures when it
-// began, and the commit also has the later successes of the others.
+// countEarlier counts samples of earlier processes that waited for the rest of their group and are
+// committed now. It skips failures. The collector counted lasting failures when it began, and the
+// commit contains the later successes of the other samples.
 func countEarlier(c *collector.Collector, held *sink.Ledger, commit *sink.Commit) {
 	var filtered []string
 	committed := 0
@@ -87,8 +87,9 @@ func countEarlier(c *collector.Collector, held *sink.Ledger, commit *sink.Commit
 	c.CommittedEarlier(committed, filtered...)
 }
 
-// setVersion sets the policy version that samples from now on, and reports it. A version of the page
-// that is below the known one is ignored: the trainer has already reported a newer one.
+// setVersion sets and reports the policy version that the engines sample with from now on. If a
+// page returned the version (ofPage), setVersion ignores it unless it is above the known version:
+// the trainer has already reported a newer one.
 func (g *groups) setVersion(version int32, ofPage bool) {
 	g.setting.Lock()
 	defer g.setting.Unlock()

@@ -1,21 +1,21 @@
-// Package collect is the verb collect after its flags are read. A collection is three values, each
-// made from the one before it:
+// Package collect implements the verb collect after its flags are parsed. A collection is three
+// values, each built from the previous one:
 //
 //	Plan     plan.go     settings, tasks and servers: what will be collected
 //	Opened   open.go     the run's folder, its dataset and its journal
 //	Running  running.go  the collector and its helpers, until the run has ended
 //
-// A Plan is complete before anything but an empty folder is written, so a refused run leaves
-// nothing. An Opened can be resumed, whatever ends the process. No value knows a later one. A Host
-// surrounds all three.
+// Until a Plan is complete, only an empty folder is written, so a refused run leaves no files. An
+// Opened run can be resumed, however the process ends. No value depends on a later one. All three
+// use a Host.
 //
 //	options.go   the flags that are not settings
 //	host.go      streams, messages, interrupts before the run
-//	settings.go  settings become the configurations of the libraries
+//	settings.go  converts settings into the configurations of the libraries
 //	tasks.go     the tasks of a plan
 //	servers.go   the servers of a plan
 //	print.go     the plan of a dry run
-//	groups.go    runs that work by whole groups
+//	groups.go    runs that collect by whole groups
 //	stream.go    tasks and server runs that arrive during a run
 //	control.go   the requests of rollout ctl
 //	ends.go      interrupts during a run
@@ -35,19 +35,19 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 )
 
-// A Host is what surrounds a collection: the streams of the process, the messages, and what an
-// interrupt before the run undoes. It exists before the plan and outlives the run.
+// A Host holds the streams of the process, its messages, and the functions that undo preparations
+// if an interrupt comes before the run. It is created before the plan and outlives the run.
 type Host struct {
 	*show.Observer // NewPlan adds the spans, and Open the log
 
 	Stdin          io.Reader
-	Stdout, Stderr *termsafe.Writer // discarded by Close if nobody reads them
+	Stdout, Stderr *termsafe.Writer // Close discards output that is not read
 	getenv         func(string) string
 	exit           func() // ends the process at once
 
 	phase   atomic.Value        // string: the current step
 	run     atomic.Pointer[run] // nil: the run has not begun
-	started func()              // interrupts no longer end the program
+	started func()              // makes interrupts no longer end the program
 	unshown func()              // stops showing the status
 
 	mu      sync.Mutex
@@ -56,15 +56,15 @@ type Host struct {
 	unread  bool     // handOver gave up waiting for a reader
 }
 
-// A run is what a Host must know of the run that has begun.
+// A run holds the functions that a Host calls once the run has begun.
 type run struct {
 	showStatus func()
-	orphaned   func()      // ends the process: the parent process has ended
-	impatient  func() bool // reports whether the interrupt also gives up unread output
+	orphaned   func()      // ends the process, because the parent process has ended
+	impatient  func() bool // reports whether to stop waiting for a reader of the output
 }
 
 // NewHost returns the host of a collection. Until the run begins, an interrupt ends the program,
-// whether it waits for a server or for standard input. exit ends the process at once.
+// even while it waits for a server or for standard input. exit ends the process at once.
 func NewHost(stdin io.Reader, stdout, stderr *termsafe.Writer, getenv func(string) string, exit func(), o *Options) *Host {
 	h := &Host{
 		Observer: &show.Observer{
@@ -87,8 +87,8 @@ func NewHost(stdin io.Reader, stdout, stderr *termsafe.Writer, getenv func(strin
 	return h
 }
 
-// Close releases what the collection holds, and waits until all output is read. It returns end, the
-// error of the collection.
+// Close releases the resources of the collection, and waits until all output is read. It returns
+// end, the error of the collection.
 func (h *Host) Close(end error) error {
 	for _, f := range slices.Backward(h.closers) {
 		f()
@@ -154,13 +154,13 @@ func (h *Host) abort(format string, args ...any) {
 const (
 	// lastWords is how long an aborting process waits for a reader of its output.
 	lastWords = 200 * time.Millisecond
-	// unreadAfter is how long output stays unread before a message says so.
+	// unreadAfter is how long output stays unread before a message reports it.
 	unreadAfter = time.Second
 )
 
 // handOver waits until all output has been read, and returns end, the error of the collection. If
-// the reader does not read, it waits until an interrupt: the second one, the end of the grace time
-// after the first, or one during the wait itself.
+// the output is not read, it stops waiting at the second interrupt, at the end of the grace time
+// after the first, or at an interrupt during the wait itself.
 func (h *Host) handOver(end error) error {
 	const phase = "waiting for the reader of standard output"
 	for !h.unread {

@@ -18,19 +18,19 @@ import (
 // An Opened is a run with its folder, its files and its backends. Nothing has started.
 type Opened struct {
 	plan      *Plan
-	endpoints []collector.Endpoint // with the backends
+	endpoints []collector.Endpoint // the servers with their backends
 	answered  []string             // names of the endpoints that answered a trial call
 	dataset   *sink.Dataset
 	journal   *journal.Journal
-	held      *sink.Ledger // the content of the dataset, left by earlier processes
+	held      *sink.Ledger // content of the dataset that earlier processes left
 	leftovers *leftovers.Agents
 	recovery  show.Recovery
-	groups    *groups // nil: the run does not work by whole groups
+	groups    *groups // nil: the run does not collect by groups
 }
 
-// Open makes a trial call on the servers, creates the run in its folder or records the changes of
-// this invocation, opens its dataset and its journal, and recovers what earlier processes left in
-// them. From here on an interrupt ends the run in order, and it can be resumed.
+// Open makes a trial call on the servers. It creates the run in its folder, or records the changes
+// of this invocation. It then opens the dataset and the journal, and recovers the data that earlier
+// processes left in them. From then on, an interrupt ends the run so that it can be resumed.
 func Open(ctx context.Context, p *Plan) (*Opened, error) {
 	p.host.started()
 	o := &Opened{plan: p, endpoints: p.endpoints()}
@@ -68,7 +68,7 @@ func (o *Opened) record() (err error) {
 		return exit.With(exit.Storage, err)
 	}
 	h.Log = log
-	h.atClose(func() { _ = log.Close() }) // every line was written
+	h.atClose(func() { _ = log.Close() }) // an error is harmless: every line was written
 	return nil
 }
 
@@ -80,7 +80,8 @@ func clearSocket(dir string) {
 	}
 }
 
-// open opens the dataset and the journal, and recovers what earlier processes left in them.
+// open opens the dataset and the journal, and recovers the data that earlier processes left in
+// them.
 func (o *Opened) open() (err error) {
 	p, h := o.plan, o.plan.host
 	dir, cfg := p.dir(), p.settings.sink
@@ -100,7 +101,7 @@ func (o *Opened) open() (err error) {
 	if o.dataset, err = sink.Create(dir, cfg); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
-	if o.held, err = sink.ReadLedger(dir); err != nil { // after recovery
+	if o.held, err = sink.ReadLedger(dir); err != nil { // read after the dataset was recovered
 		return runfolder.ReadError(dir, err)
 	}
 	if o.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: p.folder.Mode}); err != nil {

@@ -28,8 +28,8 @@ func (o *Options) ReadRuns(c *config.Config) {
 	o.Stream = o.Stream || o.FromRuns && !o.RetryFailed
 }
 
-// CheckSameKind refuses to mix the two kinds of runs: one that drives its own agents and one that
-// reads server runs.
+// CheckSameKind returns an error if a run that drives its own agents is resumed as a run that reads
+// server runs, or the reverse.
 func CheckSameKind(l *config.Loader, info *runfolder.Info) error {
 	had := config.NewLoader(func(string) string { return "" })
 	had.FromRun(info.Config, "tasks")
@@ -55,7 +55,7 @@ func (o *Options) Check(l *config.Loader) (bad exit.Complaints) {
 	complain(o.Stream || !o.Attached, "--attached: needs --stream")
 	complain(!o.Attached || c.Tasks.File != "-" || file == "", "--attached: reads no tasks from standard input: remove --tasks -")
 	complain(!o.StreamFlag || !o.RetryFailed, "--stream and --retry-failed exclude each other: --retry-failed takes no new tasks")
-	complain(!o.RetryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file can have it for other invocations
+	complain(!o.RetryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file can set tasks.follow for other invocations
 		"--follow and --retry-failed exclude each other: --retry-failed reads only failed server runs")
 	complain(!o.Stream || c.Run.Tail.Kind != collector.TailOversample, "run.tail: oversample cannot be used with --stream, because the number of samples is unknown")
 	if l.ByKey["run.max_ahead"].Given() != "" {

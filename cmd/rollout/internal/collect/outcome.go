@@ -99,7 +99,7 @@ func (r *Running) finished(s *show.Summary) error {
 		hint = "rollout inspect " + dir + " --row N shows why, under reward; --fail-on-error allows some"
 	}
 	told := p.tail().MaxSkipped(s.Planned)
-	if r.opened.groups != nil || p.info.Tasks.Stream { // cut at their deadlines, or not needed
+	if r.opened.groups != nil || p.info.Tasks.Stream { // samples are also cut at deadlines, or not needed
 		told = s.Planned
 	}
 	switch {
@@ -117,7 +117,7 @@ func (r *Running) finished(s *show.Summary) error {
 		}
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut %s, %d have no trainable token", s.Planned, s.Skipped, by, s.Empty)),
 			"rollout report "+dir+" has details; to collect the cut samples: rollout collect --retry-failed --out "+dir)
-	case s.Groups.Short() && !r.ends.draining(): // otherwise an interrupt ended the run
+	case s.Groups.Short() && !r.ends.draining(): // if the run was draining, an interrupt ended it
 		more := "rollout collect --resume --out " + dir + " --tasks MORE"
 		if p.info.Tasks.Stream {
 			more = "rollout collect --resume --stream --out " + dir
@@ -144,7 +144,7 @@ func hasRows(dir string, s *show.Summary) bool {
 	return has || err != nil
 }
 
-// withDamage returns the error of a run whose files are damaged: the damage, then end.
+// withDamage returns the error of a run whose files are damaged: first the damage, then end.
 func withDamage(dir string, s *show.Summary, damage []error, end error) error {
 	if len(damage) == 0 {
 		return end
@@ -160,8 +160,8 @@ func withDamage(dir string, s *show.Summary, damage []error, end error) error {
 // tail returns how the run cuts its slowest samples.
 func (p *Plan) tail() collector.Tail { return p.settings.collector.Tail }
 
-// writeReport writes the report of the run. It returns end, the error of the run. If the report found
-// the run's first damage, that comes before end.
+// writeReport writes the report of the run. It returns end, the error of the run. If the report
+// finds the run's first damage, writeReport returns the damage followed by end.
 func (r *Running) writeReport(s *show.Summary, end error) error {
 	damage, err := runfolder.WriteReport(r.plan.folder, func(of *report.Report) (json.RawMessage, error) {
 		if r.plan.settings.collector.Scorer != nil {
@@ -181,7 +181,7 @@ func (r *Running) writeReport(s *show.Summary, end error) error {
 	return end
 }
 
-// reportDrained reports that the last group was reported, and why the run has ended.
+// reportDrained sends the event drained: no more groups follow, and why the run has ended.
 func (r *Running) reportDrained(err error) {
 	if r.opened.groups == nil {
 		return

@@ -20,39 +20,39 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A Plan is what one invocation will collect. It does not change after NewPlan.
+// A Plan describes what one invocation will collect. It does not change after NewPlan.
 type Plan struct {
 	host     *Host
 	options  Options
 	config   *config.Config
-	earlier  *runfolder.Earlier // the run to continue; nil: a new run
+	earlier  *runfolder.Earlier // the run to resume; nil: a new run
 	settings *settings
 	taps     *taps.Taps // nil: no tap is configured
 	tasks    *runfolder.TaskSet
 	source   string              // where a stream's tasks come from besides its socket: a path, "-" or ""
 	folder   *runfolder.Folder   // locked; nil: a dry run
-	clients  []*letta.Client     // of the servers, as backends and checks
+	clients  []*letta.Client     // one per server, for backends and checks
 	backends []collector.Backend // drive agents, or read server runs
 	checks   []preflight.Server
 	info     runfolder.Info
-	inFlight []int          // the most samples in flight, by server
+	inFlight []int          // limit on samples in flight, by server
 	engine   *engine.Poller // nil: no engine metrics are configured
 	versions *policy.Source // nil: policy versions come only from traces
 	scrapes  net.Listener   // listener of the metrics; nil: none
-	unscored bool           // no kind of reward was given, not even none
+	unscored bool           // reward.kind is not set, not even to none
 }
 
-// planning is a Plan while NewPlan makes it.
+// planning is a Plan under construction.
 type planning struct {
 	*Plan
 	loader   *config.Loader
 	identity runfolder.Identity
-	first    *collector.Task // the first task given; nil: read it from the run's copy of the tasks
+	first    *collector.Task // the first task read; nil: read it from the run's copy of the tasks
 }
 
-// NewPlan reads the settings and the tasks, and checks that the run can work: it scores a trial
-// sample, asks the servers, and compares everything with the run that it continues. It writes
-// nothing but the empty folder, which it locks.
+// NewPlan reads the settings and the tasks, and checks that the run can work. It scores a trial
+// sample and checks the servers. It compares the settings, tasks and servers with the run that it
+// resumes. It creates and locks the folder, but writes nothing into it.
 func NewPlan(ctx context.Context, h *Host, l *config.Loader, earlier *runfolder.Earlier, o *Options) (*Plan, error) {
 	p := &planning{Plan: &Plan{host: h, options: *o, config: l.Config, earlier: earlier}, loader: l}
 	for _, step := range []func(context.Context) error{
@@ -70,7 +70,7 @@ func (p *Plan) dir() string { return p.config.Output.Dir }
 // resumed reports whether an earlier process began the run.
 func (p *Plan) resumed() bool { return len(p.info.Invocations) > 1 }
 
-// byGroups reports whether the run works by whole groups.
+// byGroups reports whether the run collects by whole groups.
 func (p *Plan) byGroups() bool { return p.options.Stream || p.config.Groups() }
 
 // resumeCommand returns the command that continues the run.
@@ -91,7 +91,8 @@ func (p *planning) readSettings(context.Context) (err error) {
 	h.atClose(p.settings.close)
 	h.onAbort(p.settings.kill)
 	if p.options.RetryFailed && p.loader.ByKey["run.tail"].Given() == "" {
-		// --retry-failed asks for these samples, so the tail policy of the run does not cut them.
+		// --retry-failed asks for the failed samples, so the tail policy of the run does not cut
+		// them.
 		p.settings.collector.Tail = collector.Tail{}
 	}
 	p.identity, err = runfolder.IdentityOf(p.loader, p.settings.model)
@@ -136,10 +137,10 @@ func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 	return nil
 }
 
-// tryServers makes one model call for the task on every server that has not yet proved itself in
-// this run. It returns the names of those that answered.
+// tryServers makes one model call for the task on every server that has not passed such a trial in
+// this run. It returns the names of the servers that answered.
 func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered []string, err error) {
-	if p.config.Run.Preflight == config.PreflightConnect || p.options.FromRuns { // it would send a call
+	if p.config.Run.Preflight == config.PreflightConnect || p.options.FromRuns { // no trial calls with preflight connect or for server runs
 		return nil, nil
 	}
 	proven, err := p.earlier.Proven(p.dir(), p.settings.model)
@@ -155,15 +156,16 @@ func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered [
 	return t.Servers(ctx, p.checks, p.info.Servers, proven)
 }
 
-// bound sets the numbers of samples in flight and opens what else can refuse the run.
+// bound sets the numbers of samples in flight. It creates the poller of engine metrics and opens
+// the listener for metrics, because errors in either refuse the run.
 func (p *planning) bound(ctx context.Context) (err error) {
 	planned, lowered := p.info.Tasks.Planned, ""
 	if p.options.Stream {
-		planned = math.MaxInt32 // unknown
+		planned = math.MaxInt32 // the number is unknown
 	}
 	p.inFlight, lowered = machine.InFlight(p.config, planned, machine.This())
 	if lowered != "" && (slices.Min(p.inFlight) < planned || p.loader.ByKey["server.max_in_flight"].Given() != "") {
-		p.host.Note("%s", lowered) // unless a small run needs less than the default anyway
+		p.host.Note("%s", lowered) // no note if a small run needs less than the default anyway
 	}
 	if urls := p.config.Server.EngineMetrics; len(urls) > 0 {
 		if p.engine, err = engine.New(engine.Config{URLs: urls}); err != nil {
@@ -174,7 +176,7 @@ func (p *planning) bound(ctx context.Context) (err error) {
 		if p.scrapes, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
 			return exit.Hint(exit.Usagef("run.metrics_addr: %w", err), "choose another address with --metrics-addr; port 0 picks a free port")
 		}
-		p.host.atClose(func() { _ = p.scrapes.Close() }) // already closed if it was served
+		p.host.atClose(func() { _ = p.scrapes.Close() }) // fails if a server has already closed it
 	}
 	return nil
 }

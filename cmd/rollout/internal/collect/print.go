@@ -79,8 +79,8 @@ func (p *Plan) checkMatched(found serverruns.Counts) error {
 	return nil
 }
 
-// countHeld returns how many samples of a run are committed, are waiting in the write-ahead log, and
-// have failed.
+// countHeld returns how many samples of a run are committed, how many are in the write-ahead log,
+// and how many have failed.
 func countHeld(dir string) (committed, waiting, failed int, err error) {
 	held, err := sink.ReadLedger(dir)
 	if err != nil {

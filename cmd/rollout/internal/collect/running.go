@@ -24,7 +24,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A Running is a run with its collector, until it has ended.
+// A Running is a run with its collector and its helpers.
 type Running struct {
 	host      *Host
 	plan      *Plan
@@ -32,8 +32,8 @@ type Running struct {
 	collector *collector.Collector
 	ends      *ends
 	arrivals  *arrivals        // nil: all tasks are known
-	socket    *ctl.Listener    // takes requests; nil: none
-	damage    runfolder.Damage // in files that earlier processes committed
+	socket    *ctl.Listener    // accepts requests of rollout ctl; nil: none
+	damage    runfolder.Damage // damage in files that earlier processes committed
 	began     time.Time
 }
 
@@ -95,12 +95,12 @@ func (r *Running) configure() (cfg collector.Config, err error) {
 	cfg.Sink, cfg.Journal = o.dataset, o.journal
 	cfg.RetryFailed = p.options.RetryFailed
 	if cfg.Left = o.journal.Resume(o.held); cfg.Left == nil && cfg.RetryFailed {
-		cfg.Left = o.journal.Left // nothing has failed, so there is nothing to retry
+		cfg.Left = o.journal.Left // no sample has failed, so there is none to retry
 	}
 	cfg.MaxUnscored = maxUnscored(p.config, p.info.Tasks.Planned)
 	cfg.Logger, cfg.Events = r.host.Log.Logger, r.host.Events(o.leftovers.Finished)
 	cfg.Events.SampleDone = func(key string, err error) {
-		if err == nil { // leftovers of a sample cut at its deadline are not searched for
+		if err == nil { // keep the agents of a sample that did not become data
 			o.leftovers.Done(key)
 		}
 	}
@@ -108,14 +108,14 @@ func (r *Running) configure() (cfg collector.Config, err error) {
 	return cfg, nil
 }
 
-// Run collects, writes all finished samples however the run ended, and reports the result.
+// Run collects and reports the result. It writes all finished samples, however the run ends.
 func (r *Running) Run(ctx context.Context) error {
 	p, o, h := r.plan, r.opened, r.host
 	r.began = time.Now()
 	r.launch(ctx)
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	defer r.ends.watch(context.WithoutCancel(ctx), stop)() // to the very end, so that an interrupt also works while the run ends
+	defer r.ends.watch(context.WithoutCancel(ctx), stop)() // watch to the very end, so that an interrupt also works while the run ends
 	runErr, sinkErr := r.work(working)
 
 	h.phase.Store("ending")
@@ -129,7 +129,7 @@ func (r *Running) Run(ctx context.Context) error {
 	if sinkErr != nil {
 		s.Durable = runfolder.Waiting(p.dir())
 	} else {
-		s.Durable = min(int(o.dataset.Stats().Pending), s.Remaining) // in incomplete groups
+		s.Durable = min(int(o.dataset.Stats().Pending), s.Remaining) // finished samples in incomplete groups
 	}
 	end := r.outcome(s, whyStopped(p.dir(), runErr, sinkErr))
 	s.AddTail(p.tail().String(), stats.Unstarted, tail)
@@ -193,8 +193,8 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	help := helpers.Go
 	r.help(helping, help)
 	if r.plan.resumed() {
-		help(func() { o.leftovers.Clear(ctx, h.Cleared) }) // ends with the run
-		help(func() { r.checkBeside(checking) })           // ends when nothing is left to collect
+		help(func() { o.leftovers.Clear(ctx, h.Cleared) }) // ends when the run ends
+		help(func() { r.checkBeside(checking) })           // ends when no sample is left to collect
 	}
 	if o.groups != nil {
 		r.helpGroups(helping, help)
@@ -204,7 +204,7 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	r.stopTasks(whyStop)
 	r.ends.over.Store(true)
 	if r.collector.Tail().Cut {
-		o.dataset.CommitParts() // the rest of their groups is skipped
+		o.dataset.CommitParts() // the remaining samples of their groups are skipped
 	}
 	h.phase.Store("writing finished samples")
 	sinkErr = errors.Join(o.dataset.Close(unstopped), o.journal.Close())
@@ -229,18 +229,18 @@ func (r *Running) help(ctx context.Context, help func(func())) {
 			names = append(names, e.Name)
 		}
 		read, failed := h.Engine(names, r.collector.Engine)
-		help(func() { _ = p.engine.Run(ctx, read, failed) }) // nil when ctx is done
+		help(func() { _ = p.engine.Run(ctx, read, failed) }) // returns nil when ctx is done
 	}
 	if p.versions != nil {
 		var seen func(int32)
 		if g := r.opened.groups; g != nil {
 			seen = func(version int32) { g.setVersion(version, true) }
 		}
-		help(func() { _ = p.versions.Run(ctx, seen) }) // nil when ctx is done
+		help(func() { _ = p.versions.Run(ctx, seen) }) // returns nil when ctx is done
 	}
 }
 
-// helpGroups starts the helpers of a run by groups. They end when ctx is done.
+// helpGroups starts the helpers of a run that collects by groups. They end when ctx is done.
 func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 	g := r.opened.groups
 	if v := r.plan.config.Tokens.PolicyVersion; v.Claimed {
@@ -271,7 +271,7 @@ func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 		handler := &control{plan: r.plan, groups: g, collector: r.collector, arrivals: r.arrivals}
 		help(func() { r.socket.Serve(ctx, handler) })
 	}
-	// Reading a pipe cannot be interrupted, so the reader is not waited for.
+	// Reading a pipe cannot be interrupted, so do not wait for the reader.
 	go r.arrivals.read(ctx, r.socket == nil)
 }
 
@@ -291,7 +291,7 @@ func (r *Running) holdUnread(ctx context.Context, unread <-chan bool) {
 	}
 }
 
-// stopTasks ends a stream's tasks, without those that are accepted.
+// stopTasks makes a stream refuse further tasks. Accepted tasks are still collected.
 func (r *Running) stopTasks(why string) {
 	if r.arrivals != nil {
 		r.arrivals.intake.Stop(why)
@@ -323,7 +323,7 @@ func (r *Running) knownTasks() iter.Seq2[collector.Task, error] {
 // not reach are checked there.
 func (r *Running) checkBeside(ctx context.Context) {
 	if r.plan.config.Run.CheckFull {
-		return // NewPlan did it
+		return // NewPlan compared them
 	}
 	const rate = 64 << 20 // bytes per second: 5 to 10% of a core and little disk bandwidth
 	read, err := runfolder.CheckFiles(ctx, r.plan.dir(), rate, func(err error) { r.host.Damaged(err, r.damage.Add(err) == 1) })

@@ -25,19 +25,19 @@ import (
 // This file converts the settings into the configurations of the libraries:
 //
 //	newSettings  tasks.*, tokens.*, reward.*, output.*, server.adaptive, and the bounds of run.*
-//	newVersions  tokens.policy_version and what belongs to it
+//	newVersions  tokens.policy_version and the settings that depend on it
 //	maxUnscored  run.fail_on_error
 //
-// Package connect reads server.* and agent.*, package taps tokens.tap, planning.bound
-// server.engine_metrics. Package machine sets the number of samples in flight, and package
-// runfolder the file mode.
+// Package connect reads server.* and agent.*, package taps reads tokens.tap, and planning.bound
+// reads server.engine_metrics. Package machine sets the number of samples in flight, and package
+// runfolder sets the file mode.
 
-// settings are the parts of a run other than its servers and its folder.
+// settings holds the parts of a run other than its servers and its folder.
 type settings struct {
-	agent     agent.Config     // for every agent
+	agent     agent.Config     // configuration of every agent
 	collector collector.Config // lacks endpoints, sink, journal and events, which depend on the run
 	sink      sink.Config      // lacks run id, files and events
-	prompts   prompt.Config    // of prompter
+	prompts   prompt.Config    // configuration of prompter
 	prompter  *prompt.Prompter
 	model     *runfolder.Model // nil: no tokenizer is configured
 	close     func()           // ends the scorer's processes; can take some seconds
@@ -83,18 +83,17 @@ func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settin
 	return p, p.addScorer(c, stderr)
 }
 
-// leastUnscored is the least number of failed scores, with none successful, that ends a run. A
+// leastUnscored is the least number of failed scores that ends a run without a successful score. A
 // scorer that starts slowly can fail on the first samples.
 const leastUnscored = 16
 
-// maxUnscored returns how many samples a scorer can fail to score, with none scored, before the run
-// ends.
+// maxUnscored returns how many scores can fail before the run ends, if none has succeeded.
 func maxUnscored(c *config.Config, planned int) int {
 	return max(leastUnscored, c.Run.FailOnError.Allowed(planned)+1) - 1
 }
 
-// paddedMost bounds the ids that an engine's vocabulary has beyond the tokenizer's, if config.json
-// does not have its size. The largest number among published models is 1,069, for gpt-oss.
+// paddedMost bounds the number of ids that an engine's vocabulary adds to the tokenizer's if
+// config.json lacks its size. The largest number among published models is 1,069, for gpt-oss.
 const paddedMost = 4096
 
 func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
@@ -153,7 +152,7 @@ func (p *settings) addScorer(c *config.Config, stderr io.Writer) error {
 		if err != nil {
 			return exit.Usagef("reward.command: %w", err)
 		}
-		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // all scores have been returned
+		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // Close cannot lose scores: all have been returned
 	default:
 		return fmt.Errorf("internal error: reward.kind %q is not handled", r.Kind)
 	}

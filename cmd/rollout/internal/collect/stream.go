@@ -20,7 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Reasons why a stream takes no more tasks, as in the event drained.
+// Reasons why a stream accepts no more tasks, as in the event drained.
 const (
 	whyEnd    = "end of tasks"
 	whyDrain  = "drain"
@@ -38,18 +38,18 @@ type arrivals struct {
 	unmatched atomic.Bool // no server run matches tasks.from_runs
 
 	receipts sync.Mutex
-	ended    bool // drained was reported; tasks are no longer reported
+	ended    bool // drained was reported, so no more tasks are reported
 }
 
 // openArrivals opens the task log of the run for appending, and the control socket. It adds to cfg
-// what the collector of a stream needs.
+// the functions that the collector of a stream needs.
 func (r *Running) openArrivals(cfg *collector.Config) error {
 	p := r.plan
 	log, err := p.folder.OpenTaskLog(p.tasks)
 	if err != nil {
 		return err
 	}
-	r.host.atClose(func() { _ = log.Close() }) // accepted tasks are already durable
+	r.host.atClose(func() { _ = log.Close() }) // an error is harmless: accepted tasks are already durable
 	a := &arrivals{plan: p, log: log}
 	planned := p.tasks.Samples
 	a.intake = stream.New(stream.Config{Log: log, Samples: p.config.Tasks.Samples, Check: a.checker(), Accepted: func(samples int) {
@@ -134,8 +134,8 @@ func (a *arrivals) checker() func(t *collector.Task) error {
 	}
 }
 
-// read takes the tasks of a file, of standard input or of the server until ctx is done. Without a
-// socket, the end of a file is the end of the tasks.
+// read reads the tasks from a file, standard input or the server until ctx is done. Without a
+// socket, the end of the file ends the stream.
 func (a *arrivals) read(ctx context.Context, noSocket bool) {
 	var err error
 	switch source := a.plan.source; {
@@ -157,13 +157,13 @@ func (a *arrivals) read(ctx context.Context, noSocket bool) {
 	}
 }
 
-// readRuns takes server runs until all are taken or, with tasks.follow, until ctx is done.
+// readRuns reads server runs until all have been accepted or, with tasks.follow, until ctx is done.
 func (a *arrivals) readRuns(ctx context.Context) error {
 	feed := a.plan.feed(a.log.Has)
 	if err := a.intake.Take(feed.Tasks(ctx), feed.Ready, a.report); err != nil {
 		return a.plan.runsError(err)
 	}
-	if ctx.Err() == nil { // otherwise a stop or a drain ended a run that follows, and reported it
+	if ctx.Err() == nil { // otherwise a stop or a drain has ended the run and reported it
 		a.reportRuns(feed.Counts())
 		a.intake.End(whyEnd)
 	}
@@ -226,7 +226,7 @@ func (a *arrivals) report(t *collector.Task, r stream.Receipt) {
 	}
 }
 
-// end writes the event drained with last. No task is reported after it.
+// end calls last, which sends the event drained. No task is reported after it.
 func (a *arrivals) end(last func()) {
 	a.receipts.Lock()
 	defer a.receipts.Unlock()

@@ -53,7 +53,7 @@ func (p *planning) readTasks(context.Context) (err error) {
 // readTasksAgain does the work of readTasks for a run that is continued.
 func (p *planning) readTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	if p.folder = p.earlier.Folder; p.folder != nil {
-		tidy := func() { _ = p.folder.Clear() } // the next process would do it; the opener of the folder closes it
+		tidy := func() { _ = p.folder.Clear() } // the next process would also clear it; the opener of the folder closes it
 		p.host.atClose(tidy)
 		p.host.onAbort(tidy)
 	}
@@ -81,8 +81,8 @@ func (p *planning) readTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	return nil
 }
 
-// findSource decides where a stream gets its tasks besides the socket. It returns an error if that
-// is a file that cannot be opened.
+// findSource determines the source of a stream's tasks other than the socket. It returns an error
+// if the source is a file that cannot be opened.
 func (p *planning) findSource() error {
 	if !p.options.Stream || p.options.FromRuns {
 		return nil
@@ -115,7 +115,7 @@ func carriesTasks(stdin io.Reader) bool {
 
 // checkLimit refuses a tasks.limit that ends inside a group.
 func (p *planning) checkLimit(context.Context) error {
-	if !p.byGroups() || p.options.RetryFailed { // it collects failed samples of any group
+	if !p.byGroups() || p.options.RetryFailed { // --retry-failed collects failed samples of any group
 		return nil
 	}
 	return runfolder.CheckLimit(p.config, p.tasks)
@@ -135,8 +135,8 @@ func (p *planning) tappedSince() time.Time {
 	return since.Add(-taps.Before)
 }
 
-// openSince returns when the oldest attempt without an end in the journal began, or now. It ignores
-// damage; opening the journal reports it.
+// openSince returns the start time of the oldest attempt in the journal that has no end, or now. It
+// ignores damage; opening the journal reports it.
 func openSince(dir string, now time.Time) time.Time {
 	type attempt struct {
 		key string

@@ -124,7 +124,7 @@ func withScheme(text string) string {
 	case m[2] == ":443":
 		scheme = "https"
 	case m[2] == "" && m[1] != "localhost" && !strings.Contains(m[1], "."):
-		return "" // any word
+		return "" // the text can be any word
 	}
 	return scheme + "://" + text
 }

@@ -26,20 +26,20 @@ import (
 )
 
 // A Config holds all settings of collect. It is filled from the defaults, a file, the environment
-// and flags, in that order. Their defaults, and their names in these sources, are in settings.
+// and flags, in that order. The method settings has the default and the names of each setting.
 type Config struct {
 	Server struct {
 		URLs           servers
 		Password       Secret
-		MaxInFlight    int // per server, unless the server has its own
+		MaxInFlight    int // limit per server; a server can have its own
 		Adaptive       bool
 		EngineMetrics  []string // URLs
 		ConnectTimeout time.Duration
 		IdleTimeout    time.Duration // longest pause within a reply
 		StuckAfter     time.Duration // longest time without a new step of a server run that is recovered
-		Timeout        time.Duration // of one send
-		ReadBytes      int64         // bytes of replies being read at the same time
-		ReceiveBuffer  int64         // bytes; 0: the system's default
+		Timeout        time.Duration // limit of one send
+		ReadBytes      int64         // limit on bytes of replies being read at the same time
+		ReceiveBuffer  int64         // in bytes; 0: the system's default
 		Headers        headers
 		Timezone       *time.Location // nil: unknown
 		CAFile         string
@@ -53,7 +53,7 @@ type Config struct {
 		ClientTools         clientTools
 		Create              json.RawMessage
 		Temperature         *float64 // nil: the server's default
-		ContextWindow       int      // 0: the model's
+		ContextWindow       int      // 0: the model's context window
 		Approvals           agent.ApprovalPolicy
 		Keep, KeepReasoning bool
 		MaxSteps            int // 0: the server's default
@@ -65,13 +65,14 @@ type Config struct {
 	Tasks struct {
 		File    string
 		Samples int
-		Limit   int // 0: all
+		Limit   int // 0: all samples
 		SkipBad bool
-		// UntilGroups is how many informative groups end the run. 0: the run takes all tasks.
+		// UntilGroups is the number of informative groups after which the run ends. 0: the run
+		// collects all tasks.
 		UntilGroups int
 		// FromRuns selects the server runs to read instead of driving agents. Nil: none.
 		FromRuns *Runs
-		Follow   bool // with FromRuns: also runs that end later
+		Follow   bool // with FromRuns: also read runs that end later
 	}
 	Tokens struct {
 		Prompts                  Prompts
@@ -81,7 +82,7 @@ type Config struct {
 		Tokenizer                string
 		RealignMax, MaxRowTokens int
 		VocabSize                int                // 0: vocab_size of the engine's config.json
-		VocabStrict              bool               // false: the ids of an engine's padded vocabulary are accepted, too
+		VocabStrict              bool               // false: also accept the ids of an engine's padded vocabulary
 		MaskAfterStop            bool               // do not train the tokens after the first end-of-turn id of a call
 		Transformers             *chat.Transformers // nil: the server can have any release
 		Experimental             bool
@@ -94,11 +95,11 @@ type Config struct {
 		Pattern, Path    string
 		Command          []string
 		Processes        int
-		Timeout          time.Duration // of one score by a command
+		Timeout          time.Duration // limit of one score by a command
 		Tolerance        float64
 		IgnoreCase       bool
 		IncludeReasoning bool
-		MinStd           float64 // least standard deviation of a group's rewards; 0: no filter
+		MinStd           float64 // minimum standard deviation of a group's rewards; 0: no filter
 	}
 	Output struct {
 		Dir        string
@@ -110,23 +111,23 @@ type Config struct {
 	}
 	Run struct {
 		Preflight      Preflight
-		CheckFull      bool // compare all digests before a run continues; false: sizes before, digests during the run
+		CheckFull      bool // true: compare all digests before a run is resumed; false: compare sizes before, and digests during the run
 		Retries        int
 		DataRetries    int
 		FailOnError    Tolerance
 		MaxFailures    int // 0: no limit
 		AttemptTimeout time.Duration
-		BusyPatience   time.Duration // collector.Config.BusyMax
+		BusyPatience   time.Duration // sets collector.Config.BusyMax
 		Grace          time.Duration // 0: no limit
 		Tail           collector.Tail
-		MaxAhead       int    // groups; 0: no limit
-		MaxLag         int    // versions; -1: no limit
-		MetricsAddr    string // empty: none
+		MaxAhead       int    // in groups; 0: no limit
+		MaxLag         int    // in versions; -1: no limit
+		MetricsAddr    string // empty: metrics are not served
 		MetricsPprof   bool
 	}
 }
 
-// Groups reports whether the run works by whole groups even without --stream.
+// Groups reports whether the run collects by whole groups even without --stream.
 func (c *Config) Groups() bool { return c.Tasks.UntilGroups > 0 || c.Reward.MinStd > 0 }
 
 // Release returns the release of transformers whose rules render the templates. It is the oldest

@@ -60,7 +60,7 @@ func (l *Loader) notYAML(path string, text []byte, said string) {
 const maxConfigNodes = 100_000
 
 // countNodes adds the nodes of n, with aliases expanded, to seen. It stops just above
-// maxConfigNodes, and at a depth that jsonOf reports.
+// maxConfigNodes, and at a depth at which jsonOf returns an error.
 func countNodes(n *yaml.Node, seen, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -158,7 +158,7 @@ func (l *Loader) unknown(at, prefix, full string) {
 
 // nearest returns the key that was likely meant, or "". The name can be right in the wrong section.
 func (l *Loader) nearest(prefix, full string) (near string) {
-	var names []string // of the same section
+	var names []string // names of keys in the same section
 	for _, s := range l.Settings {
 		if name, same := strings.CutPrefix(s.Key, prefix); same {
 			names = append(names, name)

@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// foreign has names that TRL, verl, OpenRLHF, slime, vLLM and SGLang use, by the setting of ours
-// that does the same.
+// foreign maps a setting to the names that TRL, verl, OpenRLHF, slime, vLLM and SGLang use for it.
 var foreign = map[string][]string{
 	"agent.context_window":  {"max_model_len", "max_length", "max_seq_len", "max_seq_length", "context_length"},
 	"agent.max_steps":       {"max_turns", "max_assistant_turns", "max_tool_calling_iterations", "max_iterations"},
@@ -29,8 +28,8 @@ var foreign = map[string][]string{
 	"tokens.tokenizer":      {"tokenizer_path", "tokenizer_name", "tokenizer_name_or_path", "chat_template", "processing_class"},
 }
 
-// overrides has foreign names of sampling parameters that a Letta server fixes, by their name in
-// rollout tap --set.
+// overrides maps a sampling parameter of rollout tap --set to its foreign names. A Letta server
+// fixes these parameters.
 var overrides = map[string][]string{
 	"max_new_tokens": {"max_tokens", "max_new_tokens", "max_completion_length", "max_completion_tokens", "response_length", "rollout_max_response_len"},
 	"min_p":          {"min_p"},
@@ -41,8 +40,8 @@ var overrides = map[string][]string{
 	"top_p":          {"top_p"},
 }
 
-// FlagHint returns what to use in place of an unknown flag that is a name of another program, such
-// as --group-size, or "". flags has the flags of the verb.
+// FlagHint returns a hint for an unknown flag that is a name of another program, such as
+// --group-size, or "". flags has the flags of the verb.
 func FlagHint(flags *pflag.FlagSet, name string) string {
 	s, override := NewLoader(func(string) string { return "" }).ofForeign(name)
 	switch {

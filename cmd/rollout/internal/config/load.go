@@ -119,9 +119,9 @@ func IsSetting(f *pflag.Flag) bool {
 }
 
 // AddFlags adds -c and the flags of the settings in keys to cmd; without keys, all flags. The
-// command calls load when it runs. load reads all four sources, calls the functions then, and
+// command calls load when it runs. load reads all four sources, calls the functions in then, and
 // checks the result. It also reports variables in environ that look like settings but are not. The
-// Loader is nil if a source cannot be read, but not if settings are wrong.
+// Loader is nil if a source cannot be read. It is not nil if only values are wrong.
 func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, keys ...string) (load func(then ...func(*Loader) error) (*Loader, error)) {
 	flags := cmd.Flags()
 	path := flags.StringP("config", "c", "", "configuration `FILE`, YAML")

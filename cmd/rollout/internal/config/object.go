@@ -24,7 +24,8 @@ import (
 
 // Settings that are more than text: objects, headers and client tools.
 
-// structured is a setting that is JSON in a text, and a YAML node of the kind node in the file.
+// structured returns a setting whose text is JSON and whose value in the file is a YAML node of
+// this kind.
 func structured(key string, node yaml.Kind, object func(json.RawMessage) error, get func() any) *Setting {
 	return &Setting{
 		Key: key, arg: "JSON", node: node, object: object, get: get,
@@ -50,7 +51,7 @@ func scalarOf(raw json.RawMessage) (text string, ok bool) {
 	return string(raw), true
 }
 
-// objectSetting is any JSON object.
+// objectSetting returns a setting whose value is any JSON object.
 func objectSetting(key string, to *json.RawMessage) *Setting {
 	return structured(key, yaml.MappingNode, func(raw json.RawMessage) error {
 		var m map[string]json.RawMessage
@@ -87,8 +88,7 @@ func withoutSecrets(object json.RawMessage) json.RawMessage {
 	return b
 }
 
-// headers are sent with every request. A value can be a secret, so it is never printed. Only a
-// reference is shown.
+// headers are sent with every request. A value can be a secret, so only its reference is shown.
 type headers map[string]headerValue
 
 type headerValue struct{ text, shown string }
@@ -160,8 +160,8 @@ func (h headers) Reveal() http.Header {
 	return out
 }
 
-// ambiguous returns an error for JSON that other readers read differently. It returns nil for text
-// that is not JSON, which its reader reports.
+// ambiguous returns an error for JSON that different readers interpret differently. It returns nil
+// for text that is not JSON, because the reader of the text reports that.
 func ambiguous(text string) error {
 	err, bad := errors.AsType[*strictjson.Error](strictjson.Check(text, strictjson.Options{}))
 	if bad && err.Ambiguous {
@@ -248,8 +248,8 @@ func parseClientTools(b []byte) (clientTools, error) {
 const maxNesting = 100
 
 // jsonOf converts a YAML node to JSON and keeps the order of keys, because the prompt can depend on
-// the order of a tool's fields. With texts, every scalar except null becomes a string with the text
-// in the file: 007 is "007".
+// the order of a tool's fields. If texts is set, every scalar except null becomes a string with the
+// text in the file: 007 becomes "007".
 func jsonOf(n *yaml.Node, texts bool) (json.RawMessage, error) {
 	w := jsonWriter{texts: texts}
 	if err := w.value(n, maxNesting); err != nil {
@@ -258,7 +258,8 @@ func jsonOf(n *yaml.Node, texts bool) (json.RawMessage, error) {
 	return w.out.Bytes(), nil
 }
 
-// unambiguous is [ambiguous] for JSON from the file. Its error has no place in the JSON.
+// unambiguous is [ambiguous] for JSON from the file. Its error omits the position, because it is not
+// a position in the file.
 func unambiguous(raw json.RawMessage) error {
 	if err, bad := errors.AsType[*strictjson.Error](ambiguous(string(raw))); bad {
 		return errors.New(err.Path + err.Problem)
@@ -339,8 +340,8 @@ func (w *jsonWriter) scalar(n *yaml.Node) error {
 
 // text writes a scalar without HTML escaping.
 func (w *jsonWriter) text(v any) {
-	_ = format.NewJSONEncoder(&w.out).Encode(v) // finite, and in memory
-	w.out.Truncate(w.out.Len() - 1)             // the line break
+	_ = format.NewJSONEncoder(&w.out).Encode(v) // cannot fail: the value is finite, and out is in memory
+	w.out.Truncate(w.out.Len() - 1)             // remove the line break
 }
 
 type yamlMember struct {

@@ -13,10 +13,10 @@ import (
 // A PolicyVersion is the source of policy versions other than the traces that prove prompts: the
 // user, a page, or the traces of all calls. The zero value is none of them.
 type PolicyVersion struct {
-	// Claimed reports whether the user claims that Version samples.
+	// Claimed reports whether the user claims that Version is the policy that samples.
 	Claimed bool
 	Version int32
-	// URL is the page. Its reference is the URL itself if that holds no secret.
+	// URL is the page. Its reference is the URL itself if the URL holds no secret.
 	URL Secret
 	// Traces reports whether the trace of each call is read.
 	Traces bool
@@ -24,7 +24,8 @@ type PolicyVersion struct {
 	Shown string
 }
 
-// ClaimedVersion reports whether the text is a number. A number is a claim about one invocation.
+// ClaimedVersion reports whether the text is a number. A number is a claim that holds for one
+// invocation.
 func ClaimedVersion(text string) bool {
 	_, err := strconv.ParseInt(text, 10, 64)
 	return err == nil

@@ -14,11 +14,11 @@ import (
 // empty, it selects every server run.
 type Runs struct {
 	IDs, Agents, Tags []string
-	// Since excludes server runs that began before it. The zero time excludes none.
+	// Since excludes server runs that began before it. The zero time excludes no run.
 	Since time.Time
 }
 
-// All reports whether Runs names no server run, agent or tag.
+// All reports whether Runs selects every server run that began after Since.
 func (r *Runs) All() bool { return len(r.IDs)+len(r.Agents)+len(r.Tags) == 0 }
 
 // lists returns the lists of r by name, in the order of texts.
@@ -78,7 +78,8 @@ func (r *Runs) texts() []string {
 	return out
 }
 
-// runsSetting returns the setting of a list of such texts. *to is nil while the list is empty.
+// runsSetting returns a setting whose value is a list of texts that add accepts. *to is nil while
+// the list is empty.
 func runsSetting(key string, to **Runs) *Setting {
 	return &Setting{
 		Key: key, arg: "TEXT",

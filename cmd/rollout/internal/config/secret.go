@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A Secret is a value that must never be printed or stored. The user gives it by reference, and
-// only the reference is shown.
+// A Secret is a value that must never be printed or stored. The user passes a reference to the
+// value, and only the reference is shown.
 type Secret struct {
 	letta.Secret        // the value, which formatting never shows
 	ref          string // ${env:NAME} or ${file:/path}; empty: no secret

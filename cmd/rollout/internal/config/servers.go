@@ -18,20 +18,21 @@ import (
 )
 
 // A Server is one server of a run with its own settings. On the command line and in the environment
-// it is a URL, optionally with words after it:
+// it is a URL, optionally followed by words:
 //
 //	http://10.0.0.5:8283 weight=2 max_in_flight=64
 //
-// In the file it can also be a mapping, which can have headers, because headers are secrets. A flag
-// or variable with only the URL of a server in the file keeps that server's settings.
+// In the file, a server can also be a mapping. Only a mapping can have headers, because headers are
+// secrets. If a flag or variable has only the URL of a server in the file, the server keeps its
+// settings from the file.
 type Server struct {
 	URL         string
 	Weight      float64 // share of fresh samples; 0 means 1
 	MaxInFlight int     // 0: server.max_in_flight
-	Headers     headers // added to server.headers; replace those with the same name
+	Headers     headers // added to server.headers; a header of the server replaces one with the same name
 }
 
-// InFlight returns the most samples in flight at server s.
+// InFlight returns the limit on samples in flight at server s.
 func (c *Config) InFlight(s *Server) int {
 	if s.MaxInFlight > 0 {
 		return s.MaxInFlight
@@ -212,8 +213,8 @@ func (s *Server) String() string {
 	return text
 }
 
-// MarshalJSON encodes the servers for run.json. A server without its own settings becomes its URL.
-// The values of headers are left out unless they are references.
+// MarshalJSON encodes the servers for run.json. A server without its own settings is encoded as its
+// URL. Values of headers are omitted unless they are references.
 func (l servers) MarshalJSON() ([]byte, error) {
 	out := make([]any, len(l))
 	for i, s := range l {

@@ -16,11 +16,11 @@ import (
 
 // A Setting binds one key of the configuration to its field and records the origin of its value.
 type Setting struct {
-	Key  string // with its section: server.max_in_flight
+	Key  string // key with its section, such as server.max_in_flight
 	flag string // without dashes; empty: no flag
 	doc  string
 	arg  string   // name of the value in help texts: "N", "DIR", …
-	enum []string // allowed values; nil: not a closed list
+	enum []string // allowed values; nil: any value
 
 	// set parses one text. For a list, it adds one element per call after reset.
 	set   func(text string) error
@@ -29,7 +29,7 @@ type Setting struct {
 	// settings that are plain text.
 	object func(json.RawMessage) error
 	node   yaml.Kind
-	texts  bool           // scalars of the node are texts, and object finds repeated keys
+	texts  bool           // scalars of the node become texts, and object rejects repeated keys
 	items  map[string]any // JSON Schema of an element; nil for a list of plain text
 	// get returns the value in its JSON type: string, int64, float64, bool, []string,
 	// map[string]string, json.RawMessage, Secret, servers.
@@ -59,9 +59,9 @@ func (s *Setting) Text() string {
 	}
 }
 
-// Constructors of settings, one per kind of value. They set the field to its default value.
+// Constructors of settings, one per kind of value. Each sets the field to its default value.
 
-// scalar is a setting of one value. show returns the value in its JSON type.
+// scalar returns a setting with one value. show converts the value to its JSON type.
 func scalar[T any](key, arg string, to *T, parse func(string) (T, error), show func(T) any) *Setting {
 	return &Setting{
 		Key: key, arg: arg,
@@ -84,7 +84,8 @@ func stringSetting(key string, to *string) *Setting {
 	return scalar(key, "TEXT", to, func(s string) (string, error) { return s, nil }, itself)
 }
 
-// enumSetting accepts one of values, by the text of each. The first one is the default.
+// enumSetting returns a setting that accepts the text of any of values. The first value is the
+// default.
 func enumSetting[T comparable](key string, to *T, values ...T) *Setting {
 	*to = values[0]
 	words := make([]string, len(values))
@@ -101,7 +102,7 @@ func enumSetting[T comparable](key string, to *T, values ...T) *Setting {
 	return s
 }
 
-// choice is a setting with the values no, which is the default, and yes.
+// choice returns a setting with the values no, which is the default, and yes.
 func choice(key string, to *bool, no, yes string) *Setting {
 	word := new(string)
 	s := enumSetting(key, word, no, yes)
@@ -187,7 +188,7 @@ func secretSetting(key string, to *Secret, getenv func(string) string) *Setting 
 	return scalar(key, "REFERENCE", to, func(s string) (Secret, error) { return ParseSecret(s, getenv) }, itself)
 }
 
-// optional wraps the setting of a value so that the value can be null.
+// optional converts the setting of a value into a setting that can also be null.
 func optional[T any](to **T, setting func(*T) *Setting) *Setting {
 	value := new(T)
 	s := setting(value)

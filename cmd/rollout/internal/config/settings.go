@@ -14,9 +14,10 @@ import (
 )
 
 // settings binds every key to its field, and sets the field to its default, in the order of config
-// show. Defaults that a library shares are the library's constants; a library can replace zero by its
-// own default. The default of a choice is its first value. The default of run.retries is the command's
-// own: package collector retries no failure that counts against a sample unless it is configured to.
+// show. A default that a library shares is the library's constant. A library can replace zero with
+// its own default. The default of a choice is its first value. run.retries has a default of its
+// own: package collector retries a failure that counts against a sample only if it is configured
+// to.
 func (c *Config) settings(getenv func(string) string) []*Setting {
 	return []*Setting{
 		c.Server.URLs.setting("server.urls", getenv).with("server", "URL",

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // a bare container has no zones
+	_ "time/tzdata" // a bare container has no zone files
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
-// timezoneSetting is a zone of the IANA database, or none.
+// timezoneSetting returns a setting for a zone of the IANA database, or none.
 func timezoneSetting(key string, to **time.Location) *Setting {
 	return scalar(key, "ZONE", to, parseTimezone, func(zone *time.Location) any {
 		if zone == nil {
@@ -28,7 +28,7 @@ func parseTimezone(text string) (*time.Location, error) {
 	switch text {
 	case "":
 		return nil, nil
-	case "Local": // a Go name that is not in the database
+	case "Local": // a name that only Go knows
 		return nil, fmt.Errorf("%q is the zone of this machine: name the server's zone (%s)", text, want)
 	}
 	zone, err := time.LoadLocation(text)

@@ -45,7 +45,7 @@ func (l *Loader) FromRun(values Values, section string) {
 		if text, err := strconv.Unquote(string(raw)); s.Key == "tokens.policy_version" && err == nil && ClaimedVersion(text) {
 			continue
 		}
-		// The claim of one engine holds only for the same page and the same servers.
+		// tokens.one_engine is a claim that holds only for the same page and the same servers.
 		if s.Key == "tokens.one_engine" && (!l.keeps(values, "tokens", "policy_version") || !l.keeps(values, "server", "urls")) {
 			continue
 		}

@@ -51,14 +51,14 @@ type Require string
 
 // Values of tokens.require.
 const (
-	RequireAuto          Require = "auto" // count_verified, or unverified if prompts are forced to literal
+	RequireAuto          Require = "auto" // count_verified; unverified if tokens.prompts is literal
 	RequireAny           Require = "any"
 	RequireCountVerified Require = "count_verified"
 	RequireExact         Require = "exact"
 )
 
-// Require returns the lowest grade that tokens.require admits. Unverified rows need the value any,
-// or a forced source that proves nothing.
+// Require returns the lowest grade that tokens.require admits. Unverified rows are admitted only by
+// the value any, or by the value auto if tokens.prompts is literal.
 func (c *Config) Require() tokenize.Grade {
 	switch {
 	case c.Tokens.Require == RequireExact:
@@ -69,7 +69,7 @@ func (c *Config) Require() tokenize.Grade {
 	return tokenize.CountVerified
 }
 
-// Reward is how a finished sample is scored.
+// Reward is the kind of scorer for finished samples.
 type Reward string
 
 // Values of reward.kind.
@@ -115,7 +115,8 @@ func (s Share) FileMode() fs.FileMode {
 	}
 }
 
-// FolderMode returns the mode of a folder for files with the given mode: readers can also enter it.
+// FolderMode returns the mode of a folder for files with the given mode. It lets every reader of
+// the files enter the folder.
 func FolderMode(files fs.FileMode) fs.FileMode { return files | files&0o444>>2 }
 
 // ShareOf derives the setting from the mode of a run's folder, so that current readers keep access.
@@ -129,7 +130,7 @@ func ShareOf(folder fs.FileInfo) Share {
 	return ShareNone
 }
 
-// A Tolerance is how many samples can fail: a count, or a share of all.
+// A Tolerance limits how many samples can fail: a count, or a share of all samples.
 type Tolerance struct {
 	count   int
 	percent float64

@@ -104,7 +104,7 @@ func Backend(client *letta.Client, cfg agent.Config) (*agent.Backend, error) {
 	return b, nil
 }
 
-// AgentConfig returns the configuration of the agents of a run, without what depends on the run.
+// AgentConfig returns the configuration of agents without the fields that depend on the run.
 func AgentConfig(c *config.Config) (agent.Config, error) {
 	cfg := agent.Config{
 		Model:         c.Agent.Model,

@@ -37,7 +37,7 @@ type Client struct {
 }
 
 // Dial connects to the collector of the run in dir. The connection ends when ctx is done. If no
-// collector is running, the error says so and its hint shows how to start one.
+// collector is running, the hint of the error shows how to start one.
 func Dial(ctx context.Context, dir string) (*Client, error) {
 	var conn net.Conn
 	err := within(dir, Name, func(address string) (err error) {
@@ -71,7 +71,7 @@ func unreached(dir string, err error) error {
 		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not the socket of a run", Path(dir))), "move it out of the run folder; the next collector creates its socket there")
 	}
 	if inner, ok := errors.AsType[*net.OpError](err); ok {
-		err = inner.Err // the rest has the short address instead of the path
+		err = inner.Err // the outer error contains the short address instead of the path
 	}
 	return exit.With(exit.Unusable, fmt.Errorf("%s: %w", Path(dir), err))
 }

@@ -6,13 +6,13 @@
 //
 // A client sends one JSON object per line. It gets one answer per request, in the order of the
 // requests, each a JSON object on one line. It can send further requests before it reads earlier
-// answers, and can stay connected for any time.
+// answers. It can stay connected as long as it likes.
 //
 //	{"op":"status"}                         {"ok":true,"planned":96,"committed":64, …}: a [Status]
 //	{"op":"pause"}                          {"ok":true}: no further sample begins
 //	{"op":"resume"}                         {"ok":true}
 //	{"op":"drain"}                          {"ok":true}: no more tasks are accepted; a pause ends; the run ends after the accepted tasks
-//	{"op":"set-version","version":3}        {"ok":true}: version 3 samples all sends from now on
+//	{"op":"set-version","version":3}        {"ok":true}: the engines sample all sends from now on with version 3
 //	{"op":"ack","seq":5,"groups":2}         {"ok":true}: the reader has all groups up to this cursor
 //	{"op":"ack","seq":5,"groups":2,"only":true}  {"ok":true}: the reader drops this group, which no longer counts as ahead
 //	{"op":"ack","run_id":"…","seq":5,"groups":2}  refused if the cursor belongs to another run

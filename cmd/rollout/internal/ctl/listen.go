@@ -31,8 +31,8 @@ type Listener struct {
 }
 
 // Listen creates the socket of the run in dir. The caller holds the lock of the run, so an existing
-// socket belongs to a killed process and is replaced. A file that is not a socket is an error and
-// stays.
+// socket belongs to a killed process and is replaced. If the file is not a socket, Listen keeps it
+// and returns an error.
 //
 // If the file system does not support sockets, the error wraps [errors.ErrUnsupported], and its
 // hint explains how to run without a socket. Close removes the socket.
@@ -57,7 +57,7 @@ func Listen(dir string) (*Listener, error) {
 		if !ok {
 			return errors.Join(errors.New("not a Unix socket"), listener.Close())
 		}
-		unix.SetUnlinkOnClose(false) // the address is not its name
+		unix.SetUnlinkOnClose(false) // the address differs from the socket's final name
 		l = &Listener{path: path, listener: unix, patience: patience}
 		return nil
 	})
@@ -81,7 +81,7 @@ func Listen(dir string) (*Listener, error) {
 
 func unbound(path string, err error) error {
 	if inner, ok := errors.AsType[*net.OpError](err); ok {
-		err = inner.Err // the rest has the short address instead of the path
+		err = inner.Err // the outer error contains the short address instead of the path
 	}
 	if inner, ok := errors.AsType[*os.SyscallError](err); ok {
 		err = inner.Err

@@ -10,8 +10,8 @@ import (
 // Name is the file name of the socket.
 const Name = "ctl.sock"
 
-// maxPath is the length in bytes of an address that works everywhere. sockaddr_un has 108 bytes for
-// it on Linux and 104 elsewhere, including a final zero.
+// maxPath is the longest address, in bytes, that works on every system. sockaddr_un has 108 bytes
+// for the address on Linux and 104 elsewhere, including a final zero.
 const maxPath = 100
 
 // Path returns the path of the socket of the run in dir.
@@ -31,7 +31,7 @@ func within(dir, name string, use func(address string) error) error {
 	if short := fmt.Sprintf("/proc/self/fd/%d", folder.Fd()); same(folder, short) {
 		return use(filepath.Join(short, name))
 	}
-	return linked(dir, name, use) // not Linux, or no /proc
+	return linked(dir, name, use) // the system is not Linux, or has no /proc
 }
 
 // linked does the work of within through a link in the folder for temporary files.

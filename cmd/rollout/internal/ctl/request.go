@@ -57,19 +57,19 @@ type Status struct {
 	PID        int       `json:"pid"`
 	StartedAt  time.Time `json:"started_at"`   // start of this process
 	Phase      string    `json:"phase"`        // the current step, such as collecting, draining or stopping
-	Paused     bool      `json:"paused"`       // by pause; resume ends it
+	Paused     bool      `json:"paused"`       // set by pause, cleared by resume
 	EndOfTasks bool      `json:"end_of_tasks"` // no further tasks are accepted
 
 	Planned   int `json:"planned"`   // samples of the accepted tasks
-	Committed int `json:"committed"` // have rows with keep other than false
-	Filtered  int `json:"filtered"`  // have rows with keep=false
-	Failed    int `json:"failed"`    // have no rows after the last attempt
-	Skipped   int `json:"skipped"`   // cut by the tail policy
+	Committed int `json:"committed"` // samples with rows and keep other than false
+	Filtered  int `json:"filtered"`  // samples with rows and keep=false
+	Failed    int `json:"failed"`    // samples without rows after the last attempt
+	Skipped   int `json:"skipped"`   // samples cut by the tail policy
 	Remaining int `json:"remaining"`
 	InFlight  int `json:"in_flight"` // part of Remaining
 
 	Groups Groups `json:"groups"`
-	// Version is the version that samples now, or nil if unknown.
+	// Version is the version that the engines sample with, or nil if unknown.
 	Version *int32 `json:"version"`
 	Lag     Lag    `json:"lag"`
 	// Cursor is the last acknowledged cursor, and End is the cursor after the last whole group.
@@ -80,11 +80,11 @@ type Status struct {
 
 // Groups counts the groups of a run.
 type Groups struct {
-	Begun       int `json:"begun"`       // at least one sample was started
-	Whole       int `json:"whole"`       // all samples are committed or failed
-	Ahead       int `json:"ahead"`       // begun, and not yet acknowledged, filtered or failed
-	Filtered    int `json:"filtered"`    // whole, with keep=false
-	Informative int `json:"informative"` // whole, with rows that are kept
+	Begun       int `json:"begun"`       // groups with at least one started sample
+	Whole       int `json:"whole"`       // groups whose samples are all committed or failed
+	Ahead       int `json:"ahead"`       // groups begun, and not yet acknowledged, filtered or failed
+	Filtered    int `json:"filtered"`    // whole groups with keep=false
+	Informative int `json:"informative"` // whole groups with rows that are kept
 	// MaxAhead bounds Ahead. Until informative groups end the run. 0: no bound.
 	MaxAhead int `json:"max_ahead"`
 	Until    int `json:"until"`
@@ -121,13 +121,13 @@ type Cursor struct {
 
 // Accepted is the answer to a task.
 type Accepted struct {
-	Task    string `json:"task"`    // its id
-	Group   string `json:"group"`   // the id of its group
-	Samples int    `json:"samples"` // of the group
-	Again   bool   `json:"again"`   // it was accepted before with the same content
+	Task    string `json:"task"`    // id of the task
+	Group   string `json:"group"`   // id of its group
+	Samples int    `json:"samples"` // number of samples of the group
+	Again   bool   `json:"again"`   // the task was accepted before with the same content
 }
 
-// parse parses a request and checks what does not depend on the run.
+// parse parses a request and checks everything that does not depend on the run.
 func parse(line []byte) (r Request, err error) {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()

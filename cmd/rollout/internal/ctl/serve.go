@@ -18,17 +18,17 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A Handler carries out requests. Several goroutines can call its methods at a time. The requests
-// of one client are passed on in order. ctx is done when Serve ends, and a call must return soon
-// after that, because Serve waits for it. The client receives an error with its hint and its code
+// A Handler carries out requests. Several goroutines can call its methods at the same time. The
+// requests of one client are passed on in order. When Serve ends, ctx is done. A call must then
+// return soon, because Serve waits for it. The client receives an error with its hint and its code
 // (package exit).
 type Handler interface {
 	Status() Status
 	Pause() error
 	Resume() error
 	Drain() error
-	// SetVersion states that version ≥ 0 samples everything that is sent from now on and answered
-	// before the next call.
+	// SetVersion records that version ≥ 0 samples every reply to a send that begins after this call
+	// and ends before the next one.
 	SetVersion(version int32) error
 	Acknowledge(ctx context.Context, c Cursor) error
 	// LeaveOut drops only the group that ends at c. This is not durable: the reader must repeat it
@@ -48,7 +48,7 @@ const (
 
 	longLine  = 1 << 20 // a longer line needs one of longLines slots
 	longLines = 2
-	queued    = 256 // unread answers per client
+	queued    = 256 // limit on unread answers per client
 	patience  = 30 * time.Second
 	lastWords = time.Second // time for the remaining answers when Serve ends
 	again     = 100 * time.Millisecond
@@ -58,8 +58,8 @@ const (
 type server struct {
 	handler  Handler
 	patience time.Duration
-	places   chan struct{} // one value per client
-	long     chan struct{} // one value per long line that is being read
+	places   chan struct{} // holds one value per client
+	long     chan struct{} // holds one value per long line that is being read
 }
 
 // Serve answers clients until ctx is done or [Listener.Close] is called. It answers all requests
@@ -83,7 +83,7 @@ func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil && wait.For(ctx, again): // possibly no file descriptors left; clients wait
+		case err != nil && wait.For(ctx, again): // for example, no file descriptor is left; clients wait
 			continue
 		case err != nil:
 			return
@@ -116,7 +116,7 @@ type client struct {
 	answers chan func() any // closed by read
 
 	mu    sync.Mutex
-	ended bool // deadlines stay as they are
+	ended bool // the deadlines no longer change
 }
 
 // end stops the reading of requests, and bounds the time for the last answers.
@@ -261,7 +261,7 @@ func (c *client) answer() {
 	defer c.conn.Close() //nolint:errcheck // what fails was said by write
 	dead := false
 	for wait := range c.answers {
-		a := wait() // also for a disconnected client, because the task can depend on it
+		a := wait() // wait even if the client has disconnected, because the task can depend on it
 		if dead {
 			continue
 		}
@@ -275,7 +275,7 @@ func (c *client) answer() {
 
 func (c *client) write(answer any) error {
 	line, err := format.JSONLine(answer)
-	if err != nil { // for example a number that JSON cannot represent
+	if err != nil { // for example, JSON cannot represent a number
 		line, err = format.JSONLine(refused(fmt.Errorf("internal error: %w", err)))
 	}
 	if err != nil {

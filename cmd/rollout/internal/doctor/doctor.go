@@ -34,8 +34,8 @@ import (
 // A Doctor runs the checks and counts the bad ones.
 type Doctor struct {
 	Config *config.Config
-	// Prompt and TaskID choose the agent's message: a text, or a task. If both are empty, it is the
-	// first task, or a text of the doctor without a task file.
+	// Prompt and TaskID choose the agent's message: a text, or a task. If both are empty, the
+	// doctor uses the first task, or its own text if there is no task file.
 	Prompt, TaskID string
 	// Tune also checks what makes the servers slow or fragile.
 	Tune bool
@@ -98,7 +98,7 @@ type Check struct {
 }
 
 // Run runs all checks, first of this machine and then of every server. It returns the number of bad
-// ones. Its error is about the arguments.
+// results. It returns an error only if the arguments are wrong.
 func (d *Doctor) Run(ctx context.Context) (bad int, err error) {
 	d.disk()
 	d.files()

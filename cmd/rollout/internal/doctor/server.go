@@ -24,8 +24,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// server checks one server and stops at the first check that the later ones need. It reports
-// whether the server answers.
+// server checks one server. It stops at the first failed check on which later checks depend. It
+// reports whether the server answers.
 func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool) {
 	version, err := client.Version(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 		d.endpoint = a.ModelEndpoint()
 	}
 	if len(tools) > 0 && task.Messages[0] == doctorText {
-		task.Messages[0] = fmt.Sprintf(doctorTool, tools[0]) // the task is the doctor's own
+		task.Messages[0] = fmt.Sprintf(doctorTool, tools[0]) // only the doctor's own task names a tool
 		defer func() { task.Messages[0] = doctorText }()
 	}
 	began := time.Now()
@@ -246,7 +246,7 @@ func (d *Doctor) transformers() {
 		}
 		d.report(state, name, fmt.Sprintf("the server renders like transformers %s, but tokens.transformers is %s", strings.Join(fit, ", "), now), nil,
 			"--transformers "+other.String())
-	case len(fit) == 0: // something else differs
+	case len(fit) == 0: // something other than the release differs
 	case !d.releases.Apart:
 		d.ok(name, "all releases render these prompts equally, so tokens.transformers does not matter here")
 	default:

@@ -87,8 +87,8 @@ const (
 	agentsName = 3
 )
 
-// bypassing reports agents whose calls bypass the tap. Each agent keeps the address that its
-// provider had when the agent was created.
+// bypassing reports agents whose calls bypass the tap. An agent keeps the address that its provider
+// had when the agent was created.
 func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 	taps := map[string]bool{}
 	if d.seen {
@@ -145,7 +145,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 		"send PATCH /v1/agents/ID with the agent's llm_config, in which model_endpoint is the tap's URL plus /v1: "+movePage)
 }
 
-// hostPort returns the host and port of a URL. All names of this machine are equal.
+// hostPort returns the host and port of a URL. It maps all names of this machine to the same text.
 func hostPort(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

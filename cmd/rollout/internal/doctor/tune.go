@@ -20,13 +20,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Checks for settings that make a server slow or fragile. Each check reports its effect, measured
-// on this server or as a reference.
+// Checks for settings that make a server slow or fragile. Each check reports the effect of a
+// setting, measured on this server or as a reference.
 //
 //	sandbox    runs an empty tool, measures its cost, and reads a few settings of the server by name
-//	pool       one of these settings
-//	database   parallel reads, doubling up to the samples in flight of a run
-//	the rest   settings of the run and of the server, and facts about its release
+//	pool       checks one of these settings
+//	database   makes parallel reads, doubling up to the samples in flight of a run
+//	others     check settings of the run and of the server, and facts about its release
 
 // reference is the source of figures that were not measured on this server.
 const reference = "reference: release 0.16.7 on 2 cores"
@@ -80,8 +80,8 @@ func (d *Doctor) reasoning() {
 		"set agent.keep_reasoning: true, unless the policy should be trained without seeing its think blocks")
 }
 
-// continued counts the known prompts of the last rollout that follow another call. It also counts
-// how many of them begin with all earlier tokens.
+// continued counts the known prompts of the last rollout that follow an earlier call (all), and how
+// many of them begin with all tokens of that call (continued).
 func (d *Doctor) continued() (all, continued int) {
 	for i := 1; i < len(d.calls); i++ {
 		before, now := promptOf(&d.calls[i-1]), promptOf(&d.calls[i])
@@ -110,7 +110,8 @@ func promptOf(x *prompt.Examined) []int32 {
 	return nil
 }
 
-// manyAgents is the number of our agents that suggests that they are never deleted.
+// manyAgents is the number of agents of rollout on a server above which they are probably never
+// deleted.
 const manyAgents = 1000
 
 func (d *Doctor) agents(ctx context.Context, client *letta.Client) {
@@ -137,7 +138,7 @@ func (d *Doctor) agents(ctx context.Context, client *letta.Client) {
 	}
 }
 
-// Values that release 0.16 sends to an engine, whatever the agent asks for.
+// Values that release 0.16 sends to an engine, regardless of the agent's settings.
 const (
 	fixedTopP   = 0.9
 	fixedTokens = 4096
@@ -206,7 +207,7 @@ func (d *Doctor) traces(own settings, known bool) {
 	}
 }
 
-// leastTimeout is the longest stall that was seen. A timeout up to it can cut off a send.
+// leastTimeout is the longest stall that was observed. A timeout up to it can cut off a send.
 const leastTimeout = time.Minute
 
 func (d *Doctor) timeouts(own settings) {
@@ -251,7 +252,7 @@ func oneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 
 type settings map[string]string
 
-// flag returns a Boolean setting. given is false if it is not set.
+// flag returns a Boolean setting. given is false if the setting is not set.
 func (s settings) flag(name string) (on, given bool) {
 	switch strings.ToLower(s[name]) {
 	case "":
@@ -267,11 +268,11 @@ func (s settings) below(name string, n float64) bool {
 	return err == nil && v < n
 }
 
-// probe is a tool that only reports the cost of starting it and a few settings of the server by
-// name, none of them a secret. A sandbox on the server's machine has the server's environment.
+// probe is a tool that reports only its own start-up cost and a few settings of the server, none of
+// them a secret. A sandbox on the server's machine has the server's environment.
 var probe = letta.ToolRun{
 	Name: "rollout_probe",
-	Args: map[string]any{"x": 1}, // with arguments, like a model's call
+	Args: map[string]any{"x": 1}, // the tool has arguments, as in a model's call
 	JSONSchema: json.RawMessage(`{"name": "rollout_probe", "description": "Report the cost of running this.",` +
 		` "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}}`),
 	SourceCode: `def rollout_probe(x: int) -> str:
@@ -302,7 +303,7 @@ type probed struct {
 
 const (
 	probes = 3
-	// slowTool is the duration from which tool calls dominate the time of rollouts.
+	// slowTool is the duration above which tool calls dominate the time of rollouts.
 	slowTool = time.Second
 )
 
@@ -368,14 +369,14 @@ const (
 type burst struct {
 	n      int
 	failed int
-	median time.Duration // of the successful ones
+	median time.Duration // median time of the successful reads
 	took   time.Duration
-	err    error // of one failed read
+	err    error // error of one failed read
 }
 
-// database reads the number of agents, which is a cheap call, first once and then with doubling
-// parallelism. It goes up to the connections that a run with max_in_flight samples needs. It stops
-// at the first failure, because others can use the server too.
+// database reads the number of agents, which is a cheap call: first once, and then with doubling
+// parallelism. It stops at the number of connections that a run with max_in_flight samples needs.
+// It also stops at the first failure, because other clients can be using the server.
 func (d *Doctor) database(ctx context.Context, at int, own settings) {
 	const name = "database"
 	cfg, err := connect.ClientConfig(d.Config, &d.Config.Server.URLs[at], nil)
@@ -441,7 +442,7 @@ func (d *Doctor) burst(ctx context.Context, client *letta.Client, n int) burst {
 			defer mu.Unlock()
 			if err != nil {
 				b.failed++
-				if b.err == nil || errors.Is(err, letta.ErrServer) { // it says most
+				if b.err == nil || errors.Is(err, letta.ErrServer) { // such an error describes the cause best
 					b.err = err
 				}
 				return

@@ -1,5 +1,6 @@
-// Package exit attaches exit codes and hints to errors. An error gets its code where it is first
-// known, from [With], [Usagef] or [Refuse], and keeps it. [Code] decides the code of other errors.
+// Package exit attaches exit codes and hints to errors. An error gets its code from [With],
+// [Usagef] or [Refuse] as soon as the code is known, and keeps it. [Code] determines the code of
+// other errors.
 package exit
 
 import (
@@ -38,7 +39,8 @@ type statusError struct {
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-// Refuse returns err with this code and hint, even if err already has a code or hint.
+// Refuse returns err with the given code and hint. They replace a code or hint that err already
+// has.
 func Refuse(code int, err error, hint string) error {
 	return &statusError{code: code, err: err, hint: hint}
 }
@@ -67,8 +69,8 @@ func Usagef(format string, args ...any) error {
 	return &statusError{code: Usage, err: fmt.Errorf(format, args...)}
 }
 
-// Code returns the exit code of err. Most failures of a server only fail a sample within a run; here
-// one ended the program.
+// Code returns the exit code of err. Most errors of a server only fail a sample during a run. Code
+// is for a server error that ended the program.
 func Code(err error) int {
 	if err == nil {
 		return OK
@@ -94,7 +96,7 @@ func Code(err error) int {
 	}
 }
 
-// A SilentError ends the program with a code and without a message.
+// A SilentError ends the program with an exit code and without a message.
 type SilentError int
 
 func (e SilentError) Error() string { return fmt.Sprintf("exit %d", int(e)) }

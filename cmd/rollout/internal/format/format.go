@@ -42,7 +42,7 @@ func Bytes(n int64) string {
 	return unit(float64(n), " ", "B")
 }
 
-// Rate formats a rate as 0.25, 12.5, 1,250 or 1.25M.
+// Rate formats a rate, such as 0.25, 12.5, 1,250 or 1.25M.
 func Rate(f float64) string {
 	switch {
 	case f < 10:
@@ -130,7 +130,7 @@ func Columns(line string) int {
 func Fold(text string, width, indent int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		for Columns(line) > width+1 { // plus the line break
+		for Columns(line) > width+1 { // width plus the line break
 			at, seen := 0, 0
 			for i, r := range line {
 				if seen > width {
@@ -233,11 +233,12 @@ func NewJSONEncoder(w io.Writer) *json.Encoder {
 	return enc
 }
 
-// maxWord is the longest word in bytes that is compared, because a comparison takes quadratic time.
+// maxWord is the length in bytes of the longest word that is compared, because a comparison takes
+// quadratic time.
 const maxWord = 100
 
-// NearestOf returns the first of the words that are nearest to word, or "" if none is near. Near
-// means within a third of its length, plus one, and at most 3 edits.
+// NearestOf returns the first of the words that are nearest to word, or "" if none is near. A word
+// is near if its edit distance is at most 3 and at most a third of the length of word, plus one.
 func NearestOf(word string, words iter.Seq[string]) string {
 	best, at := min(3, 1+len(word)/3)+1, ""
 	if len(word) > maxWord {
@@ -257,8 +258,8 @@ func NearestOf(word string, words iter.Seq[string]) string {
 // Nearest is [NearestOf] for a slice.
 func Nearest(word string, words []string) string { return NearestOf(word, slices.Values(words)) }
 
-// DidYouMean returns "did you mean WORD?", after before, with the entry of words nearest to word. It
-// returns "" if none is near.
+// DidYouMean returns before and "did you mean WORD?", where WORD is the entry of words nearest to
+// word. It returns "" if none is near.
 func DidYouMean(before, word string, words []string) string {
 	near := Nearest(word, words)
 	if near == "" {

@@ -11,7 +11,7 @@ import (
 // Shell quotes a path for a shell, for commands that the user can copy.
 func Shell(path string) string {
 	if strings.HasPrefix(path, "-") {
-		path = "./" + path // not a flag
+		path = "./" + path // so that the path is not parsed as a flag
 	}
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:,@%", r) || r >= 0x80

@@ -1,5 +1,5 @@
-// Package input reads files that the user names. It bounds their size, and the wait for pipes. The
-// name of a device, of a pipe without a writer or of a huge file causes an error quickly and with
+// Package input reads files that the user names. It bounds their size, and the wait for pipes. If
+// the path is a device, a pipe without a writer or a huge file, reading fails quickly and uses
 // little memory.
 package input
 
@@ -24,8 +24,8 @@ const (
 	MaxPEM       = 16 << 20
 )
 
-// Wait is how long a pipe can take until its first byte. For content with a size limit, it is also
-// how long the rest can take.
+// Wait is the longest wait for the first byte of a pipe. For content with a size limit, it is also
+// the longest wait for the rest.
 const Wait = 10 * time.Second
 
 var errFolder = errors.New("is a folder, not a file")
@@ -116,7 +116,7 @@ func Read(path string, most int64, wait time.Duration) ([]byte, error) {
 	}
 	var head [1]byte
 	n, err := in.Read(head[:])
-	if in.until.IsZero() && !in.info.Mode().IsRegular() { // a pipe that has begun; bound the rest
+	if in.until.IsZero() && !in.info.Mode().IsRegular() { // a pipe whose first bytes have arrived; bound the wait for the rest
 		in.until, in.whole = time.Now().Add(wait), true
 		_ = in.F.SetReadDeadline(in.until) // as in Open
 	}

@@ -1,6 +1,6 @@
-// Package leftovers removes agents of a run that are no longer used: agents of earlier
-// processes during the run, and agents that a stop left behind at its end. It keeps agents that the next
-// process can reattach to.
+// Package leftovers removes agents of a run that are no longer used. During the run it removes
+// agents of earlier processes, and at the end of a stopped run it removes the agents that the stop
+// left behind. It keeps agents that the next process can reattach to.
 package leftovers
 
 import (
@@ -22,9 +22,9 @@ import (
 // that will not be reattached. Its methods are safe for concurrent use.
 type Agents struct {
 	RunID   string
-	Clients []*letta.Client // of the servers
-	Keep    bool            // remove nothing
-	// Say prints important messages, and Note prints informational ones.
+	Clients []*letta.Client // clients of the servers
+	Keep    bool            // agents are kept, so none is removed
+	// Say prints important messages, and Note prints informational messages.
 	Say, Note func(format string, args ...any)
 
 	// last returns the number of the last attempt at a sample by earlier processes.
@@ -46,8 +46,9 @@ func (l *Agents) Find(j *journal.Journal, held *sink.Ledger) (open int) {
 	return len(l.open)
 }
 
-// Finished records the end of an attempt. An attempt that failed to reattach stays open unless its
-// agent is gone, because its server was unavailable or the run was stopped.
+// Finished records the end of an attempt. An attempt that failed to reattach stays open, because
+// its server can have been unavailable, or the run stopped. It does not stay open if its agent is
+// gone.
 func (l *Agents) Finished(a collector.Attempt, err error) {
 	if a.Kind == collector.KindReattach && err != nil && !errors.Is(err, collector.ErrGone) {
 		return
@@ -55,7 +56,8 @@ func (l *Agents) Finished(a collector.Attempt, err error) {
 	l.Done(a.Key)
 }
 
-// Done records that the dataset has a sample. None of its attempts will be reattached.
+// Done records that the dataset contains a sample. None of the sample's attempts will be
+// reattached.
 func (l *Agents) Done(key string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,8 +73,8 @@ func (l *Agents) waiting(a *letta.AgentState) bool {
 	return ok && (n == 0 || n == open)
 }
 
-// living reports whether the agent can be in use, by an attempt of this process or by one that can
-// be reattached. It is true if the agent does not name its attempt.
+// living reports whether the agent can be in use, by an attempt of this process or by an attempt
+// that can be reattached. It returns true if the agent does not name its attempt.
 func (l *Agents) living(a *letta.AgentState) bool {
 	key, n := agent.AttemptOf(a)
 	return n == 0 || n > l.last(key) || l.waiting(a)
@@ -93,18 +95,18 @@ func (l *Agents) Clear(ctx context.Context, removed func(endpoint string, n int,
 	}
 }
 
-// Bounds of Sweep: its total time, and the time that a server can need to finish a create request
-// that was abandoned.
+// Bounds of Sweep: its total time, and the time that a server can take to finish an abandoned
+// create request.
 const (
 	sweepTimeout = 30 * time.Second
 	sweepPause   = 500 * time.Millisecond
 )
 
-// Sweep removes the agents that a stop left behind: those that could not be deleted, and those
+// Sweep removes the agents that a stop left behind: agents that could not be deleted, and agents
 // whose create request was abandoned before the server answered. It keeps agents of attempts that
 // the next process can reattach to. It skips mute servers, which did not answer such requests
-// during the run. A failing server does not keep others from being swept. left is the known number
-// of remaining agents. Sweep returns how many remain.
+// during the run. If one server fails, Sweep continues with the others. left is the known number of
+// remaining agents. Sweep returns how many remain.
 func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string) bool) int {
 	if l.Keep {
 		return left

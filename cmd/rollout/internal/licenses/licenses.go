@@ -1,10 +1,10 @@
-// Package licenses holds the licenses of the code in the binary other than this module: the modules
-// that it links on Linux, macOS and Windows, and Go's standard library. `make licenses` regenerates
-// the text from the module cache. The test fails if the text does not match go.mod, or if a license
-// is not allowed.
+// Package licenses holds the licenses of the code in the binary other than this module: Go's
+// standard library and the modules that the binary links on Linux, macOS and Windows. `make
+// licenses` regenerates the text from the module cache. The test fails if the text does not match
+// go.mod, or if a license is not allowed.
 package licenses
 
-import _ "embed" // the texts
+import _ "embed" // for the text below
 
 // Text lists each module with its path, its version, and its license and notice files, unchanged.
 //

@@ -18,19 +18,19 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
-// The number of samples in flight: what the user allows, within the limits of the machine.
+// Computing the number of samples in flight from the user's limit and the limits of the machine.
 
 // SpareFiles is the number of files that a run opens besides its connections.
 const SpareFiles = 64
 
-// bytesInFlight is the least memory of a sample in flight, in this process and in the kernel: the
-// stacks and buffers of its requests.
+// bytesInFlight is the least memory that a sample in flight uses, in this process and in the
+// kernel: the stacks and buffers of its requests.
 const bytesInFlight = 128 << 10
 
-// A Machine is the resources that a run can use.
+// A Machine holds the resources that a run can use.
 type Machine struct {
-	Files  uint64 // files open at once
-	memory uint64 // bytes; 0: unknown
+	Files  uint64 // limit on open files
+	memory uint64 // available bytes; 0: unknown
 }
 
 // This returns the limits of this process. A limit that cannot be read counts as unlimited.
@@ -55,8 +55,8 @@ func meminfo(path string) uint64 {
 }
 
 // cgroupMemory returns how much more memory the control group in dir can use, in bytes. The page
-// cache of its files counts as free, because the kernel reclaims it. A group that reads much is
-// always near its limit because of the cache. ok is false if there is no limit.
+// cache of its files counts as free, because the kernel reclaims it. Otherwise a group that reads
+// many files would always be near its limit. ok is false if there is no limit.
 func cgroupMemory(dir string) (left uint64, ok bool) {
 	top, ok := number(filepath.Join(dir, "memory.max"))
 	if !ok {
@@ -70,7 +70,7 @@ func cgroupMemory(dir string) (left uint64, ok bool) {
 	return top - min(top, used), true
 }
 
-// field returns the number after a name, in a file with a name and a number per line.
+// field returns the number after a name. Each line of the file has a name and a number.
 func field(path, name string) (uint64, bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -96,10 +96,9 @@ func number(path string) (uint64, bool) {
 	return n, err == nil
 }
 
-// InFlight returns the most samples in flight at each server. That is the server's max_in_flight,
-// but not more than planned, and in total not more than the machine's files and memory allow. The
-// total is shared in proportion. why names the limit that lowered the numbers in one line; it is
-// empty if none did.
+// InFlight returns the limit on samples in flight at each server. The limit is the server's
+// max_in_flight, but at most planned. If the machine's files and memory do not allow the sum of the
+// limits, all are lowered in proportion. why is one line about the reason for lower limits, or "".
 func InFlight(c *config.Config, planned int, m Machine) (each []int, why string) {
 	for i := range c.Server.URLs {
 		each = append(each, c.InFlight(&c.Server.URLs[i]))
@@ -137,7 +136,7 @@ func InFlight(c *config.Config, planned int, m Machine) (each []int, why string)
 	return each, why
 }
 
-// Sum returns the most samples in flight at all servers together.
+// Sum returns the limit on samples in flight at all servers together.
 func Sum(each []int) (n int) {
 	for _, one := range each {
 		n += one

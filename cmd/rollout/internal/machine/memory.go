@@ -11,20 +11,20 @@ import (
 
 const liveHeap = "/gc/heap/live:bytes"
 
-// Soft limit of the memory of collect, which includes stacks and the runtime. By default, Go lets the
-// heap double between two collections, which takes a quarter more memory. With 64 MB and 20 MB
-// instead of 96 MB and 40 MB, a sample takes a fifth more CPU: collections are frequent, and each
-// empties the pools.
+// Soft limit of the memory of collect, which includes stacks and the runtime. By default, Go lets
+// the heap double between two collections, which takes a quarter more memory. With a memoryBase of
+// 64 MB and a memoryHeadroom of 20 MB, a sample took a fifth more CPU, because collections were
+// frequent and each empties the pools.
 const (
 	memoryBase      = 96 << 20 // memory of a run without samples in flight
 	memoryPerFlight = 64 << 10 // stacks and buffers of one request
 	memoryLookEvery = time.Second
-	memoryHeadroom  = 40 << 20 // above the live heap, so that collections stay rare
+	memoryHeadroom  = 40 << 20 // memory above the live heap, so that collections stay rare
 )
 
 // BoundMemory keeps the soft memory limit near the needs of the run until ctx is done. The limit is
-// a base plus an amount per sample in flight. If large replies keep more memory alive, it is the
-// live heap plus some room. GOMEMLIMIT and GOGC override it.
+// a base plus an amount per sample in flight. If large replies keep more memory alive, the limit is
+// the live heap plus some room. GOMEMLIMIT and GOGC override it.
 func BoundMemory(ctx context.Context, inFlight int) {
 	base := int64(memoryBase) + int64(inFlight)*memoryPerFlight
 	bound(ctx, 0, memoryLookEvery, func(sizes []int64) int64 {
@@ -32,10 +32,10 @@ func BoundMemory(ctx context.Context, inFlight int) {
 	}, liveHeap)
 }
 
-// The memory of a tap is its open calls and the state of ended ones. Both come in waves, and by
+// A tap uses memory for its open calls and for the state of ended calls. Both come in waves, and by
 // default Go keeps the memory of a wave for a long time.
 const (
-	tapPercent   = 20       // heap growth between two collections
+	tapPercent   = 20       // percent of heap growth between two collections
 	tapRoom      = 16 << 20 // memory of the runtime besides heap and stacks
 	tapLookEvery = 50 * time.Millisecond
 	tapStacks    = "/memory/classes/heap/stacks:bytes"
@@ -53,7 +53,8 @@ func BoundTapMemory(ctx context.Context) {
 }
 
 // bound sets the soft memory limit to the result of limit at every tick until ctx is done. limit
-// gets the values of metrics. percent is the heap growth between two collections; 0: the default.
+// receives the values of metrics. percent is the heap growth between two collections; 0 keeps the
+// default.
 func bound(ctx context.Context, percent int, every time.Duration, limit func(sizes []int64) int64, metrics ...string) {
 	if os.Getenv("GOMEMLIMIT") != "" || os.Getenv("GOGC") != "" {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A Diagnosis names the part that differs, template, tokenizer or server, with details.
+// A Diagnosis names the part that differs (template, tokenizer or server) and the details.
 type Diagnosis struct {
 	Culprit string // "" if nothing differs
 	Detail  []string
@@ -26,8 +26,8 @@ type Diagnosis struct {
 //	count only: stored messages and trace give different texts  server
 //	            the same text, but another count                template or tokenizer
 //
-// "server" means that the server showed the model other messages than it stored. That only matters
-// if the trace lacks them too.
+// "server" means that the model received other messages than the server stored. This only matters
+// if the trace lacks the messages too.
 func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 	ours := x.Stored
 	if ours.Err != nil {
@@ -86,7 +86,7 @@ func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Di
 	if bad := firstUndecodable(tok, x.PromptIDs); bad >= 0 {
 		return Diagnosis{"tokenizer", append([]string{fmt.Sprintf("prompt token %d is id %d, which the tokenizer does not have", bad, x.PromptIDs[bad])}, pieces...)}
 	}
-	text, _ := tok.AppendText(nil, x.PromptIDs, bpe.DecodeOptions{}) // every id was checked
+	text, _ := tok.AppendText(nil, x.PromptIDs, bpe.DecodeOptions{}) // no error: every id was checked
 	switch {
 	case string(text) == ours.Text:
 		return Diagnosis{"tokenizer", append([]string{"the same text has different ids"}, pieces...)}
@@ -156,13 +156,13 @@ func firstPiece(nameA, a, nameB, b string) []string {
 	}
 }
 
-// Runes of an excerpt, and how many of them come before the marked place.
+// The number of runes in an excerpt, and the number of runes before the marked position.
 const (
 	excerptRunes  = 60
 	excerptBefore = 16
 )
 
-// excerpt returns the text around at on one line, with ▸ at the place.
+// excerpt returns the text around at on one line, with ▸ at this position.
 func excerpt(text string, at int) string {
 	if at >= len(text) {
 		return "ends here"
@@ -184,8 +184,8 @@ func Doubted(x *prompt.Examined) bool {
 	return x.Gap != "" && len(x.PromptIDs) == 0 && (x.Unlike != "" || x.Trace.Err != nil || int64(len(x.Trace.IDs)) != x.Counted)
 }
 
-// SameDifference returns by how many tokens the stored prompts differ from the server's counts, if
-// all of several calls differ equally. Otherwise it returns 0.
+// SameDifference returns by how many tokens the stored prompts differ from the server's counts if
+// there are several calls and all differ equally. Otherwise it returns 0.
 func SameDifference(calls []prompt.Examined) int64 {
 	if len(calls) < 2 {
 		return 0

@@ -29,10 +29,10 @@ func readEngine(dir string, m *prompt.Model) error {
 	if err != nil {
 		return err
 	}
-	text := get(config, "text_config").Map() // of a multimodal model
+	text := get(config, "text_config").Map() // a multimodal model has its text settings there
 	for _, part := range []*chat.Map{config, text} {
 		if n, ok := get(part, "vocab_size").Int(); ok && n > 0 && n <= math.MaxInt32 {
-			// The engine cannot sample ids at or above its size, but a prompt can have them.
+			// The engine cannot sample ids at or above its size, but a prompt can contain them.
 			m.VocabSize = max(int(n), m.Tokenizer.VocabSize())
 			break
 		}

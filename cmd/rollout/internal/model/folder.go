@@ -17,8 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// silence is how long one file system call can take. A network file system with a dead server can
-// block forever.
+// silence is the longest that one file system call can take. A network file system with a dead
+// server can block forever.
 const silence = 30 * time.Second
 
 // open returns the files of a model's folder, or of the simulated model.
@@ -57,8 +57,8 @@ func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 	}
 }
 
-// A folder is a model's folder in which a missing file can exist compressed, as NAME.zst or
-// NAME.gz. It records which file is being waited for.
+// A folder is a model's folder in which NAME.zst or NAME.gz can replace a missing file. It records
+// the file for which a read is waiting.
 type folder struct {
 	files   fs.FS
 	pending atomic.Pointer[pendingCall] // nil: none
@@ -69,7 +69,7 @@ type pendingCall struct {
 	since time.Time
 }
 
-// waits records a call for the file name until the returned function is called.
+// waits records that a call for the file name is pending until the returned function is called.
 func (f *folder) waits(name string) (answered func()) {
 	f.pending.Store(&pendingCall{name, time.Now()})
 	return func() { f.pending.Store(nil) }
@@ -146,8 +146,8 @@ func (f *folder) Open(name string) (fs.File, error) {
 	return nil, err
 }
 
-// Bounds of an unpacked file. The largest published tokenizer.json has about 40 MB and shrinks to a
-// seventh or an eighth. usualRatio sizes the first allocation for that.
+// Bounds of an unpacked file. The largest published tokenizer.json has about 40 MB and compresses
+// to a seventh or an eighth. usualRatio sizes the first allocation accordingly.
 const (
 	maxUnpackedBytes = 256 << 20
 	maxRatio         = 100

@@ -1,6 +1,6 @@
 // Package model loads a model's tokenizer and chat template from its folder and formats tokens as
-// text. If a rebuilt prompt differs from the server's, it diagnoses whether template, tokenizer or
-// server is the cause.
+// text. If a rebuilt prompt differs from the server's, it diagnoses whether the template, the
+// tokenizer or the server is the cause.
 package model
 
 import (
@@ -46,7 +46,7 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 }
 
 // LoadTokenizer reads a tokenizer. experimental admits families whose real vocabulary was not
-// compared with the reference. releases are the releases of transformers that the server can have;
+// compared with the reference. releases are the releases of transformers that the server can use;
 // nil means all.
 func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transformers) (*bpe.Tokenizer, error) {
 	tokenizer, err := read(open(dir), func(files fs.FS) (*bpe.Tokenizer, error) {
@@ -74,7 +74,7 @@ func noTokenizer(key, dir string, err error) error {
 	} else if !info.IsDir() {
 		return exit.Hint(exit.Usagef("%s: %s: is a file, not a folder", key, dir), "use its folder: "+format.Shell(filepath.Dir(dir)))
 	}
-	entries, _ := os.ReadDir(dir) // none if it cannot be read
+	entries, _ := os.ReadDir(dir) // no entries if the folder cannot be read
 	if i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".gguf") }); i >= 0 {
 		return exit.Hint(exit.Usagef("%s: %s: contains %s but no tokenizer.json", key, dir, entries[i].Name()),
 			"GGUF tokenizers are not supported: use the folder of the original model, with its tokenizer.json and chat template")
@@ -99,9 +99,9 @@ type Speller func(id int32) string
 // Decimal formats a token as its number.
 func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// LoadSpeller returns a Speller for the tokenizer in dir. It fails if the tokenizer does not have
-// this digest; an empty digest accepts any. key begins its errors. If the releases of transformers
-// load different tokenizers, it uses the first one that is accepted.
+// LoadSpeller returns a Speller for the tokenizer in dir. It fails if the tokenizer has another
+// digest; an empty digest accepts any tokenizer. Its errors begin with key. If the releases of
+// transformers load different tokenizers, it uses the first one that is accepted.
 func LoadSpeller(key, dir, digest string) (Speller, error) {
 	first, err := LoadTokenizer(key, dir, true, nil)
 	if err != nil && !errors.Is(err, bpe.ErrUnsupported) {

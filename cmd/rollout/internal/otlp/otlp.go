@@ -180,7 +180,8 @@ func (c *Client) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces sends spans. A failure goes to failed, not to the result: it must not end a run.
+// UploadTraces sends spans. It passes an error to failed instead of returning it, because an error
+// must not end a run.
 func (c *Client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	if len(spans) == 0 {
 		return nil
@@ -232,7 +233,7 @@ func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // without the address
+			err = u.Err // the inner error lacks the address
 		}
 		return 0, fmt.Errorf("spans: %w", err)
 	}

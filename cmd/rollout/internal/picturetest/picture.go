@@ -21,7 +21,8 @@ const (
 )
 
 // Terminal draws text on a terminal of the given width. It supports the escape sequences that the
-// program writes: bold, dim and colors. A longer line or another sequence fails the test.
+// program writes: bold, dim and colors. The test fails if a line is longer or contains another
+// sequence.
 func Terminal(t *testing.T, columns int, text string) []byte {
 	t.Helper()
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
@@ -60,7 +61,7 @@ var escape = regexp.MustCompile(`^\x1b\[([0-9;]*)m`)
 
 func attributes(codes string) string {
 	if n, ok := strings.CutPrefix(codes, "38;5;"); ok {
-		c, _ := strconv.Atoi(n) // the sequence has digits only
+		c, _ := strconv.Atoi(n) // the sequence contains only digits
 		level := func(v int) int { return []int{0, 95, 135, 175, 215, 255}[max(0, v)%6] }
 		c -= 16
 		return fmt.Sprintf(` fill="#%02x%02x%02x"`, level(c/36), level(c/6%6), level(c%6))

@@ -21,7 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A Server is one server of a run, as it is checked.
+// A Server has the checks of one server of a run.
 type Server struct {
 	URL string
 	// Ask checks that the server answers, authorizes us and meets the needs of the run.
@@ -60,7 +60,7 @@ func Reads(r *agent.Reader) Server {
 }
 
 // Ask checks every server, one after the other. One unusable server fails the check, whatever the
-// others answer. Transient errors are retried a few times; again is called before each retry.
+// others answer. Ask retries transient errors a few times, and calls again before each retry.
 func Ask(ctx context.Context, servers []Server, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
 	var infos []runfolder.Server
 	for _, s := range servers {
@@ -80,16 +80,17 @@ func Ask(ctx context.Context, servers []Server, again func(server string, err er
 	return infos, nil
 }
 
-// The bounds of tryAgain. An unreachable server fails within seconds. A server whose requests all
-// time out is not retried for minutes.
+// The bounds of tryAgain. An unreachable server fails within seconds. If all requests to a server
+// time out, tryAgain does not spend minutes on retries.
 const (
 	preflightTries = 3
-	preflightPause = time.Second // doubled after each try
+	preflightPause = time.Second // pause before the first retry; doubled after each try
 	preflightMost  = 30 * time.Second
 	preflightAsked = 5 * time.Second // longest Retry-After that is honored
 )
 
-// tryAgain retries ask after a transient error, because no user restarts an unattended run.
+// tryAgain retries ask after a transient error, because an unattended run has no user to restart
+// it.
 func tryAgain(ctx context.Context, ask func() error, again func(err error, wait time.Duration)) error {
 	began := time.Now()
 	for try, pause := 1, preflightPause; ; try, pause = try+1, 2*pause {

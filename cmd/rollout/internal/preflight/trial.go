@@ -24,23 +24,23 @@ import (
 )
 
 // The bounds of a trial. A model call takes seconds, or minutes for a thinking model on a slow
-// engine. A longer call proves nothing, and the run starts without the proof.
+// engine. A longer call proves nothing, and the run starts without a proof.
 const (
 	trialTimeout = 2 * time.Minute
-	trialQuiet   = 3 * time.Second // then a note names the server that has not answered
+	trialQuiet   = 3 * time.Second // after this time, a note names the server that has not answered
 )
 
-// A Trial checks whether a run would produce rows before anything is written. Each server makes one
-// real model call, and the reply is judged like a sample's. The call sends the first message of the
-// run's first task. A trial that fails for an unrelated reason proves nothing and does not stop the
-// run. Such reasons are a busy server, a bad task or a timeout.
+// A Trial checks before anything is written whether a run would produce rows. Each server makes one
+// real model call, with the first message of the run's first task. The reply is judged like a
+// sample's. A trial that fails for an unrelated reason, such as a busy server, a bad task or a
+// timeout, proves nothing and does not stop the run.
 type Trial struct {
 	config  *config.Config
 	prompts prompt.Config
 	judge   collector.Config
 	find    agent.Prompter // finds prompts for judge
 	task    *collector.Task
-	note    func(format string, args ...any) // logs for the user
+	note    func(format string, args ...any) // prints a note for the user
 
 	timeout, quiet time.Duration
 }
@@ -48,7 +48,7 @@ type Trial struct {
 // NewTrial returns the trial of a run. It rebuilds prompts and judges replies as the run would.
 // note logs for the user.
 func NewTrial(c *config.Config, prompts prompt.Config, judge collector.Config, task *collector.Task, note func(format string, args ...any)) (*Trial, error) {
-	find, err := prompt.New(prompts) // separate, so that the trial does not count in the run's statistics
+	find, err := prompt.New(prompts) // a separate prompter, so that the trial does not count in the run's statistics
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (t *Trial) Servers(ctx context.Context, servers []Server, infos []runfolder
 	}
 	for i, err := range refused {
 		if err != nil {
-			return nil, err // many servers usually fail alike
+			return nil, err // many servers usually fail for the same reason
 		}
 		if replied[i] {
 			answered = append(answered, servers[i].URL)
@@ -87,8 +87,9 @@ func (t *Trial) Servers(ctx context.Context, servers []Server, infos []runfolder
 	return answered, nil
 }
 
-// server runs the trial on one server. It makes a second call if the prompt's time stays ambiguous
-// although the server's time zone is known. The error explains why the run would have no rows.
+// server runs the trial on one server. It makes a second call if the time in the prompt is still
+// ambiguous although the server's time zone is known. The error explains why the run would have no
+// rows.
 func (t *Trial) server(ctx context.Context, s Server, version string) (answered bool, err error) {
 	defer time.AfterFunc(t.quiet, func() {
 		t.note("waiting for %s to answer one model call, at most %s; --preflight connect skips it", s.URL, t.timeout)
@@ -127,10 +128,11 @@ func (t *Trial) server(ctx context.Context, s Server, version string) (answered 
 	return judged, nil
 }
 
-// look judges the reply like a sample's and returns an error if it cannot be data. If a rebuilt
-// prompt has the wrong length, the error is a *promptError when the cause is known.
+// look judges the reply like a sample's and returns an error if the reply cannot become data. If a
+// rebuilt prompt has the wrong length and the cause is known, the error is a *promptError.
 func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
-	// The trial asks for one call and answers no approval, so it ignores an unfinished rollout.
+	// The trial asks for one call and answers no approval request, so it ignores an unfinished
+	// rollout.
 	if n := len(reply.Sends); n > 0 && letta.StopReason(reply.Sends[n-1].StopReason) == letta.StopRequiresApproval {
 		reply.Sends[n-1].StopReason = string(letta.StopMaxSteps)
 	}
@@ -198,7 +200,7 @@ const tapRemedy = "does the base URL of the server's provider point to the tap? 
 type promptError struct {
 	text   string
 	detail []string
-	remedy string // empty: Remedy returns it
+	remedy string // hint; empty: use the hint of Remedy
 	err    error
 }
 
@@ -206,7 +208,7 @@ func (e *promptError) Error() string { return e.text }
 func (e *promptError) Unwrap() error { return e.err }
 
 // refusal returns the error for a server whose calls produce no rows because of err. It returns nil
-// if another call can produce rows. calls is the number of calls tried.
+// if a further call could produce rows. calls is the number of trial calls so far.
 func (t *Trial) refusal(url, version string, calls int, err error) error {
 	what := err.Error()
 	switch reason := collector.ReasonOf(err); reason {

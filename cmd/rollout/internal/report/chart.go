@@ -11,13 +11,13 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// The size of a plot and its margins, in CSS pixels. A plot is as wide as a phone, so letters keep
-// their size there. Wider pages show more plots per line.
+// The size of a plot and its margins, in CSS pixels. A plot is as wide as a phone, so text keeps
+// its size there. Wider pages show more plots per line.
 const (
 	plotWidth, plotHeight = 360, 190
 
-	leftMargin, rightMargin = 46, 14 // for a y label and the axis name; for half a label
-	topMargin, bottomMargin = 8, 34  // for space; for an x label and the axis name
+	leftMargin, rightMargin = 46, 14 // left: y label and axis name; right: half a label
+	topMargin, bottomMargin = 8, 34  // top: empty; bottom: x label and axis name
 	fontSize, letterWidth   = 11, 6
 	legendLine              = 15
 )
@@ -31,8 +31,8 @@ type figure struct {
 // An axis maps values to coordinates.
 type axis struct {
 	name      string
-	low, high float64 // coordinates
-	from, to  float64 // where they lie
+	low, high float64 // values
+	from, to  float64 // the coordinates of low and high
 	log       bool
 	ticks     []tick
 }
@@ -115,7 +115,7 @@ func (c *chart) box(class string, x0, x1, y0, y1, gap float64, title string) {
 	c.path(class, fmt.Sprintf("M%s %sV%sH%sV%sZ", num(left), num(c.y.place(y0)), num(c.y.place(y1)), num(max(right-gap, left+.5)), num(c.y.place(y0))), title)
 }
 
-// text writes text at a coordinate. class sets its alignment to x.
+// text writes text at a coordinate. class sets how the text is aligned at x.
 func (c *chart) text(class string, x, y float64, text string) {
 	fmt.Fprintf(&c.out, `<text class="%s" x="%s" y="%s">%s</text>`, class, num(x), num(y), html.EscapeString(text))
 }
@@ -124,7 +124,7 @@ func num(v float64) string {
 	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64)
 }
 
-// top leaves space above the highest value.
+// top returns v plus space above the highest value.
 func top(v float64) float64 {
 	if v <= 0 || math.IsInf(v, 0) {
 		return 1

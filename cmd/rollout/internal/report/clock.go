@@ -10,10 +10,10 @@ import (
 const (
 	maxDisorder = 2 * time.Second
 	maxSilence  = 10 * time.Minute
-	maxJumps    = 20 // named in a report
+	maxJumps    = 20 // limit on the jumps that a report lists
 )
 
-// A clock reads the lines of all logs in order and finds jumps of the clock that dated them.
+// A clock reads the lines of all logs in order and finds jumps of the clock that set their times.
 type clock struct {
 	log   string
 	last  time.Time
@@ -63,8 +63,8 @@ func clockNotes(r *Report) (out []string) {
 // maxSkew is how far the clocks of two machines can differ without a note.
 const maxSkew = time.Minute
 
-// rate computes the mean rate over the time of the invocations if the clock jumped. The time from
-// the first start to the last end can then be years.
+// rate computes the mean rate over the time of the invocations if the clock jumped, because the
+// time from the first start to the last end can then be years.
 func (r *Report) rate() {
 	var worked float64
 	for _, in := range r.Invocations {

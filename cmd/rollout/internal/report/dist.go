@@ -9,14 +9,14 @@ import (
 type Distribution struct {
 	Count int     `json:"count"`
 	Mean  float64 `json:"mean"`
-	Std   float64 `json:"std"` // of the population
+	Std   float64 `json:"std"` // standard deviation of the population
 	Min   float64 `json:"min"`
 	P10   float64 `json:"p10"`
 	P50   float64 `json:"p50"`
 	P90   float64 `json:"p90"`
 	P99   float64 `json:"p99"`
 	Max   float64 `json:"max"`
-	// Bins count every value once, in [From, To). The last bin includes To.
+	// Bins counts every value once: a bin covers [From, To), and the last bin includes To.
 	Bins []Bin `json:"bins"`
 }
 
@@ -27,7 +27,7 @@ type Bin struct {
 	Count int     `json:"count"`
 }
 
-// A histogram has one bin per value if there are at most fewValues distinct ones, as with rewards
+// A histogram has one bin per value if there are at most fewValues distinct values, such as rewards
 // of 0 and 1. Otherwise its bins have a round width.
 const (
 	fewValues = 12

@@ -8,13 +8,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// A Lag counts groups by their policy lag when they were complete. Only the logs have it.
+// A Lag counts groups by their policy lag when they were complete. Only the logs have these
+// numbers.
 type Lag struct {
 	// Groups[i] counts the groups that were i versions old, up to the last nonzero count.
-	// Groups[pace.LagMost] includes older ones. Groups of unknown age are not counted.
+	// Groups[pace.LagMost] includes older groups. Groups of unknown age are not counted.
 	Groups []int `json:"groups"`
-	// CutShort counts processes that did not end in order. Their last status line can miss the last
-	// groups.
+	// CutShort counts processes that did not end in order. Their last status line can lack their
+	// last groups.
 	CutShort int `json:"cut_short,omitempty"`
 }
 
@@ -35,7 +36,7 @@ func (l *Lag) text() string {
 	return text
 }
 
-// shares returns the page's table of lags, in their order.
+// shares returns the page's table of lags, in ascending order.
 func (l *Lag) shares() shares {
 	if l == nil {
 		return shares{}

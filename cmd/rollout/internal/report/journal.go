@@ -10,7 +10,7 @@ import (
 )
 
 // readJournal counts the attempts without an outcome whose samples are not done. It uses a few
-// bytes for each attempt in flight at one time.
+// bytes for each attempt that is in flight at the same time.
 func readJournal(dir string, r *Report, done keys) {
 	dir = filepath.Join(dir, "journal")
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {

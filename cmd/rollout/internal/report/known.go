@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// This file has the data that a report reads from the commit log and reuses from the last report.
+// This file reads the commit log for a report, and reuses numbers of the last report.
 
 // keys are the keys of the samples that are done, in 20 bytes each.
 type keys []sink.KeyID
@@ -21,9 +21,9 @@ func (k keys) has(key string) bool {
 	return ok
 }
 
-// readLog reads the commit log of the run in dir. done are the keys of samples that are done,
-// filtered counts those with keep=false by reason. entries is a digest of everything that the log
-// records about samples and shards.
+// readLog reads the commit log of the run in dir. done has the keys of samples that are done.
+// filtered counts the samples with keep=false by reason. entries is a digest of everything that the
+// log records about samples and shards.
 func readLog(dir string) (_ *sink.Log, done keys, filtered map[string]int, entries string, err error) {
 	sum := sha256.New()
 	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Bounds of what a report keeps from the logs.
+// Limits on the lines and values that a report keeps from the logs.
 const (
-	maxLogLine  = 64 << 10 // the lines of interest are shorter
+	maxLogLine  = 64 << 10 // the lines that a report uses are shorter
 	maxChanges  = 1000
 	maxInFlight = 480
 )
@@ -25,20 +25,20 @@ type logLine struct {
 	Time time.Time `json:"time"`
 	Msg  string    `json:"msg"`
 
-	Resumed   bool `json:"resumed"`   // launch
-	Unstarted int  `json:"unstarted"` // tail
-	InFlight  int  `json:"in_flight"` // status
+	Resumed   bool `json:"resumed"`   // in lines with the message launch
+	Unstarted int  `json:"unstarted"` // in lines with the message tail
+	InFlight  int  `json:"in_flight"` // in lines with the message status
 	// Lag counts the process's groups so far by policy lag; nil: no groups.
 	Lag       []int `json:"lag"`
-	ExitCode  *int  `json:"exit"` // end
+	ExitCode  *int  `json:"exit"` // in lines with the message end
 	Duplicate *int  `json:"duplicates_refused"`
 
 	Outcome  string  `json:"outcome"`
-	Endpoint string  `json:"endpoint"` // limit changed
+	Endpoint string  `json:"endpoint"` // in lines with the message limit changed
 	From     int     `json:"from"`
 	To       int     `json:"to"`
 	Reason   string  `json:"reason"`
-	Class    string  `json:"class"` // retry
+	Class    string  `json:"class"` // in lines with the message retry
 	Delay    float64 `json:"delay_s"`
 }
 
@@ -46,16 +46,16 @@ type diary struct {
 	report    *Report
 	endpoints map[string]*EndpointLimit
 	order     []string
-	every     int // one of every so many status lines is kept
+	every     int // one of this many status lines is kept
 	statuses  int
 	clock     clock
-	lag       []int // from the last status line of this log
+	lag       []int // lags in the last status line of this log
 }
 
 func readLogs(dir string, r *Report) {
 	d := &diary{report: r, endpoints: map[string]*EndpointLimit{}, every: 1}
 	logs := filepath.Join(dir, "logs")
-	files, err := os.ReadDir(logs) // sorted
+	files, err := os.ReadDir(logs) // sorted by name
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		r.Problems = append(r.Problems, fmt.Sprintf("logs not read: %v", err))
 	}
@@ -120,7 +120,7 @@ func (d *diary) line(l *logLine, in *Invocation) {
 	switch l.Msg {
 	case "launch":
 		in.Resumed = l.Resumed
-		r.Coverage.Unstarted = 0 // a resumed run collects what was skipped before
+		r.Coverage.Unstarted = 0 // a resumed run collects the samples that were skipped before
 	case "tail":
 		r.Coverage.Unstarted = l.Unstarted
 	case "end":
@@ -163,7 +163,7 @@ func (d *diary) lags(in *Invocation) {
 	}
 }
 
-// status keeps one of every d.every points, to bound their number.
+// status keeps every d.every-th point, to bound the number of points.
 func (d *diary) status(p Point) {
 	d.statuses++
 	if (d.statuses-1)%d.every != 0 {
@@ -210,7 +210,7 @@ func (d *diary) changed(c LimitChange) {
 func walBytes(dir string) (n int64) {
 	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
 	if err != nil {
-		return 0 // no wal/
+		return 0 // the run has no wal/
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && !strings.HasPrefix(e.Name(), ".") {

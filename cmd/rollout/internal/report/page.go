@@ -2,7 +2,7 @@ package report
 
 import (
 	"crypto/sha256"
-	_ "embed" // the page and its style
+	_ "embed" // for the page and its style
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -65,13 +65,13 @@ func Page(w io.Writer, r *Report) error {
 		"shorten": func(s string) string { return termsafe.Text(s, 80) },
 	}).Parse(pageHTML)
 	if err != nil {
-		return err // a mistake in page.html, which every test finds
+		return err // a mistake in page.html, which every test would find
 	}
 	out := termsafe.NewWriter(w)
 	return errors.Join(t.Execute(out, newPage(r)), out.Flush())
 }
 
-// countAny is count for the template's types.
+// countAny is count for the integer types that the template passes.
 func countAny(v any) string {
 	switch n := v.(type) {
 	case int:

@@ -1,7 +1,7 @@
 package report
 
 import (
-	_ "embed" // the page and its style
+	_ "embed" // for the page and its style
 	"fmt"
 	"slices"
 	"strconv"
@@ -136,7 +136,7 @@ func (p *page) control() {
 		limits = append(limits, l)
 	}
 	const limit, flying = "Limit of samples in flight", "Samples in flight"
-	if last.Sub(first) < time.Second { // only the few milliseconds of one change
+	if last.Sub(first) < time.Second { // the logs cover only the few milliseconds of one change
 		p.ControlPlots = []*figure{tooShort(limit), tooShort(flying)}
 		return
 	}

@@ -2,7 +2,7 @@ package report
 
 import (
 	"cmp"
-	_ "embed" // the page and its style
+	_ "embed" // for the page and its style
 	"maps"
 	"slices"
 	"strconv"
@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// A part is a segment of the coverage bar, which is 100 wide.
+// A part is a segment of the coverage bar. The whole bar has a width of 100.
 type part struct {
 	Name, Key, Note, Share string
 	Count                  int
@@ -107,7 +107,7 @@ func sharesOf(title string, by map[string]int) shares {
 	return partsOf(title, by, whole)
 }
 
-// partsOf is sharesOf with a given whole.
+// partsOf is sharesOf with shares of the given whole.
 func partsOf(title string, by map[string]int, whole int) shares {
 	s := shares{Title: title}
 	for _, name := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {

@@ -21,13 +21,13 @@ type line struct {
 
 type point struct{ x, y float64 }
 
-// Limits up to which a histogram shows its counts and a line's points have titles.
+// The largest histogram with counts at its bins, and the longest line with titles at its points.
 const (
 	maxCounts = 8
 	maxTitles = 100
 )
 
-// histogram draws bins. Bins of single values are drawn apart, with their counts.
+// histogram draws bins. Bins of single values are drawn with gaps and with their counts.
 func histogram(title, unit string, d *Distribution, what string) *figure {
 	if d == nil {
 		return nil
@@ -80,7 +80,7 @@ func lines(title, x, y string, all []line) *figure {
 	return drawLines(title, axis{name: x, low: low, high: end, ticks: ticks(low, end, 5)}, axis{name: y, high: high, ticks: ticks(0, high, 4)}, all)
 }
 
-// extent returns the first and the last x of the lines, or +Inf and -Inf without a point.
+// extent returns the first and the last x of the lines, or +Inf and -Inf if there are no points.
 func extent(all []line) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, l := range all {
@@ -91,12 +91,12 @@ func extent(all []line) (low, high float64) {
 	return low, high
 }
 
-// tooShort returns a note instead of a plot without extent in time.
+// tooShort returns a figure with a note instead of a plot, for data that covers too little time.
 func tooShort(title string) *figure {
 	return &figure{Title: title, Note: "Too short to plot."}
 }
 
-// drawLines draws lines within two axes, or returns nil without a point.
+// drawLines draws lines within two axes. It returns nil if there are no points.
 func drawLines(title string, x, y axis, all []line) *figure {
 	named, drawn := 0, 0
 	for _, l := range all {

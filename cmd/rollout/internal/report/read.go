@@ -7,11 +7,11 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// DefaultPass is the reward that counts as a pass. Every built-in scorer gives 1 to a solved task
-// and less to a partly solved one.
+// DefaultPass is the reward that counts as a pass. Every built-in scorer returns 1 for a solved
+// task and less for a partly solved task.
 const DefaultPass = 1
 
-// A Run is the content of run.json that a report needs, and settings of the caller.
+// A Run has the content of run.json that a report needs, and settings of the caller.
 type Run struct {
 	ID        string
 	CreatedAt time.Time
@@ -38,8 +38,8 @@ type Run struct {
 //
 // It uses about 20 bytes per sample, and 200 more if it reads the rows.
 func Read(dir string, run Run) (*Report, error) {
-	// Samples of the write-ahead log can be committed during the read, and be seen twice or not at
-	// all. Then read again, up to maxTries.
+	// Samples of the write-ahead log can be committed during the read, so that the read sees them
+	// twice or not at all. In that case read again, up to maxTries times.
 	for try := 0; ; try++ {
 		r, log, err := read(dir, run)
 		if err != nil {
@@ -85,7 +85,7 @@ func read(dir string, run Run) (*Report, *sink.Log, error) {
 	case run.Running:
 		r.State = "running"
 		if n := len(r.Invocations); r.Lag != nil && n > 0 && r.Invocations[n-1].Outcome == "" {
-			r.Lag.CutShort = max(0, r.Lag.CutShort-1) // that process is still running
+			r.Lag.CutShort = max(0, r.Lag.CutShort-1) // the running process has not ended yet
 		}
 	case r.Coverage.Remaining == 0:
 		r.State = "complete"

@@ -26,8 +26,8 @@ const Version = 1
 type Report struct {
 	Version   int       `json:"version"`
 	RunID     string    `json:"run_id"`
-	CreatedAt time.Time `json:"created_at"` // of the run
-	WrittenAt time.Time `json:"written_at"` // of this report
+	CreatedAt time.Time `json:"created_at"` // time when the run was created
+	WrittenAt time.Time `json:"written_at"` // time when this report was written
 	Program   string    `json:"program"`    // version of rollout that wrote it
 	// State is running (a process holds the run), complete (nothing remains) or incomplete.
 	State   string   `json:"state"`
@@ -54,15 +54,16 @@ type Report struct {
 	Lag      *Lag           `json:"policy_lag,omitempty"` // nil: the logs have none
 
 	Invocations []Invocation `json:"invocations,omitempty"`
-	// ClockJumps are the first clock jumps in the logs. If there are any, the mean throughput is
+	// ClockJumps lists the first clock jumps in the logs. If there are any, the mean throughput is
 	// over the time of the invocations.
 	ClockJumps []ClockJump `json:"clock_jumps,omitempty"`
-	// Problems lists what could not be read. The numbers exclude it.
+	// Problems lists data that could not be read. The numbers exclude that data.
 	Problems []string `json:"problems,omitempty"`
-	// Damage are the Problems that report a damaged file.
+	// Damage holds the Problems that report a damaged file.
 	Damage []error `json:"-"`
 	// Basis identifies the sources of the numbers about samples. Reports with equal Basis have
-	// equal numbers. Empty: the numbers depend on more than commits, or a source could not be read.
+	// equal numbers. It is empty if the numbers depend on more than commits, or a source could not
+	// be read.
 	Basis string `json:"basis,omitempty"`
 	// LastInvocation is the summary of the last process that ended in order.
 	LastInvocation json.RawMessage `json:"last_invocation,omitempty"`
@@ -73,18 +74,18 @@ type Report struct {
 //	Planned == Committed + Filtered + Failed + Skipped + Remaining
 type Coverage struct {
 	Planned int `json:"planned"`
-	// Committed counts the samples that are done and kept. Filtered counts those with keep=false.
-	// All other numbers about samples with rows include both.
+	// Committed counts the samples that are done and kept. Filtered counts the samples with
+	// keep=false. All other numbers about samples with rows include both.
 	Committed int `json:"committed"`
 	Failed    int `json:"failed"`
-	// Skipped counts the samples that the tail policy or their task's deadline cut; Late counts the
-	// latter. Unstarted counts those that never started.
+	// Skipped counts the samples that were cut by the tail policy or at their task's deadline. Late
+	// counts the samples cut at a deadline, and Unstarted the samples that never started.
 	Skipped   int `json:"skipped"`
 	Late      int `json:"late,omitempty"`
 	Unstarted int `json:"unstarted"`
 	Remaining int `json:"remaining"`
 	// Durable is the part of Remaining that has ended and is only in the write-ahead log. Numbers
-	// about samples with rows include these samples.
+	// about samples with rows include it.
 	Durable int `json:"durable"`
 	// Holds is false if the folder has more samples than were planned.
 	Holds    bool `json:"holds"`
@@ -135,9 +136,9 @@ type AttemptReward struct {
 	Mean    *float64 `json:"mean,omitempty"`
 }
 
-// PassAtK is the mean over Groups of the unbiased estimate that at least one of k samples passes: 1
-// - C(n-c, k)/C(n, k) for c passes among n scored samples. Groups with fewer than k scored samples
-// are excluded.
+// PassAtK is the mean over Groups of the unbiased estimate that at least one of k samples passes.
+// The estimate is 1 - C(n-c, k)/C(n, k) for c passes among n scored samples. Groups with fewer than
+// k scored samples are excluded.
 type PassAtK struct {
 	K      int     `json:"k"`
 	Value  float64 `json:"value"`
@@ -146,12 +147,13 @@ type PassAtK struct {
 
 // Groups covers the groups of a run: the samples of one task each.
 type Groups struct {
-	// Groups counts the groups with at least one row. Whole counts those in which every sample has
-	// one.
+	// Groups counts the groups with at least one row. Whole counts the groups in which every sample
+	// has a row.
 	Groups int `json:"groups"`
 	Whole  int `json:"whole"`
-	// Scored counts the groups with at least two scored samples. ZeroVariance counts those with
-	// equal rewards, which give no training signal. AllPass and NonePass are parts of it.
+	// Scored counts the groups with at least two scored samples. ZeroVariance counts the scored
+	// groups with equal rewards, which give no training signal. AllPass and NonePass are parts of
+	// it.
 	Scored       int `json:"scored"`
 	ZeroVariance int `json:"zero_variance"`
 	AllPass      int `json:"all_pass"`
@@ -164,8 +166,8 @@ type Lengths struct {
 	// row.
 	Prompt   *Distribution `json:"prompt,omitempty"`
 	Sequence *Distribution `json:"sequence,omitempty"`
-	// Completion counts a sample's sampled tokens, by the server. Calls counts its model calls,
-	// RowsPer its rows.
+	// Completion counts a sample's sampled tokens, as the server reports them. Calls counts its
+	// model calls, and RowsPer its rows.
 	Completion *Distribution `json:"completion,omitempty"`
 	Calls      *Distribution `json:"calls,omitempty"`
 	RowsPer    *Distribution `json:"rows_per_sample,omitempty"`
@@ -175,9 +177,9 @@ type Lengths struct {
 // Truncation counts samples, except Flags and the token counts.
 type Truncation struct {
 	Samples int `json:"samples"`
-	// Truncated counts samples with a row whose end the policy did not choose. Cut counts those
-	// with a row cut at tokens.max_row_tokens. Length counts those whose last output ended at the
-	// engine's token limit. A sample can be both.
+	// Truncated counts samples with a row whose end the policy did not choose. Cut counts the
+	// samples with a row cut at tokens.max_row_tokens. Length counts the samples whose last output
+	// ended at the engine's token limit. A sample can be both.
 	Truncated int `json:"truncated"`
 	Cut       int `json:"cut"`
 	Length    int `json:"length"`
@@ -185,14 +187,14 @@ type Truncation struct {
 	MaxSteps int            `json:"max_steps"`
 	Status   map[string]int `json:"status,omitempty"`
 	Stop     map[string]int `json:"stop_reasons,omitempty"`
-	Flags    map[string]int `json:"flags,omitempty"` // rows
-	// UnscoredTokens counts sampled tokens under mask 0: tokens without a usable log-probability,
-	// and tokens that tokens.after_stop masks. TrimmedTokens were replaced.
+	Flags    map[string]int `json:"flags,omitempty"` // rows by flag
+	// UnscoredTokens counts sampled tokens with mask 0: tokens without a usable log-probability,
+	// and tokens that tokens.after_stop masks. TrimmedTokens counts tokens that were replaced.
 	UnscoredTokens int64 `json:"unscored_tokens"`
 	TrimmedTokens  int64 `json:"trimmed_tokens"`
 }
 
-// ends lists, one sentence each, the samples whose end the policy did not choose.
+// ends describes the samples whose end the policy did not choose, in one sentence per kind of end.
 func (t *Truncation) ends() []string {
 	var out []string
 	say := func(n int, what string) {
@@ -210,8 +212,8 @@ func (t *Truncation) ends() []string {
 type Proof struct {
 	Grades  map[string]int `json:"grades,omitempty"`
 	Sources map[string]int `json:"prompt_sources,omitempty"`
-	// Downgraded counts rows that are not exact because their reply was lost, in a run whose
-	// received replies are exact.
+	// Downgraded counts rows that are not exact because their reply was lost. It is set only in a
+	// run whose received replies are exact.
 	Downgraded int `json:"downgraded,omitempty"`
 	// Versions is nil if no row has a policy version.
 	Versions *Versions `json:"policy_versions,omitempty"`
@@ -220,15 +222,15 @@ type Proof struct {
 // Time covers the samples with at least one row, except Failed.
 type Time struct {
 	Total   *Distribution `json:"total,omitempty"`
-	Working *Distribution `json:"working,omitempty"` // without queueing and backoff
+	Working *Distribution `json:"working,omitempty"` // excludes queueing and backoff
 	Failed  *Distribution `json:"failed,omitempty"`  // total time of failed samples
 	// First is the first start of a sample, and Last the last end.
 	First *time.Time `json:"first,omitempty"`
 	Last  *time.Time `json:"last,omitempty"`
 }
 
-// A Series counts over time, in steps of Step seconds from Start. Tokens and Samples are the totals
-// per step, of the samples that ended in it.
+// A Series holds counts over time, in steps of Step seconds from Start. Tokens and Samples are the
+// totals per step, for the samples that ended in it.
 type Series struct {
 	Start   time.Time `json:"start"`
 	Step    float64   `json:"step"`
@@ -239,11 +241,11 @@ type Series struct {
 	TokensPerSecond float64 `json:"tokens_per_second"`
 }
 
-// Controller describes the concurrency control, from the logs.
+// Controller describes the concurrency control, as the logs recorded it.
 type Controller struct {
 	Endpoints []EndpointLimit `json:"endpoints,omitempty"`
 	Reasons   map[string]int  `json:"reasons,omitempty"`
-	// Changes are the newest changes. LeftOut counts older ones.
+	// Changes lists the newest changes. LeftOut counts older ones.
 	Changes []LimitChange `json:"changes,omitempty"`
 	LeftOut int           `json:"left_out,omitempty"`
 	// InFlight is from the status lines.
@@ -292,7 +294,7 @@ type Retries struct {
 
 // Slow is one of the slowest samples.
 type Slow struct {
-	Row        int     `json:"row"` // row number as in rollout inspect; -1: failed, -2: in no shard yet
+	Row        int     `json:"row"` // row number as in rollout inspect; -1: the sample failed; -2: the row is in no shard yet
 	SampleKey  string  `json:"sample_key"`
 	TaskID     string  `json:"task_id"`
 	Index      int     `json:"sample_index"`
@@ -301,7 +303,7 @@ type Slow struct {
 	Working    float64 `json:"working_seconds"`
 	Calls      int     `json:"calls"`
 	Completion int64   `json:"completion_tokens"`
-	Status     string  `json:"status"` // or the class of the failure
+	Status     string  `json:"status"` // status of the sample, or the class of its failure
 	AgentID    string  `json:"agent_id,omitempty"`
 }
 
@@ -328,7 +330,7 @@ func (s Storage) BytesPerToken() float64 {
 	return float64(s.DataBytes) / float64(s.Tokens)
 }
 
-// TailBias compares the kept samples with those that the tail policy cut.
+// TailBias compares the kept samples with the samples that the tail policy cut.
 type TailBias struct {
 	Kept TailSide `json:"kept"`
 	Cut  TailSide `json:"cut"`
@@ -341,7 +343,7 @@ type TailSide struct {
 	Completion *Distribution `json:"completion_tokens,omitempty"`
 }
 
-// An Invocation is one collecting process, from its log.
+// An Invocation is one collecting process, as its log describes it.
 type Invocation struct {
 	Log     string    `json:"log"`
 	Started time.Time `json:"started"`
@@ -356,8 +358,8 @@ type Invocation struct {
 
 // A ClockJump is a discontinuity in the times of a log: the clock was set, or the machine slept.
 type ClockJump struct {
-	Log string    `json:"log"` // log of the line after the jump
-	At  time.Time `json:"at"`  // by the clock after the jump
+	Log string    `json:"log"` // the log with the line after the jump
+	At  time.Time `json:"at"`  // time of the clock after the jump
 	// Seconds is the size of the jump; negative if the clock went back.
 	Seconds float64 `json:"seconds"`
 }

@@ -40,10 +40,10 @@ type survey struct {
 
 	failed  map[string]failure // last failure by sample key
 	slowest []Slow
-	lesser  int  // rows of lost replies that are not exact
+	lesser  int  // rows that are not exact because their reply was lost
 	along   bool // received replies contained their prompts
 	held    int  // samples with rows in shards
-	ended   ends // what was counted for the current sample
+	ended   ends // the ends already counted for the current sample
 	rows    int  // rows of all data shards so far, including unreadable ones
 
 	versions versionSums
@@ -54,7 +54,7 @@ type attemptSum struct {
 	sum             float64
 }
 
-// A failure is the last failure of a sample that is not done.
+// A failure is the last failure of a sample that is not done yet.
 type failure struct {
 	class, stage, error string
 	slow                Slow
@@ -166,7 +166,7 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 // ends records which ends were counted for the current sample.
 type ends struct{ truncated, cut, length bool }
 
-// once increments n the first time that is holds.
+// once increments n the first time that is is true.
 func once(is bool, counted *bool, n *int) {
 	if is && !*counted {
 		*counted = true

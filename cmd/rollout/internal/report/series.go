@@ -4,13 +4,13 @@ import (
 	"time"
 )
 
-// maxSteps bounds the length of a series, however long the run.
+// maxSteps bounds the length of a series, however long the run is.
 const maxSteps = 96
 
-// A timeline adds values by time. If it spans too many steps, it doubles the step.
+// A timeline adds values by time. If the values span more than maxSteps steps, it doubles the step.
 type timeline struct {
 	step       int64 // seconds
-	low, high  int64 // steps
+	low, high  int64 // first and last step, numbered from 1970
 	tokens     map[int64]float64
 	samples    map[int64]float64
 	begun, end time.Time

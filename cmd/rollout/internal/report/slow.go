@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// maxSlow is how many of the slowest samples a report lists.
+// maxSlow is the number of slowest samples that a report lists.
 const maxSlow = 20
 
-// slow adds a sample, and drops those that cannot be among the slowest.
+// slow adds a sample. It drops samples that cannot be among the slowest.
 func (s *survey) slow(c Slow) {
 	if s.slowest = append(s.slowest, c); len(s.slowest) >= 50*maxSlow {
 		s.slowest = slowestOf(s.slowest)

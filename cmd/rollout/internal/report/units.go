@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
-// Numbers for people, with thousands separators and units.
+// Formatting numbers for people, with thousands separators and units.
 
 // nbsp keeps a number and its unit on one line.
 const nbsp = "\u00a0"
@@ -24,7 +24,7 @@ func count[T int | int64](n T) string {
 	return s
 }
 
-// amount formats a number of tokens or calls; a large one without decimals.
+// amount formats a number of tokens or calls. A large number has no decimals.
 func amount(v float64) string {
 	if math.Abs(v) >= 100 || v == math.Trunc(v) {
 		return count(int64(math.Round(v)))

@@ -11,12 +11,12 @@ import (
 
 // Versions counts rows by the policy version that sampled them.
 type Versions struct {
-	// Unknown counts rows with a sampled token of unknown version. Mixed counts rows that several
-	// versions sampled.
+	// Unknown counts rows with a sampled token of unknown version. Mixed counts rows with tokens
+	// from several versions.
 	Unknown int `json:"unknown,omitempty"`
 	Mixed   int `json:"mixed,omitempty"`
 	// Newest counts the other rows by their newest version. A key is one version, or a range such
-	// as 100-149 if there are many.
+	// as 100-149 if there are many versions.
 	Newest map[string]int `json:"newest,omitempty"`
 }
 

@@ -20,7 +20,7 @@ import (
 // maxLine bounds the length of a line, and so the memory of a Reader. A token takes about 20 bytes.
 const maxLine = 256 << 20
 
-// A Reader reads lines. It holds one.
+// A Reader reads lines. It keeps one line in memory.
 type Reader struct {
 	r    *bufio.Reader
 	buf  []byte
@@ -31,7 +31,7 @@ type Reader struct {
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 256<<10)} }
 
 // Read returns the next line that is not empty: a part of a sample, or a header. It returns io.EOF
-// at the end. Other errors omit the line number, which is Line.
+// at the end. Other errors omit the line number, which is in Line.
 func (r *Reader) Read() (*sink.StoredSample, *Header, error) {
 	for {
 		text, err := r.line()
@@ -205,7 +205,7 @@ func decodeValue(s *scanner, field any, nullable bool) {
 	default:
 		v := reflect.ValueOf(field).Elem()
 		if v.Kind() != reflect.Pointer {
-			panic("rowjson: internal error: a column of another type") // every test finds it
+			panic("rowjson: internal error: a column of another type") // every test would find it
 		}
 		if !s.Null() {
 			v.Set(reflect.New(v.Type().Elem()))

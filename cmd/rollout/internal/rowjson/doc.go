@@ -21,6 +21,6 @@
 // The export of a whole run begins with a header line: the shards' metadata, and the numbers of
 // rows, failures and samples that follow. The numbers reveal a truncated file.
 //
-// Reading is strict: UTF-8 JSON, each member once, every column present and no other. Messages name
+// Reading is strict: a line is UTF-8 JSON, has every column once and nothing else. Messages name
 // the column.
 package rowjson

@@ -20,7 +20,7 @@ type Header struct {
 	Version       int               `json:"rollout_export"`
 	RunID         string            `json:"run_id"`
 	SchemaVersion int               `json:"schema_version"`
-	Format        sink.Format       `json:"format"` // of the shards
+	Format        sink.Format       `json:"format"` // format of the shards
 	Rows          int64             `json:"rows"`
 	Failures      int64             `json:"failures"`
 	Samples       int64             `json:"samples"` // a sample that failed and then succeeded counts twice
@@ -63,7 +63,7 @@ func columnsOf[T any]() []column {
 	return columns
 }
 
-// A Writer writes lines. It holds one.
+// A Writer writes lines. It keeps one line in memory.
 type Writer struct {
 	w   io.Writer
 	buf []byte
@@ -109,7 +109,7 @@ func (w *Writer) row(columns []column, row any) error {
 		b = append(b, '"', ':')
 		b = appendValue(b, v.Field(c.index).Addr().Interface(), c.nullable)
 	}
-	b[0] = '{' // the first comma
+	b[0] = '{' // replaces the first comma
 	w.buf = append(b, '}', '\n')
 	_, err := w.w.Write(w.buf)
 	if cap(w.buf) > 16<<20 { // do not keep a buffer that large
@@ -146,7 +146,7 @@ func appendValue(b []byte, field any, nullable bool) []byte {
 	}
 	p := reflect.ValueOf(field).Elem()
 	if p.Kind() != reflect.Pointer {
-		panic("rowjson: internal error: a column of another type") // every test finds it
+		panic("rowjson: internal error: a column of another type") // every test would find it
 	}
 	if p.IsNil() {
 		return append(b, null...)
@@ -168,7 +168,7 @@ func appendList[T any](b []byte, list []T, nullable bool, one func([]byte, T) []
 	return append(b, ']')
 }
 
-// The bits of the NaN that is written without its bits.
+// The NaNs that are written without their bits.
 const (
 	plainNaN32 = 0x7fc00000
 	plainNaN64 = 0x7ff8000000000000
@@ -204,8 +204,8 @@ func appendFloat(b []byte, v float64, bits, plainNaN uint64, size int) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendText appends a JSON string of UTF-8 text. It escapes what a terminal must not receive, so a
-// line can be printed unchanged.
+// appendText appends a JSON string of UTF-8 text. It escapes the characters that a terminal must
+// not receive, so a line can be printed unchanged.
 func appendText(b []byte, s string) []byte {
 	b = append(b, '"')
 	from := 0

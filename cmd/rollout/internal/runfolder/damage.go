@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// HasRows reports whether a run has a row. It looks in the shards and in the write-ahead log, which
-// the next process turns into a shard.
+// HasRows reports whether a run has a row, in a shard or in the write-ahead log. The next process
+// turns the write-ahead log into a shard.
 func HasRows(dir string) (bool, error) {
 	has, err := sink.HasRows(dir)
 	if err != nil {

@@ -18,11 +18,11 @@
 // [Folder.Update] writes the changes of the invocation.
 //
 // run.json, tasks.jsonl, report.json and report.html are written to a temporary file, synced and
-// renamed; then the folder is synced. A power failure leaves the old file or the new one.
-// A new run's tasks.jsonl is durable before run.json is written. If the tasks of a run grow,
-// run.json is written first, with both digests. run.json and tasks.jsonl are durable before the
-// dataset and the journal are opened. A streaming run syncs tasks.jsonl before it reports a task
-// as accepted. The lock and the logs are not synced.
+// renamed; then the folder is synced. A power failure leaves the old file or the new one. A new
+// run's tasks.jsonl is durable before run.json is written. If the tasks of a run grow, run.json is
+// written first, with the digests of the old and the new tasks. run.json and tasks.jsonl are
+// durable before the dataset and the journal are opened. A streaming run syncs tasks.jsonl before
+// it reports a task as accepted. The lock and the logs are not synced.
 package runfolder
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
-// The command's files in a run's folder. The sink owns the others.
+// The files in a run's folder that belong to the command. The sink owns the others.
 const (
 	RunFile    = "run.json"
 	TasksFile  = "tasks.jsonl"
@@ -56,7 +56,7 @@ const (
 // A Folder is a run's folder that this process has locked.
 type Folder struct {
 	Dir  string
-	Mode fs.FileMode // of files created in the folder
+	Mode fs.FileMode // mode of files created in the folder
 	lock *Lock
 	made []string // folders that Begin created, innermost first
 }
@@ -81,7 +81,7 @@ func CheckNew(dir string) error {
 	for _, e := range entries {
 		switch name := e.Name(); {
 		case name == LockFile, name == TasksFile, strings.HasPrefix(name, temporary):
-			// A process that ended before it wrote run.json left no data.
+			// Without run.json, these files of an ended process hold no data.
 		case name == RunFile:
 			if h, held := Locked(dir); held {
 				return LockedError(dir, h, "wait for it, or pass another folder with --out")
@@ -141,8 +141,8 @@ func (f *Folder) Create(info Info, tasks *TaskSet) error {
 	return f.create(info, tasks, durable.SyncDir)
 }
 
-// create implements Create. syncDir syncs a folder. It needs read permission, which a writable
-// folder can lack. The run then continues without the sync.
+// create implements Create. syncDir syncs a folder. A sync needs read permission. If a writable
+// folder cannot be read, the run continues without the sync.
 func (f *Folder) create(info Info, tasks *TaskSet, syncDir func(string) error) error {
 	err := f.writeTasks(tasks)
 	for _, dir := range f.made {
@@ -159,7 +159,8 @@ func (f *Folder) create(info Info, tasks *TaskSet, syncDir func(string) error) e
 	return exit.With(exit.Storage, err)
 }
 
-// Abandon releases the lock. If no run was created, it first removes what [Begin] created.
+// Abandon releases the lock. If no run was created, it first removes the files and folders that
+// [Begin] created.
 func (f *Folder) Abandon() error {
 	if f.lock == nil {
 		return nil
@@ -169,8 +170,9 @@ func (f *Folder) Abandon() error {
 	}
 	err := f.Clear()
 	if f.made != nil {
-		_ = os.Remove(f.TasksPath()) // exists if Create failed after it
-		// The lock is still held: a process that opens the file now finds its name gone.
+		_ = os.Remove(f.TasksPath()) // exists if Create failed after writing it
+		// The lock is still held, so a process that opens the file now notices that its name is
+		// gone.
 		err = errors.Join(err, os.Remove(filepath.Join(f.Dir, LockFile)))
 		for _, dir := range f.made {
 			_ = os.Remove(dir) // fails if another process put a file there
@@ -215,7 +217,7 @@ func Exists(dir string) bool {
 // ResumeCommand returns the command that resumes the run in dir.
 func ResumeCommand(dir string) string { return "rollout collect --resume --out " + format.Shell(dir) }
 
-// writeTasks renames the spool, which is in the run's folder, to the task snapshot.
+// writeTasks renames the spool to the task snapshot. Both are in the run's folder.
 func (f *Folder) writeTasks(tasks *TaskSet) error {
 	info, err := os.Stat(tasks.path)
 	if err == nil && !tasks.grows {
@@ -247,13 +249,13 @@ func (f *Folder) close() error { return f.lock.Close() }
 // writeFile writes dir/name atomically and durably, through a temporary file.
 func writeFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {
 	if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.IsDir() {
-		return exit.Hint(exit.With(exit.Storage, errors.New("is a folder, not a file")), "pass the path of a file") // before write does its work
+		return exit.Hint(exit.With(exit.Storage, errors.New("is a folder, not a file")), "pass the path of a file") // fail before write does its work
 	}
-	f, err := createTemporary(dir, "", mode) // without name, which can already have the maximum length
+	f, err := createTemporary(dir, "", mode) // do not use name as a prefix: it can already have the maximum length
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // fails after the rename
+	defer func() { _ = os.Remove(f.Name()) }() // fails if the file was renamed
 	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -287,7 +289,7 @@ func createTemporary(dir, prefix string, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, temporary+prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
 
-// MkdirAll creates a folder for files with the given mode. Its parents get the mode that the umask
+// MkdirAll creates a folder for files with the given mode. New parents get the mode that the umask
 // allows.
 func MkdirAll(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {

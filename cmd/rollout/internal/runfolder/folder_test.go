@@ -60,7 +60,7 @@ func TestRunFolder(t *testing.T) {
 	}
 }
 
-// Files of a newer program are no damage, so they are not to be repaired.
+// A file of a newer program is not damaged, so it must not be repaired.
 func TestReadErrorOfNewerFiles(t *testing.T) {
 	t.Parallel()
 	for _, newer := range []error{sink.ErrNewer, frame.ErrNewer} {

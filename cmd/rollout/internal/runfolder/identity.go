@@ -16,8 +16,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// An Identity holds what the rows of a run depend on besides its tasks. A resumed run must have the
-// same identity, except for what [Changes] allows. Other settings can change.
+// An Identity holds the settings and digests that the rows of a run depend on, except its tasks. A
+// resumed run must have the same identity, except for the differences that [Changes] allows. Other
+// settings can change.
 type Identity struct {
 	// SHA256 is the digest of the fields below and of the tokenizer and template.
 	SHA256 string `json:"sha256"`
@@ -32,11 +33,11 @@ type Identity struct {
 func keptSetting(key string) bool {
 	switch key {
 	case "agent.keep", "reward.processes", "reward.timeout", "tokens.experimental":
-		return false // rows do not depend on it
+		return false // rows do not depend on the setting
 	case "tokens.policy_version", "tokens.one_engine", "tokens.policy_version_delay":
-		return false // each invocation states it for its own calls
+		return false // each invocation sets it for its own calls
 	case "agent.file", "tokens.tokenizer":
-		return false // the content's digest is compared, not the path
+		return false // Identity compares the digest of the content, not the path
 	case "output.messages", "server.timezone":
 		return true
 	}
@@ -80,8 +81,8 @@ func IdentityOf(l *config.Loader, model *Model) (Identity, error) {
 
 // Changes compares the run with the invocation that resumes it. It returns a complaint for each
 // difference that would affect rows. rows reports whether the dataset has rows; without rows,
-// tokens.* can change. A run without a tokenizer can always be given one, because its rows did not
-// need it.
+// tokens.* can change. A tokenizer can always be added to a run without one, because its rows did
+// not need it.
 func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool) exit.Complaints {
 	var bad exit.Complaints
 	for _, s := range l.Settings {
@@ -91,7 +92,7 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 		}
 		before := had.Identity.Settings[s.Key]
 		if s.Key == "server.timezone" && showValue(before) == "none" {
-			continue // existing rows are proven in every time zone
+			continue // the proofs of existing rows hold in every time zone
 		}
 		if before = format.CompactJSON(before); !bytes.Equal(before, given) {
 			bad = append(bad, differs(s.Key, showValue(before), showValue(given), s.Given()))
@@ -148,7 +149,7 @@ func ShortDigest(hex string) string {
 
 // ServerChanges compares the servers with the run's servers. Another version of the same release is
 // a notice. Another release, or another model behind the handle, is a complaint, because it can
-// sample other tokens. Another URL is neither.
+// sample other tokens. Another URL is neither a notice nor a complaint.
 func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 	if len(had) == 0 {
 		return nil, nil
@@ -167,7 +168,7 @@ func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 		default:
 			bad = append(bad, fmt.Errorf("server %s: the run has version %s, this one is %s", n.URL, h.Version, n.Version))
 		}
-		if h.Model == nil || n.Model == nil || h.Model.Handle != n.Model.Handle { // Changes reports another handle
+		if h.Model == nil || n.Model == nil || h.Model.Handle != n.Model.Handle { // Changes reports a changed handle
 			continue
 		}
 		for _, f := range []struct{ what, had, now string }{
@@ -189,7 +190,8 @@ func release(version string) string {
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// Refuse returns the error for a run that cannot be resumed as requested; nil without complaints.
+// Refuse returns an error that lists the complaints against resuming the run, or nil if bad is
+// empty.
 func Refuse(dir string, bad exit.Complaints) error {
 	if len(bad) == 0 {
 		return nil

@@ -19,8 +19,9 @@ import (
 )
 
 // Import creates the folder of a run that was not collected. fill writes the dataset into a
-// temporary folder beside dir, which is renamed when complete: dir is a whole run or unchanged.
-// from lists the source files. Import first removes the temporary folders of killed imports to dir.
+// temporary folder next to dir. Import renames that folder once it is complete, so dir is a whole
+// run or unchanged. from lists the source files. Import first removes the temporary folders of
+// killed imports to dir.
 func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir string) error) (err error) {
 	if err := CheckNew(dir); err != nil {
 		return err
@@ -71,7 +72,7 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 }
 
 // beginImport creates and locks the temporary folder of an import. The lock shows other imports
-// that this one is alive. An import that looked before the lock was taken can remove the folder;
+// that this import is alive. An import that checks the folder before it is locked can remove it;
 // beginImport then retries.
 func beginImport(parent, prefix string, mode fs.FileMode) (temp string, lock *Lock, err error) {
 	for range beginTries {
@@ -90,13 +91,13 @@ func beginImport(parent, prefix string, mode fs.FileMode) (temp string, lock *Lo
 	return "", nil, err
 }
 
-// beginTries exceeds the number of imports to one name that start at the same moment.
+// beginTries exceeds the number of imports with the same target that start at the same moment.
 const beginTries = 10
 
-// clearImports removes the temporary folders of killed imports: the unlocked ones. It ignores
+// clearImports removes the temporary folders of killed imports, which are not locked. It ignores
 // folders that it cannot remove.
 func clearImports(parent, prefix string, mode fs.FileMode) {
-	entries, _ := os.ReadDir(parent) // a folder can be writable and not readable
+	entries, _ := os.ReadDir(parent) // a writable folder can be unreadable
 	for _, e := range entries {
 		if !e.IsDir() || !strings.HasPrefix(e.Name(), prefix) {
 			continue
@@ -110,7 +111,7 @@ func clearImports(parent, prefix string, mode fs.FileMode) {
 }
 
 // replaceEmpty renames the folder temp to dir. An existing dir must pass [CheckNew] and be
-// unlocked; its leftovers are removed, and its mode is kept.
+// unlocked. replaceEmpty removes its leftover files and keeps its mode.
 func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	lock, err := TakeLock(dir, mode)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,7 +131,7 @@ func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	if err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(dir) // only names that CheckNew allows
+	entries, err := os.ReadDir(dir) // the folder has only names that CheckNew allows
 	if err != nil {
 		return err
 	}

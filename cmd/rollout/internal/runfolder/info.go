@@ -33,7 +33,7 @@ const runVersion = 1
 // An Info is the content of run.json: the configuration and the history of a run. It is written
 // before the run starts and before each resume. It contains no secret.
 type Info struct {
-	Version   int           `json:"version"` // of this file: runVersion
+	Version   int           `json:"version"` // version of this file: runVersion
 	ID        string        `json:"id"`
 	CreatedAt time.Time     `json:"created_at"`
 	Rollout   version.Build `json:"rollout"` // the program that created the run
@@ -41,16 +41,16 @@ type Info struct {
 	// its JSON.
 	Config       config.Values `json:"config"`
 	ConfigSHA256 string        `json:"config_sha256"`
-	// Identity is what must stay the same for the life of the run.
+	// Identity must stay the same for the life of the run.
 	Identity Identity `json:"identity"`
 	Tasks    Tasks    `json:"tasks"`
-	Servers  []Server `json:"servers"`         // of the last invocation
+	Servers  []Server `json:"servers"`         // servers of the last invocation
 	Model    *Model   `json:"model,omitempty"` // nil without a tokenizer
 	// Imported lists the files that the run was imported from; empty: it was collected.
 	Imported []string `json:"imported,omitempty"`
 	// Invocations are the processes that collected into the run, in order.
 	Invocations []Invocation `json:"invocations"`
-	// SHA256 is the checksum of the file, see encodeRun.
+	// SHA256 is the checksum of the file; see encodeRun.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
@@ -65,15 +65,16 @@ type Invocation struct {
 	RetryFailed  bool          `json:"retry_failed,omitempty"`
 	Log          string        `json:"log"` // path of its log, relative to the folder
 	// VersionsSource lists the possible sources of the calls' policy versions, separated by commas:
-	// trace, url, flag and set-version; or none.
+	// trace, url, flag and set-version. If there are none, it is none.
 	VersionsSource string `json:"versions_source,omitempty"`
 }
 
-// noVersions is the VersionsSource if versions have no source.
+// noVersions is the VersionsSource of an invocation without a source of versions.
 const noVersions = "none"
 
 // VersionsSource returns the possible sources of the policy versions in shards written from now on.
-// Such shards can hold samples of earlier invocations, so it joins the sources of all invocations.
+// It joins the sources of all invocations, because such shards can hold samples of earlier
+// invocations.
 func (i *Info) VersionsSource() string {
 	var said []string
 	for _, v := range i.Invocations {
@@ -98,8 +99,8 @@ func VersionsSources(said []string) string {
 	return cmp.Or(strings.Join(all, ","), noVersions)
 }
 
-// versionsSource returns the sources of an invocation. told reports whether ctl set-version can set
-// versions during the run.
+// versionsSource returns the sources of an invocation. told reports whether rollout ctl set-version
+// can set versions during the run.
 func versionsSource(c *config.Config, told bool) string {
 	var all []string
 	v := &c.Tokens.PolicyVersion
@@ -130,13 +131,13 @@ func (i *Info) LastLog() string { return i.Invocations[len(i.Invocations)-1].Log
 // Tasks is the tasks section of run.json.
 type Tasks struct {
 	File   string `json:"file"`
-	SHA256 string `json:"sha256"` // of tasks.jsonl
+	SHA256 string `json:"sha256"` // digest of tasks.jsonl
 	// Stream marks a run that accepts tasks while it runs: tasks.jsonl grows at its end. SHA256
 	// then covers the first Bytes bytes, and the other numbers are from the last start.
 	Stream bool  `json:"stream,omitempty"`
 	Bytes  int64 `json:"bytes,omitempty"`
 	// Groups records that an invocation committed whole groups. Raised records that an invocation
-	// raised the samples of existing tasks. A run cannot have both.
+	// raised the number of samples of existing tasks. A run cannot have both.
 	Groups bool `json:"groups,omitempty"`
 	Raised bool `json:"raised,omitempty"`
 	// GrewFrom is the digest of tasks.jsonl before it last grew. A process killed before it
@@ -181,7 +182,7 @@ func Need(dir string) error {
 	return err
 }
 
-// runAround returns the run folder that contains path, or "". path can be one of the run's files, its
+// runAround returns the run folder that contains path, or "". path can be a file of the run, its
 // data folder or a shard.
 func runAround(path string) string {
 	for dir := path; ; {
@@ -234,11 +235,11 @@ type Model struct {
 	Family    string `json:"family"`
 	VocabSize int    `json:"vocab_size"`
 	// EngineVocabSize is vocab_size of config.json; 0: the file is missing. StopIDs are the ids
-	// from generation_config.json and config.json, and the tokenizer's end of text.
+	// from generation_config.json and config.json, and the tokenizer's end-of-text id.
 	EngineVocabSize    int     `json:"engine_vocab_size,omitempty"`
 	StopIDs            []int32 `json:"stop_ids,omitempty"`
 	TokenizerSHA256    string  `json:"tokenizer_sha256"`
-	ChatTemplate       string  `json:"chat_template"` // its name: default, tool_use
+	ChatTemplate       string  `json:"chat_template"` // name of the template: default, tool_use
 	ChatTemplateSHA256 string  `json:"chat_template_sha256"`
 }
 
@@ -299,7 +300,7 @@ func (m *Model) template() string {
 	return m.ChatTemplateSHA256
 }
 
-// Same reports whether both rebuild the same prompts.
+// Same reports whether both models rebuild the same prompts.
 func (m *Model) Same(other *Model) bool {
 	return m.Tokenizer() == other.Tokenizer() && m.template() == other.template()
 }

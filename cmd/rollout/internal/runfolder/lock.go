@@ -67,7 +67,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 		if held = readHolder(f); !errors.Is(err, syscall.EWOULDBLOCK) || held.PID != 0 {
 			break
 		}
-		time.Sleep(lockPause) // a process in Locked holds it briefly
+		time.Sleep(lockPause) // another process holds the lock briefly during Locked
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written
@@ -120,7 +120,8 @@ func (l *Lock) Close() error {
 	return errors.Join(l.file.Truncate(0), l.file.Close())
 }
 
-// readHolder returns the process that holds or held the lock; zero if it cannot be decoded.
+// readHolder returns the process that holds or held the lock, or the zero Holder if the file cannot
+// be decoded.
 func readHolder(f *os.File) (h Holder) {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
 	if err == nil && json.Unmarshal(b, &h) != nil {

@@ -19,7 +19,7 @@ import (
 const ReportPage = "report.html"
 
 // WriteReport writes report.json and report.html of a run that has just ended. last returns the
-// summary of this process as JSON, or nil; it can use the report. WriteReport returns the damage
+// summary of this process as JSON, or nil. last can use the report. WriteReport returns the damage
 // that it found in the run's files.
 func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, error)) (damage []error, err error) {
 	r, err := ReadReport(folder.Dir, report.DefaultPass, false, true)
@@ -53,7 +53,7 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 		ID: info.ID, CreatedAt: info.CreatedAt, Tasks: info.Tasks.Tasks, Planned: info.Tasks.Planned,
 		Running: running, Program: version.Read().Version, Now: time.Now(), Pass: pass,
 	}
-	// From the configuration, the report shows only the model's name.
+	// The model's name is the only part of the configuration that the report shows.
 	_ = json.Unmarshal(info.Config["agent"]["model"], &run.Model)
 	for _, s := range info.Servers {
 		run.Servers = append(run.Servers, s.URL)

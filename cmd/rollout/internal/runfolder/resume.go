@@ -23,8 +23,8 @@ type Earlier struct {
 }
 
 // Find opens the run in the configured folder and loads the settings that no flag, variable or file
-// set. Without a run, it returns nil, because --resume then starts a run; or an error if needed is
-// set. A dry run locks nothing.
+// set. If there is no run, it returns nil, because --resume then starts a run. It returns an error
+// instead if needed is set. A dry run locks nothing.
 func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	dir := l.Config.Output.Dir
 	switch {
@@ -75,8 +75,9 @@ func (e *Earlier) Close() error {
 	return e.Folder.close()
 }
 
-// ReadTasks reads a resumed run's tasks: the given ones, or else its own, with more samples if
-// requested. stream: more tasks will arrive. bad lists the conflicts with the run.
+// ReadTasks reads the tasks of a resumed run: the given tasks, or else its own, with more samples
+// if requested. stream reports whether more tasks will arrive. bad lists the conflicts with the
+// run.
 func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), stream bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	dir := l.Config.Output.Dir
 	snapshot := (&Folder{Dir: dir}).TasksPath()
@@ -112,7 +113,7 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	case planned < e.Info.Tasks.Planned:
 		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d planned samples, you set %d", e.Info.Tasks.Planned, planned))
 	case cut && l.Config.Tasks.Samples > had:
-		// The limit would select other samples than before.
+		// A changed limit would select other samples than before.
 		bad = append(bad, fmt.Errorf("tasks.limit: changing from %[2]d to %[1]d samples per task needs all tasks: remove the limit with --limit 0", l.Config.Tasks.Samples, had))
 	}
 	if bad != nil {
@@ -122,11 +123,13 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	return set, nil, nil
 }
 
-// keepsGroups is the reason why a run of whole groups rejects another number of samples.
+// keepsGroups is the reason why a run that collects by whole groups rejects another number of
+// samples.
 const keepsGroups = "a started group keeps its size (--stream, --until-groups)"
 
-// tasksNow merges the snapshot of the run with the given tasks. It reads the tasks once if both are
-// equal, and not at all if none are given. groups forbids another number of samples for a task.
+// tasksNow merges the snapshot of the run with the given tasks. It reads the given tasks once if
+// they equal the snapshot. It reads nothing if neither tasks nor another number of samples are
+// given. groups forbids another number of samples for a task.
 func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), snapshot string, had int, groups bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	same := &TaskSet{path: snapshot, own: true, digest: e.Info.Tasks.SHA256, Tasks: e.Info.Tasks.Tasks, Samples: e.Info.Tasks.Samples, Bad: e.Info.Tasks.Bad}
 	check := NewTaskCheck(l.Config, skipped)
@@ -146,7 +149,7 @@ func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, sk
 		check.marks = map[taskHash]taskMark{}
 	}
 	read := tasks.Read(path, stdin)
-	if given { // the run's own tasks were checked when they were given
+	if given { // the run's own tasks have already been checked
 		read = fit.Read(read)
 	}
 	now, err := check.Run(read)
@@ -174,7 +177,7 @@ func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, sk
 	return same, nil, nil
 }
 
-// NewTaskCheck returns the check of this invocation's tasks, without a spool. It calls skipped for
+// NewTaskCheck returns the check of this invocation's tasks. It has no spool. It calls skipped for
 // each skipped task.
 func NewTaskCheck(c *config.Config, skipped func(error)) *TaskCheck {
 	check := &TaskCheck{samples: c.Tasks.Samples, skipBad: c.Tasks.SkipBad, skipped: skipped}
@@ -201,8 +204,7 @@ func (f *Folder) Update(info Info, tasks *TaskSet) error {
 	return exit.With(exit.Storage, err)
 }
 
-// Claimed returns the policy version that the user set for the run's last invocation, or "". It
-// does not cover earlier invocations.
+// Claimed returns the policy version that the user set for the run's last invocation, or "".
 func (e *Earlier) Claimed() string {
 	var text string
 	if json.Unmarshal(e.Info.Config["tokens"]["policy_version"], &text) != nil || !config.ClaimedVersion(text) {
@@ -211,8 +213,8 @@ func (e *Earlier) Claimed() string {
 	return text
 }
 
-// Proven returns the version of each server that is known to produce rows, by URL: the run's
-// servers, if the run has rows and keeps its tokenizer.
+// Proven returns the versions, by URL, of the servers that are known to produce rows. These are the
+// run's servers if the run has rows and keeps its tokenizer.
 func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 	if e == nil || !e.Info.Model.Same(model) {
 		return nil, nil
@@ -228,8 +230,9 @@ func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 	return out, nil
 }
 
-// TurnsHavePrompts reports whether the servers' replies contain their prompts, or nil if unknown.
-// Without a tokenizer, prompts have no other source. Otherwise the rows of the last shard show it.
+// TurnsHavePrompts reports whether the servers' replies contain their prompts. It returns nil if
+// this is unknown. In a run without a tokenizer, prompts have no other source. Otherwise the rows
+// of the last shard show the source.
 func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error) {
 	switch c.Tokens.Prompts {
 	case config.PromptsAuto:
@@ -253,7 +256,7 @@ func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error)
 	}
 	for row, err := range log.Facts(last) {
 		if err != nil {
-			return nil, nil // verify reports the damage; the answer here is unknown
+			return nil, nil // rollout verify reports the damage
 		}
 		if !slices.Contains(row.Flags, tokenize.FlagReattached.String()) {
 			return new(row.PromptSource == tokenize.SourceTurns.String()), nil

@@ -29,14 +29,14 @@ import (
 
 // This file validates and stores the tasks of a run, and lets them grow. A resumed run can reorder
 // its tasks, add tasks and raise their samples. No task can be missing or changed, because its
-// samples are in the dataset. A run of whole groups cannot raise samples either: its group would
-// have two sizes, so its end would be undefined.
+// samples are in the dataset. A run that collects by whole groups cannot raise samples either,
+// because a group would then have two sizes.
 
-// A TaskSet is the validated tasks of a run. They are spooled to a file, so that standard input and
-// huge files need no memory.
+// A TaskSet holds the validated tasks of a run. They are spooled to a file, so that standard input
+// and huge files need little memory.
 type TaskSet struct {
-	// path is the file; empty: the tasks were only validated. own marks the run's unchanged
-	// snapshot, as opposed to a spool.
+	// path is the file; empty: the tasks were only validated. own reports whether the file is the
+	// run's unchanged snapshot and not a spool.
 	path   string
 	own    bool
 	digest string // SHA-256 of the file in hex; empty without a file
@@ -46,7 +46,7 @@ type TaskSet struct {
 	raised bool
 
 	// grows marks a run that accepts tasks while it runs. bytes is then the length of the file, and
-	// marks holds what must not change in its tasks. See tasklog.go.
+	// marks holds the mark of each task. See tasklog.go.
 	grows bool
 	bytes int64
 	marks map[taskHash]taskMark
@@ -73,10 +73,10 @@ func hashOf(id string) taskHash {
 	return taskHash(sum[:16])
 }
 
-// A taskMark is what must not change in a task.
+// A taskMark holds the properties of a task that must not change.
 type taskMark struct {
 	content [16]byte // digest of everything except the number of samples
-	samples int32    // 0: the run's default
+	samples int32    // number of samples; 0: the run's default
 }
 
 func markOf(t *collector.Task) taskMark {
@@ -92,17 +92,18 @@ func markOf(t *collector.Task) taskMark {
 		field([]byte(*t.Answer))
 	}
 	h.Write([]byte{0xff})
-	field(t.Metadata) // compact JSON since parsing
+	field(t.Metadata) // parsing has made the JSON compact
 	return taskMark{content: [16]byte(h.Sum(nil)), samples: int32(t.Samples)}
 }
 
-// maxComplaints is how many bad tasks are named. The others are counted.
+// maxComplaints is the number of bad tasks that are reported one by one. Further bad tasks are only
+// counted.
 const maxComplaints = 20
 
 // A TaskCheck validates tasks and spools them.
 type TaskCheck struct {
-	samples int // of a task that does not set its own number
-	// limit stops the reading after that many planned samples; 0: no limit.
+	samples int // number of samples of a task that does not set its own
+	// limit stops reading after this many planned samples; 0: no limit.
 	limit   int
 	skipBad bool
 	skipped func(error) // called for each task that skipBad skips
@@ -167,10 +168,10 @@ func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, erro
 	return spool.finish()
 }
 
-// A growth merges the snapshot of a run with the given tasks.
+// A growth merges the snapshot of a run with the given tasks. It is the state of grow.
 type growth struct {
-	old   string   // the snapshot
-	given *TaskSet // validated
+	old   string   // path of the snapshot
+	given *TaskSet // the given tasks, validated
 	// marks holds the marks of given. grow removes the marks of tasks in the snapshot.
 	marks           map[taskHash]taskMark
 	had, now        int  // default samples per task, before and now
@@ -285,8 +286,8 @@ type spool struct {
 	done bool
 }
 
-// newSpool creates a spool in the run's folder dir. If this process is killed, the next one removes
-// the file. Without dir the spool only counts.
+// newSpool creates a spool in the run's folder dir. If this process is killed, the next process
+// removes the file. If dir is empty, the spool only counts.
 func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	if dir == "" {
 		return new(spool), nil
@@ -301,7 +302,7 @@ func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	return s, nil
 }
 
-// count counts a task with own samples, or with the default number if own is 0.
+// count counts a task with own samples. If own is 0, the task has the default number.
 func (s *spool) count(own, samples int) {
 	s.set.Tasks++
 	s.set.Samples += samplesOf(own, samples)
@@ -357,7 +358,7 @@ func CheckSnapshot(dir string, info *Info) (digest string, err error) {
 	path := filepath.Join(dir, TasksFile)
 	known := int64(math.MaxInt64)
 	if info.Tasks.Stream {
-		known = info.Tasks.Bytes // if the file is too short, the digest differs
+		known = info.Tasks.Bytes // a shorter file has another digest
 	}
 	digest, err = digestFile(path, known)
 	switch {
@@ -383,9 +384,9 @@ func (s *TaskSet) First() (*collector.Task, error) {
 	return nil, errors.New("the task snapshot is empty")
 }
 
-// CheckLimit rejects a limit that ends inside a group of a run that commits whole groups: the
-// samples before the limit would wait forever for the others. Tasks that have not arrived (stream,
-// dry run) count with the run's number of samples; see CheckSamples.
+// CheckLimit rejects a limit that ends inside a group of a run that commits whole groups. The
+// samples before the limit would wait forever for the rest of the group. Each task that has not
+// arrived (stream, dry run) counts with the run's number of samples; see CheckSamples.
 func CheckLimit(c *config.Config, set *TaskSet) error {
 	limit, samples := c.Tasks.Limit, c.Tasks.Samples
 	if limit == 0 || !set.grows && limit >= set.Samples {

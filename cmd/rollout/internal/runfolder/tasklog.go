@@ -24,8 +24,9 @@ import (
 )
 
 // This file stores the tasks of a streaming run (collect --stream). Its tasks.jsonl only grows at
-// the end. A task is accepted once its whole line is durable. Bytes after the last line feed were
-// never accepted. run.json has the digest of the file at the start of the last invocation.
+// the end. A task is accepted once its whole line is durable. Bytes after the last line feed are
+// not part of an accepted task. run.json has the digest of the file at the start of the last
+// invocation.
 
 // ErrNoMore is the error for a task that arrives after End.
 var ErrNoMore = errors.New("no more tasks are accepted")
@@ -113,11 +114,11 @@ type TaskLog struct {
 	mu      sync.Mutex
 	change  *sync.Cond
 	marks   map[taskHash]taskMark
-	size    int64 // written
-	durable int64 // synced; ends with a whole line
+	size    int64 // bytes written
+	durable int64 // bytes synced; they end with a whole line
 	syncing bool
-	ended   bool // no more tasks are accepted
-	stopped bool // no more tasks are delivered either
+	ended   bool // no further task is accepted
+	stopped bool // no further task is delivered
 	err     error
 }
 
@@ -140,13 +141,13 @@ func (f *Folder) OpenTaskLog(set *TaskSet) (*TaskLog, error) {
 
 // An Added is the result for one task.
 type Added struct {
-	Again bool  // it was accepted before
-	Err   error // why it is rejected: another task has its id
+	Again bool  // the task was accepted before
+	Err   error // reason for a rejection: another task has the same id
 }
 
 // Add appends the new tasks of the batch. A task without an Err is accepted once Wait returns nil
-// for the returned end. Add returns a storage error or ErrNoMore; then no task of the batch is
-// accepted.
+// for the returned end. If Add returns an error (a storage error or ErrNoMore), no task of the
+// batch is accepted.
 func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,7 +240,7 @@ func (l *TaskLog) Fail(err error) { l.set(func() { l.err = cmp.Or(l.err, err) })
 // End stops accepting tasks. Accepted tasks are still delivered.
 func (l *TaskLog) End() { l.set(func() { l.ended = true }) }
 
-// Stop also stops delivering tasks.
+// Stop stops accepting tasks and delivering them.
 func (l *TaskLog) Stop() { l.set(func() { l.ended, l.stopped = true, true }) }
 
 func (l *TaskLog) set(f func()) {
@@ -257,7 +258,7 @@ func (l *TaskLog) Known() iter.Seq2[collector.Task, error] {
 	return tasks.ReadLines(io.NewSectionReader(l.file, 0, l.begin), TasksFile)
 }
 
-// Follow yields the tasks accepted after that. It blocks for more until End or Stop.
+// Follow yields the tasks accepted since the file was opened. It blocks for more until End or Stop.
 func (l *TaskLog) Follow() iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		for t, err := range tasks.ReadLines(&taskReader{log: l, at: l.begin}, TasksFile) {
@@ -265,7 +266,7 @@ func (l *TaskLog) Follow() iter.Seq2[collector.Task, error] {
 			stopped, failed := l.stopped, l.err
 			l.mu.Unlock()
 			if err != nil {
-				err = cmp.Or(failed, err) // with its exit code
+				err = cmp.Or(failed, err) // the recorded error has an exit code
 			}
 			if stopped || !yield(t, err) {
 				return
@@ -286,7 +287,7 @@ func (r *taskReader) Read(p []byte) (int, error) {
 		l.change.Wait()
 	}
 	if l.ended && !l.stopped {
-		_ = l.sync(l.size) // tasks added just before the end are accepted too; l.err has the error
+		_ = l.sync(l.size) // also accept tasks added just before End; l.err keeps the error
 	}
 	left, stopped, err := l.durable-r.at, l.stopped, l.err
 	l.mu.Unlock()
@@ -301,8 +302,8 @@ func (r *taskReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CountTasks updates the task counts of a streaming run; run.json has the counts from the start of
-// the last invocation. An incomplete last line is not counted.
+// CountTasks updates the task counts of a streaming run from its tasks, because run.json has the
+// counts from the start of the last invocation. It does not count an incomplete last line.
 func (i *Info) CountTasks(dir string) error {
 	if !i.Tasks.Stream {
 		return nil

@@ -1,19 +1,19 @@
-// Package serverruns lists the server runs that other programs drove, as tasks that read them
-// (collect --from-runs).
+// Package serverruns lists the server runs of other programs. Each becomes a task that reads the
+// server run (collect --from-runs).
 //
 //	feed.go      the loop: list, yield the ended runs, wait for the others
-//	listing.go   one list of the server, oldest run first, and where it continues; agents by tag
+//	listing.go   one list of the server, oldest run first, and its cursor; agents by tag
 //	waiting.go   runs that have not ended
 //
 // # No server run is lost
 //
-// The server lists runs by their start time, not their end time, and the first run can end
-// last. A listed run that has not ended is kept aside and checked again until it ends. The
+// The server lists runs by their start time, not their end time, so the run that started first can
+// end last. The feed keeps a listed run that has not ended and checks it again until it ends. The
 // listing continues after it.
 //
-// A run can also become visible after runs that started later: its time is taken before its
-// commit, and the clocks of several processes differ. So the listing continues after the newest
-// run that is older than overlap, not after the newest run. Runs that are listed twice are
+// A run can also become visible after runs that started later, because its start time is earlier
+// than its commit and the clocks of several processes differ. So the listing continues after the
+// newest run that is older than overlap, not after the newest run. Runs that are listed twice are
 // recognized by id.
 //
 // If the run after which the listing continues was deleted with its agent, the listing continues

@@ -33,23 +33,24 @@ type Config struct {
 
 // Counts counts the runs that a Feed has found.
 type Counts struct {
-	// Given were yielded as tasks, Known were tasks before, and Running have not ended.
+	// Given counts the runs that were yielded as tasks, Known the runs that were tasks before, and
+	// Running the runs that have not ended.
 	Given, Known, Running int
 }
 
 // Total returns the number of runs found.
 func (c Counts) Total() int { return c.Given + c.Known + c.Running }
 
-// A Feed yields each server run that has ended once, as far as Known can tell. It is not safe for
-// concurrent use.
+// A Feed yields each server run that has ended. It yields a run once, as long as Known reports the
+// runs that it has yielded. It is not safe for concurrent use.
 type Feed struct {
 	cfg      Config
 	listings []*listing
-	tagged   *tagged // for the last listing; nil: no tags are set
+	tagged   *tagged // tags of the last listing; nil: no tags are set
 
 	seen    map[string]bool // runs of the first pass, ended or not; nil after that pass
 	waiting []*waiting
-	ahead   int // ended runs that are fetched and not yet yielded
+	ahead   int // ended runs that are fetched but not yet yielded
 	counts  Counts
 }
 
@@ -83,15 +84,15 @@ type MissingError struct{ ID string }
 
 func (e *MissingError) Error() string { return "the server has no run " + e.ID }
 
-// The pause between two passes of a feed that follows. It starts again at pauseLeast after a new
-// run.
+// The pause between two passes of a feed that follows. After a new run, the pause is pauseLeast
+// again.
 const (
 	pauseLeast = time.Second
 	pauseMost  = 10 * time.Second
 )
 
 // Tasks yields one task for each server run that has ended. An error ends the iteration: a
-// permanent one, or a transient one that lasts longer than patience.
+// permanent error, or a transient error that lasts longer than patience.
 func (f *Feed) Tasks(ctx context.Context) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		err := f.each(ctx, func(runs []letta.Run) error {
@@ -118,7 +119,7 @@ func (f *Feed) task(r *letta.Run) collector.Task {
 	return collector.Task{ID: r.ID, Samples: 1, Recorded: &collector.Recorded{Server: f.cfg.Client.BaseURL(), Run: r.ID}}
 }
 
-// each passes the new runs to give, in one pass or, with Follow, in many.
+// each passes new runs to give. It makes one pass or, with Follow, many.
 func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 	if err := f.named(ctx, give); err != nil {
 		return err
@@ -128,7 +129,7 @@ func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 		if err := f.look(ctx, give); err != nil {
 			return err
 		}
-		if !f.cfg.Follow || len(f.listings) == 0 && len(f.waiting) == 0 { // runs named by id do not grow in number
+		if !f.cfg.Follow || len(f.listings) == 0 && len(f.waiting) == 0 { // runs requested by id do not increase in number
 			return nil
 		}
 		if pause = min(pause*3/2, pauseMost); f.counts.Given > before {
@@ -140,7 +141,7 @@ func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 	}
 }
 
-// named gives the runs that were requested by id.
+// named passes the runs that were requested by id to give.
 func (f *Feed) named(ctx context.Context, give func([]letta.Run) error) error {
 	for _, id := range f.cfg.Which.IDs {
 		var run *letta.Run
@@ -169,7 +170,7 @@ func (f *Feed) named(ctx context.Context, give func([]letta.Run) error) error {
 	return nil
 }
 
-// look makes one pass: it lists new runs and checks the runs that had not ended.
+// look makes one pass: it lists new runs and checks the waiting runs again.
 func (f *Feed) look(ctx context.Context, give func([]letta.Run) error) error {
 	for i, l := range f.listings {
 		tagged := f.tagged
@@ -217,12 +218,12 @@ func (f *Feed) withTag(ctx context.Context, runs []letta.Run) ([]letta.Run, erro
 	return out, nil
 }
 
-// sort gives the new runs that have ended and keeps the new runs that have not.
+// sort passes the new runs that have ended to give, and adds the others to the waiting runs.
 func (f *Feed) sort(runs []letta.Run, give func([]letta.Run) error) error {
 	ended := runs[:0:0]
 	for i := range runs {
 		r := &runs[i]
-		again := f.seen[r.ID] // several lists can contain it
+		again := f.seen[r.ID] // several lists can contain the run
 		if f.seen != nil {
 			f.seen[r.ID] = true
 		}
@@ -259,8 +260,8 @@ const (
 	retryMost = 30 * time.Second
 )
 
-// patiently retries look after a transient error. Runs that look gave before it failed are
-// recognized on the retry.
+// patiently retries look after a transient error. The retry recognizes runs that look passed on
+// before it failed.
 func (f *Feed) patiently(ctx context.Context, look func() error) error {
 	began := time.Now()
 	for pause := pauseLeast; ; pause = min(2*pause, retryMost) {

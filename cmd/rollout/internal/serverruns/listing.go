@@ -12,8 +12,8 @@ import (
 // pageSize is the largest page that the server returns.
 const pageSize = 1000
 
-// overlap is the age a run needs before the listing continues after it. It exceeds the time until a
-// send commits its run, and the clock differences between a server's processes.
+// overlap is the age that a run needs before the listing continues after it. It exceeds the time
+// until a send commits its run, and the clock differences between a server's processes.
 const overlap = 2 * time.Minute
 
 // A listing is one list of the server's runs, oldest first. A pass continues where the last ended.
@@ -21,15 +21,16 @@ type listing struct {
 	client *letta.Client
 	agent  string // agent id; empty: all agents
 	since  time.Time
-	after  *letta.Run // the list continues after it; nil: from the beginning
+	after  *letta.Run // the list continues after this run; nil: from the beginning
 	begun  bool
 }
 
 // restarts bounds how often a pass restarts after an older run because its cursor run was deleted.
 const restarts = 10
 
-// all passes each page of runs not older than since to take, until an empty page or a run that
-// began after the pass. A short page is not the end: a server can return fewer than the limit.
+// all passes each page of runs that are not older than since to take. It stops at an empty page or
+// at a run that began after the pass did. A short page is not the end: a server can return fewer
+// runs than the limit.
 func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	if !l.begun && !l.since.IsZero() {
 		if err := l.seek(ctx, l.since.Add(-overlap)); err != nil {
@@ -114,13 +115,13 @@ func began(r *letta.Run) (at time.Time, known bool) {
 // agentsPage is the number of agents per page. It is small because their states are large.
 const agentsPage = 100
 
-// A tagged knows which agents have one of the tags. It lists the agents once, at the first run. It
-// fetches each agent that was created later once.
+// A tagged finds out which agents have one of the tags. It lists all agents once, at the first run.
+// If a run's agent was created after that, it fetches this agent once.
 type tagged struct {
 	client *letta.Client
 	tags   []string
-	has    map[string]bool // by agent id; nil: not listed yet
-	listed time.Time       // by the server's clock
+	has    map[string]bool // whether an agent has one of the tags, by agent id; nil: not listed yet
+	listed time.Time       // time of the listing, by the server's clock
 }
 
 // match reports whether the agent of the run has one of the tags. A deleted agent has none.

@@ -13,15 +13,16 @@ type waiting struct {
 }
 
 const (
-	// Up to askedEach runs are fetched one by one. More are compared with the list of active runs.
+	// Up to askedEach runs are fetched one by one. If there are more, the feed lists all active
+	// runs instead.
 	askedEach = 4
-	// quietLeast is how long a run must be silent before its steps prove that it has ended. A
-	// conversation's run never reports its end; every other run does soon after its last step.
+	// quietLeast is how long a run must be silent before its steps prove that it has ended. A run
+	// of a conversation never reports its end. Every other run reports it soon after its last step.
 	quietLeast = 30 * time.Second
-	quietMost  = 5 * time.Minute // between two checks
+	quietMost  = 5 * time.Minute // longest time between two checks
 )
 
-// ended returns the waiting runs that have ended, and keeps the others.
+// ended returns the waiting runs that have ended. The others remain in the list.
 func (f *Feed) ended(ctx context.Context) (out []letta.Run, err error) {
 	if len(f.waiting) == 0 {
 		return nil, nil
@@ -37,7 +38,7 @@ func (f *Feed) ended(ctx context.Context) (out []letta.Run, err error) {
 		over := false
 		if !active[w.ID] {
 			if over, err = f.over(ctx, w); err != nil {
-				return nil, err // all of them are checked again
+				return nil, err // the next pass checks all waiting runs again
 			}
 		}
 		if !over && !serverNow(f.cfg.Client).Before(w.next) {
@@ -82,7 +83,8 @@ func (f *Feed) over(ctx context.Context, w *waiting) (bool, error) {
 }
 
 // quiet reports whether a run that still counts as active is over. It is over if its steps prove
-// the end, or if it was silent for Config.StuckAfter. A server that crashes leaves such runs.
+// the end, or if it was silent for Config.StuckAfter. A crash of the server leaves such runs
+// behind.
 func (f *Feed) quiet(ctx context.Context, w *waiting) (bool, error) {
 	steps, err := f.cfg.Client.RunSteps(ctx, w.ID)
 	if letta.IsNotFound(err) {

@@ -16,14 +16,14 @@ import (
 )
 
 // A Display shows the progress of a run. It has four modes: a live block on a terminal, a plain
-// line at intervals, JSON lines, or nothing. Messages go through it, so that they never land inside
-// the live block. No method except Flush waits for the reader of the output.
+// line at intervals, JSON lines, or nothing. Messages go through it, so that they are never printed
+// inside the live block. No method except Flush waits for the reader of the output.
 type Display struct {
 	mode  displayMode
 	every time.Duration
-	out   *queue                     // the block, the plain lines or the JSON lines
-	talk  *queue                     // stderr
-	size  func() (width, height int) // of the terminal
+	out   *queue                     // output for the block, the plain lines or the JSON lines
+	talk  *queue                     // output for stderr
+	size  func() (width, height int) // size of the terminal
 	paint Painter
 	now   func() time.Time
 
@@ -69,16 +69,17 @@ func NewDisplay(stdout, stderr *termsafe.Writer, getenv func(string) string, asJ
 // JSON reports whether the output is JSON lines.
 func (d *Display) JSON() bool { return d.mode == displayJSON }
 
-// OnUnread sets a callback. It gets true when the reader falls too far behind and false when it has
-// caught up. f must not block, not even on a disk, and must not write to the display.
+// OnUnread sets a callback. The display calls f(true) when the reader falls too far behind and
+// f(false) when it has caught up. f must not block, not even on a disk, and must not write to the
+// display.
 func (d *Display) OnUnread(f func(bool)) {
 	d.out.mu.Lock()
 	defer d.out.mu.Unlock()
 	d.out.onFull = f
 }
 
-// Flush waits until all output is read. It returns false for the events or the messages if no byte
-// of them was read for patience.
+// Flush waits until all output is read. It stops waiting for the events or the messages, and
+// returns false for them, if no byte of them was read for patience.
 func (d *Display) Flush(patience time.Duration) (events, messages bool) {
 	if events = d.out.flush(patience); d.out == d.talk {
 		return events, events
@@ -89,8 +90,8 @@ func (d *Display) Flush(patience time.Duration) (events, messages bool) {
 // Quiet reports whether only errors are shown.
 func (d *Display) Quiet() bool { return d.mode == displayQuiet }
 
-// Show shows the run until ctx is done. It draws the live block at once. The other modes start
-// after their interval, with the rates since the call of Show.
+// Show shows the run until ctx is done. The live block is drawn at once. The other modes print
+// their first line after their interval. Rates are measured from the call of Show.
 func (d *Display) Show(ctx context.Context, state func() View) {
 	if d.mode == displayQuiet {
 		return
@@ -148,8 +149,8 @@ func (d *Display) draw(lines []string) {
 	_, _ = d.out.Write(b.Bytes())
 }
 
-// eraseRow moves the cursor up and erases that row. ESC [ J would erase all rows at once, but on the
-// first row of the screen tmux copies them into its history instead.
+// eraseRow moves the cursor up and erases the new row. ESC [ J would erase all rows at once, but on
+// the first row of the screen tmux copies them into its history instead.
 const eraseRow = "\x1b[A\x1b[2K"
 
 // erase writes the escapes that remove the live block, counting lines that a terminal has wrapped.

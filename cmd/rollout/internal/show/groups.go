@@ -7,26 +7,27 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// A groupSummary counts the groups of a run of whole groups: all but Lag cover the whole run.
+// A groupSummary counts the groups of a run that collects by whole groups. All fields except Lag
+// cover the whole run.
 type groupSummary struct {
 	Begun int `json:"begun"`
-	// Whole is the sum of the next three. The reader gets the informative groups. A filtered group
-	// has keep=false. A failed group has no row.
+	// Whole is the sum of the next three fields. The reader gets the informative groups. A filtered
+	// group has keep=false. A failed group has no row.
 	Whole       int `json:"whole"`
 	Informative int `json:"informative"`
 	Filtered    int `json:"filtered"`
 	Failed      int `json:"failed"`
 	// Until is the requested number of informative groups; 0: no limit.
 	Until int `json:"until"`
-	// Ahead counts the groups in progress and those that the reader has not acknowledged.
+	// Ahead counts the groups in progress and the groups that the reader has not acknowledged.
 	Ahead int `json:"ahead"`
-	// Version is the last policy version; nil: none is known.
+	// Version is the last known policy version, or nil.
 	Version *int32 `json:"version"`
-	// Lag is pace.Stats.LagCounts of this invocation.
+	// Lag is the value of pace.Stats.LagCounts for this invocation.
 	Lag []int `json:"lag"`
 }
 
-// groupsOf returns nil if the run does not commit whole groups.
+// groupsOf returns the counts of the groups, or nil if the run does not commit whole groups.
 func groupsOf(s *pace.Stats) *groupSummary {
 	if s == nil {
 		return nil
@@ -57,5 +58,5 @@ func (g *groupSummary) String() string {
 	return text
 }
 
-// lags is empty if no lag is known.
+// lags formats Lag. It returns "" if no lag is known.
 func (g *groupSummary) lags() string { return format.Lags(g.Lag) }

@@ -21,16 +21,17 @@ import (
 )
 
 // A Log records the events of a run as JSON lines of log/slog. It contains no secrets and no text
-// of a person or a model: no prompt, no answer, and no error text in which a server can quote them.
+// of a person or a model. So it omits prompts, answers, and the text of errors in which a server
+// can quote them.
 type Log struct {
 	*slog.Logger
-	file *os.File // nil: discard
+	file *os.File // nil: the log discards entries
 }
 
 // DiscardLog returns a log that discards everything.
 func DiscardLog() *Log { return &Log{Logger: slog.New(slog.DiscardHandler)} }
 
-// OpenLog opens a log in a run's folder. As a precaution it replaces the secrets in every text.
+// OpenLog opens a log in a run's folder. As a precaution it masks the secrets in every text.
 func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error) {
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	if err := runfolder.MkdirAll(filepath.Dir(path), mode); err != nil {
@@ -59,7 +60,8 @@ func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error)
 	return &Log{Logger: slog.New(slog.NewJSONHandler(termsafe.NewWriter(f), &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
 }
 
-// shortestSecret is the minimum length of a replaced secret. A shorter text occurs in other words.
+// shortestSecret is the minimum length of a masked secret. A shorter text can be part of other
+// words.
 const shortestSecret = 5
 
 // Close closes the log's file.
@@ -110,7 +112,7 @@ func (l *Log) failed(s *tokenize.Sample) {
 	l.Warn("sample failed", "sample_key", s.Key, "attempt", s.Attempt, "class", f.Class, "stage", f.Stage, "reason", f.Reason, "agent_id", s.AgentID)
 }
 
-// Tail logs what the tail policy kept and cut.
+// Tail logs which samples the tail policy kept and cut.
 func (l *Log) Tail(t *tailSummary) {
 	if t == nil {
 		return
@@ -119,8 +121,8 @@ func (l *Log) Tail(t *tailSummary) {
 		"cut", t.Cut.Samples, "cut_mean_s", t.Cut.MeanSeconds, "cut_mean_tokens", t.Cut.MeanTokens, "unstarted", t.Unstarted)
 }
 
-// Ended logs the end of the run, as the last line. An end that the user requested and failures that
-// the user allowed are not logged as errors.
+// Ended logs the end of the run, as the last line. It is logged as an error unless the user
+// requested the end or allowed the failures.
 func (l *Log) Ended(outcome string, err error) {
 	code := exit.Code(err)
 	if s, ok := errors.AsType[exit.SilentError](err); ok {
@@ -140,7 +142,8 @@ func (l *Log) Ended(outcome string, err error) {
 	l.Log(context.Background(), level, "end", attrs...)
 }
 
-// withError adds the class of an error to attributes, and its text without the server's words.
+// withError adds the class of an error to attributes. It also adds the error's text, without text
+// from the server.
 func withError(err error, attrs ...any) []any {
 	attrs = append(attrs, "class", collector.Classify(err).String())
 	if text := collector.Redacted(err); text != "" {

@@ -21,13 +21,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Metrics exports a run to Prometheus. Names and units follow its naming rules. Every label has a
-// closed set of values, or one value per endpoint, so the number of series does not grow with the
-// run. Ids and error texts are never labels. Most series exist from the start, at zero.
+// Metrics exports a run to Prometheus. Names and units follow Prometheus's naming rules. Every
+// label has a closed set of values, or one value per endpoint, so the number of series does not
+// grow with the run. Ids and error texts are never labels. Most series exist from the start, at
+// zero.
 //
-// Events are counted when they happen. Snapshot numbers are read on each scrape (metrics_stats.go).
-// Counters cover this process: they start at zero in a resumed run, and rollout_samples_earlier has
-// the counts from before.
+// Events are counted when they happen. The values of snapshots are read on each scrape
+// (metrics_stats.go). Counters cover this process: they start at zero in a resumed run, and
+// rollout_samples_earlier counts the samples of earlier processes.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -70,7 +71,8 @@ var (
 	shortBuckets = prometheus.ExponentialBuckets(0.001, 4, 9)
 )
 
-// rewardBuckets returns the buckets from -1 to 1 in tenths. Adding steps would miss 0 by rounding.
+// rewardBuckets returns the buckets from -1 to 1 in tenths. It does not add up steps, because
+// rounding errors would miss 0.
 func rewardBuckets() (b []float64) {
 	for i := -10; i <= 10; i++ {
 		b = append(b, float64(i)/10)
@@ -205,7 +207,7 @@ func (m *Metrics) Endpoint(name string) {
 	}
 }
 
-// sampleFinished counts a sample that goes to the sink.
+// sampleFinished counts a sample that is passed to the sink.
 func (m *Metrics) sampleFinished(s *tokenize.Sample) {
 	outcome := outcomeCommitted
 	if len(s.Rows) == 0 && len(s.Failures) > 0 {
@@ -248,8 +250,8 @@ func (m *Metrics) sampleFinished(s *tokenize.Sample) {
 	}
 }
 
-// attemptStarted counts an event of the collector, as do attemptFinished, reattached, retryWaiting
-// and limitChanged.
+// attemptStarted, attemptFinished, reattached, retryWaiting and limitChanged count events of the
+// collector.
 func (m *Metrics) attemptStarted(a collector.Attempt, _ string) {
 	m.attempts.WithLabelValues(a.Kind.String()).Inc()
 }
@@ -308,7 +310,7 @@ func codeLabel(code int) string {
 	return strconv.Itoa(code)
 }
 
-// committed counts an event of the sink, as do sealed and synced.
+// committed, sealed and synced count events of the sink.
 func (m *Metrics) committed(c sink.Commit) {
 	m.commit.Set(float64(c.CreatedAt.UnixMilli()) / 1e3)
 	for _, s := range c.Shards {
@@ -338,8 +340,8 @@ func (m *Metrics) Watch(endpoint string) func(context.Context, string, string) (
 	}
 }
 
-// openGroups holds the groups with some but not all samples ended in this process. There are few,
-// because the collector finishes open groups first.
+// openGroups holds the groups of which some, but not all, samples have ended in this process. There
+// are few, because the collector finishes open groups first.
 type openGroups struct {
 	mu     sync.Mutex
 	groups map[string]*openGroup

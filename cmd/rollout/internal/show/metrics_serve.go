@@ -15,8 +15,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Serve serves /metrics, /healthz, /readyz and, if profiles is set, /debug/pprof of a run on l until
-// ctx is done, and then closes l. stop ends it and waits.
+// Serve serves /metrics, /healthz, /readyz and, if profiles is set, /debug/pprof of a run on l
+// until ctx is done. It then closes l. stop ends serving and waits for the end.
 func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, v Vitals) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.gather(v), promhttp.HandlerOpts{EnableOpenMetrics: true}))

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A snapshot sends the metrics whose values are read on each scrape.
+// A snapshot sends metrics whose values are read on each scrape.
 type snapshot func(out sender)
 
 // Describe sends nothing, because the set of metrics depends on the run.
@@ -123,7 +123,7 @@ func (out sender) sink(s sink.Stats) {
 // lagBounds are the histogram's bucket bounds. Larger lags are in +Inf.
 var lagBounds = []int{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, pace.LagMost - 1}
 
-// pace sends nothing if the run does not commit whole groups.
+// pace sends the metrics of groups. It sends nothing if the run does not commit whole groups.
 func (out sender) pace(s *pace.Stats) {
 	if s == nil {
 		return
@@ -154,8 +154,8 @@ func (out sender) pace(s *pace.Stats) {
 	out <- prometheus.MustNewConstHistogram(desc, count, sum, buckets)
 }
 
-// tapped sends the metrics of a collection that reads taps' spools. A tap's own metrics are in
-// metrics_tap.go.
+// tapped sends the metrics of a collection that reads the spools of taps. The tap's own metrics are
+// in metrics_tap.go.
 func (out sender) tapped(s tap.IndexStats) {
 	out.counter("rollout_tapped_calls_total", "Calls read from the spools of the taps.")(float64(s.Calls))
 	out.counter("rollout_tapped_joined_total", "Calls of samples that were found in the spools.")(float64(s.Claimed))

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A queue passes writes to another writer, in order. A write never blocks on that writer: a
-// goroutine does the writing and lives while data is unwritten.
+// A queue passes writes to another writer, in order. A write never blocks on that writer. The queue
+// runs a goroutine that writes as long as data is unwritten.
 type queue struct {
 	to io.Writer
 	// onFull is called with true when more than queueFull bytes are unwritten, and with false when
-	// less than half of that is. It must not block or write. Nil: not used.
+	// less than half of queueFull is unwritten. It must not block or write. Nil: not used.
 	onFull func(bool)
 
 	mu      sync.Mutex
-	lines   [][]byte // one per Write, not yet being written
+	lines   [][]byte // one element per Write that is not being written yet
 	size    int      // unwritten bytes
-	last    int      // unwritten bytes up to the end of the last status; ≤ 0: it is written
+	last    int      // unwritten bytes up to the end of the last status; ≤ 0: the status is written
 	full    bool
 	running bool          // the goroutine is running
 	moved   chan struct{} // closed when the goroutine has written something; nil: no waiter
@@ -54,7 +54,8 @@ func (q *queue) status() {
 	q.last = q.size
 }
 
-// behind reports whether a status is unwritten. Another would only delay a slow reader further.
+// behind reports whether a status is unwritten. Another status would only delay a slow reader
+// further.
 func (q *queue) behind() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

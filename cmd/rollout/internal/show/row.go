@@ -79,7 +79,7 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	b.WriteByte('\n')
 	for k, role := range r.TurnRoles {
 		if k+1 >= len(r.TurnOffsets) {
-			break // verify reports the error; the facts above are still shown
+			break // rollout verify reports the error; the facts above are still shown
 		}
 		showSpan(&b, r, v, tokenize.Role(role), int(r.TurnOffsets[k]), int(r.TurnOffsets[k+1]))
 	}
@@ -108,7 +108,8 @@ func ReadDivergence(text *string) (d storedDivergence, err error) {
 	return d, err
 }
 
-// showDivergence shows why a row does not continue the previous one, and what was realigned in it.
+// showDivergence shows why a row does not continue the previous row, and where the row was
+// realigned.
 func showDivergence(fact func(name, format string, args ...any), text *string, v RowView) {
 	d, err := ReadDivergence(text)
 	if err != nil {

@@ -66,7 +66,7 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 	return lines
 }
 
-// doing describes what a sample in flight does.
+// doing describes the current work on a sample in flight.
 func (v *View) doing(o *collector.InFlight) string {
 	text := fmt.Sprintf("%s #%d: %s for %s", termsafe.Text(o.TaskID, 24), o.Index, o.Stage, format.Duration(v.Now.Sub(o.Since)))
 	if o.Attempt > 1 {
@@ -85,8 +85,8 @@ func (d *Display) Block(head string, lines []string) {
 	d.above("rollout: %s\n%s\n", head, termsafe.Own(d.folded(strings.Join(lines, "\n"))))
 }
 
-// Works describes what the samples in flight do. It omits samples that wait for a retry, because a
-// drain does not wait for them.
+// Works describes the current work on the samples in flight. It omits samples that wait for a
+// retry, because a drain does not wait for them.
 func Works(s collector.Stats) string {
 	var inFlight, scored, written, removed int
 	for _, e := range s.Endpoints {

@@ -17,28 +17,29 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Summary describes the end of a run: for report.json, the last JSON line and the text.
+// A Summary describes the end of a run. It is stored in report.json, written as the last JSON line,
+// and formatted as text.
 type Summary struct {
 	RunID   string `json:"run_id"`
 	Dir     string `json:"dir"`
 	Outcome string `json:"outcome"` // finished, interrupted, stopped, retried
 	Error   string `json:"error,omitempty"`
 
-	// Planned is the sum of the next five. Committed counts kept samples, and Filtered samples
-	// whose rows have keep=false.
+	// Planned is the sum of the next five fields. Committed counts kept samples, and Filtered
+	// samples whose rows have keep=false.
 	Planned   int `json:"planned"`
 	Committed int `json:"committed"`
 	Failed    int `json:"failed"`
 	Skipped   int `json:"skipped"`
 	Remaining int `json:"remaining"`
 	Filtered  int `json:"filtered"`
-	// Durable is the part of Remaining that is finished and only in the write-ahead log, because
+	// Durable is the part of Remaining that is finished but only in the write-ahead log, because
 	// the storage failed or its group is incomplete. The next invocation commits it.
 	Durable int `json:"durable,omitempty"`
 
 	// Earlier counts the samples of earlier processes. All numbers below are of this invocation,
-	// number Invocation of the run. It found Recovered samples in the write-ahead log and OpenFound
-	// attempts in flight. It reattached Reattached attempts; Gone were lost.
+	// which has number Invocation in the run. It found Recovered samples in the write-ahead log and
+	// OpenFound attempts in flight. It reattached Reattached attempts; Gone attempts were lost.
 	Earlier    earlier `json:"earlier"`
 	Invocation int     `json:"invocation"`
 	Recovered  int64   `json:"recovered"`
@@ -50,25 +51,26 @@ type Summary struct {
 	Attempts      int            `json:"attempts"`
 	Retries       int            `json:"retries"`
 	LostCalls     int            `json:"lost_calls"`
-	// Remade counts rollouts that the infrastructure lost and that were collected again. Its keys
-	// are failure classes or, if a reply was lost and the server run's record is incomplete, what
-	// is missing. Kept counts the rollouts that became data. Downgraded counts rows with a lower
-	// grade because their reply was lost.
+	// Remade counts rollouts that the infrastructure lost and that were collected again. A key is a
+	// failure class. If a reply was lost and the server run's record is incomplete, the key names
+	// the missing part. Kept counts the rollouts that became data. Downgraded counts rows with a
+	// lower grade because their reply was lost.
 	Remade     map[string]RolloutCount `json:"remade"`
 	Kept       RolloutCount            `json:"kept"`
 	Downgraded int                     `json:"downgraded_rows"`
-	AgentsLeft int                     `json:"agents_left"` // could not be removed
+	AgentsLeft int                     `json:"agents_left"` // agents that could not be removed
 	BadTasks   int                     `json:"bad_tasks"`
 
 	Rows  int `json:"rows"`
 	Empty int `json:"empty"` // samples without a row
-	// CutCalls and CutTokens count what tokens.max_row_tokens cut off; no other number includes
-	// them. EmptyRows counts the rows dropped because they have no token to train on.
+	// CutCalls and CutTokens count the calls and tokens that tokens.max_row_tokens cut off. No
+	// other number includes them. EmptyRows counts the rows dropped because they have no token to
+	// train on.
 	CutCalls  int   `json:"cut_calls"`
 	CutTokens int64 `json:"cut_tokens"`
 	EmptyRows int   `json:"empty_rows"`
 
-	sums // of the samples
+	sums // aggregates of the samples
 
 	Sampled int64 `json:"sampled"`
 	Trained int64 `json:"trained"`
@@ -76,7 +78,7 @@ type Summary struct {
 	TrainedShare float64 `json:"trained_share"`
 	ActionRatio  float64 `json:"action_ratio"`
 	// Versions counts sampled tokens in rows by the source of their policy version: trace, url,
-	// flag, set-version, or unknown. VersionNotes has the reasons for unknown ones.
+	// flag, set-version, or unknown. VersionNotes explains unknown versions.
 	Versions     map[string]int64 `json:"versions"`
 	VersionNotes []string         `json:"version_notes,omitempty"`
 	Prompts      promptCost       `json:"prompts"`
@@ -87,7 +89,7 @@ type Summary struct {
 	Groups *groupSummary `json:"groups,omitempty"`
 
 	// Unscored counts the run's committed samples with rows and without a reward, as the report
-	// does. It includes earlier processes.
+	// does. It includes samples of earlier processes.
 	Unscored int `json:"unscored"`
 	inRun    int // committed samples of the run that have rows; 0: unknown
 	// ScorerFailures counts the samples of this process whose scorer failed.
@@ -163,8 +165,8 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 	}
 }
 
-// AddUnscored sets how many samples of the run have a reward and how many do not. Without this
-// call, Unscored covers only this process, and includes uncommitted samples.
+// AddUnscored sets how many samples of the run have a reward and how many do not. If it is not
+// called, Unscored covers only this process, and includes uncommitted samples.
 func (s *Summary) AddUnscored(scored, unscored int) {
 	s.Unscored, s.inRun = unscored, scored+unscored
 }
@@ -276,7 +278,7 @@ func (s *Summary) text() string {
 	return b.String()
 }
 
-// ended counts the samples that reached their own end.
+// ended counts the samples that were not skipped and do not remain.
 func (s *Summary) ended() int { return s.Committed + s.Filtered + s.Failed }
 
 func (e earlier) ended() int { return e.Committed + e.Filtered + e.Failed }
@@ -296,7 +298,7 @@ func (s *Summary) resumed() string {
 	return text
 }
 
-// leftOut describes sampled tokens in no row and no failure, or returns "".
+// leftOut describes sampled tokens that are in no row and no failure, or returns "".
 func (s *Summary) leftOut() string {
 	var parts []string
 	if s.CutCalls > 0 {
@@ -317,7 +319,7 @@ func Counted[N int | int64](by map[string]N) string {
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
-// A RolloutCount counts rollouts and has their mean duration.
+// A RolloutCount counts rollouts and holds their mean duration.
 type RolloutCount struct {
 	N     int     `json:"n"`
 	Timed int     `json:"timed"` // rollouts with a known duration
@@ -359,8 +361,8 @@ func (s *Summary) remade() string {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// A tailSummary compares the samples that the tail policy kept with those that it cut. A cut
-// sample's duration and length are those at the cut.
+// A tailSummary compares the samples that the tail policy kept with the samples that it cut. The
+// duration and length of a cut sample are measured at the cut.
 type tailSummary struct {
 	Policy string     `json:"policy"`
 	Kept   tailLength `json:"kept"`
@@ -369,7 +371,7 @@ type tailSummary struct {
 	Unstarted int `json:"unstarted"`
 }
 
-// A tailLength has durations and lengths of samples. The lengths are of the Known samples only.
+// A tailLength holds durations and lengths of samples. Only the Known samples have lengths.
 type tailLength struct {
 	Samples       int     `json:"samples"`
 	MeanSeconds   float64 `json:"mean_seconds"`

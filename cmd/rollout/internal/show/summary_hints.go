@@ -21,7 +21,7 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	}
 	for _, e := range stats.Endpoints {
 		// More samples in flight can be faster only if the limit's controller measured a gain that
-		// lasted to the end.
+		// was still there at the end.
 		if g := e.Topped; g != nil && !e.Down && !e.Lost {
 			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight and %s with %d, the most that server.max_in_flight allows: "+
 				"--max-in-flight %d may be faster still (a Letta server with a default PostgreSQL fails near 30)",
@@ -60,8 +60,8 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	return out
 }
 
-// next returns what to do after the run, or "" if it did not finish or has no row. The error of such
-// a run has a hint of its own.
+// next returns the suggested next step, or "" if the run did not finish or has no row. The error of
+// such a run has its own hint.
 func (s *Summary) next() string {
 	if s.Outcome != "finished" || s.Committed == 0 {
 		return ""

@@ -11,21 +11,22 @@ import (
 // tapCounts counts the calls that the taps saw during the run.
 type tapCounts struct {
 	Calls   int64 `json:"calls"`
-	Claimed int64 `json:"claimed"` // calls of samples
-	// Retries have the prompt of a claimed call, and no reply shows them. Unread have no token ids:
-	// a server's summaries. Others belong to failed rollouts or to other programs.
+	Claimed int64 `json:"claimed"` // calls that belong to samples
+	// Retries counts calls with the prompt of a claimed call that no reply shows. Unread counts
+	// calls without token ids: a server's summaries. Others counts calls of failed rollouts or
+	// other programs.
 	Retries int64 `json:"retries"`
 	Unread  int64 `json:"unread"`
 	Others  int64 `json:"others"`
 	Evicted int64 `json:"evicted"`
-	// Broken calls failed at the engine, or their reply broke off. Unshown counts calls of samples
-	// that no reply shows, by kind: retry, failed, cut, summary.
+	// Broken counts calls that failed at the engine or whose reply broke off. Unshown counts calls
+	// of samples that no reply shows, by kind: retry, failed, cut, summary.
 	Broken  int64            `json:"broken"`
 	Unshown map[string]int64 `json:"unshown,omitempty"`
 	// Refused counts the samples' calls that were not found, by reason.
 	Refused map[string]int64 `json:"refused,omitempty"`
 	// Missing counts missing spool data by reason: damaged, torn, dropped, lost, orphans, removed.
-	// ReadErrors counts failed reads. ReadError is the current error, if reads still fail.
+	// ReadErrors counts failed reads. ReadError is the latest error, or empty once a read succeeds.
 	Missing    map[string]int64 `json:"missing,omitempty"`
 	ReadErrors int64            `json:"read_errors,omitempty"`
 	ReadError  string           `json:"read_error,omitempty"`

@@ -17,7 +17,7 @@ import (
 type Tally struct {
 	mu     sync.Mutex
 	sums   sums
-	failed map[string]int // samples by class, committed or not
+	failed map[string]int // failed samples by class, committed or not
 }
 
 // Add adds a sample that the sink accepted. s must be an outline: the tokens belong to the sink.
@@ -47,10 +47,10 @@ func (t *Tally) Rewards() Rewards {
 // Rewards summarizes the rewards of the samples that this process has finished.
 type Rewards struct {
 	Scored int
-	Mean   *float64 // nil: none was scored
+	Mean   *float64 // nil: no sample was scored
 }
 
-// mean formats the mean reward with a constant length.
+// mean formats the mean reward with a fixed width.
 func (r Rewards) mean() string {
 	switch {
 	case r.Mean == nil:
@@ -74,12 +74,13 @@ func (t *Tally) result() sums {
 	return out
 }
 
-// sums are the aggregates of the samples. Tally.result lists the maps.
+// sums holds the aggregates of the samples. Tally.result lists the maps.
 type sums struct {
 	CutRows int   `json:"cut_rows"`
 	Forks   int   `json:"forks"`
-	Tokens  int64 `json:"tokens"` // of all rows, context included
-	// RowsPerSample is the mean over samples with a row. MostRows is the most rows of a sample.
+	Tokens  int64 `json:"tokens"` // tokens of all rows, including context
+	// RowsPerSample is the mean over samples with a row. MostRows is the highest number of rows of
+	// a sample.
 	RowsPerSample float64 `json:"rows_per_sample"`
 	MostRows      int     `json:"most_rows"`
 	// Grades and Sources count rows. Reasons counts quarantined samples and single quarantined calls.
@@ -87,10 +88,10 @@ type sums struct {
 	Sources    map[string]int `json:"prompt_sources"`
 	Reasons    map[string]int `json:"quarantine_reasons"`
 	Scored     int            `json:"scored"`
-	MeanReward *float64       `json:"mean_reward"` // nil: none was scored
+	MeanReward *float64       `json:"mean_reward"` // nil: no sample was scored
 	Ends       sampleEnds     `json:"ends"`
 
-	rows, filled int // rows, and samples with a row
+	rows, filled int // number of rows, and of samples with a row
 	rewards      float64
 }
 
@@ -138,9 +139,9 @@ func count(counts *map[string]int, name string) {
 
 // sampleEnds counts samples with rows whose end the policy did not choose. The fields can overlap.
 type sampleEnds struct {
-	Cut      int `json:"cut"`       // a row was cut at tokens.max_row_tokens
-	Length   int `json:"length"`    // a row's last output ended at the engine's token limit
-	MaxSteps int `json:"max_steps"` // all steps were used
+	Cut      int `json:"cut"`       // samples with a row that was cut at tokens.max_row_tokens
+	Length   int `json:"length"`    // samples with a row whose last output ended at the engine's token limit
+	MaxSteps int `json:"max_steps"` // samples that used all their steps
 }
 
 func (e *sampleEnds) add(flags tokenize.Flags, status string) {

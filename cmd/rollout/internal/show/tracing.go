@@ -58,7 +58,7 @@ func NewTracing(getenv func(string) string, say func(format string, args ...any)
 		return nil, nil
 	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(otlptrace.NewUnstarted(client)), // it drops spans when full, and never blocks
+		sdktrace.WithBatcher(otlptrace.NewUnstarted(client)), // when full, it drops spans instead of blocking
 		sdktrace.WithResource(resourceOf(getenv)),
 	)
 	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/rollout-rl/rollout")}, nil
@@ -88,7 +88,7 @@ func (t *Tracing) Stop(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // say was called for lost spans
+	_ = t.provider.Shutdown(ctx) // say has reported lost spans
 }
 
 // Events adds spans to the events of the collector.
@@ -145,7 +145,7 @@ func (t *Tracing) Watch(endpoint string, cfg *letta.ClientConfig) {
 			ctx, end = observe(ctx, op, method)
 		}
 		if !trace.SpanContextFromContext(ctx).IsValid() {
-			return ctx, end // a request of the run itself
+			return ctx, end // the request belongs to the run itself, not to an attempt
 		}
 		name := op
 		attrs := []attribute.KeyValue{attribute.String("http.request.method", method), attribute.String("server.address", host)}

@@ -28,8 +28,8 @@ type View struct {
 	Failing map[string]int
 	// Rewards summarizes the samples so far; nil: the run scores nothing.
 	Rewards *Rewards
-	// Draining: no more samples start. Stopping: the samples in flight are canceled. Until is the
-	// end of a drain's grace time; zero: no limit.
+	// Draining reports that no more samples start. Stopping reports that the samples in flight are
+	// being canceled. Until is the end of a drain's grace time; zero: no limit.
 	Draining, Stopping bool
 	Until              time.Time
 	Recovery           Recovery
@@ -66,12 +66,12 @@ func (v *View) retried() map[string]int {
 	return out
 }
 
-// done counts the samples that need only their commit.
+// done counts the samples that are committed or wait only for their commit.
 func done(s collector.Stats) int {
 	return s.Committed + s.Filtered + s.Failed + s.Skipped + s.Accepted
 }
 
-// doneNow is done without the samples of earlier processes.
+// doneNow counts like done, without the samples of earlier processes.
 func doneNow(s collector.Stats) int {
 	return done(s) - earlier(s.Earlier).ended() - s.Earlier.Skipped
 }
@@ -96,8 +96,8 @@ func (v *View) limits() (now, most int) {
 	return now, most
 }
 
-// flight describes the samples in flight and their limit. After a cut of the limit, more are in
-// flight until enough have ended.
+// flight describes the samples in flight and their limit. After the limit is lowered, more samples
+// than the limit are in flight until enough of them have ended.
 func (v *View) flight() string {
 	limit, most := v.limits()
 	switch {
@@ -121,7 +121,7 @@ func (v *View) scored() string {
 	return text
 }
 
-// groups describes the groups of a run of whole groups, or returns "".
+// groups describes the groups of a run that collects by whole groups, or returns "".
 func (v *View) groups() string {
 	p := v.Pace
 	if p == nil {
@@ -190,7 +190,7 @@ func (v *View) block(width int, paint Painter) []string {
 	if v.Sink.Shards > 0 {
 		more = append(more, fmt.Sprintf("%d shards, %s", v.Sink.Shards, format.Bytes(v.Sink.Bytes)))
 	}
-	for _, part := range more { // never show part of a number
+	for _, part := range more { // drop whole parts, so that no number is cut
 		if utf8.RuneCountInString(flight)+3+utf8.RuneCountInString(part) > width-3 {
 			break
 		}
@@ -227,7 +227,7 @@ func (v *View) block(width int, paint Painter) []string {
 	return lines
 }
 
-// recoveredText describes what came from earlier processes, or returns "".
+// recoveredText describes the samples and attempts of earlier processes, or returns "".
 func (v *View) recoveredText() string {
 	var parts []string
 	if n := earlier(v.Earlier).ended(); n > 0 {
@@ -285,7 +285,7 @@ func writeEvent(w io.Writer, name string, fields map[string]any) {
 	out := map[string]any{"event": name}
 	maps.Copy(out, fields)
 	enc := format.NewJSONEncoder(w)
-	_ = enc.Encode(out) // a queue accepts everything
+	_ = enc.Encode(out) // no error: a queue accepts everything
 }
 
 // classes formats counts by class, largest first.
@@ -324,7 +324,8 @@ func (p Painter) red(s string) termsafe.Own    { return p.Code("31", s) }
 func (p Painter) green(s string) termsafe.Own  { return p.Code("32", s) }
 func (p Painter) yellow(s string) termsafe.Own { return p.Code("33", s) }
 
-// bar returns size columns for whole, with parts for good and bad. A nonzero bad has at least one.
+// bar draws a bar that is size columns wide for whole, with parts for good and bad. If bad is not
+// zero, it has at least one column.
 func (p Painter) bar(good, bad, whole, size int) termsafe.Own {
 	if size < 4 || whole <= 0 {
 		return ""
@@ -337,8 +338,8 @@ func (p Painter) bar(good, bad, whole, size int) termsafe.Own {
 	return p.green(strings.Repeat("█", g)) + p.red(strings.Repeat("█", b)) + p.dim(strings.Repeat("░", size-g-b))
 }
 
-// A Recovery counts what earlier processes left: samples in the write-ahead log, and attempts
-// without an outcome.
+// A Recovery counts the samples in the write-ahead log and the attempts without an outcome that
+// earlier processes left.
 type Recovery struct {
 	Samples int64
 	Open    int

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ErrInterrupted is the cause if the user stops a run at once.
+// ErrInterrupted is the cause if the user stops a run before its samples have finished.
 var ErrInterrupted = errors.New("interrupted")
 
 // ErrGrace is the cause if the samples in flight do not finish within run.grace.
@@ -25,8 +25,8 @@ type Stops struct {
 	Abort func()            // end the process
 }
 
-// Watch translates interrupts until ctx is done. The first interrupt drains. The second one, or the
-// end of the grace time, stops. The next one aborts.
+// Watch translates interrupts until ctx is done. The first interrupt calls Drain. The second
+// interrupt, or the end of the grace time, calls Stop. The next interrupt calls Abort.
 func Watch(ctx context.Context, grace time.Duration, s Stops) {
 	got := make(chan os.Signal, 3) // room for one signal per step
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
@@ -91,8 +91,8 @@ func on(do func(), signals ...os.Signal) (end func()) {
 	})
 }
 
-// OutliveReaders makes a write to a closed standard output or error fail, instead of SIGPIPE ending
-// the process. Child processes still get SIGPIPE; they would not if it were ignored.
+// OutliveReaders makes a write to a closed standard output or error fail. Otherwise SIGPIPE would
+// end the process. Child processes still get SIGPIPE, which they would not if it were ignored.
 func OutliveReaders() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the channel needs no receiver
 }

@@ -6,8 +6,8 @@
 //	recall.go    figures of groups that are reported again
 //	judge.go     which groups are marked with keep=false
 //
-// Accepted tasks are only in the run's tasks.jsonl, from which the collector reads them. So an
-// endless producer costs 40 bytes of memory per task, which identify a repeated task.
+// Accepted tasks are stored only in the run's tasks.jsonl, from which the collector reads them. So
+// an endless producer costs only 40 bytes of memory per task, to recognize a repeated task.
 package stream
 
 import (
@@ -40,8 +40,8 @@ type Config struct {
 type Receipt struct {
 	Group   string // collector.GroupID of the task
 	Samples int
-	Again   bool  // it was accepted before
-	Err     error // why it is rejected; nil: it is accepted
+	Again   bool  // the task was accepted before
+	Err     error // reason for a rejection; nil: accepted
 }
 
 // An Intake accepts tasks during a run. It is safe for concurrent use.
@@ -51,7 +51,7 @@ type Intake struct {
 	mu      sync.Mutex
 	change  *sync.Cond
 	waiting map[string]struct{} // groups that this process accepted and that have not started
-	why     string              // of the first End; empty: tasks are accepted
+	why     string              // reason passed to the first End; empty: tasks are accepted
 	unread  bool                // set by HoldUnread
 
 	checking sync.Mutex
@@ -64,14 +64,15 @@ func New(cfg Config) *Intake {
 	return in
 }
 
-// End stops accepting tasks. The collector still gets the accepted ones. Only the first why counts.
+// End stops accepting tasks. The collector still gets the accepted tasks. Later calls do not change
+// the reason why.
 func (in *Intake) End(why string) {
 	in.mu.Lock()
 	if in.why == "" {
 		in.why = why
 	}
 	in.change.Broadcast()
-	in.cfg.Log.End() // under the lock, so that tasks which Add still accepts are counted before End returns
+	in.cfg.Log.End() // under the lock, so that tasks accepted by a concurrent Add are counted before End returns
 	in.mu.Unlock()
 }
 
@@ -88,9 +89,9 @@ func (in *Intake) Why() string {
 	return in.why
 }
 
-// Add adds tasks in order. The returned function blocks until the accepted ones are durable and
-// returns one receipt for each task, in order. Add blocks while MaxWaiting tasks are accepted and
-// not started, and after HoldUnread(true).
+// Add adds tasks in order. The returned function blocks until the accepted tasks are durable. It
+// returns one receipt for each task, in order. Add blocks while MaxWaiting accepted tasks have not
+// started, and after HoldUnread(true).
 func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	out := make([]Receipt, len(batch))
 	var good []*collector.Task
@@ -135,7 +136,8 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	}
 }
 
-// HoldUnread blocks Add between HoldUnread(true) and HoldUnread(false), while too many events are unread.
+// HoldUnread(true) makes Add block, because too many events are unread. HoldUnread(false) ends
+// this.
 func (in *Intake) HoldUnread(on bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -143,8 +145,8 @@ func (in *Intake) HoldUnread(on bool) {
 	in.change.Broadcast()
 }
 
-// Begun records that a sample of the group has started, or that none will. It reports whether the
-// group was waiting.
+// Begun records that a sample of the group has started, or that none will start. It reports whether
+// the group was waiting.
 func (in *Intake) Begun(group string) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -156,7 +158,7 @@ func (in *Intake) Begun(group string) bool {
 	return waited
 }
 
-// room blocks until a task can be accepted. It returns an error if no more tasks are.
+// room blocks until a task can be accepted. It returns an error if no more tasks are accepted.
 func (in *Intake) room() error {
 	in.mu.Lock()
 	for (len(in.waiting) >= MaxWaiting || in.unread) && in.why == "" {
@@ -183,7 +185,7 @@ func (in *Intake) check(t *collector.Task) error {
 	defer in.checking.Unlock()
 	err := in.cfg.Check(t)
 	if bad, ok := errors.AsType[*tasks.BadError](err); ok {
-		return bad.Err // the caller reports the place
+		return bad.Err // the caller adds the place
 	}
 	return err
 }
@@ -193,8 +195,9 @@ func (in *Intake) Earlier() iter.Seq2[collector.Task, error] {
 	return in.cfg.Log.Known()
 }
 
-// More yields the tasks accepted after that, and blocks for more. It ends after End, when all tasks
-// were yielded, and after Stop. It is used as collector.Config.More.
+// More yields the tasks accepted since this process started, and blocks for more. After End, it
+// ends once all accepted tasks were yielded. After Stop, it ends at once. It is used as
+// collector.Config.More.
 func (in *Intake) More(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
 		defer context.AfterFunc(ctx, in.cfg.Log.Stop)()

@@ -7,7 +7,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Values of keep_reason for marked rows. ReasonStale has keep=true, the others keep=false.
+// Values of keep_reason for marked rows. Rows with ReasonStale have keep=true, the others
+// keep=false.
 const (
 	// ReasonStd: the standard deviation of the group's rewards is below reward.min_std.
 	ReasonStd = "reward_std"
@@ -18,11 +19,11 @@ const (
 	ReasonStale = "stale"
 )
 
-// figures are the contents of a group event besides its counts.
+// figures holds the fields of a group event other than its counts.
 type figures struct {
-	mean, std *float64 // of the rewards of samples with rows; nil: no rewards
+	mean, std *float64 // mean and standard deviation of the rewards of samples with rows; nil: no rewards
 	versions  *[2]int32
-	stale     *bool // from the rows of a group that is reported again; nil: unknown
+	stale     *bool // set from the rows of a group that is reported again; nil: unknown
 	late      bool  // a sample was cut at the task's deadline
 }
 
@@ -71,9 +72,10 @@ func figuresOf(g *sink.GroupFacts) (f figures, rewards int) {
 
 func finite(x float64) bool { return !math.IsInf(x, 0) && !math.IsNaN(x) }
 
-// Judge decides on a whole group before its rows are written. With MinStd, it marks all samples of
-// a group without a training signal. With MaxLag, it marks stale samples of other groups; these are
-// kept, and the trainer decides. It is used as sink.Config.Judge.
+// Judge judges a whole group before its rows are written. With MinStd, it marks all samples of a
+// group without a training signal. With MaxLag, it marks stale samples of the remaining groups.
+// Stale samples are kept, and the trainer decides whether to use them. It is used as
+// sink.Config.Judge.
 func (t *Tracker) Judge(g *sink.GroupFacts) {
 	f, rewards := figuresOf(g)
 	if reason := t.cfg.reason(f, rewards); reason != "" {
@@ -93,8 +95,8 @@ func (t *Tracker) Judge(g *sink.GroupFacts) {
 	t.figures[g.ID] = f
 }
 
-// markStale marks stale samples. It marks nothing until the current version is known, and no sample
-// whose versions are unknown.
+// markStale marks stale samples. If the current version is unknown, it marks none. It never marks a
+// sample whose versions are unknown.
 func (t *Tracker) markStale(g *sink.GroupFacts) {
 	now := int64(t.cfg.Pace.Version())
 	if now < 0 {

@@ -13,7 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Tasks of a source share a sync. These bound their number and, approximately, their bytes.
+// Tasks of a source share a sync. These bounds limit the number of tasks per sync and,
+// approximately, their bytes.
 const (
 	batchMost  = 256
 	batchBytes = 4 << 20
@@ -23,8 +24,9 @@ const (
 // could be parsed.
 type Told func(task *collector.Task, r Receipt)
 
-// Take adds a source's tasks until it ends, fails or tasks are no longer accepted. It reports a bad
-// task to told and continues. ready reports whether the source has more now; nil: always.
+// Take adds a source's tasks until the source ends or fails, or until no more tasks are accepted.
+// It reports a bad task to told and continues. ready reports whether the source has another task
+// now; nil: always.
 func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() bool, told Told) error {
 	var batch []*collector.Task
 	size := 0
@@ -63,7 +65,7 @@ func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() boo
 	return nil
 }
 
-// Read is Take for a reader with one JSON object per line. Messages refer to the reader as name.
+// Read is Take for a reader with one JSON object per line. Messages use name as the reader's name.
 func (in *Intake) Read(from io.Reader, name string, told Told) error {
 	lines := &lineReader{from: bufio.NewReaderSize(from, 64<<10)}
 	return in.Take(lines.tasks(name), lines.ready, told)
@@ -72,8 +74,8 @@ func (in *Intake) Read(from io.Reader, name string, told Told) error {
 // errTooLong is the error for a line that is too long to be a task.
 var errTooLong = fmt.Errorf("a line is longer than %s", format.Size(tasks.MaxTaskBytes))
 
-// errBlank is yielded for a blank line if the buffer has no whole line: waiting for the next task
-// would wait for the producer.
+// errBlank is yielded for a blank line if the buffer has no other whole line, because waiting for
+// the next task would mean waiting for the producer.
 var errBlank = errors.New("a blank line")
 
 // A lineReader reads lines of any length. It keeps at most the maximum length of a task.

@@ -18,10 +18,10 @@ type TrackerConfig struct {
 	MinStd float64
 	// MaxLag is pace.Config.MaxLag.
 	MaxLag int
-	// Acks reports whether acknowledgements matter. pace.Config.MaxAhead needs them, and so does
-	// MaxLag: a group belongs to the trainer only once it is acknowledged.
+	// Acks reports whether acknowledgements matter. Both pace.Config.MaxAhead and MaxLag need them:
+	// a group belongs to the trainer only once it is acknowledged.
 	Acks bool
-	// Pace is notified of whole groups and of acknowledged ones.
+	// Pace is notified of whole groups and of acknowledged groups.
 	Pace *pace.Pacer
 	// Claimed is the policy version at the start. Judge uses it until Pace has a version, because
 	// groups of earlier processes are judged before the run starts. 0: none.
@@ -30,7 +30,7 @@ type TrackerConfig struct {
 	Event func(name string, fields map[string]any)
 }
 
-// Hooks are what a Tracker calls during a run. A nil one is not called.
+// Hooks are functions that a Tracker calls during a run. A nil function is not called.
 type Hooks struct {
 	// Committed is called with each new commit, before its groups are counted.
 	Committed func(*sink.Commit)
@@ -52,11 +52,11 @@ type Tracker struct {
 	mu      sync.Mutex
 	log     sink.GroupLog
 	tasks   map[string]string  // task ids of groups that are not reported, by group
-	figures map[string]figures // of groups that are judged and not reported
+	figures map[string]figures // figures of groups that are judged and not reported
 	again   []sink.WholeGroup  // groups of earlier processes to report again
 	ahead   []position         // groups that are not acknowledged, in order
 	acked   sink.Cursor
-	end     sink.Cursor // of the last whole group
+	end     sink.Cursor // cursor of the last whole group
 }
 
 type position struct {
@@ -70,7 +70,8 @@ func NewTracker(cfg TrackerConfig) *Tracker {
 	return &Tracker{cfg: cfg, tasks: map[string]string{}, figures: map[string]figures{}}
 }
 
-// Attach sets the hooks. It must precede the run, and Load. Before it, Judge works without LeftOut.
+// Attach sets the hooks. It must be called before the run and before Load. Until then, Judge works
+// without LeftOut.
 func (t *Tracker) Attach(h Hooks) { t.hooks = h }
 
 // Task records a task whose samples can be collected.
@@ -83,11 +84,11 @@ func (t *Tracker) Task(of *collector.Task) {
 	}
 }
 
-// Acknowledged sets the cursor acknowledged in earlier processes. It must precede Load.
+// Acknowledged sets the cursor acknowledged in earlier processes. It must be called before Load.
 func (t *Tracker) Acknowledged(c sink.Cursor) { t.acked = c }
 
-// Load adds a commit of an earlier process. Again reports its groups that are not acknowledged, if
-// events are read.
+// Load adds a commit of an earlier process. If events are read, Again reports the commit's groups
+// that are not acknowledged.
 func (t *Tracker) Load(c *sink.Commit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +102,7 @@ func (t *Tracker) Load(c *sink.Commit) {
 	}
 }
 
-// FindTasks looks up the tasks of the groups to report again. It must follow Load.
+// FindTasks looks up the tasks of the groups to report again. It must be called after Load.
 func (t *Tracker) FindTasks(tasks iter.Seq2[collector.Task, error]) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,8 +124,8 @@ func (t *Tracker) FindTasks(tasks iter.Seq2[collector.Task, error]) error {
 	return nil
 }
 
-// Again reports the groups that were whole before this process and not acknowledged. It must
-// precede Task.
+// Again reports the groups that were whole before this process and not acknowledged. It must be
+// called before Task.
 func (t *Tracker) Again() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,7 +185,7 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 		t.hooks.Whole(g.ID)
 	}
 	t.end = sink.Cursor{RunID: t.cfg.RunID, Seq: g.Seq, Groups: g.N}
-	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // no acknowledgement will come, and no list must grow
+	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // the list must not grow if no acknowledgement will come
 		t.cfg.Pace.Acknowledged(g.ID)
 		return a
 	}
@@ -192,7 +193,8 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 	return a
 }
 
-// report writes the event of one whole group. again is set if an earlier process may have reported it.
+// report writes the event of one whole group. again is set if an earlier process can have reported
+// the group.
 func (t *Tracker) report(g sink.WholeGroup, a pace.Arrival, again bool) {
 	task := t.tasks[g.ID]
 	f, known := t.figures[g.ID]
@@ -210,7 +212,7 @@ func (t *Tracker) report(g sink.WholeGroup, a pace.Arrival, again bool) {
 	if task != "" {
 		out["task"] = task
 	}
-	if g.Failed > 0 { // from its failures, which are not known for every group
+	if g.Failed > 0 { // failures show a missed deadline, but are not known for every group
 		if out["deadline"] = nil; known {
 			out["deadline"] = f.late
 		}
@@ -260,8 +262,8 @@ func (t *Tracker) Acknowledge(seq int64, groups int) error {
 	return nil
 }
 
-// LeaveOut records that the reader skips one group. The group then no longer counts as ahead,
-// although earlier groups can. Nothing is written until a cursor passes it.
+// LeaveOut records that the reader skips one group. The group then no longer counts as ahead, even
+// if earlier groups do. Nothing is written until a cursor passes the group.
 func (t *Tracker) LeaveOut(seq int64, n int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,7 +271,7 @@ func (t *Tracker) LeaveOut(seq int64, n int) error {
 		return err
 	}
 	at := slices.IndexFunc(t.ahead, func(p position) bool { return p.seq == seq && p.n == n })
-	if at >= 0 { // otherwise it was acknowledged
+	if at >= 0 { // a group not found was already acknowledged
 		t.cfg.Pace.Acknowledged(t.ahead[at].id)
 	}
 	return nil
@@ -291,7 +293,8 @@ func (t *Tracker) check(c sink.Cursor) error {
 	return nil
 }
 
-// Cursors returns the cursors of the last acknowledged and the last whole group; Seq 0: none.
+// Cursors returns the cursors of the last acknowledged group and of the last whole group; Seq 0:
+// none.
 func (t *Tracker) Cursors() (acked, end sink.Cursor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

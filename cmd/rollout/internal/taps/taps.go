@@ -22,8 +22,8 @@ type Taps struct {
 	calls   *tap.Index
 }
 
-// Open opens the taps. It skips calls that ended before the time that since returns; the zero time
-// skips none.
+// Open opens the taps. It skips calls that ended before the time that since returns. If that time
+// is zero, it skips none.
 func Open(c *config.Config, since func() time.Time) (*Taps, error) {
 	if len(c.Tokens.Tap) == 0 {
 		return nil, nil
@@ -73,8 +73,8 @@ func (t *Taps) Index() *tap.Index {
 	return t.calls
 }
 
-// Follow starts reading the taps. The returned function stops it. note reports a tap that can no
-// longer be read.
+// Follow starts reading the taps. The returned function stops reading. note reports a tap that can
+// no longer be read.
 func (t *Taps) Follow(note func(format string, args ...any)) (stop func()) {
 	if t == nil {
 		return func() {}

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A Fit checks tasks against the settings of the run while they are read: whether their agents are
-// possible, and whether their answers can be scored.
+// A Fit checks tasks against the settings of the run while they are read. A task fits if its agent
+// is possible and its answer can be scored.
 type Fit struct {
 	agent  agent.Config
 	scorer reward.Checker // nil: every task can be scored
@@ -51,7 +51,7 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 }
 
 // Check validates one task. It returns a *BadError if its agent is not possible, or if the scorer
-// cannot compare with its answer.
+// cannot compare a sample with the task's answer.
 func (k *Fit) Check(t *collector.Task) error {
 	if t.Recorded != nil {
 		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: name a server run with --from-runs run=ID, not in a task")}
@@ -87,7 +87,7 @@ func (k *Fit) Check(t *collector.Task) error {
 // First returns the first valid task, or nil.
 func (k *Fit) First() *collector.Task { return k.first }
 
-// Unscorable returns the number of tasks so far without an answer that the scorer can compare with.
+// Unscorable returns the number of tasks so far that lack an answer for the scorer.
 func (k *Fit) Unscorable() int { return k.unscorable }
 
 // Scorable returns an error if no task can be scored. If only some can be, it logs their number

@@ -103,7 +103,7 @@ func taskFromRow(row any) (collector.Task, error) {
 	var fields taskFields
 	for i, name := range taskFieldNames {
 		v, ok := columns[name]
-		if !ok || v == nil || i == fieldDeadline || i == fieldRecorded { // a column with that name belongs to the user
+		if !ok || v == nil || i == fieldDeadline || i == fieldRecorded { // these names are not task fields in a user's file
 			continue
 		}
 		v, err := plain(v)
@@ -133,8 +133,8 @@ func taskFromRow(row any) (collector.Task, error) {
 	return fields.task()
 }
 
-// plain converts a value from parquet-go for encoding/json. Bytes become text, and lists lose the
-// two levels that wrap their elements. Bytes that are not UTF-8 are an error.
+// plain converts a value from parquet-go for encoding/json. Bytes become text, and plain removes
+// the two levels that wrap the elements of a list. Bytes that are not UTF-8 are an error.
 func plain(v any) (any, error) {
 	var err error
 	switch v := v.(type) {
@@ -150,7 +150,7 @@ func plain(v any) (any, error) {
 			out := make([]any, len(list))
 			for i, e := range list {
 				if m, ok := e.(map[string]any); ok && len(m) == 1 {
-					for _, only := range m { // the name is element, item or array_element
+					for _, only := range m { // the only key is element, item or array_element
 						e = only
 					}
 				}

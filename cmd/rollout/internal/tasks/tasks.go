@@ -30,7 +30,7 @@ import (
 
 // A BadError reports one bad task of a file. The tasks after it can still be read.
 type BadError struct {
-	Place string // such as tasks.jsonl:7
+	Place string // place of the task, such as tasks.jsonl:7
 	Err   error
 }
 
@@ -82,10 +82,11 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 	}
 }
 
-// MaxTaskBytes is the maximum length of a task's line. A longer one is probably not JSON Lines.
+// MaxTaskBytes is the maximum length of a task's line. A file with a longer line is probably not
+// JSON Lines.
 const MaxTaskBytes = 64 << 20
 
-// ReadLines yields the tasks of JSON Lines as [Read] does. Messages refer to r as name.
+// ReadLines yields the tasks of JSON Lines as [Read] does. Messages use name as the name of r.
 func ReadLines(r io.Reader, name string) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) { readLines(r, name, yield) }
 }
@@ -128,7 +129,8 @@ func readLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 	}
 }
 
-// A Line is a task in the snapshot of a run: one line, always with messages instead of prompt.
+// A Line is a task in the snapshot of a run. It is one line, and always has messages instead of
+// prompt.
 type Line struct {
 	ID       string          `json:"id"`
 	Messages []string        `json:"messages,omitempty"`
@@ -141,13 +143,14 @@ type Line struct {
 	Deadline string `json:"deadline,omitempty"`
 }
 
-// A RecordedLine marks a task that is a server run. Its id is the run's id; it has no messages.
+// A RecordedLine marks a task that is a server run. Its id is the id of the server run. It has no
+// messages.
 type RecordedLine struct {
 	Server string `json:"server"`
 }
 
-// LineOf returns the task as a Line of a run that accepts it now. A deadline in seconds becomes a
-// time here, once.
+// LineOf returns the task as a Line of a run that accepts the task at time now. It converts a
+// deadline in seconds into a time.
 func LineOf(t *collector.Task, now time.Time) Line {
 	l := Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}
 	if t.Recorded != nil {
@@ -198,7 +201,7 @@ func ParseTask(line []byte) (collector.Task, error) {
 	return fields.task()
 }
 
-// notObject adds to a syntax error that a task is a JSON object.
+// notObject adds a hint to a syntax error: a task is a JSON object.
 func notObject(err error) error {
 	if bad, ok := errors.AsType[*strictjson.Error](err); ok && bad.Ambiguous {
 		return err
@@ -309,7 +312,8 @@ func (f *taskFields) task() (collector.Task, error) {
 	return t, nil
 }
 
-// recorded builds the task of a server run. Only a run writes such a line, in its tasks.jsonl.
+// recorded builds the task of a server run. Such a line occurs only in a run's tasks.jsonl, because
+// only a run writes it.
 func (f *taskFields) recorded(t collector.Task) (collector.Task, error) {
 	for i, v := range f {
 		if v != nil && i != fieldID && i != fieldRecorded && i != fieldSamples {
@@ -352,14 +356,14 @@ func checkMessage(text string) error {
 	return nil
 }
 
-// usualNames are names that other task files use, by our field.
+// usualNames maps our fields to the names that other task files use.
 var usualNames = map[string][]string{
 	"prompt": {"question", "problem", "input", "query", "instruction", "text", "user", "content", "goal"},
 	"answer": {"solution", "ground_truth", "label", "target", "reference", "expected", "output", "gold"},
 	"id":     {"task_id", "uid", "uuid", "name", "key", "index"},
 }
 
-// unknown returns the error for a task with fields that a task does not have.
+// unknown returns the error for a task with unknown fields.
 func (f *taskFields) unknown(names []string) error {
 	if f[fieldPrompt] == nil && f[fieldMessages] == nil {
 		for _, usual := range usualNames["prompt"] {

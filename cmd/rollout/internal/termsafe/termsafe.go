@@ -33,7 +33,7 @@ import (
 // MaxText is the maximum length of an operand, in characters.
 const MaxText = 4096
 
-// Text returns s as one line with escapes, cut to width characters. If it cuts, the last character
+// Text returns s as one line with escapes, cut to width characters. If s is cut, the last character
 // is an ellipsis.
 func Text(s string, width int) string {
 	if len(s) <= width && isFit(s) {
@@ -48,7 +48,7 @@ func Text(s string, width int) string {
 		switch r {
 		case '\n', '\r':
 			out = append(out, ' ')
-			size = len(s) - len(strings.TrimLeft(s, " \t\r\n")) // nor does the next line's indentation
+			size = len(s) - len(strings.TrimLeft(s, " \t\r\n")) // the indentation of the next line carries none either
 		case '\t':
 			out = append(out, ' ')
 		default:
@@ -107,7 +107,8 @@ func Sprintf(format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// operands wraps every argument that can hold text. Numbers stay, because they can be widths.
+// operands wraps every argument that can hold text. Numbers are not wrapped, because they can be
+// widths.
 func operands(args []any) {
 	for i, a := range args {
 		switch a.(type) {

@@ -19,8 +19,8 @@ type Writer struct {
 // NewWriter returns a Writer to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{to: w} }
 
-// Colours allows the sequences that we draw with on a terminal: colors, and the cursor movements
-// that redraw a block. Every other sequence is still escaped.
+// Colours allows the sequences that the program draws with on a terminal: colors, and the cursor
+// movements that redraw a block. Every other sequence is still escaped.
 func (w *Writer) Colours() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,8 +74,8 @@ func (w *Writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// ours returns the length of the allowed sequence at the start of text, or 0. Such a sequence is
-// ESC [, digits and semicolons, then m, A or K; a carriage return can precede it.
+// ours returns the length of the allowed sequence at the start of text, or 0. A sequence is an
+// optional carriage return, ESC [, digits and semicolons, and then m, A or K.
 func (w *Writer) ours(text []byte) int {
 	if !w.colours {
 		return 0

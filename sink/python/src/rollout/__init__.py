@@ -1,4 +1,4 @@
-"""Collect rollouts, and read collected ones: whole groups at a time, with or without PyTorch.
+"""Collect rollouts, and read them from runs: whole groups at a time, with or without PyTorch.
 
     runs        the folder of a run: its log, its shards, filters, and following a run in progress
     data        Dataset, batches, DataLoader

@@ -25,8 +25,8 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> npt.NDArray[Any]:
-    """Return value as a numpy array of dtype. With length, it must be a vector of that many
-    entries; -1 allows any number."""
+    """Return value as a numpy array of dtype. If length is given, value must be a
+    vector of that length; -1 allows any length."""
     if is_tensor(value):
         value = value.detach().cpu()
         if value.dtype == torch.bfloat16:
@@ -47,8 +47,8 @@ def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> np
 
 
 def give_back(array: npt.NDArray[Any], like: Any) -> Any:
-    """Return array as a tensor on like's device if like is a tensor, with its dtype if that is
-    a float dtype."""
+    """Return array as a tensor on like's device if like is a tensor. If like has a float dtype,
+    the tensor has it too."""
     if not is_tensor(like):
         return array
     tensor = torch.from_numpy(np.ascontiguousarray(array))

@@ -34,7 +34,7 @@ class Replay:
 
     @property
     def end(self) -> str:
-        """Why no more groups come."""
+        """The reason why no more groups come."""
         return f"all {len(self._dataset)} groups of {', '.join(self._dataset.runs)} were used: train for fewer steps, or pass more runs"
 
     def set_version(self, version: int) -> None:
@@ -58,12 +58,13 @@ class Replay:
 
 
 def collector_of(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
-    """Return a worker's collector or finished run; or config, from which begin creates a collector."""
+    """Return a worker's existing collector or finished run. If config is neither, return config:
+    begin creates a collector from it."""
     alone = tasks is None and not options
     path = isinstance(config, (str, os.PathLike))
     made = hasattr(config, "set_version")
     if path and (alone or os.path.isdir(config)):
-        config = Dataset(config)  # a collector would need out=
+        config = Dataset(config)  # a path without out= is a finished run
     if made or isinstance(config, Dataset):
         if not alone:
             what = "an existing collector" if made else "a finished run"
@@ -84,9 +85,9 @@ class Worker:
     Rows without a token to train on are dropped, because trainers can reject an empty response.
 
     config, tasks, options: the arguments of rollout.collect, which is called when the training
-    starts. Or config alone is an existing collector; it is closed at the end. Or config alone
-    is the folder of a finished run or a Dataset: its groups come once, in its order, with their
-    versions.
+    starts. Without tasks and options, config can be an existing collector, which is closed at
+    the end. It can also be the folder of a finished run or a Dataset. Each of its groups is
+    then passed once, in its order, with its versions.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -102,7 +103,7 @@ class Worker:
         raise NotImplementedError
 
     def begin(self, state: dict[str, Any] | None = None) -> None:
-        """Start collecting, after a saved state if given. Raises what rollout.collect raises."""
+        """Start collecting, after a saved state if given. Raises the errors of rollout.collect."""
         if self._stopped.is_set():
             raise RuntimeError("the worker was closed: create a new one")
         config, tasks, options = self._given
@@ -120,7 +121,7 @@ class Worker:
                     raise
             self._collector = config
         self._thread.start()
-        if self._stopped.is_set():  # by a caller that saw no collector to close
+        if self._stopped.is_set():  # close was called before there was a collector to close
             self.close()
 
     def close(self) -> None:
@@ -132,13 +133,13 @@ class Worker:
                 self._thread.join()
 
     def note(self, version: int) -> None:
-        """Record that the engines have the weights of a version, now or earlier."""
+        """Record that the engines have, or had, the weights of a version."""
         if not self._set or version != self._version:
             self._version = version
             self._set.append((time.time(), version))
 
     def set_version(self, version: int) -> None:
-        """Tell the collector which weights the engines have now."""
+        """Report to the collector which weights the engines have now."""
         self.note(version)
         if self._collector is not None:
             self._collector.set_version(version)
@@ -146,9 +147,9 @@ class Worker:
     def versions(self, row: Row) -> tuple[int, int]:
         """Return the oldest and the newest policy version that can have sampled a row.
 
-        They are the columns policy_version_min and policy_version_max if known. Otherwise the
-        oldest is the version that was set when the sample started, or 0 if it started before
-        the worker, and the newest is the current version.
+        These are the columns policy_version_min and policy_version_max if they are known.
+        Otherwise the newest is the current version. The oldest is then the version that was set
+        when the sample started, or 0 if it started before the worker.
         """
         oldest, newest = row["policy_version_min"], row["policy_version_max"]
         if oldest is None:
@@ -177,8 +178,8 @@ class OnRequest(Worker):
     """A worker that passes a group to each request of the trainer, in the order of the
     requests.
 
-    A request that gets no group is refused, and a request after close is ignored; check raises
-    the reason.
+    If no group is left for a request, the request is refused, and check raises the reason. A
+    request after close is ignored.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:

@@ -17,7 +17,7 @@ def worker() -> tuple[int, int] | None:
 def not_alone() -> Callable[[float], None]:
     """Return a function that ends a waiting worker once its trainer is gone.
 
-    torch checks this only between two batches, and there might not be another batch.
+    torch checks for this only between two batches, and there might not be another batch.
     """
     parent = os.getppid()
 

@@ -15,7 +15,7 @@ Per-token columns are numpy arrays of length T, unshifted and unpadded:
 
     input_ids   int32    the whole sequence
     loss_mask   int8     1 if the policy sampled the token
-    logprobs    float32  entry i is of token i; exactly 0.0 where the mask is 0
+    logprobs    float32  entry i belongs to token i; exactly 0.0 where the mask is 0
     versions    int32    policy version per token, -1 if not sampled; or None
 
 turn_offsets (int32, K+1) and turn_roles (int8, K; 0 prompt, 1 assistant, 2 tool,
@@ -26,7 +26,7 @@ Arrays can be read-only views of a mapped file.
 
 @dataclass(frozen=True)
 class Group:
-    """All samples of one task: the unit over which advantages are computed.
+    """All samples of one task. Advantages are computed per group.
 
     size == samples with rows + failed + empty + missing + left_out.
     """
@@ -38,12 +38,12 @@ class Group:
     size: int
     """The number of requested samples: the column group_size."""
     rows: list[Row] = field(repr=False)
-    """The rows of all its samples, by sample_index and then segment_index; not in repr."""
+    """The rows of all samples, by sample_index and then segment_index; not in repr."""
     failed: int = 0
-    """Samples that failed for good: they only have rows in failures/."""
+    """Samples that failed permanently. They only have rows in failures/."""
     empty: int = 0
     """Samples that were committed without a row, because they have no trainable token."""
     missing: int = 0
     """Samples that are not in the log: not collected yet, skipped, or cut."""
     left_out: int = 0
-    """Samples whose rows were all dropped by a filter, see Where."""
+    """Samples of which filters dropped every row, see Where."""

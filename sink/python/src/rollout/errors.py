@@ -1,11 +1,11 @@
-"""The errors of the package. Each states what is wrong, where, and what to do."""
+"""The errors of the package. Each message states the problem, its place and a remedy."""
 
 from __future__ import annotations
 
 from typing import Any
 
 SEE_VERIFY = "; see rollout verify"
-"""The end of the messages about damaged files."""
+"""The last part of messages about damaged files."""
 
 
 class RolloutError(Exception):
@@ -28,7 +28,7 @@ class CollectError(RolloutError):
     """The collector that collect() started has failed.
 
     The text includes the hint and, if the program printed little, the last lines of its
-    standard error. It can be pickled, so that a rank or an actor can pass it on.
+    standard error. The error can be pickled, so that a rank or an actor can pass it on.
     """
 
     def __init__(self, text: str, *, code: int | None = None, hint: str = "", lines: tuple[str, ...] = ()) -> None:
@@ -72,7 +72,7 @@ class StorageError(CollectError):
 
 
 class FolderError(CollectError):
-    """The folder has other content, or its run cannot be resumed this way (exit status 7)."""
+    """The folder has other content, or its run cannot be resumed as requested (exit status 7)."""
 
 
 class LockedError(CollectError):
@@ -101,4 +101,4 @@ BY_STATUS: dict[int, type[CollectError]] = {
     9: DamagedError,
     130: InterruptedRunError,
 }
-"""The error class by exit status of the program. Any other status is a CollectError."""
+"""The error class for each exit status of the program. Any other status is a CollectError."""

@@ -4,16 +4,16 @@
     AsyncGRPOTrainer(model, ..., rollout_worker=worker).train()
 
 Written for TRL 1.16.0 (trl/experimental/async_grpo/): RolloutWorkerProtocol,
-async_grpo_trainer.py:115. A row is a RolloutSample, async_rollout_worker.py:214. As there
-(:1086), all rows of a sample have its advantage: (reward - mean) / (deviation + 1e-8) over the
-scored samples of the group, and 0 without a reward (:1058). Rows without a token to train on
-are dropped (:167), as are failed samples and samples with keep=false. Stale rows are passed on:
-the trainer drops rows more than max_staleness older than its weights
-(async_grpo_trainer.py:367). model_version is the oldest version that can have sampled the row:
+async_grpo_trainer.py:115. A row becomes a RolloutSample, async_rollout_worker.py:214. As in that
+file (:1086), all rows of a sample have the sample's advantage: (reward - mean) / (deviation +
+1e-8) over the scored samples of the group, and 0 without a reward (:1058). Rows without a token
+to train on are dropped (:167), as are failed samples and samples with keep=false. Stale rows are
+passed on. The trainer drops a row if its version is more than max_staleness older than the
+weights (async_grpo_trainer.py:367). model_version is the oldest version that can have sampled the row:
 policy_version_min or, if unknown, the version when the sample started, as in TRL's own worker
 (:626).
 
-    worker = RolloutWorker("run1")     # or a Dataset: each group once, in order
+    worker = RolloutWorker("run1")     # a finished run or a Dataset: each group once, in order
 
 The rows of a finished run keep their versions, which the trainer would consider too old after
 max_staleness steps: set max_staleness of AsyncGRPOConfig to more than its max_steps.
@@ -51,7 +51,10 @@ class RolloutWorker(Worker):
         self.stop, self.update_model_version = self.close, self.set_version
 
     def start(self) -> None:
-        """Start collecting, with the version that TRL set before, of the first weights. Waits for no group."""
+        """Start collecting, with the version of the first weights, which TRL has already set.
+
+        Does not wait for a group.
+        """
         self.begin()
         if self._set:
             self.set_version(self._version)

@@ -4,23 +4,24 @@
     +actor_rollout_ref.rollout.custom.rollout={config: rollout.yaml, tasks: tasks.jsonl, out: run1, max_ahead: 2}
 
 For each prompt that the trainer submits (verl 0.9.1, trainer/ppo/v1/trainer_base.py:1496), the
-next group of the collector goes into the TransferQueue (0.1.11) under the prompt's uid. Keys
+next group of the collector is put into the TransferQueue (0.1.11) under the prompt's uid. Keys
 are {uid}_{sample_index}_{segment_index}; fields and tags are as in agent_loop_tq.py:180. The
-prompt gets global_steps = the oldest version of the group + 1, because step s trains what
-version s - 1 sampled (trainer_base.py:1987). Its status is failure if a sample failed or has no
-reward (agent_loop_tq.py:142); the replay buffer decides whether to drop it. Unknown versions of
-a row are bounds, see Worker.versions.
+prompt gets global_steps = the oldest version of the group + 1, because step s trains on the
+samples of version s - 1 (trainer_base.py:1987). Its status is failure if a sample failed or has
+no reward (agent_loop_tq.py:142); the replay buffer decides whether to drop it. If the versions
+of a row are unknown, their bounds are used, see Worker.versions.
 
-A sample of several rows is several sequences for verl. With loss_agg_mode token-mean and
-seq-mean-token-sum, its tokens weigh as in one row. With seq-mean-token-mean each row weighs 1:
+For verl, a sample of several rows is several sequences. With loss_agg_mode token-mean and
+seq-mean-token-sum, its tokens have the same weight as in one row. With seq-mean-token-mean each row weighs 1:
 for two samples, one of them in five rows, the weights are 0.833 and 0.167. With
 weigh_samples=True each row has the field rollout_is_weights, by which verl multiplies the
 losses of its tokens (workers/utils/losses.py:87): the row's share of its sample's sampled
 tokens, so both samples weigh 0.5. verl's own rollout correction
 (algorithm.rollout_correction.rollout_is) writes the same field: use only one of them.
 
-The tag of the key "rollout" is the collector's place, written with each group. A checkpoint of
-the queue (trainer_base.py:1004) contains it, and collecting continues after it.
+The tag of the key "rollout" is the collector's place, and is written with each group. A
+checkpoint of the queue (trainer_base.py:1004) contains the tag, and a restored trainer continues
+after that place.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Feeder(OnRequest):
         """Request one group per prompt, and return at once. The first call starts the
         collector.
 
-        Raises RuntimeError if no more groups will come, NotImplementedError for validation.
+        Raises RuntimeError if no more groups will come, and NotImplementedError for validation.
         """
         import transfer_queue as tq
 

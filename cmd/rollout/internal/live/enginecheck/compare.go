@@ -16,7 +16,7 @@ import (
 // A comparison is the state of Compare.
 type comparison struct {
 	calls    []enginesim.Call
-	used     []bool           // by call
+	used     []bool           // by index of the call
 	byPrompt map[uint64][]int // calls by PromptSeed of their prompt
 	res      *Result
 }
@@ -24,9 +24,9 @@ type comparison struct {
 // A stand is the state of an agent in a run.
 type stand struct {
 	failed bool // a failure covers the whole sample
-	cut    bool // its last row was cut at the row limit: later calls are in no row
-	// trimmed is n_trimmed minus the tokens that spans lack: the tokens of outputs that were
-	// removed completely.
+	cut    bool // its last row was cut at the row limit, so later calls are in no row
+	// trimmed is n_trimmed minus the tokens that are missing from spans. The result is the number
+	// of tokens in outputs that were removed completely.
 	trimmed int
 }
 
@@ -65,7 +65,7 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 		} else {
 			of(failure.AgentID)
 		}
-		samples[failure.SampleKey] += "" // a sample without rows counts too
+		samples[failure.SampleKey] += "" // a sample without rows also counts
 		c.failure(failure)
 	}
 	delete(agents, "")
@@ -74,7 +74,7 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 	return c.res
 }
 
-// row compares one row. It returns n_trimmed minus the tokens that spans lack.
+// row compares one row. It returns n_trimmed minus the tokens that are missing from its spans.
 func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
 	c.res.Grades[row.Verification]++
 	c.res.Sources[row.PromptSource]++
@@ -115,8 +115,9 @@ func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
 	return max(0, int(row.Trimmed)-trimmed)
 }
 
-// span compares the span from:to of a row, its call-th call, with an unused call. It returns how
-// many tokens of that call are missing, and how many have mask 0.
+// span compares the span from:to of a row with an unused call of the engine. call is the index of
+// the span's call in the row. span returns how many tokens of the engine's call are missing, and
+// how many have mask 0.
 func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, unscored int, ok bool) {
 	at := fmt.Sprintf("%s, call %d", rowName(row), call)
 	c.res.Spans++
@@ -151,8 +152,8 @@ func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, uns
 	return len(truth.OutputIDs) - (to - from), unscored, true
 }
 
-// sampled describes how the span differs from the output of call i. It returns "" if it does not
-// differ. The span can lack the end of the output.
+// sampled describes how the span differs from the output of call i, or returns "". The span is
+// allowed to lack the end of the output.
 func (c *comparison) sampled(i int, row *sink.StoredRow, from, to int) string {
 	truth := &c.calls[i]
 	if to-from > len(truth.OutputIDs) || to == from {
@@ -254,8 +255,8 @@ func (c *comparison) explain(row *sink.StoredRow, from, to int) string {
 
 func some(ids []int32, n int) []int32 { return ids[min(n, len(ids)):min(n+8, len(ids))] }
 
-// find returns an unused call that fits: preferably one with n sampled tokens, otherwise any. It
-// returns -1 if there is none.
+// find returns an unused call that fits, preferably a call with n sampled tokens. It returns -1 if
+// there is none.
 func (c *comparison) find(n int, fits func(i int) bool) int {
 	other := -1
 	for i := range c.calls {
@@ -290,14 +291,15 @@ func (c *comparison) failure(f *sink.StoredFailure) {
 	}
 }
 
-// holds reports whether the tokens of the failure from at on are the tokens of the call.
+// holds reports whether the tokens of the failure, starting at index at, are the tokens of the
+// call.
 func (c *comparison) holds(f *sink.StoredFailure, at int, truth *enginesim.Call) bool {
 	n := len(truth.OutputIDs)
 	if at+n > len(f.OutputIDs) || !slices.Equal(f.OutputIDs[at:at+n], truth.OutputIDs) {
 		return false
 	}
 	if len(f.Logprobs) != len(f.OutputIDs) {
-		return true // the length is what failed
+		return true // the failure is about the length
 	}
 	return slices.EqualFunc(f.Logprobs[at:at+n], truth.Logprobs, func(a, b float32) bool {
 		return math.Float32bits(a) == math.Float32bits(b) || math.IsNaN(float64(a)) && (math.IsNaN(float64(b)) || math.IsInf(float64(b), 0))

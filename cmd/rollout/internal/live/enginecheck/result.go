@@ -51,16 +51,16 @@ func (n Count) String() string { return fmt.Sprintf("%d calls with %d tokens", n
 
 // A Result is the result of a comparison.
 type Result struct {
-	Samples, Rows, Failures int // Samples counts those with rows or failures
+	Samples, Rows, Failures int // Samples counts samples with rows or failures
 	// Spans counts the compared calls in rows. NotClaimed counts the spans in rows that claim no
-	// prompt, and Astray the spans that match no call of the engine, which is an error.
+	// prompt. Astray counts the spans that match no call of the engine; each is an error.
 	Spans, NotClaimed, Astray int
-	Trimmed                   int // sampled tokens that rows lack and count in n_trimmed
+	Trimmed                   int // sampled tokens that are missing from rows and counted in n_trimmed
 
 	InRows, Quarantined, Named, Lost, Other Count
 	Refused                                 int // calls that sampled nothing
 
-	Grades, Sources, Reasons map[string]int // rows, rows, failures
+	Grades, Sources, Reasons map[string]int // Grades and Sources count rows, and Reasons failures
 	Versions                 map[string]int // calls in rows by version, if known
 	Flags                    map[string]int // rows by flag
 	Told                     map[string]int // calls in rows by sampling parameter of the row, as "top_p 1"

@@ -12,8 +12,8 @@ import (
 
 // A Sameness is the result of [Same].
 type Sameness struct {
-	Calls   int // calls for which both runs claim the same context
-	Rows    int // rows with the same spans, in samples that both runs have completely
+	Calls   int // calls whose context both runs claim
+	Rows    int // rows with the same spans, in samples that are complete in both runs
 	Missing int // calls whose context only the first run claims
 	// Mixed counts rows of samples whose tools changed their order. Such a sample is split at the
 	// change, so only its calls are compared.
@@ -47,16 +47,16 @@ func (s *Sameness) differs(format string, args ...any) {
 // A claimed is a call in a row that claims its context.
 type claimed struct {
 	row  *sink.StoredRow
-	call int // index among the row's calls
+	call int // index among the calls of the row
 	span int
 	used bool
 }
 
 // Same compares two runs of the same tasks by the calls whose contexts both claim. It matches calls
-// by their sampled ids and log-probabilities, so the engine must sample by the marker alone. show
-// returns the part of a context that must be equal, without the agent's id and the time. If show is
-// nil, the ids are compared. order returns the order of the tools in a context; nil means that it
-// never changes.
+// by their sampled ids and log-probabilities, so the engine's output must depend only on the
+// marker. show returns the part of a context that must be equal, without the agent's id and the
+// time. If show is nil, the ids are compared. order returns the order of the tools in a context;
+// nil means that it never changes.
 //
 // If both runs have every call of a sample, from the same number of server runs, the rows must have
 // the same spans and the same end.
@@ -107,7 +107,7 @@ func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 	return s
 }
 
-// claims returns the calls whose context a run claims, by their output.
+// claims returns the calls whose context a run claims, by output.
 func claims(run *Run) map[string][]*claimed {
 	all := map[string][]*claimed{}
 	for _, row := range run.Rows {

@@ -29,19 +29,19 @@ _PANIC = re.compile(r"^(panic: |fatal error: |runtime: |SIG[A-Z]+: )")
 _children: weakref.WeakSet[Child] = weakref.WeakSet()
 
 _pipes = threading.RLock()
-"""A fork waits for this lock, so that it never inherits a pipe that it cannot close: a pipe
-that is created and not yet owned by a Child."""
+"""A fork waits for this lock. Otherwise it could inherit a pipe that no Child owns yet, and could
+not close it."""
 
 
 class Child:
     """A collector that runs until its standard input ends or it has collected everything.
 
-    It has its own session. Ctrl-C at a terminal reaches only this process, which stops the
-    collector when it ends, however it ends. Forked processes, such as DataLoader workers, do
-    not inherit the other end of the pipe.
+    It has its own session, so Ctrl-C at a terminal reaches only this process. When this process
+    ends, for whatever reason, the collector stops. Forked processes, such as DataLoader workers,
+    do not inherit the other end of the pipe.
 
-    settings: the content of the settings file, -c. The file has no name in any folder, so it
-    cannot be left behind.
+    settings: the content of the settings file (-c). The file has no name in any folder, so no
+    file can stay behind.
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], secrets: Sequence[str], settings: bytes | None = None) -> None:
@@ -98,7 +98,7 @@ class Child:
         return code
 
     def stop(self, grace: float) -> None:
-        """Stop the process: first with SIGTERM at once, then with SIGKILL after grace seconds."""
+        """Stop the process with SIGTERM, and after grace seconds with SIGKILL."""
         self._let_go()
         try:
             for signal_after in (grace / 2, grace / 2):
@@ -122,7 +122,7 @@ class Child:
                 log.info("%s", line)
 
     def _let_go(self) -> None:
-        """Close our end of the standard input. Its end stops the process."""
+        """Close our end of the process's standard input, which stops the process."""
         with _pipes:
             while self._alive:
                 os.close(self._alive.pop())

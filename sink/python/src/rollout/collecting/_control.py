@@ -14,7 +14,7 @@ from typing import Any
 from rollout.errors import BY_STATUS, CollectError, UsageError
 
 LONGEST_PATH = 100
-"""The path length in bytes that a socket address supports on every system (104 on macOS, 108 on Linux)."""
+"""The longest path, in bytes, that a socket address supports on every system (104 on macOS, 108 on Linux)."""
 
 
 class GoneError(ConnectionError):
@@ -28,7 +28,7 @@ class Control:
         self.path = path
         self._socket = _connect(path, timeout)
         self._file = self._socket.makefile("rb")
-        self._lock = threading.RLock()  # reentrant, because the garbage collector can call close in the thread that asks
+        self._lock = threading.RLock()  # reentrant, because the garbage collector can call close in the thread that runs ask
 
     def ask(self, op: str, timeout: float | None, **fields: Any) -> dict[str, Any]:
         """Return the answer to a request, including an error answer.

@@ -19,7 +19,7 @@ PATH: go install github.com/rollout-rl/rollout/cmd/rollout@latest"""
 def version() -> str:
     """Return the version of the package and of the program in it.
 
-    Returns "0+unknown" if the package was never installed, that is, its source is on sys.path.
+    Returns "0+unknown" if the package is not installed and only its source is on sys.path.
     """
     try:
         return metadata.version("rollout-rl")
@@ -31,8 +31,8 @@ def program() -> str:
     """Return the absolute path of the rollout program.
 
     This is the program that pip installed with this package: into an environment, the user's
-    site, --prefix or --target. Otherwise it is the first one on PATH. Raises FileNotFoundError
-    if there is none.
+    site, --prefix or --target. Without one, it is the first rollout program on PATH. Raises
+    FileNotFoundError if there is none.
     """
     for path in _candidates():
         if _is_program(path):

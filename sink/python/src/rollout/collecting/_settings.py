@@ -14,16 +14,16 @@ from rollout._types import Path
 _REFERENCE = re.compile(r"\$\{(env|file):.+\}\Z", re.DOTALL)
 _SECRET = "COLLECT_SECRET_"
 _OF_TOOLS = ("secrets", "tool_exec_environment_variables")
-"""Fields of agent.create with the secrets of an agent's tools."""
+"""Fields of agent.create that contain the secrets of an agent's tools."""
 
 
 @dataclass
 class Settings:
-    """The arguments of `rollout collect` that not every stream has."""
+    """The arguments of `rollout collect` that depend on the caller."""
 
     flags: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
-    """Added to the environment of this process."""
+    """Variables to add to the environment of this process for the collector."""
     secrets: list[str] = field(default_factory=list, repr=False)
     """Values that no message must show."""
     body: bytes | None = None
@@ -32,7 +32,7 @@ class Settings:
 
 @dataclass
 class Limits:
-    """How long the supervisor tries."""
+    """How long the supervisor waits and retries."""
 
     restarts: int = 5
     """Restarts without a new commit before CrashError."""
@@ -48,8 +48,8 @@ def settings(
     """Return the settings to start a collector with.
 
     config is the path of a file, or the settings as a dict of sections. A secret in the dict
-    moves to the environment, and the file refers to it. flags are by name; None omits a flag,
-    and a list repeats it.
+    moves to the environment, and the file refers to the variable. flags maps names to values.
+    None omits a flag, and a list repeats it.
     """
     out = Settings(env=dict(env or {}))
     if isinstance(config, Mapping):

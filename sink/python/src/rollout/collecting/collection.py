@@ -45,17 +45,17 @@ class Reader:
 
     @property
     def end(self) -> Place:
-        """The place after all returned groups and after the filtered ones before the next."""
+        """The place after all returned groups and after the dropped groups that follow them."""
         at = self._following.cursor
         return at["seq"], at["groups"]
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """What the filters dropped; see Following."""
+        """The numbers of dropped groups, samples and rows; see Following."""
         return {k: dict(v) for k, v in self._following.counts.items()}
 
     def take_dropped(self) -> list[Place]:
-        """Return the groups that the filters dropped since the last call."""
+        """Return the places of the groups that the filters dropped since the last call."""
         out = list(self._dropped)
         self._dropped.clear()
         return out
@@ -69,18 +69,19 @@ class Reader:
 class Collection:
     """The groups of a run that is being collected for one trainer. collect() creates it.
 
-    It is an iterator and an async iterator for one consumer, and a context manager of both
-    kinds. Its methods are safe to call from any thread of the process that created it. A forked
-    process must not use it, and it cannot be pickled: pass the groups to workers instead.
+    It is an iterator and an async iterator for one consumer, and a context manager for `with`
+    and `async with`. Its methods are safe to call from any thread of the process that created
+    it. A forked process must not use it, and it cannot be pickled: pass the groups to workers
+    instead.
     """
 
     def __init__(self, supervisor: Supervisor, reader: Reader, source: Source, place: Place, ack: Ack, timeout: float | None) -> None:
         self._supervisor, self._reader, self._source = supervisor, reader, source
         self._commands = supervisor.commands
-        self._place = place  # of the last group returned
+        self._place = place  # the place of the last returned group
         self._auto, self._timeout = ack == "auto", timeout
-        self._open: deque[tuple[str, Place]] = deque()  # returned and not acknowledged
-        self._ready: deque[tuple[Group, Place]] = deque()  # read and not returned, because the caller was canceled
+        self._open: deque[tuple[str, Place]] = deque()  # groups that were returned but not acknowledged
+        self._ready: deque[tuple[Group, Place]] = deque()  # groups that were read but not returned, because the caller was canceled
         self._lock = threading.Lock()
         self._pid = os.getpid()
         # Runs on garbage collection and at the interpreter's exit.
@@ -89,15 +90,15 @@ class Collection:
     # Groups.
 
     def __iter__(self) -> Iterator[Group]:
-        """Return the collection itself: a second loop continues where the first ended."""
+        """Return the collection itself, so a second loop continues where the first ended."""
         return self
 
     def __next__(self) -> Group:
         """Wait for the next group. The call acknowledges the previous group if ack="auto".
 
         Raises StopIteration when all tasks are collected and returned. Raises TimeoutError
-        after timeout seconds without a group; the call can then be repeated. An error that
-        ended the collector is raised after the groups that were whole by then.
+        after timeout seconds without a group; the call can then be repeated. If an error ended
+        the collector, all groups that were already whole are returned before it is raised.
         """
         self._mine()
         if self._source.wants_loop:
@@ -131,7 +132,7 @@ class Collection:
     async def __anext__(self) -> Group:
         """Like __next__. A canceled call loses no group: the next call returns it.
 
-        Like every call, it has acknowledged the previous group. Use ack="manual" to request a
+        A canceled call has also acknowledged the previous group. Use ack="manual" to request a
         group while still training on another.
         """
         self._mine()
@@ -161,15 +162,14 @@ class Collection:
     def _done(self) -> Place | None:
         """Return the place up to which the consumer is done, or None if unchanged.
 
-        It is determined at once, because _advance can come after another call has returned a
-        group.
+        Call it before waiting: by the time of _advance, another call can have returned a group.
         """
         with contextlib.suppress(IndexError):
             return self._open[-1][1] if self._auto else None
         return None
 
     def _advance(self, done: Place | None) -> bool:
-        """Report whether a group is ready. done acknowledges the groups up to that place."""
+        """Acknowledge the groups up to done, and report whether a group is ready."""
         with self._lock:
             n = 0 if done is None else sum(place <= done for _, place in self._open)
             if n:
@@ -216,12 +216,12 @@ class Collection:
     # Messages to the collector.
 
     def set_version(self, version: int) -> None:
-        """Set the policy version that samples from now on.
+        """Set the policy version that the engines sample with from now on.
 
         Call it after the engine has the new weights. Tokens sampled across the change have no
-        version (null). Tasks taken after the call wait until the collector has received it. A
-        restarted collector receives the last version. A collector that does not answer for 30 s
-        receives it later, and a warning is logged.
+        version (null). Tasks taken after the call wait until the collector has received the
+        version. A restarted collector receives the last version. If the collector does not
+        answer within 30 s, it receives the version later, and a warning is logged.
         """
         self._mine()
         integer("version", version)
@@ -230,9 +230,9 @@ class Collection:
     def pause(self) -> None:
         """Start no more samples until resume or drain. Samples in flight continue.
 
-        A pause survives the end of the tasks and a restart of the collector. A caller that
-        waits for a group not in flight waits for resume, also after drain. The call does
-        nothing once the collector has ended.
+        A pause survives the end of the tasks and a restart of the collector. A caller that waits
+        for a group that has not started waits until resume. The call does nothing once the
+        collector has ended.
         """
         self._mine()
         self._commands.send("pause", "pause")
@@ -246,7 +246,7 @@ class Collection:
         """Take no more tasks. Tasks that were taken or added are collected and returned, and
         then the iteration ends.
 
-        It ends a pause. A later pause holds the remaining tasks until resume.
+        The call ends a pause. A later pause holds the remaining tasks until resume.
         """
         self._mine()
         self._supervisor.drain()
@@ -288,13 +288,13 @@ class Collection:
 
     @property
     def counts(self) -> Counts:
-        """What the filters have dropped so far: by reason, the numbers of groups, samples and rows."""
+        """By reason, the numbers of groups, samples and rows that the filters have dropped so far."""
         with self._lock:
             return self._reader.counts
 
     @property
     def over(self) -> bool:
-        """Whether the collector has ended for good. Groups can remain to be returned."""
+        """Whether the collector has ended permanently. Some groups may not have been returned yet."""
         return self._supervisor.over
 
     @property
@@ -315,8 +315,9 @@ class Collection:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after a state: the groups after it are returned once each.
 
-        Groups that were returned after that state come again. Raises StateError, without an
-        effect, if the state is from another run or ahead of this run's log.
+        This includes groups that were already returned after the state was saved. Raises
+        StateError, without changing anything, if the state is from another run or ahead of this
+        run's log.
         """
         self._mine()
         run_id, place = parse(state)
@@ -334,7 +335,7 @@ class Collection:
     def close(self) -> None:
         """Stop the process. A resumed run continues the samples in flight.
 
-        The process is asked to stop, and killed after the grace time. Repeated calls do
+        The process gets a signal to stop, and is killed after the grace time. Repeated calls do
         nothing.
         """
         if os.getpid() == self._pid:
@@ -356,5 +357,5 @@ class Collection:
         """Like close, without blocking the event loop."""
         try:
             await self._source.stop()
-        finally:  # also if canceled
+        finally:  # even if the call is canceled
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))

@@ -1,13 +1,13 @@
-"""The trainer's messages to its collector, repeated to a restarted collector.
+"""The trainer's messages to its collector. A restarted collector gets them again.
 
 For each subject, such as the version, only the last message counts. One thread sends all
 messages over one connection, in order, so no process gets an older version after a newer one.
-It waits for an answer as long as the process lives, because a repeated message over a second
-connection could overtake the first. The caller of send waits for PATIENCE seconds; the message
-then stays due.
+The thread waits for an answer as long as the process lives, because a message that is repeated
+over a second connection could overtake the first. The caller of send waits for PATIENCE seconds.
+After that, the message is still going to be sent.
 
-A drain ends a pause in the process, so it is held until the pause ends. A trainer that has
-paused to update the engine's weights then gets no samples just because the tasks have ended.
+A drain ends a pause in the process, so the drain is held until the pause ends. Otherwise a
+trainer that has paused to update the engine's weights would get samples when the tasks end.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ log = logging.getLogger("rollout.collect")
 class Acks:
     """The acknowledged cursor, and the groups after it that the filters skip.
 
-    A cursor cannot cover a group that comes after one in the trainer's hands. Such a group is
-    reported separately when it is skipped, so that max_ahead does not count it. Only the cursor
-    is durable: a restarted process receives all other groups again. Not thread-safe: the
-    caller holds a lock.
+    The cursor cannot pass a group that the trainer is still using. A skipped group after that
+    one is reported separately, so that max_ahead does not count it. Only the cursor is durable:
+    a restarted process receives all other groups again. Not thread-safe: the caller holds a lock.
     """
 
     def __init__(self) -> None:
         self.cursor: Place = START
         self._known: Place = START  # the cursor that this process knows
-        self._skipped: deque[Place] = deque()  # some can be before the cursor
+        self._skipped: deque[Place] = deque()  # skipped groups; some can be before the cursor
         self._unsent: deque[Place] = deque()
 
     def acknowledge(self, place: Place) -> None:
@@ -50,22 +49,22 @@ class Acks:
                 places.popleft()
 
     def skip(self, places: Iterable[Place]) -> None:
-        """Record groups that no trainer gets."""
+        """Record groups that the filters drop."""
         for place in places:
             self._skipped.append(place)
             self._unsent.append(place)
 
     @property
     def pending(self) -> bool:
-        """Whether this process does not know the cursor."""
+        """Whether this process does not know the cursor yet."""
         return self.cursor > self._known
 
     def restarted(self, known: Place) -> None:
-        """Record that a new process was started, which knows only a cursor."""
+        """Record that a new process was started. known is the cursor that it has."""
         self._known, self._unsent = known, deque(self._skipped)
 
     def next_request(self) -> dict[str, Any] | None:
-        """Return the next request for this process, or None if it knows everything."""
+        """Return the next request for this process, or None if it is up to date."""
         if self.pending:
             return {"seq": self.cursor[0], "groups": self.cursor[1]}
         return {"seq": self._unsent[0][0], "groups": self._unsent[0][1], "only": True} if self._unsent else None
@@ -82,7 +81,7 @@ class Acks:
 PATIENCE = 30.0
 """Seconds that a caller waits for the answer to its message."""
 ACK_PATIENCE = 10.0
-"""Seconds during which the process can reject an acknowledgement of what is in the log."""
+"""Seconds during which the process can reject an acknowledgement of a group in the log."""
 AGAIN = 0.05
 """Seconds before a broken connection is replaced."""
 
@@ -96,12 +95,12 @@ class Command:
     op: str
     fields: dict[str, Any] = field(default_factory=dict)
     awaited: bool = False
-    """Its caller waits, and raises the refusal."""
+    """Whether a caller waits for the answer and raises a refusal."""
     refused: CollectError | None = None
 
 
 class Commands:
-    """The last message on each subject, and which of them the process has received."""
+    """The last message on each subject, and the messages that the process has received."""
 
     def __init__(self, run: str) -> None:
         self.run_id = ""
@@ -109,11 +108,11 @@ class Commands:
         self._run = run
         self._acks = Acks()
         self._changed = threading.Condition()
-        self._last: dict[str, Command] = {}  # by subject, in order
-        self._accepted: dict[str, Command] = {}  # by the current process
-        self._socket: str | None = None  # of the current process
+        self._last: dict[str, Command] = {}  # the last message by subject, in order
+        self._accepted: dict[str, Command] = {}  # messages that the current process has accepted, by subject
+        self._socket: str | None = None  # the socket of the current process
         self._control: Control | None = None
-        self._process = 0  # its number
+        self._process = 0  # the number of the current process
         self._closed = False
 
     # Messages from the trainer.
@@ -130,7 +129,7 @@ class Commands:
             self._changed.notify_all()
             try:
                 answered = self._changed.wait_for(lambda: self._settled(subject, command), PATIENCE)
-            finally:  # a signal can end the wait
+            finally:  # because a signal can end the wait
                 command.awaited = False
         if command.refused is not None:
             raise command.refused
@@ -163,7 +162,7 @@ class Commands:
             self._changed.notify_all()
 
     def skip(self, places: list[Place]) -> None:
-        """Report groups that the filters drop, so that the trainer can get others instead."""
+        """Report groups that the filters drop, so that others can start instead."""
         if places:
             with self._changed:
                 self._acks.skip(places)
@@ -181,7 +180,7 @@ class Commands:
             self._changed.wait_for(lambda: not self._acks.pending or self._socket is None or self._closed, timeout)
 
     def _settled(self, subject: str, command: Command) -> bool:
-        """Report whether there is no answer to wait for: it has come, or none will."""
+        """Report whether there is no answer to wait for: it has arrived, or will never arrive."""
         if self._held(command) or self._socket is None or self._closed:
             return True
         return self._accepted.get(subject) is command or self._last.get(subject) is not command
@@ -189,7 +188,7 @@ class Commands:
     # The process.
 
     def started(self, socket: str) -> None:
-        """Send everything to a process that has started."""
+        """Send all messages to a process that has started."""
         with self._changed:
             self._socket, self._process = socket, self._process + 1
             self._accepted = {}
@@ -231,7 +230,7 @@ class Commands:
     # Sending.
 
     def run(self) -> None:
-        """Send what is due, until close. Runs in its own thread. Raises refusals that no caller waits for."""
+        """Send due messages until close. Runs in its own thread. Raises refusals that no caller waits for."""
         refusing = (0, 0.0)  # the process that refuses acknowledgements, and since when
         while True:
             with self._changed:
@@ -261,7 +260,7 @@ class Commands:
             self._answered(number, subject, command, answer)
 
     def _due(self) -> tuple[str, Command] | None:
-        """Return the next message and its subject. Acknowledgements come last, because they can
+        """Return the next message and its subject. Acknowledgements are last, because they can
         have to wait."""
         if self._socket is None:
             return None
@@ -286,7 +285,7 @@ class Commands:
         return None
 
     def _dropped(self, control: Control | None) -> None:
-        """Drop a broken connection. Its process is about to end, or gets the request again."""
+        """Drop a broken connection. Its process is ending, or gets the request again."""
         with self._changed:
             if self._control is control:
                 self._control = None
@@ -299,7 +298,7 @@ class Commands:
         with self._changed:
             if answer.get("ok"):
                 if self._process != number or self._socket is None:
-                    pass  # its successor gets the message
+                    pass  # the next process gets the message
                 elif subject == _ACK:
                     self._acks.answered(command.fields)
                 else:

@@ -1,15 +1,15 @@
 """A collection for all ranks of a training job: rank 0 has the process, and every rank gets
 groups.
 
-A round gives each rank one whole group, in log order: rank r of W gets groups r, r + W, r + 2W
-… All ranks see the same number of rounds, and see the end or an error of rank 0 in the same
-round. Groups travel over a separate process group (gloo), so that waiting for a slow rollout
-does not time out the training's collectives. Rank 0 reports every second that it is still
-waiting.
+In a round, each rank gets one whole group, in log order: rank r of W gets groups r, r + W,
+r + 2W … All ranks see the same number of rounds, and see the end or an error of rank 0 in the
+same round. Groups are sent over a separate process group (gloo), so that waiting for a slow
+rollout does not time out the training's collectives. Rank 0 reports every second that it is
+still waiting.
 
-A round is acknowledged when all ranks have requested the next one. The last groups, if fewer
-than ranks, are not returned or acknowledged, and no state covers them. They come first when the
-run is resumed.
+A round is acknowledged when all ranks have requested the next round. If the last groups are too
+few for a round, they are not returned or acknowledged, and no state covers them. They are
+returned first when the run is resumed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ PATIENCE = datetime.timedelta(days=1)
 
 
 class RankedCollection:
-    """What collect() returns on each rank of torch.distributed; see Collection.
+    """The result of collect() on each rank of torch.distributed; see Collection.
 
-    Every rank must iterate, equally often. set_version, pause, resume, drain, add and ack take
+    Every rank must iterate equally often. set_version, pause, resume, drain, add and ack take
     effect on rank 0 and do nothing on other ranks, so that all ranks can run the same code.
     state_dict is the same on all ranks, and every rank calls load_state_dict with the same
     state.
@@ -52,8 +52,8 @@ class RankedCollection:
         self._group = self._dist.new_group(backend="gloo", timeout=PATIENCE)
         self._auto, self._timeout, self._max_ahead = auto, timeout, max_ahead
         self._inner: Collection | None = None
-        self._pulled: list[Group] = []  # of an incomplete round
-        self._last: Group | None = None  # of the last complete round, until it is acknowledged
+        self._pulled: list[Group] = []  # the groups of an incomplete round
+        self._last: Group | None = None  # the group of the last complete round, until the round is acknowledged
         self._over: BaseException | None = None
         self._counts: Counts = {}
         self._state: dict[str, Any] = {}
@@ -70,10 +70,10 @@ class RankedCollection:
         return self
 
     def __next__(self) -> Group:
-        """Wait until every rank has asked, and then return this rank's group of the round.
+        """Wait until every rank has called, and then return this rank's group of the round.
 
-        Raises on all ranks what rank 0 raises, see Collection. After a TimeoutError, every rank
-        can call it again.
+        An error of rank 0 is raised on all ranks, see Collection. After a TimeoutError, every
+        rank can call again.
         """
         if self._over is not None:
             raise self._over
@@ -116,14 +116,14 @@ class RankedCollection:
             raise _EndError from None
 
     def _words(self, since: float) -> list[bytes]:
-        """Return rank 0's message to each rank, within one beat."""
+        """Return the messages of rank 0, one per rank, within one beat."""
         inner = self._inner
         assert inner is not None
         n = self.world_size
         wait = [pickle.dumps(("wait", None, None, None))] * n
         try:
             if self._max_ahead is None:
-                try:  # from the settings file
+                try:  # max_ahead can come from the settings file
                     self._max_ahead = int(inner.status(BEAT).get("groups", {}).get("max_ahead") or 0)
                 except TimeoutError:
                     return wait
@@ -197,8 +197,8 @@ class RankedCollection:
 
     @property
     def counts(self) -> Counts:
-        """Collection.counts as of the last round. After the end it also has remainder: the
-        groups that were not returned."""
+        """Collection.counts as of the last round. After the end, remainder counts the groups that
+        were not returned."""
         return {k: dict(v) for k, v in self._counts.items()}
 
     def state_dict(self) -> dict[str, Any]:
@@ -208,7 +208,8 @@ class RankedCollection:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after a state, like Collection.load_state_dict. Waits for every rank.
 
-        Raises on all ranks: StateError if the states differ, and what rank 0 raises.
+        Raises StateError on all ranks if the states differ. An error of rank 0 is raised on all
+        ranks, too.
         """
         states: list[Any] = [None] * self.world_size
         self._dist.all_gather_object(states, dict(state), group=self._group)
@@ -225,7 +226,7 @@ class RankedCollection:
         self._over = None
 
     def close(self) -> None:
-        """Stop the process of rank 0. Waits for no other rank."""
+        """Stop the process of rank 0. Does not wait for other ranks."""
         if self._inner is not None:
             self._inner.close()
 
@@ -251,7 +252,7 @@ class _EndError(Exception):
 
 
 def enough(max_ahead: int, world_size: int) -> None:
-    """Raise ValueError for a bound under which no round could be complete."""
+    """Raise ValueError if max_ahead is too small for a complete round."""
     if 0 < max_ahead < world_size:
         raise ValueError(f"max_ahead={max_ahead}: must be at least {world_size}, a group for each rank")
 

@@ -3,10 +3,10 @@
 A restarted collector gets the trainer's last messages again (policy version, pause,
 acknowledgement, end of the tasks), see Commands.
 
-Threads: one starts the process and reads its events, one passes tasks, and one sends messages.
-close ends all of them. It does not wait for the thread that runs the caller's iterable, which
-ends with the task that it is producing. The first thread never waits for an answer: a process
-whose output is not read blocks, and then answers no request.
+One thread starts the process and reads its events, one passes tasks, and one sends messages.
+close ends all of them. It does not wait for the thread that runs the caller's iterable. That
+thread ends after the task that it is producing. The thread that reads events never waits for an
+answer: a process blocks if its output is not read, and then answers no request.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Supervisor:
         self._wakers: list[Callable[[], object]] = []
         self._closing = threading.Event()
         self._child: Child | None = None
-        self._tasks: Control | None = None  # for the task that is being passed
+        self._tasks: Control | None = None  # the connection for the task that is being passed
         self._draining = False
         self._versioned = False  # a process received a version, from any client
         self._waits = False  # a task is being passed, or its group has not started
-        self._begun: set[str] = set()  # groups that started meanwhile
+        self._begun: set[str] = set()  # groups that have started since then
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -75,7 +75,7 @@ class Supervisor:
     # For the reader of the log.
 
     def wait(self, news: int, timeout: float | None) -> bool:
-        """Wait until there is more news, and report whether there is.
+        """Wait until there is news after number news, and report whether there is.
 
         Waits at most a second, because a signal to another thread does not end a longer wait.
         """
@@ -84,7 +84,7 @@ class Supervisor:
 
     @contextlib.contextmanager
     def watched(self, waker: Callable[[], object]) -> Iterator[None]:
-        """Call waker, from another thread, at all news while the context lasts."""
+        """Call waker from another thread whenever there is news, while the context lasts."""
         with self._changed:
             self._wakers.append(waker)
         try:
@@ -99,14 +99,14 @@ class Supervisor:
             self._changed.notify_all()
             wakers = list(self._wakers)
         for waker in wakers:
-            with contextlib.suppress(RuntimeError):  # its loop was closed
+            with contextlib.suppress(RuntimeError):  # the event loop of the caller was closed
                 waker()
 
     # Messages from the trainer.
 
     def drain(self) -> None:
-        """Take no more tasks, and end a pause. The process receives this once the added tasks are
-        accepted, and ends after them."""
+        """Take no more tasks, and end a pause. The process receives the drain once the added
+        tasks are accepted, and ends after them."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
@@ -151,7 +151,7 @@ class Supervisor:
             code = child.wait()
             if self._closing.is_set() or self.over:
                 break
-            self._notify()  # for its last commits
+            self._notify()  # the reader must see the last commits of the process
             if code == LOCKED and not child.launched:
                 now = time.monotonic()
                 if locked_since is None:
@@ -175,9 +175,9 @@ class Supervisor:
 
     def _start(self) -> Child | None:
         # Never pass the last version as a flag. If the trainer sets a newer version meanwhile, its
-        # samples would get the older one. The version is unknown until the process receives it.
+        # new samples would get the older one. The version is unknown until the process receives it.
         command = [self._program, "collect", "--stream", "--attached", "--json", "--resume", f"--out={self.run}", *self.settings.flags]
-        if self._versioned or self.commands.versioned:  # a version in the settings is just as old
+        if self._versioned or self.commands.versioned:  # a version in the settings is also outdated
             command.append("--unclaimed")
         try:
             child = Child(command, {**os.environ, **self.settings.env}, self.settings.secrets, self.settings.body)
@@ -187,7 +187,7 @@ class Supervisor:
         with self._changed:
             self._child, self.starts = child, self.starts + 1
             self._changed.notify_all()
-        if self._closing.is_set() or self.over:  # closed since the last check: the thread that closed everything has not seen this process
+        if self._closing.is_set() or self.over:  # closed since the last check, so close has not stopped this process
             child.stop(self.limits.grace)
         return child
 
@@ -206,7 +206,7 @@ class Supervisor:
                 if self._waits:
                     self._begun.add(str(event.get("group")))
                 self._changed.notify_all()
-        elif name == "warning" and not self._closing.is_set():  # otherwise the warning explains how to resume a run that was closed on purpose
+        elif name == "warning" and not self._closing.is_set():  # a run that was closed on purpose needs no advice on how to resume it
             log.warning("%s", event.get("text") or event.get("message") or event)
 
     def _end(self, error: BaseException | None) -> None:
@@ -243,8 +243,8 @@ class Supervisor:
     def _send_task(self, task: Task) -> dict[str, Any] | None:
         """Return the process's answer to a task, or None if no process accepts tasks any more.
 
-        A process that ended before it answered may have accepted the task. The next process
-        recognizes it.
+        A process can accept the task and end before it answers. The next process then recognizes
+        the task.
         """
         while (path := self.commands.ready_socket()) is not None:
             try:
@@ -259,8 +259,8 @@ class Supervisor:
     def _await_begin(self, group: str, starts: int) -> None:
         """Wait until a group starts, so that no more tasks are taken than can start.
 
-        The wait ends if the process was restarted, because the start of a group is then not
-        reported again. It also ends on a drain, because an accepted task is safe.
+        The wait ends if the process is restarted, because a new process does not report the start
+        of a group again. It also ends on a drain, because no more tasks are taken.
         """
         with self._changed:
             done = lambda: group in self._begun or self.starts > starts or self._draining or self.over or self._closing.is_set()  # noqa: E731
@@ -271,7 +271,7 @@ class Supervisor:
     def _until_closed(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as err:  # from the caller's tasks, or a bug in this package
+        except BaseException as err:  # an error of the caller's tasks, or a bug in this package
             self._fail(err)
 
     def _fail(self, error: BaseException) -> None:
@@ -281,7 +281,7 @@ class Supervisor:
             child.stop(self.limits.grace)
 
     def close(self) -> None:
-        """Stop the process and the threads. Only the process that created them can."""
+        """Stop the collector and the threads. Does nothing in a forked process."""
         if os.getpid() != self.pid or self._closing.is_set():
             return
         self._closing.set()

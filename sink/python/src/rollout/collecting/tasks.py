@@ -37,9 +37,9 @@ def of_file(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 class Source:
-    """Provides tasks on request. A task without an id gets its number, from 1.
+    """Provides tasks on request. A task without an id gets its number as id, from 1.
 
-    Added tasks come first, even while the iterable produces its next one. If there is an
+    Added tasks are taken first, even while the iterable produces its next task. If there is an
     iterable, its end ends the tasks.
     """
 
@@ -49,7 +49,7 @@ class Source:
         if tasks is not None and (isinstance(tasks, (bytes, Mapping)) or not hasattr(tasks, "__iter__") and not hasattr(tasks, "__aiter__")):
             raise TypeError(f"tasks={tasks!r:.60}: must be an iterable of dicts with a prompt or messages")
         self._changed = threading.Condition()
-        self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # with an event for the pump that the task was taken
+        self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # the event, if any, reports to the pump that the task was taken
         self._n = 0
         self._wanted = False  # take waits for a task, and none was added
         self._ended = False
@@ -62,7 +62,7 @@ class Source:
         elif tasks is not None:
             self._sync = iter(tasks)
         self._pump: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None  # of _pump
+        self._loop: asyncio.AbstractEventLoop | None = None  # the event loop that runs _pump
         self._error: BaseException | None = None
 
     @property
@@ -161,13 +161,13 @@ class Source:
 
     def _failed(self, error: BaseException) -> None:
         with self._changed:
-            if self._ended:  # its tasks are not wanted, and the tasks added before are still to be taken
+            if self._ended:  # the iterable no longer matters, and tasks added before the end can still be taken
                 return
             self._error = error
             self._changed.notify_all()
 
     async def stop(self) -> None:
-        """Like close, and also end the pump, which belongs to an event loop."""
+        """Like close, and also end the pump in its event loop."""
         self.close()
         pump, self._pump = self._pump, None
         if pump is None or self._loop is None:
@@ -192,8 +192,8 @@ class Source:
 def plain(value: Any, where: str) -> Any:
     """Return a copy of a value with JSON types: numpy numbers and arrays become Python values.
 
-    Raises TypeError, or ValueError for a number that JSON lacks. Both name the place of the
-    value.
+    Raises TypeError, or ValueError for a number that JSON cannot represent. Both name the place
+    of the value.
     """
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()

@@ -1,12 +1,12 @@
 """Shared memory for batches from workers, reused when the batches are gone.
 
 New shared memory costs more than the copy into it: each page is created, cleared and mapped on
-first access, in the worker and again in the training process. So a worker keeps its blocks and
-lends them, to collate, which writes a batch into one, or to the code that copies other batches.
+first access, in the worker and again in the training process. So a worker reuses its blocks.
+collate writes a batch directly into a block. Other batches are copied into one.
 
-A block is free when nothing in the worker refers to its memory and everything that was sent has
-come back. Two words at its beginning count this: sent, written by the worker, and returned,
-written by the training process when nothing refers to the batch any more.
+A block is free when no object in the worker refers to its memory and it was returned as often as
+it was sent. Two words at its beginning are counters. The worker increments sent. The training
+process increments returned when no object refers to the batch any more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rollout._arrays import torch
 HEADER = 64
 """Bytes before the batch."""
 ALIGN = 64
-"""Alignment of arrays in a block, sufficient for every dtype."""
+"""Alignment of arrays in a block, in bytes. It is sufficient for every dtype."""
 KEPT = 16
 """The number of blocks that a worker remembers. If the caller keeps batches, their blocks stay
 in use, and the worker forgets the oldest."""
@@ -39,7 +39,7 @@ class Block:
     """Shared memory of a worker."""
 
     def __init__(self, size: int) -> None:
-        # A tensor's share_memory_() would write every page.
+        # share_memory_() of a tensor would write every page.
         storage = torch.UntypedStorage._new_shared(HEADER + size)
         self.tensor: Any = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
         self.size = size
@@ -49,7 +49,7 @@ class Block:
 
     def free(self) -> bool:
         """Report whether the memory is unused."""
-        if self._held:  # checked first: memory is counted as sent before its hold ends
+        if self._held:  # checked first, because memory is counted as sent before its hold ends
             return False
         sent, returned = self._counts.tolist()
         return bool(sent == returned)
@@ -89,7 +89,7 @@ def borrow(size: int) -> tuple[Block, Bytes]:
             block = min(fits, key=lambda b: b.size)
             _blocks.remove(block)
         else:
-            # Replace a free block that is too small; or the oldest block, if there are many.
+            # Replace a free block that is too small, or the oldest block if there are KEPT blocks.
             if free or len(_blocks) >= KEPT:
                 _blocks.remove(free[0] if free else _blocks[0])
             block = Block(size + size // 4)
@@ -114,7 +114,7 @@ def memory(tensor: Any) -> Bytes:
 
 
 def counts(tensor: Any) -> npt.NDArray[np.int64]:
-    """Return a block's counts: sent, returned. torch's modes do not affect numpy's view."""
+    """Return a block's counters sent and returned. torch's modes do not affect numpy's view."""
     out: npt.NDArray[np.int64] = tensor.numpy()[:16].view(np.int64)
     return out
 
@@ -140,7 +140,7 @@ def _when_gone(array: Bytes, call: Callable[[], None]) -> None:
 
 
 def _before_fork() -> None:
-    # The child sees the memory too, for an unknown time, so memory that is held now is never lent
+    # The child can access the memory for an unknown time, so memory that is held now is never lent
     # again.
     for finalizer in list(_watched.values()):
         finalizer.detach()

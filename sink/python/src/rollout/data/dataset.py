@@ -1,4 +1,4 @@
-"""Whole groups of one or several runs."""
+"""Reading whole groups of one or several runs."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from rollout.runs.shards import Files
 
 
 class Dataset:
-    """The groups of one or more runs, each whole: all rows of all samples of a task.
+    """The groups of one or more runs. A group has all rows of all samples of a task.
 
         ds = rollout.Dataset("run1")
         for batch in ds.batches(groups=8, seed=1):   # list of Group
             ...
 
-    A group is returned whole, in whatever order its samples ended. Groups are in the order of
-    their first committed row, which no merge of shards changes. Groups of several runs follow
-    each other, and equal ids in two runs are two groups. A sample that failed and later
-    succeeded counts once, with its success.
+    Groups are in the order of their first committed row, which no merge of shards changes. The
+    groups of several runs follow each other, and equal ids in two runs are two groups. A sample
+    that failed and later succeeded counts once, as a success.
 
     runs: the folder of a run, or several. A folder given twice yields its groups twice.
-    where: what to drop, see Where. By default incomplete groups, and samples with
-        keep=false. counts has the numbers of dropped ones.
+    where: the filters, see Where. By default they drop incomplete groups, and samples with
+        keep=false. counts has the numbers of dropped groups, samples and rows.
     columns: the columns of the rows, None for all. A column is decoded on first access to a
-        row's value: columns of a Parquet shard that are never accessed cost nothing. A row
+        row's value, so columns of a Parquet shard that are never accessed cost nothing. A row
         is a dict; dict(row) reads all columns.
     check: "sha256" compares each file with its checksum before its first row is read, once
         for the process and its workers. "size" only compares sizes.
@@ -48,15 +47,16 @@ class Dataset:
         forever, because a stopped collector can be resumed.
 
     The log is read when the dataset is created; rows stay in the files. Ranks that open a
-    growing run can see different ends of it: give all of them the snapshot of one, see at.
+    growing run can see different ends of it. To avoid this, pass the snapshot of one rank to
+    all ranks, see at.
 
     A dataset uses about 100 bytes per sample and 200 per group, plus the data being read.
-    Parquet is decoded in row groups of a million tokens. The last ones are cached, up to 64 MB
-    or two: reading in order decodes each once, and so does batches(); ds[i] in another order
-    can decode one each time. Arrow shards are mapped, and their rows' arrays are read-only
-    views.
+    Parquet is decoded in row groups of a million tokens. The last row groups are cached, up to
+    64 MB and at least two. Reading in order and batches() decode each row group once. ds[i] in
+    another order can decode a row group each time. Arrow shards are mapped, and their rows'
+    arrays are read-only views.
 
-    Raises CorruptError if a file is not what the log says.
+    Raises CorruptError if a file differs from its description in the log.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class Dataset:
         self._selection = select(indexes, files, self.where)
 
     def __repr__(self) -> str:
-        """Return the numbers of groups and rows, of all and after the filters, and of shards
-        and tokens before them."""
+        """Return the numbers of groups and rows before and after the filters, and the numbers of
+        shards and tokens before the filters."""
         runs = ", ".join(map(repr, self.runs)) if len(self.runs) < 3 else f"{len(self.runs)} runs"
         if self.follow:
             return f"Dataset({runs}, follow=True)"
@@ -114,7 +114,7 @@ class Dataset:
 
     @property
     def counts(self) -> Counts:
-        """What was dropped: by reason, the numbers of groups, samples and rows.
+        """By reason, the numbers of groups, samples and rows that were dropped.
 
         The reasons are the fields of Where, and no_rows: groups in which no sample has a row
         left. For a followed run see Batches.counts.
@@ -130,7 +130,7 @@ class Dataset:
 
     @property
     def snapshot(self) -> list[dict[str, Any]]:
-        """The last commit of each run that the dataset has: run_id and seq.
+        """For each run, the last commit that the dataset contains: run_id and seq.
 
         Merges of shards do not change it. For a followed run it only has run_id, which is ""
         before its first commit.
@@ -175,9 +175,9 @@ class Dataset:
         return s.assemble(at % n, s.files.read(s.spans(at % n)))
 
     def group(self, id: str, run: Path | None = None) -> Group:
-        """Return the group with an id, of the given run if several have it.
+        """Return the group with an id. If several runs have the id, run selects one.
 
-        Raises KeyError if no kept group has it.
+        Raises KeyError if no kept group has the id.
         """
         s = self.selection
         found = []
@@ -192,11 +192,11 @@ class Dataset:
         return self[found[0]]
 
     def row(self, which: int | tuple[str, int], run: Path | None = None) -> Row:
-        """Return one row, whatever the filters.
+        """Return one row, even if the filters drop it.
 
-        which: its number from 0 in commit order, as in `rollout inspect --row`, counting the
-        rows of several runs one after the other; or (sample_key, segment_index). Raises
-        IndexError or KeyError.
+        which: the row's number from 0 in commit order, as in `rollout inspect --row`, or
+        (sample_key, segment_index). The rows of several runs are numbered one run after the
+        other. Raises IndexError or KeyError.
         """
         indexes = [(i, x) for i, x in enumerate(self.selection.indexes) if run is None or os.fspath(run) == x.run_dir]
         if isinstance(which, tuple):
@@ -226,13 +226,13 @@ class Dataset:
         return self.selection.files.read([(shard, number, number + 1)])[0]
 
     def __iter__(self) -> Iterator[Group]:
-        """Yield every group once, in order; with follow=True as they become complete."""
+        """Yield every group once, in order. With follow=True, yield groups as they become complete."""
         if self.follow:
             return iter(self.following())
         return (self[i] for i in range(len(self)))
 
     def following(self, **options: Any) -> Following:
-        """Return the iteration of a dataset with follow=True; see Following for the options."""
+        """Return an iterator over a dataset with follow=True; see Following for the options."""
         if not self.follow:
             raise TypeError("the dataset does not follow its run: create it with follow=True")
         return Following(self.runs[0], where=self.where, columns=self.columns, check=self.check, **{"timeout": self.timeout, **options})
@@ -255,11 +255,12 @@ class Dataset:
         groups: groups in each batch.
         seed, epoch, shuffle: determine the order; set_epoch changes the epoch.
         rank, world_size: by default from torch.distributed if initialized, otherwise 0 and 1.
-        fill: every rank has the same number of full batches. "drop" drops groups from the
-            epoch, different ones each epoch; "repeat" yields some twice.
+        fill: how every rank gets the same number of full batches. "drop" drops some groups,
+            different ones each epoch. "repeat" yields some groups twice.
         collate: makes a batch from a list of groups; called in the worker.
-        lanes: blocks that a rank reads at the same time, see rollout.data.order; a multiple of the
-            number of workers, so that no two decode the same block. None chooses.
+        lanes: the number of blocks that a rank reads at the same time, see rollout.data.order.
+            Use a multiple of the number of workers, so that no two decode the same block. None
+            chooses a number.
         """
         return Batches(
             self, groups, seed=seed, epoch=epoch, shuffle=shuffle, rank=rank, world_size=world_size, fill=fill, collate=collate, lanes=lanes
@@ -267,6 +268,6 @@ class Dataset:
 
 
 def numbered(total: int, what: str, kept: int | None = None) -> str:
-    """Return a number of things as text, and how many of them are kept."""
+    """Format a number of groups or rows, and how many of them are kept."""
     text = f"{total:,} {what}{'' if total == 1 else 's'}"
     return text if kept in (None, total) else f"{kept:,} of {text}"

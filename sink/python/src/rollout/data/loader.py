@@ -27,16 +27,16 @@ torch: Any = None
 try:
     torch = importlib.import_module("torch")
     Base: Any = torch.utils.data.IterableDataset
-except ImportError:  # then the batches are a plain iterable
+except ImportError:  # without torch, Batches is a plain iterable
     Base = object
 
 STATE_VERSION = 1
 BYTES_PER_TOKEN = 10
-"""Approximate size of a decoded row: ids 4, log-probabilities 4, mask 1, and the rest."""
+"""Approximate bytes per token of a decoded row: ids 4, log-probabilities 4, mask 1, and the rest."""
 
 
 class Source(Protocol):
-    """What Batches need of a Dataset."""
+    """The methods of a Dataset that Batches uses."""
 
     runs: list[str]
     where: Where
@@ -65,15 +65,16 @@ class Batches(Base):  # type: ignore[misc]
 
     in the same order for every W. Every rank has len(batches) batches of the same number of
     groups. No group is on two ranks, except groups that fill="repeat" repeats. dropped and
-    repeated count the exceptions.
+    repeated count the effects of fill.
 
     set_epoch selects the order of the next iteration. state_dict returns the progress of this
     object's iteration, and load_state_dict makes the next iteration continue there. A
-    DataLoader with workers does not iterate this object in its own process: save the state of
+    DataLoader with workers iterates copies of this object in its workers. So save the state of
     rollout.DataLoader instead, which has the same form. With torch's own DataLoader and
-    workers, call set_epoch or load_state_dict before each pass; after a loaded state, each pass
-    starts at that state's batch. Pass batch_size=None, because these are batches already.
-    torchdata's StatefulDataLoader also works if the number of workers stays the same.
+    workers, call set_epoch or load_state_dict before each pass. Otherwise, each pass after
+    load_state_dict starts at the batch of the loaded state. Pass batch_size=None, because the
+    items are batches already. torchdata's StatefulDataLoader also works if the number of workers
+    stays the same.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Batches(Base):  # type: ignore[misc]
         self.groups, self.world_size, self.fill = groups, world_size, fill
         self.seed, self.shuffle, self._lanes = seed, shuffle, lanes
         self._next = 0  # the next batch of this rank
-        self._pending = 0  # where the next iteration starts
+        self._pending = 0  # the batch at which the next iteration starts
         self._local: tuple[int, int] | None = None  # in a worker: a loaded state
         # Shared with workers, which can outlive an epoch: the epoch, and its first batch.
         self._control = shared(np.array([epoch, 0], dtype=np.int64))
@@ -151,25 +152,27 @@ class Batches(Base):  # type: ignore[misc]
 
     @property
     def counts(self) -> Counts:
-        """What the filters dropped: by reason, the numbers of groups, samples and rows.
+        """By reason, the numbers of groups, samples and rows that the filters dropped.
 
-        This is Dataset.counts. For a followed run, it is what the last iteration has dropped so
-        far, from the run's first commit; see Following for the reasons. Every worker follows
-        the whole log. The counts are from the first worker, which can have read ahead. dropped
-        and repeated count the effects of fill.
+        This is Dataset.counts. For a followed run, it covers the last iteration so far, from the
+        run's first commit; see Following for the reasons. Every worker follows the whole log.
+        The counts are from the first worker, which can have read ahead. dropped and repeated
+        count the effects of fill.
         """
         return self._tally.read().counts if self.dataset.follow else self.dataset.counts
 
     @property
     def dropped(self) -> int:
-        """The number of groups in no batch of an epoch on any rank, with fill="drop". For a
-        followed run, of the last iteration; TypeError until it has ended."""
+        """With fill="drop", the number of groups that are in no batch of an epoch on any rank.
+
+        For a followed run, the number is for the last iteration. Raises TypeError until that
+        iteration has ended."""
         return self._ended().dropped if self.dataset.follow else self.deal.dropped
 
     @property
     def repeated(self) -> int:
-        """The number of places in an epoch, over all ranks, with a repeated group, with
-        fill="repeat". For a followed run, see dropped."""
+        """With fill="repeat", the number of repeated groups in an epoch, over all ranks. For a
+        followed run, see dropped."""
         return self._ended().repeated if self.dataset.follow else self.deal.repeated
 
     def _ended(self) -> State:
@@ -223,7 +226,7 @@ class Batches(Base):  # type: ignore[misc]
                 yield batch if here is None else Shipment(batch, None if self.dataset.follow else self.dataset.selection.files)
 
     def _from(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
-        """Yield batches first, first + step, … of this rank, from start on."""
+        """Yield batches first, first + step, … of this rank that are not before start."""
         if self.dataset.follow:
             yield from self._followed(first, step, start)
             return
@@ -245,7 +248,7 @@ class Batches(Base):  # type: ignore[misc]
             yield j, next(streams[j % deal.lanes])
 
     def verify(self) -> None:
-        """Verify the files that the first batches need, so that workers need not do so each."""
+        """Verify the files that the first batches need, so that not every worker verifies them."""
         if self.shuffle and not self.dataset.follow and self._home is None:
             self.dataset.selection.files.verify_mapped()
 
@@ -280,7 +283,7 @@ class Batches(Base):  # type: ignore[misc]
             yield j, [follow.read(f) for f in full[self.rank * g : (self.rank + 1) * g]]
 
     def settings(self) -> dict[str, Any]:
-        """The inputs of the order besides the epoch and the log."""
+        """The settings that the order depends on, besides the epoch and the log."""
         ds = self.dataset
         lanes = {} if ds.follow else {"lanes": self.deal.lanes}
         said = {"groups": self.groups, "seed": self.seed, "shuffle": self.shuffle, "world_size": self.world_size, "fill": self.fill}
@@ -340,10 +343,10 @@ class Batches(Base):  # type: ignore[misc]
 class DataLoader:
     """torch's DataLoader over batches, which counts the delivered batches.
 
-    So state_dict and load_state_dict work within an epoch, also with another number of workers:
-    batches that workers have read ahead and not delivered are read again. Options are the
-    options of torch.utils.data.DataLoader, except batch_size and shuffle, which belong to the
-    batches. Without torch num_workers is 0.
+    So state_dict and load_state_dict work within an epoch, even if the number of workers changes.
+    Batches that workers have read ahead but not delivered are read again. Options are the options
+    of torch.utils.data.DataLoader, except batch_size and shuffle, which belong to the batches.
+    Without torch, num_workers must be 0.
     """
 
     def __init__(self, batches: Batches, num_workers: int = 0, **options: Any) -> None:
@@ -376,7 +379,7 @@ class DataLoader:
             for batch in self._loader:
                 self.batches.delivered()
                 yield batch
-        else:  # they count themselves
+        else:  # batches without workers count themselves
             yield from self._loader
 
     def set_epoch(self, epoch: int) -> None:
@@ -384,7 +387,7 @@ class DataLoader:
         self.batches.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what has been delivered of the epoch, as a dict of JSON values."""
+        """Return the progress of the epoch, counting delivered batches, as a dict of JSON values."""
         return self.batches.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -401,7 +404,7 @@ def shared(array: Ints) -> Any:
 
 
 def identity(batch: Any) -> Any:
-    """Return the batch unchanged. Anything that torch would convert is a tensor already, or must stay."""
+    """Return the batch unchanged, because torch must not convert its values."""
     return batch
 
 
@@ -423,7 +426,7 @@ class State:
 class Tally:
     """A table that the iterating process writes and other processes read.
 
-    share turns an array into a shared one. The numbers of an iteration only grow, so a read
+    share copies an array into shared memory. The numbers of an iteration only grow, so a read
     during a write returns values between two states.
     """
 
@@ -441,7 +444,7 @@ class Tally:
     def read(self) -> State:
         """Read the last counts."""
         table = np.asarray(self._table)
-        ended = bool(table[-1])  # read first: the numbers are at least as new
+        ended = bool(table[-1])  # read before the numbers, so that these are at least as new
         by_reason = zip(REASONS, table[:-3].reshape(-1, len(UNITS)).tolist(), strict=True)
         counts = {reason: dict(zip(UNITS, numbers, strict=True)) for reason, numbers in by_reason if any(numbers)}
         return State(counts, ended, int(table[-3]), int(table[-2]))

@@ -1,19 +1,19 @@
-"""The order in which groups are distributed: pure functions of numbers.
+"""The order in which groups are distributed, computed by pure functions of numbers.
 
 An epoch has n batches of g groups for each of R ranks. Batch j of rank r is batch k = j·R + r
 of the epoch. Worker w of W yields the rank's batches w, w + W, ….
 
 If rows are mapped, the epoch is one permutation of all groups. If blocks must be decoded
-(Parquet row groups), the groups of a block stay close to each other: blocks are permuted, and
-the groups within each block. The epoch is then cut into R·L consecutive lanes, and batch j of a
+(Parquet row groups), the groups of a block stay close to each other: the blocks are permuted,
+and so are the groups within each block. The epoch is then cut into R·L consecutive lanes, and batch j of a
 rank comes from its lane j mod L:
 
     blocks, permuted   5 5 5 2 2 2 7 7 7 1 1 1 4 4 4 0 0 0      3 groups each
     lanes              └─ lane 0 ──┘└─ lane 1 ──┘└─ lane 2 ──┘
     batches            lane 0, lane 1, lane 2, lane 0, lane 1, …
 
-So consecutive batches are from different blocks, and a rank has L blocks in memory. With W
-workers, if W divides L, no two workers decode the same block, except at the ends of lanes. The
+So consecutive batches are from different blocks, and a rank has L blocks in memory. If the number
+of workers W divides L, no two workers decode the same block, except at the ends of lanes. The
 order never depends on W.
 """
 
@@ -30,18 +30,19 @@ from rollout._arrays import Ints
 Fill = Literal["drop", "repeat"]
 
 LANES = (4, 2)
-"""The numbers of lanes to choose from, see lanes."""
+"""The numbers of lanes that lanes() chooses from."""
 LANE_BLOCKS = 3
 """The minimum number of blocks per lane. Each end of a lane decodes part of a block again."""
 LANES_BYTES = 32 << 20
-"""The maximum of decoded bytes for the lanes of a rank, over all workers."""
+"""The maximum number of decoded bytes in the lanes of a rank, over all workers."""
 
 
 def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return well-mixed bits of each number: the finalizer of SplitMix64.
+    """Return well-mixed bits of each number: the finalizer of SplitMix64,
+    https://prng.di.unimi.it/splitmix64.c.
 
-    https://prng.di.unimi.it/splitmix64.c. numpy's own permutations can differ between its
-    versions (NEP 19), and a saved state must survive an upgrade.
+    numpy's own permutations can differ between its versions (NEP 19), but a saved state must
+    survive an upgrade.
     """
     with np.errstate(over="ignore"):
         x = x + np.uint64(0x9E3779B97F4A7C15)
@@ -51,7 +52,7 @@ def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def keys(count: int, seed: int, epoch: int, salt: int) -> npt.NDArray[np.uint64]:
-    """Return a number per item; sorting by it shuffles the items."""
+    """Return a number per item. Sorting the items by it shuffles them."""
     start = np.zeros(1, dtype=np.uint64)
     for word in (seed, epoch, salt):
         start = mix(start ^ np.uint64(word % (1 << 64)))
@@ -61,7 +62,7 @@ def keys(count: int, seed: int, epoch: int, salt: int) -> npt.NDArray[np.uint64]
 def shuffled(count: int, seed: int, epoch: int, block: Ints | None) -> Ints:
     """Return a permutation of count groups, shape [count].
 
-    block is the block of each group: then blocks are permuted, and groups within them.
+    block, if given, is the block of each group. Blocks are then permuted, and groups within them.
     """
     own = keys(count, seed, epoch, 1)
     if block is None or not count:
@@ -72,7 +73,7 @@ def shuffled(count: int, seed: int, epoch: int, block: Ints | None) -> Ints:
 
 
 def lanes(blocks: int, block_bytes: int, world: int) -> int:
-    """Return the number of lanes of a rank for blocks of a decoded size."""
+    """Return the number of lanes of a rank. block_bytes is the decoded size of a block."""
     for n in LANES:
         if n * block_bytes <= LANES_BYTES and n * world * LANE_BLOCKS <= blocks:
             return n
@@ -101,17 +102,17 @@ class Deal:
 
     @property
     def dealt(self) -> int:
-        """Places in all batches of all ranks."""
+        """The number of places for groups in all batches of all ranks."""
         return self.batches * self.world * self.groups
 
     @property
     def dropped(self) -> int:
-        """Groups in no batch of the epoch."""
+        """The number of groups that are in no batch of the epoch."""
         return max(0, self.total - self.dealt)
 
     @property
     def repeated(self) -> int:
-        """Places filled with groups of another batch."""
+        """The number of places that are filled with groups of another batch."""
         return max(0, self.dealt - self.total)
 
     def lane(self, rank: int, lane: int, order: Ints) -> Ints:
@@ -127,7 +128,8 @@ class Deal:
         return max(0, -(-(self.batches - lane) // self.lanes))
 
     def in_turn(self, rank: int, order: Ints) -> Ints:
-        """Return the groups of a rank without lanes, batch j·R + rank of all, shape [n, g]."""
+        """Return the groups of a rank if there are no lanes, shape [n, g]. Its batch j is batch
+        j·R + rank of the epoch."""
         at = np.arange(self.dealt) % max(1, self.total)
         out: Ints = order[at].reshape(-1, self.world, self.groups)[:, rank]
         return out

@@ -1,9 +1,9 @@
 """Transfer of groups from a worker to the training process.
 
 Pickling arrays one by one would copy a batch four times and pass it through a pipe. Instead,
-arrays go into one block of shared memory, which the other process maps: one copy, one file
-descriptor per batch. Views of a mapped shard are not copied at all: the other process maps the
-shard too and gets the offsets.
+arrays are copied once into a block of shared memory, which the other process maps. This takes one
+file descriptor per batch. Views of a mapped shard are not copied at all: the other process also
+maps the shard, and receives the offsets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rollout.runs._shardfile import address
 from rollout.runs.shards import OPEN_FILES, Files
 
 Where = tuple[int, int, int, str]
-"""Of an array: the number of its file, or -1 for the block; its offset there; its length and dtype."""
+"""The place of an array: number of its file, or -1 for the block; offset there; length; dtype."""
 
 
 class Shipment(list[Group]):
@@ -75,7 +75,7 @@ class Place(int):
 
 
 class Maps:
-    """Mapped files named by workers. The last OPEN_FILES stay mapped."""
+    """The files that workers name, mapped. The last OPEN_FILES files stay mapped."""
 
     def __init__(self) -> None:
         self._maps: OrderedDict[tuple[int, int], mmap.mmap] = OrderedDict()
@@ -85,7 +85,7 @@ class Maps:
     def get(self, source: Source) -> mmap.mmap:
         """Return the mapping of a file."""
         with self.lock:
-            key = source.device, source.inode  # several processes name the same file
+            key = source.device, source.inode  # several processes can name the same file
             found = self._maps.pop(key, None)
             if found is None:
                 found = source.map()
@@ -95,7 +95,7 @@ class Maps:
             return found
 
     def read(self, size: int) -> None:
-        """Count bytes that will be read, and unmap pages after many were."""
+        """Count bytes that will be read. After many bytes, unmap the pages."""
         with self.lock:
             if self._pages.full(size) and hasattr(mmap, "MADV_DONTNEED"):
                 for mapping in self._maps.values():
@@ -123,7 +123,7 @@ def unpack(sent: Any, sources: list[Source], where: list[Where], heads: list[tup
     for source, at, n, kind in where:
         if source >= 0:
             arrays.append(np.frombuffer(used[source], kind, n, at))
-            read += 2 * arrays[-1].nbytes  # including the readahead around it
+            read += 2 * arrays[-1].nbytes  # twice, to include the readahead around the array
         elif held is not None:
             arrays.append(held[at : at + n * np.dtype(kind).itemsize].view(kind))
     _maps.read(read)

@@ -1,4 +1,4 @@
-"""Groups in a given order, read in windows: every block of a window is decoded once."""
+"""Reading groups in a given order, in windows. Every block of a window is decoded once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WINDOW_GROUPS = 4096
 
 
 BLOCK_TOKENS = 1_000_000
-"""The maximum number of tokens in a block of small commits, about as in a row group."""
+"""The maximum number of tokens in a block of small commits. A row group has about as many."""
 
 
 def first_blocks(s: Selection) -> Ints | None:
@@ -41,17 +41,17 @@ def first_blocks(s: Selection) -> Ints | None:
 
 
 class Blocks(NamedTuple):
-    """The blocks to shuffle by. Merges of shards do not change them."""
+    """The blocks that an order shuffles. Merges of shards do not change them."""
 
     home: Ints
     """The block of each group, shape [G]."""
     number: int
     tokens: int
-    """Tokens of all blocks."""
+    """The number of tokens in all blocks."""
 
 
 def blocks(s: Selection) -> Blocks | None:
-    """Return the blocks of an order, or None if all shards are mapped.
+    """Return the blocks that an order shuffles, or None if all shards are mapped.
 
     A commit with several row groups has one block per row group; such a commit is never merged.
     Other consecutive commits share a block of up to BLOCK_TOKENS, whatever their current shard.
@@ -59,7 +59,7 @@ def blocks(s: Selection) -> Blocks | None:
     if mapped(s):
         return None
     cuts: list[int] = []
-    before = [0]  # rows before each shard, over all shards
+    before = [0]  # the number of rows before each shard
     at, tokens, base = 0, 0, 0
     for index in s.indexes:
         held: int | None = None  # tokens of the open block
@@ -92,7 +92,7 @@ def mapped(s: Selection) -> bool:
 
 
 def first_rows(s: Selection) -> tuple[Ints, Ints]:
-    """Return the shard of each group's first row, and its number there, shape [G] each."""
+    """Return the shard of each group's first row, and the row's number there, shape [G] each."""
     if not len(s):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     place = np.minimum.reduceat(s.shard.astype(np.int64) << 32 | s.first, s.start[:-1])
@@ -100,10 +100,10 @@ def first_rows(s: Selection) -> tuple[Ints, Ints]:
 
 
 def stream(s: Selection, batches: Ints, home: Ints | None = None) -> Iterator[list[Group]]:
-    """Yield groups by number; batches has shape [n, groups].
+    """Yield the groups whose numbers batches contains, batch by batch. batches has shape [n, groups].
 
-    A window is a series of groups with the same home. Its rows are read together and held until
-    they are yielded.
+    A window is a series of groups whose home is the same. Its rows are read together and held
+    until they are yielded.
     """
     order = batches.reshape(-1)
     if home is None:

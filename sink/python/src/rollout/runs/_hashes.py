@@ -1,4 +1,4 @@
-"""A set that grows as long as a run is followed."""
+"""A compact set for the ids of a run that is followed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 SLACK = 1 << 10
-"""Slots after the last one at which a hash can start."""
+"""The number of extra slots after the last slot that the first bits of a hash can select."""
 
 
 class Hashes:
@@ -19,7 +19,7 @@ class Hashes:
 
     def __init__(self) -> None:
         self._bits, self._used = 10, 0
-        # Sorted, except entries added since it grew. A hash is at the index of its first bits, or
+        # Sorted when it grows; later entries are unordered. A hash is at the index of its first bits, or
         # in the next free slot. 0 marks a free slot.
         self._table: npt.NDArray[np.uint64] = np.zeros((1 << self._bits) + SLACK, np.uint64)
 

@@ -10,8 +10,8 @@ from rollout.errors import SEE_VERIFY, CorruptError
 from rollout.runs.log import replaced
 
 TOUCHED_BYTES = 24 << 20
-"""The resident mapped bytes at which a process releases the pages of all its files. The pages
-stay in the system's page cache, so reading them again needs no disk access."""
+"""The number of resident mapped bytes at which a process releases the pages of all its files. The
+pages stay in the system's page cache, so reading them again needs no disk access."""
 LOOK_BYTES = 8 << 20
 """The number of bytes read between two checks of the resident size."""
 
@@ -23,11 +23,11 @@ class Source(NamedTuple):
     device: int
     inode: int
     kept: str = ""
-    """Another name for it, on Linux, valid while the process that mapped it keeps it open."""
+    """Another name of the file, on Linux. It is valid while the process that mapped it keeps it open."""
 
     def map(self) -> mmap.mmap:
         """Map the file. Raises CorruptError if another file has replaced it."""
-        for path in (self.path, replaced(self.path), self.kept):  # a merge can move and delete it
+        for path in (self.path, replaced(self.path), self.kept):  # a merge can move and delete the file
             try:
                 with open(path, "rb") as f:
                     now = os.fstat(f.fileno())
@@ -42,13 +42,13 @@ class Source(NamedTuple):
 class Pages:
     """Decides when a process releases the pages that it has mapped.
 
-    The system chooses how much to map around a page that is read, so the resident size is
-    queried.
+    The system decides how many pages to map around a page that is read, so this class queries the
+    resident size.
     """
 
     def __init__(self) -> None:
         self._read = 0
-        self._left = 0  # resident when the pages were last released
+        self._left = 0  # bytes still resident after the last release
 
     def full(self, read: int) -> bool:
         """Count bytes read, and report whether to release the pages."""

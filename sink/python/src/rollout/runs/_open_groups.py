@@ -1,4 +1,4 @@
-"""Groups of a followed run that are not read yet."""
+"""Groups of a followed run whose rows are not read yet."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PlacedSample:
 
     @property
     def left(self) -> int:
-        """The number of its rows that the filters keep."""
+        """The number of the sample's rows that the filters keep."""
         return self.rows if self.spans is None else sum(end - begin for begin, end in self.spans)
 
 
@@ -45,18 +45,18 @@ class OpenGroup:
 
     @property
     def held(self) -> int:
-        """The number of its samples in the log."""
+        """The number of the group's samples that are in the log."""
         return len(self.samples) + self.failed + self.empty + self.left_out
 
     @property
     def missing(self) -> int:
-        """The number of its samples that are not in the log."""
+        """The number of the group's samples that are not in the log."""
         return max(0, self.size - self.held)
 
 
 @dataclass(frozen=True)
 class CommitSample:
-    """A sample of a commit, as in the commit's entry."""
+    """A sample of a commit, as the commit's entry describes it."""
 
     key: bytes
     group: str

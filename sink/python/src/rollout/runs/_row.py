@@ -6,8 +6,8 @@ from collections.abc import Callable, ItemsView, Iterator, Sequence, ValuesView
 from typing import Any, Protocol
 
 _UNREAD: Any = type("Unread", (), {"__repr__": lambda _: "<a column that was not read: dict(row) reads all>"})()
-"""The placeholder of a value that was not read. Code that bypasses the methods of a dict finds
-it and fails. A missing key would look like null."""
+"""The placeholder for a value that was not read. Code that bypasses the methods of the dict gets
+the placeholder and fails. A missing key would look like null."""
 
 
 class Source(Protocol):
@@ -87,5 +87,8 @@ class LazyRow(dict[str, Any]):
 
 
 def template(have: Sequence[str], columns: Sequence[str] | None) -> dict[str, Any]:
-    """Return the initial dict of a file's rows. have are all columns of the file; columns=None means all."""
+    """Return the initial dict of a file's rows.
+
+    have lists the columns of the file. columns lists the columns to read; None means all.
+    """
     return dict.fromkeys(have if columns is None else columns, _UNREAD)

@@ -1,7 +1,7 @@
 """Open shards: Parquet decoded by row groups and columns, Arrow mapped into memory.
 
-A block is decoded at once: a row group of a Parquet shard. An Arrow shard is mapped and never
-decoded, so its rows are equally fast in any order.
+A block of a Parquet shard is a row group, and is decoded as a whole. An Arrow shard is mapped and
+never decoded, so reading its rows is equally fast in any order.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from rollout.runs._row import LazyRow, template
 from rollout.runs.log import Check, Shard, follow_moves, getter, replaced, verify_once
 
 AROUND_BYTES = 64 << 10
-"""How much Linux maps around a page that is read, in each column."""
+"""The number of bytes that Linux maps around a page that is read, in each column."""
 HELD_BYTES = 2 << 20
-"""Bytes of a mapped file to copy: columns of short values, and list offsets."""
+"""The maximum bytes of a mapped file to copy: columns of short values, and list offsets."""
 PIECE_BYTES = 900 << 10
-"""Bytes of a row group to decode at once."""
+"""The number of bytes of a row group to decode at once."""
 
 _opening = threading.Lock()
 
@@ -68,7 +68,7 @@ class Part:
     """Rows of a block of a Parquet shard. A column is decoded when a row first reads it."""
 
     def __init__(self, file: ParquetFile, wanted: Sequence[tuple[int, int]], used: Used) -> None:
-        self._file = weakref.ref(file)  # its column metadata is large
+        self._file = weakref.ref(file)  # weak, because the column metadata of an open file is large
         self._shard, self._check, self._wanted, self._used = file.shard, file.check, wanted, used
         self._take, self._row = file.take, file.row
         self._columns: dict[str, tuple[list[int], list[Callable[[int], Any]]]] = {}
@@ -83,7 +83,7 @@ class Part:
         return [LazyRow(self._row, self, number) for number in range(begin, end)]
 
     def value(self, name: str, number: int) -> Any:
-        """Return a column's value in a row; number lists are views of the decoded column."""
+        """Return a column's value in a row. Lists of numbers are views of the decoded column."""
         if name not in self._asked:
             self._asked.add(name)
             before = self._used.use(name)
@@ -101,7 +101,8 @@ class Part:
             self._columns[name] = starts, [getter(batch.column(name)) for _, batch in pieces]
 
     def _pieces(self, shard: Shard, moved: int, names: list[str]) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode columns of the file that has the rows now, moved rows later than before."""
+        """Decode columns of shard, the file that has the rows now. In it, the rows' numbers are
+        higher by moved."""
         file = self._file() if shard is self._shard else None
         if file is None:
             verify_once(shard, self._check)
@@ -114,7 +115,7 @@ class Part:
 
 
 class Piece:
-    """The rows of a mapped record batch; first is the number of its first row in the shard."""
+    """The rows of a mapped record batch. first is the number of the batch's first row in the shard."""
 
     def __init__(self, batch: pa.RecordBatch, columns: Sequence[str] | None, first: int) -> None:
         self._first, self._batch = first, batch
@@ -128,7 +129,7 @@ class Piece:
         return [LazyRow(self._row, self, number) for number in range(begin, end)]
 
     def value(self, name: str, number: int) -> Any:
-        """Return a column's value in a row; number lists are views of the batch's memory."""
+        """Return a column's value in a row. Lists of numbers are views of the batch's memory."""
         get = self._get.get(name)
         if get is None:
             get = self._get[name] = getter(self._batch.column(name))
@@ -157,12 +158,12 @@ class ParquetFile:
         return Part(self, wanted, self._used)
 
     def pieces(self, block: int, names: Sequence[str], wanted: Sequence[tuple[int, int]]) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode columns of a block for the given ranges of its rows, in pieces with the number
-        of their first row.
+        """Decode columns of a block for the given ranges of its rows. Return pieces, each with
+        the number of its first row.
 
-        Decoding in pieces saves memory: it takes five times the memory of its result. Rows
-        after the last range are not decoded, because a group that began in the previous block
-        can end at the start of this one.
+        Decoding takes five times the memory of its result, so decoding in pieces saves memory.
+        Rows after the last range are not decoded. This helps if a group that began in the
+        previous block ends at the start of this one.
         """
         size = int(self.starts[block + 1] - self.starts[block])
         step = max(1, PIECE_BYTES * size // max(1, self._bytes[block]))
@@ -181,7 +182,7 @@ class ParquetFile:
         return out
 
     def all_null(self, name: str) -> bool:
-        """Report whether a column is all null, by its statistics."""
+        """Report whether the column's statistics show that it is all null."""
         meta = self._meta
         at = [i for i in range(meta.num_columns) if meta.schema.column(i).path == name]
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
@@ -197,7 +198,7 @@ class ParquetFile:
         """Open the file for one block, because an open file keeps the last block's compressed
         bytes.
 
-        A file decodes into the memory pool that is the default when it is opened.
+        A file decodes into the memory pool that was the default when the file was opened.
         """
         with _opening:
             default = pa.default_memory_pool()
@@ -211,8 +212,8 @@ class ParquetFile:
 def decode_small() -> None:
     """Make the system's allocator the default of pyarrow.
 
-    It returns most of the freed memory. The pools that pyarrow prefers keep twice as much, or
-    are slower if they must release it after each block.
+    The system's allocator returns most of the freed memory to the system. The pools that pyarrow
+    prefers keep twice as much, or are slower if they must release it after each block.
     """
     pa.set_memory_pool(pa.system_memory_pool())
 
@@ -245,10 +246,9 @@ class ArrowFile:
         return part
 
     def _hold(self, block: int) -> pa.RecordBatch:
-        """Return the selected columns of a block, with copies of short columns while there is
-        room.
+        """Return the selected columns of a block. Short columns are copied up to HELD_BYTES.
 
-        Columns are far apart in the file: a few rows of each would map a window of it.
+        Columns are far apart in the file, so reading a few rows of each would map many pages.
         """
         batch = self._batches[block]
         batch = batch.select(self._take)
@@ -263,15 +263,16 @@ class ArrowFile:
 
     @property
     def source(self) -> Source | None:
-        """The file for another process; None if a merge has replaced it, so that it can be deleted."""
+        """The file for another process. None if a merge has replaced it, so that no process keeps it."""
         path = self._source.path
         there = path != replaced(path) and os.path.exists(path)
         return self._source._replace(kept=f"/proc/{os.getpid()}/fd/{self._fd}") if there else None
 
     def offsets(self, addresses: Ints, ends: Ints) -> Ints:
-        """Return the offset of each memory range in the file, or -1 if it is not in it.
+        """Return the offset in the file of each memory range, or -1 if the range is not in the
+        file.
 
-        Also asks the system to start reading the ranges from disk, without waiting.
+        Also ask the system to start reading the ranges from disk, without waiting.
         """
         inside = (addresses >= self._base) & (ends <= self._base + len(self._map))
         order = np.flatnonzero(inside)[np.argsort(addresses[inside])]
@@ -290,7 +291,7 @@ class ArrowFile:
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def all_null(self, name: str) -> bool:
-        """Report whether a column is all null, by the headers of the batches."""
+        """Report whether the headers of the batches show that a column is all null."""
         out = all(b[name].null_count == b.num_rows for b in self._batches)
         self.release_pages()
         return out
@@ -301,7 +302,7 @@ class ArrowFile:
 
 
 def outer(column: pa.Array) -> list[Any]:
-    """Return the buffers of a column; for lists, without the buffers of their values."""
+    """Return the buffers of a column. For a column of lists, omit the buffers of the values."""
     buffers: list[Any] = column.buffers()
     return buffers[:2] if pa.types.is_list(column.type) else buffers
 
@@ -346,7 +347,11 @@ def address(array: npt.NDArray[Any]) -> int:
 
 
 def open_arrow(shard: Shard) -> tuple[Source, int, mmap.mmap, list[pa.RecordBatch]]:
-    """Map an Arrow shard. Returns its batches, which are views of the mapping, and an open file descriptor."""
+    """Map an Arrow shard.
+
+    Returns its source, an open file descriptor, the mapping, and the batches, which are views of
+    the mapping.
+    """
     with open(shard.path, "rb") as f:
         status = os.fstat(f.fileno())
         mapping = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
@@ -361,7 +366,7 @@ def open_arrow(shard: Shard) -> tuple[Source, int, mmap.mmap, list[pa.RecordBatc
 
 
 def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
-    """Return the first rows of the blocks, after comparing their number with the log."""
+    """Return the first rows of the blocks, after comparing the number of rows with the log."""
     starts = np.cumsum([0, *sizes]).astype(np.int64)
     if starts[-1] != shard.rows:  # an Arrow stream truncated between two batches looks complete
         raise CorruptError(f"{shard.path}: {starts[-1]} rows, the commit log has {shard.rows}{SEE_VERIFY}")
@@ -371,7 +376,7 @@ def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
 def cut(starts: Sequence[int], begin: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield the blocks that contain a range of rows, each with its part of the range.
 
-    starts are the first rows of the blocks, and the row after the last.
+    starts has the first row of each block, and the row after the last block.
     """
     block = bisect.bisect_right(starts, begin) - 1
     while begin < end:
@@ -391,7 +396,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def choose(shard: Shard, have: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    """Return the columns to read from a file. Raises ValueError if it lacks one."""
+    """Return the columns to read from a file. Raises ValueError if the file lacks a column."""
     if columns is None:
         return list(have)
     unknown = [c for c in columns if c not in have]

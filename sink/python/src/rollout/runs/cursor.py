@@ -1,4 +1,4 @@
-"""How far a trainer has come in a run, in the order of the log, and where the run ends.
+"""The position of a trainer in a run, in the order of the log, and the end of the run.
 
 A cursor is a dict {"run_id": str, "seq": S, "groups": N}: all groups that commits before S
 completed, and the first N groups that commit S completed. RUN/ack.json contains the last
@@ -67,7 +67,7 @@ def belongs(run: str, run_id: str, place: Place, what: str = "the state") -> Non
 
 
 def _held(run: str) -> str:
-    """Return the id of the run in a folder, or "" if it has none yet."""
+    """Return the id of the run in a folder, or "" if the run has no id yet."""
     try:
         with open(os.path.join(run, "run.json"), "rb") as f:
             return str(json.loads(f.read())["id"])
@@ -87,8 +87,9 @@ def newest(run: str) -> int:
 def acknowledge(run: str, run_id: str, place: Place) -> None:
     """Write a cursor into a run that no process collects into.
 
-    A running collector does this itself. Nothing is written if another process has the folder,
-    because its own trainer acknowledges. Raises StateError if the cursor is not from this run.
+    A running collector writes the cursor itself. Nothing is written if another process holds the
+    folder, because the trainer of that process acknowledges. Raises StateError if the cursor is
+    not from this run.
     """
     belongs(run, run_id, place, "what was acknowledged")
     try:
@@ -114,11 +115,11 @@ def acknowledge(run: str, run_id: str, place: Place) -> None:
 
 
 def planned_end(run: str) -> int | None:
-    """Return the number of samples with an outcome in the log at which the run has ended.
+    """Return how many samples must have an outcome in the log for the run to have ended.
 
-    For a streaming run it is 0 once its report is complete, and before that a number that is
-    never reached. Returns None if run.json does not exist. Raises CorruptError if run.json is
-    damaged; it is only ever replaced as a whole.
+    For a streaming run, this is 0 once its report is complete. Before that, it is a number that
+    is never reached. Returns None if run.json does not exist. Raises CorruptError if run.json is
+    damaged: it is always replaced as a whole.
     """
     path = os.path.join(run, "run.json")
     try:
@@ -137,7 +138,7 @@ def planned_end(run: str) -> int | None:
         if report["run_id"] == info["id"] and report["state"] == "complete" and instant(report["written_at"]) >= instant(begun):
             return 0 if streamed else min(planned, int(covered["planned"]) - int(covered["unstarted"]))
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # no report, or one that is not worth more than none
+        pass  # no report, or an unreadable one
     return sys.maxsize if streamed else planned
 
 

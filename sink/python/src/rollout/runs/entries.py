@@ -1,16 +1,16 @@
 """The entries of a commit log, and the commits in them.
 
-A commit is what a collector added to the dataset at once. It has a number, seq. Its entry,
-_commits/<seq>.json, names its samples and their shards. A merge is an entry too: it puts the
-samples of consecutive small commits into one shard, one commit after the other. The files that
-it replaces move to replaced/ and are deleted later. Commits keep their numbers and samples, and
-only their rows move:
+A commit contains the samples that a collector added to the dataset at once. It has a number, seq.
+Its entry, _commits/<seq>.json, names its samples and their shards. A merge also has an entry. A
+merge puts the samples of consecutive small commits into one shard, one commit after the other.
+The files that it replaces move to replaced/ and are deleted later. Commits keep their numbers and
+samples, and only their rows move:
 
     entries   1 2 3 4 5 6 7 8 10 11    9 = a merge of 1 to 8, which replaces their entries
     then      9 10 11
     commits   1 2 3 4 5 6 7 8 10 11    before and after
 
-Every order is by commits: by their numbers, and by the samples in each.
+Every order is by commit number, and within a commit by sample.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ VERSION = 1
 SCHEMA_VERSION = 1
 """The schema version that this package reads."""
 LOOKS = 8
-"""How often the log is checked for a missing number, within 0.3 s. Entries that a merge
+"""How often the log is checked for a missing number, within 0.3 s, because entries that a merge
 replaces can disappear during a listing."""
 
 _NAME = re.compile(r"^\d{20}\.json$")
-# The end of an entry: the SHA-256 of all bytes before that comma.
+# The end of an entry. It has the SHA-256 of all bytes before it.
 _SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
 _VERSION = b'{"version":%d,' % VERSION
 _REPLACES = b'"replaces":'  # only merges have it; no text in an entry contains these bytes, because quotes in text are escaped
 
 
 class Commit(NamedTuple):
-    """A commit, in the entry with its samples."""
+    """A commit, and the range of its samples in the entry that contains them."""
 
     seq: int
     begin: int
-    """Its first sample in the entry."""
+    """The index of its first sample in the entry."""
     end: int
-    """The sample after its last."""
+    """The index after its last sample."""
     tokens: int
-    """The tokens of its rows."""
+    """The number of tokens in its rows."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A valid entry, with the requested commits in it."""
+    """A valid entry, with those of its commits that were requested."""
 
     body: dict[str, Any]
     commits: list[Commit]
-    """By seq; consecutive in the entry."""
+    """In the order of seq. Their samples are consecutive in the entry."""
 
     @property
     def seq(self) -> int:
-        """Its own number; for a merge, not the number of a commit."""
+        """The number of the entry. The number of a merge is not the number of a commit."""
         return int(self.body["seq"])
 
     @property
@@ -83,7 +83,7 @@ class Entry:
         return self if seq is None else Entry(self.body, [c for c in self.commits if c.seq <= seq])
 
     def before(self, sample: int, what: str = "rows") -> int:
-        """Return the number of rows, or failures, of its samples before a sample."""
+        """Return the number of rows, or failures, of the samples before a sample of the entry."""
         return sum(s[what] for s in (self.body["samples"] or [])[:sample])
 
 
@@ -106,7 +106,7 @@ def _compared(path: str) -> bytes:
     with open(path, "rb") as f:
         body = f.read()
     end = _SUM.search(body, max(0, len(body) - 100))
-    # Verify the checksum first: a damaged version must not look like another version.
+    # Verify the checksum first, because a damaged version field must not look like another version.
     if not end:
         raise CorruptError(f"{path}: the entry has no checksum at its end{SEE_VERIFY}")
     if hashlib.sha256(memoryview(body)[: end.start()]).hexdigest().encode() != end.group(1):
@@ -152,7 +152,10 @@ def _commits(entry: dict[str, Any]) -> list[Commit]:
 
 
 def _ranges(path: str, body: bytes) -> list[list[int]]:
-    """Return the ranges that a verified entry replaces, without decoding its samples. Empty unless it is a merge."""
+    """Return the ranges that a verified entry replaces, without decoding its samples.
+
+    The list is empty unless the entry is a merge.
+    """
     at = body.find(_REPLACES)
     if body.startswith(_VERSION):
         if at < 0:
@@ -183,13 +186,13 @@ class Log:
     def __init__(self, run_dir: Path, after: int = 0) -> None:
         self.folder = os.path.join(run_dir, "_commits")
         self.run_id: str | None = None
-        self._at = after  # this number and lower ones were returned, or are not commits
+        self._at = after  # this number and all lower numbers were returned, or are not commits
         self._ranges: dict[int, list[list[int]]] = {}  # the ranges that existing entries replace
         self._last: Entry | None = None  # the last decoded merge, with all its commits
 
     def next_entry(self) -> Entry | None:
-        """Return the next entry with new commits, and only those commits of it. Returns None at
-        the current end of the log."""
+        """Return the next entry with new commits, without its other commits. Returns None at the
+        current end of the log."""
         looks = 0
         while True:
             seq = self._at + 1
@@ -211,14 +214,14 @@ class Log:
             looks, self._last = 0, None
             self._at = seq
             if body.startswith(_VERSION) and _REPLACES in body:
-                continue  # an entry of commits with lower numbers, which were returned
+                continue  # the entry has commits with lower numbers, which were already returned
             path = self._path(seq)
             entry = self._checked(seq, _decoded(path, body))
             with corrupt_entry(os.path.dirname(self.folder), seq):
                 return Entry(entry, _commits(entry))
 
     def rewind(self, seq: int) -> None:
-        """Go back to a returned commit: the next one is the first after it."""
+        """Go back to a returned commit. The next commit returned is the first one after it."""
         self._at, self._last = seq, None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -260,7 +263,7 @@ class Log:
         return sorted(there)
 
     def _replaces(self, seq: int) -> list[list[int]]:
-        """Return the ranges that an entry replaces; empty unless it is a merge."""
+        """Return the ranges that an entry replaces. The list is empty unless the entry is a merge."""
         if seq not in self._ranges:
             body = self._read(seq)
             if body is None:
@@ -290,7 +293,7 @@ class Log:
                     return None
                 self._at = last
                 commits = [c for c in whole.commits if seq <= c.seq <= last]
-                # If none is left, a merge was replaced whose commits were returned.
+                # If no commit is left, the commits of a replaced merge were already returned.
                 return Entry(whole.body, commits) if commits else self.next_entry()
         return None
 
@@ -304,7 +307,7 @@ class Log:
         return entry
 
     def waiting(self) -> bool:
-        """Report whether there is an unread entry. A cheap check that can miss one."""
+        """Report whether there is an unread entry. This check is cheap, but can miss one."""
         return os.path.exists(self._path(self._at + 1))
 
 

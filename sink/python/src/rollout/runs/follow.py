@@ -1,15 +1,16 @@
-"""The groups of a run in progress, each once, when it is complete.
+"""Iterating over the groups of a run in progress: each once, as it becomes complete.
 
-A group is complete once the log has an outcome for every sample of it: rows, a final failure,
-or nothing to train on. Groups come in the order of the commits that complete them. This order
-depends only on the log, so every rank and every restarted process sees the same one. Shards are
-read only after their commit, so the leftovers of a killed collector are never read.
+A group is complete once the log has an outcome for every one of its samples: rows, a final
+failure, or nothing to train on. Groups are yielded in the order of the commits that complete
+them. This order depends only on the log, so every rank and every restarted process sees the same
+order. Shards are read only after their commit, so the leftovers of a killed collector are never
+read.
 
-A run has ended when every sample planned in run.json has an outcome in the log, or when
-report.json reports that its last invocation completed: with --tail some planned samples never
-start. A run with collect --stream has only the second criterion, because tasks arrive while it
-runs. A run whose collector was killed, interrupted or stopped by an error has not ended.
---resume can continue it, and Following waits for that, for timeout seconds.
+A run has ended when every sample planned in run.json has an outcome in the log. With --tail some
+planned samples never start, so a run has also ended when report.json reports that its last
+invocation completed. Only this second criterion applies to a run with collect --stream, because
+tasks arrive while it runs. A run whose collector was killed, interrupted or stopped by an error
+has not ended. --resume can continue the run, and Following waits timeout seconds for that.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from rollout.runs.shards import Files
 INTERVAL = 0.5
 """Default seconds between two listings of _commits/."""
 GLANCE = 0.02
-"""Seconds between two checks for the next entry alone, see Log.waiting."""
+"""Seconds between two checks for only the next entry, see Log.waiting."""
 
 
 class Following:
@@ -52,21 +53,21 @@ class Following:
     idle: called after each check that finds nothing new, with the seconds since the last
         commit; it can raise.
     left_out: called with the place (seq, number) of each group that the filters drop, when
-        the cursor passes it.
+        the cursor passes the group.
     after: a cursor; only groups after it are returned and counted.
 
     The filters are the filters of Dataset. When the run ends, groups that are not complete
-    are dropped and counted as missing, or returned with Where(missing="keep"). A sample of
-    a group that was already returned, because it was retried or more samples were
-    requested, is too late and is counted as late. counts has what was dropped so far, as
-    Dataset.counts: by reason, the numbers of groups, samples and rows. Batches of a
-    followed run have the same in Batches.counts.
+    are dropped and counted as missing, or returned with Where(missing="keep"). If a sample
+    ends after its group was returned, because it was retried or more samples were
+    requested, it is dropped and counted as late. counts has the numbers of groups, samples
+    and rows dropped so far, by reason, as Dataset.counts does. Batches of a followed run have
+    the same numbers in Batches.counts.
 
     An iteration uses about 600 bytes for each sample of an incomplete group, and 16 to 32
     bytes for each completed group and each failed sample, so it can run for days. Only
     wake is safe to call from another thread. After an error of the log or of the cursor,
-    every further call raises it again: start again after cursor when the cause is fixed.
-    After an error in reading a group's rows, that group is still the next one.
+    every further call raises the same error. Fix the cause, and create a Following with
+    after=cursor. After an error in reading a group's rows, that group is still the next one.
     """
 
     def __init__(
@@ -95,19 +96,19 @@ class Following:
         self._left_out = left_out
         self.counts: Counts = {}
         self._run_id, self._after = ("", START) if after is None else parse(after, "after")
-        self._place = self._after  # of the last returned group
+        self._place = self._after  # the place of the last returned group
         self._log = Log(run)
-        self._body: dict[str, Any] = {}  # of the last entry
-        self._shards: dict[str, Shard] = {}  # by kind
-        self._commits: deque[Commit] = deque()  # the commits of the entry that are not taken yet
+        self._body: dict[str, Any] = {}  # the body of the last entry
+        self._shards: dict[str, Shard] = {}  # the shards of the last entry, by kind
+        self._commits: deque[Commit] = deque()  # the commits of the entry that are not processed yet
         self._row = 0  # the next commit's first row in the entry's shard
         self._files = Files([], columns, check)
-        self._seq = 0  # of the last commit taken
+        self._seq = 0  # the number of the last processed commit
         self._outcomes = 0
         self._open: dict[str, OpenGroup] = {}  # groups that are not complete
         self._returned = Hashes()  # ids of returned groups
         self._failed = Hashes()  # keys of failed samples
-        self._ready: deque[tuple[int, int, OpenGroup | None]] = deque()  # seq, number in that commit, None: dropped
+        self._ready: deque[tuple[int, int, OpenGroup | None]] = deque()  # seq; number of the group in that commit; the group, or None if it was dropped
         self._broken: Exception | None = None  # the error that ended a step
         self._wake = threading.Event()
 
@@ -115,10 +116,10 @@ class Following:
     def cursor(self) -> dict[str, Any]:
         """The place of the last returned group as JSON values: run_id, seq and groups.
 
-        All groups that commits before seq completed were returned, and the first groups of
-        those that commit seq completed. Filters do not change these numbers: a dropped group
-        counts as returned once everything before it was returned. The place refers to commits,
-        so merges of shards do not move it.
+        It covers all groups that commits before seq completed, and the first groups (a number)
+        that commit seq completed. Filters do not change these numbers: a dropped group counts as
+        returned once all groups before it were returned. The place refers to commits, so merges
+        of shards do not change it.
         """
         return cursor(self._run_id or self._log.run_id or "", self._place)
 
@@ -127,11 +128,11 @@ class Following:
         return (self.read(group) for group in self.complete())
 
     def poll(self) -> Group | None:
-        """Return the next group, or None at once if it is not complete."""
+        """Return the next group, or None if it is not complete yet. Does not block."""
         found = self._first()
         if found is None:
             return None
-        group = self.read(found)  # if it fails, this group is still the next one
+        group = self.read(found)  # if read fails, this group is still the next one
         self._next()
         return group
 
@@ -140,10 +141,10 @@ class Following:
         self._wake.set()
 
     def complete(self) -> Iterator[OpenGroup]:
-        """Yield the places of every group; read returns its rows."""
+        """Yield every group with the places of its rows. Pass it to read to get the rows."""
         since = time.monotonic()
         while True:
-            end = planned_end(self.run)  # read before the log, which then has all commits up to that end
+            end = planned_end(self.run)  # read this first, so that the log then has all commits up to the end
             seq = self._seq
             while (group := self._next()) is not None:
                 yield group
@@ -170,7 +171,7 @@ class Following:
         self._wake.clear()
 
     def _next(self) -> OpenGroup | None:
-        """Return the next kept group, or None if the log has no more yet."""
+        """Return the next kept group, or None if the log has no further group yet."""
         group = self._first()
         if group is not None:
             self._advance()
@@ -194,9 +195,9 @@ class Following:
             self._left_out(self._place)
 
     def _step(self) -> bool:
-        """Take one commit and queue the groups that it completes.
+        """Process one commit and queue the groups that it completes.
 
-        An error leaves the commit half taken, so it is raised by every later call.
+        An error leaves the commit half processed, so every later call raises it again.
         """
         if self._broken is not None:
             raise self._broken
@@ -231,7 +232,7 @@ class Following:
             self._commits.extend(entry.commits)
 
     def _caught_up(self) -> None:
-        """Compare the starting cursor with the log after all of it was taken."""
+        """Check, after reading the whole log, that the starting cursor is not ahead of it."""
         if self._after > (self._seq + 1, 0):
             raise StateError(f"{self.run}: its log ends with commit {self._seq}, the cursor is in commit {self._after[0]}: the folder is an older copy")
         self._after = START
@@ -251,7 +252,7 @@ class Following:
         ends = np.cumsum([s.rows for s in samples], dtype=np.int64)
         rows = int(ends[-1]) if samples else 0
         begin, self._row = self._row, self._row + rows
-        behind = seq > self._after[0]  # otherwise the filters run when the group is returned; most were returned before
+        behind = seq > self._after[0]  # before the cursor, filter only when a group is returned, because most groups were returned before
         late = [s.group.encode() in self._returned for s in samples]
         found = [
             PlacedSample(s.index, s.key, shard, begin + int(end) - s.rows, s.rows)
@@ -263,7 +264,7 @@ class Following:
         for s, too_late in zip(samples, late):
             reason, placed = next(verdicts) if s.rows and not too_late else (0, None)
             if s.key in self._failed:
-                self._outcomes -= 1  # this one replaces it
+                self._outcomes -= 1  # this outcome replaces the failure
             self._outcomes += 1
             if outcome_of(s.rows, s.failures) == FAILED:
                 self._failed.add(s.key)
@@ -279,14 +280,14 @@ class Following:
         for group in whole:
             del self._open[group.id]
             self._returned.add(group.id.encode())
-        before = 0 if behind else len(whole) if seq < self._after[0] else self._after[1]  # the cursor
+        before = 0 if behind else len(whole) if seq < self._after[0] else self._after[1]  # the number of this commit's groups that the cursor covers
         if before > len(whole):
             raise StateError(f"{self.run}: commit {seq} completes {len(whole)} groups, the cursor is after {before} of them: it is from another log")
         kept = {group.id for group in self._filter_groups(whole[before:])}
         self._ready.extend((seq, number, group if group.id in kept else None) for number, group in enumerate(whole[before:], before + 1))
 
     def _filter_samples(self, samples: list[PlacedSample]) -> list[tuple[int, PlacedSample]]:
-        """Return samples of one shard with the reason to drop each; 0: keep."""
+        """Return samples of one shard, each with the reason to drop it, or 0 to keep it."""
         if not samples:
             return []
         number = self._files.add(samples[0].shard)
@@ -308,7 +309,7 @@ class Following:
         group.size = max(group.size, s.size)  # more samples were requested later
         if s.key in group.failures:
             group.failures.discard(s.key)
-            group.failed -= 1  # this outcome replaces it
+            group.failed -= 1  # this outcome replaces the failure
         outcome = outcome_of(s.rows, s.failures)
         if outcome == ROWS:
             if s.key in group.keys:

@@ -1,8 +1,8 @@
 """The samples of a run and the places of their rows, as numpy arrays.
 
 An Index is built from the commit log alone. It uses about 70 bytes per sample and 200 per
-group. Rows need no memory, because the rows of a sample are consecutive. Shards are numbered in
-the order of their commits, so merges change neither the order of samples nor of rows.
+group. It uses no memory per row, because the rows of a sample are consecutive. Shards are numbered
+in the order of their commits, so merges change neither the order of samples nor the order of rows.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from rollout.runs.entries import Entry, Log, corrupt_entry
 from rollout.runs.log import Shard, entry_shards, fits
 
 Span = tuple[int, int, int]
-"""Rows of a shard: its number, the first row, and the row after the last."""
+"""A range of rows: the number of the shard, the first row, and the row after the last."""
 
 ROWS, FAILED, EMPTY, SUPERSEDED = 0, 1, 2, 3
-"""Outcome of a sample: it has rows; it failed for good; it was committed without a row and
-without a failure; it failed and a later outcome replaced it."""
+"""The outcomes of a sample. ROWS: it has rows. FAILED: it failed permanently. EMPTY: it was
+committed without a row and without a failure. SUPERSEDED: it failed, and a later outcome replaced
+the failure."""
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Samples:
 
     @classmethod
     def placed(cls, shard: int, first: Sequence[int], rows: Sequence[int]) -> Samples:
-        """Return samples with rows, of which only the places are set."""
+        """Return samples with rows. Only the places of the rows are set."""
         n, none = len(first), np.zeros(len(first), dtype=np.int32)
         places = np.full(n, shard, dtype=np.int32), np.asarray(first, dtype=np.int32), np.asarray(rows, dtype=np.int32)
         return cls(np.zeros(n, dtype="S1"), none, none, *places, np.full(n, ROWS, dtype=np.int8))
@@ -65,16 +66,16 @@ class Index:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = os.fspath(run_dir)
         self.run_id = ""
-        self.seq = 0  # of the last commit
-        self.shards: list[Shard] = []  # of data
-        self.extents: list[tuple[int, int]] = []  # for each shard, its first row in the index and the number of rows
+        self.seq = 0  # the seq of the last commit
+        self.shards: list[Shard] = []  # the data shards
+        self.extents: list[tuple[int, int]] = []  # for each shard, the number of its first row in the run and the number of its rows
         self.commits: list[tuple[int, int, int]] = []  # for each commit, the index of its shard, its rows and its tokens
         self.group_ids: list[str] = []
         self.group_sizes: list[int] = []
         self._log = Log(run_dir)
         self._group: dict[str, int] = {}
         self._parts: list[Samples] = []
-        self._failed: dict[bytes, tuple[int, int]] = {}  # key: part and index of a failure
+        self._failed: dict[bytes, tuple[int, int]] = {}  # by sample key: the part and the index of its failure
         self._all: Samples | None = None
 
     def update(self, until: int | None = None) -> int:
@@ -118,7 +119,7 @@ class Index:
             parts = self._parts or [self._make([], [], [], [], [], 0)]
             columns = zip(*(vars(p).values() for p in parts), strict=True)
             self._all = Samples(*(np.concatenate(c) for c in columns))
-            if self._parts:  # keep one copy; the indexes of failures stay valid
+            if self._parts:  # the parts become views of the joined arrays, so indexes into parts stay valid
                 self._parts = self._views(self._all)
         return self._all
 
@@ -127,7 +128,7 @@ class Index:
         return [Samples(*(c[e - len(p) : e] for c in vars(whole).values())) for p, e in zip(self._parts, ends, strict=True)]
 
     def _number(self, group_id: str, size: int) -> int:
-        """Return the number of a group, a new one if needed."""
+        """Return the number of a group, and number the group if it is new."""
         number = self._group.setdefault(group_id, len(self.group_ids))
         if number == len(self.group_ids):
             self.group_ids.append(group_id)
@@ -137,7 +138,7 @@ class Index:
         return number
 
     def _make(self, keys: Sequence[Any], group: Sequence[int], index: Sequence[int], rows: Sequence[int], failures: Sequence[int], first: int) -> Samples:
-        """Return samples of the next shard; first is the number of their first row in it."""
+        """Return samples of the next shard. first is the number of their first row in the shard."""
         count = np.asarray(rows, dtype=np.int64)
         failed = np.asarray(failures, dtype=np.int64)
         outcome = np.where(count > 0, ROWS, np.where(failed > 0, FAILED, EMPTY)).astype(np.int8)
@@ -160,7 +161,7 @@ class Index:
         groups = entry.body["groups"] or []
         local = np.asarray([s["group"] for s in samples], dtype=np.int64)
         number = np.full(len(groups), -1, dtype=np.int64)
-        # Groups of other commits of the entry are unknown. An entry lists groups in the order of
+        # Do not number groups of the entry's other commits. An entry lists groups in the order of
         # their first samples.
         for g in np.unique(local).tolist() if entry.merge else range(len(groups)):
             number[g] = self._number(groups[g]["id"], groups[g]["size"])
@@ -172,7 +173,7 @@ class Index:
         return first, part
 
     def _supersede(self, part: Samples) -> None:
-        """Replace the earlier failure of a key by its later outcome."""
+        """Replace the earlier failure of a key with its later outcome."""
         number, failed = len(self._parts), part.outcome == FAILED
         if self._failed or failed.any():
             for place, (key, lost) in enumerate(zip(part.key.tolist(), failed.tolist(), strict=True)):

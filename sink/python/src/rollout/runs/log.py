@@ -1,11 +1,11 @@
 """The commit log of a run, its shards and their rows, file by file.
 
-A run's folder has shards in data/ and a commit log in _commits/. A shard exists only if an
-entry of the log names it. Never list data/ yourself, because it can contain leftovers of an
+A run's folder has shards in data/ and a commit log in _commits/. A shard is part of the run only
+if an entry of the log names it. Never list data/ yourself, because it can contain leftovers of an
 interrupted run, and files that a merge is about to move. The log grows during collection. The
 files that it names never change, but can move, see rollout.runs.entries. Every entry and every
-file that it names has a checksum; a difference raises CorruptError. check="size" skips the checksums, so
-that an Arrow file is mapped without being read once first.
+file that it names has a checksum; a difference raises CorruptError. check="size" skips the
+checksums of files, so that mapping an Arrow file does not read it first.
 
 This module reads rows in file order. Dataset reads whole groups.
 """
@@ -41,7 +41,7 @@ _checked: dict[tuple[str, str | None], None] = {}
 
 
 class Shard(NamedTuple):
-    """A committed file; the commit entry has more about it."""
+    """A committed file. The commit entry describes it further."""
 
     path: str
     """Absolute, or relative to the parent of the run's folder."""
@@ -52,7 +52,7 @@ class Shard(NamedTuple):
     rows: int
     tokens: int
     commit: int
-    """The seq of the entry."""
+    """The seq of the entry that names the file."""
     bytes: int
     sha256: str
     first: int = sys.maxsize
@@ -67,9 +67,9 @@ class Shard(NamedTuple):
 def commits(run_dir: Path, after: int = 0) -> Iterator[dict[str, Any]]:
     """Yield the entries of the commit log with commits of seq > after, in commit order.
 
-    A merge contains the samples of several commits; its member merged has the number per
-    commit. It takes their place, and its first commits can be up to after. To follow a run in
-    progress, call this again with the last seq.
+    The entry of a merge contains the samples of several commits, and replaces their entries. Its
+    member merged has the number of samples per commit. Its first commits can be at or
+    before after. To follow a run in progress, call this again with the last seq.
     """
     filepath("run_dir", run_dir)
     integer("after", after, 0)
@@ -111,17 +111,17 @@ def fits(entry: Entry, files: dict[str, Shard]) -> None:
 def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
     """Return the committed shards of a kind, data or failures, in log order.
 
-    A merge can move a shard from data/ to replaced/ and delete it later, with its rows in
-    another shard. Every function of this package that reads a shard finds them there.
+    A merge can copy the rows of a shard to another shard, move the shard from data/ to replaced/
+    and delete it later. Every function of this package that reads a shard then finds its rows.
     """
     one_of("kind", kind, ("data", "failures"))
     return [s for entry in commits(run_dir, after) for s in entry_shards(run_dir, entry) if s.kind == kind]
 
 
 def find(shard: Shard) -> tuple[Shard, int]:
-    """Return the shard that has a shard's rows now, and the number of the first one there.
+    """Return the shard that has a shard's rows now, and the number of their first row there.
 
-    It is the file itself, in data/ or replaced/, or the shard of the merge that has replaced
+    It is the shard itself, in data/ or replaced/, or the shard of the merge that has replaced
     it. Raises CorruptError if the rows are in neither.
     """
     for path in (shard.path, replaced(shard.path)):
@@ -148,7 +148,7 @@ def replaced(path: str) -> str:
 
 
 def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
-    """Call use with the shard that has the rows, as find returns it. Call it again if they move."""
+    """Call use with the result of find. If the rows move during the call, call use again."""
     begin = 0
     for _ in range(MOVES):
         try:
@@ -176,10 +176,10 @@ def verify_file(shard: Shard, check: Check) -> None:
 
 
 def check_shard(shard: Shard, check: Check = "sha256") -> None:
-    """Raise CorruptError unless the file is the committed one.
+    """Raise CorruptError unless the file is the file that was committed.
 
-    check="sha256" reads all of it, at disk speed, or at some GB/s from memory; check="size"
-    only compares its size. The file is found as by find.
+    check="sha256" reads the whole file, at disk speed, or at some GB/s from memory. check="size"
+    only compares its size. find locates the file.
     """
     follow_moves(shard, lambda at, _: verify_file(at, check))
 
@@ -241,7 +241,7 @@ def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = Non
 
 
 def getter(column: pa.Array) -> Callable[[int], Any]:
-    """Return a function from a row number to the row's value: numpy views for lists of numbers."""
+    """Return a function that maps a row number to the row's value. Lists of numbers are numpy views."""
     kind = column.type
     if (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
         return numbers(column).item

@@ -1,7 +1,7 @@
 """The filters, and the groups that they keep with the places of their rows.
 
-A filter decides on a sample with all its rows, or on a group. Dropped samples and groups are counted under
-its name in Dataset.counts.
+A filter keeps or drops a sample with all its rows, or a group. Dataset.counts counts the samples
+and groups that it drops under its name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GRADES = ("unverified", "count_verified", "exact")
 STATUSES = ("completed", "truncated", "max_steps")
 """Values of the column status. Samples that were canceled or ended in an error have no rows."""
 FLAGS = ("cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced", "after_stop", "padded_id")
-"""Values of the column flags. The lists are closed: a later schema only adds columns."""
+"""Values of the column flags. These three lists are closed: a later schema only adds columns."""
 
 Counts = dict[str, dict[str, int]]
 """By reason, the numbers of dropped groups, samples and rows."""
@@ -38,12 +38,12 @@ Counts = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class Where:
-    """The filters of a dataset. By default every field except keep and missing keeps
-    everything.
+    """The filters of a dataset. By default only keep and missing drop anything.
 
     Sample filters check every row of a sample, and drop the whole sample if one row fails. With
-    segments=True they drop only that row. They run first, in this order. Then the group filters
-    check what is left. A sample or group is counted under the first reason.
+    segments=True they drop only that row. Sample filters run first, in this order. The group
+    filters then check the remaining samples. A sample or group is counted under the first filter
+    that drops it.
     """
 
     # Sample filters.
@@ -62,13 +62,13 @@ class Where:
     max_tokens: int | None = None
     """The maximum length of every row (T)."""
     policy_version: int | None = None
-    """The trainer's current version; required for max_staleness."""
+    """The trainer's current version; required with max_staleness."""
     max_staleness: int | None = None
     """Drop samples with a token sampled by a version below policy_version - max_staleness."""
     unknown_version: Policy | None = None
     """Drop samples with a row of unknown version; required with max_staleness."""
     null_reward: Policy = "keep"
-    """Drop samples without a reward. Null is unknown, not zero."""
+    """Drop samples without a reward. A null reward is unknown, not zero."""
     segments: bool = False
     """Drop single rows instead of whole samples."""
 
@@ -76,12 +76,12 @@ class Where:
     missing: Policy = "drop"
     """Drop groups with samples that are not in the log: not collected yet, or cut."""
     failed: Policy = "keep"
-    """Drop groups with a sample that failed or was committed without a row."""
+    """Drop groups that contain a sample that failed or was committed without a row."""
     partial: Policy = "keep"
-    """Drop groups that have lost a sample to a filter above."""
+    """Drop groups of which a sample filter has dropped a sample."""
     reward_variance: bool = False
-    """Drop groups whose known rewards are all equal, or fewer than two: their advantages are
-    zero. The reward of a sample is the reward of its first row."""
+    """Drop groups with fewer than two known rewards, or only equal ones, because their advantages
+    are zero. The reward of a sample is the reward of its first row."""
 
     def __post_init__(self) -> None:
         for name in ("status", "flags"):
@@ -100,7 +100,7 @@ class Where:
         ):
             for word in given:
                 if word not in known:
-                    # A word that is part of two values, such as verified, can mean the opposite of
+                    # A word that is part of two values, such as verified, can be the opposite of
                     # one.
                     near = [k for k in known if str(word) in k] or difflib.get_close_matches(str(word), known, 1)
                     meant = f"; did you mean {near[0]!r}?" if len(near) == 1 else ""
@@ -117,7 +117,7 @@ class Where:
             raise ValueError("policy_version and unknown_version need max_staleness")
 
     def name(self) -> str:
-        """Return the non-default filters as text; equal filters have equal texts."""
+        """Return the non-default filters as text. Equal filters have equal texts."""
         said = []
         for f in fields(self):
             value = getattr(self, f.name)
@@ -140,8 +140,8 @@ class Where:
         return [name for name, used in use.items() if used]
 
     def bad_rows(self, batch: pa.RecordBatch) -> Mapping[str, Bools]:
-        """Return, by filter, which rows of a batch to drop, shape [rows]."""
-        import pyarrow.compute as pc  # 8 MB that only filters need
+        """Return, for each filter, which rows of a batch it drops, shape [rows]."""
+        import pyarrow.compute as pc  # takes 8 MB, and only filters need it
 
         bad: dict[str, Bools] = {}
         if self.keep == "drop":
@@ -179,7 +179,7 @@ def bools(column: pa.Array) -> Bools:
 
 
 def has_any(column: pa.Array, words: Collection[str]) -> Bools:
-    """Return which lists contain one of the words."""
+    """Return which lists of the column contain one of the words."""
     import pyarrow.compute as pc
 
     hit = bools(pc.is_in(column.flatten(), value_set=pa.array(sorted(words), pa.string())))
@@ -189,7 +189,7 @@ def has_any(column: pa.Array, words: Collection[str]) -> Bools:
 
 
 def last(column: pa.Array) -> Ints:
-    """Return the last number of each list, or 0 for an empty list; for turn_offsets this is T."""
+    """Return the last number of each list, or 0 for an empty list. For turn_offsets this is T."""
     ends = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     values = column.values.to_numpy(zero_copy_only=False)
     out = np.zeros(len(column), dtype=np.int64)
@@ -203,7 +203,7 @@ SAMPLE_REASONS = (
     *("min_tokens", "max_tokens", "max_staleness", "unknown_version", "null_reward"),
 )
 GROUP_REASONS = ("missing", "failed", "no_rows", "partial", "reward_variance")
-"""no_rows: no sample of the group has a row left."""
+"""Reasons to drop a group. no_rows: no sample of the group has a row left."""
 
 
 @dataclass
@@ -211,13 +211,13 @@ class Verdict:
     """The filters' decisions on the samples of one shard, in order."""
 
     reason: npt.NDArray[np.int8]
-    """1 + the index in SAMPLE_REASONS; 0: the sample is kept."""
+    """1 + the index in SAMPLE_REASONS of the reason to drop the sample; 0: the sample is kept."""
     reward: Floats
     """The reward of the sample's first row; NaN if it is null or no filter needs it."""
     left_out: dict[str, int]
     """Dropped rows of kept samples by reason, with Where.segments."""
     mask: Bools | None
-    """The kept rows of the shard up to the samples' last row; None: all rows of kept samples."""
+    """Which rows of the shard, up to the samples' last row, are kept; None: all rows of kept samples."""
     rows: Ints
     """The number of rows of each sample that the row filters keep."""
 
@@ -252,7 +252,7 @@ def _judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
         if "reward" in names:
             reward[start:end] = batch["reward"].to_numpy(zero_copy_only=False)
     rewards = reward[first]
-    ends = np.column_stack([first, first + length]).ravel()  # ends of each sample, and of the gap after it
+    ends = np.column_stack([first, first + length]).ravel()  # the ends of each sample and of the gap after it
     if where.segments:
         kept: Ints = np.add.reduceat(np.append(code == 0, False).astype(np.int64), ends)[::2]
         stays = kept > 0
@@ -268,8 +268,8 @@ def _judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
 class Selection:
     """The groups of runs that the filters keep, in the order of their first rows.
 
-    Arrays over groups have length G. The samples of group i are start[i]:start[i+1], by
-    sample_index, only those with rows.
+    Arrays over groups have length G. The samples of group i that have rows are
+    start[i]:start[i+1], by sample_index.
     """
 
     indexes: Sequence[Index]
@@ -286,7 +286,7 @@ class Selection:
     left_out: npt.NDArray[np.int32]
     start: Ints
     shard: npt.NDArray[np.int32]
-    """Number of the shard over all runs."""
+    """Number of the shard, counted over all runs."""
     first: npt.NDArray[np.int32]
     rows: npt.NDArray[np.int32]
     masks: dict[int, Bools]
@@ -320,14 +320,14 @@ class Selection:
 
 
 def spans(shard: int, first: int, rows: int, mask: Bools | None) -> list[Span]:
-    """Return the places of a sample's rows that a mask of the shard's rows keeps."""
+    """Return the places of the rows of a sample that mask, over the shard's rows, keeps."""
     if mask is None:
         return [(shard, first, first + rows)]
     return [(shard, n, n + 1) for n in (first + np.flatnonzero(mask[first : first + rows])).tolist()]
 
 
 def count(counts: Counts, reason: str, groups: int = 0, samples: int = 0, rows: int = 0) -> None:
-    """Add to the counts of a reason."""
+    """Add numbers to the counts of a reason."""
     if groups or samples or rows:
         had = counts.setdefault(reason, {"groups": 0, "samples": 0, "rows": 0})
         for name, n in (("groups", groups), ("samples", samples), ("rows", rows)):
@@ -335,7 +335,7 @@ def count(counts: Counts, reason: str, groups: int = 0, samples: int = 0, rows: 
 
 
 def once(run: str, part: Samples) -> None:
-    """Raise CorruptError if a sample has rows in two places: it would be trained twice."""
+    """Raise CorruptError if a sample has rows in two places, because it would be trained twice."""
     at = np.flatnonzero(part.outcome == ROWS)
     at = at[np.lexsort((part.index[at], part.group[at]))]
     again = (np.diff(part.group[at]) == 0) & (np.diff(part.index[at]) == 0)
@@ -350,8 +350,8 @@ def once(run: str, part: Samples) -> None:
 class GroupFacts:
     """The facts that the group filters check.
 
-    The first arrays have one entry per group, in shape [G]. The last three have one entry per
-    sample that the sample filters keep.
+    The first arrays have one entry per group, shape [G]. The last three have one entry per sample
+    that the sample filters keep.
     """
 
     missing: Ints
@@ -366,9 +366,9 @@ class GroupFacts:
 
 
 def filter_groups(where: Where, facts: GroupFacts, counts: Counts) -> Bools:
-    """Apply the group filters and count what they drop. Returns which groups to keep, shape [G].
+    """Apply the group filters and count what they drop. Return which groups to keep, shape [G].
 
-    Finished runs and runs in progress are both filtered here.
+    This function filters both finished runs and runs in progress.
     """
     total = len(facts.missing)
     samples = np.bincount(facts.group, minlength=total)
@@ -383,7 +383,7 @@ def filter_groups(where: Where, facts: GroupFacts, counts: Counts) -> Bools:
     keep = np.ones(total, dtype=bool)
     for name in GROUP_REASONS:
         hit = keep & tests[name]
-        if hit.any():  # most calls are for the few groups of one commit, and drop none
+        if hit.any():  # most calls are for the few groups of one commit, and drop no group
             count(counts, name, int(hit.sum()), int(samples[hit].sum()), int(rows[hit].sum()))
             keep &= ~hit
     return keep
@@ -411,7 +411,7 @@ def select(indexes: Sequence[Index], files: Files, where: Where) -> Selection:
         reward = np.full(len(part), np.nan)
         kept = part.rows.astype(np.int64)
         placed = np.flatnonzero(part.shard >= 0)
-        ends = np.searchsorted(part.shard[placed], np.arange(len(index.shards) + 1))  # shards are in order
+        ends = np.searchsorted(part.shard[placed], np.arange(len(index.shards) + 1))  # samples are in the order of their shards
         for number in range(len(index.shards)):
             at = placed[ends[number] : ends[number + 1]]
             here = Samples(*(c[at] for c in vars(part).values()))

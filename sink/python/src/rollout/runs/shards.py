@@ -24,15 +24,15 @@ from rollout.runs.log import MOVES, Check, Shard, find, verify_once
 T = TypeVar("T")
 
 OPEN_FILES = 16
-"""Shards that a process keeps open."""
+"""The number of shards that a process keeps open."""
 ADDED = 256
 """The number of added shards to remember; see Files.trim."""
 KEPT_BYTES = 64 << 20
-"""Decoded bytes of blocks to cache for the groups that are read next, in order."""
+"""The maximum decoded bytes of cached blocks. The groups that are read next, in order, use them."""
 KEPT_BLOCKS = (2, 256)
 """The minimum number of cached blocks, whatever their size, and the maximum."""
 CHECKERS = 8
-"""Shards to verify at the same time."""
+"""The number of shards to verify at the same time."""
 
 _all: weakref.WeakSet[Files] = weakref.WeakSet()
 
@@ -49,22 +49,22 @@ if hasattr(os, "register_at_fork"):  # a worker can be forked while another thre
 class Files:
     """The shards of a dataset. They are opened on demand, and the last OPEN_FILES stay open.
 
-    A shard keeps its number as long as this object knows it. A merge can replace its file:
-    place returns the shard that has its rows now, and readers use retry_moved, which reads again if
-    a file has moved.
+    A shard keeps its number as long as this object knows it. A merge can replace its file. place
+    returns the shard that has its rows now. Readers use retry_moved, which reads again if a file
+    has moved.
 
-    The workers of each epoch are new processes. Forked workers inherit the open files, whose
-    file positions are not used. A file that one of these processes has verified is not verified
-    again by the others. Unpickled copies open and verify files themselves.
+    The workers of each epoch are new processes. Forked workers inherit the open files. This is
+    safe, because reads do not use file positions. The processes verify each file only once
+    between them. Unpickled copies open and verify files themselves.
     """
 
     def __init__(self, shards: Sequence[Shard], columns: Sequence[str] | None, check: Check) -> None:
         self.shards = dict(enumerate(shards))
         self._columns, self._check = columns, check
         self._next = self._given = len(self.shards)
-        self._moved: dict[int, tuple[int, int]] = {}  # the shard with the rows now, and their start in it
-        self._numbers: dict[str, int] = {}  # by path, of added shards
-        self._merged: dict[str, int] = {}  # by path, of shards that replaced others
+        self._moved: dict[int, tuple[int, int]] = {}  # the shard that has the rows now, and their start in it
+        self._numbers: dict[str, int] = {}  # the numbers of added shards, by path
+        self._merged: dict[str, int] = {}  # the numbers of shards that replaced others, by path
         self._starts: dict[int, Ints] = {}
         self._open: OrderedDict[int, ParquetFile | ArrowFile] = OrderedDict()
         self._lock = threading.RLock()
@@ -82,11 +82,11 @@ class Files:
 
     @property
     def given(self) -> list[Shard]:
-        """The shards it was created with, at their current paths."""
+        """The shards that this object was created with, at their current paths."""
         return [self.shards[i] for i in range(self._given)]
 
     def add(self, shard: Shard) -> int:
-        """Return the number of a shard, a new one if needed. trim can forget it later."""
+        """Return the number of a shard, and number the shard if it is new. trim can forget it later."""
         with self._lock:
             number = self._numbers.pop(shard.path, None)
             if number is None:
@@ -112,7 +112,7 @@ class Files:
         return number, begin
 
     def retry_moved(self, read: Callable[[], T]) -> T:
-        """Call read, and again if a shard has moved: another one has its rows."""
+        """Call read. If a merge has moved rows to another shard meanwhile, call read again."""
         for left in range(MOVES, -1, -1):
             try:
                 return read()
@@ -155,7 +155,7 @@ class Files:
 
     def verify(self, number: int) -> None:
         """Verify a shard against the log, once."""
-        counted = number < len(self._verified)  # added shards are not counted
+        counted = number < len(self._verified)  # added shards have no byte in _verified
         if not (counted and self._verified[number]):
             try:
                 verify_once(self.shards[number], self._check)
@@ -167,15 +167,15 @@ class Files:
     def verify_mapped(self) -> None:
         """Verify all Arrow shards in parallel.
 
-        An order that jumps between them needs all of them from the start.
+        A shuffled order needs all of them from the start.
         """
         mapped = [i for i in range(self._given) if self.shards[i].format == "arrow"]
-        mapped.sort(key=lambda i: -self.shards[i].bytes)  # largest first, so that none of them is left for the end
+        mapped.sort(key=lambda i: -self.shards[i].bytes)  # largest first, so that no large shard is verified last
         with ThreadPoolExecutor(min(CHECKERS, os.cpu_count() or 1)) as pool:
             list(pool.map(lambda i: self.retry_moved(lambda: self.verify(self.place(i)[0])), mapped))
 
     def release_pages(self) -> None:
-        """Unmap pages after many were read."""
+        """Unmap the pages once many of them were read."""
         with self._lock:
             mapped = [f for f in self._open.values() if isinstance(f, ArrowFile)]
         read = sum(f.touched for f in mapped)
@@ -189,7 +189,7 @@ class Files:
     def starts(self, number: int) -> Ints:
         """Return the first row of each block of a shard, and the number of its rows.
 
-        The file is not verified for that.
+        This does not verify the file.
         """
         if number not in self._starts:
             self._starts[number] = self.retry_moved(lambda: self._cuts(number))
@@ -205,8 +205,8 @@ class Files:
         return self._opened(number).all_null(name)
 
     def places(self, addresses: Ints, ends: Ints) -> tuple[list[Source], Ints, Ints]:
-        """Return the open mapped files and, for each memory range, its file and its offset
-        there, or -1 if it is in none."""
+        """Return the open mapped files and, for each memory range, its file and its offset in the
+        file, or -1 if the range is in no file."""
         with self._lock:
             mapped = [file for file in self._open.values() if isinstance(file, ArrowFile)]
         sources = [(file, source) for file in mapped if (source := file.source) is not None]
@@ -219,11 +219,11 @@ class Files:
         return [source for _, source in sources], which, offset
 
     def read(self, spans: Sequence[Span]) -> list[Row]:
-        """Read rows of groups that are read in order, and cache their blocks for the next groups."""
+        """Read rows, and cache their blocks for the groups that are read next."""
         return Parts(self, spans, self._part).rows(spans)
 
     def _part(self, shard: int, block: int, wanted: Sequence[tuple[int, int]]) -> Part | Piece:
-        """Return a whole block, and evict the least recently used blocks."""
+        """Return a whole block from the cache, and evict the least recently used blocks."""
         file = self.file(shard)
         if isinstance(file, ArrowFile):
             return file.part(block, wanted)
@@ -275,7 +275,7 @@ class Parts:
         """Return some of the requested rows, in the given order."""
         have: dict[tuple[int, int], Row] = {}
         now = self._now(spans)
-        for shard, begin, end in joined(now):  # few long reads: a group's samples are close together, in any order
+        for shard, begin, end in joined(now):  # few long reads, because a group's samples are close together, in any order
             for block, first, last in cut(self._starts[shard], begin, end):
                 for number, row in enumerate(self._parts[shard, block].rows(first, last), first):
                     have[shard, number] = row
@@ -283,7 +283,7 @@ class Parts:
 
 
 def joined(spans: Sequence[Span]) -> list[Span]:
-    """Return spans in order, with adjacent or overlapping ones joined."""
+    """Return spans in order. Adjacent and overlapping spans are joined."""
     out: list[Span] = []
     for span in sorted(spans):
         shard, begin, end = span

@@ -1,1 +1,1 @@
-"""What a training step needs: tensors, advantages, loss weights, and a check of the log-probabilities."""
+"""Tensors, advantages and loss weights for a training step, and a check of the log-probabilities."""

@@ -16,7 +16,7 @@ SMALL = 1 << 15
 """Up to this size in bytes, pickling is cheaper than a block."""
 
 Place = tuple[int, int, int, Any, tuple[int, ...]]
-"""Of a tensor: the number of its memory, its offset there, its size in bytes, dtype and shape."""
+"""The place of a tensor: number of its memory, offset there, size in bytes, dtype and shape."""
 
 
 class Batch(dict[str, Any]):

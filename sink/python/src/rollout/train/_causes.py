@@ -1,5 +1,5 @@
-"""Causes of differences between recomputed log-probabilities and recorded ones. Each cause has
-its own test. If no test identifies one, the cause is unknown."""
+"""Causes of differences between recomputed and recorded log-probabilities. Each cause has its own
+test. If no test identifies a cause, the cause is unknown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rollout.train._measure import FEW, Function, Tokens, sampled
 from rollout.train._truncation import explained, one_sided
 
 BETTER = 4.0
-"""The factor by which an explanation must reduce the mean |Δ|, besides reaching the tolerance."""
+"""The factor by which an explanation must reduce the mean |Δ|, in addition to reaching the tolerance."""
 
 _MOST_TOKENS = 2000
 """The number of tokens to fit a temperature on, and to test it on."""
@@ -52,7 +52,7 @@ def _explains(value: float, base: float, tolerance: float) -> bool:
 
 
 def _shift(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """The values fit the tokens one position away."""
+    """Test for shift: the values agree with the tokens one position before or after."""
     found = None
     fit, rest = _halves(rows)
     some = fit if fit is rest else fit + rest
@@ -67,7 +67,7 @@ def _shift(function: Function, rows: Sequence[Row], _: Tokens, base: float, tole
 
 
 def _versions(_: Function, __: Sequence[Row], tokens: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """Tokens of some policy versions agree and tokens of others do not."""
+    """Test for weights: tokens of some policy versions agree, and tokens of others do not."""
     good: list[int] = []
     bad: list[int] = []
     for version in np.unique(tokens.version[tokens.version >= 0]).tolist():
@@ -90,8 +90,8 @@ def _named(versions: Sequence[int]) -> str:
 
 
 def _truncation(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """The recorded values are too high because of truncated sampling, and agree with values
-    under that truncation."""
+    """Test for truncation: the recorded values are too high because of truncated sampling, and
+    agree with values that are truncated in the same way."""
     delta = tokens.recomputed - tokens.recorded
     if not one_sided(delta):
         return None
@@ -121,7 +121,8 @@ def _unknown(tokens: Tokens, base: float, tolerance: float) -> str:
 
 
 def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """The values agree at one temperature, on rows that it was not fitted on."""
+    """Test for temperature: the values agree at one temperature, on rows that the temperature was
+    not fitted on."""
     if not function.takes_temperature:
         tests["temperature"] = "not tried: logprob_fn returns no logits and takes no temperature"
         return None
@@ -139,7 +140,7 @@ def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float
     grid = np.geomspace(0.1, 4.0, 24)
     at = int(np.argmin([difference(fit, float(t)) for t in grid]))
     low, high = np.log(grid[max(at - 1, 0)]), np.log(grid[min(at + 1, len(grid) - 1)])
-    ratio = (5**0.5 - 1) / 2  # golden-section search
+    ratio = (5**0.5 - 1) / 2  # for a golden-section search
     for _step in range(18):
         a, b = high - ratio * (high - low), low + ratio * (high - low)
         if difference(fit, float(np.exp(a))) < difference(fit, float(np.exp(b))):
@@ -157,7 +158,7 @@ def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float
 
 def _halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """Return rows to fit on and rows to test on, with a few thousand sampled tokens each. If
-    the second part would be too small, both are all rows."""
+    the second part would be too small, both parts have all rows."""
     halves: tuple[list[Row], list[Row]] = ([], [])
     had = [0, 0]
     for row in rows:
@@ -175,9 +176,9 @@ def _deltas(function: Function, row: Row, temperature: float = 1.0, shift: int =
 
 
 def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, __: float, tests: dict[str, Any]) -> Finding | None:
-    """The model does worse than guessing, on sampled and on other tokens.
+    """Test for tokenizer: the model does worse than guessing, on sampled and on other tokens.
 
-    Other weights still beat guessing on text in ids of their own vocabulary.
+    A model with other weights but the same vocabulary still does better than guessing.
     """
     size = function.vocabulary or 1 + max(int(np.max(r["input_ids"])) for r in rows)
     chance = -float(np.log(size))
@@ -196,7 +197,7 @@ def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: floa
 
 
 def _distribution(function: Function, _: Sequence[Row], tokens: Tokens, __: float, ___: float, tests: dict[str, Any]) -> Finding | None:
-    """The recomputed values are another distribution over the same tokens.
+    """Test for weights: the recomputed values are another distribution over the same tokens.
 
     If tokens are sampled from p, the mean of q/p is 1 for every distribution q over the same
     tokens in the same contexts. The deviations of different tokens are then uncorrelated.

@@ -13,7 +13,7 @@ from rollout._process import worker
 from rollout._types import Group, Row
 from rollout.data._blocks import ALIGN, borrow
 
-# By name: the dtype, and the value of padding (None: the pad id).
+# For each name, the dtype and the value of padding (None: the pad id).
 _TOKENS: dict[str, tuple[str, int | None]] = {
     "input_ids": ("int64", None),
     "loss_mask": ("int8", 0),
@@ -30,7 +30,7 @@ _USED = (*_NEEDED, "versions")
 
 
 def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[str, Any]]:
-    """Return the rows to collate and the start of their batch.
+    """Return the rows to collate, and a batch with the entries that are known so far.
 
     Each row gets the members _group, _sample, _group_size, _absent and _reward.
     """
@@ -42,7 +42,7 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
         for name in _NEEDED:
             if any(name not in row for row in group.rows):
                 raise ValueError(f"group {group.id}: its rows have no column {name}, which collate needs: add it to columns=")
-    if null_reward == "drop":  # before any row is taken, because samples are dropped whole
+    if null_reward == "drop":  # before selecting rows, because whole samples are dropped
         dropped = {(g, r["sample_key"]) for g, group in enumerate(groups) for r in group.rows if _unscored(r)}
     for g, group in enumerate(groups):
         absent = group.failed + group.empty + group.missing
@@ -95,7 +95,7 @@ class Flat:
     """One vector of n tokens per name, to be filled.
 
     The vectors are written through numpy: each value of a row is copied once and converted to
-    its dtype. In a worker they are in the memory that is sent.
+    the dtype of its vector. In a worker, the vectors are in the memory that is sent.
     """
 
     def __init__(self, n: int, pad_id: int, dtypes: Mapping[str, str], attention: bool):
@@ -119,7 +119,7 @@ def _empty(n: int, kind: np.dtype[Any]) -> Any:
 
 
 def dtypes_of(given: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the dtype of each per-token name, after checking the given ones."""
+    """Return the dtype of each per-token name, after checking the given dtypes."""
     instance("dtypes", given, Mapping, "a dict of dtypes by name", none=True)
     unknown = sorted(map(str, set(given or ()) - set(_TOKENS)))
     if unknown:
@@ -157,7 +157,7 @@ def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
                 here[:] = 1
             else:
                 values = row.get(name)
-                if values is None:  # unknown versions: like padding
+                if values is None:  # unknown versions have the value of padding
                     values = flat.padding[name]
                 elif len(values) != n:
                     raise ValueError(f"sample {row['sample_key']}: {len(values)} {name} for {n} input_ids")

@@ -14,16 +14,16 @@ from rollout._arrays import Floats, Ints, is_tensor, torch
 from rollout._types import Row
 
 LOWEST = -100.0
-"""A recomputed log-probability below this counts as this, so that means are finite."""
+"""The minimum of a recomputed log-probability. Lower values are raised to it, so that means are finite."""
 
 FEW = 20
-"""With fewer tokens, a part of them proves nothing."""
+"""A subset of fewer tokens proves nothing."""
 
 ROUNDED = 0.5
 """How far above 0 a log-probability in bfloat16 can be. bfloat16 numbers between 32 and 64 are 0.25 apart."""
 
 _MOST_LOGITS = 1 << 24
-"""Logits that are copied to float64 at a time: 128 MB."""
+"""The maximum number of logits to copy to float64 at a time: 128 MB."""
 
 
 class OutOfRange(Exception):
@@ -54,8 +54,8 @@ class Function:
     def __call__(self, row: Row, temperature: float = 1.0, shift: int = 0) -> Floats:
         """Return one log-probability per token of the row; the first is 0.
 
-        With shift, each token gets the value from that many positions further on, or NaN if
-        there is none.
+        With shift, each token gets the value of the token shift positions later, or NaN if there
+        is no such token.
         """
         ids = np.array(row["input_ids"], np.int64)
         if self.vocabulary is not None and ids.max() >= self.vocabulary:
@@ -94,7 +94,7 @@ class Function:
         try:
             values = self._without_gradient(given, more)
         except IndexError as err:
-            self._without_gradient(given * 0, more)  # if this fails too, the ids are not the cause
+            self._without_gradient(given * 0, more)  # if this also fails, the ids are not the cause
             raise OutOfRange(
                 f"logprob_fn takes {len(ids)} ids of 0, but not those of sample {row['sample_key']}, of which {ids.max()} is the largest: {err}"
             ) from err
@@ -156,8 +156,8 @@ class Tokens:
 def measure(function: Function, rows: Iterable[Row]) -> Tokens:
     """Recompute all rows.
 
-    Raises ValueError if more than nine of ten values are not negative, and the highest is above
-    0 by more than rounding. The values of all rows are counted, because one short row proves
+    Raises ValueError if more than nine of ten values are not negative, and the highest exceeds 0
+    by more than a rounding error. The values of all rows count, because one short row proves
     nothing.
     """
     parts: dict[str, list[Any]] = {}

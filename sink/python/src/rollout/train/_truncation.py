@@ -14,7 +14,7 @@ from rollout.train._measure import Function, sampled
 SIDED = 0.25
 """Δ is one-sided if its mean is at least this fraction of the mean |Δ|. Noise of both signs cancels."""
 LEAST = 1e-4
-"""The smallest mean Δ that counts: float32 agrees to this precision."""
+"""The smallest mean Δ that counts. Values in float32 agree to this precision."""
 ERRORS = 6.0
 """The minimum number of standard errors between the mean Δ and 0."""
 SEEN = 40
@@ -31,7 +31,7 @@ Setting = tuple[str, float]
 
 
 def one_sided(delta: Floats) -> bool:
-    """Report whether Δ has one sign more often than noise would."""
+    """Report whether Δ has one sign more often than noise explains."""
     if len(delta) < SEEN:
         return False
     mean, error = abs(float(delta.mean())), float(delta.std()) / np.sqrt(len(delta))
@@ -48,8 +48,8 @@ def settings(rows: Sequence[Row]) -> list[Setting]:
 
 
 def explained(function: Function, fit: Sequence[Row], rest: Sequence[Row]) -> tuple[Setting, Floats, Floats] | None:
-    """Return the setting with the best agreement, and Δ without and with it on the rows that
-    did not choose it."""
+    """Return the setting that agrees best with the rows fit, and Δ without and with that setting
+    on the rows rest."""
     tried = settings([*fit, *rest])
     before, after = _deltas(function, fit, tried)
     if not len(before):

@@ -13,14 +13,14 @@ sample  int [B]     equal for the rows (segments) of one sample, which share a r
 
 All rows of a sample that was cut into segments get the advantage that it would have as one row.
 
-A preset selects what a framework does where the papers leave it open:
+A preset selects the choices of a framework that the papers leave open:
 
     preset    grpo: epsilon  ddof   one sample in its group   reinforce_plus_plus
     trl             1e-4     1      0                         (TRL has none)
     verl            1e-6     1      its reward                sqrt(var + 1e-8), ddof 1
     openrlhf        1e-9     1      0 (NaN there)             sqrt(max(var, 1e-8)), ddof 0
 
-There must be one reward function, or the sum of several before normalization.
+With several reward functions, pass the sum of their rewards.
 tests/test_presets.py compares this module with each source: TRL 1.16.0
 trl/trainer/grpo_trainer.py:2761-2811 and rloo_trainer.py:1675-1699; verl 0.9.1
 verl/trainer/ppo/core_algos.py:268-331, :536-636, :694-731; OpenRLHF 0.11.2
@@ -30,13 +30,13 @@ preset.
 Two policies control groups that are not complete:
 
 null     a sample whose reward is NaN: "error" raises (the default). "zero" excludes it
-         from the statistics and gives it the advantage 0.0, as TRL does. "nan" excludes
-         it and gives it NaN, for a caller that drops its rows from the loss.
+         from the statistics and sets its advantage to 0.0, as TRL does. "nan" excludes
+         it and sets its advantage to NaN, for a caller that drops its rows from the loss.
 missing  members with nothing to train on, because they failed, were committed without a
          row, or were not collected. absent is their number per group, int or int [B],
-         as batch["absent"]. "ignore" computes over the others (the default). "error"
-         raises. A number is the reward that each of them counts with. Members that
-         filters or null_reward="drop" excluded never count.
+         as batch["absent"]. "ignore" computes over the other members (the default).
+         "error" raises. A number is used as the reward of each missing member. Members
+         that filters or null_reward="drop" excluded never count.
 """
 
 from __future__ import annotations
@@ -171,12 +171,12 @@ def reinforce_plus_plus(
     by sqrt(max(v, epsilon)) instead. The return of every token is its sample's reward: no
     discount (gamma = 1), and no KL penalty in the reward.
 
-    tokens is int [B], the sampled tokens of each row: batch["tokens"]. Longer samples weigh
-    more, as in the sources, and a sample's segments together weigh as the sample.
+    tokens is int [B], the number of sampled tokens of each row: batch["tokens"]. Longer samples
+    weigh more, as in the sources. The segments of a sample together have the sample's weight.
 
     With group, the mean of the group is first subtracted from the rewards
-    (REINFORCE++-baseline). A sample alone in its group keeps its reward with verl's preset and
-    gets 0.0 with openrlhf's.
+    (REINFORCE++-baseline). A sample alone in its group keeps its reward with preset="verl" and
+    gets 0.0 with preset="openrlhf".
 
     The arguments are the whole batch: with several ranks, gather reward and tokens first.
 
@@ -223,7 +223,7 @@ def _preset(name: str, epsilon: float | None = None, ddof: int | None = None, si
 
 
 def _alone(g: _Groups, p: _Preset, advantage: Floats, scale: float = 1.0) -> Floats:
-    """Replace the advantage of samples that are the only member that counts."""
+    """Replace the advantage of samples that are the only member of their group that counts."""
     return np.where(g.count > 1, advantage, g.reward / scale if p.single == "reward" else 0.0)
 
 
@@ -300,6 +300,6 @@ class _Groups:
         return np.asarray(np.sqrt(total / np.maximum(self._n - ddof, 1))[self.group])
 
     def give(self, advantage: Floats) -> Any:
-        """Return the advantages by row, with the type of the given reward."""
+        """Return the advantages by row, with the type of the reward argument."""
         unknown = 0.0 if self.null == "zero" else np.nan
         return give_back(np.where(self.known, advantage, unknown)[self.sample_of_row], self.given)

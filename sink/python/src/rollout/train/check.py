@@ -53,16 +53,16 @@ class Report:
     rows: int
     total: Line
     by_span: list[Line] = field(default_factory=list)
-    """By the number of the sampled span in its row, from 0."""
+    """Lines by the number of the sampled span in its row, from 0."""
     by_position: list[Line] = field(default_factory=list)
-    """By the token's position in its row, in powers of two."""
+    """Lines by the token's position in its row, in powers of two."""
     by_role: list[Line] = field(default_factory=list)
-    """By turn_roles. Only sampled tokens, so usually one line."""
+    """Lines by turn_roles. They cover only sampled tokens, so there is usually one line."""
     by_version: list[Line] = field(default_factory=list)
-    """By policy version; "unknown" if the row has none."""
+    """Lines by policy version; "unknown" if the row has no version."""
     context: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """By role, the number of tokens that were not sampled and the mean of their recomputed
-    log-probabilities. They have no recorded values to compare with."""
+    """For each role, the number of tokens that were not sampled and the mean of their recomputed
+    log-probabilities. These tokens have no recorded values to compare with."""
     tests: dict[str, Any] = field(default_factory=dict)
     """The tests that were run to find the cause, with their results."""
 
@@ -93,13 +93,13 @@ def check(
     """Recompute the log-probabilities of sampled tokens, measure their difference from the
     values that the engine reported when it sampled, and find its cause.
 
-    run is the folder of a run, a list of folders, a Dataset, or an iterable of Group. Whole
-    groups are drawn by seed until there are at least that many rows.
+    run is the folder of a run, a list of folders, a Dataset, or an iterable of Group. seed
+    determines which groups are drawn. Whole groups are drawn until they have at least `rows` rows.
 
     logprob_fn gets the ids of one row without gradients, as an int64 tensor [T] on the CPU, or
     as a numpy array if torch is not installed. It returns one of:
 
-        [T]     log-probabilities: entry i is of token i given the tokens before it.
+        [T]     log-probabilities: entry i is for token i, given the tokens before it.
                 Entry 0 is ignored, because nothing predicts the first token.
         [T, V]  logits: entry i is the prediction after token i, as from a causal
                 language model of transformers.
@@ -107,16 +107,16 @@ def check(
         def logprob_fn(ids):
             return model(ids[None].to(model.device)).logits[0]
 
-    If logprob_fn returns log-probabilities, a parameter temperature=1.0, which divides the
-    logits, allows check to try temperatures. With logits, check does so itself. vocabulary is
-    the number of ids that the model knows; it is not needed with logits.
+    check can try temperatures if logprob_fn returns logits. If it returns log-probabilities, it
+    needs a parameter temperature=1.0 for this, by which it divides the logits. vocabulary is the
+    number of ids that the model knows; it is not needed with logits.
 
-    The causes and their tests follow. A cause that no test identifies is "unknown".
+    The causes and their tests follow. If no test identifies the cause, it is "unknown".
 
         none         the mean |Δ| is within the tolerance (nats) over all tokens; no span,
                      position, role or version exceeds it by three standard errors; and
                      Δ is not one-sided in any of them
-        random       the same row gives other values when it is computed again
+        random       computing the same row again returns other values
         shift        the values agree with the tokens one position before or after
         truncation   the recorded values are higher, and agree with values renormalized
                      over the tokens that one top_p, top_k or min_p keeps; needs logits
@@ -135,8 +135,8 @@ def check(
     -100 counts as -100.
 
     Raises ValueError if logprob_fn returns another shape, NaN, probabilities or a loss, or if
-    no row was found. Exceptions of logprob_fn are not caught, except an IndexError that rows of
-    the same length with id 0 do not raise.
+    no row was found. Exceptions of logprob_fn are not caught, except an IndexError that depends
+    on the ids: it does not occur if all ids are replaced with 0.
     """
     if not callable(logprob_fn):
         raise TypeError(f"logprob_fn={logprob_fn!r}: pass the function first, then the run")

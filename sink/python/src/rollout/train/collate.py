@@ -7,8 +7,8 @@ Each factory returns a function from list[Group] to Batch, for collate= of Datas
 The function can be pickled, as spawned workers require.
 
 A Batch is a dict of torch tensors, or of numpy arrays if torch is not installed. B rows are
-ordered by group, sample and segment, except that packed() and bucketed() group rows by length;
-all per-row entries are in that order. Nothing is shifted or truncated.
+ordered by group, sample and segment, except that packed() and bucketed() group rows by length.
+All per-row entries have the order of the rows. Tokens are not shifted or truncated.
 
 Per row:
 
@@ -17,12 +17,12 @@ Per row:
     group           int64 [B]     index of the row's group in the list
     sample          int64 [B]     index of the row's sample in the batch
     group_size      int64 [B]     number of samples requested for the group
-    absent          int64 [B]     number of those with nothing to train on: failed, committed
-                                  without a row, or not collected
+    absent          int64 [B]     number of these samples with nothing to train on: failed,
+                                  committed without a row, or not collected
     segment_index   int64 [B]     index of the row within its sample
-    length          int64 [B]     tokens of the row
-    tokens          int64 [B]     sampled tokens of the row: the sum of its loss_mask
-    prompt_length   int64 [B]     tokens before the first sampled one
+    length          int64 [B]     number of tokens of the row
+    tokens          int64 [B]     number of sampled tokens of the row: the sum of its loss_mask
+    prompt_length   int64 [B]     number of tokens before the first sampled token
     versions_known  bool [B]
     rows            list of (sample_key, segment_index)
     dropped         int           samples that null_reward="drop" dropped, with all their rows
@@ -78,13 +78,13 @@ def padded(
     null_reward: str = "error",
     dtypes: Mapping[str, Any] | None = None,
 ) -> Collate:
-    """Return a function that makes one matrix [B, L]. L is the longest row rounded up to
-    multiple_of.
+    """Return a function that makes one matrix [B, L]. L is the length of the longest row, rounded
+    up to a multiple of multiple_of.
 
     side is the side of the padding: "right", "left", or "split", as in verl and TRL: prompts
     end and responses begin at one column, prompt_width (an int of the batch).
-    input_ids[:, :prompt_width] are then prompts padded on the left, and the rest are responses
-    padded on the right.
+    input_ids[:, :prompt_width] then has the prompts padded on the left, and the other columns
+    have the responses padded on the right.
 
     row_ids is [B, 1].
     """
@@ -132,10 +132,10 @@ def packed(
     cu_seqlens, max_seqlen and position_ids are the arguments of variable-length attention
     (flash_attn_varlen_func); in a pack they are relative to the pack.
 
-    order="first-fit" takes the longest rows first and puts each into the first pack with room
-    (first-fit decreasing: at most 11/9 of the minimum number of packs, plus 6/9). Ties keep the
-    order of the batch. "given" keeps the order and starts a pack when the next row does not
-    fit. Both depend only on the lengths.
+    order="first-fit" starts with the longest rows and puts each row into the first pack with room
+    (first-fit decreasing: at most 11/9 of the minimum number of packs, plus 6/9). Rows of equal
+    length keep the order of the batch. "given" keeps the order of all rows and starts a pack when
+    the next row does not fit. Both depend only on the lengths.
 
     longer controls rows of more than max_tokens: "error" raises, "own" makes the row its own
     pack, over the budget.
@@ -189,7 +189,7 @@ def bucketed(
     [b, edge], shortest edge first. In the batch itself they are concatenated in vectors, with
 
         bucket_rows    int64 [K + 1]   the first row of each matrix
-        bucket_width   int64 [K]       its edge
+        bucket_width   int64 [K]       the edge of each matrix
 
     So there are as many shapes as edges, and little padding. side is "right" or "left". longer
     controls rows longer than the last edge: "error" raises, "own" makes the row a matrix of its
@@ -289,7 +289,7 @@ def _fits(rows: Sequence[Any], n: Any, limit: int, name: str, other: str) -> Non
 
 
 def _lengths(rows: Sequence[Any]) -> tuple[Any, Any]:
-    """Return the number of tokens of each row, and of those before its first sampled one."""
+    """Return for each row the number of its tokens, and of its tokens before the first sampled one."""
     n = np.fromiter((len(r["input_ids"]) for r in rows), np.int64, len(rows))
     return n, np.fromiter((r["prompt_length"] for r in rows), np.int64, len(rows))
 

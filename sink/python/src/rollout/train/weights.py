@@ -22,8 +22,8 @@ def loss_weights(
     samples: int | None = None,
     total_tokens: int | None = None,
 ) -> Any:
-    """Return weights per row, float64 [B], that make a forked sample weigh like an unforked
-    one.
+    """Return weights per row, float64 [B], that make a sample of several rows weigh like a sample
+    of one row.
 
     A sample that was cut into segments has several rows. A loss that takes the mean over rows
     counts it several times, and counts its short segments as much as its long ones. With these
@@ -33,8 +33,8 @@ def loss_weights(
         tokens  int [B]   the sampled tokens of each row, batch["tokens"]: the sum of its mask
         sample  int [B]   equal for the rows of one sample, batch["sample"]
 
-    t is the number of tokens of a row, T of all rows of its sample, N of the batch. S is the
-    number of samples and B the number of rows with a sampled token:
+    t is the number of sampled tokens of a row, T of all rows of its sample, and N of the batch. S
+    is the number of samples with a sampled token, and B the number of rows with one:
 
         mode                  scale="sum"   scale="mean"
         token-mean            1 / N         1
@@ -45,8 +45,8 @@ def loss_weights(
     micro-batches. scale="mean": multiply the losses of a row by the weight before a trainer's
     own mean over rows (seq-mean-…) or tokens (token-mean). The modes' names, and the mean over
     rows with a sampled token, are from verl 0.9.1 (verl/trainer/ppo/core_algos.py:1140,
-    agg_loss). In TRL 1.16.0 they are the loss_type dapo, grpo and, over a constant length,
-    dr_grpo (trl/trainer/grpo_trainer.py:3153).
+    agg_loss). In TRL 1.16.0 the modes are the loss_type dapo, grpo and, divided by a constant
+    length, dr_grpo (trl/trainer/grpo_trainer.py:3153).
 
     If the batch is split over ranks or steps, pass the totals over all of them: rows (B, the
     trainer's divisor), samples (S) and total_tokens (N). All segments of a sample must be in
@@ -72,7 +72,7 @@ def loss_weights(
     for name, value in (("rows", b), ("samples", s), ("total_tokens", n)):
         if value < 1 and t.any():
             raise ValueError(f"{name}={value}: must be at least 1")
-    whole = np.maximum(of_sample[of_row], 1)  # T
+    whole = np.maximum(of_sample[of_row], 1)  # T in the docstring
     if mode == "token-mean":
         weight = np.full(len(t), 1.0 / max(n, 1) if scale == "sum" else 1.0)
     elif mode == "seq-mean-token-mean":
