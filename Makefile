@@ -16,7 +16,7 @@ NEW     ?= bin/rollout
 OLD     ?=
 
 export CGO_ENABLED ?= 0
-# Like .ci/dist.py, so that the tests and the wheel share what is compiled.
+# The flags of .ci/dist.py, so that the tests and the wheel share compiled packages.
 export GOFLAGS ?= -trimpath -gcflags=all=-dwarf=false
 export ROLLOUT_PYTHON ?= $(CURDIR)/$(PYTHON)
 

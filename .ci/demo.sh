@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The demo: a simulated server plays scripted agents. The demo collects eight samples of every
 # task with rewards, and shows a group, a row as text and the report. Then it kills a collector
-# with kill -9 and resumes it. The folders of the runs, run/demo and run/demo-killed, stay.
+# with kill -9 and resumes it. It keeps the folders of the runs, run/demo and run/demo-killed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/bin/rollout
@@ -13,7 +13,7 @@ mkdir -p "$dir"
 
 say() { printf '\n# %s\n' "$*"; }
 show() { printf '$ %s\n' "$*"; }
-# rollout shows a command of the program and runs it.
+# rollout prints a command line of the program and runs it.
 rollout() {
   show rollout "$@"
   "$bin" "$@"

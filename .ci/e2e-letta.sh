@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests with the given arguments of go test against each installed version of the
-# Letta server, or against the versions in LETTA, and prints the comparisons. The output of
-# all tests stays in .build/e2e-letta-VERSION.log, and the server logs of a failed test in
+# Runs the tests against each installed version of the Letta server, or against the versions
+# in LETTA, and prints the comparisons. The arguments are passed to go test. The output of all
+# tests is kept in .build/e2e-letta-VERSION.log, and the server logs of a failed test in
 # .build/letta-logs.
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -2,9 +2,9 @@
 # From a wheel to the first verified row with the exact commands of the README's quick
 # start, on a machine without Go. Fails if that takes over 60 s.
 # usage: .ci/firstrow.sh [--here]
-# The default machine is a fresh Debian of debootstrap in .build/firstrow, with its own user
-# and no network; it needs root. Packages that pip would fetch are fetched before the clock
-# starts. Exit status 75: Debian's packages are not available. --here uses a fresh Python
+# The default machine is a fresh Debian that debootstrap installs in .build/firstrow, with its
+# own user and no network. This needs root. Packages that pip would fetch are fetched before
+# the clock starts. Exit status 75: Debian's packages are not available. --here uses a fresh Python
 # environment on this machine instead, with a PATH and a home without Go, and with the
 # packages of the tests' environment. ROLLOUT_WHEEL is a wheel of this source, if one is built.
 set -euo pipefail
@@ -26,7 +26,7 @@ else
   wheel=$("$base" .ci/dist.py --out "$work/dist" wheel)
 fi
 
-# steps COMMANDS runs the commands there, in a folder that contains dist.
+# steps COMMANDS prints the shell script that runs the commands in a folder that contains dist.
 steps() {
   cat <<STEPS
 set -e

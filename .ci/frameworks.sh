@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests of rollout.trl and rollout.verl with the real frameworks installed, instead
 # of code extracted from their wheels: torch's data loading, Ray, the TransferQueue. Creates
-# .build/frameworks (6 GB: PyPI's torch contains CUDA) once per state of this file.
+# .build/frameworks (6 GB, because PyPI's torch contains CUDA), and recreates it after a change
+# of this file.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -16,7 +17,7 @@ if [ "$(cat "$venv/.made-from" 2>/dev/null)" != "$want" ]; then
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
     torch==2.11.0 tensordict==0.10.0 TransferQueue==0.1.11 trl==1.16.0 transformers==5.9.0 pyarrow pytest==9.2.0 \
     cachetools codetiming dill fastapi hydra-core peft==0.18.0 pillow pybind11 pylatexenc tensorboard torchdata uvicorn wandb
-  # verl's other requirements are engines, which nothing here imports.
+  # verl's other requirements are engines, and nothing here imports them.
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps verl==0.9.1
   echo "$want" > "$venv/.made-from"
 fi

@@ -10,8 +10,9 @@ trap 'rm -rf "$work"' EXIT
 corpus=$(go env GOCACHE)/fuzz # where the go command keeps what it found
 module=$(go list -m)
 
-# fuzz FOLDER TARGET. At the very end of its time a target sometimes fails with only "context
-# deadline exceeded" (golang.org/issue/48591). No input failed then.
+# fuzz FOLDER TARGET runs a target. At the very end of its time a target sometimes fails with
+# only "context deadline exceeded" (golang.org/issue/48591). That is ignored, because no input
+# failed.
 fuzz() {
   if (cd "$root/$1" && "$work/fuzz.test" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "$time" -test.fuzzminimizetime 1x \
     -test.fuzzcachedir "$corpus/$module/$1" </dev/null 2>&1) | tee "$work/log"; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs a Letta server with PostgreSQL and pgvector into .build/letta-VERSION, only from
-# Python packages, once per state of this file and of the pins. The tests of
+# Python packages. Installs it again if this file or the pins change. The tests of
 # cmd/rollout/internal/live run against it. Without an argument it installs both supported
 # versions, which require the same packages. An interrupted installation is repeated; the
 # caches of pip and uv keep the downloads.
@@ -29,7 +29,7 @@ done
 [ -n "$python" ] || cannot 'it needs Python 3.11 or 3.12 with the module venv; set ROLLOUT_LETTA_PYTHON to one'
 [ "$(uname -sm)" = 'Linux x86_64' ] || cannot "there is no package of PostgreSQL for $(uname -sm)"
 
-# install installs one version, in its own shell, which holds the lock.
+# install installs one version. It runs in a subshell that holds the lock.
 install() (
   version=$1
   mkdir -p .build
@@ -52,7 +52,7 @@ install() (
 
   uv() { VIRTUAL_ENV=$1 "$home/venv/bin/uv" pip install --quiet --compile-bytecode -c "$pins" "${@:2}"; }
   uv "$home/venv" "letta[postgres,server,redis]==$version" transformers jinja2 pgserver
-  # Letta runs tools in a separate environment; without Letta in it, it starts quickly.
+  # Letta runs tools in a separate environment. It starts faster without Letta in it.
   "$python" -m venv --without-pip "$home/tools"
   uv "$home/tools" pydantic
 

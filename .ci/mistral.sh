@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Creates an environment with mistral-common, whose tekken.json tokenize/bpe reads:
-# .build/mistral, once per state of this file.
+# Creates .build/mistral, an environment with mistral-common, whose tekken.json tokenize/bpe
+# reads. Recreates it after a change of this file.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

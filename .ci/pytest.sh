@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests of the Python package with the given arguments of pytest.
+# Runs the tests of the Python package. The arguments are passed to pytest.
 # usage: .ci/pytest.sh [--source] [ARGUMENT…]
 # The package is the wheel of this source, installed (.ci/wheelenv.sh), and the tests run in
 # a folder without source. --source uses sink/python/src and bin/rollout instead, which is

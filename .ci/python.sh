@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Creates the Python environment of the tests in .build/venv, and updates it once per state
+# Creates the Python environment of the tests in .build/venv, and updates it after a change
 # of .ci/requirements.txt. torch comes from the system (Debian's python3-torch, a CPU
 # build), unless it is already installed.
 set -euo pipefail

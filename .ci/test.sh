@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs go test with the given arguments, shows each package's line and every skip with its
-# reason, and counts them. On failure it shows the output of the failed tests. The whole
-# output stays in the file TEST_LOG, if set. The vet of go test is off, because make lint runs
-# all its checks on the same files.
+# Runs go test with the given arguments. It prints and counts each package's line and every
+# skip with its reason. On failure it prints the output of the failed tests. If TEST_LOG is
+# set, the whole output is kept in that file. The vet of go test is off, because make lint
+# runs all its checks on the same files.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .build

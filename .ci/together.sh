@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs shell commands at the same time. The first one's output is shown as it comes,
-# each other one's in a block after it. Waits for all, and fails if one fails.
+# Runs shell commands in parallel. The output of the first command is printed immediately, and
+# the output of each other command in a block after it. Waits for all commands, and fails if
+# one of them fails.
 # usage: .ci/together.sh COMMAND COMMAND…
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -14,7 +14,7 @@ WHEELS = {
     "verl-0.9.1-py3-none-any.whl": "db6e6f2a8d9d5808d9ec32d357a42319fdc6967df688ff9d9810050f49bfdd14",
     "openrlhf-0.11.2-cp311-cp311-manylinux1_x86_64.whl": "c969d70db03a70724c3d8a5a01186c6e0728bce624fb3dff95e39b5396acefa6",
 }
-# pip takes the wheel of another Python or platform only if told to.
+# pip downloads wheels for another Python or platform only with these options.
 PLATFORM = ["--platform", "manylinux1_x86_64", "--python-version", "3.11", "--abi", "cp311", "--abi", "none", "--implementation", "cp"]
 
 
@@ -30,7 +30,7 @@ for name, want in WHEELS.items():
     print("trainers: fetching %s %s" % (package, version), file=sys.stderr)
     command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
     platform = [] if name.endswith("py3-none-any.whl") else PLATFORM
-    # Read packages that need a newer Python too.
+    # Also download packages that need a newer Python, because only their code is read.
     done = subprocess.run([*command, *platform, "--ignore-requires-python", "-d", str(into), "%s==%s" % (package, version)])
     if done.returncode:
         sys.exit("trainers: %s %s could not be fetched" % (package, version))

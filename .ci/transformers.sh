@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Creates an environment for each release of transformers whose rules tokenize/chat and
-# tokenize/bpe implement, .build/transformers/VERSION, once per state of this file. torch is
-# not needed.
+# Creates .build/transformers/VERSION, an environment for each release of transformers whose
+# rules tokenize/chat and tokenize/bpe implement. Recreates them after a change of this file.
+# torch is not needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Checks the code's calls against the Go vulnerability database. It fails on a finding and
-# on any other error, except if the database is unreachable: then nothing is known, and it
-# reports that.
+# on any other error. If the database is unreachable, it only reports that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 db=${GOVULNDB:-https://vuln.go.dev}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheel of this platform and installs it into .build/wheelenv, which is created
-# again for every other wheel. Its dependencies come from the environment of the tests
+# Builds the wheel of this platform and installs it into .build/wheelenv. The environment is
+# recreated if the wheel has changed. Its dependencies come from the environment of the tests
 # (.build/venv, or ROLLOUT_PYTHON). Prints the path of its Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."

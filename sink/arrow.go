@@ -1,9 +1,9 @@
 package sink
 
-// This file owns the import of arrow/go: no other file depends on its version.
+// Only this file imports arrow/go, so no other file depends on the version of the library.
 //
-// A shard is an Arrow IPC stream: schema, batches, end mark. The library's builders collect a batch, in
-// memory that a writer reuses for all of its batches.
+// A shard is an Arrow IPC stream: schema, batches, end mark. The library's builders collect a batch
+// in memory that the writer reuses for its next batches.
 
 import (
 	"bufio"
@@ -22,10 +22,12 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 )
 
-// arrowEnd ends a stream. Without it, a stream that was cut between two batches looks whole.
+// arrowEnd is the end mark of a stream. Without the mark, a stream that was cut between two batches
+// would look whole.
 const arrowEnd = "\xff\xff\xff\xff\x00\x00\x00\x00"
 
-// arrowBatchBytes closes a batch of few tokens and much text early: its string offsets are int32.
+// arrowBatchBytes limits the text in a batch because Arrow string offsets are int32. A batch
+// reaches this limit before its token limit if its rows have few tokens and a lot of text.
 const arrowBatchBytes = 128 << 20
 
 // An arrowColumn connects a field of one StoredRow with a column of batches.
@@ -33,7 +35,8 @@ type arrowColumn struct {
 	field arrow.Field
 	// builds returns a function that appends the field's value to a builder of the column.
 	builds func(array.Builder) func()
-	// loads returns a function that sets the field to value i of the column. A null leaves it.
+	// loads returns a function that sets the field to value i of the column. A null leaves the
+	// field unchanged.
 	loads func(arrow.Array) func(i int)
 }
 
@@ -50,8 +53,8 @@ func arrowColumns(row *StoredRow) []arrowColumn {
 	return columns
 }
 
-// arrowColumnOf panics for a field type that the format does not support; every test of the format would
-// find it.
+// arrowColumnOf returns the column for a pointer to a field. It panics if the format does not
+// support the field's type; any test of the format detects that.
 func arrowColumnOf(field any, nullable, timestamp bool) arrowColumn {
 	switch p := field.(type) {
 	case *string:
@@ -93,7 +96,7 @@ func arrowColumnOf(field any, nullable, timestamp bool) arrowColumn {
 	panic(fmt.Sprintf("sink: internal error: no column for %T", field))
 }
 
-// as returns a builder or an array with its type, which follows from the type of the column.
+// as asserts the type of a builder or an array. The column determines the type.
 func as[T any](v any) T {
 	of, ok := v.(T)
 	if !ok {
@@ -237,7 +240,7 @@ func arrowSchema(columns []arrowColumn, meta map[string]string) *arrow.Schema {
 }
 
 type arrowEncoder struct {
-	row    StoredRow // the row that appends append
+	row    StoredRow // the row that the functions in appends read
 	append []func()
 	batch  *array.RecordBuilder
 	out    countingWriter
@@ -262,7 +265,8 @@ func newArrowEncoder(w io.Writer, mem memory.Allocator, batchTokens int, meta ma
 	return e
 }
 
-// encode closes a full batch even within a group: batches are mapped, so that costs readers nothing.
+// encode closes a full batch even within a group. Readers map batches, so a group in two batches
+// costs them nothing.
 func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 	text := textBytes(row)
 	if e.text+text > arrowBatchBytes {
@@ -286,7 +290,7 @@ func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 	return nil
 }
 
-// arrowRowBytes is about the size of a row without its texts and its lists of numbers.
+// arrowRowBytes is the approximate size of a row without its texts and number lists.
 const arrowRowBytes = 200
 
 // textBytes returns the text bytes of a row in all columns. It is an upper bound for each column.
@@ -309,7 +313,8 @@ func textBytes(r *StoredRow) (n int) {
 	return n
 }
 
-// flush writes the open batch unless it is empty. Every shard has a row, and so at least one batch.
+// flush writes the open batch unless it is empty. Every shard has a row, so it has at least one
+// batch.
 func (e *arrowEncoder) flush() error {
 	if e.rows == 0 {
 		return nil
@@ -347,8 +352,8 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 // the range until it returns false. yield owns the rows. They lack the columns of the fields in others. If
 // yield is nil, the columns are only checked.
 func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (err error) {
-	// The library trusts the lengths in a stream, so the caller checks the digest first. If a
-	// length is still wrong, the library can panic.
+	// The library trusts the lengths in a stream, so the caller checks the digest first. The
+	// library can still panic on a wrong length.
 	var yielding bool
 	defer libraryPanic("arrow", &yielding, &err)
 	size := in.shard.Bytes

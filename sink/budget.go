@@ -14,11 +14,11 @@ type budget struct {
 	free *semaphore.Weighted
 	used atomic.Int64 // exceeds size while a larger sample passes alone
 
-	// waiting counts waiting callers. press is called when one starts to wait.
+	// waiting counts waiting callers. press is called when a caller starts to wait.
 	waiting atomic.Int32
 	press   func()
 
-	// open is done after close, which wakes the waiting callers.
+	// open is the context that close cancels. close also wakes the waiting callers.
 	open  context.Context
 	close context.CancelFunc
 }
@@ -29,8 +29,8 @@ func newBudget(bytes int64) *budget {
 	return b
 }
 
-// acquire takes n bytes. If n exceeds the size, it waits for the whole budget. If close is called or
-// ctx is done while it waits, it returns errStopped or the cause of ctx.
+// acquire reserves n bytes. If n exceeds the size, acquire waits for the whole budget. If close is
+// called or ctx is done while it waits, it returns errStopped or the cause of ctx.
 func (b *budget) acquire(ctx context.Context, n int64) error {
 	if part := min(n, b.size); !b.free.TryAcquire(part) {
 		b.waiting.Add(1)

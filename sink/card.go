@@ -14,12 +14,12 @@ import (
 )
 
 // The dataset card is README.md in the run's folder. Its front matter lists the files of each
-// configuration by name, for datasets.load_dataset of Hugging Face. A pattern would match a shard
-// before its commit.
+// configuration by name, for datasets.load_dataset of Hugging Face. A glob pattern would also match
+// shards that are not committed yet.
 //
-// The card is never ahead of the log. It is written under a temporary name, synced and renamed after
-// the commit is durable. The folder is not synced: after a power cut the card can be older, and the
-// next Create writes it again.
+// The card is never ahead of the log. It is written under a temporary name, synced and renamed
+// after the commit is durable. The folder is not synced, so a power cut can restore an older card.
+// The next Create writes the card again.
 const (
 	cardName = "README.md"
 	// cardMark is the second line of a card. A README.md without it belongs to the user.
@@ -37,7 +37,7 @@ type card struct {
 	fs     FS
 	dir    string
 	logger *slog.Logger
-	// slow is set if commits are small and many: then only cardAge triggers a rewrite.
+	// slow means that commits are small and frequent. Then only cardAge triggers a rewrite.
 	slow bool
 
 	mu      sync.Mutex
@@ -59,7 +59,7 @@ type cardFacts struct {
 	graded map[string]int64
 }
 
-// add adds the next commit of the log. It keeps nothing of c.
+// add adds the next commit of the log. It keeps no reference to c.
 func (k *card) add(c *Commit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -129,7 +129,7 @@ func (f *cardFacts) count(s Shard, sign int64) {
 	}
 }
 
-// refresh writes the card if it lags far enough.
+// refresh writes the card if it is far enough behind the log.
 func (k *card) refresh() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -139,14 +139,13 @@ func (k *card) refresh() {
 	}
 }
 
-// begin writes the card.
 func (k *card) begin() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.write()
 }
 
-// end writes the card if it lags at all.
+// end writes the card if it is behind the log at all.
 func (k *card) end() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -155,7 +154,7 @@ func (k *card) end() {
 	}
 }
 
-// write replaces the file. If that fails, the old card stays and the next commit retries.
+// write replaces the file. If it fails, the old card is kept and the next commit retries.
 func (k *card) write() {
 	ours, err := k.ours()
 	if err == nil && ours {
@@ -168,7 +167,7 @@ func (k *card) write() {
 	k.written, k.at = k.facts.seq, time.Now()
 }
 
-// ours reports whether there is no README.md, or one that a card can replace.
+// ours reports whether README.md is missing or is a card, so that it can be replaced.
 func (k *card) ours() (bool, error) {
 	f, err := k.fs.Open(filepath.Join(k.dir, cardName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -189,8 +188,8 @@ func (f *cardFacts) text() []byte {
 	var b bytes.Buffer
 	b.WriteString("---\n" + cardMark + "configs:\n")
 	data := func() { f.config(&b, "default", f.paths[KindData]) }
-	// The library uses one reader for all configurations and chooses it by the files of the first
-	// one. So it cannot read failures, which are Parquet, beside Arrow data.
+	// The library chooses its reader by the files of the first configuration and uses it for all of
+	// them. So it cannot read Parquet failures next to Arrow data.
 	failures := func() {
 		if len(f.paths[KindFailures]) > 0 && !f.arrow {
 			f.config(&b, KindFailures.String(), f.paths[KindFailures])

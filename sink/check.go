@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// CheckSizes checks that every committed file exists with the size in its commit. It takes some
-// microseconds per file. The error is a *CorruptError for the first file that differs, with the number
-// of such files, or a *ShardError for a file that cannot be opened.
+// CheckSizes checks that every committed file exists with the size in its commit. It takes a few
+// microseconds per file. If files differ, it returns a *CorruptError for the first one, with the
+// number of files that differ. If a file cannot be opened, it returns a *ShardError.
 func (l *Log) CheckSizes() error {
 	var first *CorruptError
 	n := 0
@@ -88,7 +88,7 @@ func (l *Log) checkDigest(ctx context.Context, s Shard, pace func(bytes int)) er
 	return checkBytes(&pacedFile{File: f, ctx: ctx, pace: pace}, s.Bytes, s.SHA256)
 }
 
-// A pacedFile is a file whose reads can be slowed down and canceled.
+// A pacedFile calls pace after each read, and its reads fail once ctx is done.
 type pacedFile struct {
 	File
 	ctx  context.Context // of one call of checkDigest

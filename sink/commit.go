@@ -26,33 +26,36 @@ const (
 	commitsDir  = "_commits"
 )
 
-// A Commit is one entry of the commit log. It makes its shards, and all rows and failures of its
-// samples, exist at once. Readers ignore a file that no commit names.
+// A Commit is one entry of the commit log. The entry adds its shards, with all rows and failures of
+// its samples, to the dataset atomically. Readers ignore a file that no commit names.
 type Commit struct {
 	Version int `json:"version"`
-	// Seq counts from 1 and is the file's name. A missing number must be replaced by a merge.
+	// Seq counts from 1 and determines the file name. If a number is missing from the log, a merge
+	// must have replaced that entry.
 	Seq int64 `json:"seq"`
-	// Replaces holds all earlier entries whose samples a merge holds: rising, disjoint ranges. Only
-	// a merge has it. It comes early, so that the first bytes of an entry show a merge.
+	// Replaces holds the numbers of all entries that a merge replaces, as rising, disjoint ranges.
+	// Only a merge has it. It comes early in the JSON, so the first bytes of an entry show whether
+	// it is a merge.
 	Replaces []SeqRange `json:"replaces,omitempty"`
 	// RunID is the same in all entries of a log.
 	RunID string `json:"run_id"`
 	// Writer is the number of the writer, from 0. This program writes 0.
 	Writer int `json:"writer"`
 	// Epoch counts how often another process took over the writer, for logs with several writing
-	// processes. This program writes 0. In the order of the log a writer's epoch never falls. An
-	// entry of a lower epoch comes from a process that was replaced, and is damage.
+	// processes. This program writes 0. A writer's epoch never decreases in the order of the log.
+	// An entry with a lower epoch comes from a process that was replaced; readers treat it as
+	// damage.
 	Epoch         int64     `json:"epoch,omitempty"`
 	SchemaVersion int       `json:"schema_version"`
 	CreatedAt     time.Time `json:"created_at"`
-	// Shards holds at most one shard of each kind; none if no sample has a row or a failure.
+	// Shards holds at most one shard of each kind. It is empty if no sample has a row or a failure.
 	Shards []Shard `json:"shards"`
 	// Groups holds the groups of Samples in order of first appearance. A group can be in several
-	// commits, and twice in one commit if its size was raised between two of its samples.
+	// commits. It is listed twice in one commit if its size was raised between two of its samples.
 	Groups []CommittedGroup `json:"groups"`
 	// Samples holds every sample in Shards, in the order of the rows.
 	Samples []CommittedSample `json:"samples"`
-	// Merged holds the commits that a merge's samples came from, by rising number. The first
+	// Merged holds the commits that a merge's samples came from, in order of number. The first
 	// Merged[0].Samples samples came from Merged[0], and so on.
 	Merged []MergedCommit `json:"merged,omitempty"`
 	// SHA256 is the checksum of the entry; see the package documentation.
@@ -131,7 +134,8 @@ type CommittedSample struct {
 	// Filtered is the keep_reason of the sample's rows if keep is false in them. It is empty for
 	// other samples and for samples that failed as a whole.
 	Filtered string `json:"filtered,omitempty"`
-	// Unshown counts calls of the sample that a tap saw and no answer shows; omitted if all are 0.
+	// Unshown counts calls of the sample that a tap saw and that no answer shows. It is omitted if
+	// all counts are 0.
 	Unshown tokenize.Unshown `json:"unshown,omitzero"`
 }
 
@@ -150,11 +154,11 @@ func commitSeq(name string) (seq int64, ok bool) {
 	return seq, err == nil && seq > 0 && name == commitName(seq)
 }
 
-// putCommit writes c as the first free entry from c.Seq on, durably, and sets c.Seq. Other processes
-// can write to the same log.
+// putCommit durably writes c under the first free entry number from c.Seq on, and sets c.Seq. Other
+// processes can write to the same log.
 //
-// The entry is written under a temporary name and then linked to its own. So no reader sees a torn
-// entry, and no existing entry is overwritten.
+// putCommit writes the entry under a temporary name and then links the file to its final name. So
+// no reader sees a torn entry, and no existing entry is overwritten.
 func putCommit(fsys FS, dir string, c *Commit) error {
 	for {
 		body, err := encodeCommit(c)
@@ -164,8 +168,9 @@ func putCommit(fsys FS, dir string, c *Commit) error {
 		name := filepath.Join(dir, commitsDir, commitName(c.Seq))
 		err = putIfAbsent(fsys, name, body, failpoint.Hit)
 		if errors.Is(err, fs.ErrExist) {
-			// On a network file system the answer to a successful link can be lost, and the retry
-			// finds the name. Only this process writes such an entry: it names its own shards.
+			// On a network file system the response to a successful link can be lost, and the retry
+			// finds that the name exists. The entry is ours if its content matches, because it
+			// names shards of this process.
 			var ours bool
 			if ours, err = holds(fsys, name, body); err == nil && !ours {
 				c.Seq++
@@ -207,9 +212,9 @@ func closeInto(c io.Closer, err *error) {
 	}
 }
 
-// checkLinks checks, before anything is collected, that commits can be made in dir. Commits need hard
-// links: a file created under its final name can be seen half-written after a crash, and a rename
-// overwrites an existing file.
+// checkLinks checks, before any sample is collected, that dir supports hard links. Commits need
+// them because the alternatives are unsafe: a file created under its final name can be half-written
+// after a crash, and a rename overwrites an existing file.
 func checkLinks(fsys FS, dir string) error {
 	name := filepath.Join(dir, tempPrefix+rand.Text())
 	err := putIfAbsent(fsys, name, nil, func(failpoint.Name) {})
@@ -240,8 +245,8 @@ func writeSynced(fsys FS, name string, body []byte) error {
 	return err
 }
 
-// replaceFile replaces a file by a new one, which it writes and syncs under a temporary name. It does not
-// sync the folder. A leftover begins with tempName; the next Create removes it.
+// replaceFile replaces a file with a new one that it writes and syncs under a temporary name. It
+// does not sync the folder. The next Create removes leftover files whose names begin with tempName.
 func replaceFile(fsys FS, name string, body []byte) error {
 	temp := tempName(name) + rand.Text()
 	err := writeSynced(fsys, temp, body)
@@ -258,7 +263,8 @@ func tempName(name string) string {
 	return filepath.Join(filepath.Dir(name), tempPrefix+filepath.Base(name)+"-")
 }
 
-// putIfAbsent creates a file durably, or fails with fs.ErrExist. It calls hit after each step.
+// putIfAbsent durably creates a file, or returns fs.ErrExist if the file exists. It calls hit after
+// each step.
 func putIfAbsent(fsys FS, name string, body []byte, hit func(failpoint.Name)) error {
 	dir := filepath.Dir(name)
 	temp := filepath.Join(dir, tempPrefix+rand.Text()+".json")

@@ -9,23 +9,24 @@ import (
 )
 
 const (
-	// DefaultMaxShardBytes makes files big enough that opening them costs nothing, and small
-	// enough that a few hundred shards feed many workers evenly.
+	// DefaultMaxShardBytes makes files so large that the cost of opening them is negligible, and so
+	// small that a few hundred shards spread evenly over many workers.
 	DefaultMaxShardBytes = 256 << 20
 	// DefaultMaxShardAge bounds how long a trainer that follows the commit log waits, and how
 	// much of the write-ahead log recovery has to read.
 	DefaultMaxShardAge = 5 * time.Minute
-	// DefaultMaxBytesInFlight holds a hundred samples of 8k tokens. So Append does not block
-	// while a writer compresses its pages.
+	// DefaultMaxBytesInFlight is enough for a hundred samples of 8k tokens, so Append does not
+	// block while the writer compresses its pages.
 	DefaultMaxBytesInFlight = 8 << 20
-	// DefaultRowGroupTokens costs some 20 MB of memory with Parquet. Speed and file size
-	// are the same from 250 thousand to 10 million.
+	// DefaultRowGroupTokens costs about 20 MB of memory with Parquet. Speed and file size are the
+	// same from 250 thousand to 10 million.
 	DefaultRowGroupTokens = 1_000_000
 
-	// DefaultMergeAt rewrites a row once each time its shard grows eightfold.
+	// DefaultMergeAt is so large that a row is rewritten only once each time its shard grows
+	// eightfold.
 	DefaultMergeAt = 8
 
-	// minRowGroupTokens keeps the footer small: a row group takes 5 KB of it.
+	// minRowGroupTokens keeps the footer small: each row group adds 5 KB to it.
 	minRowGroupTokens = 1000
 	// maxRowGroupTokens keeps every list of an Arrow batch far below 2^31 values, even if the
 	// last row of the batch is long.
@@ -37,48 +38,48 @@ type Config struct {
 	// Format is the format of the data shards. Default Parquet.
 	Format Format
 
-	// MaxShardBytes is the file size at which a data shard is closed. The shard can exceed it
-	// by at most one row group, which is still in memory. Default DefaultMaxShardBytes.
+	// MaxShardBytes is the file size at which a data shard is closed. The shard can exceed it by at
+	// most the row group that is still in memory. Default DefaultMaxShardBytes.
 	MaxShardBytes int64
 
-	// MaxShardAge closes a shard that long after its first sample arrived. The time that the
-	// sample was held for its group counts. Default DefaultMaxShardAge.
+	// MaxShardAge is the age at which a shard is closed, counted from the arrival of its first
+	// sample. The time that the sample was held for its group counts. Default DefaultMaxShardAge.
 	MaxShardAge time.Duration
 
-	// MaxBytesInFlight bounds the memory of samples that Append accepted and that are not yet
-	// encoded. Append blocks beyond it. A sample larger than the bound is accepted alone.
-	// Default DefaultMaxBytesInFlight.
+	// MaxBytesInFlight limits the memory of samples that Append has accepted and that are not yet
+	// encoded. At the limit Append blocks. A sample larger than the limit is accepted once no other
+	// sample is in flight. Default DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
-	// RowGroupTokens closes a Parquet row group that holds this many tokens, before the first
-	// row of another group of samples. A reader decodes whole row groups, so it needs one for
-	// a group and not two. Within a group of samples the limit is twice as high. Much text
-	// closes a row group earlier: at 16 MiB of the file, or 32 MiB within a group. An Arrow
-	// batch needs no decoding: it is closed at this many tokens or 128 MiB of text, wherever
-	// that is. Default DefaultRowGroupTokens.
+	// RowGroupTokens is the number of tokens after which a Parquet row group is closed before the
+	// first row of the next group of samples. A reader decodes whole row groups, so it decodes one
+	// for a group of samples, not two. Within a group of samples the limit is twice as high. A row
+	// group with a lot of text is closed earlier: at 16 MiB of file size, or 32 MiB within a group.
+	// An Arrow batch needs no decoding, so it is closed at this many tokens or at 128 MiB of text,
+	// even within a group. Default DefaultRowGroupTokens.
 	RowGroupTokens int
 
-	// CommitGroups commits a group as soon as it is whole: at once if nothing else waits for
-	// the writer, and at most 20 ms later, so that several groups can share a commit. A group
-	// is held until then without a time limit, and is in one commit. At Close or after a kill,
+	// CommitGroups commits each group as soon as it is whole, in a single commit. If other samples
+	// wait for the writer, the commit is delayed by up to 20 ms so that several groups share it.
+	// Samples of a group that is not whole are held without a time limit. At Close or after a kill,
 	// an incomplete group stays in the write-ahead log, and the next process with CommitGroups
-	// continues it. MaxShardAge has no effect. Run merges the small commits in the background.
+	// completes it. MaxShardAge has no effect. Run merges the small commits in the background.
 	CommitGroups bool
 
-	// Judge receives each whole group before its rows are written, and can decide which
-	// samples are trained on (SampleFacts.Keep). It is called once per group, by Create for
-	// recovered groups and by a goroutine of Run. It must not block and must not keep the
-	// facts. Nil judges nothing.
+	// Judge receives each whole group before its rows are written, and can decide which samples are
+	// trained on (SampleFacts.Keep). It is called once per group, by Create for recovered groups
+	// and by a goroutine of Run. It must not block and must not keep the facts. If Judge is nil, no
+	// group is judged.
 	//
-	// Groups without an id and groups of more than 16,384 samples are not judged. Neither is a
-	// group that is partly committed, by a process without CommitGroups or after CommitParts.
-	// If the committed part was filtered out, the rest is filtered out for the same reason. So
-	// is a late sample of a group that was filtered out.
+	// Groups without an id, groups of more than 16,384 samples and partly committed groups are not
+	// judged. A group can be partly committed after a process without CommitGroups or after
+	// CommitParts. If the committed part was filtered out, the rest is filtered out for the same
+	// reason. The same applies to a late sample of a group that was filtered out.
 	Judge func(*GroupFacts)
 
-	// MergeAt is the least number of neighboring small commits that a merge combines. A higher
-	// number rewrites rows less often and leaves more files. Default DefaultMergeAt; other
-	// values are for tests and measurements.
+	// MergeAt is the smallest number of neighboring small commits that a merge combines. A higher
+	// number rewrites rows less often and leaves more files. Default DefaultMergeAt; other values
+	// are for tests and measurements.
 	MergeAt int
 
 	// VocabSize is the number of ids in the model's vocabulary. A row with an id outside it is
@@ -90,8 +91,8 @@ type Config struct {
 	// rollout.run_id and rollout.kind.
 	Meta map[string]string
 
-	// RunID is the run's name in file names and commits. It consists of letters, digits, '.',
-	// '-' and '_'. Default "run".
+	// RunID is the run's name in file names and commits. It can contain letters, digits, '.', '-'
+	// and '_'. Default "run".
 	RunID string
 
 	// Now returns the time that commits record as created_at. Default time.Now.
@@ -121,8 +122,8 @@ type Events struct {
 
 // SealTimes holds the durations of the steps of one commit, summed over its shards.
 type SealTimes struct {
-	// Encode is the end of encoding, Sync the syncs of files and folders, Check the check of
-	// the written files, Commit the renames and the log entry.
+	// Encode is the time to finish encoding, Sync to sync files and folders, Check to check the
+	// written files, and Commit to rename the files and write the log entry.
 	Encode, Sync, Check, Commit time.Duration
 }
 
@@ -190,7 +191,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// maxNameLen keeps a shard's file name far below the file systems' limit of 255 bytes.
+// maxNameLen keeps a shard's file name far below the limit of file systems, 255 bytes.
 const maxNameLen = 100
 
 // isName reports whether s can be part of a file name.

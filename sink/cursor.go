@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 )
 
-// A Cursor is a position in the groups of a dataset, in the order in which they became whole. Before
-// it are the groups that commits below Seq made whole, and the first Groups of those that commit Seq
-// made whole. All groups count, wanted by the reader or not. Seq is the number of a commit, never of a
-// merge, so a merge moves no cursor. A Cursor with only a RunID is the beginning.
+// A Cursor is a position in the groups of a dataset, in the order in which the groups became whole.
+// The groups before the cursor are all groups that commits below Seq made whole, and the first
+// groups, Groups of them, that commit Seq made whole. Groups that the reader skips count too. Seq
+// is the number of a commit, never of a merge, so a merge does not move a cursor. A Cursor with
+// only a RunID is the start of the dataset.
 type Cursor struct {
 	RunID  string `json:"run_id"`
 	Seq    int64  `json:"seq"`
@@ -24,8 +25,8 @@ func (c Cursor) before(o Cursor) bool {
 
 const ackName = "ack.json"
 
-// ReadAck returns the last acknowledged Cursor in the run's folder dir, or the zero Cursor if there is
-// none. An error comes from the file system or is a *CorruptError.
+// ReadAck returns the last acknowledged Cursor in the run's folder dir, or the zero Cursor if no
+// reader has acknowledged. An error comes from the file system or is a *CorruptError.
 func ReadAck(dir string) (Cursor, error) { return readAck(OS(), dir) }
 
 func readAck(fsys FS, dir string) (c Cursor, err error) {
@@ -46,10 +47,10 @@ func readAck(fsys FS, dir string) (c Cursor, err error) {
 	return c, nil
 }
 
-// Acknowledge records durably that no reader needs the groups before the cursor any more. So the files
-// that merges replaced before it can be deleted. A cursor before the last acknowledged one changes
-// nothing. A cursor of another run or ahead of the log is an error. If the file cannot be written, the
-// error is a *ShardError. Acknowledge blocks on the disk.
+// Acknowledge durably records that readers no longer need the groups before the cursor. Replaced
+// files that hold only these groups can then be deleted. A cursor before the last acknowledged
+// cursor changes nothing. A cursor of another run or ahead of the log is an error. If the file
+// cannot be written, the error is a *ShardError. Acknowledge blocks on the disk.
 func (d *Dataset) Acknowledge(c Cursor) error {
 	d.logMu.Lock()
 	last := d.nextSeq - 1
@@ -70,7 +71,8 @@ func (d *Dataset) Acknowledge(c Cursor) error {
 	return nil
 }
 
-// Acknowledged returns the last acknowledged Cursor. Its RunID is empty if there is none.
+// Acknowledged returns the last acknowledged Cursor. Its RunID is empty if no reader has
+// acknowledged.
 func (d *Dataset) Acknowledged() Cursor {
 	d.ackMu.Lock()
 	defer d.ackMu.Unlock()

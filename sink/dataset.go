@@ -32,7 +32,7 @@ type Dataset struct {
 	recovered Recovery
 	card      *card
 	merger    merger
-	waiting   hold // samples that recovery left in the write-ahead log, for the writer of Run
+	waiting   hold // samples that recovery left in the write-ahead log; the writer of Run takes over the hold
 
 	parts    atomic.Bool   // Close commits incomplete groups too
 	draining chan struct{} // closed by stop
@@ -55,27 +55,30 @@ type Dataset struct {
 	err     error // Run's error
 }
 
-// accepted is a sample that Append accepted, with its share of the budget.
+// accepted is a sample that Append has accepted, with its share of the budget.
 type accepted struct {
 	sample *tokenize.Sample
 	bytes  int64
 	done   func(error)
-	// durable receives the outcome of the write-ahead log. It is buffered, so the log never blocks.
+	// durable receives nil when the sample is durable, or the error of the write-ahead log. It is
+	// buffered, so the log never blocks.
 	durable  chan error
 	segment  *segment // segment that holds the sample
 	at, size int64    // offset and size of its frame there
-	index    int32    // of the sample, once it is held
+	index    int32    // sample index; set when the sample is held
 }
 
-// Create opens the dataset in the run's folder dir, which must exist. It makes the dataset's folders
-// and reads the commit log if there is one, so it also continues an existing dataset. First it
-// recovers what an earlier process left, as the package documentation describes. That takes as long
-// as writing the samples of the open shards. No other process may have the dataset open. Create
-// starts no goroutine; the caller must call Run.
+// Create opens the dataset in the run's folder dir, which must exist. It creates the dataset's
+// folders, and reads the commit log if it exists, so it can also continue an existing dataset.
+// Before it returns, it recovers the samples of an interrupted process, as the package
+// documentation describes. That takes as long as writing the samples of the open shards. No other
+// process is allowed to have the dataset open. Create starts no goroutine; the caller must call
+// Run.
 //
-// It returns an error if cfg is not valid. The error is a *CorruptError or ErrNewer if a log cannot
-// be read, belongs to another run, or a committed file is missing or has another size. It is a
-// *ShardError if no commit can be made in dir, for example on a file system without hard links.
+// It returns an error if cfg is not valid. It returns a *CorruptError if the log cannot be read or
+// belongs to another run, or if a committed file is missing or has another size. The error wraps
+// ErrNewer if a newer version wrote the dataset. It is a *ShardError if dir does not support
+// commits, for example because the file system lacks hard links.
 func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -147,9 +150,9 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	return d, nil
 }
 
-// Run writes samples until Close was called and every accepted sample is committed, a write fails,
-// or ctx is done. When it returns, all of its goroutines have ended and done was called for every
-// accepted sample. Run can be called only once.
+// Run writes samples until ctx is done, a write fails, or Close was called and every accepted
+// sample is committed. When Run returns, all of its goroutines have ended and done was called for
+// every accepted sample. Run can be called only once.
 //
 // When a write fails, Append and Close return the error too. When ctx is done, open shards are
 // abandoned: the done functions of their samples get the cause, and the write-ahead log keeps the
@@ -186,20 +189,21 @@ func (d *Dataset) Run(ctx context.Context) error {
 	return err
 }
 
-// Append adds a sample. All of its rows and failures become part of the dataset in one commit. Append
-// returns nil once the sample is durable: it will be in the dataset whatever happens to the process.
-// That takes a sync shared with other samples, and up to 20 ms. Append blocks longer while too many
-// bytes are in flight, and before Run. ctx ends this wait, but not the wait for a sync.
+// Append adds a sample. All of its rows and failures become part of the dataset in one commit.
+// Append returns nil once the sample is durable: it will be in the dataset whatever happens to the
+// process. Append waits up to 20 ms for a sync that it shares with other samples, plus the sync
+// itself. It blocks longer while too many bytes are in flight, and until Run is called. If ctx is
+// done, that longer wait ends, but not the wait for a sync.
 //
-// After Append returns nil, the sample's memory belongs to the Dataset. done is called exactly once,
-// from another goroutine, possibly before Append returns. Its argument is nil when the sample is in
-// a durable commit. Otherwise it is the reason why the sample is not committed yet; the next Create
-// commits it. done must not block.
+// After Append returns nil, the sample's memory belongs to the Dataset. done is called exactly
+// once, from another goroutine, possibly before Append returns. Its argument is nil when the sample
+// is in a durable commit. Otherwise the argument is the reason why the sample is not committed yet,
+// and the next Create commits the sample. done must not block.
 //
 // If Append returns an error, done is not called and the caller keeps the sample. A *SampleError
 // means that the sample breaks a rule or is already committed (ErrCommitted); other samples can
-// still be appended. After any other error no sample can be appended, and this sample can be durable
-// or not.
+// still be appended. After any other error no sample can be appended, and it is unknown whether
+// this sample is durable.
 func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
 	if err := checkSample(s, d.cfg.VocabSize); err != nil {
 		return err
@@ -238,7 +242,8 @@ func (d *Dataset) deliver(batch []accepted) {
 	}
 }
 
-// drop ends durable samples that no writer accepted. The next Create commits them.
+// drop calls done with err for durable samples that no writer accepted. The next Create commits
+// them.
 func (d *Dataset) drop(list []accepted, err error) {
 	d.pending(-len(list))
 	for _, a := range list {
@@ -247,7 +252,8 @@ func (d *Dataset) drop(list []accepted, err error) {
 	}
 }
 
-// claim refuses a key that is done or in flight. A failure claims nothing: a later attempt can succeed.
+// claim returns an error for a key that is done or in flight. A failed sample does not claim its
+// key, because a later attempt can succeed.
 func (d *Dataset) claim(s *tokenize.Sample) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -269,10 +275,10 @@ func (d *Dataset) unclaim(s *tokenize.Sample) {
 }
 
 // Close ends the dataset: Append refuses further samples, open shards are sealed and committed, and
-// Run returns. With Config.CommitGroups the samples of incomplete groups stay in the write-ahead log,
-// and their done functions get ErrWaiting. Close returns Run's error. If ctx is done first, it returns
-// the cause of ctx while Run is still working; canceling Run's context then abandons the rest. Close
-// can be called more than once.
+// Run returns. With Config.CommitGroups, samples of incomplete groups stay in the write-ahead log,
+// and their done functions receive ErrWaiting. Close returns Run's error. If ctx is done first, it
+// returns the cause of ctx while Run is still working; canceling Run's context then abandons the
+// rest. Close can be called more than once.
 func (d *Dataset) Close(ctx context.Context) error {
 	d.stop(nil)
 	d.mu.Lock()
@@ -294,7 +300,8 @@ func (d *Dataset) Close(ctx context.Context) error {
 // CommitParts makes Close commit incomplete groups even with Config.CommitGroups.
 func (d *Dataset) CommitParts() { d.parts.Store(true) }
 
-// errStopped means that draining is closed. whyStopped returns the error for the caller.
+// errStopped means that draining is closed. whyStopped returns the error to return to the caller
+// instead.
 var errStopped = errors.New("sink: stopped")
 
 // stop makes the writer commit what it holds and return. It keeps the first cause.
@@ -318,7 +325,7 @@ func (d *Dataset) whyStopped() error {
 	return fmt.Errorf("%w: %w", ErrClosed, d.cause)
 }
 
-// commit writes c as the next entry of the log, durably. logMu serializes commits and merges.
+// commit durably writes c as the next entry of the log. logMu serializes commits and merges.
 func (d *Dataset) commit(c *Commit) error {
 	d.logMu.Lock()
 	defer d.logMu.Unlock()

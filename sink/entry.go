@@ -77,8 +77,9 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	if ok {
 		body = rest
 	}
-	// Then check the version: this program cannot interpret a newer entry. There are many entries,
-	// so only one that does not decode is decoded twice.
+	// Then decode the entry and check its version. If it does not decode, it can be a newer entry:
+	// decode its version alone. Decoding every version first would cost too much, because there are
+	// many entries.
 	err = json.Unmarshal(body, &c)
 	if err == nil && ok {
 		c.Groups, c.Samples = groups, samples
@@ -140,9 +141,8 @@ func (c *Commit) check(name string) error {
 	return nil
 }
 
-// checkGroups checks the groups of an entry.
 func (c *Commit) checkGroups() error {
-	next := int32(0) // number of groups that have begun
+	next := int32(0) // number of groups seen so far
 	for _, s := range c.Samples {
 		if s.Group < 0 || s.Group > next || int(s.Group) >= len(c.Groups) {
 			return fmt.Errorf("sample %q has group index %d after %d of %d groups", s.Key, s.Group, next, len(c.Groups))
@@ -173,7 +173,7 @@ func (s *sequence) add(c *Commit) error {
 		return fmt.Errorf("the entry belongs to run %q, but the log to run %q", c.RunID, s.runID)
 	}
 	if c.IsMerge() {
-		return nil // a merge is not made by a writer
+		return nil // merges do not belong to a writer
 	}
 	if last := s.epochs[c.Writer]; c.Epoch < last {
 		return fmt.Errorf("writer %d: epoch %d after epoch %d: another process had taken over", c.Writer, c.Epoch, last)

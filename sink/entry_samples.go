@@ -8,12 +8,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// Groups and samples are almost all of an entry: some 110 bytes for each of hundreds of thousands of
+// Groups and samples make up most of an entry: about 110 bytes for each of hundreds of thousands of
 // samples. encoding/json takes 2.5 µs per sample, and a resumed run reads the log several times. So
-// this file reads them.
+// this file has a faster parser for them.
 
-// cutSamples parses the groups and samples of an entry, and returns the rest of the entry with null
-// instead of them. If ok is false, encoding/json must read the entry.
+// cutSamples parses the groups and samples of an entry. rest is the entry with null in their place.
+// If ok is false, the caller must decode the entry with encoding/json.
 func cutSamples(body []byte) (rest []byte, groups []CommittedGroup, samples []CommittedSample, ok bool) {
 	var s strictjson.Scanner
 	s.Reset(string(body), strictjson.Options{})

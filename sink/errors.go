@@ -25,8 +25,8 @@ var (
 	ErrWaiting = errors.New("sink: the sample is durable and waits for the rest of its group")
 	// ErrCorrupt matches every CorruptError.
 	ErrCorrupt = errors.New("sink: corrupt")
-	// ErrReplaced means that a merge has replaced a shard since the log was read, the shard was
-	// deleted, and its rows moved again during the search. Read the log again.
+	// ErrReplaced means that a merge has replaced a shard since the log was read, that the shard
+	// was deleted, and that its rows moved again while they were searched for. Read the log again.
 	ErrReplaced = errors.New("sink: replaced by a merge since the log was read; read the log again")
 	// ErrNewer means that a newer version of the program wrote the dataset.
 	ErrNewer = errors.New("sink: written by a newer version")
@@ -34,7 +34,7 @@ var (
 
 // A ShardError reports a failed write of a shard, its commit or the write-ahead log. It ends the run.
 type ShardError struct {
-	// Path is the file, or the folder of a run.
+	// Path is the file, or the run's folder.
 	Path string
 	// Op is the failed operation: open, create, write, read, sync, close, check, rename, link,
 	// commit, remove, set aside, repair.
@@ -44,7 +44,7 @@ type ShardError struct {
 
 func (e *ShardError) Error() string {
 	err := e.Err
-	// The error of the operating system repeats the file and the call.
+	// The error of the operating system would repeat the path and the operation.
 	if p, ok := errors.AsType[*fs.PathError](err); ok && err == error(p) && p.Path == e.Path {
 		err = p.Err
 	}
@@ -89,7 +89,7 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 // Is reports true for ErrCorrupt.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// A SegmentError reports that a sample's row has another segment number than its position requires: a
+// A SegmentError reports that the segment number of a sample's row does not match its position: a
 // row is missing, appears twice, or is out of order.
 type SegmentError struct {
 	Index, Count         int // of the row
@@ -119,6 +119,6 @@ func (e *SampleError) Error() string {
 // Unwrap returns the cause.
 func (e *SampleError) Unwrap() error { return e.Err }
 
-// Refused reports whether the content of the sample is at fault. Append would accept a sample of the
-// same key without that content, such as a failure. It is false for ErrCommitted.
+// Refused reports whether Append refused the sample's content. Append would accept a sample with
+// the same key and other content, such as a failure. Refused returns false for ErrCommitted.
 func (e *SampleError) Refused() bool { return !errors.Is(e.Err, ErrCommitted) }

@@ -10,19 +10,20 @@ import (
 	"slices"
 )
 
-// The logical order of a dataset is the order of its commits by number, each with its samples in
-// order, wherever merges have put their rows. It never changes. This file decides for all readers of
-// the log which entries count, in which order, and which numbers can be missing.
+// The logical order of a dataset is the order of its commits by number, and of the samples within
+// each commit. It never changes, even if merges move rows. This file decides for all readers of the
+// log which entries count, in which order, and which numbers can be missing.
 
-// maxListings bounds how often the log's folder is listed again because an entry was moved meanwhile,
-// gapListings how often because a listing lacks an earlier entry.
+// maxListings limits how often the log's folder is listed if entries move during the reading.
+// gapListings limits how often it is listed if an earlier entry is missing.
 const (
 	maxListings = 20
 	gapListings = 3
 )
 
-// Follow reads the entries added since the log was read, for a reader that follows a collection. It
-// removes entries that a merge replaced meanwhile, so Commits can become shorter. See Last.
+// Follow reads the entries that were added since the log was read, for a reader that follows a
+// collection. It removes entries that a merge has replaced since, so Commits can become shorter.
+// See Last.
 func (l *Log) Follow() error {
 	for try := 1; ; try++ {
 		again, err := l.follow(try)
@@ -32,7 +33,8 @@ func (l *Log) Follow() error {
 	}
 }
 
-// follow is one listing of Follow. again reports that another listing can cure the error.
+// follow lists the log's folder once for Follow. again reports that another listing can resolve the
+// error.
 func (l *Log) follow(try int) (again bool, err error) {
 	fresh, err := l.list()
 	if err != nil || len(fresh) == 0 {
@@ -59,7 +61,8 @@ func (l *Log) follow(try int) (again bool, err error) {
 	return false, nil
 }
 
-// Last returns the number of the last entry, 0 if there is none. It grows with commits and merges.
+// Last returns the number of the last entry, or 0 if the log is empty. It grows with commits and
+// merges.
 func (l *Log) Last() int64 {
 	if len(l.known) == 0 {
 		return 0
@@ -67,7 +70,7 @@ func (l *Log) Last() int64 {
 	return l.known[len(l.known)-1][1]
 }
 
-// list returns the numbers of existing entries that are not known, rising.
+// list returns the numbers of existing entries that are not known, in rising order.
 func (l *Log) list() (fresh []int64, err error) {
 	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,7 +91,7 @@ func (g gap) missing() error {
 	return &CorruptError{Path: commitsDir + "/" + commitName(g.seq), Row: -1, Err: fmt.Errorf("missing, but entry %d exists", g.next)}
 }
 
-// gapsOf returns the gaps below the last of numbers, which must rise.
+// gapsOf returns the gaps below the last of numbers. numbers must be in rising order.
 func gapsOf(known seqSet, numbers []int64) (gaps []gap) {
 	next, at := int64(1), 0
 	for _, seq := range numbers {
@@ -113,8 +116,8 @@ func gapsOf(known seqSet, numbers []int64) (gaps []gap) {
 }
 
 // order returns the entries that count, in logical order, and the gaps. If numbers are missing, all
-// merges must be known before the first entry is added: one of them can hold it. err is the error of a
-// merge that cannot be read.
+// merges must be read before the first entry is added, because a merge can hold a missing number.
+// err is the error of a merge that cannot be read.
 func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	type place struct{ first, seq int64 }
 	places := make([]place, 0, len(fresh))
@@ -146,8 +149,8 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	return order, gapsOf(replaced, fresh), err
 }
 
-// maybeMerge reports whether an entry can replace others: a merge, or an entry of a newer version. Its
-// first bytes show it, because encodeCommit writes version, seq and replaces first.
+// maybeMerge reports whether an entry can replace other entries: it is a merge, or has a newer
+// version. Its first bytes show it, because encodeCommit writes version, seq and replaces first.
 func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
 	f, err := fsys.Open(filepath.Join(dir, commitsDir, commitName(seq)))
 	if err != nil {
@@ -162,7 +165,7 @@ func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
 	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`))), err
 }
 
-// add adds the next entry in logical order, or a merge of entries that were added before.
+// add adds the next entry in logical order, or a merge of entries that were already added.
 func (l *Log) add(c *Commit) error {
 	err := l.seq.add(c)
 	from, to := 0, 0
@@ -189,8 +192,8 @@ func (l *Log) add(c *Commit) error {
 	return nil
 }
 
-// place returns the range of l.Commits that c replaces. Two entries must not hold the same commit, and
-// c must hold every commit that it replaces.
+// place returns the range of l.Commits that c replaces. It returns an error if another entry holds
+// a commit of c, or if c lacks a commit that it replaces.
 func (l *Log) place(c *Commit) (from, to int, err error) {
 	from, _ = slices.BinarySearchFunc(l.Commits, c.First(), func(o Commit, seq int64) int { return int(o.First() - seq) })
 	if from > 0 && l.Commits[from-1].Last() >= c.First() {
@@ -216,7 +219,7 @@ func (l *Log) place(c *Commit) (from, to int, err error) {
 	return from, to, nil
 }
 
-// heldBy returns an error unless a merge that replaces c holds all commits of c.
+// heldBy returns an error unless merge, which replaces c, holds all commits of c.
 func (c *Commit) heldBy(merge *Commit) error {
 	merged := c.Merged
 	if !c.IsMerge() {

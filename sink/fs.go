@@ -8,18 +8,18 @@ import (
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
-// An FS is the part of a file system that the package needs. Names are paths of the operating system.
-// Tests use an FS that fails or loses data.
+// An FS is the set of file system operations that the package needs. Names are paths of the
+// operating system. Tests use an FS that fails or loses data.
 type FS interface {
-	// MkdirAll makes a folder and its parents.
+	// MkdirAll creates a folder and its parents.
 	MkdirAll(name string) error
-	// Create makes a new file for writing; it fails if the name exists.
+	// Create creates a file for writing; it fails if the name exists.
 	Create(name string) (File, error)
 	// Open opens a file for reading.
 	Open(name string) (File, error)
 	// Rename moves a file within one file system, atomically.
 	Rename(from, to string) error
-	// Link gives a file a second name; it fails with fs.ErrExist if the name exists.
+	// Link adds a second name to a file; it fails with fs.ErrExist if the name exists.
 	Link(from, to string) error
 	// Remove deletes a file.
 	Remove(name string) error
@@ -43,7 +43,8 @@ type File interface {
 // OS returns the file system of the operating system.
 func OS() FS { return OSMode(0o666) }
 
-// OSMode is OS with a mode for new files, before the umask. Readers of files can enter new folders.
+// OSMode is OS with a mode for new files, before the umask. New folders have execute permission for
+// everyone who can read the files.
 func OSMode(mode fs.FileMode) FS { return osFS{mode} }
 
 type osFS struct{ mode fs.FileMode }

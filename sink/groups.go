@@ -18,7 +18,8 @@ type GroupFacts struct {
 type SampleFacts struct {
 	Index int32 // sample_index
 	Key   string
-	// Rows and Failures count its rows. A sample with failures and no rows has failed.
+	// Rows and Failures count the sample's rows and failures. A sample with failures and no rows
+	// has failed.
 	Rows, Failures int32
 	// Class and Error describe the first failure, or are empty.
 	Class, Error string
@@ -28,42 +29,43 @@ type SampleFacts struct {
 	// rows. They are nil if a version is unknown or no token was sampled.
 	VersionMin, VersionMax *int32
 
-	// Judge sets Keep and KeepReason, which become the columns keep and keep_reason of all rows
-	// of the sample. Keep nil means undecided: both columns are null. Keep false means that the
-	// sample must not be trained on; the default reason is filtered.
+	// Judge sets Keep and KeepReason, which become the columns keep and keep_reason of all rows of
+	// the sample. If Keep is nil, Judge did not decide, and both columns are null. If Keep is
+	// false, the sample must not be trained on; the default reason is filtered.
 	Keep       *bool
 	KeepReason string
 }
 
-// defaultReason is the reason of samples that Judge filters out without one.
+// defaultReason is the reason of samples that Judge filters out without a reason.
 const defaultReason = "filtered"
 
 // A WholeGroup is a group whose samples all have an outcome in the log.
 type WholeGroup struct {
 	ID   string
 	Size int32
-	// Seq is the commit that made the group whole. N is its number, from 1, among the groups
-	// that this commit made whole, in the order of their first samples there.
+	// Seq is the commit that made the group whole. N is the group's number, from 1, among the
+	// groups that this commit made whole, in the order of their first samples in the commit.
 	Seq int64
 	N   int
-	// Done counts the samples that did not fail, including those without rows. Failed counts
-	// the others. Filtered counts the samples in Done that must not be trained on; Reason is
-	// the reason of the first of them.
+	// Done counts the samples that did not fail, including samples without rows. Failed counts the
+	// other samples. Filtered counts the samples in Done that must not be trained on. Reason is the
+	// reason of the first of them.
 	Done, Failed, Filtered int
 	Reason                 string
-	Rows                   int32 // of data
+	Rows                   int32 // data rows
 }
 
-// A GroupLog finds the groups that become whole, by the rule of rollout.Following in Python. A group
-// becomes whole once: at the end of the commit after which as many of its samples have an outcome as
-// its size says. A later outcome of a sample replaces its failure. The size is the largest one seen so
-// far. A size that is raised after the group was whole changes nothing, and neither do later samples.
+// A GroupLog finds the groups that become whole, with the same rule as rollout.Following in Python.
+// A group becomes whole once: at the end of the first commit after which the number of its samples
+// with an outcome reaches its size. A later outcome of a sample replaces its failure. The size is
+// the largest size seen so far. Once a group is whole, a raised size and later samples have no
+// effect.
 //
-// A GroupLog takes some 30 bytes per whole group, plus some bytes per sample of the other groups. The
-// zero GroupLog is empty. It is not safe for concurrent use.
+// A GroupLog takes about 30 bytes per whole group, plus a few bytes per sample of the other groups.
+// The zero GroupLog is empty. It is not safe for concurrent use.
 type GroupLog struct {
 	open    map[string]*openGroup
-	whole   map[KeyID]uint16 // index in reasons of why the group was filtered out
+	whole   map[KeyID]uint16 // index in reasons: why the group was filtered out
 	reasons []string         // reasons[0] is empty
 }
 
@@ -79,13 +81,15 @@ type outcome struct {
 	failed, filtered bool
 }
 
-// Add adds the next commit, in the order of [ReadLogEach]. It returns the groups that the commit makes
-// whole, in the order of their first samples there. It ignores samples without a group id.
+// Add adds the next commit, in the order of [ReadLogEach]. It returns the groups that the commit
+// makes whole, in the order of their first samples in the commit. It ignores samples without a
+// group id.
 func (l *GroupLog) Add(c *Commit) []WholeGroup {
 	if l.open == nil {
 		l.open, l.whole, l.reasons = map[string]*openGroup{}, map[KeyID]uint16{}, []string{"", defaultReason}
 	}
-	// By index in c.Groups; nil if already whole. A group with two sizes has two indexes.
+	// groups is indexed like c.Groups; an element is nil if the group is already whole. A group
+	// with two sizes has two indexes.
 	groups := make([]*openGroup, len(c.Groups))
 	for at, id := range c.Groups {
 		g := l.open[id.ID]
@@ -155,7 +159,7 @@ func (g *openGroup) counts() (w WholeGroup) {
 	return w
 }
 
-// maxReasons bounds the number of different reasons kept. Judge has only a few.
+// maxReasons limits the number of different reasons that are kept. Judge normally uses only a few.
 const maxReasons = 1 << 10
 
 // reason returns the index of a reason in l.reasons.
@@ -178,7 +182,7 @@ func (l *GroupLog) Whole(id string) bool {
 	return whole
 }
 
-// known is what commits hold of a group. The zero value means nothing.
+// known describes the part of a group that commits hold. The zero value means no part.
 type known struct {
 	whole   bool
 	indexes []int32 // indexes with an outcome, if the group is not whole

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// HasRows reports whether the run's folder dir holds a row, in a shard or in the write-ahead log. It
-// stops at the first one. Damage before it is an error, as in ReadLog and Log.Waiting.
+// HasRows reports whether the run's folder dir holds a row, in a shard or in the write-ahead log.
+// It stops at the first row. Damage before that row is an error, as in ReadLog and Log.Waiting.
 func HasRows(dir string) (bool, error) {
 	log := &Log{Dir: dir, fs: OS()}
 	fresh, err := log.list()

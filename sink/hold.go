@@ -10,11 +10,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// maxHeld bounds the samples that a writer holds, to some megabytes, and the size of a held group.
+// maxHeld limits the number of samples that a writer holds, to a few megabytes of memory, and the
+// size of a held group.
 const maxHeld = 1 << 14
 
-// maxHeldCommits is how many commits of its writer a group is held for. Held samples keep their
-// segments of the write-ahead log, so these are at most the segments of two more shards.
+// maxHeldCommits is the number of commits of its writer for which a group is held. Held samples
+// keep their segments of the write-ahead log, so they keep at most the segments of two more shards.
 const maxHeldCommits = 2
 
 // A hold has the finished samples whose groups are incomplete. All of them are durable:
@@ -26,18 +27,18 @@ type hold struct {
 	bytes  int64                 // of the budget, for the samples in memory
 }
 
-// A heldGroup is a group that is incomplete as far as one hold knows.
+// A heldGroup is an incomplete group with held samples.
 type heldGroup struct {
-	id      CommittedGroup // with the largest size seen in list
+	id      CommittedGroup // with the largest size in list
 	list    []accepted
 	taken   int           // list[:taken] is written
-	seen    []bool        // by index: whether list[:counted] or a commit has it
-	counted int           // 0 until list is long enough for the group to be whole
-	indexes int           // different ones in list[:counted] and in commits
-	facts   []SampleFacts // of list, for Config.Judge; nil without it
-	known   known         // what commits hold of the group
-	since   time.Time     // when the first of list arrived
-	commits int           // commits of the writer since then
+	seen    []bool        // by index: whether list[:counted] or a commit has the index
+	counted int           // samples counted in seen; 0 until list is long enough for the group to be whole
+	indexes int           // number of different indexes in list[:counted] and in commits
+	facts   []SampleFacts // facts of list, for Config.Judge; nil without Judge
+	known   known         // the part of the group that commits hold
+	since   time.Time     // when the first sample of list arrived
+	commits int           // number of commits of the writer since then
 }
 
 func (h *hold) add(a accepted, now time.Time) *heldGroup {
@@ -106,7 +107,7 @@ func (h *hold) take(g *heldGroup) accepted {
 	return a
 }
 
-// putDown releases the memory of a held sample and its share of the budget.
+// putDown releases the memory and the budget share of a held sample.
 func (h *hold) putDown(a *accepted, b *budget) {
 	h.bytes -= a.bytes
 	b.release(a.bytes)
@@ -133,7 +134,7 @@ func groupOf(s *tokenize.Sample) CommittedGroup {
 	return CommittedGroup{ID: s.GroupID, Size: s.GroupSize}
 }
 
-// take holds a sample until its group is whole, or writes it at once if it need not wait.
+// take holds a sample until its group is whole, or writes it immediately if it need not wait.
 func (w *writer) take(a accepted) error {
 	now := time.Now()
 	id := groupOf(a.sample)
@@ -175,7 +176,8 @@ func (w *writer) take(a accepted) error {
 	return w.writeLate(now)
 }
 
-// writeLate writes the groups whose time is over, and sets the timer. CommitGroups disables it.
+// writeLate writes the groups that were held too long, and sets the timer. It does nothing with
+// CommitGroups.
 func (w *writer) writeLate(now time.Time) error {
 	if w.d.cfg.CommitGroups {
 		return nil
@@ -291,7 +293,8 @@ func (w *writer) closeAgain() {
 	}
 }
 
-// finish writes the held groups, unless Config.CommitGroups keeps them waiting, and commits.
+// finish writes the held groups, unless Config.CommitGroups keeps them in the write-ahead log, and
+// commits.
 func (w *writer) finish() error {
 	parts := !w.d.cfg.CommitGroups || w.d.parts.Load()
 	for parts && len(w.held.list) > 0 {
@@ -302,7 +305,7 @@ func (w *writer) finish() error {
 	return w.commit()
 }
 
-// leave ends the held samples, which stay in the write-ahead log.
+// leave calls done with ErrWaiting for the held samples. They stay in the write-ahead log.
 func (w *writer) leave() {
 	for _, g := range w.held.list {
 		for _, a := range g.left() {

@@ -14,7 +14,7 @@ type verdict struct {
 	reason *string
 }
 
-// leftOut returns the verdict that filters a sample out.
+// leftOut returns the verdict that filters a sample out for reason.
 func leftOut(reason string) verdict {
 	keep := false
 	return verdict{keep: &keep, reason: &reason}
@@ -44,7 +44,8 @@ func (f *SampleFacts) verdict() verdict {
 	return verdict{keep: f.Keep, reason: &reason}
 }
 
-// verdictOf returns the verdict on a sample of a partly committed group: it follows that part.
+// verdictOf returns the verdict on a sample of a partly committed group. It is the same as the
+// verdict on the committed part.
 func verdictOf(k known) verdict {
 	if k.reason == "" {
 		return verdict{}
@@ -52,7 +53,7 @@ func verdictOf(k known) verdict {
 	return leftOut(k.reason)
 }
 
-// known returns what the log and the open commit hold of a group.
+// known returns the part of a group that the log and the open commit hold.
 func (w *writer) known(id CommittedGroup) (found known) {
 	if w.d.known == nil || id.ID == "" {
 		return known{}
@@ -71,7 +72,7 @@ func (w *writer) known(id CommittedGroup) (found known) {
 }
 
 // judge calls Config.Judge for a group and returns its facts with the decisions, in the order of
-// g.list. It returns nil if the group is not judged; then verdictOf(g.known) applies.
+// g.list. It returns nil if the group is not judged. In that case verdictOf(g.known) applies.
 func (w *writer) judge(g *heldGroup) []SampleFacts {
 	if w.d.cfg.Judge == nil || len(g.known.indexes) > 0 || !g.whole() {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// A KeyID identifies a sample key in 20 bytes, so that millions of keys fit into memory. If the key is
-// a 16-byte group in hexadecimal and a decimal index, the KeyID is the group and the index, big
-// endian. Otherwise it is the first 16 bytes of the key's SHA-256 and the largest index.
+// A KeyID identifies a sample key in 20 bytes, so that millions of keys fit into memory. If the key
+// is a 16-byte group in hexadecimal and a decimal index, the KeyID is the group and the index, big
+// endian. Otherwise the KeyID is the first 16 bytes of the key's SHA-256 and the largest index.
 type KeyID [20]byte
 
 // IDOf returns the KeyID of a key.

@@ -12,8 +12,8 @@ import (
 const unknownClass = "unknown"
 
 // A Ledger knows the outcome of every sample in a dataset: success, failure, or none. It takes 32
-// bytes per sample, mapped from a file if there are many. A Ledger is immutable and safe for
-// concurrent use. A nil Ledger is empty.
+// bytes per sample, mapped from a file if there are many samples. A Ledger is immutable and safe
+// for concurrent use. A nil Ledger is empty.
 type Ledger struct {
 	entries *mapped.Sorted[ledgerEntry]
 	classes []string // indexed by ledgerEntry.class
@@ -25,8 +25,8 @@ type ledgerEntry struct {
 	attempt int32  // last attempt
 	class   uint16 // index in Ledger.classes; 0 if the sample is done
 
-	filtered bool // it is done, and must not be trained on
-	waits    bool // it is done, and in no commit
+	filtered bool // done, but must not be trained on
+	waits    bool // done, but in no commit
 }
 
 func (e *ledgerEntry) done() bool { return e.class == 0 }
@@ -63,8 +63,8 @@ func (l *Ledger) find(id KeyID) (e ledgerEntry, ok bool) {
 	return l.entries.Search(func(e *ledgerEntry) int { return e.key.Compare(id) })
 }
 
-// Find returns the last attempt at a sample in the dataset, and the class of its failure, which is
-// empty if the sample is done. ok is false if the dataset does not have the sample.
+// Find returns the last attempt at a sample in the dataset and the class of its failure. The class
+// is empty if the sample is done. ok is false if the dataset does not have the sample.
 func (l *Ledger) Find(key string) (attempt int, class string, ok bool) {
 	e, ok := l.find(IDOf(key))
 	if !ok {
@@ -115,7 +115,7 @@ func newLedgerBuilder() *ledgerBuilder {
 	return &ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
 }
 
-// ledger returns the Ledger of the entries. A long one is mapped from a file in dir.
+// ledger returns the Ledger of the entries. A long list is mapped from a file in dir.
 func (b *ledgerBuilder) ledger(dir string) *Ledger {
 	b.fold()
 	return &Ledger{entries: mapped.New(dir, b.entries), classes: b.classes}
@@ -149,7 +149,7 @@ func (b *ledgerBuilder) classOf(name string) uint16 {
 	n, ok := b.index[name]
 	if !ok {
 		if len(b.classes) >= math.MaxUint16 && name != unknownClass {
-			return b.classOf(unknownClass) // more classes than any program has
+			return b.classOf(unknownClass) // more classes than any real program uses
 		}
 		n = uint16(len(b.classes))
 		b.index[name] = n
@@ -158,8 +158,8 @@ func (b *ledgerBuilder) classOf(name string) uint16 {
 	return n
 }
 
-// fold sorts the entries and joins the entries of each sample. A success counts over failures, and the
-// last of several failures counts.
+// fold sorts the entries and joins the entries of each sample. A success supersedes failures, and
+// the last of several failures counts.
 func (b *ledgerBuilder) fold() {
 	l := b.entries
 	slices.SortFunc(l, func(a, b ledgerEntry) int {

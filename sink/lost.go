@@ -12,10 +12,10 @@ import (
 // ErrLostCommit means that the last entry of the log is lost: its shard holds samples found nowhere else.
 var ErrLostCommit = errors.New("sink: the last entry of the commit log is lost")
 
-// lostShards returns the shards that no entry names and that hold a sample which is neither in a commit
-// nor in the write-ahead log. A stopped process leaves no such shard: its samples stay in the
-// write-ahead log until a commit that names the shard is durable. Files that are not whole shards are
-// ignored.
+// lostShards returns the shards that no entry names and that hold a sample which is neither in a
+// commit nor in the write-ahead log. A killed process does not leave such a shard, because the
+// samples stay in the write-ahead log until a commit that names the shard is durable. Files that
+// are not whole shards are ignored.
 func (l *Log) lostShards() ([]string, error) {
 	left, err := l.unnamed()
 	if err != nil || len(left) == 0 {
@@ -25,7 +25,7 @@ func (l *Log) lostShards() ([]string, error) {
 	known := newAttempts()
 	for w, err := range l.Waiting() {
 		if err != nil {
-			return nil, nil // damage is reported elsewhere, and its samples are not known
+			return nil, nil // damage is reported elsewhere; the samples in damaged parts are unknown
 		}
 		known.done[IDOf(w.Key)] = struct{}{}
 	}
@@ -42,7 +42,7 @@ func (l *Log) lostShards() ([]string, error) {
 	var lost []string
 	for _, path := range still {
 		if !slices.Contains(left, path) {
-			continue // it is newer, and so can be its samples
+			continue // the shard is newer than left, so its samples can be newer too
 		}
 		if key := l.strange(path, known); key != "" {
 			lost = append(lost, path)
@@ -51,7 +51,8 @@ func (l *Log) lostShards() ([]string, error) {
 	return lost, nil
 }
 
-// unnamed lists files with the name of a shard that no entry names, not even a replaced one.
+// unnamed lists files that are named like a shard but that no entry names, not even a replaced
+// entry.
 func (l *Log) unnamed() (paths []string, err error) {
 	named := map[string]bool{}
 	left, err := l.leftReplaced()
@@ -82,7 +83,8 @@ func (l *Log) unnamed() (paths []string, err error) {
 	return paths, nil
 }
 
-// strange returns the key of an unknown sample in a shard, "" if there is none or no whole shard.
+// strange returns the key of a sample that is in a shard but not in known. It returns "" if there
+// is no such sample or the file is not a whole shard.
 func (l *Log) strange(path string, known attempts) (strange string) {
 	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(path)))
 	if err != nil {
@@ -93,7 +95,8 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 	if err != nil {
 		return ""
 	}
-	// The name holds the start of the digest. The libraries must not read a file that differs.
+	// The name contains the start of the digest. The libraries must not read a file with another
+	// digest.
 	sum, err := digestOf(f, size)
 	if base, _, _ := strings.Cut(path, "."); err != nil || !strings.HasSuffix(base, "-"+sum[:8]) {
 		return ""
@@ -105,7 +108,7 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 		return strange == ""
 	}
 	in := rowRange{shard: Shard{Bytes: size, Rows: anyRows}}
-	switch { // a read error ends the shard; the keys before it count
+	switch { // a read error ends the shard; the keys before the error count
 	case strings.HasPrefix(path, failuresDir+"/"):
 		_ = failureFacts().read(f, in, func(r *StoredFailure) bool { return look(r.SampleKey) })
 	case strings.HasSuffix(path, Arrow.ext()):

@@ -13,16 +13,16 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// Config.CommitGroups makes many small commits. During Run a merger replaces neighbors of similar size
-// by one entry. A row is rewritten each time its shard grows eightfold, and the log ends with at most
-// MergeAt-1 entries of each size.
+// Config.CommitGroups makes many small commits. During Run a merger replaces neighbors of similar
+// size with one entry. A row is rewritten each time its shard grows eightfold, and at most
+// MergeAt-1 neighboring entries of each size tier remain.
 
 // A mergeable is an entry that no merge has replaced.
 type mergeable struct {
 	seq     int64
 	samples int
 	units   int  // its size; see unitsOf
-	meta    int  // index in merger.metas of its shards' key-values; -1 if not read yet
+	meta    int  // index in merger.metas of the key-values of its shards; -1 if not read yet
 	fixed   bool // excluded from merges
 	failed  int  // number of merges that could not read it
 }
@@ -35,8 +35,8 @@ type merger struct {
 	metas []map[string]string
 
 	w     *writer   // writes the merged shards
-	gone  []goneSet // replaced, but not deleted yet
-	left  []Commit  // replaced, but not moved yet because of an error
+	gone  []goneSet // replaced entries that are not deleted yet
+	left  []Commit  // replaced entries that are not moved yet because of an error
 	retry retry
 }
 
@@ -48,8 +48,8 @@ func (m *merger) begin(log *Log) {
 	}
 }
 
-// add appends an entry. If c.Samples was dropped, it counts the samples of a merge by Merged and
-// estimates the samples of a commit by its rows.
+// add appends an entry. If c.Samples was dropped, add gets the number of samples of a merge from
+// Merged, and estimates the number of samples of a commit from its rows.
 func (m *merger) add(c *Commit, meta int) {
 	e := mergeable{seq: c.Seq, samples: len(c.Samples), meta: meta}
 	var bytes, rows int64
@@ -67,12 +67,13 @@ func (m *merger) add(c *Commit, meta int) {
 		}
 	}
 	e.units = unitsOf(e.samples, bytes, m.d.cfg.MaxShardBytes)
-	// Readers shuffle by the row groups of a large commit, so its shard must stay.
+	// Readers shuffle the row groups of a large commit, so its shard must not be rewritten.
 	e.fixed = e.fixed || !c.IsMerge() && c.tokens() > int64(m.d.cfg.RowGroupTokens)
 	m.list = append(m.list, e)
 }
 
-// unitsOf returns the size of an entry by samples or bytes. Each limit is maxCommitSamples units.
+// unitsOf returns the size of an entry in units: the larger of its samples and its scaled bytes.
+// maxCommitSamples samples or maxBytes bytes are maxCommitSamples units.
 func unitsOf(samples int, bytes, maxBytes int64) int {
 	return max(samples, int(min(1+bytes*maxCommitSamples/maxBytes, 2*maxCommitSamples)))
 }
@@ -80,9 +81,9 @@ func unitsOf(samples int, bytes, maxBytes int64) int {
 // tierOf returns the logarithm of units to base 8, rounded down.
 func tierOf(units int) int { return (bits.Len(uint(units)) - 1) / 3 }
 
-// pick chooses at least least neighbors to merge. It tries the lowest tier first and chooses no entry
-// of a higher tier. The chosen entries fit into one commit. None is larger than the others together:
-// otherwise its rows would be rewritten for little gain.
+// pick chooses neighbors to merge, at least least of them. It tries the lowest tier first and
+// excludes entries above the tier. The chosen entries fit into one commit. No chosen entry is
+// larger than the others together, because its rows would be rewritten for little gain.
 func pick(list []mergeable, least int) (from, to int, ok bool) {
 	for tier := range tierOf(maxCommitSamples) {
 		for from := 0; from < len(list); from = max(to, from+1) {
@@ -105,7 +106,8 @@ func pick(list []mergeable, least int) (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-// run merges until the dataset is closed or ctx is done. It retries later, except after a *logError.
+// run merges until the dataset is closed or ctx is done. It retries a failed merge later, except
+// after a *logError.
 func (m *merger) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var stop sync.WaitGroup
@@ -156,7 +158,7 @@ func (m *merger) wakeUp() {
 	}
 }
 
-// step makes one merge if pick finds one. more reports whether another can follow.
+// step makes one merge if pick finds entries for it. more reports whether another merge can follow.
 func (m *merger) step(ctx context.Context) (more bool, err error) {
 	if err := m.moveAway(); err != nil {
 		return false, err
@@ -191,8 +193,8 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 	return true, m.moveAway()
 }
 
-// learnMeta reads missing key-values of shards, because shards with different key-values are not
-// merged. known reports whether none was missing.
+// learnMeta reads the key-values of shards for entries that lack them. Shards with different
+// key-values are not merged. known reports whether no entry lacked them.
 func (m *merger) learnMeta(list []mergeable) (known bool, err error) {
 	known = true
 	for i := range list {
@@ -218,7 +220,7 @@ func (m *merger) metaOf(seq int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	meta := m.metas[0] // for an entry without shards any will do
+	meta := m.metas[0] // an entry without shards can have any key-values
 	for i, s := range c.Shards {
 		got, err := log.Meta(s)
 		if err != nil {
@@ -237,7 +239,8 @@ func (m *merger) metaOf(seq int64) (int, error) {
 	return at, nil
 }
 
-// commit writes the merge as the next entry of the log, durably, and puts it in the place of list.
+// commit durably writes the merge as the next entry of the log, and replaces list with it in
+// m.list.
 func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	d := m.d
 	d.logMu.Lock()
@@ -260,10 +263,11 @@ func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	return nil
 }
 
-// keepGone is how long replaced files stay if no reader ever acknowledged.
+// keepGone is how long replaced files are kept if no reader ever acknowledged.
 const keepGone = 10 * time.Minute
 
-// moveAway moves replaced files: first shards, then entries, so an entry names every shard in data/.
+// moveAway moves replaced files, shards before entries, so that an entry always names each shard in
+// data/.
 func (m *merger) moveAway() error {
 	if len(m.left) == 0 {
 		return nil

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// A merge is an entry whose samples were in other entries before: the small commits that it replaces.
-// Its rows are the rows of those commits, bit for bit and in the same order.
+// A merge is an entry that replaces small commits and holds their samples. Its rows are the rows of
+// these commits, bit for bit and in the same order.
 
 // A SeqRange is a range of entry numbers: the first and the last.
 type SeqRange [2]int64
 
-// A MergedCommit counts the samples that a merge has from one commit, and their tokens. With it a reader
-// can shuffle in the same order before and after a merge. A commit of more than Config.RowGroupTokens
-// tokens is never merged: its row groups are part of that order.
+// A MergedCommit counts the samples that a merge has from one commit, and their tokens. With these
+// counts a reader can shuffle in the same order before and after a merge. A commit of more than
+// Config.RowGroupTokens tokens is never merged: its row groups are part of that order.
 type MergedCommit struct {
 	Seq     int64 `json:"seq"`
 	Samples int   `json:"samples"`
@@ -28,7 +28,8 @@ type MergedCommit struct {
 // IsMerge reports whether the entry is a merge. A merge adds no sample to the dataset.
 func (c *Commit) IsMerge() bool { return len(c.Replaces) > 0 }
 
-// First returns the number of the first commit whose samples the entry holds; c.Seq if not a merge.
+// First returns the number of the first commit whose samples the entry holds. It is c.Seq unless
+// the entry is a merge.
 func (c *Commit) First() int64 {
 	if len(c.Merged) > 0 {
 		return c.Merged[0].Seq
@@ -148,7 +149,7 @@ func (s seqSet) has(seq int64) bool {
 	return ok
 }
 
-// add adds all numbers of r. It reuses the memory of s.
+// add returns s with all numbers of r added. It reuses the memory of s.
 func (s seqSet) add(r SeqRange) seqSet {
 	from, _ := s.find(r[0] - 1) // a range that ends just before r is joined with it
 	to := from

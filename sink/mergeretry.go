@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// A failed merge loses no data: the entries that it would have replaced stay. So the merger retries at
-// growing intervals, and skips an entry that cannot be read.
+// A failed merge loses no data, because the log keeps the entries that it would have replaced. So
+// the merger retries at growing intervals, and skips an entry that cannot be read.
 
 // firstRetry and lastRetry bound the wait after an error.
 const firstRetry, lastRetry = time.Minute, time.Hour
 
-// maxSourceTries is how many merges can fail on a system error while reading one entry.
+// maxSourceTries is how many merges can fail with a system error while reading one entry, before
+// the entry is skipped.
 const maxSourceTries = 3
 
 // A retry is the time of the next try. The zero value means now.
@@ -27,7 +28,7 @@ type retry struct {
 
 func (r *retry) due() bool { return !time.Now().Before(r.at) }
 
-// wait returns the time until the next try, or lastRetry if it is already due.
+// wait returns the time until the next try, or lastRetry if the try is already due.
 func (r *retry) wait() time.Duration {
 	if left := time.Until(r.at); left > 0 {
 		return left
@@ -49,7 +50,8 @@ type sourceError struct {
 func (e *sourceError) Error() string { return e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// ofSource returns an error of reading an entry as a *sourceError, and an error of writing unchanged.
+// ofSource wraps an error of reading an entry in a *sourceError. It returns an error of writing
+// unchanged.
 func ofSource(seq int64, err error) error {
 	if _, ok := errors.AsType[*ShardError](err); ok {
 		return err
@@ -60,12 +62,13 @@ func ofSource(seq int64, err error) error {
 	return err
 }
 
-// notOf returns the error of an entry that does not match its shards.
+// notOf returns the error for an entry that does not match its shards.
 func notOf(c *Commit, err error) error {
 	return &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: err}
 }
 
-// failed records an error of step. more is true if a damaged entry was excluded, so step can continue.
+// failed records an error of step. more is true if a damaged entry was excluded, so that step can
+// be called again at once.
 func (m *merger) failed(err error) (more bool) {
 	d := m.d
 	d.mu.Lock()
@@ -84,7 +87,8 @@ func (m *merger) failed(err error) (more bool) {
 	return false
 }
 
-// leaveOut excludes an entry until the next process. It returns false for a possibly temporary error.
+// leaveOut excludes an entry from merges for the rest of the process. If the error can be
+// temporary, it does not exclude the entry and returns false.
 func (m *merger) leaveOut(e *sourceError) bool {
 	m.d.logMu.Lock()
 	defer m.d.logMu.Unlock()
@@ -99,7 +103,8 @@ func (m *merger) leaveOut(e *sourceError) bool {
 	return true
 }
 
-// causeOf returns the error without the names of temporary files, which differ each time.
+// causeOf returns the error text without the names of temporary files, because these differ each
+// time.
 func causeOf(err error) string {
 	cause := err.Error()
 	if s, ok := errors.AsType[*ShardError](err); ok {

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// write writes the shards of a merge. It returns the entry, without a number, and the entries that it
-// replaces, without their samples. It holds one row group and the entry of one source at a time.
+// write writes the shards of a merge. It returns the entry, without a number, and the entries that
+// it replaces, without their samples. In memory it holds one row group, and the entry of one source
+// at a time.
 func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, sources []Commit, err error) {
 	d := m.d
 	if m.w == nil {
@@ -52,7 +53,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	c.Replaces, c.Groups, c.Samples = replaced, w.groups, w.samples
 	c.Shards, err = w.seal(fmt.Sprintf("part-%s-m-%d", d.cfg.RunID, list[0].seq), new(SealTimes))
 	if err != nil {
-		for _, s := range c.Shards { // an orphan would duplicate rows for readers that ignore the log
+		for _, s := range c.Shards { // readers that ignore the log would read the rows twice
 			_ = d.cfg.FS.Remove(filepath.Join(d.dir, filepath.FromSlash(s.Path))) // if this fails, the next Create sets it aside
 		}
 		return nil, nil, err
@@ -111,7 +112,7 @@ func (m *merger) copy(ctx context.Context, c *Commit) error {
 			}
 		}
 	}
-	for next < len(c.Samples) { // samples after the last row
+	for next < len(c.Samples) { // samples without rows, after the last row
 		take()
 	}
 	return nil
@@ -139,13 +140,13 @@ type rest struct {
 	bytes int
 }
 
-// restBytes is how much is copied before a pause: some milliseconds of work.
+// restBytes is the number of bytes that are copied before a pause: a few milliseconds of work.
 const restBytes = 1 << 20
 
 func newRest(ctx context.Context) *rest { return &rest{ctx: ctx, since: time.Now()} }
 
-// take counts copied bytes. Every restBytes it sleeps for as long as the copying took, at most a
-// second. It returns the cause when the context is done.
+// take counts copied bytes. After every restBytes it sleeps for as long as the copying took, at
+// most a second. It returns the cause if the context is done.
 func (r *rest) take(bytes int) error {
 	if r.bytes += bytes; r.bytes < restBytes {
 		return context.Cause(r.ctx)

@@ -8,18 +8,19 @@ import (
 	"slices"
 )
 
-// A reader with an older log asks for shards that merges have replaced since. They stay in replaced/
-// for some time. After that their rows are read from the merge that holds them.
+// A reader whose log is older can open shards that merges have replaced since. Replaced shards stay
+// in replaced/ for some time. After that the reader gets their rows from the merge that holds them.
 
 // A rowRange selects rows of a shard: all of them, or a part of a merge's shard.
 type rowRange struct {
 	shard Shard
 	skip  int64 // rows before the range
-	rows  int64 // only for shardRows; other functions read to the end, or until yield returns false
+	rows  int64 // number of rows; only shardRows uses it, other functions read until yield returns false
 }
 
 // openChecked opens the file that now has the rows of s, and checks its size and digest. The check
-// comes first because the libraries are not safe on damaged files and can allocate without limit.
+// must come before the libraries read the file: they are not safe on damaged files and can allocate
+// without limit.
 func (l *Log) openChecked(s Shard) (File, rowRange, error) {
 	in := rowRange{shard: s, rows: s.Rows}
 	f, err := l.open(s)
@@ -73,8 +74,8 @@ func (l *Log) entryOf(s Shard) *Commit {
 	return &l.Commits[at]
 }
 
-// replacedSince reports whether the entry of a missing shard was replaced. An entry is moved after its
-// shards are moved and before they are deleted.
+// replacedSince reports whether a merge has replaced the entry of a missing shard. An entry moves
+// to replaced/ after its shards move and before they are deleted.
 func (l *Log) replacedSince(s Shard) bool {
 	c := l.entryOf(s)
 	if c == nil {

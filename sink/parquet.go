@@ -9,18 +9,19 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// parquetPageBytes is the size at which a page is closed. For rollouts with messages, a shard takes 3 %
-// less time and bytes than with 256 KB, because a page compresses similar texts together. Every column
-// has a buffer of that size, so larger pages would cost more memory than they save.
+// parquetPageBytes is the size at which a page is closed. Compared with 256 KB, shards of rollouts
+// with messages take 3 % less time and space, because similar texts in one page compress together.
+// Every column has a buffer of a page's size, so larger pages would cost more memory than they are
+// worth.
 const parquetPageBytes = 512 << 10
 
-// parquetGroupBytes closes a row group of few tokens and much text early, because an open row group is
-// in memory. Failures can have no tokens at all.
+// parquetGroupBytes limits the bytes of a row group, because an open row group is in memory. It
+// matters for rows with few tokens and a lot of text. Failures can have no tokens at all.
 const parquetGroupBytes = 16 << 20
 
-// cutFactor is how many times its limit a row group can reach before it is closed within a group of
-// samples. A reader of whole groups decodes two row groups for a group that is in both. 2 is enough
-// for groups as large as a row group, and costs 3 to 5 MB of memory for these.
+// cutFactor multiplies the limits of a row group within a group of samples. A reader of whole
+// groups must decode two row groups for a group that is in both. A factor of 2 keeps groups as
+// large as a row group whole, and costs 3 to 5 MB of memory for such groups.
 const cutFactor = 2
 
 // An encoder writes the rows of one shard. It belongs to one goroutine.
@@ -34,11 +35,12 @@ type encoder[T any] interface {
 	close() error
 }
 
-// parquetEncoder writes rows as Parquet. After Reset a GenericWriter omits path_in_schema, so each shard
-// has a new one.
+// parquetEncoder writes rows as Parquet. After Reset a GenericWriter omits path_in_schema, so each
+// shard has a new GenericWriter.
 type parquetEncoder[T any] struct {
 	w *parquet.GenericWriter[T]
-	// one is passed to Write, which checks page sizes only once per call: one row per call.
+	// one holds the row that is passed to Write. Write checks page sizes only once per call, so
+	// each call has one row.
 	one [1]T
 
 	groupTokens, openTokens int
@@ -52,7 +54,8 @@ func newParquetEncoder[T any](w io.Writer, codec *pageCodec, groupTokens int, me
 		parquet.PageBufferSize(parquetPageBytes),
 		parquet.CreatedBy("rollout", "", ""),
 	}
-	// Bounds and statistics would copy whole texts, and are useless for token lists.
+	// Bounds and statistics would copy whole texts and are useless for token lists, so they are
+	// skipped.
 	for _, path := range [][]string{
 		{"messages"},
 		{"metadata"},
@@ -95,7 +98,7 @@ func (e *parquetEncoder[T]) encode(row *T, tokens int, first bool) error {
 	return nil
 }
 
-// outgrown reports whether the open row group has reached times its limit.
+// outgrown reports whether the open row group has reached its limit multiplied by times.
 func (e *parquetEncoder[T]) outgrown(times int) bool {
 	return e.openTokens >= times*e.groupTokens || e.w.Size()-e.flushed >= int64(times)*parquetGroupBytes
 }
@@ -118,7 +121,7 @@ const anyRows = -1
 
 // openParquet reads the footer of a shard of T and checks its schema and row count.
 func openParquet[T any](f File, size, rows int64) (pf *parquet.File, err error) {
-	// parquet-go does not catch every error of a damaged file.
+	// parquet-go can panic on a damaged file.
 	defer func() {
 		if r := recover(); r != nil {
 			pf, err = nil, fmt.Errorf("parquet: %v", r)

@@ -8,12 +8,13 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// A part is a subset of the columns of T. Only these are read.
+// A part is a subset of the columns of T. Its methods read only these columns.
 type part[T any] struct {
 	schema *parquet.Schema
 	others []int // indexes of the excluded fields
-	// lists, if not nil, begins a read of columns that schema excludes. For each row group it returns a
-	// function that sets them in row i.
+	// lists, if not nil, reads columns that schema excludes. It starts a read and returns a
+	// function to call for each row group. That function returns a function that sets the columns
+	// in row i.
 	lists func() func(parquet.RowGroup) (func(row *T, i int64), error)
 }
 

@@ -36,7 +36,8 @@ func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 	return Shard{}, 0, false
 }
 
-// Meta returns a shard's key-values of Config.Meta. It checks the digest; errors are *CorruptError.
+// Meta returns the key-values that a shard has from Config.Meta. It checks the shard's digest
+// first. Errors are *CorruptError.
 func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	meta = map[string]string{}
 	err = l.factsOf(s, func(f File, in rowRange) error {
@@ -58,8 +59,9 @@ func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	return meta, err
 }
 
-// Row returns row n of a data shard, counted from 0, after checking the file's digest. It decodes only
-// the row group or the batch with the row. The caller owns the row. Errors are *CorruptError.
+// Row returns row n of a data shard, counted from 0, after checking the file's digest. It decodes
+// only the row group or batch that contains the row. The caller owns the row. Errors are
+// *CorruptError.
 func (l *Log) Row(s Shard, n int64) (*StoredRow, error) {
 	return rowAt(s, KindData, n, l.rowsFrom(s, n))
 }
@@ -69,7 +71,7 @@ func (l *Log) Failure(s Shard, n int64) (*StoredFailure, error) {
 	return rowAt(s, KindFailures, n, l.failuresFrom(s, n))
 }
 
-// rowAt returns the first of rows, which begin at row n of the shard.
+// rowAt returns the first row of rows. rows must begin at row n of the shard.
 func rowAt[T any](s Shard, kind Kind, n int64, rows iter.Seq2[*T, error]) (*T, error) {
 	if s.Kind == kind && n >= 0 && n < s.Rows {
 		next, stop := iter.Pull2(rows)

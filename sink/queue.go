@@ -4,7 +4,7 @@ import "sync"
 
 // A queue holds durable samples for the writer, in log order. The budget bounds it; push never blocks.
 type queue struct {
-	// ready holds a token, for the writer only, while there is something to pop or the end.
+	// ready holds a token for the writer while a sample can be popped or the queue has ended.
 	ready chan struct{}
 
 	mu   sync.Mutex
@@ -16,7 +16,7 @@ type queue struct {
 
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
 
-// push adds samples, all at once. If the writer has ended, it returns the reason.
+// push adds all samples at once. If the writer has ended, push returns the reason.
 func (q *queue) push(list ...accepted) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -41,7 +41,8 @@ func (q *queue) close() {
 	q.signal()
 }
 
-// pop returns the next sample. ok is false if there is none now, ended is true if none will follow.
+// pop returns the next sample. ok is false if the queue is empty now. ended is true if no sample
+// will follow.
 func (q *queue) pop() (a accepted, ok, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -65,7 +66,8 @@ func (q *queue) empty() bool {
 	return q.head == len(q.list)
 }
 
-// leave ends the queue for the writer, with the reason, and returns the samples that are left.
+// leave records why the writer ended and returns the samples that are left. Later calls of push
+// return the reason.
 func (q *queue) leave(why error) []accepted {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -74,7 +76,7 @@ func (q *queue) leave(why error) []accepted {
 	return rest
 }
 
-// signal makes the writer look at the queue, and at the budget.
+// signal wakes the writer to check the queue and the budget.
 func (q *queue) signal() {
 	select {
 	case q.ready <- struct{}{}:

@@ -17,7 +17,7 @@ type Log struct {
 
 	fs    FS
 	seq   sequence
-	each  func(*Commit) // receives every commit, and the samples are dropped then; if nil, the samples stay
+	each  func(*Commit) // if not nil, receives every commit, and the samples are dropped afterwards
 	given int64         // number of the last commit passed to each
 	known seqSet        // entries that were read or replaced
 }
@@ -28,9 +28,9 @@ type Log struct {
 func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
 
 // ReadLogEach is ReadLog for logs of millions of samples. It calls each once with every commit, in
-// logical order, and keeps the entries without Groups and Samples. It splits merges as
-// [Commit.Originals] does. each owns its commit. Done of such a Log is empty, and Waiting reads the
-// entries again if there is a write-ahead log.
+// logical order, and drops Groups and Samples from the entries in Commits. It splits merges as
+// [Commit.Originals] does. each owns its commit. Done of such a Log is empty, and Waiting rereads
+// the entries if there is a write-ahead log.
 func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
 
 // readLog is ReadLog for the run runID. If runID is empty, it accepts any single run.
@@ -39,7 +39,8 @@ func readLog(fsys FS, dir, runID string, each func(*Commit)) (*Log, error) {
 	return log, log.Follow()
 }
 
-// samples calls take with every sample of the commits that were read. It reads dropped samples again.
+// samples calls take with every sample of the commits that were read. It rereads samples that were
+// dropped.
 func (l *Log) samples(take func(*CommittedSample)) error {
 	all := func(c *Commit) {
 		for k := range c.Samples {
@@ -130,8 +131,8 @@ func corruptShard(s Shard, err error) error {
 	return &CorruptError{Path: s.Path, Row: -1, Err: err}
 }
 
-// shardRows yields the rows of a shard from row n on: of a Parquet shard with inParquet, of an Arrow stream
-// without the columns of the fields in others.
+// shardRows yields the rows of a shard from row n on. It reads a Parquet shard with inParquet. For
+// an Arrow stream, it excludes the columns of the fields in others.
 func shardRows[T any](
 	l *Log, s Shard, kind Kind, n int64, others []int, inParquet func(f File, in rowRange, yield func(*T) bool) error,
 ) iter.Seq2[*T, error] {
@@ -171,7 +172,7 @@ func shardRows[T any](
 	}
 }
 
-// factsOf opens the rows of a shard, checks the file's digest, and calls read.
+// factsOf opens the file with the rows of a shard, checks its digest, and calls read.
 func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
 	f, in, err := l.openChecked(s)
 	if err != nil {
@@ -184,8 +185,8 @@ func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
 	return nil
 }
 
-// libraryPanic, if deferred, turns a panic of a library on damaged bytes into an error. A panic of the
-// caller's code in yield continues.
+// libraryPanic, if deferred, turns a library's panic on damaged bytes into an error. It does not
+// recover a panic of the caller's code in yield.
 func libraryPanic(library string, yielding *bool, err *error) {
 	if *yielding {
 		return

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// replacedDir holds the files that merges replaced, in subfolders of the same names.
+// replacedDir holds the files that merges replaced, in subfolders with the original folder names.
 const replacedDir = "replaced"
 
 // orphansDir holds files that recovery set aside. No reader reads it.
@@ -20,16 +20,17 @@ const orphansDir = "orphans"
 
 const shardPrefix = "part-"
 
-// A Recovery reports what Create found of an interrupted process and did. It is zero if nothing.
+// A Recovery reports what Create recovered from an interrupted process. It is zero if there was
+// nothing to recover.
 type Recovery struct {
 	// Temporaries counts removed temporary files.
 	Temporaries int
-	// Orphans are the current paths, relative to the run's folder, of shards that no commit names.
-	// Their samples were in the write-ahead log.
+	// Orphans are the shards that no commit names and that Create set aside: their new paths,
+	// relative to the run's folder. Their samples were in the write-ahead log.
 	Orphans []string
-	// Segments counts segments of the write-ahead log. Replayed counts samples that were committed
-	// now, in Commits commits, Known those that were committed before. Waiting counts those that
-	// stay in the log until their groups are whole (Config.CommitGroups).
+	// Segments counts segments of the write-ahead log. Replayed counts samples that Create
+	// committed, in Commits commits. Known counts samples that were already committed. Waiting
+	// counts samples that stay in the log until their groups are whole (Config.CommitGroups).
 	Segments                 int
 	Replayed, Known, Waiting int64
 	Commits                  int64
@@ -37,16 +38,16 @@ type Recovery struct {
 	TornBytes int64
 }
 
-// Recovered returns what Create did.
+// Recovered returns the report on the recovery by Create.
 func (d *Dataset) Recovered() Recovery { return d.recovered }
 
-// recover brings the folder to the state of a closed dataset: all samples of the write-ahead log are in
-// commits, except those that wait for the rest of their group, and no leftovers remain. If it is
-// interrupted, the next Create starts it again.
+// recover brings the folder to the state of a closed dataset: all samples of the write-ahead log
+// are in commits, except those that wait for the rest of their group, and no leftovers remain. If
+// recovery is interrupted, the next Create starts it again.
 func (d *Dataset) recover(log *Log) error {
 	failpoint.Hit(failpoint.RecoverStarted)
-	// If the process died between link and sync, the last entry can be in memory only. It must be
-	// on disk before its segments are deleted.
+	// If the process died between link and sync, the name of the last entry can be only in memory.
+	// It must be on disk before the segments of its samples are deleted.
 	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, commitsDir)); err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, commitsDir), Op: "sync", Err: err}
 	}
@@ -106,10 +107,11 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 	return nil
 }
 
-// asideOf returns the place in orphans/ of a shard.
+// asideOf returns the path in orphans/ to which a shard is moved.
 func asideOf(path string) string { return orphansDir + "/" + strings.Replace(path, "/", "-", 1) }
 
-// setAside gives a file of the run's folder dir a name in orphans/, by rename or link.
+// setAside gives a file of the run's folder dir the name aside in orphans/. move is a rename or a
+// link.
 func setAside(fsys FS, dir, path, aside string, move func(from, to string) error) error {
 	to := filepath.Join(dir, filepath.FromSlash(aside))
 	err := fsys.MkdirAll(filepath.Dir(to))
@@ -182,8 +184,8 @@ func (d *Dataset) replay(log *Log) error {
 	return nil
 }
 
-// keepWaiting writes the held samples of w to a new segment that replaces the last one, named name. So
-// no other segment is needed, and the end of the new one is never torn.
+// keepWaiting writes the held samples of w to a new segment that replaces name, the last segment.
+// Then no other segment is needed, and the new segment has no torn end.
 func (d *Dataset) keepWaiting(w *writer, name string) error {
 	kept := &segment{path: filepath.Join(d.dir, walDir, name), pending: w.held.n, closed: true}
 	size, err := replaceSegment(d.cfg.FS, d.dir, name, func() error { return nil }, func(frames *frame.Writer) error {
@@ -213,8 +215,8 @@ func (d *Dataset) keepWaiting(w *writer, name string) error {
 	return nil
 }
 
-// replaceSegment replaces a segment, durably, by one with the frames of write. It calls before when the new
-// one is complete, under a temporary name.
+// replaceSegment durably replaces a segment with a new segment that contains the frames that write
+// produces. It calls before when the new segment is complete but still has a temporary name.
 func replaceSegment(
 	fsys FS, dir, name string, before func() error, write func(*frame.Writer) error,
 ) (size int64, err error) {
@@ -230,7 +232,7 @@ func replaceSegment(
 		err = write(w)
 	}
 	if err == nil {
-		err = w.Synced() // true when the file gets its name
+		err = w.Synced() // true by the time the file gets its name
 	}
 	if err == nil {
 		err = f.Sync()

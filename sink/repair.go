@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A RepairPlan lists what Apply will do to a dataset whose write-ahead log is damaged or whose last
-// entries are missing, so that Create accepts it again.
+// A RepairPlan lists the changes that Apply will make to a dataset so that Create accepts it again.
+// The write-ahead log of the dataset is damaged, or its last entries are missing.
 type RepairPlan struct {
 	// Segments are the damaged segments. If Segments and Lost are empty, there is nothing to do.
 	Segments []SegmentRepair
@@ -24,14 +24,17 @@ type RepairPlan struct {
 	dir string
 }
 
-// A SegmentRepair describes a damaged segment. Apply keeps it and copies its whole samples to a new one.
+// A SegmentRepair describes a damaged segment. Apply sets it aside and copies its whole samples to
+// a new segment.
 type SegmentRepair struct {
-	// Path is the segment and Aside its future place, both relative to the run's folder.
+	// Path is the segment, and Aside the path to which Apply moves it, both relative to the run's
+	// folder.
 	Path, Aside string
 	// Samples counts the whole samples.
 	Samples int
-	// Damage lists the damaged parts in order; LostBytes is their sum. Samples in them were
-	// reported durable. Their keys are not in the dataset, so a resumed run collects them again.
+	// Damage lists the damaged parts in order. LostBytes is their total length. Samples in these
+	// parts were reported durable. Their keys are not in the dataset, so a resumed run collects the
+	// samples again.
 	Damage    []*frame.CorruptError
 	LostBytes int64
 
@@ -39,8 +42,9 @@ type SegmentRepair struct {
 	last bool
 }
 
-// PlanRepair plans the repair of the dataset in the run's folder dir and changes nothing. If fsys is
-// nil, it uses the operating system's. No other process may use the folder.
+// PlanRepair plans the repair of the dataset in the run's folder dir and changes nothing. If fsys
+// is nil, it uses the operating system's file system. No other process is allowed to use the
+// folder.
 //
 // It returns an error if the folder cannot be read, or a newer version of the program wrote it
 // (ErrNewer).
@@ -89,7 +93,8 @@ func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 	return p, nil
 }
 
-// Apply carries out the plan. It loses no whole sample if interrupted; then plan again.
+// Apply carries out the plan. If it is interrupted, no whole sample is lost, and the caller must
+// make a new plan.
 func (p *RepairPlan) Apply() error {
 	for _, s := range p.Segments {
 		if err := p.repair(s); err != nil {
@@ -104,8 +109,8 @@ func (p *RepairPlan) Apply() error {
 	return nil
 }
 
-// repair writes a new segment with all whole samples, links the damaged one into orphans/, and renames the
-// new one over it.
+// repair writes a new segment with all whole samples, links the damaged segment into orphans/, and
+// renames the new segment over the damaged one.
 func (p *RepairPlan) repair(s SegmentRepair) error {
 	setDamagedAside := func() error { return setAside(p.fs, p.dir, s.Path, s.Aside, p.fs.Link) }
 	_, err := replaceSegment(p.fs, p.dir, s.name, setDamagedAside, func(w *frame.Writer) error {

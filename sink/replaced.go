@@ -10,12 +10,12 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// Replaced shards and entries move to replaced/, into folders of the same names. They stop being data
-// when the merge is in the log, and no reader counts them from then on. So a power cut that loses a
-// file, undoes a move or brings a file back does no harm.
+// Replaced shards and entries move to replaced/, into subfolders with the original folder names.
+// Once the merge is in the log, no reader counts them. So a power cut that loses such a file,
+// undoes a move or restores a deleted file does no harm.
 
 // moveReplaced moves the shards and entries of replaced commits to replaced/ and returns the moved
-// files. It can be called again after an error, because it skips files that were moved before.
+// files. It can be called again after an error, because it skips files that were already moved.
 func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []goneSet, err error) {
 	fail := func(path string, err error) ([]goneSet, error) {
 		return nil, &ShardError{Path: filepath.Join(dir, path), Op: "rename", Err: err}
@@ -63,9 +63,9 @@ func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []
 
 // A goneSet holds the files of one replaced entry.
 type goneSet struct {
-	last  int64 // last commit whose samples it holds
+	last  int64 // last commit whose samples the entry holds
 	paths []string
-	at    time.Time // when it was replaced, or found
+	at    time.Time // when the entry was replaced
 }
 
 func goneOf(c *Commit, at time.Time) goneSet {
@@ -77,14 +77,15 @@ func goneOf(c *Commit, at time.Time) goneSet {
 	return g
 }
 
-// delete removes the files. The next Create removes the files for which it fails.
+// delete removes the files. If a removal fails, the next Create removes the file.
 func (g *goneSet) delete(fsys FS, dir string) {
 	for _, path := range g.paths {
 		_ = fsys.Remove(filepath.Join(dir, replacedDir, filepath.FromSlash(path)))
 	}
 }
 
-// leftReplaced returns the replaced entries in _commits/, which exist during moves and after a kill.
+// leftReplaced returns the replaced entries that are still in _commits/, during a move or after a
+// kill.
 func (l *Log) leftReplaced() (left []Commit, err error) {
 	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +116,7 @@ func (l *Log) leftReplaced() (left []Commit, err error) {
 	return left, nil
 }
 
-// finishMerges finishes the moves of an earlier process and registers replaced files for deletion.
+// finishMerges finishes the moves of an earlier process and schedules replaced files for deletion.
 func (d *Dataset) finishMerges(log *Log) error {
 	left, err := log.leftReplaced()
 	if err != nil {
@@ -141,7 +142,8 @@ func (d *Dataset) finishMerges(log *Log) error {
 		for _, path := range g.paths {
 			named[path] = true
 		}
-		// If no entry replaces it, the merge was lost. Then this is the only copy: keep it.
+		// If no entry replaces this entry, the merge was lost, and the files are the only copy:
+		// keep them.
 		at := slices.IndexFunc(log.Commits, func(o Commit) bool { return seqSet(o.Replaces).has(c.Seq) })
 		if at >= 0 {
 			g.at = log.Commits[at].CreatedAt // not before it was moved

@@ -11,7 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// dataStatuses are the statuses of samples with rows. Failures can also be cancelled or error.
+// dataStatuses are the statuses that samples with rows can have. Failures can also have cancelled
+// or error.
 var dataStatuses = []string{"completed", "truncated", "max_steps"}
 
 // checkSample returns a *SampleError for the first rule that s breaks.
@@ -65,7 +66,6 @@ func checkIdentity(key string, index, size, attempt int32) error {
 	return nil
 }
 
-// checkRow checks row i of the n rows of a sample.
 func checkRow(r *tokenize.Row, i, n, vocab int) error {
 	if err := r.Check(vocab); err != nil {
 		return err
@@ -79,7 +79,8 @@ func checkRow(r *tokenize.Row, i, n, vocab int) error {
 	return checkTexts(r.StepIDs)
 }
 
-// sampledTokens returns the number of sampled tokens of a valid row: in assistant spans, and trimmed.
+// sampledTokens returns the number of sampled tokens of a valid row: tokens in assistant spans, and
+// trimmed tokens.
 func sampledTokens(r *tokenize.Row) int64 {
 	n := int64(r.Trimmed)
 	for k, role := range r.TurnRoles {
@@ -90,8 +91,9 @@ func sampledTokens(r *tokenize.Row) int64 {
 	return n
 }
 
-// checkSampled compares the sampled tokens in the rows so far with the server's count, which is 0 if
-// unknown. The rows can have fewer tokens: they lack rows without a trainable token and failed calls.
+// checkSampled compares the sampled tokens in the rows so far with the server's count, which is 0
+// if unknown. The rows can have fewer tokens, because failed calls and rows without a trainable
+// token are dropped.
 func checkSampled(sampled, counted int64) error {
 	if counted > 0 && sampled > counted {
 		return fmt.Errorf("%d sampled tokens in the sample so far, but the server counted %d", sampled, counted)
@@ -137,10 +139,10 @@ func checkStatus(status string) error {
 	return fmt.Errorf("status %q is not one of %q", status, dataStatuses)
 }
 
-// failed is CommittedSample.Failed for a sample that is not committed.
+// failed returns CommittedSample.Failed for a sample that is not committed.
 func failed(s *tokenize.Sample) bool { return len(s.Rows) == 0 && len(s.Failures) > 0 }
 
-// class is CommittedSample.Class for a sample that is not committed.
+// class returns CommittedSample.Class for a sample that is not committed.
 func class(s *tokenize.Sample) string {
 	if !failed(s) {
 		return ""
@@ -148,7 +150,6 @@ func class(s *tokenize.Sample) string {
 	return s.Failures[0].Class
 }
 
-// sampleBytes estimates the memory of a sample.
 func sampleBytes(s *tokenize.Sample) int64 {
 	n := 512
 	for _, text := range []*string{s.RewardDetails, s.Messages, s.Metadata} {

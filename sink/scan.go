@@ -17,7 +17,7 @@ type tokenLists struct {
 	logprobs      listArena[float32]
 }
 
-// readTokenLists is the lists of a part.
+// readTokenLists is the lists function of a part with all columns.
 func readTokenLists() func(parquet.RowGroup) (func(*StoredRow, int64), error) {
 	leaf := func(name string) parquet.LeafColumn {
 		c, _ := schemaOf[StoredRow]().Lookup(name, "list", "element") // the schema of each file was checked
@@ -42,7 +42,8 @@ func (l *tokenLists) set(row *StoredRow, i int64) {
 	row.Logprobs, row.Versions = l.logprobs.at(i), l.versions.at(i)
 }
 
-// nullableDefinition is the highest definition level of a nullable list: null 0, empty 1, element 2.
+// nullableDefinition is the highest definition level in a nullable list: 0 is a null list, 1 an
+// empty list, 2 an element.
 const nullableDefinition = 2
 
 // A listArena is one list column of one row group.
@@ -68,7 +69,8 @@ func (a *listArena[T]) at(i int64) []T {
 // read replaces the content with a column of a row group.
 //
 // A repetition level of 0 begins a list. Elements are never null, so a definition level below the
-// highest means a list without elements: null for level 0 in a nullable column, otherwise empty.
+// highest means a list without elements. In a nullable column, level 0 means null; all other lists
+// without elements are empty.
 func (a *listArena[T]) read(group parquet.RowGroup, name string, take func([]T, parquet.Page) []T) (err error) {
 	a.values, a.ends, a.null = a.values[:0], a.ends[:0], a.null[:0]
 	pages := group.ColumnChunks()[a.leaf.ColumnIndex].Pages()
@@ -108,7 +110,7 @@ func (a *listArena[T]) page(page parquet.Page, take func([]T, parquet.Page) []T)
 	}
 	end := len(a.values)
 	for i := 0; i < len(rep); {
-		n := bytes.IndexByte(rep[i+1:], 0) + 1 // levels of this list
+		n := bytes.IndexByte(rep[i+1:], 0) + 1 // number of levels of this list
 		if n == 0 {
 			n = len(rep) - i
 		}

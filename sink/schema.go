@@ -18,7 +18,7 @@ const (
 
 type shardMeta [1 + KindFailures]map[string]string
 
-// metaOf returns the key-values of shards: the package's own and the values of config.
+// metaOf returns the key-values of shards: the package's own pairs and the pairs of config.
 func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 	var all shardMeta
 	for kind := range all {
@@ -43,7 +43,8 @@ func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 //   - No token list has dict: the fast reader uses their pages without decoding.
 //   - int8 lists use delta, ids plain, logprobs byte split: the smallest encoding for each.
 type StoredRow struct {
-	// SampleKey is the identity for exactly-once: the digest of the task, and SampleIndex.
+	// SampleKey identifies the sample for exactly-once. It consists of the digest of the task and
+	// SampleIndex.
 	SampleKey string `parquet:"sample_key" read:"facts"`
 	TaskID    string `parquet:"task_id" read:"facts"`
 	GroupID   string `parquet:"group_id" read:"facts"`
@@ -60,12 +61,12 @@ type StoredRow struct {
 	InputIDs []int32   `parquet:"input_ids,list"`
 	LossMask []int8    `parquet:"loss_mask,list" parquet-element:",delta"`
 	Logprobs []float32 `parquet:"logprobs,list" parquet-element:",split"`
-	// Versions has length T, or is nil if unknown. See tokenize.Row for -1.
+	// Versions has length T, or is nil if no version is known. See tokenize.Row for -1.
 	Versions []int32 `parquet:"versions,list,optional"`
 	// TurnOffsets has length K+1, TurnRoles length K.
 	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta" read:"facts"`
 	TurnRoles   []int8  `parquet:"turn_roles,list" read:"facts"`
-	// PromptLength is the number of tokens before the first sampled one.
+	// PromptLength is the number of tokens before the first sampled token.
 	PromptLength int32 `parquet:"prompt_length" read:"facts"`
 
 	// Reward is finite, or nil if the sample was not scored.
@@ -76,13 +77,15 @@ type StoredRow struct {
 	// FinishReasons has one entry per call of the row: stop, length, or another word of the
 	// engine; empty if unknown. A call that ended with abort is in no row.
 	FinishReasons []string `parquet:"finish_reasons,list" parquet-element:",dict"`
-	// Truncated is true exactly if Flags holds cut or length; see "How a row ends" of the package.
+	// Truncated is true if and only if Flags holds cut or length. See "How a row ends" in the
+	// package documentation.
 	Truncated    bool   `parquet:"truncated" read:"facts"`
 	Verification string `parquet:"verification,dict" read:"facts"`
 	PromptSource string `parquet:"prompt_source,dict" read:"facts"`
-	// Divergence is a JSON object, written by tokenize.Row.AppendDivergence. call, offset, kind,
-	// row and prompt explain why the row is a fork. realigned lists the same five members for
-	// each output whose end was replaced. It is nil if there is neither, as in most rows.
+	// Divergence is a JSON object that tokenize.Row.AppendDivergence wrote. Its members call,
+	// offset, kind, row and prompt explain why the row is a fork. Its member realigned lists the
+	// same five members for each output whose end was replaced. Divergence is nil if the row is
+	// neither a fork nor realigned, as most rows are.
 	Divergence *string  `parquet:"divergence,optional" read:"facts"`
 	Flags      []string `parquet:"flags,list" parquet-element:",dict" read:"facts"`
 	Unscored   int32    `parquet:"n_unscored" read:"facts"`
@@ -119,7 +122,8 @@ type StoredRow struct {
 	// any sampled token is unknown.
 	PolicyVersionMin *int32 `parquet:"policy_version_min,optional" read:"facts"`
 	PolicyVersionMax *int32 `parquet:"policy_version_max,optional" read:"facts"`
-	// Keep and KeepReason are the decision of Config.Judge on the sample; nil if undecided.
+	// Keep and KeepReason are the decision of Config.Judge on the sample; nil if Judge did not
+	// decide.
 	Keep       *bool   `parquet:"keep,optional" read:"facts"`
 	KeepReason *string `parquet:"keep_reason,optional" read:"facts"`
 }
@@ -143,9 +147,9 @@ type StoredFailure struct {
 	// Call is the index of the call in the sample, or -1 for the whole sample.
 	Call int32 `parquet:"call" read:"facts"`
 
-	// OutputIDs holds the sampled tokens that are left. Logprobs belongs to it, and is NaN if the
-	// server sent none: unlike in data, NaN is allowed. The lengths can differ if that is the
-	// failure.
+	// OutputIDs holds the sampled tokens that remain, and Logprobs their log-probabilities. A
+	// log-probability is NaN if the server sent none; data shards do not allow NaN. The lengths can
+	// differ if that is the failure.
 	OutputIDs []int32   `parquet:"output_ids,list" read:"facts"`
 	Logprobs  []float32 `parquet:"logprobs,list" parquet-element:",split"`
 	Text      string    `parquet:"text"`

@@ -34,8 +34,8 @@ type openShard[T any] struct {
 	sums shardSums
 }
 
-// newOpenShard creates the temporary file in the folder of the kind. The caller must set enc and check
-// before the first row, and end the shard with seal or abandon.
+// newOpenShard creates the temporary file in the folder of the kind. The caller must set enc and
+// check before it appends the first row, and end the shard with seal or abandon.
 func newOpenShard[T any](d *Dataset, kind Kind, format Format) (*openShard[T], error) {
 	temp := filepath.Join(d.dir, kind.String(), tempPrefix+rand.Text()+format.ext())
 	f, err := d.cfg.FS.Create(temp)
@@ -53,7 +53,7 @@ func (s *openShard[T]) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// append writes a row. See encoder for first.
+// append writes a row. See encoder.encode for first.
 func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	if err := s.enc.encode(row, tokens, first); err != nil {
 		return &ShardError{Path: s.temp, Op: "write", Err: err}
@@ -63,8 +63,8 @@ func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	return nil
 }
 
-// seal ends the file, syncs it, checks it, and renames it to a name that begins with base. The name is
-// not yet durable and no commit names the shard. After an error the shard is abandoned.
+// seal ends the file, syncs it, checks it, and renames it to a name that begins with base. The new
+// name is not durable yet, and no commit names the shard. If seal fails, it abandons the shard.
 func (s *openShard[T]) seal(base string, took *SealTimes) (_ Shard, err error) {
 	op, start := "write", time.Now()
 	defer func() {
@@ -127,7 +127,7 @@ func (s *openShard[T]) readBack(sum string) (err error) {
 // abandon closes and removes the temporary file. Readers ignore a file that cannot be removed.
 func (s *openShard[T]) abandon() {
 	if s.file != nil {
-		_ = s.file.Close() // its content is not needed any more
+		_ = s.file.Close() // its content is no longer needed
 		s.file = nil
 	}
 	_ = s.fs.Remove(s.temp)
@@ -160,7 +160,7 @@ func digestOf(f File, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// shardSums sums up the rows of a shard for its Shard.
+// shardSums holds the sums over the rows of a shard, for its Shard.
 type shardSums struct {
 	tokens   Tokens
 	rewards  rewardSum
@@ -168,7 +168,7 @@ type shardSums struct {
 	graded   map[string]int64
 }
 
-// add adds a row, except its length.
+// add adds a row, except its number of tokens.
 func (s *shardSums) add(r *StoredRow) {
 	if s.graded == nil {
 		s.graded = map[string]int64{}
@@ -197,7 +197,7 @@ func (r *Range) with(v int32) *Range {
 	return r
 }
 
-// rewardSum sums up the finite rewards of rows.
+// rewardSum holds the sums over the finite rewards of rows.
 type rewardSum struct {
 	n         int64
 	sum, sqrs float64
@@ -225,7 +225,7 @@ func (r *rewardSum) summary() *RewardSummary {
 	return &RewardSummary{Rows: r.n, Mean: mean, Std: std}
 }
 
-// near compares summaries with a tolerance, because machines round sums of products differently.
+// near compares summaries with a tolerance, because processors round sums of products differently.
 func (r *RewardSummary) near(o *RewardSummary) bool {
 	if r == nil || o == nil {
 		return r == o

@@ -2,11 +2,11 @@ package sink
 
 // Stats is a snapshot of a Dataset's counters since Create.
 type Stats struct {
-	// Commits and Shards count committed ones; Bytes sums the shards' sizes.
+	// Commits counts commits, Shards committed shards. Bytes is the sum of the shards' sizes.
 	Commits, Shards, Bytes int64
 	// Merges counts merges of small commits. Commits does not include them.
 	Merges int64
-	// MergeErrors counts failed merges. Their commits stay, and are merged later.
+	// MergeErrors counts failed merges. The log keeps their commits.
 	MergeErrors int64
 	// Samples, Rows, Failures and Tokens count the content of those commits. Failed counts the
 	// samples that failed as a whole.

@@ -22,10 +22,11 @@ type StoredSample struct {
 	Failures []StoredFailure
 }
 
-// Stored returns the whole log in an order that [Store] accepts: commit by commit, sample by sample,
-// first its rows and then its failures, each in a StoredSample of its own. A sample without either is
-// yielded once, empty. The caller owns the yielded values. Each shard's digest is checked before the
-// shard is read. With kinds, Stored reads and yields only these kinds.
+// Stored returns the whole dataset in an order that [Store] accepts: commit by commit, sample by
+// sample. It yields the rows of a sample and then its failures, each in its own StoredSample. A
+// sample without rows and failures is yielded once, as an empty StoredSample. The caller owns the
+// yielded values. Each shard's digest is checked before the shard is read. With kinds, Stored reads
+// and yields only these kinds.
 func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	return func(yield func(*StoredSample, error) bool) {
 		for i := range l.Commits {
@@ -40,7 +41,7 @@ func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	}
 }
 
-// wholeRows and wholeFailures have all columns.
+// wholeRows and wholeFailures are the parts with all columns.
 var (
 	wholeRows = sync.OnceValue(func() part[StoredRow] {
 		p := newPart[StoredRow](func(f reflect.StructField) bool {
@@ -54,9 +55,10 @@ var (
 	})
 )
 
-// storedCommit yields the parts of one commit. The entry and its shards have as many rows: both were checked.
+// storedCommit yields the parts of one commit. The row counts of the entry and of its shards agree,
+// because both were checked.
 func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bool) (more bool, err error) {
-	var rows func() (*StoredRow, error, bool) // nil if the kind is not wanted
+	var rows func() (*StoredRow, error, bool) // nil if the kind is excluded or has no shard
 	var failures func() (*StoredFailure, error, bool)
 	for _, s := range c.Shards {
 		if len(kinds) > 0 && !slices.Contains(kinds, s.Kind) {
@@ -108,17 +110,18 @@ func (f *StoredFailure) AsSample() *StoredSample {
 	return &StoredSample{Key: f.SampleKey, Attempt: f.Attempt, Group: group, Index: f.SampleIndex, Failures: []StoredFailure{*f}}
 }
 
-// Store creates a dataset in the run's folder dir from stored samples. The folder must exist and must
-// not hold a dataset. The content then equals the parts, column by column and bit by bit. Consecutive
-// parts of one key and attempt form one sample, which is held in memory until the next one begins.
-// Store owns the parts.
+// Store creates a dataset in the run's folder dir from stored samples. The folder must exist and
+// must not hold a dataset. The columns of the new dataset equal the parts bit for bit. Consecutive
+// parts of one key and attempt form one sample. Store holds the sample in memory until the next
+// sample begins. Store owns the parts.
 //
 // Store checks a sample by every rule of [Verify]. It stops with a *SampleError at the first broken
-// rule; its Row counts the rows and then the failures. It also stops at an error from parts, at a
-// sample that is already done, and at a second failure of one attempt (both ErrCommitted).
+// rule. The error's Row numbers the rows and then the failures. It also stops at an error from
+// parts, at a sample that is already done, and at a second failure of one attempt (both
+// ErrCommitted).
 //
-// There is no write-ahead log, because the source still exists. After an error the folder must not be
-// used.
+// Store writes no write-ahead log, because the source still exists. After an error the folder must
+// not be used.
 func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats, error) {
 	d, err := Create(dir, cfg)
 	if err != nil {
@@ -176,7 +179,8 @@ func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) erro
 			s.Rows, s.Failures = append(s.Rows, part.Rows...), append(s.Failures, part.Failures...)
 		} else {
 			s = part
-			// Clone, because the next commit keeps these strings and must not keep a whole line alive.
+			// Clone, because the next commit keeps these strings and must not keep the caller's
+			// larger text alive.
 			s.Key, s.Group.ID = strings.Clone(s.Key), strings.Clone(s.Group.ID)
 		}
 		for i := range part.Rows {

@@ -11,7 +11,7 @@ import (
 
 // This file converts a tokenize.Sample to and from the rows of shards.
 
-// rowMemory holds values that a StoredRow points to and the sample does not have.
+// rowMemory holds values that a StoredRow points to and that the sample does not contain.
 type rowMemory struct {
 	flags    []string
 	versions Range
@@ -52,7 +52,8 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 	}
 }
 
-// policyVersions returns the range of a row's sampled versions; ok is false if it is unknown or empty.
+// policyVersions returns the range of versions of a row's sampled tokens. ok is false if a version
+// is unknown or no token was sampled.
 func policyVersions(r *tokenize.Row) (span Range, ok bool) {
 	if r.Versions == nil {
 		return span, false
@@ -93,7 +94,7 @@ func (f *StoredFailure) set(s *tokenize.Sample, i int) {
 	}
 }
 
-// validText replaces invalid UTF-8 in a text for people: a text column must be UTF-8.
+// validText replaces invalid UTF-8 in a text for people, because a text column must be UTF-8.
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // tokens is the inverse of set for the fields of tokenize.Row. The slices are shared.

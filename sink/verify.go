@@ -26,8 +26,8 @@ type VerifyOptions struct {
 
 // A VerifyReport is the result of Verify.
 type VerifyReport struct {
-	// Commits and Shards count the checked ones, Bytes sums the shards' sizes. A merge counts as
-	// one commit; the entries that it replaced do not count.
+	// Commits and Shards count checked commits and shards. Bytes is the sum of the shards' sizes. A
+	// merge counts as one commit; the entries that it replaced do not count.
 	Commits, Shards, Bytes int64
 	// Samples counts different keys. Failed counts the keys without a success in any commit.
 	Samples, Failed int64
@@ -44,7 +44,7 @@ type VerifyReport struct {
 	Orphans []string
 }
 
-// Verify checks every promise of the dataset in the run's folder dir. It changes nothing.
+// Verify checks every guarantee of the dataset in the run's folder dir. It changes nothing.
 //
 //   - The log has no gap that no merge explains. Each entry has its checksum and belongs to the run.
 //   - A merge holds all samples of the commits that it replaces, and no commit is in two entries.
@@ -89,7 +89,7 @@ type verifier struct {
 	opts   VerifyOptions
 	report VerifyReport
 	named  map[string]bool // paths in commits
-	known  attempts        // of the checked entries, then also of the write-ahead log
+	known  attempts        // the samples of the checked entries, and later of the write-ahead log
 
 	entries Log // checked entries, without their samples
 }
@@ -105,7 +105,7 @@ func (v *verifier) problem(path string, row int64, err error) {
 	v.report.Problems = append(v.report.Problems, err)
 }
 
-// log checks the entries in logical order. A broken entry does not stop it.
+// log checks the entries in logical order. It continues after a broken entry.
 func (v *verifier) log(ctx context.Context) error {
 	told := map[int64]bool{}
 	for try := 1; ; try++ {
@@ -116,8 +116,8 @@ func (v *verifier) log(ctx context.Context) error {
 	}
 }
 
-// listing checks the new entries of one listing of the folder. again reports that the log changed
-// meanwhile. told has the missing numbers that were already reported.
+// listing lists the log's folder once and checks the new entries. again reports that the log
+// changed meanwhile. told holds the missing numbers that were already reported.
 func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (again bool, err error) {
 	fresh, err := v.entries.list()
 	if err != nil {
@@ -125,7 +125,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 	}
 	order, gaps, err := v.entries.order(fresh)
 	if errors.Is(err, fs.ErrNotExist) || len(gaps) > 0 && try < gapListings {
-		return true, nil // other errors of merges are reported by entry
+		return true, nil // entry reports other errors of merges
 	}
 	for _, g := range gaps {
 		if !told[g.seq] {
@@ -173,7 +173,7 @@ func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error)
 		err = v.entries.add(&kept)
 	}
 	if err != nil {
-		v.problem(path, -1, err) // an entry of another run too: its samples do not belong to this run
+		v.problem(path, -1, err) // includes an entry of another run, whose shards are not checked
 		v.entries.known = v.entries.known.add(SeqRange{seq, seq})
 		return false, nil
 	}
@@ -186,8 +186,8 @@ type openFile struct {
 	err  error
 }
 
-// commit checks one entry and its shards. It does not count again what came from commits up to
-// checked, which were counted in other shards. It returns only the error of ctx.
+// commit checks one entry and its shards. It does not count samples from commits up to checked,
+// because they were counted in other shards. It returns an error only if ctx is done.
 func (v *verifier) commit(ctx context.Context, path string, c *Commit, files []openFile, checked int64) error {
 	v.report.Commits++
 	before := 0
@@ -268,9 +268,9 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 	return errors.Join(check.end(), check.endMerged(c.Merged))
 }
 
-// orphans lists the files that no commit names, and reports shards whose entry is lost.
+// orphans lists the files that no commit names, and reports shards with a lost entry.
 func (v *verifier) orphans() error {
-	left, err := v.entries.leftReplaced() // a merge moves them away
+	left, err := v.entries.leftReplaced() // a merge has not moved these entries yet
 	for i := range left {
 		v.named[commitsDir+"/"+commitName(left[i].Seq)] = true
 		for _, s := range left[i].Shards {

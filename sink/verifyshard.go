@@ -15,22 +15,23 @@ type shardCheck struct {
 	shard   Shard
 	kind    Kind
 	groups  []CommittedGroup  // nil if the commit lacks them
-	samples []CommittedSample // from the current sample on
+	samples []CommittedSample // the current sample and the samples after it
 	seen    int32             // rows read of the current sample
 	rollout string            // rollout_id of the current sample
 	sampled int64             // tokens sampled in the current sample
 	n       int64
 	sums    shardSums
-	left    int     // the last samples of the shard, which are counted; the others were counted in another shard
+	left    int     // number of samples, at the end of the shard, to count; the others were counted in another shard
 	before  Tokens  // tokens of the samples that are not counted
-	origins []int64 // only of a merge: tokens per source commit
-	origin  []int32 // only of a merge: index in origins of each sample's commit
+	origins []int64 // only for a merge: tokens per source commit
+	origin  []int32 // only for a merge: index in origins of each sample's commit
 }
 
-// counted reports whether the current sample is counted here.
+// counted reports whether the current sample is counted in this shard.
 func (s *shardCheck) counted() bool { return len(s.samples) <= s.left }
 
-// next returns the sample of the next row, the row's number in it, and the sample's number of rows.
+// next returns the sample of the next row, the row's number in the sample, and the sample's number
+// of rows.
 func (s *shardCheck) next() (of CommittedSample, i, n int32) {
 	for len(s.samples) > 0 {
 		n = s.samples[0].Rows
@@ -166,7 +167,7 @@ func (s *shardCheck) failure(f *StoredFailure) {
 	s.sums.tokens.Total += int64(len(f.OutputIDs))
 }
 
-// setMerged prepares counting the rows of a merge by their source commits.
+// setMerged prepares s to count the tokens of a merge per source commit.
 func (s *shardCheck) setMerged(merged []MergedCommit) {
 	s.origins = make([]int64, len(merged))
 	s.origin = make([]int32, 0, len(s.samples))
@@ -177,7 +178,7 @@ func (s *shardCheck) setMerged(merged []MergedCommit) {
 	}
 }
 
-// endMerged compares the tokens per source commit with the merge.
+// endMerged compares the tokens per source commit with the counts in the merge.
 func (s *shardCheck) endMerged(merged []MergedCommit) error {
 	for at, n := range s.origins {
 		if n != merged[at].Tokens {
@@ -187,7 +188,7 @@ func (s *shardCheck) endMerged(merged []MergedCommit) error {
 	return nil
 }
 
-// end compares the sums with the commit.
+// end compares the sums over the rows with the sums in the commit.
 func (s *shardCheck) end() error {
 	got, want := &s.sums, &s.shard
 	if got.tokens != want.Tokens {

@@ -11,7 +11,8 @@ type WALReport struct {
 	Segments int
 	// Pending counts durable samples that are in no commit yet.
 	Pending int64
-	// TornBytes counts bytes that were never durable. The next Create drops them; not a problem.
+	// TornBytes counts bytes that were never durable. The next Create drops them. They are not a
+	// problem.
 	TornBytes int64
 }
 

@@ -9,8 +9,9 @@ import (
 )
 
 // A WaitingSample is a durable sample of the write-ahead log that no commit holds yet. The running
-// process or the next Create commits it, with Config.CommitGroups once its group is whole. Its rows
-// and failures equal the rows and failures of the future shards, except for the decisions of Config.Judge.
+// process or the next Create commits it; with Config.CommitGroups, once its group is whole. Its
+// rows and failures equal the future rows and failures in shards, except that they lack the
+// decisions of Config.Judge.
 type WaitingSample struct {
 	Key      string
 	Attempt  int32
@@ -21,8 +22,8 @@ type WaitingSample struct {
 // Waiting returns the samples of the write-ahead log that are in no commit of l, one at a time. The
 // caller owns each sample. Damage is yielded as a *CorruptError, after which samples can follow.
 //
-// A running process can commit samples and delete their segments at any moment. To see each sample
-// once, call Follow afterwards, and start again if there are new commits.
+// A running process can commit samples and delete their segments at any moment. To read each sample
+// once, call Follow afterwards, and start again if it finds new commits.
 func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 	return func(yield func(WaitingSample, error) bool) {
 		names, err := walSegments(l.fs, l.Dir)

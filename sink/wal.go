@@ -19,21 +19,21 @@ const (
 	walExt  = ".wal"
 )
 
-// syncEvery is the least time between syncs of the write-ahead log, and the longest wait for one.
+// syncEvery is the shortest time between syncs of the write-ahead log, and the longest wait for a
+// sync to start.
 const syncEvery = 20 * time.Millisecond
 
-// groupSegment is the size at which a segment ends with Config.CommitGroups. A segment for each of
-// these small commits would cost two syncs more than the commit itself. A held sample keeps one
-// segment at most.
+// groupSegment is the size at which a segment ends with Config.CommitGroups. A segment per small
+// commit would cost two more syncs than the commit itself. A held sample keeps at most one segment.
 const groupSegment = 4 << 20
 
 // A wal is the write-ahead log of a Dataset. All its files belong to the goroutine of run. Other
-// goroutines pass samples through in, and report commits with committed.
+// goroutines send samples to in, and report commits with committed.
 type wal struct {
 	d     *Dataset
 	every time.Duration
 	in    chan accepted // unbuffered, so each sample has one owner
-	turn  chan struct{} // requests a new segment; one pending request is enough
+	turn  chan struct{} // requests a new segment; holds one pending request
 	queue *queue
 
 	// Fields of run.
@@ -72,7 +72,7 @@ func walHeader(n int64) frame.Header {
 	return frame.Header{Kind: walKind, Version: walVersion, Number: uint64(n)}
 }
 
-// segmentName returns the name of segment n. Names sort like numbers.
+// segmentName returns the name of segment n. Names sort in the order of their numbers.
 func segmentName(n int64) string { return fmt.Sprintf("%08d%s", n, walExt) }
 
 func segmentNumber(name string) (n int64, ok bool) {
@@ -87,20 +87,20 @@ func segmentNumber(name string) (n int64, ok bool) {
 // run writes samples and syncs them in groups until the dataset drains or ctx is done. When it
 // returns, every sample that it received has an outcome.
 //
-// A failed write or sync is final: the content of the file is unknown then, and a second sync can
-// succeed all the same. No sample of that group is durable.
+// A failed write or sync is final. The content of the file is unknown then, and a second sync can
+// succeed although data is lost. No sample of the failed batch is reported durable.
 func (w *wal) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	defer timer.Stop()
-	defer func() { _ = w.closeEnded() }() // no next segment does it
+	defer func() { _ = w.closeEnded() }() // no later segment will close it
 	defer w.endSegment()
 	for {
 		var err error
 		select {
 		case a := <-w.in:
 			if len(w.batch) == 0 {
-				timer.Reset(max(0, w.every-time.Since(w.last))) // a lone sample does not wait
+				timer.Reset(max(0, w.every-time.Since(w.last))) // a sample after a pause does not wait
 			}
 			w.batch = append(w.batch, a)
 			err = w.write(a)
@@ -129,7 +129,7 @@ func (w *wal) run(ctx context.Context) error {
 	}
 }
 
-// close ends the segment before the queue, so that the last commit deletes it.
+// close ends the segment before it closes the queue, so that the last commit deletes the segment.
 func (w *wal) close() {
 	w.endSegment()
 	w.queue.close()
@@ -210,7 +210,8 @@ func (w *wal) sync() error {
 	failpoint.Hit(failpoint.WALAcked)
 	clear(w.batch)
 	w.batch = w.batch[:0]
-	// From now on a reader knows that all of this was durable, and reports damage to it.
+	// After this mark a reader knows that all earlier frames were durable, and reports damage to
+	// them.
 	before := w.frames.Size()
 	if err := w.frames.Synced(); err != nil {
 		return &ShardError{Path: w.cur.path, Op: "write", Err: err}
@@ -224,7 +225,8 @@ func (w *wal) sync() error {
 	return nil
 }
 
-// fail ends the samples that are not durable, and stops the dataset. The segment stays for recovery.
+// fail returns err to the callers of Append whose samples are not durable, and stops the dataset.
+// The segment is kept for recovery.
 func (w *wal) fail(err error) {
 	w.d.stop(err)
 	for _, a := range w.batch {
@@ -233,7 +235,7 @@ func (w *wal) fail(err error) {
 	w.batch = nil
 }
 
-// endSegment ends the open segment. Its last commit deletes it.
+// endSegment ends the open segment. The commit of its last sample deletes it.
 func (w *wal) endSegment() {
 	if w.file == nil {
 		return
@@ -244,7 +246,7 @@ func (w *wal) endSegment() {
 	empty := w.cur.pending == 0
 	w.mu.Unlock()
 	if empty {
-		w.remove(w.cur) // it can come back after a power cut, so syncEnded still syncs its last mark
+		w.remove(w.cur) // a power cut can restore the file, so syncEnded still syncs its last mark
 	}
 }
 
@@ -272,7 +274,7 @@ func (w *wal) closeEnded() error {
 	return nil
 }
 
-// askForSegment requests a new segment because a writer closes its shards.
+// askForSegment requests a new segment. The writer calls it when it begins to close its shards.
 func (w *wal) askForSegment() {
 	select {
 	case w.turn <- struct{}{}:
@@ -280,7 +282,8 @@ func (w *wal) askForSegment() {
 	}
 }
 
-// committed records n more committed samples of a segment, and deletes it after the last one.
+// committed records n more committed samples of a segment, and deletes the segment after its last
+// sample.
 func (w *wal) committed(s *segment, n int) {
 	w.mu.Lock()
 	s.pending -= n
@@ -291,7 +294,8 @@ func (w *wal) committed(s *segment, n int) {
 	}
 }
 
-// remove deletes a segment. If it comes back or stays, recovery finds its samples in commits.
+// remove deletes a segment. If the removal fails or a power cut undoes it, recovery finds the
+// samples in commits.
 func (w *wal) remove(s *segment) {
 	if err := w.d.cfg.FS.Remove(s.path); err != nil {
 		w.d.cfg.Logger.Warn("cannot remove the segment", "path", s.path, "error", err)

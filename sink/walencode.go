@@ -9,8 +9,9 @@ import (
 )
 
 // This file is the format of a sample in the write-ahead log: the fields of tokenize.Sample, Row,
-// Failure and Divergence in declaration order, except Sample.Unshown, which comes last: four numbers, or
-// nothing if all are 0. The format is lossless: a nil list is not an empty one, and a NaN keeps its bits.
+// Failure and Divergence in declaration order, except Sample.Unshown, which comes last: four
+// numbers, or nothing if all are 0. The format is lossless: it distinguishes a nil list from an
+// empty list, and a NaN keeps its bits.
 //
 //	number     varint, zig-zag if it can be negative
 //	text       length, bytes
@@ -25,18 +26,18 @@ import (
 //	loss_mask  0 0 0 0 0 0 1 1 1 0 0 1 1      ► 1  4 runs: 6 3 2 2, from the first 0 on
 //	logprobs   0 0 0 0 0 0 a b c 0 0 d e      ►    a b c d e
 //
-// A row that does not fit this form is written as 0 and two lists.
+// If a row does not fit this form, it has a 0 and the two lists instead.
 
 // walVersion is the version of the write-ahead log. A reader refuses another version.
 const walVersion = 1
 
-// How a row's mask and log-probabilities are written.
+// The forms of a row's mask and log-probabilities.
 const (
 	asLists = 0
 	asRuns  = 1
 )
 
-// A sampleEncoder appends samples. It reuses runs.
+// A sampleEncoder encodes samples. It reuses the memory of runs.
 type sampleEncoder struct{ runs []int }
 
 func (e *sampleEncoder) append(b []byte, s *tokenize.Sample) []byte {
@@ -123,13 +124,14 @@ func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {
 	return b
 }
 
-// runBlock is how many mask values findRuns compares at once, which halves its time.
+// runBlock is the number of mask values that findRuns compares at once. That halves its time.
 const runBlock = 32
 
 // blocks holds a block of zeros and a block of ones.
 var blocks = [2][runBlock]int8{1: [runBlock]int8(slices.Repeat([]int8{1}, runBlock))}
 
-// findRuns sets e.runs to the lengths of the mask's runs, zeros first; false if the row is irregular.
+// findRuns sets e.runs to the lengths of the mask's runs, zeros first. It returns false if the row
+// does not fit the form asRuns.
 func (e *sampleEncoder) findRuns(r *tokenize.Row) bool {
 	mask, logprobs := r.LossMask, r.Logprobs
 	if len(mask) != len(r.InputIDs) || len(logprobs) != len(mask) || mask == nil || logprobs == nil {

@@ -31,15 +31,16 @@ func walSegments(fsys FS, dir string) ([]string, error) {
 type segmentPart struct {
 	sample  *tokenize.Sample // nil for damage
 	payload []byte           // of a frame; valid until yield returns
-	at      int64            // offset of its frame; marks can precede it
-	// torn was never durable, nor reported durable. corrupt was durable, and is damaged.
+	at      int64            // offset of the frame; marks can precede it
+	// torn describes bytes that were never durable; their sample was never reported durable.
+	// corrupt describes bytes that were durable and are damaged.
 	torn    *frame.TornError
 	corrupt *frame.CorruptError
 }
 
-// readSegment calls yield with each part of a segment, until its end or an error of yield. last means
-// that no later segment exists. Only the last segment can have a torn or missing end: each segment is
-// synced to its end, with a mark there, before the next one is created.
+// readSegment calls yield with each part of a segment, until its end or an error of yield. last
+// means that no later segment exists. Only the last segment can have a torn or missing end: each
+// segment is synced up to its final mark before the next segment is created.
 func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) error) (err error) {
 	f, err := fsys.Open(filepath.Join(dir, walDir, name))
 	if err != nil {
@@ -92,8 +93,8 @@ func corruptSegment(name string, damage *frame.CorruptError) error {
 	return &CorruptError{Path: walDir + "/" + name, Row: -1, Err: damage}
 }
 
-// attempts holds the done keys and the failed attempts of a log. A sample of the write-ahead log that
-// is among them is in a commit.
+// attempts holds the done keys and the failed attempts of a log. has reports whether it contains a
+// sample of the write-ahead log.
 type attempts struct {
 	done   map[KeyID]struct{}
 	failed map[attemptID]struct{}
@@ -122,7 +123,8 @@ func (a attempts) add(key string, n int32, failed bool) {
 	}
 }
 
-// has reports whether a sample is in a commit, or must never be: a failure of a done key.
+// has reports whether a sample is in a commit, or must never be committed because it is a failure
+// of a done key.
 func (a attempts) has(s *tokenize.Sample) bool {
 	id := IDOf(s.Key)
 	if _, ok := a.done[id]; ok {

@@ -23,20 +23,20 @@ type writer struct {
 	batches  recycler                  // memory of Arrow batches, reused for all shards
 	codec    *pageCodec                // compresses Parquet pages, reused for all shards
 
-	// The next commit: its samples with their done functions, their groups with the index of
-	// each (places), and the segments of the write-ahead log that hold the samples.
+	// The next commit: its samples with their done functions, their groups, the index of each group
+	// (places), and the segments of the write-ahead log that hold the samples.
 	samples []CommittedSample
 	done    []func(error)
 	groups  []CommittedGroup
 	places  map[CommittedGroup]int32
 	group   int32 // index of the last row's group
 	logged  []logged
-	since   time.Time // when the first of samples arrived
+	since   time.Time // when the oldest of samples arrived
 
-	// held has the samples that wait for their group; again is the segment that was last reread.
+	// held has the samples that wait for their group. again is the segment that was last reread.
 	held       hold
 	heldBytes  int64 // limit on the bytes of held samples in memory
-	recovering bool  // samples use no budget, and none stays in memory
+	recovering bool  // samples use no budget, and held samples are not kept in memory
 	again      *segment
 	file       File   // again, open for reading
 	buf        []byte // for frames of again
@@ -71,7 +71,8 @@ func newWriter(d *Dataset) *writer {
 	return w
 }
 
-// run writes samples until the queue ends or ctx is done. It leaves no open shard and no done uncalled.
+// run writes samples until the queue ends or ctx is done. When it returns, no shard is open and
+// every done function was called.
 func (w *writer) run(ctx context.Context) error {
 	defer w.age.Stop()
 	q := w.d.wal.queue
@@ -112,8 +113,8 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// due reports whether whole groups must be committed now: nothing else waits for the writer, or the
-// first of the samples has waited for syncEvery.
+// due reports whether whole groups must be committed now: no other sample waits for the writer, or
+// the oldest of the samples has waited for syncEvery.
 func (w *writer) due(q *queue) bool {
 	return w.d.cfg.CommitGroups && len(w.samples) > 0 && (q.empty() || time.Since(w.since) >= syncEvery)
 }
@@ -123,7 +124,7 @@ func (w *writer) old(now time.Time) bool {
 	return len(w.samples) > 0 && !now.Before(w.since.Add(w.d.cfg.MaxShardAge))
 }
 
-// setTimer sets the timer to the moment when the oldest uncommitted sample is MaxShardAge old.
+// setTimer sets the timer to the time at which the oldest uncommitted sample is MaxShardAge old.
 func (w *writer) setTimer() {
 	if w.d.cfg.CommitGroups {
 		return
@@ -306,7 +307,7 @@ func (w *writer) commit() error {
 		d.cfg.Events.Committed(c)
 	}
 	done := w.done
-	w.samples, w.done, w.groups = nil, nil, nil // c, and so this memory, now belongs to the receiver of the event
+	w.samples, w.done, w.groups = nil, nil, nil // c, and so this memory, now belongs to the Committed callback
 	clear(w.places)
 	for _, f := range done {
 		f(nil)
@@ -349,8 +350,9 @@ func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 	return shards, nil
 }
 
-// giveUp abandons the open shards and passes err to their samples. Shards that were sealed but not
-// committed stay as orphans: the entry can be durable although its last step failed.
+// giveUp abandons the open shards and passes err to the done functions of their samples. Shards
+// that were sealed but not committed stay as orphans, because the entry can be durable although its
+// last step failed.
 func (w *writer) giveUp(err error) {
 	if w.data != nil {
 		w.data.abandon()

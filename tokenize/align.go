@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// A Drift is how to handle a prompt that does not continue the open row.
+// A Drift selects how the Aligner handles a prompt that does not continue the open row.
 type Drift uint8
 
-// The ways to handle drift. DriftFork is the only one that trims no tokens.
+// The ways to handle drift. Only DriftFork never drops sampled tokens.
 const (
-	DriftFork    Drift = iota // begin a new row with the true prompt
-	DriftRealign              // replace a short end of the last output by the prompt's tokens, or fork if it is too long
+	DriftFork    Drift = iota // start a new row with the true prompt
+	DriftRealign              // replace the end of the last output with the prompt's tokens if that end is short, otherwise fork
 	DriftReject               // reject the sample
 )
 
@@ -22,24 +22,27 @@ type AlignConfig struct {
 	// RealignMax limits how many tokens at the end of an output DriftRealign replaces.
 	RealignMax int
 
-	// MaxRowTokens limits T; 0 means no limit. A row ends before the call that would exceed it, so
-	// always at the end of an output, and has FlagCut. That call and every later call whose prompt
-	// continues it make no row: their tokens are counted in Alignment.Cut and not trained. A later
-	// call whose prompt forks begins a new row if it fits.
+	// MaxRowTokens limits T; 0 means no limit. A row ends before the call that would exceed the
+	// limit, so always at the end of an output, and has FlagCut. That call and every later call
+	// whose prompt continues it are cut: they are in no row, and their tokens count in
+	// Alignment.Cut. A later call whose prompt forks starts a new row if the row fits.
 	MaxRowTokens int
 
-	// VocabSize, if positive, limits every id of calls that are not quarantined.
+	// VocabSize, if positive, limits the ids of calls that are not quarantined: every id must be
+	// smaller.
 	VocabSize int
 
 	// TokenizerSize, if positive, is the number of ids that the tokenizer names. A padded
-	// vocabulary has larger ids, up to VocabSize. A row with such an id has FlagPaddedID.
+	// vocabulary also has the ids from there up to VocabSize. A row with such an id has
+	// FlagPaddedID.
 	TokenizerSize int
 
 	// StopIDs are the ids at which the engine ends an output, in addition to Call.StopID. A row
 	// with a sampled token after the first such id of its call has FlagAfterStop.
 	StopIDs []int32
 
-	// MaskAfterStop sets mask 0 for the tokens after that id and counts them in Unscored.
+	// MaskAfterStop sets mask 0 for the tokens after the first stop id of a call and counts them in
+	// Unscored.
 	MaskAfterStop bool
 }
 
@@ -49,7 +52,7 @@ type AlignConfig struct {
 type Alignment struct {
 	Sampled  int
 	Trained  int // mask 1, in exactly one row
-	Unscored int // mask 0: no usable log-probability, or MaskAfterStop; includes dropped rows
+	Unscored int // mask 0: no usable log-probability, or after a stop id with MaskAfterStop; includes tokens of dropped rows
 	Trimmed  int // replaced by DriftRealign
 	Cut      int // past MaxRowTokens
 	Lost     int // in quarantined calls
@@ -58,13 +61,13 @@ type Alignment struct {
 	// past MaxRowTokens, ascending. Both are valid until the next use of the Aligner.
 	LostCalls, CutCalls []int32
 
-	// Forks counts divergences that began a row, and Realigned counts repaired divergences.
+	// Forks counts divergences that started a new row. Realigned counts repaired divergences.
 	// EmptyRows counts rows dropped because they have no trainable token.
 	Forks, Realigned, EmptyRows int
 }
 
-// An Aligner turns the calls of a sample into rows. It keeps a little memory between samples. It is
-// not safe for concurrent use: give each worker its own.
+// An Aligner turns the calls of a sample into rows. It keeps a small amount of memory between
+// samples. It is not safe for concurrent use: each worker needs its own Aligner.
 type Aligner struct {
 	cfg         AlignConfig
 	idLimit     uint32 // the greatest valid id
@@ -72,11 +75,11 @@ type Aligner struct {
 	stopFrom    int32  // the smallest of cfg.StopIDs
 	lost, cut   []int32
 
-	// State of one Align:
+	// State of one call of Align:
 	calls      []Call
 	rows       []Row // the open row is the last
 	sum        Alignment
-	open       bool // rows has an open row; it ends with the output of the previous call
+	open       bool // the last of rows is open; it ends with the output of the previous call
 	cutBefore  bool // the previous call is cut: no row contains it
 	lostBefore bool // the previous call is lost
 	lastRow    int  // index of the row that cut calls continue, or -1
@@ -101,15 +104,15 @@ func lastID(size int) uint32 {
 	return uint32(size) - 1
 }
 
-// Align returns the rows of one sample; the package documentation has the rule. Rows share no memory
-// with calls.
+// Align returns the rows of one sample. The package documentation describes the rules. Rows share
+// no memory with calls.
 //
 // Calls with an unknown prompt must be quarantined. They are counted as lost, and no row continues
 // across them. Calls of SourceLiteral can be mixed only with quarantined calls.
 //
-// An *AlignError means that the whole sample must not be trained on: ErrLength, ErrNoPrompt,
-// ErrVocab, ErrPrefix with DriftReject, or ErrInvariant for a call with a better grade than its
-// source can prove.
+// An *AlignError means that the whole sample must not be trained on. It wraps ErrLength,
+// ErrNoPrompt, ErrVocab, ErrPrefix with DriftReject, or ErrInvariant if a call has a better grade
+// than its source can prove.
 func (a *Aligner) Align(calls []Call) ([]Row, Alignment, error) {
 	if err := checkCalls(calls); err != nil {
 		return nil, Alignment{}, err
@@ -201,8 +204,8 @@ func (a *Aligner) call(k int) error {
 	}
 }
 
-// history returns all tokens that the model had seen or sampled before call k: the open row, or the
-// prompt and output of the previous call if that call is cut.
+// history returns all tokens that the model had seen or sampled before call k. They are the open
+// row, or the prompt and output of the previous call if that call is cut.
 func (a *Aligner) history(k int) (head, tail []int32) {
 	if a.cutBefore {
 		return a.calls[k-1].PromptIDs, a.calls[k-1].OutputIDs
@@ -210,8 +213,8 @@ func (a *Aligner) history(k int) (head, tail []int32) {
 	return a.rows[len(a.rows)-1].InputIDs, nil
 }
 
-// canRealign reports whether a divergence at n can be repaired: it begins inside the last output, at
-// most RealignMax tokens before its end, and the repaired row fits.
+// canRealign reports whether a divergence at token n can be repaired: it is inside the last output,
+// at most RealignMax tokens before the end, and the repaired row fits.
 func (a *Aligner) canRealign(k, n int) bool {
 	c, last := &a.calls[k], &a.calls[k-1]
 	if a.cutBefore || n == len(c.PromptIDs) || !a.fits(len(c.PromptIDs)+len(c.OutputIDs)) {
@@ -221,7 +224,7 @@ func (a *Aligner) canRealign(k, n int) bool {
 	return n >= end-len(last.OutputIDs) && n < end && end-n <= a.cfg.RealignMax
 }
 
-// realign repairs the open row for the prompt of call k, which differs from it at token n.
+// realign repairs the open row, which differs from the prompt of call k at token n.
 func (a *Aligner) realign(k, n int) {
 	row, last := &a.rows[len(a.rows)-1], &a.calls[k-1]
 	begin := len(row.InputIDs) - len(last.OutputIDs)
@@ -250,7 +253,7 @@ func (a *Aligner) stop(c *Call) int {
 	return len(c.OutputIDs)
 }
 
-// padded reports whether an id is in the padded vocabulary.
+// padded reports whether any of ids is only in the padded vocabulary, above the tokenizer's ids.
 func (a *Aligner) padded(ids []int32) bool {
 	if a.lastNamedID >= a.idLimit {
 		return false
@@ -280,7 +283,7 @@ func (a *Aligner) extend(k int, context []int32) error {
 	return a.append(row, k, role, context)
 }
 
-// begin opens a row with the whole prompt of call k.
+// begin opens a row with the whole prompt of call k. div is the reason, or nil.
 func (a *Aligner) begin(k int, div *Divergence) error {
 	c := &a.calls[k]
 	prompt := c.PromptIDs
@@ -345,7 +348,7 @@ func (a *Aligner) skip(k int) {
 	a.cut = append(a.cut, int32(k))
 }
 
-// close ends the open row, if any, and drops it if it has no trainable token.
+// close closes the open row, if any, and drops the row if it has no trainable token.
 func (a *Aligner) close() {
 	if !a.open {
 		return
@@ -373,7 +376,8 @@ func (a *Aligner) fits(tokens int) bool {
 
 func (a *Aligner) firstInvalidID(ids []int32) int { return firstAbove(ids, a.idLimit) }
 
-// firstAbove returns the position of the first id that is negative or greater than limit, or -1.
+// firstAbove returns the position of the first id that is negative or greater than limit, or -1 if
+// no id is.
 func firstAbove(ids []int32, limit uint32) int {
 	for i, id := range ids {
 		if uint32(id) > limit {
@@ -383,7 +387,8 @@ func firstAbove(ids []int32, limit uint32) int {
 	return -1
 }
 
-// finalLength estimates the length of the row that call k begins, so that it is allocated once.
+// finalLength estimates the final length of the row that call k starts, so that its memory is
+// allocated once.
 func (a *Aligner) finalLength(k, tokens int) int {
 	for k++; k < len(a.calls) && a.calls[k].Grade < Quarantined; k++ {
 		c, last := &a.calls[k], &a.calls[k-1]

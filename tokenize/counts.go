@@ -2,7 +2,8 @@ package tokenize
 
 import "fmt"
 
-// Counts are the server's own sums over the calls of a sample, from usage. -1 means not given.
+// Counts holds the server's own sums over the calls of a sample, from the reply's usage. -1 means
+// that the server did not report the sum.
 type Counts struct {
 	PromptTokens, CompletionTokens int64
 	Steps                          int32
@@ -14,10 +15,10 @@ type Counts struct {
 //	ReasonCountMismatch  if Σ len(PromptIDs) ≠ PromptTokens and every prompt is known
 //
 // The server silently drops a turn without output ids. Only these sums show that a call is missing
-// between two turns. The text around the gap must then not be taken for a tool's result. A step
-// without output adds nothing to CompletionTokens, so only Steps shows it. It is a hole as well:
-// its prompt is in PromptTokens, and its position among the turns is unknown. The model calls of a
-// compaction are in none of the sums.
+// between two turns. The text around such a gap must not be used as a tool's result. A step without
+// output adds nothing to CompletionTokens, so only Steps shows the missing call. That is a hole as
+// well: the call's prompt is in PromptTokens, and its position among the turns is unknown. The
+// model calls of a compaction are not in any of the sums.
 func CheckCounts(calls []Call, want Counts) error {
 	var prompts, outputs int64
 	known := true

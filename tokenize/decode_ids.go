@@ -11,7 +11,7 @@ const (
 	tripleWindow = 96
 )
 
-// growArena returns a larger arena, or s if it has limit elements.
+// growArena returns a copy of s with more elements, or s itself if it has limit elements.
 func growArena[T any](s []T, limit int) []T {
 	size := min(max(4096, 2*cap(s)), limit)
 	if size <= len(s) {
@@ -25,10 +25,10 @@ func growArena[T any](s []T, limit int) []T {
 // idBlock is the number of bytes that idBlocks searches for commas at a time.
 const idBlock = 64
 
-// idBlocks decodes ids that are each followed by a comma and no space, block by block, while dst
-// has room for all ids that a block can hold. It returns the number of ids. The start of each id in
-// a block is known before any id is decoded, so no id waits for the previous one. That takes a
-// quarter less time than a loop over single ids.
+// idBlocks decodes ids block by block, if a comma and no space follows each id, while dst has room
+// for all ids that a block can hold. It returns the number of ids. It finds the start of every id
+// in a block before it decodes them, so decoding one id does not wait for the previous id. That
+// takes a quarter less time than a loop over single ids.
 func (d *Decoder) idBlocks(dst []int32) int {
 	const word = 8
 	k, i, b := 0, d.i, d.buf[:d.n]
@@ -65,9 +65,9 @@ func (d *Decoder) idBlocks(dst []int32) int {
 func commasOf(block *[idBlock]byte) (set uint64) {
 	for i := 0; i < idBlock; i += 8 {
 		t := load64(block[:], i) ^ ','*lowBits
-		// 0x80 in each byte that is zero, exactly,
+		// Set 0x80 in exactly the bytes of t that are zero.
 		t = ^((t&^highBits + (0x80-1)*lowBits) | t) & highBits
-		// gathered in the top byte
+		// The multiplication gathers these bits in the top byte.
 		set |= (t >> 7) * 0x0102040810204080 >> 56 << i
 	}
 	return set
@@ -85,8 +85,8 @@ func (d *Decoder) ids() (span, error) {
 	return list, err
 }
 
-// promptIDs is ids for a prompt. A prompt usually begins like the one before it. That part of the
-// text is compared instead of decoded, in a tenth of the time.
+// promptIDs is like ids, but for a prompt. A prompt usually begins like the previous prompt.
+// promptIDs compares that part of the text instead of decoding it, which takes a tenth of the time.
 func (d *Decoder) promptIDs() (span, error) {
 	list, more, err := d.beginIDs()
 	if !more {
@@ -100,7 +100,7 @@ func (d *Decoder) promptIDs() (span, error) {
 	return list, err
 }
 
-// maxPromptText limits Decoder.prompt. The rest of a longer prompt is always decoded.
+// maxPromptText limits the length of Decoder.prompt. The rest of a longer prompt is always decoded.
 const maxPromptText = 1 << 20
 
 // repeatPrompt consumes the ids, each with its comma, that repeat the text of the previous prompt.
@@ -125,7 +125,8 @@ func (d *Decoder) repeatPrompt() {
 	d.prompt, d.promptKeep = d.prompt[:same], d.i
 }
 
-// flushPrompt copies the consumed text of the prompt before the buffer changes.
+// flushPrompt appends the consumed text of the prompt to d.prompt. It must be called before the
+// buffer changes.
 func (d *Decoder) flushPrompt() {
 	if d.promptKeep < 0 {
 		return
@@ -135,8 +136,8 @@ func (d *Decoder) flushPrompt() {
 	d.promptKeep = 0 // fill moves buf[i] to 0
 }
 
-// beginIDs consumes the beginning of a list of ids. more is false if that is all of it: null, an empty
-// list or an error.
+// beginIDs consumes the beginning of a list of ids. more is false if the list is already complete
+// (null or empty) or on an error.
 func (d *Decoder) beginIDs() (list span, more bool, err error) {
 	switch c := d.space(); c {
 	case 'n':

@@ -23,7 +23,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	}
 	store := want == nil
 	arena := d.out.logprobs[:min(cap(d.out.logprobs), max(lo, limit))]
-	// If store is set, got[:k-lo] are the ids so far.
+	// got[:k-lo] are the ids so far if they are stored.
 	got := d.out.ids[len(d.out.ids):min(cap(d.out.ids), max(len(d.out.ids), limit))]
 	k := lo
 	for {
@@ -49,14 +49,14 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 				break
 			}
 			j += 2
-			// One to 23 digits, of which up to 16 count. Their number beyond eight is
-			// unpredictable, so there is no branch on it.
+			// One to 23 digits, of which up to 16 count. The number of digits beyond eight is
+			// unpredictable, so the code does not branch on it.
 			t := load64(b, j) ^ zeros
 			q := countedDigits
 			if notDigit(t) == 0 {
 				t1, t2 := load64(b, j+8)^zeros, load64(b, j+16)^zeros
 				n1 := leadingDigits(t1)
-				n2 := leadingDigits(t2) & -(n1 >> 3) // none after a gap
+				n2 := leadingDigits(t2) & -(n1 >> 3) // 0 unless the first eight characters are digits
 				if n2 > 7 {
 					break
 				}
@@ -197,11 +197,11 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	}
 }
 
-// nullClosed is "null]" as load64 returns it.
+// nullClosed is "null]" as a word that load64 returns.
 const nullClosed = 'n' | 'u'<<8 | 'l'<<16 | 'l'<<24 | ']'<<32
 
-// shortText returns the length of a string of at most seven ASCII characters without escapes, both
-// quotes included. w holds the bytes after the opening quote. It returns 0 for anything else.
+// shortText returns the length, with both quotes, of a string of fewer than eight ASCII characters
+// without escapes, or 0 for any other value. w holds the bytes after the opening quote.
 func shortText(w uint64) int {
 	n, high := plainPrefix8(w)
 	if n == 8 || high != 0 || w>>(8*uint(n)&63)&0xff != '"' {

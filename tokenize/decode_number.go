@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Eight digits at a time: a word of text xor zeros has the digit's value in each byte that held a
-// digit. The first character is the lowest byte.
+// Digits are decoded eight at a time. A word of text xor zeros has the digit's value in each byte
+// that was a digit. The first character is in the lowest byte.
 
 const zeros = '0' * lowBits
 
@@ -17,7 +17,7 @@ func leadingDigits(t uint64) int {
 	return bits.TrailingZeros64(notDigit(t)) >> 3
 }
 
-// notDigit sets 0x80 in the bytes of t above 9. Only the lowest mark is exact.
+// notDigit sets 0x80 in the bytes of t that are above 9. Only the lowest mark is reliable.
 func notDigit(t uint64) uint64 {
 	return (t + (0x80-10)*lowBits | t) & highBits
 }
@@ -29,31 +29,34 @@ func eightDigits(v uint64) uint64 {
 	return ((v&pairs)*(100+1000000<<32) + (v>>16&pairs)*(1+10000<<32)) >> 32
 }
 
-// Exact float32 without arbitrary precision. Let m be all digits of a decimal as an integer below
-// 2^63, and let q ≤ 37 be the power of ten that divides it. float64(m) * tenTo[q] has three
-// roundings, so its error is less than 4 units in the last place of the double. Rounding it to
-// float32 gives the correct result unless a border between two float32 (the low 29 bits are 1<<28)
-// is that close. strconv converts those numbers. Decimals that a program printed for a float32 are
-// far from any border. m ≥ 1 and q ≤ 37 keep the result a normal float32.
+// How to get the exact float32 without arbitrary precision: let m be all digits of a decimal as an
+// integer below 2^63, and let the value be m * 10^-q with q ≤ 37. float64(m) * tenTo[q] has three
+// roundings, so its error is less than 4 units in the last place of the double. Rounding the
+// product to float32 is correct unless it is within the error of a border between two float32
+// (where the low 29 bits are 1<<28). strconv converts numbers near a border. Decimals that a
+// program printed for a float32 are far from any border. m ≥ 1 and q ≤ 37 keep the result a normal
+// float32.
 
-// nearBorder reports whether the bits of a double are within 8 units of such a border.
+// nearBorder reports whether the bits of a double are within 8 units of a border between two
+// float32.
 func nearBorder(bits uint64) bool {
 	return uint32(bits&(1<<29-1))-(1<<28-8) <= 16
 }
 
 const maxScale = 37
 
-// The fast path for log-probabilities counts 16 digits after the decimal point, and only checks
-// that the rest are digits. The rest is less than one unit of m. With m ≥ leastCounted the product
-// has an additional error of less than 2^17 units in the last place, so the fast path keeps a wide
-// distance from the float32 borders. Printed float32 are far from them. Of other decimals, one in a
-// thousand falls back to the slow path, which counts every digit.
+// The fast path for log-probabilities uses 16 digits after the decimal point, and only checks that
+// the rest are digits. The rest is less than one unit of m. With m ≥ leastCounted the product has
+// an additional error of less than 2^17 units in the last place, so the fast path stays farther
+// away from the float32 borders. Printed float32 are far from the borders. Of other decimals, one
+// in a thousand falls back to the slow path, which uses every digit.
 const (
 	countedDigits = 16
 	leastCounted  = 1 << 36
 )
 
-// nearBorderCounted is nearBorder for a number cut to countedDigits digits: within 2^18 units.
+// nearBorderCounted is nearBorder for a number that was cut to countedDigits digits. It reports
+// whether the bits are within 2^18 units of a border.
 func nearBorderCounted(bits uint64) bool {
 	return uint32(bits&(1<<29-1))-(1<<28-1<<18) <= 1<<19
 }
@@ -68,8 +71,9 @@ var tenTo = [64]float64{
 
 var powers = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
-// float32Of returns the float32 of the correctly rounded double of a JSON number; it is infinite if
-// the number is out of the range of a double. slow reports whether strconv converted it.
+// float32Of rounds a JSON number to a double and the double to float32, both correctly. The result
+// is infinite if the number is out of the range of a double. slow reports whether strconv converted
+// the number.
 func float32Of(number []byte) (v float32, slow bool) {
 	m, q, ok := mantissa(number)
 	if ok {
@@ -85,7 +89,8 @@ func float32Of(number []byte) (v float32, slow bool) {
 	return float32(f), true
 }
 
-// mantissa splits a number into ±m * 10^-q. ok is false if they are too large to convert fast.
+// mantissa splits a number into ±m * 10^-q. ok is false if m or q is too large for the fast
+// conversion.
 func mantissa(number []byte) (m uint64, q int, ok bool) {
 	i := 0
 	if number[0] == '-' {
@@ -154,7 +159,7 @@ scan:
 }
 
 // numberPrefix returns the length of the longest prefix of b that can begin a JSON number, and
-// whether that prefix is itself a number.
+// whether the prefix is already a complete number.
 func numberPrefix(b []byte) (n int, complete bool) {
 	digits := func() bool {
 		start := n

@@ -27,7 +27,7 @@ func (d *Decoder) reply() error {
 			if err == nil {
 				err = d.turns()
 			}
-			return below(err, "turns") // d.key has another key by now
+			return below(err, "turns") // d.key has been overwritten by now
 		case "logprobs":
 			d.dropRest(restLen)
 		}
@@ -60,9 +60,10 @@ func (d *Decoder) reply() error {
 	return nil
 }
 
-// dropRest removes a key that does not belong to Rest.
+// dropRest removes from Rest a key that does not belong there. length is the length of Rest before
+// the key.
 func (d *Decoder) dropRest(length int) {
-	d.keep, d.restOver = -1, false // the part of the key that was copied can have exceeded MaxRestBytes
+	d.keep, d.restOver = -1, false // restOver can be set because a copied part of the key exceeded MaxRestBytes
 	d.out.Rest = d.out.Rest[:length]
 }
 
@@ -81,7 +82,6 @@ func (d *Decoder) colon() error {
 	return nil
 }
 
-// turns decodes the value of `turns`.
 func (d *Decoder) turns() error {
 	if d.space() == 'n' {
 		return d.literal("null")
@@ -115,7 +115,7 @@ func (d *Decoder) turn() error {
 			if string(d.key) != field {
 				continue
 			}
-			name = field // d.key can have another key when an error is returned
+			name = field // d.key can be overwritten before an error is returned
 			if seen>>i&1 != 0 {
 				return below(&DecodeError{Offset: at, Err: ErrDuplicateKey}, name)
 			}
@@ -147,7 +147,7 @@ func (d *Decoder) turnValue(name string, t *turnSpan, early *span) (err error) {
 	switch name {
 	case "role":
 		t.role, err = d.role()
-	case "input_ids": // a prompt that is not a list counts as unknown; another source can have it
+	case "input_ids": // a prompt that is not a list counts as unknown, because another source can have the prompt
 		if c := d.space(); c != '[' && c != 'n' {
 			return d.skip()
 		}
@@ -211,7 +211,8 @@ func (d *Decoder) text() (span, error) {
 	return span{lo, len(text)}, err
 }
 
-// firstMismatch returns the first position at which the common part of both lists differs, or -1.
+// firstMismatch returns the first position at which a and b differ, up to the length of the shorter
+// one, or -1.
 func firstMismatch(a, b []int32) int {
 	for k := range min(len(a), len(b)) {
 		if a[k] != b[k] {

@@ -67,14 +67,14 @@ const (
 	choiceNumber = `logprob":`
 	choiceTop    = `,"top_logprobs":`
 	choiceEnd    = `[]},`
-	// choiceWindow is more than one pass of skipChoices reads.
+	// choiceWindow is larger than the number of bytes that one pass of skipChoices reads.
 	choiceWindow = 128
 )
 
 // skipChoices skips elements of logprobs.content, each with the comma after it, while they have the
-// recorded format. logprobs repeats the last call and is half to two thirds of a reply. This
-// function makes the same checks as skip, at several times its speed. It stops before the first
-// element of another format and before the last element; d.i is then at the start of a value.
+// format above. logprobs repeats the last call and is half to two thirds of a reply. skipChoices
+// makes the same checks as skip and is several times faster. It stops before the first element of
+// another format and before the last element. d.i is then at the start of a value.
 func (d *Decoder) skipChoices() {
 	if d.depth+1 >= d.cfg.MaxDepth {
 		return
@@ -101,8 +101,8 @@ func (d *Decoder) skipChoices() {
 	}
 }
 
-// skipChoice returns the length of the element at the start of b with its comma, or 0 if it has
-// another format. b has choiceWindow bytes.
+// skipChoice returns the length of the element at the start of b, with its comma, or 0 if the
+// element has another format. b has at least choiceWindow bytes.
 func skipChoice(b []byte) int {
 	_ = b[choiceWindow-1]
 	if string(b[:len(choiceHead)]) != choiceHead {

@@ -15,16 +15,16 @@ const (
 
 func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
 
-// special sets 0x80 in the bytes of w that need attention in a string: quotes, backslashes and
-// control characters. The lowest mark is exact; higher marks can be false.
+// special sets 0x80 in the bytes of w that are special in a string: quotes, backslashes and control
+// characters. The lowest mark is reliable; higher marks can be wrong.
 func special(w uint64) uint64 {
 	q := w ^ '"'*lowBits
 	e := w ^ '\\'*lowBits
 	return ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits
 }
 
-// plainPrefix returns the length of the prefix of b without special bytes. high is 0 if it is
-// ASCII.
+// plainPrefix returns the length of the prefix of b without special bytes. high is 0 if the prefix
+// is ASCII.
 func plainPrefix(b []byte) (n int, high uint64) {
 	for n+8 <= len(b) {
 		w := load64(b, n)
@@ -42,14 +42,14 @@ func plainPrefix(b []byte) (n int, high uint64) {
 	return n, high & highBits
 }
 
-// plainPrefix8 is plainPrefix for one word; n is 8 if the whole word is plain.
+// plainPrefix8 is plainPrefix for one word. n is 8 if the whole word is plain.
 func plainPrefix8(w uint64) (n int, high uint64) {
 	n = bits.TrailingZeros64(special(w)) >> 3
 	return n, w & (1<<(8*uint(n)&63) - 1) & highBits
 }
 
-// plain consumes the next part of a string that needs no unescaping and returns it, valid until the
-// next fill. more is false if buf[i] is a special byte.
+// plain consumes the next part of a string that needs no unescaping. It returns the part, valid
+// until the next fill. more is false if buf[i] is a special byte.
 func (d *Decoder) plain() (s []byte, more bool, err error) {
 	b := d.buf[d.i:d.n]
 	n, high := plainPrefix(b)
@@ -82,8 +82,8 @@ func validPrefix(b []byte) int {
 	return n
 }
 
-// str appends the text of a string to dst, at most limit bytes; the rest is only validated. buf[i]
-// is the byte after the opening quote.
+// str appends the text of a string to dst, up to limit bytes in dst. The rest of the string is only
+// validated. buf[i] is the byte after the opening quote.
 func (d *Decoder) str(dst []byte, limit int) ([]byte, error) {
 	for {
 		s, more, err := d.plain()
@@ -153,7 +153,7 @@ func (d *Decoder) skipString() error {
 	}
 }
 
-// longString is the minimum length, in bytes, of a skipped string for Decoder.long.
+// longString is the minimum length, in bytes, of a skipped string that Decoder.long keeps.
 const longString = 64
 
 // skippable returns the length of a prefix of b, within a string, that consists of plain ASCII,
@@ -176,7 +176,7 @@ func skippable(b []byte) int {
 		if i > at {
 			continue
 		}
-		// A rune among ASCII. plain is faster for a sequence of runes.
+		// A single rune among ASCII. For a sequence of non-ASCII runes, plain is faster.
 		_, n := utf8.DecodeRune(b[i:])
 		if n == 1 || i+n < len(b) && b[i+n] >= utf8.RuneSelf {
 			return i
@@ -186,7 +186,7 @@ func skippable(b []byte) int {
 	return i
 }
 
-// shortEscapes are the characters that form an escape after a backslash.
+// shortEscapes are the characters that form a two-character escape with a backslash.
 var shortEscapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
 // escape decodes one escape sequence; buf[i] is the backslash. Lone surrogates become U+FFFD.

@@ -16,15 +16,16 @@ import (
 //	decode_string.go    strings: UTF-8, escapes
 //	decode_skip.go      skipped values, which are validated too
 //
-// Lists and strings have a fast path for eight bytes at a time within the buffer, and a slow path.
-// A fast path accepts only input that the slow path accepts, with the same value. It returns no
-// errors, so that offsets and messages come from one place.
+// Lists and strings have a fast path, which processes eight bytes of the buffer at a time, and a
+// slow path. A fast path accepts only input that the slow path accepts too, and returns the same
+// value. A fast path never returns errors, so all offsets and messages come from the slow path.
 
-// DecoderConfig limits what a Decoder accepts. The zero value means the defaults.
+// DecoderConfig limits the replies that a Decoder accepts. The zero value means the defaults.
 type DecoderConfig struct {
 	// MaxReplyBytes limits the length of a reply. Default 128 MiB; a token takes 80 to 130 bytes.
 	MaxReplyBytes int64
-	// MaxTokens limits the ids of a reply. Prompts and both lists of a turn count. Default 1<<24.
+	// MaxTokens limits the number of ids in a reply, including the ids of prompts and the ids in
+	// output_token_logprobs. Default 1<<24.
 	MaxTokens int
 	// MaxTurns limits the number of turns. Default 65,536.
 	MaxTurns int
@@ -34,8 +35,8 @@ type DecoderConfig struct {
 	// MaxRestBytes limits Reply.Rest. Default 32 MiB.
 	MaxRestBytes int
 	// ChunkBytes is the size of the read buffer of Decode, at least 4 KiB. Default 128 KiB.
-	// Decoding is as fast with 16 KiB, but for a reply of 600 KB from a connection, fewer reads
-	// save about 2 % of the CPU compared with 64 KiB.
+	// Decoding itself is as fast with 16 KiB. For a reply of 600 KB from a connection, 128 KiB
+	// saves about 2 % of the CPU time compared with 64 KiB, because there are fewer reads.
 	ChunkBytes int
 }
 
@@ -58,10 +59,10 @@ func (c DecoderConfig) withDefaults() DecoderConfig {
 }
 
 const (
-	// minChunkBytes leaves room for the longest number and the widest look-ahead.
+	// minChunkBytes is large enough for the longest number and the largest look-ahead.
 	minChunkBytes = 4 << 10
-	// maxNumberBytes limits a number, the only token that must be in the buffer as a whole. No
-	// writer prints nearly as many bytes: a double has at most 24.
+	// maxNumberBytes limits the length of a number, the only token that must be in the buffer as a
+	// whole. Numbers in practice are much shorter: a double takes at most 24 bytes.
 	maxNumberBytes = 1 << 10
 	// maxKeyBytes is the length of the prefix of a key that is kept for comparison and for Path.
 	maxKeyBytes = 64
@@ -72,7 +73,8 @@ const (
 //
 // It validates the syntax of the whole reply, including skipped values: JSON's grammar and UTF-8.
 // It does not validate the meaning. Lists of different lengths, a log-probability of another token
-// and null lists are reported on the Turn, because they invalidate only that sample.
+// and null lists are not decode errors: the Turn shows them, because they invalidate only that
+// sample.
 type Decoder struct {
 	cfg DecoderConfig
 
@@ -91,13 +93,13 @@ type Decoder struct {
 	restOver bool // Rest would exceed MaxRestBytes
 
 	// long is the last long string that was skipped, with its closing quote, while it is in buf.
-	// Servers send the arguments and the result of a call twice, the second time in deprecated
+	// Servers send the arguments and the result of a tool call twice, the second time in deprecated
 	// members. Comparing the second copy takes a tenth of the time of validating it.
 	long []byte
 
-	// prompt is the text of the last prompt, up to maxPromptText bytes, and promptAt the place of its
-	// ids in the arena. promptKeep is the position in buf of the first byte to append to prompt, or
-	// -1.
+	// prompt is the text of the last prompt, up to maxPromptText bytes. promptAt is the index in
+	// the arena of the prompt's ids. promptKeep is the position in buf of the first byte to append
+	// to prompt, or -1.
 	prompt               []byte
 	promptAt, promptKeep int
 
@@ -127,7 +129,7 @@ func (d *Decoder) DecodeBytes(b []byte, dst *Reply) error {
 	return d.run(dst)
 }
 
-// open begins a document that is read from r.
+// open starts a document that is read from r.
 func (d *Decoder) open(r io.Reader) {
 	if d.own == nil {
 		d.own = make([]byte, d.cfg.ChunkBytes)
@@ -137,7 +139,7 @@ func (d *Decoder) open(r io.Reader) {
 	d.eof, d.over = false, false
 }
 
-// openBytes begins a document in memory.
+// openBytes starts a document in memory.
 func (d *Decoder) openBytes(b []byte) {
 	d.over = int64(len(b)) > d.cfg.MaxReplyBytes
 	if d.over {
@@ -202,7 +204,7 @@ func (d *Decoder) fill() bool {
 	return false
 }
 
-// need reads until the buffer has k unread bytes, and reports whether it has.
+// need reads until the buffer has k unread bytes, and reports whether it succeeded.
 func (d *Decoder) need(k int) bool {
 	for d.n-d.i < k {
 		if !d.fill() {
@@ -212,7 +214,7 @@ func (d *Decoder) need(k int) bool {
 	return true
 }
 
-// flushRest copies the bytes that belong to Rest before the buffer changes.
+// flushRest copies the bytes that belong to Rest. It must be called before the buffer changes.
 func (d *Decoder) flushRest() {
 	if d.keep < 0 {
 		return
@@ -246,8 +248,8 @@ func (d *Decoder) space() byte {
 	}
 }
 
-// object reads an object. It calls member at the opening quote of each key. member reads the key
-// and the value. what describes the object.
+// object reads an object. It calls member at the opening quote of each key. member must read the
+// key and the value. what describes the object in errors.
 func (d *Decoder) object(what string, member func() error) error {
 	if c := d.space(); c != '{' {
 		return d.wrongType(what, c)
@@ -278,8 +280,8 @@ func (d *Decoder) object(what string, member func() error) error {
 	}
 }
 
-// array reads an array. It calls element at each value, which element reads. what describes the
-// array.
+// array reads an array. It calls element at the start of each value, and element must read the
+// value. what describes the array in errors.
 func (d *Decoder) array(what string, element func(i int) error) error {
 	if c := d.space(); c != '[' {
 		return d.wrongType(what, c)
@@ -317,7 +319,7 @@ func (d *Decoder) enter() error {
 	return nil
 }
 
-// leave moves past the bracket that closes it.
+// leave moves past the bracket that closes an array or an object.
 func (d *Decoder) leave() {
 	d.depth--
 	d.i++
@@ -337,12 +339,13 @@ func (d *Decoder) end() error {
 	return &DecodeError{Offset: at, Err: io.ErrUnexpectedEOF}
 }
 
-// fail returns an error at the next unread byte. what describes the problem.
+// fail returns a *DecodeError at the next unread byte. what describes the problem.
 func (d *Decoder) fail(err error, what string) error {
 	return &DecodeError{Offset: d.offset(), Err: &detailError{err, what}}
 }
 
-// expected returns the error for c, a byte from space, in place of what.
+// expected returns the error for a byte c from space that does not begin the expected text. what
+// describes that text.
 func (d *Decoder) expected(what string, c byte) error {
 	if c == 0 {
 		return d.end()
@@ -371,7 +374,7 @@ func limitError(name string, limit int64) error {
 	return &detailError{ErrTooLarge, name + " is " + strconv.FormatInt(limit, 10)}
 }
 
-// below prepends a key to the path of an error.
+// below prepends key to the path of a *DecodeError.
 func below(err error, key string) error {
 	if e, ok := err.(*DecodeError); ok { //nolint:errorlint // made here, never wrapped
 		e.Path = "/" + pointerEscaper.Replace(key) + e.Path

@@ -2,8 +2,8 @@ package tokenize
 
 import "strconv"
 
-// A Divergence is the first difference between the next prompt and the open row: the reason why a
-// row begins (Row.Divergence), or a repair within it (Row.Realigned).
+// A Divergence is the first difference between a prompt and the open row. It explains why a new row
+// begins (Row.Divergence) or records a repair within a row (Row.Realigned).
 type Divergence struct {
 	// Call is the index, within the sample, of the call whose prompt diverged.
 	Call int32
@@ -14,7 +14,8 @@ type Divergence struct {
 	Row, Prompt []int32
 }
 
-// DivergenceWindow is how many ids of each side a Divergence keeps: enough to see the difference.
+// DivergenceWindow is the number of ids that a Divergence keeps of the row and of the prompt. It is
+// enough to see the difference.
 const DivergenceWindow = 16
 
 // A DivergenceKind is where a prompt diverged from the row.
@@ -24,13 +25,14 @@ type DivergenceKind uint8
 const (
 	DivergedInPrompt     DivergenceKind = iota + 1 // before the first sampled token of the row
 	DivergedInContext                              // in a tool or user span
-	DivergedInEarlier                              // in an earlier output of the row, or past its cut
+	DivergedInEarlier                              // in an earlier output of the row, or in cut calls after the row
 	DivergedInLast                                 // in the last output of the row
 	DivergedProperPrefix                           // the prompt equals the row or is a proper prefix of it
 	DivergedAfterLost                              // the previous call is quarantined
 )
 
-// newDivergence returns the divergence of prompt k at position n from head and tail.
+// newDivergence returns the divergence between the prompt of call k and head followed by tail. They
+// differ at position n.
 func (a *Aligner) newDivergence(k, n int, head, tail []int32) *Divergence {
 	return &Divergence{
 		Call: int32(k), Offset: int32(n), Kind: a.kind(k, n, len(head)+len(tail)),
@@ -108,7 +110,7 @@ func (d *Divergence) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `,"offset":`...)
 	dst = strconv.AppendInt(dst, int64(d.Offset), 10)
 	dst = append(dst, `,"kind":"`...)
-	dst = append(dst, d.Kind.String()...) // a closed list; no word has a quote
+	dst = append(dst, d.Kind.String()...) // the words are a closed list, and none contains a quote
 	dst = append(dst, `","row":`...)
 	dst = AppendIDs(dst, d.Row)
 	dst = append(dst, `,"prompt":`...)

@@ -5,8 +5,8 @@
 //
 // A turn is one element of the server's `turns`. A call is one generation of the model: its prompt
 // and the tokens that it sampled. A row is one training sequence. A sample is one repetition of a
-// task. It has one row, or several if the server rewrote the history between two calls. A span is a
-// stretch of a row with one role.
+// task. A sample has one row, or several rows if the server rewrote the history between two calls.
+// A span is a contiguous part of a row with one role.
 //
 // # Shapes
 //
@@ -33,20 +33,20 @@
 //	O3 [A3]
 //
 // with mask 1 in brackets. A prompt continues the open row if it begins with the whole row and is
-// longer. Its tail is appended as context: a tool span if a tool turn comes between, otherwise a
-// user span. Any other prompt FORKS: the open row is closed, and the next row begins with the true
-// prompt as one prompt span. So every sampled token is trained in exactly one row, under exactly
-// the context that the model saw. A prompt that ends at or before the end of the row also forks:
-// the model sampled again at the same position. Only the open row is compared.
+// longer. The rest of the prompt is appended as context: a tool span if a tool turn is between the
+// two calls, otherwise a user span. Any other prompt FORKS: the open row is closed, and the next
+// row begins with the true prompt as one prompt span. So every sampled token is trained in exactly
+// one row, with exactly the context that the model saw. A prompt that ends at or before the end of
+// the row also forks: the model sampled again at the same position. Only the open row is compared.
 //
 // DriftRealign repairs the row instead of forking if the difference begins inside the last output,
 // at most RealignMax tokens before its end. The rest of that output is removed from the row and
 // counted in Trimmed. The rest of the prompt follows as context. Row.Realigned keeps the first ids
-// of both. The repair loses sampled tokens, short outputs first. On recorded exchanges no break is
-// shorter than ten tokens.
+// of both. The repair drops sampled tokens, and short outputs are affected most. In recorded
+// exchanges, every difference begins at least ten tokens before the end of the output.
 //
-// A quarantined call makes no row and closes the open row. The next call begins a new row. Rows
-// without a trainable token are counted and dropped; then the remaining rows are numbered.
+// A quarantined call is in no row and closes the open row. The next call starts a new row. Rows
+// without a trainable token are counted and dropped. Then the remaining rows are numbered.
 //
 // # How well a context is proven
 //
@@ -82,10 +82,10 @@
 //
 // # Memory and errors
 //
-// The owner of a Decoder, Reply or Aligner reuses it, one sample at a time. Once warm, decoding does
-// not allocate, and aligning allocates only the rows. Turns point into their Reply, and calls point
-// into turns. The Aligner copies, so rows own their memory. Invalid input returns an error and never panics: *DecodeError for malformed
-// bytes, *AlignError for invalid content.
+// The owner of a Decoder, Reply or Aligner reuses it, one sample at a time. Once warm, decoding
+// does not allocate, and aligning allocates only the rows. Turns point into their Reply, and calls
+// point into turns. The Aligner copies the data, so rows own their memory. Invalid input returns an
+// error and never panics: *DecodeError for malformed bytes, *AlignError for invalid content.
 //
 // # Reading order
 //

@@ -32,7 +32,7 @@ var (
 type DecodeError struct {
 	// Offset is the position of the offending byte: 0 ≤ Offset ≤ length of the reply.
 	Offset int64
-	// Path is a JSON pointer to the value. Outside turns it is only the top-level key.
+	// Path is a JSON pointer to the value. For a value outside turns, it is only the top-level key.
 	Path string
 	Err  error
 }
@@ -47,8 +47,9 @@ func (e *DecodeError) Error() string {
 
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// A ReadError reports that the reader failed. If the transport cuts a body short, it wraps
-// io.ErrUnexpectedEOF. If the JSON ends early without a read error, the error is a *DecodeError.
+// A ReadError reports that the reader failed. If the transport cuts a body short, the ReadError
+// wraps io.ErrUnexpectedEOF. If the JSON ends early without a read error, the error is a
+// *DecodeError instead.
 type ReadError struct {
 	Offset int64 // bytes read before the failure
 	Err    error
@@ -60,14 +61,14 @@ func (e *ReadError) Error() string {
 
 func (e *ReadError) Unwrap() error { return e.Err }
 
-// An AlignError reports the turn or call that breaks a rule, and the rule.
+// An AlignError reports that a turn, a call or a row breaks a rule.
 type AlignError struct {
-	// Turn is the index of the turn (CheckTurn, CallsFromTurns), the call (Aligner, CheckCounts) or
-	// the span (Row.Check), or -1 for all of them.
+	// Turn is the index of the turn (CallsFromTurns), the call (Aligner, CheckCounts) or the span
+	// (Row.Check). It is -1 if the error concerns all of them, and in errors of CheckTurn.
 	Turn int
-	// Token is the position within it, or -1.
+	// Token is the position of the token, or -1.
 	Token int
-	// Reason is the word for failures/. It is ReasonNone from Row.Check.
+	// Reason is the reason to write to failures/. Errors of Row.Check have ReasonNone.
 	Reason Reason
 	Err    error
 }

@@ -4,14 +4,16 @@ import "fmt"
 
 // A TextEncoder turns text into token ids.
 type TextEncoder interface {
-	// AppendTokens appends the ids of text to dst and returns it. After an error dst is not used.
+	// AppendTokens appends the ids of text to dst and returns the result. Callers ignore the result
+	// after an error.
 	AppendTokens(dst []int32, text string) ([]int32, error)
 }
 
-// Literal makes calls of SourceLiteral: assistant ids and tool texts in order, without prompts and
-// without the template's text between turns. Such rows cannot be checked, so they are Unverified.
+// Literal makes calls with SourceLiteral: assistant ids and tool texts in order, without prompts
+// and without the template's text between turns. Such calls cannot be checked, so their grade is
+// Unverified.
 //
-// A Literal owns the memory of the contexts that it makes. It is not safe for concurrent use.
+// A Literal owns the memory of Call.Context. It is not safe for concurrent use.
 type Literal struct {
 	// Encoder encodes the content of each tool turn. It must not be nil.
 	Encoder TextEncoder
@@ -24,7 +26,7 @@ type Literal struct {
 // before it as Context. It drops tool turns after the last assistant turn, because a row ends at
 // its last sampled token. The calls are valid until the next use of l and of the turns.
 //
-// It returns the errors of CallsFromTurns and of the encoder; dst is then unchanged.
+// It returns the errors of CallsFromTurns and of the encoder. After an error dst is unchanged.
 func (l *Literal) Calls(dst []Call, turns []Turn) ([]Call, error) {
 	base := len(dst)
 	dst, err := CallsFromTurns(dst, turns)

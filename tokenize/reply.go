@@ -2,15 +2,15 @@ package tokenize
 
 import "github.com/rollout-rl/rollout/tokenize/internal/textview"
 
-// A Reply is the result of decoding one reply: the turns, in arenas that the Reply owns, and the
-// small rest as JSON. Reuse it; Reset keeps the memory.
+// A Reply is the result of decoding one reply: the turns, stored in arenas that the Reply owns, and
+// the small rest of the reply as JSON. A Reply can be reused: Reset keeps the memory.
 //
-// A Turn points into these arenas, and the next use of the Reply overwrites them. Copy what must
-// live longer. (The Aligner copies.)
+// A Turn points into these arenas, and the next use of the Reply overwrites them. Copy data that
+// must live longer. (The Aligner copies its data.)
 type Reply struct {
 	Turns []Turn
 
-	// HasTurns reports whether turns is a list, even an empty one, and not null or absent. The
+	// HasTurns reports whether turns is a list, possibly empty, rather than null or absent. The
 	// server omits turns if the model returns no token data.
 	HasTurns bool
 
@@ -26,14 +26,14 @@ type Reply struct {
 	spans    []turnSpan
 }
 
-// A turnSpan is a Turn while the arenas can still be reallocated.
+// A turnSpan describes a Turn by positions, while the arenas can still be reallocated.
 type turnSpan struct {
 	role                                    Role
 	prompt, output, logprobs, content, tool span
 	mismatch                                int
 }
 
-// A span is [lo, hi) of an arena; lo is -1 for null.
+// A span is the part [lo, hi) of an arena. lo is -1 for null.
 type span struct{ lo, hi int }
 
 var noSpan = span{-1, -1}
@@ -61,8 +61,8 @@ func (r *Reply) settle() {
 	}
 }
 
-// view returns s of the arena: nil for null, non-nil for an empty list. Its capacity is clipped, so
-// an append cannot overwrite the next view.
+// view returns the part s of the arena: nil for null, non-nil for an empty list. Its capacity is
+// clipped, so an append cannot overwrite the next view.
 func view[T any](arena []T, s span) []T {
 	switch {
 	case s.lo < 0:

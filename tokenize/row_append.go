@@ -11,12 +11,12 @@ const (
 	minLogprob = -1000
 )
 
-// UsableLogprob reports whether a trainer can learn from a token with log-probability v: from -1000
-// to 1e-6, and not NaN (missing). Every reader applies this rule to the float32 in the row.
+// UsableLogprob reports whether a trainer can learn from a token with log-probability v: v is from
+// -1000 to 1e-6 and not NaN (missing). Every reader applies this rule to the float32 in the row.
 func UsableLogprob(v float32) bool { return v <= maxLogprob && v >= minLogprob }
 
-// AppendContext appends ids that the policy did not sample, as one span: mask 0, log-probability 0,
-// version -1. It does nothing if ids is empty.
+// AppendContext appends ids that the policy did not sample, as one span with mask 0,
+// log-probability 0 and version -1. It does nothing if ids is empty.
 func (r *Row) AppendContext(role Role, ids []int32) {
 	if len(ids) == 0 {
 		return
@@ -30,8 +30,9 @@ func (r *Row) AppendContext(role Role, ids []int32) {
 }
 
 // AppendSampled appends the ids sampled in one call as an assistant span. logprobs has the same
-// length as ids. A token whose value is missing or not usable has mask 0 and counts in Unscored.
-// version is the policy version, or -1 if unknown. It does nothing if ids is empty.
+// length as ids. A token whose log-probability is missing or not usable has mask 0 and counts in
+// Unscored. version is the policy version, or -1 if unknown. AppendSampled does nothing if ids is
+// empty.
 func (r *Row) AppendSampled(ids []int32, logprobs []float32, version int32) {
 	if len(ids) == 0 {
 		return
@@ -76,8 +77,8 @@ func (r *Row) unscore(n int) {
 	clear(r.Logprobs[n:])
 }
 
-// extend appends ids as one span; no other code makes a row longer. It returns the new parts of
-// LossMask and Logprobs, for the caller to fill.
+// extend appends ids as one span. All code that lengthens a row calls it. It returns the new parts
+// of LossMask and Logprobs for the caller to fill.
 func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logprobs []float32) {
 	lo, hi := len(r.InputIDs), len(r.InputIDs)+len(ids)
 	r.InputIDs = append(r.InputIDs, ids...)
@@ -99,8 +100,8 @@ func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logpro
 	return r.LossMask[lo:], r.Logprobs[lo:]
 }
 
-// realign repairs the end of the last span, which is an output, from which the prompt of call k
-// differs at token n. It records both sides in Realigned, then trims.
+// realign repairs the end of the last span, an output, because the prompt of call k differs from
+// the row at token n. It records the ids of both in Realigned and then trims the row.
 func (r *Row) realign(k, n int, prompt []int32) {
 	r.Realigned = append(r.Realigned, Divergence{
 		Call: int32(k), Offset: int32(n), Kind: DivergedInLast, Row: window(r.InputIDs, nil, n), Prompt: window(prompt, nil, n),
@@ -109,7 +110,8 @@ func (r *Row) realign(k, n int, prompt []int32) {
 	r.trim(n)
 }
 
-// trim removes the end of the last span, which is an output, from token n and counts it in Trimmed.
+// trim removes the tokens from n on and counts them in Trimmed. They are the end of the last span,
+// which is an output.
 func (r *Row) trim(n int) {
 	for _, m := range r.LossMask[n:] {
 		r.Unscored -= int32(1 - m)

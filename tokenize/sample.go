@@ -2,17 +2,17 @@ package tokenize
 
 import "time"
 
-// A Sample is one finished sample on its way to the sink: its rows, its failures, and the facts
-// that a trainer cannot recover later. It becomes durable as a whole or not at all.
+// A Sample is one finished sample for the sink: its rows, its failures, and the facts that a
+// trainer cannot recover later. It becomes durable as a whole or not at all.
 //
 // A Sample owns all memory that it points to. Appending it to a sink transfers ownership.
 type Sample struct {
-	// Key is the identity for exactly-once: the digest of the task and Index.
+	// Key identifies the sample for exactly-once. It consists of the digest of the task and Index.
 	Key             string
 	TaskID, GroupID string
-	// RolloutID is Key and Attempt. All rows of the sample share it.
+	// RolloutID consists of Key and Attempt. All rows of the sample share it.
 	RolloutID string
-	// Index is the repetition, 0 ≤ Index < GroupSize.
+	// Index is the number of the repetition, 0 ≤ Index < GroupSize.
 	Index, GroupSize int32
 	// Attempt counts from 1.
 	Attempt int32
@@ -28,7 +28,7 @@ type Sample struct {
 	// RewardDetails is a JSON object, or nil.
 	RewardDetails *string
 
-	// Unshown counts the calls of the sample that a tap saw and no answer shows.
+	// Unshown counts the calls of the sample that a tap saw and that no answer shows.
 	Unshown Unshown
 
 	// Status is completed, truncated, max_steps, cancelled or error.
@@ -49,14 +49,14 @@ type Sample struct {
 	Steps                          int32
 
 	StartedAt time.Time
-	// Duration is wall time; Working excludes queueing and backoff.
+	// Duration is the wall-clock time. Working excludes queueing and backoff.
 	Duration, Working time.Duration
 
 	// Messages is the conversation and Metadata the task's metadata, as JSON; nil if absent.
 	Messages, Metadata *string
 }
 
-// Sampling holds the sampling parameters in force, nil if unknown.
+// Sampling holds the sampling parameters that the engine used. A parameter is nil if unknown.
 type Sampling struct {
 	Temperature, TopP  *float32
 	TopK, MaxNewTokens *int32
@@ -64,7 +64,8 @@ type Sampling struct {
 
 // A Failure is a sample, or a part of one, that must not be trained on: a row of failures/.
 type Failure struct {
-	// Class is the collector.Class, Stage is where it happened, and Reason is a Reason or empty.
+	// Class is a collector.Class, Stage is the stage in which the failure happened, and Reason is a
+	// Reason or empty.
 	Class, Stage, Reason string
 	// Error is one short line for people, without secrets.
 	Error string

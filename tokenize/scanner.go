@@ -3,8 +3,9 @@ package tokenize
 import "io"
 
 // A Scanner reads one JSON document of any shape, in order, with the fast paths and exact numbers
-// of the Decoder. The caller calls a method for each value that it expects. It is for inference
-// engines, whose replies have the same lists of ids and log-probabilities in different places.
+// of the Decoder. The caller calls a method for each value that it expects. A Scanner is for the
+// replies of inference engines, which have the same lists of ids and log-probabilities in different
+// places.
 //
 // It validates the syntax as the Decoder does, within the limits of the DecoderConfig. A Scanner
 // can read any number of documents, one at a time. It is not safe for concurrent use.
@@ -20,20 +21,22 @@ func NewScanner(cfg DecoderConfig) *Scanner {
 	return s
 }
 
-// Reset begins a document that is read from r in chunks of ChunkBytes.
+// Reset starts a document that is read from r in chunks of ChunkBytes.
 func (s *Scanner) Reset(r io.Reader) {
 	s.d.open(r)
 	s.out = Reply{}
 }
 
-// ResetBytes begins a document in memory. The Scanner refers to b until the next Reset.
+// ResetBytes starts a document in memory. The Scanner refers to b until the next Reset or
+// ResetBytes.
 func (s *Scanner) ResetBytes(b []byte) {
 	s.d.openBytes(b)
 	s.out = Reply{}
 }
 
-// Next skips white space and returns the first byte of the next value, or of trailing text, without
-// consuming it: '{', '[', '"', 't', 'f', 'n', '-' or a digit; 0 at the end.
+// Next skips white space and returns the first byte of the next value without consuming it: '{',
+// '[', '"', 't', 'f', 'n', '-' or a digit. It returns 0 at the end, and any other byte if the next
+// text is not a value.
 func (s *Scanner) Next() byte { return s.d.space() }
 
 // Offset is the number of bytes consumed. After Next, it is the start of the next value.
@@ -54,7 +57,8 @@ func (s *Scanner) Object(member func(key []byte) error) error {
 	})
 }
 
-// Array reads an array. It calls element for each value, which must read it with one method call.
+// Array reads an array. It calls element for each value, and element must read the value with one
+// method call.
 func (s *Scanner) Array(element func(i int) error) error { return s.d.array("an array", element) }
 
 // IDs reads a list of token ids and appends them to dst. The result has at most MaxTokens ids.
@@ -74,9 +78,9 @@ func (s *Scanner) IDs(dst []int32) ([]int32, error) {
 }
 
 // Logprobs reads a list of [logprob, id, …]. It appends the log-probabilities to dst, NaN for null,
-// and the ids to ids. Each log-probability is the float32 of the double in the text, so the Decoder
-// gets the same bits from a server's turns even if the server formats the number differently. After
-// an error both are returned unchanged.
+// and the ids to ids. Each log-probability is the double in the text, rounded to float32. So the
+// Decoder gets the same bits from a server's turns even if the server formats the number
+// differently. After an error both are returned unchanged.
 func (s *Scanner) Logprobs(dst []float32, ids []int32) ([]float32, []int32, error) {
 	if c := s.d.space(); c != '[' {
 		return dst, ids, s.d.wrongType("a list of [logprob, id, …]", c)
@@ -91,7 +95,8 @@ func (s *Scanner) Logprobs(dst []float32, ids []int32) ([]float32, []int32, erro
 	return read, readIDs, nil
 }
 
-// Float32 reads a number as Logprobs does. It is infinite if out of the range of a double.
+// Float32 reads a number as Logprobs does. The result is infinite if the number is out of the range
+// of a double.
 func (s *Scanner) Float32() (float32, error) {
 	text, err := s.Number()
 	if err != nil {

@@ -1,6 +1,6 @@
 package tokenize
 
-// A Role is the origin of a span of a row. The numbers are the values of the `turn_roles` column.
+// A Role is the origin of a span of a row. Its numbers are the values in the `turn_roles` column.
 type Role int8
 
 // The roles of a span.
@@ -11,14 +11,15 @@ const (
 	RoleUser      Role = 3 // context between two calls without a tool turn
 )
 
-// A Turn is one element of `turns` as Letta sends it, before any rule is applied: an assistant turn
-// with its sampled tokens, or a tool turn with its text.
+// A Turn is one element of `turns` as Letta sends it, before any check: an assistant turn with its
+// sampled tokens, or a tool turn with its text.
 //
 // All slices and strings are views into the Reply that owns the turn, valid until its next Reset.
 type Turn struct {
 	Role Role
 
-	// PromptIDs is the prompt of the call, or nil if not sent. Source: turns[].input_ids.
+	// PromptIDs is the prompt of the call, or nil if the server did not send it. Source:
+	// turns[].input_ids.
 	PromptIDs []int32
 
 	// OutputIDs are the sampled tokens with the stop token, or nil. Source: turns[].output_ids.
@@ -33,8 +34,8 @@ type Turn struct {
 	// Triples past the end of OutputIDs are not compared.
 	IDMismatch int
 
-	// Content is the text, or empty if null. For an assistant turn it is the text without the tool
-	// calls, which the server cuts out. Never tokenize it in place of OutputIDs.
+	// Content is the text, or empty if null. For an assistant turn the server removes the tool
+	// calls from the text, so never tokenize Content in place of OutputIDs.
 	Content string
 
 	// ToolName can be any text that the model wrote. Never use it as a file name, label or key.

@@ -8,8 +8,9 @@ package tokenize
 //	ErrLength      ReasonLengthMismatch  fewer log-probabilities than ids
 //	ErrIDMismatch  ReasonIDMismatch      a log-probability of another token
 //
-// Surplus log-probabilities are a known fault of speculative decoding. They pass if the first ones
-// belong to the ids. Values are not checked: a bad value only unscores its token.
+// Surplus log-probabilities are a known bug of speculative decoding. They are accepted if the first
+// log-probabilities belong to the ids. Values are not checked, because a token with a bad value
+// only gets mask 0.
 func CheckTurn(t *Turn) error {
 	if t.Role != RoleAssistant {
 		return nil
@@ -32,12 +33,14 @@ func CheckTurn(t *Turn) error {
 // CallsFromTurns appends one Call for each assistant turn. turns are the turns of one sample, from
 // all its replies in order. The calls point into the turns' memory.
 //
-// A turn with input_ids gives an Exact call of SourceTurns. A turn without them gives a call that
-// is Quarantined with ReasonNoPrompt. A caller that finds the prompt elsewhere sets PromptIDs,
-// Source, Grade and Reason. Surplus log-probabilities set FlagSurplusLogprobs.
+// A turn with input_ids becomes an Exact call of SourceTurns. A turn without input_ids becomes a
+// Quarantined call with ReasonNoPrompt. A caller that finds the prompt elsewhere sets PromptIDs,
+// Source, Grade and Reason. A turn with surplus log-probabilities becomes a call with
+// FlagSurplusLogprobs.
 //
-// The first turn that breaks a rule of CheckTurn gives an *AlignError with its index. No assistant
-// turn gives ErrNoTokens with ReasonNoTurns. After an error dst is returned unchanged.
+// For the first turn that breaks a rule of CheckTurn, CallsFromTurns returns an *AlignError with
+// the turn's index. Without an assistant turn, it returns ErrNoTokens with ReasonNoTurns. After an
+// error dst is returned unchanged.
 func CallsFromTurns(dst []Call, turns []Turn) ([]Call, error) {
 	base := len(dst)
 	after := RoleUser

@@ -11,12 +11,13 @@ import (
 // show. Only a tap in front of the engine sees them; without a tap all counts are 0. No token of
 // such a call is in a row or in a failure. Counts saturate at 65,535.
 type Unshown struct {
-	// Retries, Failed and Cut have the prompt of a call that the answer shows. For Retries the
-	// engine answered; for Failed it returned an error; for Cut its answer broke off.
+	// Retries, Failed and Cut count calls with the same prompt as a call that the answer shows.
+	// Retries counts the calls that the engine answered, Failed the calls for which it returned an
+	// error, and Cut the calls whose answer broke off.
 	Retries uint16 `json:"retry,omitempty"`
 	Failed  uint16 `json:"failed,omitempty"`
 	Cut     uint16 `json:"cut,omitempty"`
-	// Summaries are calls with which the server summarized the history in a compaction.
+	// Summaries counts the calls with which the server summarized the history in a compaction.
 	Summaries uint16 `json:"summary,omitempty"`
 }
 
@@ -38,7 +39,7 @@ func (u Unshown) Each() iter.Seq2[string, int] {
 	}
 }
 
-// Set sets the count of a kind by its word. It returns false if there is no such word.
+// Set sets the count of the kind with the given word. It returns false if no kind has the word.
 func (u *Unshown) Set(word string, n int) bool {
 	for i, count := range u.counts() {
 		if unshownKinds[i] == word {
@@ -49,7 +50,7 @@ func (u *Unshown) Set(word string, n int) bool {
 	return false
 }
 
-// Plus returns the sums of the counts.
+// Plus returns the sum of u and o for each count.
 func (u Unshown) Plus(o Unshown) Unshown {
 	more := o.counts()
 	for i, n := range u.counts() {

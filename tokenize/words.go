@@ -8,7 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
-// The words of the closed lists in columns, metrics and messages, by value. Empty: no word.
+// The words of the enumerated types in columns, metrics and messages, indexed by value. An empty
+// string means that the value has no word.
 var (
 	roles          = enum.List[Role]{Noun: "role", Words: []string{"prompt", "assistant", "tool", "user"}}
 	sources        = enum.List[PromptSource]{Noun: "prompt source", Words: []string{"none", "turns", "tap", "stored", "trace", "literal"}}
@@ -86,7 +87,7 @@ func (f Flags) AppendNames(dst []string) []string {
 // String returns the names joined by commas, or "" if no flag is set.
 func (f Flags) String() string { return strings.Join(f.AppendNames(nil), ",") }
 
-// MarshalText returns the names joined by commas. A bit without a name is an error.
+// MarshalText returns the names joined by commas. It returns an error for a bit without a name.
 func (f Flags) MarshalText() ([]byte, error) {
 	if f>>len(flagWords) != 0 {
 		return nil, fmt.Errorf("flags %#x: unknown bits", uint16(f))
@@ -94,7 +95,7 @@ func (f Flags) MarshalText() ([]byte, error) {
 	return []byte(f.String()), nil
 }
 
-// UnmarshalText accepts what MarshalText returns.
+// UnmarshalText accepts the names that MarshalText returns.
 func (f *Flags) UnmarshalText(b []byte) error {
 	var set Flags
 	if len(b) > 0 {

@@ -1,7 +1,8 @@
-// Package durable makes changes of a folder survive a power cut.
+// Package durable makes changes to a folder survive a power cut.
 //
-// File.Sync makes only a file's content durable. Its name is part of its folder: after a create,
-// rename, link or remove, the folder must be synced too, or a power cut can undo the change.
+// File.Sync makes only a file's content durable. The file's name is part of its folder. After a
+// create, rename, link or remove, the folder must be synced too, or a power cut can undo the
+// change.
 package durable
 
 import (

@@ -2,7 +2,7 @@
 // build tag failpoint it does nothing and costs nothing.
 //
 // With the tag, the environment variable ROLLOUT_FAILPOINT selects one step and, after a colon, the
-// hit at which to kill, from 1:
+// number of the hit that kills the process, from 1:
 //
 //	ROLLOUT_FAILPOINT=wal.synced:3 rollout collect …
 //

@@ -21,7 +21,8 @@ type point struct {
 	left atomic.Int64
 }
 
-// chosen reads Variable once. It panics on a wrong value, so that no test passes without its kill.
+// chosen reads Variable once. It panics on an invalid value, so a test cannot pass without its
+// kill.
 var chosen = sync.OnceValue(func() *point {
 	name, hit, counted := strings.Cut(os.Getenv(Variable), ":")
 	p := &point{name: Name(name)}
@@ -39,7 +40,8 @@ var chosen = sync.OnceValue(func() *point {
 	return p
 })
 
-// Hit marks that the process has reached a step. If that is the selected hit, Hit kills the process.
+// Hit records that the process has reached a step. If this is the selected hit, Hit kills the
+// process.
 func Hit(name Name) {
 	p := chosen()
 	if p.name != name || p.left.Add(-1) != 0 {

@@ -11,7 +11,7 @@ const (
 	RecoverDone     Name = "recover.done"     // the write-ahead log is empty
 
 	WALWritten Name = "wal.written" // a sample is in the file, but not durable
-	WALSynced  Name = "wal.synced"  // it is durable, but not reported
+	WALSynced  Name = "wal.synced"  // the sample is durable, but not reported
 	WALAcked   Name = "wal.acked"   // Append returns
 	WALDeleted Name = "wal.deleted" // a segment is deleted
 
@@ -27,9 +27,9 @@ const (
 	CommitSynced  Name = "commit.synced"  // the name is durable
 
 	JournalBegin Name = "journal.begin" // the attempt is recorded, but has no agent
-	JournalAgent Name = "journal.agent" // its agent is recorded
-	JournalRun   Name = "journal.run"   // a server run of it is recorded
-	JournalEnd   Name = "journal.end"   // its end is recorded, but the agent still exists
+	JournalAgent Name = "journal.agent" // the attempt's agent is recorded
+	JournalRun   Name = "journal.run"   // a server run of the attempt is recorded
+	JournalEnd   Name = "journal.end"   // the end of the attempt is recorded, but its agent still exists
 )
 
 // Additional steps of runs with Config.CommitGroups.
@@ -43,12 +43,12 @@ const (
 	MergeMoved     Name = "merge.moved"     // all replaced shards are moved, but no entry
 )
 
-// GroupNames returns the names of the additional steps of runs with Config.CommitGroups.
+// GroupNames returns the additional steps of runs with Config.CommitGroups.
 func GroupNames() []Name {
 	return []Name{RecoverKept, MergeStarted, MergeWritten, MergeCommitted, MergeMoving, MergeMoved}
 }
 
-// Names returns the names of the steps of all runs, for tests that try each.
+// Names returns the steps that every run has, for tests that kill at each step.
 func Names() []Name {
 	return []Name{
 		RecoverStarted, RecoverOrphans, RecoverReplayed, RecoverDone,

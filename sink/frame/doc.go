@@ -1,6 +1,6 @@
-// Package frame is the format of append-only files that can end anywhere, such as a write-ahead log or
-// a journal. After a crash it determines which part of a file is valid, and distinguishes the effects
-// of a crash from damage.
+// Package frame implements a format for append-only files that can end anywhere, such as a
+// write-ahead log or a journal. After a crash it determines which part of a file is valid, and
+// distinguishes the effects of the crash from damage.
 //
 // # File
 //
@@ -17,18 +17,18 @@
 //	│ 28 │ CRC-32C of 0 to 28, u32      │    └────┴──────────────────────────────┘
 //	└────┴──────────────────────────────┘
 //
-// The checksum of a frame covers its offset in the file (u64), the bytes 4 to 16, and the payload. So a
-// frame that was copied elsewhere, or is inside the payload of another, is not accepted. Version is the
-// version of the framing. The kind defines the payloads and their version. A reader refuses another
-// version of either (ErrNewer).
+// The checksum of a frame covers its offset in the file (u64), the bytes 4 to 16, and the payload.
+// So a frame that was copied elsewhere, or is inside the payload of another frame, is not accepted.
+// Version is the version of the framing. The kind defines the payloads and their version. A reader
+// refuses another version of either (ErrNewer).
 //
 // A mark is a frame without payload that begins with ff 'R' 'S' fe. It is written after a sync and
-// records what is durable.
+// records the durable length.
 //
 // # Torn or corrupt
 //
-// synced is the length of the file that was durable when the frame was written. So each frame vouches
-// for the frames before it, and a mark vouches for the last ones:
+// synced is the durable length of the file when the frame was written. So each frame vouches for
+// the earlier synced frames, and a mark vouches for the frames of the last sync:
 //
 //	offset   32      100     180  200    280     360  380
 //	         ┌──────┬───────┬────┬──────┬───────┬────┬──────┐
@@ -43,13 +43,14 @@
 //	                                zeros, and D is accepted
 //
 // A part is torn, and silently dropped, only if no whole frame vouches for it and it looks like an
-// interrupted write: the file ends within a frame, or a sector of 512 bytes is all zeros where it
-// overlaps the part. A disk writes a whole sector or nothing. So a complete frame with a wrong
-// checksum is always damage. If a power cut removes the mark of a sync, the sync cannot be detected: a
-// file whose end is cut or zeroed looks torn.
+// interrupted write: the file ends within a frame, or the part of a 512-byte sector that it
+// overlaps is all zeros. A disk writes a whole sector or nothing. So a complete frame with a wrong
+// checksum is always damage. If a power cut removes the mark of a sync, the Reader cannot detect
+// that sync. Then damage that cuts or zeroes the end of the file looks torn.
 //
-// Ended reports whether a file ends with a mark for all of it. A writer that continues in another file
-// can make that mark durable first, so that its readers can require it.
+// [Reader.Ended] reports whether a file ends with a mark that vouches for all earlier frames. A
+// writer that continues in another file can make that mark durable first, so that readers can
+// require it.
 //
 // A file can be read while it is written ([NewGrowing]). The reader waits for an incomplete frame at
 // the end. It reports damage only if a whole frame follows.

@@ -37,14 +37,16 @@ type Header struct {
 	Kind string
 	// Version is the version of the payloads, from 1.
 	Version uint16
-	// Number distinguishes the file from others of its kind, from 1. A file with another number
-	// than its name was moved. 0 means no number; NewReader then accepts any.
+	// Number distinguishes the file from others of its kind, from 1. If the number differs from the
+	// number in the file's name, the file was moved. 0 means no number; NewReader then accepts any
+	// number.
 	Number uint64
 }
 
-// A TornError is a part of a file that was never durable: a stop interrupted its write. Drop it.
+// A TornError describes a part of a file that was never durable, because a crash interrupted its
+// write. The caller can drop the part.
 type TornError struct {
-	// Offset is its start, Bytes its length.
+	// Offset is the start of the part, Bytes its length.
 	Offset, Bytes int64
 }
 
@@ -52,10 +54,11 @@ func (e *TornError) Error() string {
 	return fmt.Sprintf("offset %d: %d bytes of an incomplete write", e.Offset, e.Bytes)
 }
 
-// A CorruptError is a part of a file that was durable and is damaged, or that a stopped process or
-// machine cannot have left.
+// A CorruptError describes a part of a file that was durable and is damaged, or that a crash cannot
+// explain.
 type CorruptError struct {
-	// Offset is its start, Bytes the distance to the next whole frame or the end, 0 if it is missing.
+	// Offset is the start of the part. Bytes is the distance to the next whole frame or to the end
+	// of the file, or 0 if the part is missing.
 	Offset, Bytes int64
 	Err           error
 }
@@ -98,10 +101,11 @@ func parseHeader(b []byte) (h Header, framing uint16, err error) {
 	return h, binary.LittleEndian.Uint16(b[16:]), nil
 }
 
-// A summer computes checksums. It holds the offset's bytes to avoid an allocation for each.
+// A summer computes checksums. It holds a buffer for the offset to avoid an allocation per
+// checksum.
 type summer struct{ at [8]byte }
 
-// sum returns the checksum of a frame at offset with its first 16 bytes, head.
+// sum returns the checksum of the frame at offset. head is the first 16 bytes of the frame.
 func (s *summer) sum(offset int64, head, payload []byte) uint32 {
 	binary.LittleEndian.PutUint64(s.at[:], uint64(offset))
 	crc := crc32.Update(0, castagnoli, s.at[:])

@@ -9,13 +9,13 @@ import (
 
 // A Payload decodes values from the front of a frame's payload:
 //
-//	uvarint, varint   as encoding/binary has them; signed ones are zig-zag
+//	uvarint, varint   as in encoding/binary; signed numbers are zig-zag
 //	text              length (uvarint), bytes
 //	list              0 if nil, else 1 + length (uvarint), and the elements
 //	float32           four bytes, little-endian; a NaN keeps its bits
 //
-// After the first error all values are zero. Lengths are not trusted: no value is longer than the rest
-// of the payload. The zero value is empty.
+// After the first error all values are zero. Lengths are not trusted: a value longer than the rest
+// of the payload is an error. The zero Payload is empty.
 type Payload struct {
 	b   []byte
 	err error
@@ -24,10 +24,10 @@ type Payload struct {
 // ErrEnds means that a payload ends before a value is complete.
 var ErrEnds = errors.New("unexpected end of the payload")
 
-// PayloadOf returns a Payload of b without copying it.
+// PayloadOf returns a Payload that decodes b without copying it.
 func PayloadOf(b []byte) Payload { return Payload{b: b} }
 
-// Left returns the number of bytes left; 0 after an error.
+// Left returns the number of bytes left, or 0 after an error.
 func (p *Payload) Left() int { return len(p.b) }
 
 // Err returns the first error.
@@ -49,7 +49,7 @@ func (p *Payload) End() error {
 	return p.err
 }
 
-// Take returns the next n bytes, or nil if there are fewer. They share the memory of the payload.
+// Take returns the next n bytes, or nil if fewer are left. They share the memory of the payload.
 func (p *Payload) Take(n uint64) []byte {
 	if n > uint64(len(p.b)) {
 		p.Fail(ErrEnds)
@@ -103,7 +103,8 @@ func (p *Payload) Uint64() uint64 {
 // Text returns a copy of the next text.
 func (p *Payload) Text() string { return string(p.Take(p.Uvarint())) }
 
-// Len returns the length of the next list, given the least width of an element. ok is false for nil.
+// Len returns the length of the next list. width is the smallest size of an element in bytes. ok is
+// false for a nil list.
 func (p *Payload) Len(width int) (n int, ok bool) {
 	v := p.Uvarint()
 	if v == 0 {

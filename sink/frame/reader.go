@@ -21,7 +21,7 @@ type Reader struct {
 	h    Header
 	at   int64 // offset of the next frame
 
-	buf  []byte // bytes of the file from base on
+	buf  []byte // the file's bytes from offset base on
 	base int64
 	sums summer
 
@@ -31,7 +31,7 @@ type Reader struct {
 	other   *CorruptError // error of a wrong file number that Next has not returned yet
 	ended   bool          // the last frame is a mark for all frames before it
 	scanned bool
-	durable int64 // valid if scanned: the length that whole frames vouch for
+	durable int64 // the length that whole frames vouch for; valid if scanned
 }
 
 // NewReader reads the header of a file of size bytes. The error wraps ErrNewer if a newer version wrote
@@ -77,16 +77,16 @@ func (f *Reader) Header() Header { return f.h }
 // Offset returns the offset of the next frame.
 func (f *Reader) Offset() int64 { return f.at }
 
-// Ended reports, after Next returned io.EOF, whether the file ends with a mark that all before it is
-// durable.
+// Ended reports, after Next returned io.EOF, whether the file ends with a mark that vouches for all
+// earlier frames.
 func (f *Reader) Ended() bool { return f.ended }
 
 // Next returns the payload of the next frame, valid until the next call. At the end it returns io.EOF.
 // It skips marks.
 //
-// A *TornError or a *CorruptError stands for bytes that are not a whole frame, or for a wrong file. The
-// Reader skips them: the next call returns the next whole frame. Any other error means that the file
-// could not be read.
+// A *TornError or a *CorruptError reports bytes that are not a whole frame, or a wrong file. The
+// Reader skips the bytes, and the next call returns the next whole frame. Any other error means
+// that the file could not be read.
 func (f *Reader) Next() ([]byte, error) {
 	if f.broken != nil {
 		if f.open {
@@ -148,9 +148,9 @@ func (f *Reader) damage(why error) error {
 	return &CorruptError{Offset: from, Bytes: next - from, Err: why}
 }
 
-// unwritten reports whether a part that no frame vouches for looks like an interrupted write: the file
-// ends within a frame, or a sector is zeros because it was never written. A disk writes a whole sector
-// or nothing.
+// unwritten reports whether a part that no frame vouches for looks like an interrupted write: the
+// file ends within a frame, or a sector contains only zeros because it was never written. A disk
+// writes a whole sector or nothing.
 func (f *Reader) unwritten(from, next int64, why error) (bool, error) {
 	if next == f.size && errors.Is(why, errShort) {
 		n := min(int64(len(mark)), next-from)
@@ -223,7 +223,6 @@ func (f *Reader) scan(from int64) error {
 	return nil
 }
 
-// parsed is a whole frame.
 type parsed struct {
 	payload []byte
 	synced  int64
@@ -255,8 +254,8 @@ func (f *Reader) parse(at int64) (p parsed, err error) {
 	if n > f.size-at-Overhead {
 		return p, errShort
 	}
-	// Check this before reading the payload: a wrong length must not cost its memory. No frame
-	// vouches for bytes after it.
+	// A frame cannot vouch for its own bytes or later ones. Check this before reading the payload,
+	// so that a wrong length does not allocate memory.
 	vouched := binary.LittleEndian.Uint64(b[8:])
 	if vouched > uint64(at) {
 		return p, errSum
@@ -317,9 +316,9 @@ func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
 	}
 }
 
-// At returns the payload of the frame at an offset that is n bytes long, including Overhead. The
-// payload is in buf or in a larger buffer; the returned in is that buffer, for the next call. The
-// error is a *CorruptError if there is no such frame.
+// At returns the payload of the frame at offset. n is the length of the frame, including Overhead.
+// The payload is in buf or in a larger buffer; At returns the buffer as in, so that the next call
+// can reuse it. The error is a *CorruptError if there is no such frame.
 func At(r io.ReaderAt, offset, n int64, buf []byte) (payload, in []byte, err error) {
 	f := Reader{r: r, size: offset + n, base: offset, buf: buf[:0]}
 	p, err := f.parse(offset)

@@ -7,21 +7,22 @@ import (
 	"math"
 )
 
-// A Writer appends frames to a file, each with one Write. The caller syncs, then calls Synced.
+// A Writer appends frames to a file, each with one call of Write. After the caller syncs the file,
+// it calls Synced.
 type Writer struct {
 	w       io.Writer
 	size    int64
 	synced  int64 // durable length
-	vouched int64 // end of the last mark or of what it vouches for
+	vouched int64 // end of the last mark, or of the frames that it vouches for
 	buf     []byte
 	sums    summer
-	err     error // the first one; the end of the file is undefined after it
+	err     error // the first error; the end of the file is undefined after it
 }
 
 // keepBuffer is the largest buffer that a Writer reuses.
 const keepBuffer = 4 << 20
 
-// NewWriter begins a file: it writes the header to w, which must be empty.
+// NewWriter writes the header to w, which must be empty.
 func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	if len(h.Kind) == 0 || len(h.Kind) > kindLen {
 		return nil, fmt.Errorf("frame: kind %q: must have 1 to %d bytes", h.Kind, kindLen)
@@ -38,7 +39,8 @@ func (w *Writer) Write(payload []byte) error {
 	return w.End(append(w.Begin(), payload...))
 }
 
-// Begin returns a buffer for End. The caller must append one payload to it; it is not empty.
+// Begin returns a buffer for End. The caller must append one payload to the buffer, which is not
+// empty.
 func (w *Writer) Begin() []byte {
 	if cap(w.buf) > keepBuffer || cap(w.buf) < Overhead {
 		w.buf = make([]byte, Overhead, 4<<10)
@@ -46,7 +48,8 @@ func (w *Writer) Begin() []byte {
 	return w.buf[:Overhead]
 }
 
-// End writes the frame in buf, which Begin returned and the caller extended. It takes buf back.
+// End writes the frame in buf, which Begin returned and the caller extended. The Writer owns buf
+// again.
 //
 // After an error nothing more can be written, because an unknown part of the frame is in the file.
 func (w *Writer) End(buf []byte) error {
@@ -80,10 +83,12 @@ func (w *Writer) write(b []byte) error {
 	return err
 }
 
-// Synced reports that everything so far is durable. It writes a mark, which need not be durable.
+// Synced records that all frames so far are durable. It writes a mark; the mark need not be
+// durable.
 func (w *Writer) Synced() error { return w.SyncedTo(w.size) }
 
-// SyncedTo is Synced for the first size bytes, if more were written during the sync.
+// SyncedTo is like Synced, but only the first size bytes are durable: use it if frames were written
+// during the sync.
 func (w *Writer) SyncedTo(size int64) error {
 	w.synced = max(w.synced, min(size, w.size))
 	if w.synced <= max(w.vouched, HeaderSize) {

@@ -8,15 +8,16 @@ import (
 // SpillBytes is the size above which a list is mapped: 520,000 entries of 32 bytes.
 const SpillBytes = 16 << 20
 
-// A Sorted is an immutable sorted list. It is safe for concurrent use. Its mapping, if any, is removed
-// some time after the last use of the list.
+// A Sorted is an immutable sorted list. It is safe for concurrent use. The mapping, if any, is
+// removed some time after the list becomes unreachable.
 type Sorted[T any] struct {
 	items  []T
 	mapped bool
 }
 
-// New takes ownership of items, which must be sorted and of a type without pointers. It writes a long
-// list to dir and blocks on that. If the list cannot be mapped, it stays in the heap.
+// New takes ownership of items. They must be sorted, and their type must not contain pointers. New
+// writes a long list to a file in dir and blocks until it is written. If the list cannot be mapped,
+// it stays in the heap.
 func New[T any](dir string, items []T) *Sorted[T] {
 	s := &Sorted[T]{items: items}
 	raw := bytesOf(items)
@@ -40,8 +41,8 @@ func (s *Sorted[T]) Len() int {
 	return len(s.items)
 }
 
-// Search returns the item for which compare is 0. compare must be negative for the items before it and
-// positive for those after it, and must not keep its argument.
+// Search returns the item for which compare returns 0. compare must return a negative number for
+// earlier items and a positive number for later items, and must not keep its argument.
 func (s *Sorted[T]) Search(compare func(*T) int) (item T, ok bool) {
 	n := s.Len()
 	i := sort.Search(n, func(i int) bool { return compare(&s.items[i]) >= 0 })

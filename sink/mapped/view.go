@@ -12,7 +12,8 @@ func bytesOf[T any](items []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(items))), len(items)*int(unsafe.Sizeof(items[0])))
 }
 
-// itemsOf returns n items of memory from bytesOf. A mapping is page-aligned, so every type fits.
+// itemsOf returns n items of memory from bytesOf. A mapping is page-aligned, so it is aligned for
+// every type.
 func itemsOf[T any](mem []byte, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Crowd is a benchmark's sink that makes one worker behave like many: the worker continues while its
-// samples wait together for a sync of the write-ahead log.
+// A Crowd is a sink for benchmarks in which one worker stands for many. The worker continues while
+// its samples wait together for a sync of the write-ahead log.
 type Crowd struct {
 	dataset *sink.Dataset
 	slots   chan struct{}
@@ -19,7 +19,7 @@ type Crowd struct {
 // NewCrowd returns a Crowd in front of d. At most 256 samples wait.
 func NewCrowd(d *sink.Dataset) *Crowd { return &Crowd{dataset: d, slots: make(chan struct{}, 256)} }
 
-// Append passes the sample to the dataset and returns before it is durable.
+// Append passes the sample to the dataset and returns before the sample is durable.
 func (c *Crowd) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
 	c.slots <- struct{}{}
 	c.wait.Go(func() {

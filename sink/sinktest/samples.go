@@ -30,7 +30,8 @@ func NewBuilder(seed uint64) *Builder {
 	return &Builder{rng: rng, ids: newIDText(rng)}
 }
 
-// Row returns a row of a prompt span, then alternating assistant and tool spans of these lengths.
+// Row returns a row with spans of the given lengths: a prompt span, then alternating assistant and
+// tool spans.
 func (b *Builder) Row(spans ...int) tokenize.Row {
 	total := 0
 	for _, n := range spans {
@@ -69,7 +70,7 @@ func (b *Builder) Row(spans ...int) tokenize.Row {
 	return r
 }
 
-// logprob is near 0 for most tokens, as in a trained model.
+// logprob returns a random log-probability, near 0 for most tokens as in a trained model.
 func (b *Builder) logprob() float32 {
 	return -float32(math.Pow(b.rng.Float64(), 8)) * 12
 }
@@ -100,7 +101,8 @@ func (b *Builder) Sample(rows ...tokenize.Row) *tokenize.Sample {
 	return s
 }
 
-// Failure returns a sample that failed as a whole, with that many tokens left.
+// Failure returns a sample that failed as a whole. Its failure has the given number of sampled
+// tokens.
 func (b *Builder) Failure(tokens int) *tokenize.Sample {
 	s := b.Sample()
 	s.Status, s.StopReason, s.Reward = "error", "error", nil
@@ -115,10 +117,10 @@ func (b *Builder) Failure(tokens int) *tokenize.Sample {
 	return s
 }
 
-// Edge returns samples that have broken a writer or a reader before, or could. Some rows are longer than
-// the 1,024 values of some write batches, and some have more than 100 spans. There are lists of every
-// length around such limits, null and full versions, all kinds of rewards, texts and failures, and
-// extreme times. Each call returns new memory.
+// Edge returns samples that have broken a writer or a reader, or that could. Some rows are longer
+// than write batches of 1,024 values, and some have more than 100 spans. List lengths lie just
+// below, at and above such limits. Versions are null or full. Rewards, texts and failures are of
+// all kinds, and times are extreme. Each call returns new memory.
 func Edge() []*tokenize.Sample {
 	b := NewBuilder(7)
 	var all []*tokenize.Sample
@@ -170,8 +172,8 @@ func Edge() []*tokenize.Sample {
 		add(b.Sample(b.Row(3, 4)), func(s *tokenize.Sample) {
 			s.Reward = reward
 			r := &s.Rows[0]
-			// Versions alternate between null and set. (Rows have tokens, so empty versions need
-			// the encoders' own tests.)
+			// Versions alternate between null and set. (Rows have tokens, so only the encoders' own
+			// tests can cover empty versions.)
 			if i%2 == 1 {
 				r.Versions = []int32{-1, -1, -1, 0, 1, math.MaxInt32, int32(i)}
 			}
@@ -187,7 +189,7 @@ func Edge() []*tokenize.Sample {
 				tokenize.SourceTrace:   tokenize.CountVerified,
 				tokenize.SourceLiteral: tokenize.Unverified,
 			}[r.Source])
-			r.Flags = tokenize.Flags(i) &^ tokenize.FlagRealigned // that flag needs Trimmed
+			r.Flags = tokenize.Flags(i) &^ tokenize.FlagRealigned // FlagRealigned requires Trimmed
 			r.Truncated = r.Flags&tokenize.FlagCut != 0
 			if i%3 == 0 {
 				s.Sampling.Temperature, s.Sampling.TopK = new(float32(0)), new(int32(0))
@@ -244,8 +246,9 @@ func quote(text string) string {
 	return string(body)
 }
 
-// An idText makes ids that compress like text: a few thousand phrases of words, both drawn by rank.
-// Independent draws would compress half as well, a counter ten times better.
+// An idText makes ids that compress like text. It draws from a few thousand phrases of words, with
+// frequencies by rank. Independent draws would compress half as well, and a counter ten times
+// better.
 type idText struct {
 	rng     *rand.Rand
 	words   *rand.Zipf
@@ -254,7 +257,6 @@ type idText struct {
 	rest    []int32
 }
 
-// newIDText returns an idText that draws from rng.
 func newIDText(rng *rand.Rand) *idText {
 	t := &idText{rng: rng, words: rand.NewZipf(rng, 1.15, 8, Vocab-1)}
 	t.phrases = make([][]int32, 6000)
@@ -268,7 +270,6 @@ func newIDText(rng *rand.Rand) *idText {
 	return t
 }
 
-// append appends n ids to dst.
 func (t *idText) append(dst []int32, n int) []int32 {
 	for n > 0 {
 		if len(t.rest) == 0 {
@@ -287,7 +288,7 @@ func (t *idText) append(dst []int32, n int) []int32 {
 	return dst
 }
 
-// Rows returns the rows that a dataset with the sample must return.
+// Rows returns the rows that readers of a dataset with the sample must get.
 func Rows(s *tokenize.Sample) []sink.StoredRow {
 	rows := make([]sink.StoredRow, len(s.Rows))
 	for i := range s.Rows {
@@ -316,7 +317,8 @@ func Rows(s *tokenize.Sample) []sink.StoredRow {
 	return rows
 }
 
-// policyVersions returns the range of versions of the sampled tokens, nil if one is unknown.
+// policyVersions returns the range of versions of the sampled tokens, or nil if any version is
+// unknown.
 func policyVersions(r *tokenize.Row) (least, greatest *int32) {
 	var known []int32
 	for k, role := range r.TurnRoles {

@@ -29,7 +29,7 @@ func Write(tb testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sampl
 	done := make(map[string]int)
 	work := make(chan *tokenize.Sample)
 	var feed sync.WaitGroup
-	for range 64 { // they share the syncs of the write-ahead log
+	for range 64 { // concurrent appends share the syncs of the write-ahead log
 		feed.Go(func() {
 			for s := range work {
 				key := s.Key

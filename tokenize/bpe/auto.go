@@ -10,8 +10,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A server loads a folder with AutoTokenizer of transformers, which merges tokenizer_config.json
-// and other files into tokenizer.json. This file does the same, release by release.
+// A server loads a folder with AutoTokenizer of transformers. AutoTokenizer merges
+// tokenizer_config.json and other files into tokenizer.json. This file does the same, with the
+// rules of each release.
 
 // autoFiles are the files besides tokenizer.json; a missing file is nil.
 type autoFiles struct {
@@ -20,7 +21,7 @@ type autoFiles struct {
 	older                         string // a vocabulary file in an older format than tokenizer.json
 }
 
-// classHint is the remedy if rollout does not support the class of a tokenizer.
+// classHint is the hint for the user if rollout does not support the class of a tokenizer.
 const classHint = "set it to PreTrainedTokenizerFast here and on the server"
 
 // An autoError names a field that cannot be merged, and its file.
@@ -37,7 +38,7 @@ func badField(at, format string, args ...any) error {
 	return &autoError{text: fmt.Sprintf("%v: %s %s", ErrUnsupported, at, fmt.Sprintf(format, args...))}
 }
 
-// fails returns the error for a field with which a release cannot load the folder.
+// fails returns the error for a field because of which a release cannot load the folder.
 func fails(r reading, at, format string, args ...any) error {
 	return &autoError{fails: true, text: fmt.Sprintf("%v: %s %s: transformers %s cannot load the folder", ErrUnsupported, at, fmt.Sprintf(format, args...), r)}
 }
@@ -59,7 +60,7 @@ var unmerged = map[string]string{
 	"tokenizer_truncation":          "is not supported",
 }
 
-// readAuto reads the files other than tokenizer.json. It returns nil if there are none.
+// readAuto reads the files other than tokenizer.json. It returns nil if none exists.
 func readAuto(folder fs.FS) (*autoFiles, error) {
 	a := &autoFiles{}
 	for _, f := range []struct {
@@ -104,7 +105,8 @@ type merged struct {
 	parts  jsonFile   // of the class
 	added  []Added
 	passes []pass
-	// digest distinguishes folders with the same tokenizer.json. It is empty if the other files change nothing.
+	// digest distinguishes folders with the same tokenizer.json. It is empty if the other files do
+	// not change the ids.
 	digest string
 }
 
@@ -152,7 +154,7 @@ func (a *autoFiles) merge(f *jsonFile, r reading) (*merged, error) {
 	return m, nil
 }
 
-// check rejects fields that are not merged.
+// check rejects fields that cannot be merged.
 func (a *autoFiles) check(f *jsonFile, r reading) error {
 	for field, why := range unmerged {
 		if v := a.config.get(field); v.truthy() {
@@ -208,7 +210,7 @@ func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	return nil
 }
 
-// parts returns the parts that a class builds since release 5.
+// parts returns the parts that a class builds itself since release 5.
 func (a *autoFiles) parts(name string, class *autoClass, unk *special) (jsonFile, error) {
 	pre, decoder := class.preTokenizer, class.decoder
 	p := jsonFile{model: class.model}
@@ -265,7 +267,7 @@ func readings(releases []chat.Transformers) []reading {
 	return out
 }
 
-// use changes f to the tokenizer that AutoTokenizer makes from the folder.
+// use changes f to the tokenizer that AutoTokenizer loads from the folder.
 func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, error) {
 	own, err := f.state(nil)
 	if err != nil {
@@ -280,8 +282,8 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 	for _, r := range all {
 		m, err := a.merge(f, r)
 		if err == nil && m.class != nil && len(all) > 1 {
-			// A vocabulary of bytes in a class for characters, or the reverse. The ids differ so
-			// much that every token count shows it.
+			// The class is for a vocabulary of characters and the file has bytes, or the reverse.
+			// Skip this release: its ids differ so much that every token count shows it.
 			if chars, charsErr := m.parts.spellsChars(); charsErr == nil && chars != ownChars {
 				continue
 			}
@@ -292,7 +294,7 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 		}
 		switch {
 		case isFails(err):
-			failed = err // the server must have a release that loads it
+			failed = err // the server must use a release that can load the folder
 			continue
 		case err != nil:
 			return nil, err
@@ -357,8 +359,8 @@ func (f *jsonFile) pipelineState() (string, error) {
 	return b.String(), nil
 }
 
-// state describes everything that affects ids except vocabulary and merges: equal states give equal
-// ids for every text. If m is nil, it describes tokenizer.json alone.
+// state describes everything that affects ids except vocabulary and merges. Equal states encode
+// every text to the same ids. If m is nil, state describes tokenizer.json alone.
 func (f *jsonFile) state(m *merged) (string, error) {
 	if m == nil {
 		e := newAddedEngine(&f.pieces, false)
@@ -383,7 +385,7 @@ func (f *jsonFile) state(m *merged) (string, error) {
 	return b.String(), nil
 }
 
-// different returns the field for which two releases load different tokenizers.
+// different returns the field because of which two releases load different tokenizers.
 func (a *autoFiles) different(one, other *merged) string {
 	same := func(a, b Added) bool {
 		a.Special, b.Special = false, false // does not affect ids

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A reading is how a set of releases of transformers loads a folder.
+// A reading is a set of releases of transformers that load a folder in the same way. Each is named
+// for the release that was tested.
 type reading uint8
 
 const (
@@ -25,12 +26,12 @@ func (r reading) String() string {
 }
 
 // An autoClass is a tokenizer class of transformers. Since release 5, such a class builds its own
-// normalizer, pre-tokenizer, decoder and model, and takes only vocabulary and merges from
+// normalizer, pre-tokenizer, decoder and model, and reads only vocabulary and merges from
 // tokenizer.json. In release 4 it uses all of tokenizer.json.
 type autoClass struct {
 	normalizer, preTokenizer, decoder string // JSON
 	model                             modelSpec
-	// Defaults of named tokens: name, content, name, content …
+	// Defaults of named tokens for releases 4 and 5: name, content, name, content …
 	defaults4, defaults5 []string
 }
 
@@ -96,7 +97,8 @@ var autoClasses = map[string]*autoClass{
 	},
 }
 
-// lookUp returns a release's answer for a name in autoTable, or "".
+// lookUp returns the value that autoTable has for a name and the release, or "". what is the first
+// word of the table's lines.
 func (r reading) lookUp(what, name string) string {
 	for line := range strings.Lines(autoTable) {
 		f := strings.Fields(line)
@@ -113,7 +115,8 @@ func (r reading) lookUp(what, name string) string {
 // typeClass returns a release's class for a model type: its name, "generic", "other" or "".
 func (r reading) typeClass(modelType string) string { return r.lookUp("type", modelType) }
 
-// wrongClass reports whether a release uses its own class for a model type, not tokenizer_class.
+// wrongClass reports whether a release ignores tokenizer_class for a model type and uses the model
+// type's class.
 func (r reading) wrongClass(modelType string) bool { return r.lookUp("wrong", modelType) != "" }
 
 // className returns a release's class by name: a key of autoClasses, "other", or "" if unknown.
@@ -208,7 +211,7 @@ func (a *autoFiles) classNames(r reading) (string, error) {
 	case mapped != "":
 		return mapped, nil
 	case modelType == "llama" && r == reading53, modelType == "gpt-sw3", modelType == "vision-encoder-decoder":
-		return "other", nil // the class of another model type with the same configuration
+		return "other", nil // AutoTokenizer uses the class of another model type with the same configuration
 	}
 	return "generic", nil
 }

@@ -10,17 +10,18 @@ import (
 )
 
 // A special is a str or an AddedToken of transformers. A str becomes an AddedToken only when it is
-// added. AddedTokens are shared and their special flag is set later, so they are pointers.
+// added. Specials are used by pointer, because AddedTokens are shared and their special flag is set
+// later.
 type special struct {
 	content             string
-	str                 bool  // a Python str
-	raw                 bool  // an object of tokenizer_config.json: a dict until all files are read
+	str                 bool  // the token is a Python str
+	raw                 bool  // the token is an object of tokenizer_config.json: a dict until all files are read
 	normalized          *bool // nil: the opposite of special
 	single, left, right bool
 	special             bool
 }
 
-// flags returns s as the engine adds it.
+// flags returns s with the flags with which the engine adds it.
 func (s *special) flags() Added {
 	n := !s.special
 	if s.normalized != nil {
@@ -85,7 +86,7 @@ func (s *tokenSet) special(v *jsonValue, field string) *special {
 	return t
 }
 
-// quoteKey truncates a key for a message.
+// quoteKey truncates a key for an error message.
 func quoteKey(key string) string { return fmt.Sprintf("%.40s", key) }
 
 // An addedEngine adds tokens as the tokenizers library does. Release 4 and the first 5.x releases
@@ -98,7 +99,7 @@ type addedEngine struct {
 	special map[string]bool
 	max     int32
 	// Before 0.23, the two passes use these lists. A token keeps the flag normalized that it had
-	// when it was listed, and can be listed several times.
+	// when it was appended to a list, and can be listed several times.
 	specials, plain []Added
 }
 
@@ -114,7 +115,7 @@ func (e *addedEngine) add(tokens []Added) {
 		}
 	}
 	next := max(e.max+1, int32(e.pieces.len()))
-	before := map[Added]bool{} // versions before 0.23 do not add flags again that the token had since the start of this call
+	before := map[Added]bool{} // versions before 0.23 skip a token that had the same flags at the start of this call or since
 	for _, t := range e.byID {
 		before[t] = e.old
 	}
@@ -175,16 +176,16 @@ func (e *addedEngine) added() ([]Added, []pass) {
 	return added, passes
 }
 
-// The attributes of a tokenizer for special tokens, in the order of transformers.
+// namedTokens are the attributes of a tokenizer for special tokens, in the order of transformers.
 var namedTokens = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
-// A tokenSet has the added and special tokens from the files of a folder: the arguments that
-// AutoTokenizer passes to the tokenizer class. The first error of its methods stays in err.
+// A tokenSet holds the added and special tokens from the files of a folder: the arguments that
+// AutoTokenizer passes to the tokenizer class. err is the first error of its methods.
 type tokenSet struct {
 	decoder map[int64]*special // added_tokens_decoder
 	byText  map[string]*special
 	named   namedSet
-	typed   map[string]bool // still an object when transformers reads added_tokens.json
+	typed   map[string]bool // attributes that are still an object when transformers reads added_tokens.json
 	extra   []*special      // extra_special_tokens or additional_special_tokens
 	err     error
 }
@@ -193,7 +194,7 @@ func newTokenSet() *tokenSet {
 	return &tokenSet{decoder: map[int64]*special{}, byText: map[string]*special{}, named: namedSet{tok: map[string]*special{}}, typed: map[string]bool{}}
 }
 
-// A namedSet has tokens by attribute, in order.
+// A namedSet holds tokens by attribute, in order.
 type namedSet struct {
 	keys []string
 	tok  map[string]*special // nil: null
@@ -214,7 +215,7 @@ func (s *tokenSet) fail(err error) {
 
 func (s *tokenSet) bad(at, format string, args ...any) { s.fail(badField(at, format, args...)) }
 
-// token reads a token that can be null, which is nil.
+// token reads a token. It returns nil for null.
 func (s *tokenSet) token(v *jsonValue, field string) *special {
 	switch {
 	case v.kind == 'n':
@@ -241,8 +242,8 @@ func (s *tokenSet) setNamed(key string, v *jsonValue, field string) {
 	s.typed[key] = tok != nil && !tok.str
 }
 
-// readList sets extra to a list of tokens of tokenizer_config.json, unless v is null. want describes
-// what v must be.
+// readList sets extra to a list of tokens of tokenizer_config.json, unless v is null. want
+// describes the expected value in errors.
 func (s *tokenSet) readList(v *jsonValue, field, want string) {
 	if !v.is() {
 		return
@@ -305,8 +306,8 @@ func (s *tokenSet) mapToken(v *jsonValue, field string) *special {
 	return tok
 }
 
-// mapTokens adds a list of tokens of special_tokens_map.json to extra, and returns the last of the
-// list.
+// mapTokens adds a list of tokens of special_tokens_map.json to extra, and returns the last token
+// of the list.
 func (s *tokenSet) mapTokens(v *jsonValue, field string) (tok *special) {
 	for i := range v.vals {
 		x := &v.vals[i]
@@ -323,7 +324,8 @@ func (s *tokenSet) mapTokens(v *jsonValue, field string) (tok *special) {
 	return tok
 }
 
-// readAdded adds the tokens of added_tokens.json. transformers finds each of them by name(content).
+// readAdded adds the tokens of added_tokens.json. transformers looks up each token under
+// name(content).
 func (s *tokenSet) readAdded(file *jsonValue, name func(content string) string) {
 	names := map[string]bool{}
 	for _, key := range namedTokens {
@@ -355,8 +357,8 @@ func (s *tokenSet) fileTokens(f *jsonFile) {
 	}
 }
 
-// complete replaces named tokens by added tokens with the same content, and sets the missing ones to
-// the defaults of the class.
+// complete replaces named tokens with added tokens of the same content, and sets missing named
+// tokens to the defaults of the class.
 func (s *tokenSet) complete(defaults []string) {
 	for _, key := range namedTokens {
 		if tok := s.named.tok[key]; tok != nil {

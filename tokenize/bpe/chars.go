@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A charModel makes the symbols of a vocabulary of characters as SentencePiece does: the token of
-// each character, otherwise the <0xXX> tokens of its bytes, otherwise the unknown token.
+// A charModel makes the symbols of a vocabulary of characters as SentencePiece does. The symbol of
+// a character is its token, otherwise the <0xXX> tokens of its bytes, otherwise the unknown token.
 //
 // Such a model has no pattern: a text is a single word. cutChars finds the positions that no merge
 // crosses, so that the parts between them can be merged separately and cached.
@@ -17,11 +17,11 @@ type charModel struct {
 	unk   int32                           // -1 if there is none
 	fuse  bool                            // consecutive unknown characters are one token
 
-	// keepOrder is set if consecutive unknown characters must stay together, because the unknown token
-	// is fused or comes after the bytes of the characters that follow.
+	// keepOrder is set if consecutive unknown characters must stay in one part. The reason is that
+	// the unknown token is fused, or comes after the byte tokens of later characters.
 	keepOrder bool
-	// byteMerges is set if byte tokens or the unknown token merge. The table of joins then does not
-	// cover the characters that they represent.
+	// byteMerges is set if byte tokens or the unknown token merge. The table of joins does not
+	// cover the characters that such tokens represent.
 	byteMerges bool
 	// wholeWords is set if a pre-token in the vocabulary is always that token (ignore_merges).
 	wholeWords bool
@@ -74,8 +74,9 @@ func (c *charModel) set(r rune, id int32) {
 
 func (c *charModel) symbol(r rune) int32 { return c.ids[int(c.index[r>>8])<<8|int(r&255)] }
 
-// appendSymbols appends the symbols of w. As in the reference engine, an unknown token is appended
-// only before the next character that has a token, after the byte tokens of the characters between.
+// appendSymbols appends the symbols of w. Like the reference engine, it delays an unknown token
+// until the next character that has a token. So the byte tokens of the characters in between come
+// first.
 func (c *charModel) appendSymbols(dst []int32, w string) []int32 {
 	waits := false
 	for i := 0; i < len(w); {
@@ -117,7 +118,8 @@ func (c *charModel) hasBytes(s string) bool {
 	return true
 }
 
-// cutChars is a splitter: it returns the end of the part that begins at s[i] and merges by itself.
+// cutChars is a splitter: it returns the end of the part that begins at s[i] and can be merged
+// separately.
 func (m *model) cutChars(s string, i int) int {
 	for {
 		i = m.joins.cut(s, i, len(s))

@@ -19,8 +19,9 @@ func (o DecodeOptions) skip() uint8 {
 	return 0
 }
 
-// AppendBytes appends the bytes of ids to dst. They are not valid UTF-8 if a character is cut. An
-// id without a token is an error that wraps ErrVocab; dst is then returned unchanged.
+// AppendBytes appends the bytes of ids to dst. The bytes are not valid UTF-8 if ids contains only a
+// part of a character. If an id has no token, AppendBytes returns dst unchanged and an error that
+// wraps ErrVocab.
 func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
 	if t.decoder != nil {
 		return t.appendChars(dst, ids, opts, true)
@@ -40,8 +41,8 @@ func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]
 	return dst, nil
 }
 
-// AppendText appends the text of ids to dst. Invalid UTF-8 becomes U+FFFD by the rule of Python and
-// Rust: one for each maximal subpart, or for each byte token in a vocabulary of characters.
+// AppendText appends the text of ids to dst. Invalid UTF-8 becomes U+FFFD as in Python and Rust:
+// one U+FFFD per maximal subpart. In a vocabulary of characters, it is one U+FFFD per byte token.
 func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
 	start := len(dst)
 	var err error

@@ -7,9 +7,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// A charText decodes tokens one by one, for a vocabulary of characters. The bytes of consecutive
-// byte tokens stay at the end of the output until another token ends the sequence. They then become
-// text together, or one U+FFFD each.
+// A charText decodes tokens one by one, for a vocabulary of characters. It holds the bytes of
+// consecutive byte tokens at the end of the output until another token ends the sequence. If the
+// bytes together are valid UTF-8, they become text. Otherwise each byte becomes one U+FFFD.
 type charText struct {
 	raw   bool // output bytes, not text
 	seen  bool // a token was added
@@ -17,7 +17,7 @@ type charText struct {
 	held  int  // number of held bytes at the end of the output
 }
 
-// add appends the text of id, which must have a token that is not skipped.
+// add appends the text of id. The id must have a token, and the token must not be skipped.
 func (c *charText) add(dst []byte, t *Tokenizer, id int32) []byte {
 	d := t.decoder
 	first := !c.seen
@@ -34,7 +34,8 @@ func (c *charText) add(dst []byte, t *Tokenizer, id int32) []byte {
 	return append(dst, text...)
 }
 
-// addFirst is add for a token that can be the first after ByteFallback; s is its spelling before.
+// addFirst is add for a token that can produce the first text after ByteFallback. s is the token's
+// text before ByteFallback.
 func (c *charText) addFirst(dst []byte, d *decoder, s string) []byte {
 	if b, ok := spelledByte(s); ok && d.fallback {
 		return c.addByte(dst, b)
@@ -73,7 +74,8 @@ func (c *charText) flush(dst []byte, d *decoder) []byte {
 	return dst
 }
 
-// trimmed returns text, the start of a joined text, without the prefix that trim removes.
+// trimmed returns text without the prefix that the trim steps remove. text is the start of the
+// joined text.
 func (d *decoder) trimmed(text []byte) []byte {
 	for i := range d.trim {
 		step := &d.trim[i]
@@ -84,8 +86,8 @@ func (d *decoder) trimmed(text []byte) []byte {
 	return text
 }
 
-// appendToken appends the decoding of a token that is not the first, given its spelling, and
-// reports whether it is a byte token.
+// appendToken appends the text of a token with the given spelling that is not the first token. It
+// reports whether the token is a byte token.
 func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool) {
 	s := applySteps(spelled, d.before, false)
 	if b, ok := spelledByte(s); ok && d.fallback {
@@ -94,7 +96,7 @@ func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool
 	return append(dst, applySteps(s, d.after, false)...), false
 }
 
-// appendChars is AppendBytes, or AppendText, for a vocabulary of characters.
+// appendChars is AppendBytes (if raw is true) or AppendText for a vocabulary of characters.
 func (t *Tokenizer) appendChars(dst []byte, ids []int32, opts DecodeOptions, raw bool) ([]byte, error) {
 	start := len(dst)
 	skip := opts.skip()

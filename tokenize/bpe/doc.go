@@ -10,11 +10,11 @@
 //	     ─► merge the bytes, or characters, of a pre-token, pair by pair, to tokens
 //	     ─► on request, add the ids of the post-processor
 //
-// Encode a rendered chat template with the zero EncodeOptions: all added tokens are found, and the
-// post-processor adds nothing. Use AddedNone for a tool's result and other untrusted text.
+// Encode a rendered chat template with the zero EncodeOptions: all added tokens are matched, and
+// the post-processor adds nothing. Use AddedNone for a tool's result and other untrusted text.
 //
-// Decoding joins the bytes of the tokens and replaces invalid UTF-8. Keep the sampled ids: encoding
-// a decoded text can return other ids.
+// Decoding joins the bytes of the tokens and replaces invalid UTF-8. Keep the sampled ids, because
+// encoding a decoded text can return different ids.
 //
 // # Supported tokenizers
 //
@@ -34,14 +34,14 @@
 //	other      unknown patterns         experimental
 //
 // Kimi was never tested with its real vocabulary. Kimi and unknown patterns are rejected unless
-// Options.Experimental is set. All other features are rejected at load, with the feature's name in
-// the error: models other than BPE, dropout, prefixes and suffixes, other normalizers,
-// pre-tokenizers, decoders and post-processors, truncation, padding. Nothing is guessed.
+// Options.Experimental is set. All other features are rejected when a tokenizer is loaded, and the
+// error names the feature: models other than BPE, dropout, prefixes and suffixes, other
+// normalizers, pre-tokenizers, decoders and post-processors, truncation, padding.
 //
 // The exact text of the patterns identifies the family. Patterns are compiled to tables
-// (internal/pattern) of some 45 KiB each, which the tokenizers of a family share. An unknown
-// pattern is compiled only if each of its constructs certainly has the same meaning in the
-// reference engine; splitting then takes linear time. Otherwise it is rejected.
+// (internal/pattern) of about 45 KiB each. The tokenizers of a family share the tables. An unknown
+// pattern is rejected unless each of its constructs certainly has the same meaning in the reference
+// engine and splitting takes linear time.
 //
 // # The other files of a folder
 //
@@ -63,14 +63,14 @@
 // Load ignores fields that do not affect ids, such as model_max_length, add_bos_token and
 // clean_up_tokenization_spaces: a chat is encoded without truncation and post-processor.
 //
-// Releases of transformers differ. Options.Releases lists the releases that the server can have.
-// Without it, all releases must load the folder as the same tokenizer, with two exceptions. Some
-// releases cannot load the folder. Others load a vocabulary of bytes as a vocabulary of characters;
-// their ids differ so much that every token count shows it. The release 5.0 means both 5.3.0 and
-// 5.20.2, which must agree.
+// Releases of transformers differ. Options.Releases lists the releases that the server can have. If
+// it is empty, all releases must load the folder as the same tokenizer, except for two kinds of
+// releases: those that cannot load the folder, and those that load a vocabulary of bytes as a
+// vocabulary of characters. The ids of the second kind differ so much that every token count shows
+// it. The release 5.0 represents both 5.3.0 and 5.20.2, which must load the same tokenizer.
 //
-// Parse reads only tokenizer.json, and so does Load if there is no other file. Load assumes that
-// the server does not use mistral-common. It does not merge tekken.json and tiktoken.model.
+// Parse reads only tokenizer.json. Load assumes that the server does not use mistral-common. If
+// there is a tokenizer.json, Load ignores tekken.json and tiktoken.model.
 //
 // # Vocabularies of characters
 //
@@ -80,20 +80,21 @@
 // Replace by a string; the pre-tokenizers Metaspace, Digits and Split by a string, or none; and the
 // decoders Replace, ByteFallback, Fuse, Strip at the start and Metaspace.
 //
-// Such a text is a single word. It is still merged in parts, cut between two characters that no
-// merge can cross: before most spaces, and at most places in Chinese.
+// A text is then a single word. It is still merged in parts, which are cut between two characters
+// that no merge can cross: before most spaces, and at most positions in Chinese.
 //
 // Bytes returns the bytes that a token decodes to inside a text: " the" for ▁the, one byte for
-// <0x0A>. Piece and ID use the spelling, ▁the. If the decoder strips the leading space, a text can
-// lack the space of its first token. Consecutive byte tokens are decoded together as one text. If
-// that is not valid UTF-8, each token, not each maximal subpart, becomes U+FFFD. AppendBytes keeps
-// their bytes.
+// <0x0A>. Piece and ID use the spelling, ▁the. If the decoder strips the leading space, a decoded
+// text can lack the space of its first token. Consecutive byte tokens are decoded together. If
+// their bytes are not valid UTF-8, each token, not each maximal subpart, becomes U+FFFD.
+// AppendBytes keeps the bytes.
 //
 // # Exactness
 //
-// The ids equal the ids of the tokenizers library, version 0.23.2, for every text. Its regular
-// expressions use Unicode 16.0 and its composition uses Unicode 9.0, so this package has the data
-// of both (internal/ucd) and does not use Go's. The tests compare:
+// The ids equal the ids of the tokenizers library, version 0.23.2, for every text. The library's
+// regular expressions use Unicode 16.0 and its composition uses Unicode 9.0. So this package has
+// the data of both versions (internal/ucd) and does not use the tables of the Go library. The tests
+// compare the ids with:
 //
 //   - stored vectors of that library, llama.cpp, transformers.js and swift-transformers
 //   - every code point of the planes in use, in four contexts
@@ -107,19 +108,20 @@
 //   - edited files, for features that no stored file uses (flags of added tokens, the pattern
 //     of GPT-2)
 //
-// A later version of the library can have newer tables. Two differences are deliberate: a text with
-// a pre-token over MaxPretoken and decoding an id without a token are errors.
+// A later version of the library can have newer tables. Two differences are deliberate: it is an
+// error to encode a text with a pre-token over MaxPretoken, and to decode an id without a token.
 //
 // # Cost
 //
 // Time and memory are linear in the length of the text, for every text. If added tokens resemble
-// each other, time also grows with the length of the longest one, at most 1,024 bytes. The memory
-// of a call comes from a pool, 1.7 MB per concurrent call; a warm encoder does not allocate. Words
-// of up to 16 bytes are looked up whole, and two caches of fixed size keep the tokens of split
-// words. Longer words are cut at positions that no merge crosses, and their tokens are found from
-// left to right (merge.go). `make peerspeed` prints the speed next to the reference engine's.
+// each other, the time also grows with the length of the longest added token, at most 1,024 bytes.
+// The memory of a call comes from a pool and is 1.7 MB per concurrent call. A warm encoder does not
+// allocate. Words of up to 16 bytes are looked up whole, and two caches of fixed size keep the
+// tokens of words. Longer words are cut at positions that no merge crosses, and their tokens are
+// found from left to right (merge.go). `make peerspeed` compares the speed with the reference
+// engine.
 //
-// A loaded tokenizer keeps some 150 to 200 bytes per id: 6 MB for Llama 2, 21 MB for Qwen3, 37 MB
-// for gpt-oss, 49 MB for Gemma 3. Loading allocates some 500 bytes per id in total, and takes 0.15
-// s for 150,000 merges on one slow core.
+// A loaded tokenizer takes about 150 to 200 bytes of memory per id: 6 MB for Llama 2, 21 MB for
+// Qwen3, 37 MB for gpt-oss, 49 MB for Gemma 3. Loading allocates about 500 bytes per id in total,
+// and takes 0.15 s for 150,000 merges on one slow core.
 package bpe

@@ -7,12 +7,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// MaxPretoken is the maximum length of a pre-token in bytes. No normal text comes near it.
+// MaxPretoken is the maximum length of a pre-token in bytes. Normal text is far below it.
 const MaxPretoken = 8 << 20
 
-// A PretokenError reports a pre-token over MaxPretoken, usually one letter repeated endlessly.
+// A PretokenError reports a pre-token over MaxPretoken. Usually it is one letter that is repeated
+// many times.
 type PretokenError struct {
-	// Offset is its start, in bytes of the text after replacing invalid UTF-8 and normalizing.
+	// Offset is the start of the pre-token, in bytes of the text after invalid UTF-8 is replaced
+	// and the text is normalized.
 	Offset int
 	Len    int
 }
@@ -26,9 +28,9 @@ type AddedMode uint8
 
 // The modes.
 const (
-	// AddedAll matches all of them: for text that a chat template made.
+	// AddedAll matches all added tokens. It is for text that a chat template rendered.
 	AddedAll AddedMode = iota
-	// AddedNone treats everything as plain text: untrusted text cannot close a turn or call a tool.
+	// AddedNone matches no added token, so untrusted text cannot close a turn or call a tool.
 	AddedNone
 )
 
@@ -36,13 +38,13 @@ const (
 type EncodeOptions struct {
 	Added AddedMode
 	// PostProcess adds the ids of the post-processor of tokenizer.json, such as <|begin_of_text|>.
-	// Templates print them themselves.
+	// Chat templates print these tokens themselves.
 	PostProcess bool
 }
 
 // AppendTokens appends the ids of text to dst. All added tokens are matched, and the post-processor
-// adds nothing. Invalid UTF-8 is treated as U+FFFD, by Python's rule. The only error is a
-// *PretokenError; dst is then returned unchanged.
+// adds nothing. Invalid UTF-8 is replaced with U+FFFD as in Python. The only possible error is a
+// *PretokenError. After an error dst is returned unchanged.
 func (t *Tokenizer) AppendTokens(dst []int32, text string) ([]int32, error) {
 	return t.AppendTokensWith(dst, text, EncodeOptions{})
 }
@@ -85,8 +87,9 @@ func (t *Tokenizer) AppendTokensWith(dst []int32, text string, opts EncodeOption
 	return dst, nil
 }
 
-// appendPass cuts out the added tokens of a pass and encodes the text between them, which is normalized
-// before the second pass. If marks is not nil, it appends the start of each token of this pass.
+// appendPass cuts out the added tokens of a pass and encodes the text between them with the next
+// pass. The second pass normalizes its text first. If marks is not nil, appendPass appends the
+// start of each added token of this pass.
 func (e *encoder) appendPass(dst []int32, s string, pass int, marks *[]Mark) []int32 {
 	switch pass {
 	case 1:
@@ -143,7 +146,7 @@ func (c *cutter) next() (from, to int, tok *Added) {
 			end = spanSpace(c.s, end)
 		}
 		if start >= end {
-			// The previous token matched all of it; no text is left for this token.
+			// The white space of the previous token covers this token, so skip it.
 			c.done = max(c.done, end)
 			continue
 		}

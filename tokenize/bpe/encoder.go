@@ -1,7 +1,8 @@
 package bpe
 
-// An encoder is the memory of one call: caches of words, scratch memory for merging and composing.
-// Calls take encoders from the tokenizer's pool, one per concurrent call, of about 1.7 MB each.
+// An encoder has the memory of one call: caches of words, and scratch memory for merging and
+// normalizing. Calls get encoders from the tokenizer's pool, one per concurrent call. An encoder
+// takes about 1.7 MB.
 type encoder struct {
 	model  *model
 	added  [2]*trie
@@ -21,9 +22,9 @@ type encoder struct {
 	spaced []byte // output of space
 }
 
-// The two caches are direct-mapped by the hash of a word of up to 16 bytes. The hot cache holds all
-// words and fits the second-level CPU cache together with the pair filter. The other cache holds
-// words of several tokens, which cost the most.
+// The two caches are direct-mapped by the hash of a word of up to 16 bytes. The hot cache holds
+// words of all kinds. Together with the pair filter, it fits in the second-level CPU cache. The
+// other cache holds only words of several tokens, because these cost the most.
 const (
 	hotBits   = 12
 	cacheBits = 15
@@ -51,10 +52,10 @@ func (t *Tokenizer) encoder() *encoder {
 	return e
 }
 
-// keepBytes is the most scratch memory that an encoder keeps in the pool.
+// keepBytes is the maximum scratch memory that an encoder keeps in the pool.
 const keepBytes = 1 << 20
 
-// shrink frees memory that an unusual text made grow.
+// shrink frees scratch memory that grew too large for an unusual text.
 func (e *encoder) shrink() {
 	if cap(e.merge.next) > keepBytes/16 || cap(e.merge.queue) > keepBytes/16 {
 		e.merge = mergeScratch{}
@@ -91,7 +92,7 @@ func (e *encoder) appendStages(dst []int32, s string, stages []stage) []int32 {
 	return dst
 }
 
-// appendPieces encodes the pre-tokens that st makes of s.
+// appendPieces encodes the pre-tokens into which st splits s.
 func (e *encoder) appendPieces(dst []int32, s string, st *stage) []int32 {
 	switch {
 	case st.cut != nil:
@@ -130,7 +131,7 @@ func (e *encoder) appendPretoken(dst []int32, s string, i, j int) []int32 {
 	return e.appendLong(dst, s, i, j)
 }
 
-// appendWord encodes s[i:j], of at most 16 bytes: a pre-token, or a part of one.
+// appendWord encodes s[i:j], a pre-token or a part of a pre-token, of at most 16 bytes.
 func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32 {
 	lo, hi := loadWord(s, i, j)
 	m, n := e.model, j-i
@@ -167,8 +168,8 @@ func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32
 	return append(dst, ids...)
 }
 
-// partWord is added to the cached length of a part of a pre-token if a whole pre-token with the
-// same text can have other tokens.
+// partWord is added to the cached length of a part of a pre-token, if a whole pre-token with the
+// same text can have other tokens than the part.
 const partWord = 32
 
 // appendLong encodes the pre-token s[i:j] of more than 16 bytes.

@@ -20,7 +20,6 @@ type modelSpec struct {
 	IgnoreMerges bool     `json:"ignore_merges,omitempty"`
 }
 
-// read reads a tokenizer.json.
 func (f *jsonFile) read(r *jsonReader) error {
 	hasModel := false
 	for key := range r.Members {
@@ -59,7 +58,8 @@ func (f *jsonFile) read(r *jsonReader) error {
 	return nil
 }
 
-// readModel reads the vocabulary and the merges directly into tables, and the rest like strict.
+// readModel reads the vocabulary and the merges directly into tables, and decodes the other members
+// like strict.
 func (f *jsonFile) readModel(r *jsonReader) {
 	var hasVocab, hasMerges bool
 	var early *strictjson.Mark // merges that come before the vocabulary
@@ -127,7 +127,7 @@ func (f *jsonFile) readVocab(r *jsonReader) {
 	if r.Kind() == '[' {
 		r.unsupported("model Unigram (the vocabulary is a list)")
 	}
-	for text := range r.Pairs { // the table finds equal names
+	for text := range r.Pairs { // the table detects duplicate names
 		id := r.id()
 		switch {
 		case r.Err() != nil:
@@ -144,7 +144,7 @@ func (f *jsonFile) readVocab(r *jsonReader) {
 // sampleMerges is the number of merges after which memory for all merges is allocated.
 const sampleMerges = 1 << 10
 
-// readMerges parses merges, all in one of the two formats "a b" and ["a", "b"].
+// readMerges parses merges. All of them must have the format "a b", or all the format ["a", "b"].
 func (f *jsonFile) readMerges(r *jsonReader) {
 	var joined []byte
 	made := 0 // the piece of the last merge; most merges make the same piece or the next one
@@ -177,7 +177,7 @@ func (f *jsonFile) readMerges(r *jsonReader) {
 			r.failf("more than %d merges", maxID)
 		}
 		f.merges = append(f.merges, merge{a, b, c, uint32(len(f.merges))})
-		if len(f.merges) == sampleMerges && r.Err() == nil { // estimate the total from these
+		if len(f.merges) == sampleMerges && r.Err() == nil { // estimate the total number from these merges
 			f.merges = slices.Grow(f.merges, (len(r.b)-r.Offset())*sampleMerges/(r.Offset()-begin))
 		}
 	}

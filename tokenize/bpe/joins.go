@@ -2,17 +2,19 @@ package bpe
 
 import "unicode/utf8"
 
-// A joinTable knows between which characters a merge can cross. The first merge across a position
-// joins a token that ends with one character and a token that begins with the other. If there is no
-// such merge, the two sides can be merged and cached separately.
+// A joinTable records between which pairs of characters a merge can cross. The first merge across a
+// position joins a token that ends with the character before it and a token that begins with the
+// character after it. If no merge joins such tokens, the two sides can be merged and cached
+// separately.
 type joinTable struct {
 	bits []uint64 // by hash of both characters; a false positive only prevents a cut
-	// partial has the joins of tokens that end or begin inside a character, by the last byte of the
-	// first token and the first byte of the second.
+	// partial has the joins of tokens that end or begin inside a character, indexed by the last
+	// byte of the first token and the first byte of the second token.
 	partial [256][4]uint64
 }
 
-// joinBits suits the 100,000 pairs of a large vocabulary: one lookup in twenty is a false positive.
+// joinBits is large enough for the 100,000 pairs of a large vocabulary: one lookup in twenty is a
+// false positive.
 const joinBits = 21
 
 func (t *joinTable) hash(a, b rune) uint64 {

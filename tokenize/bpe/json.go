@@ -13,19 +13,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// A jsonReader reads the JSON of a model file. The vocabulary and the merges are most of a
-// tokenizer.json and are read directly into tables. Other values are read by strict. The first error
-// stays: fault or end returns it.
+// A jsonReader reads the JSON of a model file. The vocabulary and the merges make up most of a
+// tokenizer.json and are read directly into tables. The method strict reads other values. The
+// reader keeps its first error; fault and end return it.
 type jsonReader struct {
 	*strictjson.Scanner
 	b []byte
 }
 
-// maxJSONDepth bounds the nesting of values.
+// maxJSONDepth limits the nesting of values.
 const maxJSONDepth = 64
 
-// newReader returns a reader of b, which must be UTF-8 and must not change while it is read. python
-// allows the numbers that Python's json writes and JSON does not have.
+// newReader returns a reader of b. b must be UTF-8 and must not change while it is read. python
+// allows the numbers that Python's json writes but JSON lacks, such as NaN.
 func newReader(b []byte, python bool) *jsonReader {
 	o := strictjson.Options{NonFinite: python, CheckedUTF8: true, MaxDepth: maxJSONDepth}
 	return &jsonReader{strictjson.New(textview.Of(b), o), b}
@@ -33,15 +33,15 @@ func newReader(b []byte, python bool) *jsonReader {
 
 func (r *jsonReader) failf(format string, args ...any) { r.Fail(fmt.Sprintf(format, args...)) }
 
-// unsupported fails with ErrUnsupported.
+// unsupported sets an error that wraps ErrUnsupported.
 func (r *jsonReader) unsupported(format string, args ...any) {
 	r.FailWith(unsupported(format, args...))
 }
 
-// fault returns the error of the text up to here.
+// fault returns the first error so far, or nil.
 func (r *jsonReader) fault() error { return corrupt(r.Err()) }
 
-// end is like fault at the end of the text.
+// end is like fault, but also checks that the text ends here.
 func (r *jsonReader) end() error { return corrupt(r.End()) }
 
 func corrupt(err error) error {
@@ -51,7 +51,6 @@ func corrupt(err error) error {
 	return err
 }
 
-// id reads a token id.
 func (r *jsonReader) id() int32 {
 	id := r.Int(32)
 	if r.Err() == nil && (id < 0 || id > maxID) {
@@ -124,7 +123,7 @@ func (v *jsonValue) get(key string) *jsonValue {
 	return nil
 }
 
-// members yields the members of an object, and nothing of nil.
+// members yields the members of an object, or nothing if v is nil.
 func (v *jsonValue) members() iter.Seq2[string, *jsonValue] {
 	return func(yield func(string, *jsonValue) bool) {
 		for i := 0; v != nil && i < len(v.keys); i++ {

@@ -15,15 +15,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/modelfile"
 )
 
-// Load reads the tokenizer in a model's folder: tokenizer.json, or if that does not exist,
+// Load reads the tokenizer in a model's folder. It reads tokenizer.json or, if that does not exist,
 // Mistral's tekken.json, or tiktoken.model with tokenizer_config.json.
 //
 // It merges tokenizer_config.json, config.json, special_tokens_map.json and added_tokens.json into
-// tokenizer.json as AutoTokenizer does, by the rules of Options.Releases. If it cannot merge a
+// tokenizer.json, as AutoTokenizer does in the releases of Options.Releases. If it cannot merge a
 // field, it returns an error that names the file and the field and wraps ErrUnsupported.
 //
-// A damaged file gives an error that wraps ErrCorrupt, an unsupported feature ErrUnsupported, and
-// an experimental family ErrExperimental unless opts allows it.
+// The error wraps ErrCorrupt if a file is damaged, ErrUnsupported if a feature is not supported,
+// and ErrExperimental if the family is experimental and opts does not allow it.
 func Load(folder fs.FS, opts Options) (*Tokenizer, error) {
 	raw, err := readFile(folder, FileJSON)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,13 +52,14 @@ func readFile(folder fs.FS, name string) ([]byte, error) {
 	return raw, err
 }
 
-// Parse returns the tokenizer of a tokenizer.json without other files. It does not keep raw.
+// Parse returns the tokenizer that raw, the content of a tokenizer.json, describes. It ignores
+// other files of a folder and does not keep raw.
 func Parse(raw []byte, opts Options) (*Tokenizer, error) {
 	return parseFile(FileJSON, raw, func() (*Tokenizer, error) { return parse(raw, opts, nil) })
 }
 
-// parseFile calls parse, which reads raw. Computing the digest and validating UTF-8 take a fifth of
-// the remaining time, and run concurrently with parse.
+// parseFile calls parse, which reads raw. Meanwhile it computes the digest of raw and validates its
+// UTF-8. These take a fifth of the time of parse.
 func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Tokenizer, error) {
 	sum, valid := make(chan string, 1), make(chan bool, 1) // buffered, so the goroutine never blocks
 	go func() {
@@ -70,7 +71,7 @@ func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Toke
 	if !<-valid {
 		err = fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(raw))
 	}
-	if _, ok := errors.AsType[*autoError](err); ok { // its message has the file name
+	if _, ok := errors.AsType[*autoError](err); ok { // its message already has the file name
 		return nil, fmt.Errorf("bpe: %w", err)
 	}
 	if err != nil {
@@ -114,7 +115,7 @@ type jsonFile struct {
 	normalizer, preTokenizer, postProcessor, decoder part
 }
 
-// parse parses raw, which parseFile checks to be UTF-8. auto is nil if there are no other files.
+// parse parses raw. parseFile checks that raw is UTF-8. auto is nil if there are no other files.
 func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	if len(raw) > min(maxFileBytes, math.MaxInt32) {
 		return nil, fmt.Errorf("%w: more than %d bytes", ErrCorrupt, maxFileBytes)
@@ -166,7 +167,7 @@ func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 }
 
 // build fills t. passes are the passes of the added tokens. If passes is nil, the flag Normalized
-// of each token chooses its pass.
+// of each token determines its pass.
 func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, passes []pass, spec *modelSpec) error {
 	t.pieces = pieces
 	spelled, err := t.spellAdded(added, passes)
@@ -217,7 +218,7 @@ func (t *Tokenizer) spellAdded(added []Added, passes []pass) ([]string, error) {
 		if total += len(s); total > maxAddedText {
 			return nil, unsupported("added tokens of more than %d bytes in total", maxAddedText)
 		}
-		if other, ok := seen[s]; ok { // the reference engine picks either one
+		if other, ok := seen[s]; ok { // the reference engine would use either one
 			return nil, unsupported("added tokens %q and %q, which both normalize to %q", other, a.Content, s)
 		}
 		seen[s], spelled[i] = a.Content, s
@@ -235,7 +236,6 @@ func passOf(a *Added, passes []pass, i int) pass {
 	return passRaw
 }
 
-// buildAdded makes the tries of the two passes.
 func (t *Tokenizer) buildAdded(added []Added, passes []pass, spelled []string) {
 	t.addedAll = slices.Clone(added)
 	slices.SortFunc(t.addedAll, func(a, b Added) int { return int(a.ID) - int(b.ID) })
@@ -257,8 +257,8 @@ func (t *Tokenizer) buildAdded(added []Added, passes []pass, spelled []string) {
 	}
 }
 
-// checkAdded validates the added tokens. The reference engine numbers them itself, so a file with other
-// ids is rejected.
+// checkAdded validates the added tokens. The reference engine assigns their ids itself, so a file
+// with other ids is rejected.
 func (f *jsonFile) checkAdded() error {
 	if len(f.added) > maxAdded {
 		return unsupported("%d added tokens (limit %d)", len(f.added), maxAdded)

@@ -7,20 +7,22 @@ import (
 )
 
 // A Mark is a position at which a text can be cut: the ids of the two parts, concatenated, are the
-// ids of the whole. It is the start of an added token that is matched in the raw text.
+// ids of the whole text. The position is the start of an added token that is matched in the raw
+// text.
 type Mark struct {
 	Text int // offset in bytes
-	IDs  int // number of ids before it
+	IDs  int // number of ids before the position
 }
 
-// AppendMarked is AppendTokens for a text that can come in parts. It appends to marks the positions
-// at which text can be cut. at is the position of text within the whole; marks count from it. It
-// appends no marks if an added token depends on the text around it, or if text is not valid UTF-8.
+// AppendMarked is AppendTokens for a text that can be encoded in parts. It also appends to marks
+// the positions at which text can be cut. at is the position of text within the whole text, and the
+// positions are relative to the whole. AppendMarked appends no marks if the match of an added token
+// depends on the text around it, or if text is not valid UTF-8.
 //
 // Two texts with the same first n bytes have the same ids up to every mark at or before
 // n-LongestAdded(): no added token that begins before such a mark can extend past the common bytes.
 //
-// It does not keep text. After an error dst and marks are returned unchanged.
+// AppendMarked does not keep text. After an error dst and marks are returned unchanged.
 func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text []byte, at Mark) ([]int32, []Mark, error) {
 	s := textview.Of(text)
 	if t.added[0] == nil || t.kimiChunks || t.looksAround() || !utf8.Valid(text) {

@@ -4,21 +4,23 @@ import "unicode/utf8"
 
 // Byte-pair merging: while neighbors can merge, merge the leftmost pair with the lowest rank.
 //
-// The result is found from left to right, without merging. A list of tokens is the result iff
+// The result is found from left to right, without merging. A list of tokens is the result if and
+// only if
 //
 //   - each token is the result for its own text, and
-//   - each two neighbors are the result for their joined text: they are compatible.
+//   - every two neighbors are the result for their joined text: they are compatible.
 //
-// Proof. Let the list be the result. Merging never crosses the borders of a final token, or of two
-// final neighbors, so inside them it proceeds as it would alone. Conversely, let the list have both
-// properties. Merging proceeds inside each token as it would alone, until a pair merges across a
-// border. That pair would also merge in the text of the two tokens alone, and they would not be
-// compatible.
+// Proof. Let the list be the result. No merge crosses the borders of a final token, or of two
+// neighboring final tokens, so their text alone merges in the same way. Conversely, let the list
+// have both properties. Inside each token, merging proceeds as it would for the token's text alone,
+// until a pair merges across a border. That pair would also merge in the joined text of the two
+// tokens alone, so the two would not be compatible.
 //
 // So at most one list ends at a given position. The algorithm appends the longest token that is
-// compatible with the last one. If there is none, the last token was wrong and is replaced by a
-// shorter one. No position is reached twice, and every token that begins at a position is tried at
-// most once. So the time is the length of the text times a constant of the vocabulary.
+// compatible with the last token. If there is none, the last token was wrong, and the algorithm
+// replaces it with a shorter token. No position is reached twice, and every token that begins at a
+// position is tried at most once. So the time is the length of the text times a constant that
+// depends on the vocabulary.
 
 // longRun is the minimum number of bytes for which a comparison is faster than another search.
 const longRun = 8
@@ -30,7 +32,7 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 		dst = c.appendSymbols(dst, w)
 		return dst[:start+s.merge(m, dst[start:])]
 	}
-	// found is the result for the bytes at was; it repeats in a run of one character.
+	// found is the longest token at position was. It is reused in a run of one character.
 	was, depends, found := 0, 0, int32(-1)
 	for at := 0; at < len(w); {
 		if depends < longRun || max(at, was)+depends > len(w) || w[at:at+depends] != w[was:was+depends] {
@@ -38,7 +40,7 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 			was = at
 		}
 		tok := found
-		if tok < 0 { // no token begins with this character, so no merge crosses it
+		if tok < 0 { // no token of the table begins with this character, so no merge crosses it
 			_, n := utf8.DecodeRuneInString(w[at:])
 			dst = m.chars.appendSymbols(dst, w[at:at+n])
 			at += n
@@ -63,8 +65,8 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 }
 
 // firstCompatible returns the longest token that is b or a prefix of b and is compatible with a, or
-// -1. A run of one character asks for the same pair again and again if the vocabulary has a token
-// for each length, so results are cached.
+// -1. Results are cached, because a run of one character needs the same pair again and again if the
+// vocabulary has a token for each length.
 func (m *model) firstCompatible(a, b int32, s *mergeScratch) int32 {
 	if b < 0 {
 		return -1
@@ -92,13 +94,14 @@ type compatibleTok struct {
 
 const firstBits = 10 // 16 KiB
 
-// compatible reports whether merging the joined text of two tokens gives the same two tokens. It
-// undoes their merges at the border, latest first, and checks for an earlier merge across it.
+// compatible reports whether merging the joined text of two tokens results in the same two tokens.
+// It undoes the merges next to the border, latest first, and checks whether an earlier merge
+// crosses the border.
 func (m *model) compatible(a, b int32, s *mergeScratch) bool {
 	if m.tokenMerges[a].outOfOrder || m.tokenMerges[b].outOfOrder {
 		return m.compatibleByMerging(a, b, s)
 	}
-	before := neverMade // a merge across the border with a lower rank would come first
+	before := neverMade // a merge across the border with a lower rank than this would come first
 	for {
 		if c, ok := m.pairs.get(m.tokenMerges, a, b); ok && m.tokenMerges[c].rank < before {
 			return false
@@ -115,7 +118,8 @@ func (m *model) compatible(a, b int32, s *mergeScratch) bool {
 	}
 }
 
-// compatibleByMerging is compatible for tokens whose merges are not in the order of ranks. It merges.
+// compatibleByMerging is compatible for tokens whose merges are not in the order of ranks. It
+// merges the joined text.
 func (m *model) compatibleByMerging(a, b int32, s *mergeScratch) bool {
 	s.ids = m.appendSymbolsOf(m.appendSymbolsOf(s.ids[:0], a), b)
 	n := s.merge(m, s.ids)
@@ -139,9 +143,9 @@ type mergeScratch struct {
 	queue           []uint64
 }
 
-// merge merges ids in place and returns how many remain, at the front. During the merge, a symbol
-// that was joined to the left is -1. An entry of the queue is a rank and a position. It is stale if
-// the pair at that position now has another rank.
+// merge merges ids in place and returns the number of remaining ids, which are at the front. During
+// the merge, a symbol that was merged into its left neighbor is -1. An entry of the queue is a rank
+// and a position. The entry is stale if the pair at the position now has another rank.
 func (s *mergeScratch) merge(m *model, ids []int32) int {
 	n := len(ids)
 	if cap(s.next) < n {

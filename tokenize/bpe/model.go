@@ -6,11 +6,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// Limits on a file. The largest known vocabulary has some 260,000 ids, the longest token 128 bytes.
+// Limits on a file. The largest known vocabulary has about 260,000 ids, and the longest known token
+// has 128 bytes.
 const (
 	maxID        = 1<<22 - 1
 	maxPieceLen  = 1 << 16
-	maxRankLen   = 1 << 8 // of a token in a rank file; every split of it is looked up
+	maxRankLen   = 1 << 8 // of a token in a rank file; every split of the token is looked up
 	maxAddedLen  = 1 << 10
 	maxAddedText = 1 << 23 // total of all added tokens
 	maxAdded     = 1 << 16
@@ -48,15 +49,15 @@ type model struct {
 	// otherwise the tokens that their own merges produce.
 	words wordTable
 	long  map[string]int32
-	// parts is set if words has tokens that merging does not make; only whole pre-tokens match
-	// them.
+	// parts is set if words has tokens that merging never makes. Only whole pre-tokens match such
+	// tokens.
 	parts bool
 }
 
 const (
 	flagUsed uint8 = 1 << iota
 	flagSpecial
-	flagLiteral // spelled as its bytes, not in the byte-level alphabet
+	flagLiteral // spelled as its plain bytes, not in the byte-level alphabet
 	flagByte    // <0xXX>, a byte in a vocabulary of characters
 	flagSkip    // DecodeOptions.SkipSpecial skips it
 	flagAdded   // an added token
@@ -82,7 +83,7 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 			special[added[i].Content] = true
 		}
 	}
-	if n := m.pieces.len() + len(added); int(top) > maxHoles*n+1<<16 { // tables have an entry per id
+	if n := m.pieces.len() + len(added); int(top) > maxHoles*n+1<<16 { // because tables have an entry per id
 		return unsupported("ids up to %d for only %d tokens", top, n)
 	}
 	m.flags = make([]uint8, top+1)
@@ -176,7 +177,8 @@ func (m *model) text(id int32) []byte {
 	return m.bytes[m.off[id]:m.off[id+1]]
 }
 
-// buildByteIDs finds the token of each byte. If one were missing, some text would have no encoding.
+// buildByteIDs finds the token of each byte. It rejects a vocabulary that lacks one, because some
+// texts would have no encoding.
 func (m *model) buildByteIDs() error {
 	var buf []byte
 	for b := range 256 {
@@ -190,9 +192,9 @@ func (m *model) buildByteIDs() error {
 	return nil
 }
 
-// buildWords fills the tables of whole words: with all (ignore_merges), the whole vocabulary,
-// otherwise the tokens that their own bytes merge to. Some vocabularies have other entries, and the
-// reference engine never produces them.
+// buildWords fills the tables of whole words. If all is set (ignore_merges), they hold the whole
+// vocabulary, otherwise only the tokens that their own bytes merge to. Some vocabularies have other
+// entries, but the reference engine never produces them.
 func (m *model) buildWords(all bool) {
 	m.words = newWordTable(m.pieces.len())
 	m.long = make(map[string]int32)
@@ -219,7 +221,8 @@ func (m *model) buildWords(all bool) {
 	}
 }
 
-// appendWord appends the text of piece i in a pre-token; ok is false if it cannot occur in one.
+// appendWord appends the text that piece i has in a pre-token. ok is false if the piece cannot
+// occur in a pre-token.
 func (m *model) appendWord(dst []byte, i int, alpha *alphabet) (_ []byte, ok bool) {
 	p, _ := m.pieces.at(i)
 	if m.chars != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// Canonical composition (NFC) of Unicode 9.0, like the reference engine's normalizer. Unlike
-// golang.org/x/text, it does not insert U+034F into long runs of marks.
+// This file implements canonical composition (NFC) of Unicode 9.0, like the reference engine's
+// normalizer. Unlike golang.org/x/text, it does not insert U+034F into long runs of marks.
 
 // Hangul syllables are composed by arithmetic (Unicode, section 3.12).
 const (
@@ -23,7 +23,7 @@ type markedRune struct {
 	class uint8
 }
 
-// nfc returns s composed, and whether the result is in n.out.
+// nfc returns s in NFC. changed reports whether the result is in n.out.
 func (n *normalizer) nfc(s string) (_ string, changed bool) {
 	data := ucd.NFC()
 	i := nextNotNFC(data.Props, s, 0)
@@ -57,8 +57,8 @@ func (n *normalizer) nfc(s string) (_ string, changed bool) {
 	return textview.Of(n.out), true
 }
 
-// nextNotNFC returns the position of the first character from i that fails the quick check, or
-// len(s). i is the start of s or the end of a composed piece.
+// nextNotNFC returns the position of the first character at or after i that fails the NFC quick
+// check, or len(s). i is the start of s or the end of a composed piece.
 func nextNotNFC(props *ucd.Table[uint16], s string, i int) int {
 	last := uint16(0)
 	for i < len(s) {
@@ -68,7 +68,7 @@ func nextNotNFC(props *ucd.Table[uint16], s string, i int) int {
 			continue
 		}
 		b := s[i]
-		if b < 0xCC { // below U+0300 everything is composed
+		if b < 0xCC { // characters below U+0300 are always composed
 			if b < 0x80 {
 				i++
 			} else {

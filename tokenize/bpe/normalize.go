@@ -41,7 +41,7 @@ func (n *normalizer) normalize(steps []normStep, s string) string {
 	return s
 }
 
-// apply returns s after one step, and whether the result is in n.out.
+// apply returns s after one step. changed reports whether the result is in n.out.
 func (n *normalizer) apply(step *normStep, s string) (_ string, changed bool) {
 	switch step.kind {
 	case stepNFC:

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// The parts of a tokenizer.json around the model. Each part accepts only the implemented features
-// and names any other feature in its error.
+// The part_*.go files parse the parts of a tokenizer.json around the model. They accept only the
+// implemented features. For any other feature they return an error that names it.
 
-// A part is the common form of all parts.
+// A part is an unparsed part of a tokenizer.json.
 type part struct {
 	Type string
 	raw  []byte
 }
 
-// read stores the text of an object or null, and its type. The code that knows the type decodes the
-// rest.
+// read stores the text of an object or null, and the object's type. The code for the type decodes
+// the text.
 func (p *part) read(r *jsonReader) {
 	*p = part{}
 	null := r.Kind() == 'n'

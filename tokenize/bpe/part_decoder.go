@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// A decoder converts the tokens of a vocabulary of characters to text. Each step processes the list
-// of the tokens' spellings, as in tokenizer.json.
+// A decoder converts the tokens of a vocabulary of characters to text. As in tokenizer.json, it is
+// a sequence of steps, and each step processes the list of the tokens' spellings.
 //
 //	tokens ─► before ─► ByteFallback ─► after ─► joined (Fuse) ─► trim
 //
@@ -26,7 +26,7 @@ type textStep struct {
 	kind textKind
 	from string // for Replace; for the other kinds the character to match
 	to   string // for Replace
-	n    int    // for Strip: how many characters at the start
+	n    int    // for Strip: the maximum number of characters to remove at the start
 }
 
 type textKind uint8
@@ -34,7 +34,7 @@ type textKind uint8
 const (
 	textReplace textKind = iota
 	textStrip
-	textMetaspace // the mark is a space, or nothing in the first token
+	textMetaspace // replaces the mark with a space, or removes it in the first token
 )
 
 func readDecoder(p part) (*decoder, error) {
@@ -164,7 +164,8 @@ func readStrip(p part) (textStep, error) {
 	return textStep{kind: textStrip, from: s.Content, n: s.Start}, nil
 }
 
-// applySteps returns the text of one token after steps. first: it is the first of the list.
+// applySteps returns the text of one token after steps. first reports whether the token is the
+// first of the list.
 func applySteps(s string, steps []textStep, first bool) string {
 	for i := range steps {
 		switch step := &steps[i]; step.kind {
@@ -186,7 +187,7 @@ func applySteps(s string, steps []textStep, first bool) string {
 }
 
 // spelledByte returns the byte of a token such as <0x0A>. Like the reference engine, it accepts
-// both cases and a sign in place of the first digit.
+// digits in either case, and a plus sign in place of the first digit.
 func spelledByte(s string) (byte, bool) {
 	if len(s) != 6 || s[:3] != "<0x" || s[5] != '>' {
 		return 0, false

@@ -7,8 +7,8 @@ import (
 
 // Limits on the parts of a file: the steps of a normalizer or decoder, the stages of a
 // pre-tokenizer, and the factor by which steps can lengthen a text. The text that Prepend adds to a
-// section, after later steps, has at most maxPrepended bytes. A decoder can lengthen the vocabulary
-// by at most maxDecodedText bytes.
+// section has at most maxPrepended bytes after later steps. A decoder can lengthen the vocabulary
+// by at most maxDecodedText bytes in total.
 const (
 	maxSteps       = 64
 	maxStages      = 16
@@ -28,7 +28,7 @@ type patternSpec struct {
 	String *string `json:"String"`
 }
 
-// normSteps parses a normalizer: null, NFC, Prepend, Replace by a string, or a Sequence of these.
+// normSteps parses a normalizer: null, NFC, Prepend, Replace of a string, or a Sequence of these.
 func normSteps(p part) ([]normStep, error) {
 	steps, err := appendNormSteps(nil, p, 0)
 	if err != nil {
@@ -57,7 +57,8 @@ func normSteps(p part) ([]normStep, error) {
 	return steps, nil
 }
 
-// growBy returns the growth factor after from is replaced by to, at most maxGrowth+1.
+// growBy returns the growth factor after a further step that replaces from with to. It is at most
+// maxGrowth+1.
 func growBy(growth int, from, to string) int {
 	if len(to) > maxGrowth*len(from) {
 		return maxGrowth + 1
@@ -84,7 +85,7 @@ func appendNormSteps(steps []normStep, p part, depth int) ([]normStep, error) {
 			return nil, fmt.Errorf("%w: normalizer Prepend without prepend", ErrCorrupt)
 		}
 		if *s.Prepend == "" {
-			return nil, unsupported("normalizer Prepend of an empty string") // would make the reference engine panic
+			return nil, unsupported("normalizer Prepend of an empty string") // the reference engine would panic
 		}
 		return append(steps, normStep{kind: stepPrepend, to: *s.Prepend}), nil
 	case "Replace":

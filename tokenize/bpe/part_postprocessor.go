@@ -50,7 +50,7 @@ type templateSpec struct {
 		Tokens []string `json:"tokens"`
 	} `json:"special_tokens"`
 
-	// Command-R's file has these members of ByteLevel here, without meaning.
+	// Command R's file has these members of ByteLevel here. They have no effect.
 	AddPrefixSpace bool `json:"add_prefix_space,omitempty"`
 	TrimOffsets    bool `json:"trim_offsets,omitempty"`
 	UseRegex       bool `json:"use_regex,omitempty"`
@@ -72,7 +72,7 @@ func (t *Tokenizer) addTemplate(raw []byte) error {
 	if err := strict(raw, "post_processor", &s); err != nil {
 		return err
 	}
-	for _, e := range s.Pair { // never used, but an invalid file is rejected
+	for _, e := range s.Pair { // pair is never used, but an invalid file is rejected
 		if (e.SpecialToken == nil) == (e.Sequence == nil) || e.Sequence != nil && e.Sequence.ID != "A" && e.Sequence.ID != "B" {
 			return fmt.Errorf("%w: post_processor: unknown element in pair", ErrCorrupt)
 		}

@@ -2,7 +2,8 @@ package bpe
 
 import "strings"
 
-// The pre-tokenizers of vocabularies of characters: none, Metaspace, Split by a string and Digits.
+// This file parses the pre-tokenizers of vocabularies of characters: none, Metaspace, Split by a
+// string, and Digits.
 
 // preParts returns the pre-tokenizers in order.
 func (f *jsonFile) preParts() ([]part, error) {
@@ -25,7 +26,7 @@ func (f *jsonFile) preParts() ([]part, error) {
 	return []part{f.preTokenizer}, nil
 }
 
-// spellsChars reports whether the vocabulary consists of characters and not bytes.
+// spellsChars reports whether the vocabulary is spelled in characters rather than bytes.
 func (f *jsonFile) spellsChars() (bool, error) {
 	parts, err := f.preParts()
 	if err != nil || !f.model.ByteFallback && f.model.UnkToken == nil {
@@ -85,8 +86,8 @@ func (t *Tokenizer) leavesNoSpace() bool {
 	return none
 }
 
-// checkFirst rejects a file if the start of the text is ambiguous: the reference engine uses the
-// position of a section in the raw text.
+// checkFirst rejects a file if normalization can make it ambiguous whether a section begins the
+// text. The reference engine decides that by the section's position in the raw text.
 func (f *jsonFile) checkFirst(t *Tokenizer) error {
 	if t.space == nil || t.space.prepend != prependFirst || len(t.norm) == 0 {
 		return nil

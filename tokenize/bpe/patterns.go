@@ -20,20 +20,21 @@ const (
 	// ByteLevel's own pattern.
 	patternGPT2 = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
-	// DeepSeek applies three patterns in sequence, each to the pieces of the previous one. The
-	// first two have no character in common, so one pass can match both.
+	// DeepSeek applies three patterns in sequence, each to the pieces that the previous pattern
+	// made. The first two have no character in common, so one combined pattern can match both.
 	patternDeepSeek1  = `\p{N}{1,3}`
 	patternDeepSeek2  = "[一-龥\u3040-ゟ゠-ヿ]+"
 	patternDeepSeek12 = patternDeepSeek1 + `|` + patternDeepSeek2
 	patternDeepSeek3  = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
 
-	// Digits uses Rust's char::is_numeric of Unicode 17.0, 13 characters more than \p{N} here.
+	// Digits uses Rust's char::is_numeric of Unicode 17.0. It has 13 more characters than \p{N} of
+	// Unicode 16.0.
 	patternDigit  = `[\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}]`
 	patternDigits = patternDigit + `+`
 )
 
-// families are the known sequences of patterns, each with gaps isolated. If same is set, it is used
-// instead: it gives the same pieces, faster.
+// families are the known sequences of patterns, all with isolated gaps. If same is set, it is used
+// instead of patterns, because it makes the same pieces faster.
 var families = [...]struct {
 	family         Family
 	patterns, same []string
@@ -73,7 +74,7 @@ func (t *Tokenizer) setStages(stages []stage) error {
 	return nil
 }
 
-// known caches the compiled patterns of the families, some 45 KiB each, for all tokenizers.
+// known caches the compiled patterns of the families, about 45 KiB each, for all tokenizers.
 var known sync.Map // text of the pattern to *pattern.Pattern
 
 func compile(expr string) (*pattern.Pattern, error) {

@@ -12,9 +12,9 @@ type pieceTable struct {
 	seed  maphash.Seed
 	text  []byte
 	piece []piece
-	// slot holds 32 bits of the hash and the index in piece plus 1; 0 is free. Its length is a
-	// power of two, and at most three quarters are used. These hash bits also determine the
-	// position, so grow does not hash again.
+	// A slot holds 32 bits of the hash and the index in piece plus 1, or 0 if it is free. The
+	// number of slots is a power of two, and at most three quarters are used. The same hash bits
+	// determine the position of a slot, so grow does not hash again.
 	slot []uint64
 }
 
@@ -91,7 +91,7 @@ func (p *pieceTable) findBytes(text []byte) int {
 	return p.find(maphash.Bytes(p.seed, text), textview.Of(text))
 }
 
-// findNear is findBytes, but tries piece k and the one after it first.
+// findNear is findBytes, but tries pieces k and k+1 first.
 func (p *pieceTable) findNear(text []byte, k int) int {
 	for i := k; i < min(k+2, len(p.piece)); i++ {
 		if t, _ := p.at(i); string(t) == string(text) {
@@ -141,7 +141,7 @@ func appendSpelled(dst, b []byte) []byte {
 	return dst
 }
 
-// alphabet is the inverse of byteRune, with -1 for runes that it does not return.
+// alphabet is the inverse of byteRune. It has -1 for runes that byteRune does not return.
 type alphabet [0x144]int16
 
 func newAlphabet() *alphabet {
@@ -156,7 +156,7 @@ func newAlphabet() *alphabet {
 }
 
 // appendBytes appends the bytes that piece spells. If a character of piece is not in the alphabet,
-// the piece represents its own UTF-8, as in the reference decoder, and spelled is false.
+// appendBytes appends the UTF-8 of the piece, as the reference decoder does, and spelled is false.
 func (a *alphabet) appendBytes(dst, piece []byte) (out []byte, spelled bool) {
 	start := len(dst)
 	for i := 0; i < len(piece); {

@@ -9,12 +9,13 @@ type prefixTable struct {
 	nodes  int32
 }
 
-// maxNodes is the range of a node in edge.from. Real vocabularies have less than a million.
+// maxNodes is the maximum number of nodes that fits edge.from. Real vocabularies have fewer than a
+// million nodes.
 const maxNodes = 1 << 24
 
-// newPrefixTable makes the table of symbols and made, the tokens that merging makes, by ascending
-// size. It also sets their longest prefixes. The prefixes of a token come before it, so a node on
-// its path never becomes a token later.
+// newPrefixTable makes the table of symbols and of made, the tokens that merging makes, in
+// ascending order of size. It also sets the longest prefix of each token. The prefixes of a token
+// are added before the token, so a node on the token's path never becomes a token later.
 func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
 	p := prefixTable{edgeTable: newEdgeTable(), tokens: int32(len(m.tokenMerges)), nodes: int32(len(m.tokenMerges))}
 	for b := range p.root {
@@ -45,7 +46,7 @@ func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
 	return p, nil
 }
 
-// add adds the path from a node to token id; text is the bytes on that path.
+// add adds the path from a node to token id. text has the bytes on that path.
 func (p *prefixTable) add(tokenMerges []tokenMerge, node int32, text []byte, id int32) error {
 	last := len(text) - 1
 	for _, b := range text[:last] {

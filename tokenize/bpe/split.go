@@ -5,22 +5,23 @@ import "github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 // A stage splits each piece that the previous stage made.
 type stage struct {
 	cut     splitter         // if not nil, returns the end of a piece, and the other fields are unused
-	pattern *pattern.Pattern // otherwise: the pattern to match in a piece
-	expr    string           // its source if it is a regular expression
-	text    string           // its text if it is a string
+	pattern *pattern.Pattern // the pattern to match in a piece if cut is nil
+	expr    string           // the source of pattern if it is a regular expression
+	text    string           // the text of pattern if it is a string
 	gaps    gapRule
 	invert  bool // swaps matches and gaps
 }
 
-// A splitter returns the end of the piece that begins at s[i]. i is a character boundary of valid
-// UTF-8 and i < len(s); the result is greater than i.
+// A splitter returns the end of the piece that begins at s[i]. s is valid UTF-8, i is a character
+// boundary and i < len(s). The result is greater than i.
 type splitter func(s string, i int) int
 
-// A gapRule is a behavior of tokenizer.json: how matches and the gaps between them become pieces.
+// A gapRule is the behavior of a Split in tokenizer.json: how matches and the gaps between them
+// become pieces.
 type gapRule string
 
 const (
-	isolated           gapRule = "Isolated"           // each is a piece
+	isolated           gapRule = "Isolated"           // each match and each gap is a piece
 	removed            gapRule = "Removed"            // only gaps are pieces
 	mergedWithPrevious gapRule = "MergedWithPrevious" // a match is appended to the gap before it
 	mergedWithNext     gapRule = "MergedWithNext"     // a match is prepended to the gap after it
@@ -35,7 +36,7 @@ type cutList struct {
 	found      bool
 }
 
-// next returns the next piece s[from:to]; from == to at the end.
+// next returns the next piece s[from:to]. At the end, from equals to.
 func (c *cutList) next() (from, to int) {
 	if from = c.at; from == len(c.s) {
 		return from, from
@@ -66,7 +67,8 @@ func (c *cutList) next() (from, to int) {
 	return c.at, c.at
 }
 
-// isMatch reports whether a match begins at c.at; otherwise a gap does.
+// isMatch reports whether a match begins at c.at. Otherwise a gap begins there. With invert,
+// matches count as gaps and gaps as matches.
 func (c *cutList) isMatch() bool {
 	if !c.found {
 		c.start, c.end = c.st.pattern.Next(c.s, c.at)
@@ -85,7 +87,7 @@ func (c *cutList) step() int {
 	return c.at
 }
 
-// joins reports whether a match or gap is in the same piece as the next one.
+// joins reports whether a match or gap is in the same piece as the match or gap after it.
 func (g gapRule) joins(isMatch, nextIsMatch bool) bool {
 	switch g {
 	case mergedWithPrevious:

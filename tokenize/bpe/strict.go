@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// strict decodes the JSON value raw into v with jsonReader.strict. name is the name of the value, for
-// errors.
+// strict decodes the JSON value raw into *v with jsonReader.strict. name is the name of the value
+// in errors.
 func strict(raw []byte, name string, v any) error {
 	r := newReader(raw, false)
 	r.strict(v)
@@ -17,11 +17,12 @@ func strict(raw []byte, name string, v any) error {
 	return r.fault()
 }
 
-// strict reads a value into *v as strictly as the reference engine, and more strictly in one way:
-// member names must match a field exactly, be known and be unique. A field is required unless its tag
-// has omitempty. null is valid only for pointers, which are also optional.
+// strict reads a value into *v. It is as strict as the reference engine, and stricter about member
+// names: each name must exactly match a field and be unique. A field is required unless it is a
+// pointer or its tag has omitempty. null is valid only for pointers.
 //
-// encoding/json ignores case in names, takes the last of equal names, and ignores null.
+// encoding/json is not strict enough: it ignores case in names, uses the last of equal names, and
+// ignores null.
 func (r *jsonReader) strict(v any) { r.decode(reflect.ValueOf(v).Elem()) }
 
 func (r *jsonReader) decode(v reflect.Value) {
@@ -93,7 +94,8 @@ func (r *jsonReader) decodeStruct(v reflect.Value) {
 	}
 }
 
-// decodeField reads the value of the member key of a struct. It returns the bit of the field.
+// decodeField reads the value of the member key into the field of a struct. It returns the bit of
+// the field in seen.
 func (r *jsonReader) decodeField(v reflect.Value, fields []specField, key string) uint64 {
 	i := slices.IndexFunc(fields, func(f specField) bool { return f.name == key })
 	if i >= 0 {

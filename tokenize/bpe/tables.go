@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// A pairTable finds the token that two adjacent tokens merge to. Most pairs in a text do not merge,
-// so a filter of one bit per hash value answers for them without access to the large tables.
+// A pairTable finds the token that two adjacent tokens merge to. Most pairs in a text do not merge.
+// A filter with one bit per hash value rejects most of them without access to the large tables.
 type pairTable struct {
 	slot   []uint32 // id + 1; length a power of two, 0 is free
 	filter []uint64
@@ -14,7 +14,7 @@ type pairTable struct {
 }
 
 const (
-	// 2^21 bits (256 KiB) fit the second-level CPU cache and reject 9 of 10 pairs that do not
+	// 2^21 bits (256 KiB) fit in the second-level CPU cache and reject 9 of 10 pairs that do not
 	// merge.
 	filterBits = 21
 )
@@ -26,7 +26,8 @@ func newPairTable(n int) pairTable {
 	return pairTable{seed: newSeed(), filter: make([]uint64, 1<<(filterBits-6)), slot: make([]uint32, slots(n))}
 }
 
-// slots returns the size of an open-addressing table for n entries: a power of two, ≤ 3/4 full.
+// slots returns the size of an open-addressing table for n entries. It is a power of two, and at
+// most 3/4 of the table is used.
 func slots(n int) int {
 	size := 16
 	for 3*size < 4*n {
@@ -71,7 +72,7 @@ func (p *pairTable) get(tokenMerges []tokenMerge, a, b int32) (int32, bool) {
 	return 0, false
 }
 
-// An edgeTable is a trie in one hash table: the edges from one node to another by a byte.
+// An edgeTable is a trie in one hash table. It maps a node and a byte to the next node.
 type edgeTable struct {
 	edges []edge // open addressing, length a power of two; free if to is 0
 	shift uint   // 64 minus the number of bits of an index
@@ -134,7 +135,7 @@ func (t *edgeTable) step(node int32, b byte) (int32, bool) {
 	}
 }
 
-// A wordTable maps words of up to 16 bytes that are a single token to its id.
+// A wordTable maps each word of up to 16 bytes that is a single token to the token's id.
 type wordTable struct {
 	slot []wordSlot // length a power of two; free if n is 0
 	seed uint64
@@ -178,8 +179,8 @@ func (w *wordTable) get(lo, hi uint64, n int, h uint64) (int32, bool) {
 	}
 }
 
-// loadWord returns s[i:j], of 1 to 16 bytes, as two little-endian numbers. If s has 16 bytes from
-// i, it reads them all, with two loads of eight bytes.
+// loadWord returns s[i:j], of 1 to 16 bytes, as two little-endian numbers. If s has at least 16
+// bytes from i on, loadWord reads them with two loads of eight bytes.
 func loadWord(s string, i, j int) (lo, hi uint64) {
 	n := j - i
 	if i+16 <= len(s) {

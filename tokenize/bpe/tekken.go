@@ -11,12 +11,12 @@ import (
 )
 
 // fileTekken is a file in Mistral's own format: a list of tokens in base64 in the order of their
-// ranks, a pattern, and special tokens before all others.
+// ranks, a pattern, and special tokens. The special tokens have the lowest ids.
 const fileTekken = "tekken.json"
 
-// loadTekken reads a tokenizer from tekken.json. The ids equal the ids of mistral-common 1.13.1,
-// whose Tekkenizer never matches special tokens in a text; that is AddedNone. With AddedAll they
-// are matched as for a tokenizer.json.
+// loadTekken reads a tokenizer from tekken.json. With AddedNone, the ids equal the ids of
+// mistral-common 1.13.1, whose Tekkenizer never matches special tokens in a text. With AddedAll,
+// special tokens are matched as for a tokenizer.json.
 func loadTekken(folder fs.FS) (*Tokenizer, error) {
 	raw, err := readFile(folder, fileTekken)
 	if err != nil {
@@ -42,7 +42,8 @@ type tekkenSpecial struct {
 // tekkenVersions are the versions of the format. Up to v7 the list of special tokens is optional.
 var tekkenVersions = []string{"v1", "v2", "v3", "v7", "v11", "v13", "v15"}
 
-// tekkenSpecials are the special tokens of files without a list. Further ones are named by number.
+// tekkenSpecials are the special tokens of files without a list of special tokens. Further special
+// tokens are named by number.
 var tekkenSpecials = []string{
 	"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
 	"[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]",
@@ -103,7 +104,7 @@ func (f *tekkenFile) read(raw []byte) error {
 	return nil
 }
 
-// added returns the special tokens. They have the first ids.
+// added returns the special tokens. They have the lowest ids.
 func (f *tekkenFile) added() ([]Added, error) {
 	n := f.config.Special
 	if len(f.special) > n {
@@ -166,7 +167,7 @@ func parseTekken(raw []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// words decodes the vocabulary up to the configured size; the model does not use the rest.
+// words decodes the vocabulary up to the configured size, because the model does not use the rest.
 func (f *tekkenFile) words() ([][]byte, error) {
 	r, n := f.r, f.config.VocabSize-f.config.Special
 	r.Return(*f.vocab)
@@ -186,7 +187,7 @@ func (f *tekkenFile) words() ([][]byte, error) {
 	return words, r.fault()
 }
 
-// appendWord appends the bytes of the token at r, which must have the given rank.
+// appendWord appends the bytes of the next token of r. The token must have the given rank.
 func appendWord(r *jsonReader, dst []byte, rank int) []byte {
 	start := len(dst)
 	var hasRank, hasBytes, hasText bool

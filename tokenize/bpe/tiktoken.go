@@ -14,9 +14,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// loadTiktoken reads a tokenizer that is distributed as tiktoken.model, a list of tokens in base64
-// with their ranks, and a tokenizer_config.json with its special tokens. Only the family Kimi uses
-// this format, and it requires Options.Experimental.
+// loadTiktoken reads a tokenizer that consists of tiktoken.model, a list of tokens in base64 with
+// their ranks, and tokenizer_config.json with the special tokens. Only the family Kimi uses this
+// format, and Kimi requires Options.Experimental.
 func loadTiktoken(folder fs.FS, opts Options) (*Tokenizer, error) {
 	if !opts.Experimental {
 		return nil, fmt.Errorf("bpe: %s: %w: %s", fileTiktoken, ErrExperimental, FamilyKimi)
@@ -61,7 +61,8 @@ func parseTiktoken(ranks, config []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// readRanks parses lines "base64 rank". Ranks must be consecutive from 0; they are the ids.
+// readRanks parses lines of the form "base64 rank". Ranks must be consecutive from 0. A rank is the
+// id of the token.
 func readRanks(raw []byte) (words [][]byte, err error) {
 	for n := 1; len(raw) > 0; n++ {
 		var line []byte
@@ -88,10 +89,10 @@ func readRanks(raw []byte) (words [][]byte, err error) {
 	return words, nil
 }
 
-// rankTables makes the pieces and merges of words, which are in the order of their ranks; their ids
-// start at first. Two tokens merge if their concatenation is a token, and the merge has that
-// token's rank. Several pairs can make the same token with the same rank. Their relative order does
-// not matter, because the leftmost pair merges first.
+// rankTables makes the pieces and merges of words. The words are in the order of their ranks, and
+// their ids start at first. Two tokens merge if their concatenation is a token, and the merge has
+// the rank of that token. Several pairs can make the same token with the same rank. Their relative
+// order does not matter, because the leftmost pair merges first.
 func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
 	pieces := newPieceTable()
 	var spelled []byte
@@ -123,7 +124,7 @@ func (p *pieceTable) appendCuts(dst []merge, i int, w []byte) []merge {
 	text, id := p.at(i)
 	cut := 0
 	for _, b := range w[:len(w)-1] {
-		if cut++; byteRune(b) >= utf8.RuneSelf { // spelled as two bytes
+		if cut++; byteRune(b) >= utf8.RuneSelf { // the byte is spelled as two bytes
 			cut++
 		}
 		a, ok := p.getBytes(text[:cut])
@@ -146,7 +147,7 @@ type configToken struct {
 	Normalized bool   `json:"normalized,omitempty"`
 }
 
-// configAdded returns added_tokens_decoder of a tokenizer_config.json, by id.
+// configAdded returns the tokens in added_tokens_decoder of a tokenizer_config.json, by id.
 func configAdded(config []byte) (map[string]configToken, error) {
 	if !utf8.Valid(config) {
 		return nil, fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(config))
@@ -172,8 +173,8 @@ func configAdded(config []byte) (map[string]configToken, error) {
 // kimiReserved is the number of special tokens after the ranks.
 const kimiReserved = 256
 
-// kimiAdded returns the special tokens after the n ranks, named as in Kimi's own code: by the
-// configuration, otherwise by number.
+// kimiAdded returns the special tokens after the n ranks. As in Kimi's own code, their names come
+// from the configuration, otherwise from their number.
 func kimiAdded(config []byte, n int32) ([]Added, error) {
 	named, err := configAdded(config)
 	if err != nil {

@@ -2,16 +2,16 @@ package bpe
 
 import "unicode/utf8"
 
-// A tokenMerge is how merging makes a token. Independently of the text around it, a token is always
+// A tokenMerge describes how merging makes a token. Whatever the text around it, a token is always
 // made by the merges of its own text. So only one merge per token is ever used, even if a file
-// lists several. A token that its own text does not merge to is in no result.
+// lists several. If the text of a token does not merge to the token, the token is in no result.
 type tokenMerge struct {
-	left, right int32  // the tokens that merge to it
-	rank        uint32 // rank of that merge plus 1; 0 for a symbol; neverMade if there is none
+	left, right int32  // the two tokens that merge to this one
+	rank        uint32 // rank of the merge plus 1; 0 for a symbol; neverMade if merging never makes the token
 	size        uint32 // bytes
-	prefix      int32  // the longest other token that is a prefix of it, or -1
-	// outOfOrder is set if the token, or a token within it, has a lower rank than one of its own parts.
-	// Llama 3 has some tens of such tokens, most vocabularies have none.
+	prefix      int32  // the longest other token that is a prefix of the token, or -1
+	// outOfOrder is set if the token, or a token within it, has a lower rank than one of its own
+	// parts. Llama 3 has a few dozen such tokens, most vocabularies have none.
 	outOfOrder bool
 	// nonText is set if the token is or contains a byte token or the unknown token of a vocabulary of
 	// characters: its text differs from its spelling.
@@ -21,7 +21,8 @@ type tokenMerge struct {
 // neverMade is the rank of a token that merging never makes.
 const neverMade = ^uint32(0)
 
-// buildMerges finds the merge of each token, shortest first: compatible needs the inner merges.
+// buildMerges finds the merge of each token. It starts with the shortest tokens, because compatible
+// needs the merges of the parts of a token.
 func (m *model) buildMerges(merges []merge) error {
 	merges = lastOfEqual(merges, len(m.flags))
 	m.tokenMerges = make([]tokenMerge, len(m.flags))
@@ -60,7 +61,8 @@ func (m *model) buildMerges(merges []merge) error {
 	return err
 }
 
-// markSymbols marks the tokens that merging starts from. It returns those spelled like their text.
+// markSymbols marks the tokens that merging starts from. It returns the marked tokens whose
+// spelling is their text.
 func (m *model) markSymbols() []int32 {
 	var symbols []int32
 	if m.chars == nil {
@@ -105,9 +107,11 @@ func (m *model) bySize(merges []merge) []merge {
 	return sorted
 }
 
-// lastOfEqual drops a merge that occurs again later, because the last one is used.
+// lastOfEqual drops a merge if an equal merge follows, because the reference engine uses the last
+// of equal merges.
 func lastOfEqual(merges []merge, ids int) []merge {
-	// The merges of a token, the last first. Two with the same left side are equal.
+	// last and before list the merges of each token, the last merge first. Two merges of a token
+	// with the same left side are equal.
 	last := make([]int32, ids)
 	before := make([]int32, len(merges))
 	dropped := 0

@@ -19,8 +19,8 @@ const (
 var (
 	// ErrUnsupported marks a tokenizer with an unsupported feature. The message names the feature.
 	ErrUnsupported = errors.New("unsupported tokenizer feature")
-	// ErrExperimental marks a family that is implemented but was not yet tested with its vectors.
-	// Options.Experimental allows it.
+	// ErrExperimental marks a family that is implemented but not yet tested against the reference
+	// engine. Options.Experimental allows it.
 	ErrExperimental = errors.New("experimental tokenizer family")
 	// ErrCorrupt marks a file that contradicts itself or its format.
 	ErrCorrupt = errors.New("corrupt tokenizer")
@@ -33,8 +33,9 @@ type Options struct {
 	// Experimental allows the family Kimi, which was not compared with the reference engine on its
 	// real vocabulary, and unknown split patterns.
 	Experimental bool
-	// Releases are the releases of transformers whose AutoTokenizer the tokenizer must equal. Nil
-	// means all releases: a folder that they load as different tokenizers is rejected.
+	// Releases are the releases of transformers whose AutoTokenizer must load the same tokenizer.
+	// Nil means all releases. Load rejects a folder that these releases load as different
+	// tokenizers.
 	Releases []chat.Transformers
 }
 
@@ -47,8 +48,8 @@ type Tokenizer struct {
 
 	added    [2]*trie // 0: cut from the raw text; 1: cut after normalization
 	addedAll []Added
-	prefix   []int32 // ids that the post-processor adds before and after
-	suffix   []int32
+	prefix   []int32 // ids that the post-processor adds before a text
+	suffix   []int32 // ids that it adds after a text
 
 	norm           []normStep
 	space          *metaspace // nil if there is no such pre-tokenizer
@@ -67,10 +68,10 @@ type Added struct {
 	// Special tokens are skipped by DecodeOptions.SkipSpecial, unless normalization changes them.
 	Special bool `json:"special"`
 	// Normalized tokens are matched after normalization, by their normalized content, and decode to
-	// it. Other tokens are matched in the raw text.
+	// that content. Other tokens are matched in the raw text.
 	Normalized bool `json:"normalized"`
-	// SingleWord tokens match only if no word character is adjacent. LStrip and RStrip tokens
-	// include the white space before and after.
+	// SingleWord tokens match only if no word character is adjacent. LStrip tokens include the
+	// white space before them, RStrip tokens the white space after them.
 	SingleWord bool `json:"single_word"`
 	LStrip     bool `json:"lstrip"`
 	RStrip     bool `json:"rstrip"`
@@ -98,8 +99,9 @@ const (
 // Family returns the family of t.
 func (t *Tokenizer) Family() Family { return t.family }
 
-// Digest identifies t: the SHA-256 of tokenizer.json in lower-case hex, or of the digests of
-// several files. It also covers changes of ids by the other files of the folder.
+// Digest identifies t. It is the SHA-256 of tokenizer.json in lower-case hex, or the SHA-256 of the
+// digests of several files. It also covers the changes that the other files of the folder make to
+// ids.
 func (t *Tokenizer) Digest() string { return t.digest }
 
 // VocabSize returns the highest id plus 1. Lower ids can be unused.
@@ -126,8 +128,8 @@ func (t *Tokenizer) ID(piece string) (int32, bool) {
 	return t.pieces.get(piece)
 }
 
-// Bytes returns the bytes that id decodes to inside a text, not always valid UTF-8. Do not modify
-// them.
+// Bytes returns the bytes that id decodes to inside a text. They are not always valid UTF-8. Do not
+// modify them.
 func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 	if !t.Has(id) {
 		return nil, t.vocabError(id)
@@ -137,7 +139,7 @@ func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 }
 
 // Piece returns the vocabulary's spelling of id, or the content of an added token. It is the
-// inverse of ID, and empty if id has no token.
+// inverse of ID. The result is empty if id has no token.
 func (t *Tokenizer) Piece(id int32) string {
 	if !t.Has(id) {
 		return ""

@@ -8,20 +8,21 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 )
 
-// A trie finds added tokens in a text: the leftmost match, and of those the longest. Two bytes that
-// begin no token cost one bit test.
+// A trie finds added tokens in a text: the leftmost match, and the longest match at that position.
+// At a position where no token begins with the next two bytes, find needs only one bit test.
 type trie struct {
 	edgeTable
 	toks  []Added
 	token []int32 // by node: index in toks, or -1
-	// first and pair are the bytes and pairs of bytes that begin a token. only is the first byte if
-	// all tokens share it, otherwise -1.
+	// first and pair hold the bytes and pairs of bytes that begin a token. only is the first byte
+	// if all tokens begin with the same byte, otherwise -1.
 	first [256]bool
 	pair  [1 << 10]uint64
 	only  int
 }
 
-// newTrie returns a trie of tokens, or nil if there are none. content is the text of each token.
+// newTrie returns a trie of tokens, or nil if there are no tokens. content has the text of each
+// token.
 func newTrie(tokens []Added, content []string) *trie {
 	if len(tokens) == 0 {
 		return nil
@@ -54,7 +55,7 @@ func (t *trie) setPair(a, b byte) {
 	t.pair[k>>6] |= 1 << (k & 63)
 }
 
-// child returns the node at the end of an edge, and adds it if it is missing.
+// child returns the node at the end of an edge. It adds the node if it is missing.
 func (t *trie) child(node int32, b byte) int32 {
 	next, ok := t.step(node, b)
 	if !ok {
@@ -65,7 +66,7 @@ func (t *trie) child(node int32, b byte) int32 {
 	return next
 }
 
-// find returns the leftmost match at or after s[i], and the longest at that position.
+// find returns the leftmost match at or after s[i], and of several the longest.
 func (t *trie) find(s string, i int) (start, end int, tok *Added) {
 	for ; i < len(s); i++ {
 		if t.only >= 0 {

@@ -2,9 +2,9 @@ package bpe
 
 import "unicode/utf8"
 
-// Invalid UTF-8 becomes U+FFFD by the rule of Python's errors="replace" and Rust's from_utf8_lossy:
-// one for each maximal subpart, the longest prefix that could begin a character.
-// strings.ToValidUTF8 inserts one per run of invalid bytes, and a range loop one per byte.
+// Invalid UTF-8 is replaced with U+FFFD as by Python's errors="replace" and Rust's from_utf8_lossy:
+// one U+FFFD per maximal subpart, the longest prefix that could begin a character. In contrast,
+// strings.ToValidUTF8 inserts one U+FFFD per run of invalid bytes, and a range loop one per byte.
 
 const replacement = "\uFFFD"
 
@@ -26,8 +26,8 @@ func appendLossy[S []byte | string](dst []byte, s S) []byte {
 	return append(dst, s[start:]...)
 }
 
-// subpart returns the length of the character at the start of s, or of its maximal subpart if the
-// character is invalid, and whether it is valid. s must not be empty.
+// subpart returns the length of the character at the start of s, and whether the character is
+// valid. If it is not valid, n is the length of its maximal subpart. s must not be empty.
 func subpart[S []byte | string](s S) (n int, ok bool) {
 	need, lo, hi := 0, byte(0x80), byte(0xBF)
 	switch c := s[0]; {

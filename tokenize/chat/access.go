@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// attr evaluates v.name: first the attribute of the Python object, then the element.
+// attr evaluates v.name. It looks for an attribute of the Python object first, then for an element.
 func (r *run) attr(v Value, name string) (Value, error) {
 	if v.kind == Undefined {
 		return v, undefinedError(v)
@@ -34,7 +34,8 @@ func missingAttr(v Value, name string) Value {
 
 const maxShownName = 80
 
-// mutates reports whether v has a method of that name that changes it, which the sandbox refuses.
+// mutates reports whether v has a method of that name that changes v. The sandbox refuses such
+// methods.
 func mutates(v Value, name string) bool {
 	switch v.kind {
 	case Dict:
@@ -51,12 +52,12 @@ func mutates(v Value, name string) bool {
 	return false
 }
 
-// ownAttr is getattr(v, name), for all values except undefined.
+// ownAttr is Python's getattr(v, name), for all values except undefined.
 func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	if err := checkAttr(v, name); err != nil {
 		return v, false, err
 	}
-	if mutates(v, name) { // the sandbox's undefined value
+	if mutates(v, name) { // the sandbox returns an undefined value
 		return undefinedMessage("access to attribute '" + name + "' of '" + typeName(v) + "' object is unsafe"), true, nil
 	}
 	switch v.kind {
@@ -83,7 +84,7 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	return Value{}, false, nil
 }
 
-// item evaluates v[key]: first the element, then the attribute of that name.
+// item evaluates v[key]. It looks for an element first, then for an attribute of that name.
 func (r *run) item(v, key Value) (Value, error) {
 	switch v.kind {
 	case Undefined:

@@ -35,7 +35,7 @@ type (
 	}
 	forStmt struct {
 		target    target
-		testTgt   target // the same names in the scope of the test
+		testTgt   target // the same names as target, in the scope of the test
 		iter      expr
 		body, els []stmt
 		test      expr
@@ -71,7 +71,8 @@ type (
 		frame  frame
 		line   int
 	}
-	// A withStmt sets the variables of its body, all at once.
+	// A withStmt sets the variables of its body. It evaluates all values before it sets the first
+	// variable.
 	withStmt struct {
 		set   setStmt
 		body  []stmt
@@ -145,10 +146,11 @@ type (
 	attrExpr struct {
 		of   expr
 		name string
-		cost int // in steps, of the search for a long name
+		cost int // steps that a search for a long name costs
 		// onStr and onDict are the allowed methods of this name for str and dict, or nil.
 		onStr, onDict *function
-		// element: a dict has the name only as an element. missing is the result without it.
+		// element means that a dict can have the name only as an element. missing is the result if
+		// the dict lacks it.
 		element bool
 		missing Value
 	}
@@ -168,8 +170,8 @@ type (
 		of   expr   // nil: the captured text of the enclosing block
 		kind string // filter or test
 		name string
-		fn   *function // nil: unknown; an error when it is evaluated
-		call *callExpr // arguments only, or nil
+		fn   *function // nil: unknown function, an error when the expression is evaluated
+		call *callExpr // only its arguments are used; can be nil
 		line int
 	}
 )

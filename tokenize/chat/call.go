@@ -5,19 +5,20 @@ import (
 	"strings"
 )
 
-// A function is a filter, a test, a method or a global function. v is the value before the bar, or
-// the object of a method. A test returns a bool.
+// A function is a filter, a test, a method or a global function. v is the value that a filter or a
+// test is applied to, or the object of a method. A test returns a bool.
 type function struct {
 	params []string
 	call   func(r *run, v Value, b bound) (Value, error)
-	// variadic takes the place of call and params if the arguments have no fixed number.
+	// variadic replaces call and params if the number of arguments is not fixed.
 	variadic func(r *run, v Value, a args) (Value, error)
-	// is, if not nil, is the same as call without arguments, and faster.
+	// is, if not nil, returns the same result as call without arguments, but faster.
 	is func(v Value) bool
 }
 
-// fn returns a function with parameters. A name that ends in '!' is required, a name that begins
-// with '/' is not a keyword, and a name that begins with '-' is a parameter that is not supported.
+// fn returns a function with parameters. A parameter is required if its name ends in '!', cannot be
+// passed as a keyword if its name begins with '/', and is not supported if its name begins with
+// '-'.
 func fn(call func(r *run, v Value, b bound) (Value, error), params ...string) *function {
 	return &function{params: params, call: call}
 }
@@ -58,10 +59,10 @@ func (a args) keyword(name string) (Value, bool) {
 	return Value{}, false
 }
 
-// bound holds the arguments of a call by parameter index. The last ones can be missing.
+// bound holds the arguments of a call by parameter index. It can end before the last parameter.
 type bound []Value
 
-// absent is the kind of an argument that a call does not have.
+// absent is the kind of a missing argument.
 const absent Kind = 255
 
 func (b bound) has(i int) bool { return i < len(b) && b[i].kind != absent }
@@ -76,7 +77,7 @@ func (b bound) or(i int, def Value) Value {
 	return def
 }
 
-// bind assigns arguments to parameters. With keywords, it uses the stack.
+// bind assigns arguments to parameters. If a has keywords, the result is on r.stack.
 func (r *run) bind(what string, params []string, a args) (bound, error) {
 	b := bound(a.pos)
 	if len(b) > len(params) {

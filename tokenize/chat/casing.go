@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// upperTexts holds the upper case of the characters for which it is several, except U+1F80 to U+1FAF.
+// upperTexts holds the upper case of characters whose upper case is several characters, except
+// U+1F80 to U+1FAF.
 var upperTexts = func() map[rune]string {
 	texts := map[rune]string{}
 	for entry := range strings.FieldsSeq(upperTable) {
@@ -30,7 +31,7 @@ const upperTable = "\u00dfSS \u0149\u02bcN \u01f0J\u030c \u0390\u0399\u0308\u030
 	"\ufb04FFL \ufb05ST \ufb06ST \ufb13\u0544\u0546 \ufb14\u0544\u0535 \ufb15\u0544\u053b " +
 	"\ufb16\u054e\u0546 \ufb17\u0544\u053d"
 
-// upperText returns the upper case of a character if it is several characters.
+// upperText returns the upper case of c if that is several characters, otherwise "".
 func upperText(c rune) string {
 	if c >= 0x1f80 && c <= 0x1faf {
 		return string([...]rune{0x1f08, 0x1f28, 0x1f68}[c>>4-0x1f8]+c&7) + "\u0399"
@@ -79,8 +80,8 @@ func titleCase(s string) string {
 	})
 }
 
-// mapCase changes the characters for which title reports true to title case, and the others to lower
-// case.
+// mapCase returns s with the characters for which title returns true in title case, and the others
+// in lower case.
 func mapCase(s string, title func(c rune) bool) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -99,9 +100,9 @@ func mapCase(s string, title func(c rune) bool) string {
 	return b.String()
 }
 
-// titleText returns the title case of a character. If its upper case is several characters, and it
-// has no title case of its own, the characters after the first are lower: a letter, or a mark below a
-// Greek letter. An exception is ŉ.
+// titleText returns the title case of a character. If its upper case is several characters and it
+// has no title case of its own, the title case is the upper case with all characters after the
+// first in lower case. These are letters, or marks below a Greek letter. The exception is ŉ.
 func titleText(c rune) string {
 	several := upperText(c)
 	if title := unicode.ToTitle(c); several == "" || title != c || unicode.IsTitle(c) {
@@ -135,7 +136,7 @@ func caseIgnorable(c rune) bool {
 	return unicode.In(c, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk)
 }
 
-// titleWords is the filter title: white space, hyphens and opening brackets end words.
+// titleWords implements the filter title. White space, hyphens and opening brackets end words.
 func titleWords(s string) string {
 	var b strings.Builder
 	for s != "" {

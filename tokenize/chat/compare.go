@@ -1,6 +1,7 @@
 package chat
 
-// The operators ==, < and in follow Python's equality and order of values, within bounds.
+// The operators ==, < and in follow Python's equality and order of values, except for the refused
+// cases.
 
 import (
 	"cmp"
@@ -20,11 +21,12 @@ func (r *run) compare(op binop, a, b Value) (bool, error) {
 	return r.order(op, a, b)
 }
 
-// maxWalk bounds the nesting of values to compare and print. Python's own limit is close to it.
+// maxWalk limits the nesting of values that are compared or printed. It is close to Python's own
+// limit.
 const maxWalk = 900
 
-// visit pays for n units of work on a value that is depth levels deep: shared parts can make values
-// exponentially large.
+// visit pays for n units of work on a value at the given depth. Each visit must be paid for,
+// because shared parts can make values exponentially large.
 func (r *run) visit(n, depth int) error {
 	if depth > maxWalk {
 		return limitErrorf("values nest deeper than %d", maxWalk)
@@ -42,7 +44,7 @@ func (r *run) equal(a, b Value) (bool, error) {
 	return r.equalAt(a, b, 0)
 }
 
-// sameLen returns the number of bytes that a comparison of a and b can have to read.
+// sameLen returns the number of bytes that a comparison of a and b reads at most.
 func sameLen(a, b string) int {
 	if len(a) != len(b) {
 		return 0
@@ -99,7 +101,7 @@ func (r *run) equalAt(a, b Value, depth int) (bool, error) {
 	return false, nil
 }
 
-// same is how containers compare elements: identity comes first.
+// same reports whether a container treats two elements as equal: they are identical or equal.
 func (r *run) same(a, b Value, depth int) (bool, error) {
 	if identical(a, b) {
 		return true, nil
@@ -125,10 +127,11 @@ func (r *run) equalItems(a, b []Value, depth int) (bool, error) {
 	return true, nil
 }
 
-// identical reports whether two values are one object for certain.
+// identical reports whether two values are certainly the same object.
 func identical(a, b Value) bool { return a.kind == b.kind && a.ref != nil && a.ref == b.ref }
 
-// compareNumbers compares without rounding. It refuses an int with more than 53 bits and a float.
+// compareNumbers compares numbers without rounding. It refuses to compare an int of more than 53
+// bits with a float.
 func compareNumbers(op binop, a, b Value) (bool, error) {
 	if a.kind != Float && b.kind != Float {
 		switch {

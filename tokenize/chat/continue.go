@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// continueTag is appended to the final message while it is rendered, to find the message's end in
-// the text. It is the tag of transformers since 4.57. Some templates strip its trailing space.
+// continueTag is appended to the final message before the render, to find the message's end in the
+// rendered text. transformers has used this tag since 4.57. Some templates strip its trailing
+// space.
 const continueTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
 func continueErrorf(format string, args ...any) error {
@@ -51,7 +52,8 @@ func (r *run) tagFinal(in *Input) (text string, err error) {
 		if text, open, err = openBlocks(final.Items()); err != nil {
 			return "", err
 		}
-		// If another key has the same list object, it changes too. An equal list does not.
+		// If another key has the same list object, the list changes there too. An equal but
+		// separate list does not change.
 		fields = slices.DeleteFunc(slices.Clone(reasoningKeys[:]), func(key string) bool {
 			v, _ := last.Get(key)
 			return !identical(v, final)
@@ -77,7 +79,7 @@ func (r *run) tagFinal(in *Input) (text string, err error) {
 	return text, nil
 }
 
-// openBlocks appends the tag to the last text of a content with several parts.
+// openBlocks appends the tag to the last text part of a content with several parts.
 func openBlocks(blocks []Value) (text string, open Value, err error) {
 	for i, b := range slices.Backward(blocks) {
 		m := b.Map()

@@ -2,9 +2,9 @@ package chat
 
 import "math"
 
-// The cost of an operation. It pays in steps for its work, in proportion to the bytes or elements
-// that it visits, and in bytes for its memory. It pays in advance. So the limits of a render bound
-// its time and its memory, whatever the template does.
+// Every operation pays for its cost in advance: in steps for its work, in proportion to the bytes
+// or elements that it visits, and in bytes for its memory. So the limits of a render bound its time
+// and memory, whatever the template does.
 
 const (
 	// valueBytes is the cost of a Value in a slice, listBytes the fixed cost of a list or tuple.
@@ -38,14 +38,14 @@ func (r *run) pay(n, bytes int) error {
 	return nil
 }
 
-// times returns n × size without overflow on 32-bit platforms.
+// times returns n × size, capped at the largest int, so it cannot overflow on 32-bit platforms.
 func times(n, size int) int { return int(min(int64(n)*int64(size), math.MaxInt)) }
 
 func (r *run) tooLarge() error {
 	return limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
 }
 
-// checkMemory returns an error if n more bytes cannot be paid for. It pays nothing.
+// checkMemory returns an error if the run cannot pay for n more bytes. It does not pay for them.
 func (r *run) checkMemory(n int64) error {
 	if n > r.bytes {
 		return r.tooLarge()
@@ -56,13 +56,13 @@ func (r *run) checkMemory(n int64) error {
 // payScan pays for a search in n bytes.
 func (r *run) payScan(n int) error { return r.pay(n>>5, 0) }
 
-// payRead pays for reading each character of n bytes.
+// payRead pays for reading n bytes character by character.
 func (r *run) payRead(n int) error { return r.pay(n>>4, 0) }
 
-// payText pays for creating a text of n bytes, including reading each character.
+// payText pays for creating a text of n bytes and reading each of its characters.
 func (r *run) payText(n int) error { return r.pay(n>>4, n) }
 
-// checkSize returns an error if n more bytes after dst exceed the limit of a text.
+// checkSize returns an error if dst plus n more bytes exceeds the size limit of a text.
 func (r *run) checkSize(dst []byte, n int) error {
 	if len(dst)-r.base+n > r.t.opts.MaxOutputBytes {
 		return limitErrorf("text of more than %d bytes", r.t.opts.MaxOutputBytes)

@@ -5,15 +5,16 @@ import "sync/atomic"
 // A Map is the body of a Dict. Its keys are in the order of their first insertion, as in Python.
 // The zero Map is empty and ready for use.
 //
-// One goroutine builds a Map. It must not change after it became a Value.
+// Only one goroutine at a time may build a Map. A Map must not change after it becomes a Value.
 type Map struct {
 	keys []Value
 	vals []Value
-	// index finds string keys if there are more than linearKeys. Only Set and add write it.
+	// index finds string keys if there are more than linearKeys keys. Only Set and add write it.
 	index map[string]int
 	// other is the number of keys that are not strings. They are found by a linear search.
 	other int
-	// printed caches the last tojson output. Tools and arguments are in every later prompt.
+	// printed caches the last tojson output, because tools and arguments are printed again in every
+	// later prompt.
 	printed atomic.Pointer[printed]
 }
 
@@ -23,8 +24,8 @@ type printed struct {
 	text  string
 }
 
-// linearKeys is the number of keys up to which a linear search is used. Messages and tools have
-// fewer keys, and a linear search is then faster than a hash.
+// linearKeys is the largest number of keys for which a linear search is used. Messages and tools
+// have fewer keys, and for them a linear search is faster than a hash table.
 const linearKeys = 12
 
 // NewMap returns an empty Map with capacity for n keys.

@@ -3,17 +3,18 @@
 //
 // # Terms
 //
-// A Template is one parsed template. Parse it once, then Render is safe for concurrent use. A Value
-// is a Python value: ordered dicts, int of any size and float, str, Markup, bool, None, Undefined,
-// list. FromJSON parses JSON text and keeps the order of keys and the type of each number, because
-// both are visible in the output. An Input is what the server passes to the template. A Set is the
-// result of Load for a model's folder: one template, or several by name (default, tool_use).
+// A Template is one parsed template. Parse it once; its Render is safe for concurrent use. A Value
+// is a Python value: an ordered dict, an int of any size, a float, str, Markup, bool, None,
+// Undefined or list. FromJSON parses JSON text and keeps the order of keys and the type of each
+// number, because both are visible in the output. An Input holds the variables that the server
+// passes to the template. A Set is the result of Load for a model's folder: one template, or
+// several by name (default, tool_use).
 //
 // # Releases of transformers
 //
-// Releases differ in how apply_chat_template prepares a conversation, and in what a template can
-// do. Input.Transformers selects the rules; see [Transformers]. Input.ContinueFinalMessage leaves
-// the final message open, like continue_final_message.
+// Releases differ in how apply_chat_template prepares a conversation, and in the features of
+// templates. Input.Transformers selects the rules; see [Transformers]. Input.ContinueFinalMessage
+// leaves the final message open, like continue_final_message.
 //
 // # Supported parts of Jinja
 //
@@ -36,20 +37,20 @@
 //   - Scopes: names resolve as in Jinja's compiler (scope.go). Loops, macros and blocks have their
 //     own variables.
 //
-// These are the parts that public chat templates use, and a few common ones. Parse refuses a template that names another
-// filter, test, function, method, argument or tag, with an *Error that wraps ErrUnsupported and has
-// the name and the line (unsupported.go). If a name or a type is known only in a render, as in
-// map(name), the render returns this error. Methods that change their object are refused as in the
-// immutable sandbox.
+// The list has the parts that public chat templates use, and a few common ones. Parse refuses a
+// template that names another filter, test, function, method, argument or tag. The *Error wraps
+// ErrUnsupported and has the name and the line (unsupported.go). If a name or a type is known only
+// in a render, as in map(name), the render returns this error. Methods that change their object are
+// refused as in the immutable sandbox.
 //
 // # Remaining differences
 //
-// Each of these is an error here and, except for the limits, not in Python. All except the limits
-// wrap ErrUnsupported:
+// Each of these is an error here but, except for the limits, works in Python. All errors except for
+// the limits wrap ErrUnsupported:
 //
 //   - the parts of Jinja that are not in the list above; arithmetic beyond 64 bits; // and % of floats;
 //     the order of lists; tuples as keys; a list times an int; == of two dict views, ranges or methods
-//   - a second use of a generator, which Python has read in part
+//   - a second use of a generator that Python has read only in part
 //   - the attributes and methods of Markup, the result of the filter safe
 //   - the arguments that no public template uses, such as base of int
 //   - strftime directives that differ between C libraries, and rare ones
@@ -64,14 +65,14 @@
 //
 // # Limits
 //
-// A template is a program from the model's repository. Options bounds its output, memory, steps and
+// A template is a program from the model's repository. Options limits its output, memory, steps and
 // depth. A render that exceeds a limit returns an *Error that wraps ErrLimit and has the line. Each
-// operation pays for its work and its memory, in proportion and in advance (cost.go). Rendering
-// writes only its result, reads no file, and reads no time except Input.Now.
+// operation pays for its work and its memory, in proportion and in advance (cost.go). A render has
+// no side effects, reads no files, and reads no time except Input.Now.
 //
 // # Inputs from outside
 //
-// In Python, a template can read more than its input. strftime_now reads the server's clock: the
-// caller sets the time in Input.Now, and [Template.ReadsClock] reports whether the time matters.
-// Texts that contain an address are errors.
+// In Python, a template can read more than its input. strftime_now reads the server's clock. Here
+// the caller sets the time in Input.Now, and [Template.ReadsClock] reports whether the time
+// matters. Texts that would contain an address are errors.
 package chat

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// An Error can wrap these. Other errors are errors of the template or its input, as in Python.
+// An Error can wrap one of these. All other errors are errors of the template or its input, as in
+// Python.
 var (
 	// ErrRaised means that the template refused its input with raise_exception.
 	ErrRaised = errors.New("template raised")
@@ -33,7 +34,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Python's errors. Callers only need to know that they are errors; the words are for people.
+// typeErrorf and valueErrorf return errors for Python's TypeError and ValueError. Callers do not
+// distinguish them; the text is for people.
 func typeErrorf(format string, args ...any) error { return fmt.Errorf("type error: "+format, args...) }
 
 func valueErrorf(format string, args ...any) error {

@@ -141,7 +141,7 @@ func (e *sumExpr) write(r *run) error {
 }
 
 // add adds the terms. If all are of kind String, it leaves them on the stack in order and returns
-// plain = true. So a chain of texts is copied once, not once per term.
+// plain = true. The caller then copies a chain of texts once, not once per term.
 func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 	base := len(r.stack)
 	if v, err = e.terms[0].eval(r); err != nil {
@@ -162,7 +162,7 @@ func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 		if plain && b.kind == String {
 			size += len(b.s)
 			r.stack = append(r.stack, b)
-			err = r.pay(0, size) // as for the joined text
+			err = r.pay(0, size) // the same cost as for the joined text
 		} else {
 			if plain && i > 0 {
 				v = strOf(concatenated(r.stack[base:]))
@@ -202,8 +202,8 @@ func (r *run) drop(base int) {
 }
 
 func (e *concatExpr) eval(r *run) (Value, error) {
-	// Jinja evaluates all parts before it converts any to text. The text of a value cannot change
-	// in between, so one pass is enough.
+	// Jinja evaluates all parts before it converts any part to text. The text of a value cannot
+	// change in between, so one pass is enough.
 	start := len(r.out)
 	defer func() { r.out = r.out[:start] }()
 	vals, err := r.evalAll(e.parts)
@@ -260,7 +260,7 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 	return r.attr(v, e.name)
 }
 
-// newAttr looks up the methods of the name once for all renders.
+// newAttr looks up the methods with the name once for all renders.
 func newAttr(of expr, name string) *attrExpr {
 	dict := Value{kind: Dict}
 	return &attrExpr{
@@ -350,7 +350,7 @@ func (e *callExpr) eval(r *run) (Value, error) {
 	return v, err
 }
 
-// arguments evaluates the arguments of a call onto the stacks of the run.
+// arguments evaluates the arguments of a call and pushes them on the stacks of the run.
 func (r *run) arguments(e *callExpr) (args, error) {
 	if e == nil {
 		return args{}, nil

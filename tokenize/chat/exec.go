@@ -185,7 +185,8 @@ func (s *filterStmt) exec(r *run) (flow, error) {
 	return 0, r.writeText(v)
 }
 
-// writeText writes the result of a filter block. Jinja does not convert it to text first.
+// writeText writes the result of a filter block. It must be a text, because Jinja does not convert
+// it.
 func (r *run) writeText(v Value) error {
 	if !v.isStr() {
 		return typeErrorf("a block must return a str, not %s", typeName(v))
@@ -234,7 +235,8 @@ func (r *run) enterCall() error {
 	return nil
 }
 
-// loop runs the body for each element. As in Jinja, else also runs if no iteration ended normally.
+// loop runs the body for each element. As in Jinja, the else branch runs unless an iteration ended
+// without break or continue.
 func (s *forStmt) loop(r *run, v Value) (flow, error) {
 	in, err := r.iterate(v)
 	if err != nil {
@@ -299,7 +301,7 @@ func (s *forStmt) loop(r *run, v Value) (flow, error) {
 	return r.exec(s.els)
 }
 
-// passes evaluates the test of a loop for an element.
+// passes reports whether an element passes the test of a loop.
 func (s *forStmt) passes(r *run, x Value) (bool, error) {
 	if err := r.step(); err != nil {
 		return false, err

@@ -34,7 +34,6 @@ var filters = map[string]*function{
 	"upper":      fn(filterCase(toUpper)),
 }
 
-// filterByName returns a filter, or nil.
 func filterByName(name string) *function {
 	switch name {
 	case "map":
@@ -47,7 +46,7 @@ func filterByName(name string) *function {
 	return filters[name]
 }
 
-// softStr is Jinja's soft_str: str and Markup are kept.
+// softStr is Jinja's soft_str: it converts a value to text, but keeps str and Markup.
 func (r *run) softStr(v Value) (Value, error) {
 	if v.isStr() {
 		return v.plain(), nil
@@ -104,7 +103,7 @@ func filterTitle(r *run, v Value, b bound) (Value, error) {
 	if err != nil {
 		return v, err
 	}
-	return changeCase(titleWords)(r, strOf(v.s), b) // a str, also for Markup
+	return changeCase(titleWords)(r, strOf(v.s), b) // the result is a str, even for Markup
 }
 
 func filterReplace(r *run, v Value, b bound) (Value, error) {
@@ -224,7 +223,7 @@ func filterFloat(r *run, v Value, b bound) (Value, error) {
 	return b.or(0, FloatValue(0)), nil
 }
 
-// A getterFunc returns the attribute of an element that a filter uses.
+// A getterFunc returns the attribute of an element for a filter that works on an attribute.
 type getterFunc func(Value) (Value, error)
 
 // getter returns a function that follows a path such as "function.name" or 0. The path None returns
@@ -238,7 +237,7 @@ func (r *run) getter(path, def Value) (getterFunc, error) {
 	return func(v Value) (Value, error) {
 		for _, k := range keys {
 			switch v.ref.(type) {
-			case *namespace, *loopObject: // they can change before Python evaluates the filter
+			case *namespace, *loopObject: // these objects can change before Python evaluates the filter
 				return v, unsupportedf("an attribute of a %s in a filter", typeName(v))
 			}
 			err := r.pay(2, 0)
@@ -269,7 +268,7 @@ func (r *run) attributePath(path Value) ([]Value, error) {
 	keys := listBuilder{r: r}
 	for p := range strings.SplitSeq(path.s, ".") {
 		if p != "" && strings.IndexFunc(p, func(c rune) bool { return !unicode.IsNumber(c) }) < 0 {
-			return nil, unsupportedf("an attribute '%.40s'", p) // Python converts it to an int
+			return nil, unsupportedf("an attribute '%.40s'", p) // Python would convert it to an int
 		}
 		if err := keys.add(strOf(p)); err != nil {
 			return nil, err
@@ -324,13 +323,13 @@ func filterLast(r *run, v Value, _ bound) (Value, error) {
 		return undefinedMessage("No last item, sequence was empty."), nil
 	}
 	last := items[len(items)-1]
-	if v.kind == Markup { // in reverse order, Python yields Markup characters
+	if v.kind == Markup { // Python yields Markup characters when it iterates in reverse
 		last.kind = Markup
 	}
 	return last, nil
 }
 
-// sorted sorts like Python: stable, and only with <.
+// sorted sorts like Python: it is stable and uses only <.
 func (r *run) sorted(items []Value, key getterFunc, less lessFunc, reverse bool) (Value, error) {
 	if err := r.pay(len(items), times(len(items), 5*valueBytes)); err != nil {
 		return Value{}, err
@@ -372,8 +371,8 @@ func (r *run) sorted(items []Value, key getterFunc, less lessFunc, reverse bool)
 // A lessFunc orders the keys of a sort.
 type lessFunc func(a, b Value) (bool, error)
 
-// less orders the keys of the filter sort. Python's keys are lists, which compare equal elements
-// without ordering them, so two None are not an error.
+// less orders the keys of the filter sort. In Python the keys are lists, and a list comparison
+// skips equal elements without ordering them. So two None values are not an error.
 func (r *run) less(a, b Value) (bool, error) {
 	if eq, err := r.same(a, b, 0); eq || err != nil {
 		return false, err
@@ -434,8 +433,8 @@ func filterDictSort(r *run, v Value, b bound) (Value, error) {
 	return r.sortedPairs(m, at, !truth(b.at(0)), truth(b.at(2)))
 }
 
-// sortedPairs returns the keys and values of a dict, sorted by element at of each pair. With fold,
-// text is compared in lower case.
+// sortedPairs returns the key-value pairs of a dict, sorted by element number at of each pair. If
+// fold is true, texts are compared in lower case.
 func (r *run) sortedPairs(m *Map, at int, fold, reverse bool) (Value, error) {
 	pairs, err := (&view{m, 'i'}).items(r)
 	if err != nil {

@@ -18,7 +18,7 @@ func (a args) rejectKeywords(what string) error {
 	return nil
 }
 
-// failed returns a generator that fails when it is read.
+// failed returns a generator that returns err when it is read.
 func failed(err error) Value { return objectOf(&generator{iter: iter{err: err}}) }
 
 func filterMap(r *run, v Value, a args) (Value, error) {
@@ -67,7 +67,7 @@ func (r *run) mapper(a args) (getterFunc, error) {
 	}, nil
 }
 
-// named returns a filter or a test by its name.
+// named returns the filter or the test with the given name. kind is "filter" or "test".
 func named(kind string, name Value, unsupported []string, byName func(string) *function) (*function, string, error) {
 	if !name.isStr() {
 		return nil, "", typeErrorf("%s name must be str, not %s", kind, typeName(name))
@@ -82,8 +82,8 @@ func named(kind string, name Value, unsupported []string, byName func(string) *f
 	return nil, "", typeErrorf("no %s named '%s'", kind, name.s)
 }
 
-// filterSelect returns the filter of that name: it keeps the elements, or the elements with an
-// attribute, for which a test has the wanted result.
+// filterSelect returns select, reject, selectattr or rejectattr. The filter keeps the elements for
+// which a test has the result want. With attr, it tests an attribute of each element.
 func filterSelect(name string, attr, want bool) func(r *run, v Value, a args) (Value, error) {
 	return func(r *run, v Value, a args) (Value, error) {
 		if err := a.rejectKeywords(name); err != nil {

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// lookup returns a variable: an input, or else a global function.
+// lookup returns the variable with index i in Template.names: an input, otherwise a global
+// function.
 func (r *run) lookup(i int) Value {
 	if !r.know[i] {
 		r.know[i] = true
@@ -91,7 +92,7 @@ func strftimeNow(r *run, _ Value, b bound) (Value, error) {
 	return r.str(s)
 }
 
-// checkNamespace refuses arguments without a name, and names that not all releases of transformers
+// checkNamespace refuses positional arguments, and names that some releases of transformers do not
 // accept.
 func checkNamespace(a args) error {
 	if len(a.pos) > 0 {

@@ -8,19 +8,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// maxJSONDepth is how deep JSON may nest; Python's own limit is close to it.
+// maxJSONDepth limits the nesting of JSON. It is close to Python's own limit.
 const maxJSONDepth = 900
 
-// FromJSON reads one JSON value as Python's json.loads does: objects keep the order of their keys, the
-// last value of a duplicate key counts, 1 is an int of any size and 1.0 and 1e3 are floats, and NaN,
-// Infinity and -Infinity are numbers.
+// FromJSON reads one JSON value as Python's json.loads does: objects keep the order of their keys,
+// the last value of a duplicate key wins, an int can have any size, 1.0 and 1e3 are floats, and
+// NaN, Infinity and -Infinity are numbers.
 //
-// It copies what it needs from data. Half of a surrogate pair and bytes that are not UTF-8 are errors:
+// The result does not share memory with data. Lone surrogates and invalid UTF-8 are errors, because
 // no tokenizer accepts them.
 func FromJSON(data []byte) (Value, error) { return FromJSONText(string(data)) }
 
-// FromJSONText is FromJSON of a string. It copies only strings with escapes. Other strings are views
-// of text and keep it in memory.
+// FromJSONText is like FromJSON for a string. It copies only strings with escapes. Other strings
+// are substrings of text and keep text in memory.
 func FromJSONText(text string) (Value, error) {
 	var s strictjson.Scanner
 	s.Reset(text, strictjson.Options{EqualNames: true, NonFinite: true, MaxDepth: maxJSONDepth})

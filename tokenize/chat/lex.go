@@ -82,7 +82,7 @@ func (l *lexer) advance(pos int) {
 	l.pos = pos
 }
 
-// root reads text up to the next tag, and the tag.
+// root reads the text up to the next tag, and then the tag.
 func (l *lexer) root() error {
 	begin := l.pos
 	open := nextTag(l.src, begin)
@@ -163,7 +163,7 @@ func (l *lexer) comment(from int) error {
 	return nil
 }
 
-// tagEnd returns the position after the end of a tag at pos, if there is one.
+// tagEnd returns the position after the end of a tag, and whether a tag ends at pos.
 func (l *lexer) tagEnd(pos int, end string) (int, bool) {
 	rest := l.src[pos:]
 	switch {
@@ -187,7 +187,7 @@ func (l *lexer) finish(next int) {
 	l.advance(next)
 }
 
-// spaces matches what isSpace reports, as \s* does in Python.
+// spaces matches any number of characters for which isSpace is true, like \s* in Python.
 const spaces = `[\t-\r\x1c-\x1f\x85\p{Z}]*`
 
 var (
@@ -203,7 +203,7 @@ func (l *lexer) raw(from int) error {
 	if end == nil {
 		return fmt.Errorf("unterminated raw block")
 	}
-	if text := l.stripText(rest[:end[0]], rest[end[3]-1], false); text != "" { // % if there is no sign
+	if text := l.stripText(rest[:end[0]], rest[end[3]-1], false); text != "" { // this is % if there is no sign
 		l.emit(tokData, text)
 	}
 	l.finish(from + end[1])
@@ -293,13 +293,13 @@ func isNameRune(r rune) bool {
 	return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r)
 }
 
-// startsName reports whether a character of a name is at the start of s.
+// startsName reports whether s begins with a character that can be in a name.
 func startsName(s string) bool {
 	r, _ := utf8.DecodeRuneInString(s)
 	return s != "" && isNameRune(r)
 }
 
-// number reads a decimal literal. It refuses the other notations of Jinja and Python.
+// number reads a decimal literal. It refuses other notations of numbers that Jinja allows.
 func (l *lexer) number(rest string) error {
 	n, kind := digits(rest), tokInt
 	element := l.pos > 0 && l.src[l.pos-1] == '.' // as in x.0.1
@@ -338,7 +338,8 @@ func (l *lexer) str(rest string) error {
 	return nil
 }
 
-// unescape is Python's unicode-escape codec. It keeps an unknown escape, with its backslash.
+// unescape decodes s like Python's unicode-escape codec. It keeps an unknown escape with its
+// backslash.
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s, nil

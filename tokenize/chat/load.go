@@ -41,7 +41,8 @@ func (s *Set) For(tools bool) *Template {
 	return s.byName[DefaultName]
 }
 
-// maxConfigBytes bounds tokenizer_config.json. The largest known one is smaller than 1 MiB.
+// maxConfigBytes limits the size of tokenizer_config.json. The largest known file is smaller than 1
+// MiB.
 const maxConfigBytes = 32 << 20
 
 // Load reads a model's chat templates from its folder, in transformers' order: chat_template.jinja
@@ -49,7 +50,8 @@ const maxConfigBytes = 32 << 20
 // list of {name, template}), then chat_template.json.
 //
 // The special tokens of tokenizer_config.json or special_tokens_map.json become variables of the
-// templates, unless opts sets them. If the model has no template, the error wraps fs.ErrNotExist.
+// templates, unless opts sets those variables. If the model has no template, the error wraps
+// fs.ErrNotExist.
 func Load(fsys fs.FS, opts Options) (*Set, error) {
 	config, err := readConfig(fsys, "tokenizer_config.json")
 	if err != nil {
@@ -130,7 +132,7 @@ func sources(fsys fs.FS, config *Map, opts Options) (map[string]string, error) {
 	return nil, fmt.Errorf("chat: no chat_template.jinja, and no chat_template in tokenizer_config.json: %w", fs.ErrNotExist)
 }
 
-// namedTemplates parses both forms of chat_template: a text, and a list of named templates.
+// namedTemplates reads both forms of chat_template: a text, or a list of named templates.
 func namedTemplates(out map[string]string, v Value) error {
 	if s, ok := v.Text(); ok {
 		out[DefaultName] = s
@@ -158,7 +160,8 @@ func namedTemplates(out map[string]string, v Value) error {
 
 func maxSource(opts Options) int64 { return int64(opts.withDefaults().MaxSourceBytes) }
 
-// readLimited reads at most limit bytes. Its error wraps fs.ErrNotExist if there is no file.
+// readLimited reads a file of at most limit bytes. Its error wraps fs.ErrNotExist if the file does
+// not exist.
 func readLimited(fsys fs.FS, name string, limit int64) ([]byte, error) {
 	b, err := modelfile.Read(fsys, name, limit)
 	if bad, ok := errors.AsType[*modelfile.Error](err); ok && bad.TooLarge {
@@ -186,7 +189,8 @@ func readConfig(fsys fs.FS, name string) (*Map, error) {
 	return v.Map(), nil
 }
 
-// addTokens adds the special tokens. A token is a text, or an object with the text in content.
+// addTokens adds the special tokens in m to opts. A token is a text, or an object with the text in
+// content.
 func addTokens(opts *Options, m *Map) {
 	if m == nil {
 		return

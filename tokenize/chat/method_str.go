@@ -56,7 +56,7 @@ func strip(left, right bool) func(r *run, v Value, b bound) (Value, error) {
 			}
 			chars := c.s
 			cut = func(c rune) bool {
-				r.steps -= int64(len(chars) >> 6) // each character searches all of chars
+				r.steps -= int64(len(chars) >> 6) // each character of the text searches all of chars
 				return r.steps >= 0 && strings.ContainsRune(chars, c)
 			}
 			each = 1 + min(len(chars), 64)>>4
@@ -190,7 +190,7 @@ func strSplit(r *run, v Value, b bound) (Value, error) {
 	case sep.isStr() && sep.s == "":
 		return v, valueErrorf("empty separator")
 	}
-	// Often there is one separator.
+	// Often the text contains only one separator, so start with room for two parts.
 	if err := r.pay(len(v.s)>>4, 2*valueBytes); err != nil {
 		return v, err
 	}
@@ -217,7 +217,7 @@ func strSplit(r *run, v Value, b bound) (Value, error) {
 			s = strings.TrimLeftFunc(s, isSpace)
 		}
 	}
-	if !space || s != "" { // the rest keeps its trailing space
+	if !space || s != "" { // the last part keeps its trailing space
 		if err := out.add(Value{kind: v.kind, s: s}); err != nil {
 			return v, err
 		}

@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// errHuge is the error of an operation on an int that needs more than 64 bits. Such an int is only
-// printed and compared.
+// errHuge returns the error for arithmetic with an int of more than 64 bits. Such an int can only
+// be printed and compared.
 func errHuge() error { return unsupportedf("arithmetic with an int of more than 64 bits") }
 
 // truncFloat is Python's int(f) for a finite f.
@@ -20,14 +20,14 @@ func truncFloat(f float64) (Value, error) {
 	return IntValue(int64(f)), nil
 }
 
-// numeral returns the text that int() and float() parse: with the digits of ASCII, and without
-// underscores between digits.
+// numeral returns s as Python's int() and float() interpret it: with digits converted to ASCII, and
+// without underscores between digits.
 func numeral(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if c <= unicode.MaxASCII || !unicode.IsDigit(c) {
 			return c
 		}
-		zero := c // of the first of several adjacent scripts
+		zero := c // zero of the first of several scripts with adjacent digits
 		for unicode.IsDigit(zero - 1) {
 			zero--
 		}
@@ -61,7 +61,7 @@ func parseFloat(s string) (float64, bool) {
 	s = numeral(s)
 	switch strings.ToLower(strings.TrimLeft(s, "+-")) {
 	case "inf", "infinity", "nan":
-	default: // Go also accepts hexadecimal floats, float() does not.
+	default: // Go also accepts hexadecimal floats, but Python's float() does not.
 		if strings.Trim(s, "0123456789.eE+-") != "" {
 			return 0, false
 		}

@@ -21,7 +21,7 @@ type (
 		*function
 	}
 
-	// A method is a bound method that was not called yet.
+	// A method is a bound method as a value.
 	method struct {
 		of   Value
 		name string
@@ -42,18 +42,18 @@ type (
 	// a generator as an element. An error is returned where the element is read.
 	generator struct {
 		iter
-		begun bool // something reads it, perhaps not to the end
+		begun bool // it is being read or was read, possibly not to the end
 	}
 )
 
-// An iter iterates over elements, and ends with an error or nil.
+// An iter holds the elements of an iteration and the error that ends it, or nil.
 type iter struct {
 	items []Value
 	err   error
 }
 
-// generate returns a generator of the results of each for the elements of v. each reports whether
-// an element has a result.
+// generate returns a generator of the results of calling each on the elements of v. each reports
+// whether an element has a result.
 func (r *run) generate(v Value, each func(x Value) (Value, bool, error)) (Value, error) {
 	it, err := r.iterate(v)
 	out := listBuilder{r: r}
@@ -128,7 +128,7 @@ func (r *run) collect(v Value) ([]Value, error) {
 		return nil, err
 	}
 	if g, ok := v.ref.(*generator); ok {
-		g.begun = false // it is empty now
+		g.begun = false // collect reads the generator to its end
 	}
 	if it.err != nil {
 		return nil, it.err
@@ -174,7 +174,7 @@ func (o *rangeObject) at(i int64) Value { return IntValue(o.start + i*o.step) }
 type loopSource struct {
 	iter
 	test *forStmt // nil: no test
-	env  *env     // contains the variables of the test, also if other code advances the loop
+	env  *env     // contains the variables of the test, even if other code advances the loop
 }
 
 func (l *loopSource) next(r *run) (Value, bool, error) {
@@ -195,7 +195,8 @@ func (l *loopSource) next(r *run) (Value, bool, error) {
 	return Value{}, false, l.err
 }
 
-// A loopObject is the variable loop. It reads one element ahead only if the template needs it.
+// A loopObject is the value of the variable loop. It reads one element ahead only if the template
+// needs that element.
 type loopObject struct {
 	loopSource
 	index           int
@@ -228,7 +229,7 @@ func (l *loopObject) peek(r *run) (bool, error) {
 }
 
 func (l *loopObject) len(r *run) (int, error) {
-	if l.test != nil { // reads all that is left
+	if l.test != nil { // this reads all remaining elements
 		rest := listBuilder{r: r}
 		for {
 			x, ok, err := l.loopSource.next(r)
@@ -292,7 +293,7 @@ func (r *run) callMacro(m *macro, a args) (Value, error) {
 	if err := r.enterCall(); err != nil {
 		return Value{}, err
 	}
-	// Each parameter is searched among the keywords, and each variable is cleared.
+	// Pay for the search for each parameter among the keywords, and for clearing each variable.
 	if err := r.pay(b.slots>>3+times(len(b.params), len(a.kw))>>2, 0); err != nil {
 		return Value{}, err
 	}
@@ -343,7 +344,7 @@ func (b *macroBody) bind(e *env, a args) error {
 			return typeErrorf("macro '%s' takes no keyword argument '%s'", b.name, k.name)
 		}
 		if k.v.kind == Undefined && k.v.s == "" && k.v.n == 0 {
-			k.v.n = 1 // mark an undefined argument as given
+			k.v.n = 1 // mark an undefined argument as passed
 		}
 		e.slots[rest[i].place.slot] = k.v
 	}

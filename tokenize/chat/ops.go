@@ -27,7 +27,7 @@ const (
 
 var opNames = [...]string{"+", "-", "*", "/", "//", "%"}
 
-// maxIntDigits is the number of digits up to which Python converts between int and text.
+// maxIntDigits is the largest number of digits that Python converts between int and text.
 const maxIntDigits = 4300
 
 func truth(v Value) bool {
@@ -55,7 +55,7 @@ func truth(v Value) bool {
 }
 
 func (r *run) binary(op binop, a, b Value) (Value, error) {
-	// The most common case first.
+	// The most common case comes first.
 	if op == opAdd && a.kind == String && b.kind == String {
 		if err := r.pay(0, len(a.s)+len(b.s)); err != nil {
 			return a, err
@@ -196,7 +196,7 @@ func toFloat(v Value) (float64, error) {
 	return f, nil
 }
 
-// exactFloat returns a number as a float, and whether that is exact for certain.
+// exactFloat returns a number as a float, and whether the conversion is certainly exact.
 func exactFloat(v Value) (float64, bool) {
 	if v.kind == Float {
 		return v.float(), true

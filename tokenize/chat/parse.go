@@ -9,7 +9,7 @@ import (
 
 // Parse parses a template. The name is only used in errors.
 //
-// It returns an *Error. If it wraps ErrUnsupported, it names the unsupported part.
+// The error is an *Error. If it wraps ErrUnsupported, its message names the unsupported part.
 func Parse(name, src string, opts Options) (*Template, error) {
 	opts = opts.withDefaults()
 	if len(src) > opts.MaxSourceBytes {
@@ -33,8 +33,8 @@ func Parse(name, src string, opts Options) (*Template, error) {
 	return t, nil
 }
 
-// A parser keeps its first error. It then sees the end of the template, so all its loops end, and
-// the tree that it returns is not used.
+// A parser keeps its first error and then moves to the end of the template. So all its loops end.
+// The caller must not use the tree after an error.
 type parser struct {
 	toks    []token
 	i       int
@@ -95,12 +95,12 @@ func (p *parser) failf(line int, format string, args ...any) {
 	p.fail(line, fmt.Errorf("syntax error: "+format, args...))
 }
 
-// unsupportedf fails with a part of Jinja that this package does not support.
+// unsupportedf sets the error for a part of Jinja that this package does not support.
 func (p *parser) unsupportedf(line int, format string, args ...any) {
 	p.fail(line, unsupportedf(format, args...))
 }
 
-// expect skips a token of the kind and, if text is not empty, of the text.
+// expect skips a token of kind k. If text is not empty, the token must also have this text.
 func (p *parser) expect(k tokenKind, text string) token {
 	t := p.cur()
 	if t.kind == k && (text == "" || t.text == text) {
@@ -122,8 +122,8 @@ func (p *parser) enter() {
 
 func (p *parser) leave() { p.depth-- }
 
-// more reports whether another element of a list follows n elements. It skips the comma before it,
-// or the end of the list. A comma can precede the end.
+// more reports whether another element of a list follows the first n elements. It skips the comma
+// before the element, or the token that ends the list. A comma can precede the end.
 func (p *parser) more(n int, end string) bool {
 	if n > 0 && !p.isOp(end) {
 		p.expect(tokOp, ",")
@@ -131,7 +131,8 @@ func (p *parser) more(n int, end string) bool {
 	return !p.skipOp(end) && p.err == nil
 }
 
-// statements parses up to a tag in ends, and stops at its name. At the top level, ends is empty.
+// statements parses up to a tag whose name is in ends, and stops at the name. At the top level,
+// ends is empty.
 func (p *parser) statements(ends ...string) []stmt {
 	p.enter()
 	defer p.leave()
@@ -216,7 +217,7 @@ func (p *parser) statement() stmt {
 	return nil
 }
 
-// function parses the body of a function. A break inside cannot leave a loop outside.
+// function parses the body of a function. A break inside the function cannot leave a loop outside.
 func (p *parser) function(end string) []stmt {
 	loops := p.loops
 	p.loops = 0

@@ -28,7 +28,7 @@ func (p *parser) tuple(o tupleOpts) expr {
 	for {
 		t := p.cur()
 		if t.kind == tokVarEnd || t.kind == tokBlockEnd || p.isOp(")") {
-			break // after a comma, Jinja reads the words in and recursive as names
+			break // Jinja does not stop at in or recursive here: after a comma it reads them as names
 		}
 		if o.simple {
 			items = append(items, p.primary(o.namespace))
@@ -112,7 +112,7 @@ func (p *parser) compare() expr {
 
 var comparisons = map[string]binop{"==": cmpEq, "!=": cmpNe, "<": cmpLt, "<=": cmpLe, ">": cmpGt, ">=": cmpGe}
 
-// comparison skips an operator, if it is a comparison.
+// comparison skips the next token if it is a comparison operator, and returns the operator.
 func (p *parser) comparison() (binop, bool) {
 	t := p.cur()
 	if op, ok := comparisons[t.text]; ok && t.kind == tokOp {
@@ -262,13 +262,13 @@ func (p *parser) intLiteral(t token) expr {
 	return &constExpr{IntValue(n)}
 }
 
-// countOp counts one operator, postfix or filter of a tag. A sequence of them makes the tree deep
-// without any nesting in the source.
+// countOp counts one operator, postfix or filter of a tag. A long sequence of them makes the tree
+// deep without any nesting in the source.
 func (p *parser) countOp() {
 	if p.ops++; p.ops > maxTagOps {
 		p.fail(p.cur().line, limitErrorf("more than %d operators in one tag", maxTagOps))
 	}
 }
 
-// maxTagOps bounds the operators of one tag. The largest known tag has about a hundred.
+// maxTagOps limits the number of operators in one tag. The largest known tag has about a hundred.
 const maxTagOps = 5000

@@ -100,8 +100,8 @@ func (p *parser) filterChain(e expr) expr {
 	}
 }
 
-// filters parses a sequence of filters. If inline is set, no bar precedes the first one. Without a
-// filter it returns e.
+// filters parses a sequence of filters and applies them to e. If inline is true, no bar precedes
+// the first filter. If there is no filter, it returns e.
 func (p *parser) filters(e expr, inline bool) expr {
 	for inline || p.skipOp("|") {
 		inline = false

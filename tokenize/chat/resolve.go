@@ -16,8 +16,8 @@ type resolver struct {
 	line  int
 	loops int          // enclosing loops
 	used  map[ref]bool // the variables named loop that the template reads
-	// lateNames means that the expression is directly in an if or a conditional expression. An unknown
-	// filter is then an error only when it is evaluated.
+	// lateNames means that the expression is directly in an if statement or a conditional
+	// expression. There an unknown filter is an error only when it is evaluated.
 	lateNames bool
 	// macroNames holds the names of unsupportedMacroNames that a read at this place takes from the
 	// macro. It is empty outside of macros.
@@ -45,7 +45,7 @@ func (c *resolver) fail(line int, err error) {
 	}
 }
 
-// frame returns the loads that fill the slots of a scope on entry.
+// frame returns the loads that fill the slots of a scope when it is entered.
 func (c *resolver) frame(s *scope) frame {
 	var f frame
 	if *s.fn.work -= s.fn.slots >> 2; *s.fn.work < 0 {
@@ -98,7 +98,8 @@ func (c *resolver) body(body []stmt, s *scope) {
 	}
 }
 
-// resolveScope resolves a separate scope. An enclosing if has no effect there.
+// resolveScope calls f for a separate scope. An enclosing if does not delay errors there
+// (lateNames).
 func (c *resolver) resolveScope(f func()) {
 	late := c.lateNames
 	c.lateNames = false
@@ -289,7 +290,8 @@ func (c *resolver) expr(e expr, s *scope) {
 	eachChild(e, func(x expr) { c.expr(x, s) })
 }
 
-// call refuses what is known to be unsupported in a call of a method or a global function.
+// call refuses a call of a method or a global function if the method, the function or an argument
+// is known to be unsupported.
 func (c *resolver) call(e *callExpr, s *scope) {
 	switch of := e.fn.(type) {
 	case *attrExpr:
@@ -323,7 +325,7 @@ func shape(call *callExpr) args {
 	return a
 }
 
-// arguments refuses unsupported arguments. f and call can be nil.
+// arguments refuses unsupported arguments of a call. f and call can be nil.
 func (c *resolver) arguments(what string, f *function, call *callExpr, line int) {
 	if f == nil || call == nil || f.variadic != nil {
 		return
@@ -333,8 +335,8 @@ func (c *resolver) arguments(what string, f *function, call *callExpr, line int)
 	}
 }
 
-// namedIn checks the literal name that map applies as a filter, or select and its kind as a test.
-// Python looks for it in the render.
+// namedIn checks a literal name that is an argument: the filter that map applies, or the test that
+// select, reject, selectattr or rejectattr applies. Python looks up the name in the render.
 func (c *resolver) namedIn(e *applyExpr) {
 	if e.call == nil {
 		return
@@ -356,7 +358,7 @@ func (c *resolver) namedIn(e *applyExpr) {
 	}
 }
 
-// named returns f, the filter or test of e, unless it is unknown or not supported.
+// named returns f, the filter or test of e. It sets an error if f is unknown or not supported.
 func (c *resolver) named(e *applyExpr, f *function, unsupported []string) *function {
 	switch {
 	case slices.Contains(unsupported, e.name):

@@ -21,16 +21,17 @@ type run struct {
 	kws   []keyword
 	free  []*env
 
-	steps int64 // left
-	bytes int64 // left
-	depth int   // of functions
+	steps int64 // steps left
+	bytes int64 // bytes of values left
+	depth int   // of nested calls
 }
 
 // An env holds the variables of one function call.
 type env struct {
 	slots []Value
 	up    *env
-	// kept means that a macro defined here can outlive the call.
+	// kept means that a macro that is defined in the call can outlive the call, so the env is not
+	// reused.
 	kept bool
 }
 
@@ -40,7 +41,7 @@ var runs = sync.Pool{New: func() any { return new(run) }}
 // dst unchanged.
 //
 // The error is an *Error. It wraps ErrRaised if the template refused the input, and ErrLimit if the
-// render is too large or hostile.
+// render exceeded a limit.
 func (t *Template) Render(dst []byte, in Input) ([]byte, error) {
 	r := runs.Get().(*run)
 	defer r.release()
@@ -77,13 +78,13 @@ func (r *run) render() error {
 	if err := r.checkOutput(); err != nil || r.in.ContinueFinalMessage == "" {
 		return err
 	}
-	r.line = 0 // later errors belong to no line
+	r.line = 0 // later errors have no line
 	text, err := cutFinal(r.out[r.base:], final)
 	r.out = r.out[:r.base+len(text)]
 	return err
 }
 
-// release clears all references of the render and keeps the memory for the next one.
+// release clears all references of the render and keeps the memory for the next render.
 func (r *run) release() {
 	clear(r.ctx[:cap(r.ctx)])
 	clear(r.know[:cap(r.know)])
@@ -117,7 +118,7 @@ func (r *run) newEnv(slots int, up *env) *env {
 		e.slots, e.up, e.kept = e.slots[:slots], up, false
 		return e
 	}
-	r.bytes -= int64(valueBytes * slots) // the next call of pay checks it
+	r.bytes -= int64(valueBytes * slots) // the next call of pay checks the limit
 	return &env{slots: make([]Value, slots), up: up}
 }
 
@@ -140,7 +141,7 @@ func (e *env) out(up int) *env {
 func (r *run) get(p place) Value    { return r.env.out(p.up).slots[p.slot] }
 func (r *run) set(p place, v Value) { r.env.out(p.up).slots[p.slot] = v }
 
-// enter fills the slots of a scope on entry.
+// enter fills the slots of a scope when it is entered.
 func (r *run) enter(loads []load) {
 	r.steps -= int64(len(loads) >> 3)
 	for i := range loads {

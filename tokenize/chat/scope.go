@@ -5,13 +5,14 @@ import (
 )
 
 // Jinja resolves variable names when it compiles a template, not at run time. A loop body, a macro
-// and a block that captures text are scopes. A variable that a scope sets belongs to it and ends
-// with it. A variable that it only reads belongs to the enclosing scope. If a scope sets a name
-// that exists outside, it starts with a copy. An if is not a scope.
+// and a block that captures text are scopes. A variable that a scope sets belongs to the scope and
+// ends with it. A variable that a scope only reads belongs to the enclosing scope. If a scope sets
+// a name that exists outside, the scope starts with a copy of the outer value. An if is not a
+// scope.
 //
-// This file follows jinja2/idtracking.py closely, because edge cases show in the output. For
-// example, if a template sets a name anywhere at one level, a deeper level never looks it up among
-// the inputs.
+// This file follows jinja2/idtracking.py closely, because edge cases are visible in the output. For
+// example, if a template sets a name anywhere at one level, a deeper level never looks up the name
+// among the inputs.
 //
 // Each function (the template itself or a macro) has slots for all variables of its scopes. A place
 // is a slot of the current function or of an enclosing one.
@@ -45,7 +46,7 @@ type frame struct{ loads []load }
 type funcScope struct {
 	depth int
 	slots int
-	work  *int // budget for copying scopes; negative: too many names in too many scopes
+	work  *int // budget for copying scopes; negative if scopes copied too many names
 }
 
 // within returns a new function nested in f.
@@ -55,7 +56,7 @@ func (f *funcScope) within() *funcScope { return &funcScope{depth: f.depth + 1, 
 // real templates need less than a hundredth of it.
 const maxScopeWork = 4_000_000
 
-// A ref is a slot of a function, independent of the current one.
+// A ref is a slot of a function. Unlike a place, it does not depend on the current function.
 type ref struct {
 	fn   *funcScope
 	slot int
@@ -83,7 +84,7 @@ func newScope(parent *scope, fn *funcScope) *scope {
 
 func (s *scope) branch() *scope {
 	if *s.fn.work -= len(s.refs) + len(s.loads) + len(s.stores); *s.fn.work < 0 {
-		return newScope(s.parent, s.fn) // the template is refused later
+		return newScope(s.parent, s.fn) // the caller refuses the template later
 	}
 	return &scope{s.parent, s.fn, s.slots, maps.Clone(s.refs), maps.Clone(s.loads), maps.Clone(s.stores)}
 }
@@ -145,7 +146,8 @@ func (s *scope) store(name string) {
 	s.define(name, symbolLoad{kind: loadMissing})
 }
 
-// join merges the branches of an if. A name set only in a branch has its outer value elsewhere.
+// join merges the branches of an if. If a branch does not set a name that another branch sets, the
+// name keeps its outer value there.
 func (s *scope) join(branches ...*scope) {
 	if *s.fn.work < 0 {
 		return

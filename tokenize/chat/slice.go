@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// index converts a Python index to an index from 0. It reports false if it is out of range.
+// index converts a Python index, which can be negative, to an index from 0. It returns false if the
+// index is out of range.
 func index(key Value, n int) (int, bool) {
 	i, ok := key.small()
 	if !ok {
@@ -78,7 +79,7 @@ func (r *run) reversed(v Value, n int) (Value, error) {
 	return Value{kind: v.kind, s: b.String()}, nil
 }
 
-// sliceEnd returns one end of a slice of n elements.
+// sliceEnd returns the position of one end of a slice of n elements, or def for None.
 func sliceEnd(v Value, n, def int) (int, error) {
 	if v.kind == None {
 		return def, nil

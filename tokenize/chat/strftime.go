@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// layouts holds the supported directives of strftime, as layouts of Go's time package. They mean the
-// same on all platforms.
+// layouts maps the supported directives of strftime to layouts of Go's time package. These
+// directives mean the same on all platforms.
 var layouts = map[byte]string{
 	'%': "%", 'A': "Monday", 'B': "January", 'D': "01/02/06", 'F': "2006-01-02", 'H': "15", 'I': "03", 'M': "04",
 	'R': "15:04", 'S': "05", 'T': "15:04:05", 'X': "15:04:05", 'Y': "2006", 'a': "Mon", 'b': "Jan",
@@ -40,8 +40,8 @@ func Strftime(t time.Time, format string) (string, error) {
 	}
 }
 
-// ClockUnit returns the time unit of a format: a day, an hour, a minute, a second or a
-// microsecond. The output changes only at multiples of the unit, on the clock that the format prints.
+// ClockUnit returns the smallest time unit that a format prints: a day, an hour, a minute, a second
+// or a microsecond. The output changes only when the printed clock reaches a multiple of the unit.
 func ClockUnit(format string) time.Duration {
 	unit := 24 * time.Hour
 	for i, c := range []byte(format) {

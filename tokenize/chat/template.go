@@ -27,13 +27,14 @@ type Options struct {
 	MaxOutputBytes int
 	// MaxValueBytes bounds the total size of all values that one render creates; default 1 GiB.
 	MaxValueBytes int64
-	// MaxSteps bounds the number of expressions and statements that one render evaluates and of
-	// elements that its filters visit; default 50 million, a few seconds.
+	// MaxSteps bounds the number of expressions and statements that one render evaluates, plus the
+	// elements that its filters visit; default 50 million, which take a few seconds.
 	MaxSteps int64
 	// MaxDepth bounds the depth of macro calls; default 200.
 	MaxDepth int
 
-	// BOSToken and EOSToken are the values of bos_token and eos_token. An empty one is undefined.
+	// BOSToken and EOSToken are the values of bos_token and eos_token. If a value is empty, the
+	// variable is undefined.
 	BOSToken, EOSToken string
 	// Tokens contains further special tokens by variable name, such as unk_token and pad_token.
 	Tokens map[string]string
@@ -58,12 +59,13 @@ type Input struct {
 	// AddGenerationPrompt adds the text that opens the model's turn.
 	AddGenerationPrompt bool
 	// ContinueFinalMessage names a key of the final message, usually content. The text then ends
-	// with its value, so that the model continues it. It excludes AddGenerationPrompt.
+	// with the value of the key, so that the model continues it. It cannot be combined with
+	// AddGenerationPrompt.
 	ContinueFinalMessage string
-	// Transformers is the release whose rules apply. Default Transformers457.
+	// Transformers is the release of transformers whose rules apply. Default Transformers457.
 	Transformers Transformers
-	// Now is the time that strftime_now prints: the server's local time, naive like Python's
-	// datetime.now(). If it is zero, a call of strftime_now is an error.
+	// Now is the time that strftime_now prints: the server's local time without a zone, like
+	// Python's datetime.now(). If Now is zero, a call of strftime_now is an error.
 	Now time.Time
 	// Formats, if not nil, collects each format that the template passes to strftime_now.
 	Formats *[]string

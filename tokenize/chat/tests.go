@@ -20,7 +20,6 @@ var tests = map[string]*function{
 	}, "seq!"),
 }
 
-// testByName returns a test, or nil.
 func testByName(name string) *function {
 	switch name {
 	case "==", "eq", "equalto":

@@ -35,7 +35,8 @@ func (r *run) text(v Value) (string, error) {
 	return r.buildText(func(dst []byte) ([]byte, error) { return r.appendStr(dst, v) })
 }
 
-// buildText returns the text that f appends. It uses the free memory after the output.
+// buildText returns the text that f appends. It lets f append to r.out, which has free memory, and
+// then removes the text from r.out.
 func (r *run) buildText(f func(dst []byte) ([]byte, error)) (string, error) {
 	start := len(r.out)
 	out, err := f(r.out)
@@ -96,7 +97,7 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	return dst, unsupportedf("the text of a %s", typeName(v))
 }
 
-// walk pays for one value in a text, and checks the depth and the size.
+// walk pays for one value in a text, and checks the limits of depth and size.
 func (r *run) walk(dst []byte, depth int) error {
 	if err := r.checkSize(dst, 0); err != nil {
 		return err
@@ -143,7 +144,8 @@ func appendInt(dst []byte, v Value) []byte {
 	return strconv.AppendInt(dst, v.n, 10)
 }
 
-// appendFloat appends repr(f): the shortest exact digits, scientific below 1e-4 and from 1e16.
+// appendFloat appends Python's repr(f): the shortest digits that identify f, in scientific notation
+// below 1e-4 and from 1e16.
 func appendFloat(dst []byte, f float64) []byte {
 	switch {
 	case math.IsNaN(f):
@@ -209,7 +211,8 @@ func appendHex(dst []byte, mark string, c rune, digits int) []byte {
 // isPrintable is Python's str.isprintable for one character.
 func isPrintable(c rune) bool { return c == ' ' || unicode.IsPrint(c) }
 
-// isSpace is Python's str.isspace for one character, and \s of its regular expressions.
+// isSpace is Python's str.isspace for one character. \s in Python's regular expressions is the
+// same.
 func isSpace(c rune) bool {
 	switch {
 	case c >= 0x09 && c <= 0x0d, c >= 0x1c && c <= 0x20, c == 0x85, c == 0xa0:
@@ -254,7 +257,7 @@ func (r *run) escape(v Value) (string, error) {
 	return htmlEscapes.Replace(v.s), nil
 }
 
-// isASCII reports whether s is ASCII, so that bytes are characters.
+// isASCII reports whether s is ASCII, so that each byte is a character.
 func isASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {

@@ -37,7 +37,7 @@ func filterToJSON(r *run, v Value, b bound) (Value, error) {
 	}
 	m := v.Map()
 	if m != nil {
-		// A cached text beyond this template's limit is built again, to return the error.
+		// If the cached text exceeds this template's limit, build it again to get the error.
 		if p := m.printed.Load(); p != nil && p.style == st && len(r.out)+len(p.text)-r.base <= r.t.opts.MaxOutputBytes {
 			return r.str(p.text)
 		}
@@ -155,7 +155,7 @@ func (r *run) newItem(dst []byte, st *jsonStyle, i, depth int) ([]byte, error) {
 	return st.newline(dst, depth), nil
 }
 
-// jsonText pays for one string.
+// jsonText checks the size of a string and pays for reading it.
 func (r *run) jsonText(dst []byte, s string) error {
 	if err := r.checkSize(dst, len(s)); err != nil {
 		return err
@@ -197,8 +197,9 @@ func appendJSONFloat(dst []byte, f float64) []byte {
 	return appendFloat(dst, f)
 }
 
-// plainEnd returns the index of the next byte at or after s[i] that is escaped in a string of JSON. With
-// ascii this includes DEL and characters beyond ASCII, as in Python's ensure_ascii.
+// plainEnd returns the index of the next byte at or after s[i] that must be escaped in a JSON
+// string. If ascii is true, DEL and non-ASCII characters are escaped too, as with Python's
+// ensure_ascii.
 func plainEnd(s string, i int, ascii bool) int {
 	if !ascii {
 		return strictjson.PlainEnd(s, i)

@@ -7,7 +7,8 @@ import (
 )
 
 // Transformers is a release of Hugging Face's transformers that changed how apply_chat_template
-// prepares a conversation, or what its templates can do. It stands for all releases up to the next.
+// prepares a conversation, or which features its templates have. Each constant also represents the
+// later releases before the next constant.
 //
 //	                                                        4.57, 5.0  5.21  5.22.2  5.23
 //	thinking and reasoning are reasoning_content as well              yes   yes     yes
@@ -15,17 +16,17 @@ import (
 //	a message that is not a dict is an error                                yes     yes
 //	the keys of a message whose value is None are omitted                           yes
 //
-// The first constant stands for earlier releases too. One difference remains: before release 5.20,
-// continue_final_message supports only the key content, while this package supports other keys for
-// all releases. Special tokens are named as in transformers 5. 4.57 and 5.0 pass the same input to
-// templates. They differ only in the tokenizer that AutoTokenizer loads from a folder; see
-// bpe.Options.
+// The first constant also represents earlier releases. One difference from transformers remains:
+// before release 5.20, its continue_final_message supports only the key content, but this package
+// supports other keys for all releases. Special tokens are named as in transformers 5. Releases
+// 4.57 and 5.0 pass the same input to templates. They differ only in the tokenizer that
+// AutoTokenizer loads from a folder; see bpe.Options.
 //
 // Source: apply_chat_template of tokenization_utils_base.py and render_jinja_template of
 // utils/chat_template_utils.py in the releases 4.45.2 to 5.23.0.
 type Transformers uint8
 
-// The releases. The zero value is the first one.
+// The releases, oldest first.
 const (
 	Transformers457 Transformers = iota
 	Transformers50
@@ -56,8 +57,8 @@ func AllTransformers() []Transformers {
 	return []Transformers{Transformers457, Transformers50, Transformers521, Transformers5222, Transformers523}
 }
 
-// prepare changes the input like apply_chat_template does before a render, or returns its error. It
-// does not change variables in Extra.
+// prepare changes the input as apply_chat_template does before a render, or returns the error that
+// apply_chat_template raises. It does not change variables in Extra.
 func (in *Input) prepare() error {
 	for _, part := range []struct {
 		name string
@@ -85,7 +86,7 @@ func (in *Input) prepare() error {
 	case !isList:
 		return typeErrorf("messages: must be a list, not %s", typeName(in.Messages))
 	}
-	var changed []Value // a copy of items, made when the first one changes
+	var changed []Value // a copy of items, made when the first item changes
 	for i, x := range items {
 		m := x.Map()
 		if m == nil {
@@ -111,8 +112,8 @@ func (in *Input) prepare() error {
 	return nil
 }
 
-// withoutNone returns the message without keys whose value is None, or m itself if there are none.
-// It does not change nested values.
+// withoutNone returns the message without keys whose value is None, or m itself if no value is
+// None. It does not change nested values.
 func withoutNone(m *Map) *Map {
 	isNone := func(v Value) bool { return v.kind == None }
 	if !slices.ContainsFunc(m.vals, isNone) {
@@ -130,8 +131,9 @@ func withoutNone(m *Map) *Map {
 // The keys of a message that contain reasoning, by precedence.
 var reasoningKeys = [...]string{"reasoning_content", "thinking", "reasoning"}
 
-// aliased returns the message with its reasoning as reasoning_content and, unless it has its own,
-// as thinking, the first key as in Python. It returns m itself if it has no reasoning.
+// aliased returns the message with its reasoning under the key reasoning_content and, unless the
+// message has a key thinking, also under thinking. thinking becomes the first key, as in Python. If
+// the message has no reasoning, aliased returns m itself.
 func aliased(m *Map) *Map {
 	for _, key := range reasoningKeys {
 		v, ok := m.Get(key)
@@ -181,7 +183,7 @@ func (r *run) shown(v Value) Value {
 	return v
 }
 
-// attr returns the attributes that a member has in addition to the attributes of a str.
+// attr returns an attribute that an enum member has in addition to the attributes of a str.
 func (e *enum) attr(v Value, name string) (Value, bool) {
 	switch name {
 	case "name":

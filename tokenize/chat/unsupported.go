@@ -7,7 +7,8 @@ import (
 )
 
 // The parts of Jinja and Python that no known chat template uses. Parse refuses a template that
-// names one, with its line. Only names that a render computes, as in map(name), are refused later.
+// names one of them, and reports the line. Names that only a render computes, as in map(name), are
+// refused later.
 var (
 	unsupportedFilters = []string{
 		"abs", "attr", "batch", "center", "e", "escape", "filesizeformat", "forceescape", "format",
@@ -18,7 +19,7 @@ var (
 		"callable", "divisibleby", "escaped", "even", "filter", "lower", "odd", "sameas", "test", "upper",
 	}
 	unsupportedFunctions = []string{"cycler", "dict", "joiner", "lipsum", "self"}
-	// Only macros have these variables.
+	// These variables exist only in macros.
 	unsupportedMacroNames = []string{"caller", "kwargs", "varargs"}
 	unsupportedLoopAttrs  = []string{"changed", "cycle", "depth", "depth0"}
 	unsupportedStrMethods = []string{
@@ -46,8 +47,8 @@ var (
 	unsupportedIterAttrs  = []string{"close", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw"}
 )
 
-// unsupportedNames holds every unsupported method and attribute of any type. Parse refuses a call of
-// one, although it does not know the type of the object.
+// unsupportedNames holds every unsupported method and attribute of any type. Parse refuses a
+// template that calls one of them, although it does not know the type of the object.
 var unsupportedNames = slices.Concat(unsupportedStrMethods, unsupportedMarkupMethods, unsupportedSeqMethods,
 	unsupportedDictMethods, unsupportedIntAttrs, unsupportedFloatAttrs, unsupportedViewAttrs, unsupportedIterAttrs)
 
@@ -58,7 +59,7 @@ func unsupportedf(format string, args ...any) error {
 }
 
 // checkAttr returns an error if Python's object has the attribute and this package does not support
-// it. The result would otherwise be undefined, or the element of that name.
+// it. Without the error, the result would be undefined or the element of that name.
 func checkAttr(v Value, name string) error {
 	if strings.HasPrefix(name, "__") {
 		return unsupportedf("attribute '%s'", name)

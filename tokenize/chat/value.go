@@ -30,10 +30,10 @@ const (
 // passed to its constructor.
 type Value struct {
 	kind Kind
-	// n is an Int that fits, a Bool as 0 or 1, or the bits of a Float.
+	// n is an Int that fits 64 bits, a Bool as 0 or 1, or the bits of a Float.
 	n int64
-	// s is the text of a String or Markup, always valid UTF-8, the decimal digits of an Int that does
-	// not fit n, or the message of an Undefined.
+	// s is the text of a String or Markup (always valid UTF-8), the decimal digits of an Int that
+	// does not fit n, or the message of an Undefined.
 	s string
 	// ref is a *seq (List, Tuple), *Map (Dict), *enum (String that is an enum member) or the object
 	// itself.
@@ -69,7 +69,7 @@ func StringValue(s string) Value {
 	return Value{kind: String, s: s}
 }
 
-// ListValue returns a list, which owns items.
+// ListValue returns a list. The list owns items.
 func ListValue(items ...Value) Value { return Value{kind: List, ref: &seq{items: items}} }
 
 // MapValue returns the dict m. m must not change afterwards.
@@ -84,12 +84,12 @@ func undefinedMessage(text string) Value { return Value{kind: Undefined, s: text
 // Kind returns the kind of v.
 func (v Value) Kind() Kind { return v.kind }
 
-// Text returns the text of a String or Markup, and whether v is one.
+// Text returns the text of v, and whether v is a String or Markup.
 func (v Value) Text() (string, bool) {
 	return v.s, v.kind == String || v.kind == Markup
 }
 
-// Int returns the value of an Int that fits 64 bits, and whether v is one.
+// Int returns the value of v, and whether v is an Int that fits 64 bits.
 func (v Value) Int() (int64, bool) {
 	n, ok := v.small()
 	return n, ok && v.kind == Int
@@ -118,7 +118,7 @@ func (v Value) float() float64 { return math.Float64frombits(uint64(v.n)) }
 // isInt reports whether v is an int in Python, which includes bool.
 func (v Value) isInt() bool { return v.kind == Int || v.kind == Bool }
 
-// small returns the value of an int or bool that fits 64 bits.
+// small returns the value of v, and whether v is an int or bool that fits 64 bits.
 func (v Value) small() (int64, bool) { return v.n, v.isInt() && v.s == "" }
 
 // undefinedText returns the error message. An undefined value contains either the name that was not

@@ -5,27 +5,28 @@ import (
 	"strconv"
 )
 
-// An Error reports where a text is not what is expected.
+// An Error reports a text that is not JSON, is ambiguous or does not have the expected type.
 type Error struct {
-	// Path is the names and elements around the place from the outside in, each with ": " behind it.
+	// Path is the path to the error: the names of members and elements from the outside in, each
+	// followed by ": ".
 	Path string
-	// Offset is the place in bytes from the beginning of the text.
+	// Offset is the position of the error, in bytes from the beginning of the text.
 	Offset int
-	// Problem is what is wrong, in words.
+	// Problem describes the error in words.
 	Problem string
-	// Ambiguous means that the text is JSON for some readers, but they read it differently.
+	// Ambiguous means that some parsers accept the text but interpret it differently.
 	Ambiguous bool
 }
 
 func (e *Error) Error() string { return e.Path + e.Problem + " (byte " + strconv.Itoa(e.Offset) + ")" }
 
-// Fail sets the error, unless there is one, and moves to the end of the text.
+// Fail sets the error, unless one is already set, and moves to the end of the text.
 func (s *Scanner) Fail(what string) { s.FailAt(s.i, what) }
 
-// FailAt is like [Scanner.Fail] with an error at an offset.
+// FailAt is like [Scanner.Fail], but the error is at the given offset.
 func (s *Scanner) FailAt(offset int, what string) { s.FailWith(&Error{Offset: offset, Problem: what}) }
 
-// FailWith is like [Scanner.Fail] with any error.
+// FailWith is like [Scanner.Fail], but sets err.
 func (s *Scanner) FailWith(err error) {
 	if s.err == nil {
 		s.err = err
@@ -38,7 +39,8 @@ func (s *Scanner) ambiguous(what string) {
 	s.FailWith(&Error{Offset: s.i, Problem: what, Ambiguous: true})
 }
 
-// Expected fails because the text is not JSON.
+// Expected sets the error for text that is not JSON. what describes the text that was expected at
+// the current position.
 func (s *Scanner) Expected(what string) {
 	if s.i >= len(s.text) {
 		s.Fail("the text ends where " + what + " is expected")
@@ -47,7 +49,7 @@ func (s *Scanner) Expected(what string) {
 	s.Fail(fmt.Sprintf("%q where %s is expected", s.text[s.i:s.i+1], what))
 }
 
-// Mismatch fails because the next value has another type than the expected one.
+// Mismatch sets the error for a value that does not have the type want.
 func (s *Scanner) Mismatch(want string) {
 	found := ""
 	switch s.Kind() {
@@ -70,17 +72,17 @@ func (s *Scanner) Mismatch(want string) {
 	s.Fail(found + " where " + want + " is expected")
 }
 
-// maxPath is the length from which a path does not grow.
+// maxPath is the length at which a path stops growing.
 const maxPath = 100
 
-// Under puts a member or an element in front of the path of the error.
+// Under prepends a member or an element to the path of the error.
 func (s *Scanner) Under(where string) {
 	if e, is := s.err.(*Error); is && len(e.Path) < maxPath { //nolint:errorlint // made here, never wrapped
 		e.Path = where + ": " + e.Path
 	}
 }
 
-// show returns a name that fits into a message.
+// show returns name, quoted and cut if necessary, for a message.
 func show(name string) string {
 	for i := range len(name) {
 		if c := name[i]; c <= ' ' || c >= 0x7f || i == 60 {

@@ -1,6 +1,7 @@
-// Package strictjson reads JSON in one pass and refuses JSON that two readers would read differently.
+// Package strictjson reads JSON in one pass and refuses JSON that two parsers could interpret
+// differently.
 //
-// A [Scanner] reads one text. Its methods read one value each and move past it:
+// A [Scanner] reads one text. Each of its methods reads one value and moves past it:
 //
 //	s := strictjson.New(text, strictjson.Options{})
 //	for name := range s.Members {
@@ -13,13 +14,13 @@
 //	}
 //	err := s.End()
 //
-// The zero [Options] follow RFC 8259 and also refuse equal names in one object, half of a surrogate
-// pair, bytes that are not UTF-8, and nesting deeper than [DefaultDepth]. encoding/json takes the
-// last of two equal names and turns half a pair and other bytes into U+FFFD, which changes the text
-// silently. Each option allows one of these for a writer that needs it.
+// The zero [Options] follow RFC 8259 and also refuse duplicate names in one object, lone
+// surrogates, invalid UTF-8, and nesting deeper than [DefaultDepth]. encoding/json uses the last of
+// two equal names. It replaces lone surrogates and invalid UTF-8 with U+FFFD, so it silently
+// changes the text. Each option allows one exception for a writer that needs it.
 //
-// The first error stays. After it the scanner is at the end of its text, so callers check [Scanner.End]
-// or [Scanner.Err] once, at the end.
+// A Scanner keeps its first error. After an error it is at the end of its text, so callers only
+// need to check [Scanner.End] or [Scanner.Err] once, at the end.
 package strictjson
 
 import (
@@ -28,31 +29,32 @@ import (
 	"unicode/utf8"
 )
 
-// DefaultDepth is the maximum nesting of arrays and objects. Readers in other languages fail not far
-// above it.
+// DefaultDepth is the default maximum nesting of arrays and objects. Parsers in other languages
+// fail at depths not far above it.
 const DefaultDepth = 256
 
-// Options are exceptions from the strict rules.
+// Options are exceptions to the strict rules.
 type Options struct {
-	// EqualNames allows equal names in one object.
+	// EqualNames allows duplicate names in one object.
 	EqualNames bool
-	// HalfPairs reads half of a surrogate pair as U+FFFD.
+	// HalfPairs allows a lone surrogate and reads it as U+FFFD.
 	HalfPairs bool
 	// NonFinite allows the numbers NaN, Infinity and -Infinity, which Python writes.
 	NonFinite bool
-	// CheckedUTF8 means that the caller knows the text to be UTF-8.
+	// CheckedUTF8 means that the caller has checked that the text is UTF-8.
 	CheckedUTF8 bool
-	// MaxDepth replaces DefaultDepth, unless it is 0.
+	// MaxDepth is the maximum nesting. 0 means DefaultDepth.
 	MaxDepth int
 }
 
-// GoOptions accept what encoding/json accepts, if it is UTF-8. They are for the JSON of servers.
+// GoOptions returns options that accept the same texts as encoding/json, except for invalid UTF-8.
+// They are for the JSON of servers.
 func GoOptions() Options { return Options{EqualNames: true, HalfPairs: true, MaxDepth: 10_000} }
 
-// A Scanner reads one JSON text from front to back, each byte once. The strings that it returns are
-// parts of the text if they have no escapes, and keep it in memory.
+// A Scanner reads one JSON text from front to back, each byte once. A returned string without
+// escapes is a substring of the text and keeps the text in memory.
 //
-// It is spread over
+// Its code is in these files:
 //
 //	scanner.go  objects and arrays
 //	text.go     strings
@@ -65,15 +67,15 @@ type Scanner struct {
 	err   error
 	opts  Options
 
-	// names are the names of the open objects that were read so far, one object behind the other,
-	// unless EqualNames is set.
+	// names holds the names read so far in the open objects, one object after the other. It is
+	// unused if EqualNames is set.
 	names []string
-	// unescaped holds the strings that had escapes, one behind the other, and scratch the one that is
-	// being read.
+	// unescaped holds the strings that had escapes, one after the other. scratch holds the string
+	// that is being read.
 	unescaped strings.Builder
 	scratch   []byte
 	// long is the last long string as written, with its quotes, and longText its text. Some servers
-	// send long strings twice. The second time it is compared, which takes a tenth of reading it.
+	// send long strings twice. Comparing the second copy takes a tenth of the time of reading it.
 	long, longText string
 }
 
@@ -84,11 +86,11 @@ func New(text string, o Options) *Scanner {
 	return s
 }
 
-// maxScratchBytes bounds the scratch that Reset keeps.
+// maxScratchBytes limits the scratch memory that Reset keeps.
 const maxScratchBytes = 1 << 20
 
-// Reset makes s a Scanner of another text. It keeps the scratch memory, and no part of the text
-// before.
+// Reset makes s a Scanner of another text. It keeps the scratch memory but no reference to the
+// previous text.
 func (s *Scanner) Reset(text string, o Options) {
 	scratch := s.scratch
 	if len(scratch) > maxScratchBytes {
@@ -132,8 +134,8 @@ func (s *Scanner) End() error {
 // Err returns the first error, an [*Error].
 func (s *Scanner) Err() error { return s.err }
 
-// Kind skips white space and returns the first byte of what follows. It returns '0' for any number,
-// and 0 at the end of the text.
+// Kind skips white space and returns the first byte of the next value without consuming it. It
+// returns '0' for any number, and 0 at the end of the text.
 func (s *Scanner) Kind() byte {
 	c := s.space()
 	if c == '-' || c-'0' <= 9 || s.opts.NonFinite && (c == 'N' || c == 'I') {
@@ -142,8 +144,8 @@ func (s *Scanner) Kind() byte {
 	return c
 }
 
-// space skips white space and returns the byte behind it: 0 at the end of the text, 1 for a control
-// character.
+// space skips white space and returns the next byte without consuming it: 0 at the end of the text,
+// 1 for a control character.
 func (s *Scanner) space() byte {
 	for s.i < len(s.text) {
 		c := s.text[s.i]
@@ -158,11 +160,12 @@ func (s *Scanner) space() byte {
 	return 0
 }
 
-// Members reads an object and calls yield with each name. yield reads the value; a value that it does
-// not read is skipped.
+// Members reads an object and calls yield with each name. yield can read the value. If it does not,
+// the value is skipped.
 func (s *Scanner) Members(yield func(name string) bool) { s.members(yield, !s.opts.EqualNames) }
 
-// Pairs is like [Scanner.Members], but does not check the names of this object. The caller does.
+// Pairs is like [Scanner.Members], but leaves the check for duplicate names in this object to the
+// caller.
 func (s *Scanner) Pairs(yield func(name string) bool) { s.members(yield, false) }
 
 func (s *Scanner) members(yield func(name string) bool, unique bool) {
@@ -221,17 +224,18 @@ func (s *Scanner) members(yield func(name string) bool, unique bool) {
 	}
 }
 
-// A nameSet holds the names of one object: s.names[from:], and also in many if there are more than
-// fewNames.
+// A nameSet holds the names of one object. They are s.names[from:]. If there are more than
+// fewNames, they are also in many.
 type nameSet struct {
 	from int
 	many map[string]struct{}
 }
 
-// fewNames is the number of names up to which names are compared one by one.
+// fewNames is the largest number of names that are compared one by one.
 const fewNames = 12
 
-// add adds a name that begins at the offset, or fails if the object has it already.
+// add adds a name that begins at offset at. If the object already has the name, add sets an error
+// and returns false.
 func (s *Scanner) add(n *nameSet, name string, at int) bool {
 	if s.err != nil {
 		return false
@@ -267,8 +271,8 @@ func (s *Scanner) add(n *nameSet, name string, at int) bool {
 	return true
 }
 
-// Elements reads an array and calls yield with the index of each element. yield reads the element; an
-// element that it does not read is skipped.
+// Elements reads an array and calls yield with the index of each element. yield can read the
+// element. If it does not, the element is skipped.
 func (s *Scanner) Elements(yield func(i int) bool) {
 	if c := s.Kind(); c != '[' {
 		s.Mismatch("a list")
@@ -319,7 +323,7 @@ func (s *Scanner) enter() bool {
 	return true
 }
 
-// leave moves past the bracket that closes it.
+// leave moves past the bracket that closes an array or an object.
 func (s *Scanner) leave() {
 	s.depth--
 	s.i++
@@ -333,8 +337,8 @@ func (s *Scanner) Raw() string {
 	return s.Since(from)
 }
 
-// Offset returns the number of bytes read. It is where a value begins directly after Kind, and in
-// Members and Elements before the value is read.
+// Offset returns the number of bytes read. Directly after Kind, and in yield of Members and
+// Elements before the value is read, it is the start of the value.
 func (s *Scanner) Offset() int { return s.i }
 
 // Since returns the text from an offset to the current position, or "" after an error.
@@ -355,8 +359,8 @@ type Mark struct {
 // Mark returns the current position.
 func (s *Scanner) Mark() Mark { return Mark{s.text, s.i, s.depth, len(s.names), s.err} }
 
-// Return moves to a position of the same text, with the error that the scanner had there. The objects
-// around an earlier position must still be open.
+// Return moves to a position in the same text and restores the error that the Scanner had there. If
+// the position is earlier, the objects around it must still be open.
 func (s *Scanner) Return(to Mark) {
 	s.text, s.i, s.depth, s.names, s.err = to.text, to.i, to.depth, s.names[:min(to.names, len(s.names))], to.err
 }

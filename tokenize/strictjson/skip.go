@@ -32,7 +32,7 @@ func ignoreName(string) bool { return true }
 
 func ignoreIndex(int) bool { return true }
 
-// Null reads null if it follows.
+// Null reads null if it is the next value, and reports whether it was.
 func (s *Scanner) Null() bool {
 	if s.space() != 'n' {
 		return false
@@ -41,7 +41,7 @@ func (s *Scanner) Null() bool {
 	return true
 }
 
-// word reads null, true or false.
+// word reads the given literal: null, true or false.
 func (s *Scanner) word(word string) {
 	s.space()
 	if !strings.HasPrefix(s.text[s.i:], word) {
@@ -79,7 +79,7 @@ func (s *Scanner) Number() string {
 	if s.opts.NonFinite && i < len(text) && (text[i] == 'I' || text[i] == 'N') {
 		return s.nonFinite()
 	}
-	at := i // of what must be a digit
+	at := i // position that must be a digit
 	if i = digitsEnd(text, i); i > at+1 && text[at] == '0' {
 		i = at + 1
 	}
@@ -102,7 +102,7 @@ func (s *Scanner) Number() string {
 	return text[from:i]
 }
 
-// Int reads an integer of at most so many bits.
+// Int reads an integer of at most the given number of bits.
 func (s *Scanner) Int(bits int) int64 {
 	if s.Kind() != '0' {
 		s.Mismatch("an integer")

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Strings are read eight bytes at a time. A string without escapes is a part of the text. A string
-// with escapes is built in scratch and then kept behind the others.
+// Strings are read eight bytes at a time. A string without escapes is returned as a substring of
+// the text. A string with escapes is built in scratch and then appended to unescaped.
 
-// Text reads a string and returns it without escapes.
+// Text reads a string and returns its unescaped text.
 func (s *Scanner) Text() string {
 	if s.space() != '"' {
 		s.Mismatch("a string")
@@ -35,10 +35,10 @@ func (s *Scanner) Text() string {
 	return text
 }
 
-// longString is the length from which a string is long.
+// longString is the minimum length, in bytes, of a string that Scanner.long keeps.
 const longString = 64
 
-// again reads the last long string once more if it follows.
+// again reads the next string if it equals the last long string, and reports whether it did.
 func (s *Scanner) again() bool {
 	if s.long == "" || !strings.HasPrefix(s.text[s.i:], s.long) {
 		return false
@@ -47,14 +47,14 @@ func (s *Scanner) again() bool {
 	return true
 }
 
-// skipText reads a string and returns nothing. text[i] is the opening quote.
+// skipText reads a string and discards it. text[i] is the opening quote.
 func (s *Scanner) skipText() {
 	if s.again() {
 		return
 	}
 	text, i := s.text, s.i+1
 	for {
-		// Most escapes have two characters. It does not matter which they are.
+		// Most escapes have two characters. Their meaning does not matter here.
 		for i+8 <= len(text) {
 			m := special(load64(text, i))
 			if m == 0 {
@@ -91,7 +91,7 @@ func (s *Scanner) skipText() {
 	}
 }
 
-// unescape reads a string that begins at from and has its first special byte at i.
+// unescape reads a string whose text begins at from and has its first special byte at i.
 func (s *Scanner) unescape(from, i int) string {
 	text, n := s.text, i-from
 	s.grow(n)
@@ -100,7 +100,7 @@ func (s *Scanner) unescape(from, i int) string {
 		s.grow(n + 8 + utf8.UTFMax) // one step copies up to seven bytes, and unescapes one character
 		if i+8 <= len(text) {
 			w := load64(text, i)
-			binary.LittleEndian.PutUint64(s.scratch[n:], w) // its special bytes are written over
+			binary.LittleEndian.PutUint64(s.scratch[n:], w) // later writes overwrite the special bytes
 			k := 8
 			if m := special(w); m != 0 {
 				k = bits.TrailingZeros64(m) >> 3
@@ -140,7 +140,7 @@ func (s *Scanner) unescape(from, i int) string {
 	return ""
 }
 
-// simpleEscapes are the characters of the escapes of two characters.
+// simpleEscapes maps the second character of a two-character escape to its value.
 var simpleEscapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // grow makes scratch at least n bytes long.
@@ -150,8 +150,7 @@ func (s *Scanner) grow(n int) {
 	}
 }
 
-// keep returns the bytes as a string, which it puts behind the others in unescaped. Those stay where
-// they are.
+// keep appends b to unescaped and returns it as a string. Earlier strings are not moved.
 func (s *Scanner) keep(b []byte) string {
 	if s.unescaped.Cap()-s.unescaped.Len() < len(b) {
 		const least, most = 4 << 10, 16 << 10
@@ -165,7 +164,8 @@ func (s *Scanner) keep(b []byte) string {
 	return s.unescaped.String()[start:]
 }
 
-// escape reads the escape sequence at text[i] and returns its length, or fails and returns 0.
+// escape decodes the escape sequence at text[i] and returns its character and length. If the
+// sequence is invalid, it sets an error and returns length 0.
 func (s *Scanner) escape(i int) (r rune, n int) {
 	text := s.text[i:]
 	if len(text) >= 2 {
@@ -199,7 +199,7 @@ func (s *Scanner) escape(i int) (r rune, n int) {
 	return utf8.RuneError, 6
 }
 
-// hex4 reads four hexadecimal digits, or returns -1.
+// hex4 returns the value of the four hexadecimal digits at the start of text, or -1.
 func hex4(text string) rune {
 	if len(text) < 4 {
 		return -1
@@ -225,16 +225,16 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// special marks with 0x80 the bytes of w that end a plain part of a string: a quote, a backslash, a
-// control character. The lowest mark is exact.
+// special sets 0x80 in the bytes of w that are special in a string: quotes, backslashes and control
+// characters. Only the lowest mark is reliable.
 func special(w uint64) uint64 {
 	q := w ^ '"'*lowBits
 	e := w ^ '\\'*lowBits
 	return ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits
 }
 
-// PlainEnd returns the index of the next quote, backslash or control character at or after text[i], or
-// the length of the text. A writer of JSON escapes these bytes.
+// PlainEnd returns the index of the next quote, backslash or control character at or after text[i],
+// or the length of the text. A JSON encoder must escape these bytes.
 func PlainEnd(text string, i int) int {
 	for i+8 <= len(text) {
 		w := load64(text, i)

@@ -22,8 +22,9 @@ func Gunzip(path string) (b []byte, err error) {
 	return io.ReadAll(z)
 }
 
-// Recording returns a file of testdata/letta. Python wrote the engine's answers in it, with numbers
-// that JSON does not have, such as NaN. Recording replaces them by null, as the server does.
+// Recording returns the content of a file in testdata/letta. Python wrote the engine's answers to
+// these files with values that JSON lacks, such as NaN. Recording replaces them with null, as the
+// server does.
 func Recording(path string) ([]byte, error) {
 	b, err := Gunzip(path)
 	for _, word := range []string{"NaN", "-Infinity", "Infinity"} {

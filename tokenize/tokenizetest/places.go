@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// OtherTypes are JSON values of every type, to replace other values in tests.
+// OtherTypes are JSON values of every type, for tests that replace a value with a value of another
+// type.
 var OtherTypes = []string{
 	"null", "true", "7", "-1.5", "1e999", "123456789012345678901234567890", `"x"`, `"` + strings.Repeat("long ", 200) + `"`, "[]", `[[1,"a"]]`, "{}", `{"a":{"b":1}}`,
 }
@@ -17,8 +18,8 @@ var OtherTypes = []string{
 // A Place is the range [From, To) of a JSON text.
 type Place struct{ From, To int }
 
-// Places returns the place of each value of a JSON text, by its path, such as /a/0/b. The whole
-// text is at /. It covers only the first four elements of each list.
+// Places returns the place of each value of a JSON text, by the value's path, such as /a/0/b. The
+// path of the whole text is /. Places covers only the first four elements of each list.
 func Places(tb testing.TB, text string) map[string]Place {
 	tb.Helper()
 	all := map[string]Place{}
@@ -68,7 +69,7 @@ func SameType(a, b string) bool {
 	return kind(a) == kind(b)
 }
 
-// Starred returns the path with a star in place of each index.
+// Starred returns the path with each index replaced by a star.
 func Starred(path string) string {
 	parts := strings.Split(path, "/")
 	for i := range parts {

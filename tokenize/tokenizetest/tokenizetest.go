@@ -1,9 +1,10 @@
 // Package tokenizetest makes synthetic replies with the shape of recorded ones, for tests and
 // benchmarks of code that reads replies. The same seed and options always give the same bytes.
 //
-// The distributions follow recordings. Ids are drawn from 150,000 by Zipf's law and roughly ordered
-// by frequency, as in byte-pair vocabularies. One log-probability in sixteen is exactly 0, and some
-// are so small that they are printed with an exponent. Text has an escape about every forty words.
+// The distributions follow recordings. Ids are drawn from a vocabulary of 150,000 by Zipf's law and
+// roughly ordered by frequency, as in byte-pair vocabularies. One log-probability in sixteen is
+// exactly 0, and some are so small that they are printed with an exponent. Text has an escape about
+// every forty words.
 package tokenizetest
 
 import (
@@ -19,15 +20,16 @@ type Options struct {
 	Tokens int
 	// Turns is the number of turns. Assistant and tool turns alternate, assistant first.
 	Turns int
-	// InputIDs adds the prompt of each call, as newer servers do. Each prompt is the previous
-	// prompt, its output and some ids between.
+	// InputIDs adds the prompt of each call, as newer servers do. Each prompt consists of the
+	// previous prompt, its output and ContextTokens more ids.
 	InputIDs bool
 	// PromptTokens is the length of the first prompt. Default 400.
 	PromptTokens int
 	// Logprobs adds `logprobs`, the copy of the last call in real replies.
 	Logprobs bool
-	// Text puts messages before the turns, as in real replies of a run with tools: the arguments of
-	// each tool call, of some KB, and its result, each twice. They are about a fifth of the bytes.
+	// Text puts messages before the turns, as in real replies of a run with tools. For each tool
+	// call they contain the arguments, a few KB, and the result, each twice. The messages are about
+	// a fifth of the bytes.
 	Text bool
 	// TokenStrings makes the third element of each triple a text instead of null.
 	TokenStrings bool
@@ -35,7 +37,7 @@ type Options struct {
 	Spaces bool
 }
 
-// ContextTokens is the number of ids between an output and the end of the next prompt.
+// ContextTokens is the number of ids that follow an output in the next prompt.
 const ContextTokens = 48
 
 // Reply returns the body of a reply.
@@ -156,7 +158,8 @@ func (w *writer) reply() {
 	w.str(`]}`)
 }
 
-// toolMessages writes a call and a return for every tool turn, each followed by a comma.
+// toolMessages writes a tool call message and a tool return message for every tool turn, each
+// followed by a comma.
 func (w *writer) toolMessages() {
 	tools := w.Turns / 2
 	for k := range tools {
@@ -286,7 +289,7 @@ var words = strings.Fields(`the of function return value if else for error resul
 	numpy data list string int self def class none true false open read write file path test assert expected answer
 	therefore because step compute sum max min array index user assistant please find city weather document page query`)
 
-// text appends at least n bytes of words, escaped for JSON.
+// text appends words to b, escaped for JSON, with at least n bytes in total.
 func (w *writer) text(b []byte, n int) []byte {
 	for end := len(b) + n; len(b) < end; {
 		switch w.r.IntN(40) {

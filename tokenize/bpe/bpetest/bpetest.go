@@ -1,5 +1,5 @@
-// Package bpetest loads real tokenizers for tests: those in the repository's testdata, and those
-// that make vocabularies installs because their licenses keep them out of the repository.
+// Package bpetest loads real tokenizers for tests. Some are in the repository's testdata. `make
+// vocabularies` installs the others, because their licenses keep them out of the repository.
 package bpetest
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// stored and installed are the tokenizers of the two places, by folder name.
+// stored and installed are the folder names of the tokenizers in testdata and of the installed
+// tokenizers.
 var (
 	stored    = []string{"qwen2.5", "qwen3", "gpt-oss", "mistral-nemo-tekken"}
 	installed = []string{
@@ -24,7 +25,7 @@ var (
 	}
 )
 
-// Names returns the tokenizers that tests run on.
+// Names returns the names of the tokenizers that tests use.
 func Names() []string {
 	return slices.Concat(stored, installed)
 }
@@ -58,7 +59,7 @@ func Path(name ...string) string {
 	return filepath.Join(append([]string{root}, name...)...)
 }
 
-// Installed reports whether a tokenizer is available. An installed one can be missing.
+// Installed reports whether a tokenizer is available. A stored tokenizer always is.
 func Installed(name string) bool {
 	if slices.Contains(stored, name) {
 		return true
@@ -67,8 +68,8 @@ func Installed(name string) bool {
 	return err == nil
 }
 
-// Read returns the file at Path, decompressed if it is stored as .zst. If a tokenizer is not
-// installed, the test fails, or is skipped with -short.
+// Read returns the content of the file at Path, decompressed if it is stored as .zst. If the
+// tokenizer is not installed, the test fails, or is skipped with -short.
 func Read(tb testing.TB, name ...string) []byte {
 	tb.Helper()
 	path := Path(name...)

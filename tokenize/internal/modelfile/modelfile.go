@@ -1,5 +1,5 @@
-// Package modelfile reads one file of a model's folder into memory. It rejects a file that is not
-// regular, is too large or is only a Git LFS pointer before it allocates memory for the contents.
+// Package modelfile reads one file of a model's folder into memory. Before it allocates memory for
+// the content, it rejects a file that is not regular, is too large or is only a Git LFS pointer.
 package modelfile
 
 import (
@@ -9,7 +9,8 @@ import (
 	"io/fs"
 )
 
-// An Error is why a file was rejected. The file exists but is not a valid file of a model's folder.
+// An Error reports why a file was rejected. The file exists but is not a valid file of a model's
+// folder.
 type Error struct {
 	Name     string
 	Reason   string
@@ -18,13 +19,14 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Name + ": " + e.Reason }
 
-// pointerStart is the prefix of a file that Git LFS has not fetched.
+// pointerStart is the prefix of the pointer file that exists until Git LFS fetches the real file.
 const pointerStart = "version https://git-lfs.github.com/spec/v1"
 
-// Read reads a file, with a limit of most bytes. It allocates the size that Stat reports, and
-// returns an error if the file then has more or fewer bytes. A missing file gives fs.ErrNotExist.
+// Read reads a file. most is the maximum size in bytes. Read allocates the size that Stat reports,
+// and returns an error if the file has more or fewer bytes. If the file is missing, the error wraps
+// fs.ErrNotExist.
 func Read(folder fs.FS, name string, most int64) ([]byte, error) {
-	// Opening a named pipe blocks until it has a writer, so check its type first.
+	// Opening a named pipe blocks until the pipe has a writer, so check the type of the file first.
 	info, err := fs.Stat(folder, name)
 	if err != nil {
 		return nil, err
@@ -37,7 +39,7 @@ func Read(folder fs.FS, name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // read only, so a close error loses nothing
-	// Another file can have replaced it, or the folder decompressed it.
+	// Check again: another file can have replaced this one, or fs.FS can have decompressed it.
 	if info, err = f.Stat(); err != nil {
 		return nil, err
 	}
@@ -69,8 +71,8 @@ func check(info fs.FileInfo, name string, most int64) error {
 	return nil
 }
 
-// read reads the size bytes of f. It checks the first bytes before it allocates the rest, because
-// they identify a pointer or an unwritten file.
+// read reads the size bytes of f. It checks the first bytes before it allocates memory for the
+// rest, because they identify a Git LFS pointer or a file that was never written.
 func read(f io.Reader, name string, size int) ([]byte, error) {
 	const head = 512
 	buf := make([]byte, min(size, head))

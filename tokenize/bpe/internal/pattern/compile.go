@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on a pattern. The largest known pattern has 30 classes of characters and 20 states.
+// Limits on a pattern. The largest known patterns have 30 classes of characters and 20 states.
 const (
 	maxExpr    = 4096
 	maxDepth   = 50
@@ -82,14 +82,14 @@ func compile(n *node) (*Pattern, error) {
 	return p, nil
 }
 
-// An inst is one step of a backtracking matcher. The states of the table are the lists of steps
-// that the matcher could be at, best first.
+// An inst is one step of a backtracking matcher. A state of the table is the list of steps that the
+// matcher could be at, best first.
 type inst struct {
 	op   instOp
 	look bool // instSet: a lookahead, which does not consume the character
 	end  bool // instSet with look: also at the end of the text
 	set  int
-	x, y int // the next step; y if x fails
+	x, y int // x is the next step, y the next step if x fails
 }
 
 type instOp uint8
@@ -159,7 +159,7 @@ func (b *builder) repeat(n *node) bool {
 		}
 	}
 	if n.max < 0 {
-		if n.min > 0 { // x{m,} loops to the last x
+		if n.min > 0 { // x{m,} loops back to the last copy of x
 			split := b.emit(inst{op: instSplit})
 			b.insts[split].x, b.insts[split].y = at, split+1
 			return true
@@ -188,7 +188,8 @@ func (b *builder) repeat(n *node) bool {
 	return true
 }
 
-// setOf returns the number of a set; equal sets share one. It keeps at most maxSets+1 sets.
+// setOf returns the number of a set. Equal sets have the same number. It keeps at most maxSets+1
+// sets.
 func (b *builder) setOf(s *set) int {
 	if len(b.sets) > maxSets {
 		return maxSets

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// A list is the steps that a matcher could be at, best first, with splits resolved.
+// A list holds the steps that a matcher could be at, best first, with splits resolved.
 type list struct {
 	at   []uint16
 	seen []bool
@@ -17,7 +17,7 @@ func (l *list) clear() {
 	clear(l.seen)
 }
 
-// add appends step pc, or the steps that it leads to without consuming a character.
+// add appends step pc. If pc is a split, add appends the steps that it leads to instead.
 func (l *list) add(insts []inst, pc int) {
 	if l.seen[pc] {
 		return
@@ -31,8 +31,8 @@ func (l *list) add(insts []inst, pc int) {
 	l.at = append(l.at, uint16(pc))
 }
 
-// A state of the table under construction. For each class it has the next state, or -1, and whether
-// a match ends before the character.
+// A state is a state of the table under construction. For each class of the next character it has
+// the next state, or -1, and whether a match ends before the character.
 type state struct {
 	next  []int32
 	match []bool
@@ -45,7 +45,7 @@ type determinizer struct {
 	now    list
 	ahead  list
 	states []state
-	sure   []bool // by state: every text leads to a match
+	sure   []bool // by state: whether every text leads to a match
 	lists  [][]uint16
 	byKey  map[string]int32
 }
@@ -120,7 +120,7 @@ func (d *determinizer) stepFrom(pc, class int) (matched bool) {
 	return false
 }
 
-// minimize returns the states with equivalent states merged. The first state stays first.
+// minimize returns the states after merging equivalent states. The first state stays first.
 func (d *determinizer) minimize() []state {
 	group := make([]int32, len(d.states))
 	for n := 1; ; {
@@ -185,7 +185,7 @@ func (d *determinizer) findSure() {
 	}
 }
 
-// forget clears the matches that a later match certainly replaces.
+// forget clears the marks of matches that a longer match certainly replaces.
 func (d *determinizer) forget() {
 	for _, s := range d.states {
 		for c, to := range s.next {
@@ -196,7 +196,6 @@ func (d *determinizer) forget() {
 	}
 }
 
-// fill sets the table.
 func (p *Pattern) fill(states []state, n int) {
 	shift := bits.Len(uint(n)) // n+1 entries
 	p.table = make([]uint32, len(states)<<shift)

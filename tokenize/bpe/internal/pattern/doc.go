@@ -1,5 +1,5 @@
-// Package pattern compiles the split patterns of tokenizers. A regular expression becomes a table,
-// and matching needs one lookup per character.
+// Package pattern compiles the split patterns of tokenizers. It compiles a regular expression to a
+// table, and matching takes one table lookup per character.
 //
 // # Syntax
 //
@@ -23,11 +23,11 @@
 //
 //	pattern ─► tree ─► steps of a backtracking matcher ─► table of states
 //
-// Characters that no class of the pattern distinguishes form one class. A state is the list of
-// steps that a backtracking matcher could be at, best first, up to the first step that is a match.
-// So the table finds the same match as such a matcher. The next character decides a lookahead, and
-// it is the index of the table lookup.
+// Characters that the pattern does not distinguish form one class. A state is the list of steps
+// that a backtracking matcher could be at, best first, up to the first step that is a match. So the
+// table finds the same match as a backtracking matcher. A lookahead depends only on the next
+// character, and the class of the next character is the index of the table lookup.
 //
-// A table can read past the end of the match that it finds. If that could happen repeatedly over
-// the same text, the pattern is rejected, so splitting takes linear time.
+// The matcher can read past the end of the match that it finds. A pattern is rejected if the
+// matcher could read the same text repeatedly in this way. So splitting takes linear time.
 package pattern

@@ -1,12 +1,12 @@
 package pattern
 
-// linear reports whether splitting takes linear time. A run of the table can read past the match
-// that it finds, or find no match. Then later runs read the same text again. That is harmless if
-// the later runs find their matches along the way, and if the run cannot continue without bound.
+// linear reports whether splitting takes linear time. A run of the matcher can read past the match
+// that it finds, or find no match. Then later runs read the same text again. That is harmless
+// unless a run can read on without bound while later runs do not find matches in the same text.
 //
 // So linear follows each run that reads past its match together with the later runs, in a graph of
-// pairs of states. A cycle of pairs in which the later runs make no progress could read the same
-// text as often as the text is long.
+// pairs of states. If the later runs make no progress in a cycle of pairs, the same text could be
+// read as many times as the text is long.
 func (d *determinizer) linear() bool {
 	n := len(d.states)
 	l := &pairSearch{d: d, fresh: n, lost: n + 1, color: map[[2]int]uint8{}}
@@ -17,7 +17,7 @@ func (d *determinizer) linear() bool {
 			case d.states[q].match[c]: // the next match begins with c
 				p, _ := l.follow(l.fresh, c)
 				l.todo = append(l.todo, [2]int{int(to), p})
-			case q == 0: // c can be a gap
+			case q == 0: // the character can be a gap
 				l.todo = append(l.todo, [2]int{int(to), l.fresh})
 			}
 		}
@@ -32,8 +32,9 @@ func (d *determinizer) linear() bool {
 	return true
 }
 
-// A pairSearch searches for cycles without progress. The second element of a pair is a state, fresh
-// (between two matches) or lost (a later run itself reads past its match).
+// A pairSearch searches for cycles without progress. The first element of a pair is the state of
+// the run. The second is the state of the later runs, or fresh (between two matches), or lost (a
+// later run itself reads past its match).
 type pairSearch struct {
 	d           *determinizer
 	fresh, lost int
@@ -73,8 +74,8 @@ func (l *pairSearch) visit(pair [2]int) bool {
 	return true
 }
 
-// follow advances the second state over class c. It makes progress if a match ends before the
-// character or is certain to follow, or if the character is a gap.
+// follow advances the second state p over a character of class c. progress is true if a match ends
+// before the character or is certain to follow, or if the character is a gap.
 func (l *pairSearch) follow(p, c int) (next int, progress bool) {
 	if p == l.lost {
 		return p, false

@@ -14,7 +14,7 @@ type node struct {
 	set      *set    // opSet, opLook
 	subs     []*node // opConcat, opAlternate, opRepeat
 	min, max int     // opRepeat; max -1: unbounded
-	atEnd    bool    // opLook: whether it holds at the end of the text
+	atEnd    bool    // opLook: whether the lookahead succeeds at the end of the text
 	fold     bool    // opSet: inside (?i: )
 }
 
@@ -44,7 +44,7 @@ func (n *node) nullable() bool {
 	}
 }
 
-// A parser parses a pattern. A construct that might have another meaning in Oniguruma is an error.
+// A parser parses a pattern. It rejects a construct that could have another meaning in Oniguruma.
 type parser struct {
 	s    string
 	i    int
@@ -72,7 +72,7 @@ func (p *parser) peek() byte {
 	return 0
 }
 
-// alternatives parses up to the end or a closing parenthesis.
+// alternatives parses up to the end of the pattern or a closing parenthesis.
 func (p *parser) alternatives() (*node, error) {
 	if p.deep++; p.deep > maxDepth {
 		return nil, p.errorf(p.i, "groups nested more than %d levels deep", maxDepth)
@@ -117,8 +117,8 @@ func (p *parser) sequence() (*node, error) {
 	return n, nil
 }
 
-// foldsTogether reports whether a followed by b can be letters that together fold to one character
-// without regard to case, as ss does to ß. Oniguruma matches that character too.
+// foldsTogether reports whether a followed by b can be two letters that are equivalent to a single
+// character when case is ignored, such as ss and ß. Oniguruma also matches that character.
 func foldsTogether(a, b *node) bool {
 	for _, pair := range [...]string{"ss", "st", "ff", "fi", "fl"} {
 		if a.edge(pair[0], true) && b.edge(pair[1], false) {
@@ -193,7 +193,7 @@ func (p *parser) repeat(n *node) (*node, error) {
 		}
 		r := &node{op: opRepeat, subs: []*node{n}, min: lo, max: hi}
 		if !interval && p.skipPrefix("+") {
-			// A possessive run of one set ends only before a character outside the set.
+			// A possessive repetition of one set ends only before a character outside the set.
 			if n.op != opSet {
 				return nil, p.errorf(at, "possessive repetition %s of more than one character", p.s[at:p.i])
 			}
@@ -205,7 +205,8 @@ func (p *parser) repeat(n *node) (*node, error) {
 			}
 		}
 		n = r
-		// {1,3}+ repeats the repetition. Other pairs are so rare that they are rejected.
+		// {1,3}+ repeats the repetition. Other pairs of repetitions are so rare that they are
+		// rejected.
 		if next := p.peek(); !interval && (next == '?' || next == '*' || next == '+' || next == '{') {
 			return nil, p.errorf(p.i, "%c after a repetition", next)
 		}
@@ -234,7 +235,7 @@ func (p *parser) interval() (lo, hi int, err error) {
 	return lo, hi, nil
 }
 
-// atom parses one character, set, group or lookahead.
+// atom parses a character, a set, a group or a lookahead.
 func (p *parser) atom() (*node, error) {
 	at := p.i
 	switch c := p.peek(); c {

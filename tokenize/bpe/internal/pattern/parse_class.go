@@ -56,7 +56,7 @@ func (p *parser) class() (*set, error) {
 	}
 }
 
-// classItem parses one item of a class: a character, a range, an escape or a class.
+// classItem parses one item of a class: a character, a range, an escape or a nested class.
 func (p *parser) classItem() (*set, error) {
 	at := p.i
 	if p.peek() == '[' {
@@ -90,7 +90,7 @@ func (p *parser) classItem() (*set, error) {
 	return runes(r, to), nil
 }
 
-// classChar parses a character of a class, or an escape that is a set; r is then -1.
+// classChar parses a character r of a class, or an escape that is a set. For a set, r is -1.
 func (p *parser) classChar() (s *set, r rune, err error) {
 	at := p.i
 	switch p.peek() {
@@ -181,7 +181,7 @@ func (p *parser) property(at int, negated bool) (*set, error) {
 	return s, nil
 }
 
-// hex parses a character number of lo to hi hexadecimal digits.
+// hex parses a code point of lo to hi hexadecimal digits.
 func (p *parser) hex(at, lo, hi int) (rune, error) {
 	n := 0
 	for n < hi && strings.IndexByte("0123456789abcdefABCDEF", p.peekAt(n)) >= 0 {

@@ -8,8 +8,9 @@ import (
 
 // A Pattern is a compiled split pattern. It is immutable and safe for concurrent use.
 //
-// A row of the table is a state, indexed by the class of the next character; the end of the text
-// has its own class. An entry is the index of the next row, or has the bit special and one of
+// A row of the table is a state. It is indexed by the class of the next character. The end of the
+// text has its own class. An entry is the index of the next row, or has the bit special and one of
+// these:
 //
 //	match   a match ends before the character
 //	dead    no longer match is possible
@@ -21,7 +22,7 @@ type Pattern struct {
 	table  []uint32   // the first row is the start state
 	atEnd  uint32     // class of the end of the text
 	begins [256]uint8 // 1 for the classes that can begin a match
-	first  [256]uint8 // the same for ASCII; 1 for other bytes
+	first  [256]uint8 // the same by first byte, for ASCII; 1 for other bytes
 	covers bool
 }
 
@@ -35,8 +36,8 @@ const (
 // Covers reports whether every character begins a match, so that there are no gaps between matches.
 func (p *Pattern) Covers() bool { return p.covers }
 
-// End returns the end of the match that begins at s[i], or i if there is none. s must be valid
-// UTF-8, and i a character boundary with i < len(s).
+// End returns the end of the match that begins at s[i], or i if no match begins there. s must be
+// valid UTF-8, and i a character boundary with i < len(s).
 func (p *Pattern) End(s string, i int) int {
 	last := i
 	row := uint32(0)
@@ -55,7 +56,7 @@ func (p *Pattern) End(s string, i int) int {
 			}
 		}
 		t := table[row|c]
-		if t == row { // in a run the branch is predicted, so the next lookup need not wait
+		if t == row { // in a run of one class the branch is predicted, so the next lookup does not wait for this one
 			j += size
 			continue
 		}
@@ -77,8 +78,8 @@ func (p *Pattern) End(s string, i int) int {
 	return last
 }
 
-// Next returns the first match that begins at or after s[i], or len(s), len(s) if there is none. s
-// must be valid UTF-8, and i a character boundary.
+// Next returns the first match that begins at or after s[i]. If there is no match, start and end
+// are len(s). s must be valid UTF-8, and i a character boundary.
 func (p *Pattern) Next(s string, i int) (start, end int) {
 	for i < len(s) {
 		b := s[i]

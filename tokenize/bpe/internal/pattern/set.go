@@ -7,14 +7,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/internal/ucd"
 )
 
-// A set is a set of characters, the union of its parts. A kind is a general category, combined with
-// the script Han. Only ranges distinguish characters of one kind.
+// A set is a set of characters: the union of kinds, ranges and sets. A kind is a general category,
+// combined with whether the script is Han. Only ranges distinguish characters of the same kind.
 type set struct {
 	kinds  uint64 // bit k: characters of kind k
 	ranges [][2]rune
 	sets   []*set
-	and    []*set // the intersection of these, and nothing else
-	not    *set   // the complement of this set, and nothing else
+	and    []*set // if set, the set is the intersection of these sets
+	not    *set   // if set, the set is the complement of this set
 }
 
 func runes(lo, hi rune) *set { return &set{ranges: [][2]rune{{lo, hi}}} }
@@ -38,7 +38,7 @@ func (s *set) has(kind uint8, r rune) bool {
 		slices.ContainsFunc(s.sets, func(a *set) bool { return a.has(kind, r) })
 }
 
-// borders appends the first character of each range of s, and the character after its last.
+// borders appends, for each range of s, its first character and the character after its last.
 func (s *set) borders(dst []rune) []rune {
 	for _, g := range s.ranges {
 		dst = append(dst, g[0], g[1]+1)
@@ -69,7 +69,7 @@ func category(name string) (*set, bool) {
 	return s, s.kinds != 0
 }
 
-// spaces is \s.
+// spaces returns the set of \s.
 func spaces() *set {
 	s, _ := category("Z")
 	s.add('\t', '\r')
@@ -79,11 +79,12 @@ func spaces() *set {
 
 func kindOf(r rune) uint8 { return ucd.Kinds().At(r) }
 
-// wordKinds are the letters, marks, decimal digits, letter numbers and connectors, as bits by kind.
+// wordKinds has a bit for each kind of letters, marks, decimal digits, letter numbers and
+// connectors.
 const wordKinds = 0b1_0111_1111_1110
 
-// IsWord reports whether \w matches r, as defined by UTS 18. Other_Alphabetic consists of marks and
-// of symbols; Join_Control is ZWNJ and ZWJ.
+// IsWord reports whether \w matches r, as defined by UTS 18. Apart from wordKinds, \w matches the
+// symbols with Other_Alphabetic, and the two characters of Join_Control: ZWNJ and ZWJ.
 func IsWord(r rune) bool {
 	switch {
 	case 0x24B6 <= r && r <= 0x24E9, 0x1F130 <= r && r <= 0x1F149, 0x1F150 <= r && r <= 0x1F169, 0x1F170 <= r && r <= 0x1F189:
@@ -98,10 +99,10 @@ func isPunctuation(r rune) bool {
 	return ucd.Categories[kindOf(r)%ucd.Han][0] == 'P'
 }
 
-// classes assigns a class to each character. Characters of one class are in the same sets.
+// classes assigns a class to each character. All characters of a class are in the same sets.
 type classes struct {
 	n     int         // number of classes
-	of    [][4]uint64 // bit c of of[k]: sets[k] has the characters of class c
+	of    [][4]uint64 // bit c of of[k] is set if sets[k] contains the characters of class c
 	index []uint16    // class of r: block[index[r>>8]][r&255]
 	block [][256]uint8
 }
@@ -119,7 +120,7 @@ func classify(sets []*set) (*classes, bool) {
 	// Between two borders, the kind determines the class. Entries are class + 1, created on first
 	// use.
 	between := make([][2 * ucd.Han]uint8, len(borders)-1)
-	byKey := map[uint64]uint8{} // bit k of the key: sets[k] holds the character
+	byKey := map[uint64]uint8{} // bit k of the key is set if sets[k] contains the character
 	class := func(i int, kind uint8) uint8 {
 		if v := between[i][kind]; v > 0 {
 			return v - 1

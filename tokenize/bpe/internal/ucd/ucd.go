@@ -1,6 +1,6 @@
-// Package ucd has the data of the Unicode Character Database that the reference engine uses:
-// Unicode 16.0 in its regular expressions, and 9.0 in its normalizer. The text files are parsed on
-// first use.
+// Package ucd has the parts of the Unicode Character Database that the reference engine uses:
+// Unicode 16.0 for its regular expressions, and 9.0 for its normalizer. The text files are parsed
+// on first use.
 package ucd
 
 import (
@@ -12,8 +12,9 @@ import (
 	"sync"
 )
 
-// The files have code points in hexadecimal. The files of 16.0 have a range per line; gc16.txt omits
-// controls, formats, private use, surrogates and unassigned characters. nfc9.py writes nfc9.txt.
+// The files have code points in hexadecimal. gc16.txt and han16.txt have a range per line. gc16.txt
+// omits controls, formats, private use, surrogates and unassigned characters. nfc9.py writes
+// nfc9.txt.
 var (
 	//go:embed gc16.txt
 	gc16 string
@@ -54,7 +55,7 @@ func newTable[V comparable](values []V) *Table[V] {
 	return t
 }
 
-// Han is set in the kind of characters of the script Han.
+// Han is the bit of a kind that is set for characters of the script Han.
 const Han = 32
 
 // Categories are the general categories by kind. Kind 0 is every category that begins with C.
@@ -85,11 +86,11 @@ var Kinds = sync.OnceValue(func() *Table[uint8] {
 type Normal struct {
 	// Props has the combining class of each character in the low byte, and NotYes and Decomposes.
 	Props *Table[uint16]
-	// Decomposed has one step of the canonical decomposition of a character. The second character is
-	// 0 if there is only one.
+	// Decomposed maps a character to one step of its canonical decomposition. The second character
+	// is 0 if the step has only one character.
 	Decomposed map[rune][2]rune
-	// Composed has the primary composites: the inverse of the decompositions that Unicode does not
-	// exclude.
+	// Composed has the primary composites. It is the inverse of the decompositions that Unicode
+	// does not exclude from composition.
 	Composed map[[2]rune]rune
 }
 

@@ -96,8 +96,8 @@ var pieces = []string{
 	"\\p{Han}", "\\p{", "\\n", "\\t", "\\v", "\\f", "\\-", "\\]", "\\[", "\\&", "\\ ", "\\/", "\\x41", "\\x{e9}", "\\u0041", "\\z", "\\'", "\\$", "\n", "\t", "[:", ":]", "a-c", "0-9", "!-/",
 }
 
-// RandomSyntax returns random pieces of pattern syntax. Most results are not valid patterns; the others
-// combine constructs in unusual ways.
+// RandomSyntax joins random pieces of pattern syntax. Most results are not valid patterns. The
+// others combine constructs in unusual ways.
 func RandomSyntax(rng *rand.Rand) string {
 	var b strings.Builder
 	for range 1 + rng.IntN(9) {
@@ -113,7 +113,7 @@ var letters = []string{
 	"\u00a0", "\u0085", "\u2028", "\u3000", "'", "’", ".", "!", "-", "/", "$", "+", "€", "😀", "\x00", "\u200b", "\U000e0001", "ǅ", "ʰ", "𝟘", "𐐀",
 }
 
-// Text returns a random text of up to most characters, with few different ones.
+// Text returns a random text of up to most characters that has few different characters.
 func Text(rng *rand.Rand, most int) string {
 	some := make([]string, 1+rng.IntN(6))
 	for i := range some {
