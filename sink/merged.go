@@ -106,7 +106,7 @@ func (c *Commit) checkMerge() error {
 	last := int64(0)
 	for _, r := range c.Replaces {
 		if r[0] <= last || r[1] < r[0] || r[1] >= c.Seq {
-			return fmt.Errorf("entry %d replaces %d to %d after %d: the ranges must rise and end before the entry", c.Seq, r[0], r[1], last)
+			return fmt.Errorf("entry %d replaces %d to %d after %d: the ranges must be in ascending order and end before the entry", c.Seq, r[0], r[1], last)
 		}
 		last = r[1]
 	}
@@ -115,7 +115,7 @@ func (c *Commit) checkMerge() error {
 	last = 0
 	for _, m := range c.Merged {
 		if m.Seq <= last || !replaced.has(m.Seq) {
-			return fmt.Errorf("samples of commit %d after samples of commit %d: the commits must rise and be replaced by the merge", m.Seq, last)
+			return fmt.Errorf("samples of commit %d after samples of commit %d: the commits must be in ascending order and be replaced by the merge", m.Seq, last)
 		}
 		if m.Samples < 1 || m.Samples > left || m.Tokens < 0 || m.Tokens > tokens {
 			return fmt.Errorf("%d samples and %d tokens of commit %d, but only %d and %d are left", m.Samples, m.Tokens, m.Seq, left, tokens)

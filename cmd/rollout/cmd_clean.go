@@ -54,7 +54,7 @@ unless flags, the environment or -c override them.`,
 				return err
 			}
 			if h, held := runfolder.Locked(args[0]); held {
-				return runfolder.LockedError(args[0], h, "its agents are in use; wait until it ends")
+				return runfolder.LockedError(args[0], h, "its agents are in use; wait until the run ends")
 			}
 			o.runID = info.ID
 			l.FromRun(info.Config, "server")

@@ -64,8 +64,8 @@ flags of rollout collect that are settings.`,
 func (p *program) configCheckCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check -c FILE",
-		Short: "report all errors of a configuration",
-		Long: `Report all errors of a configuration at once. Contacts no server and writes nothing. It
+		Short: "report all errors in a configuration",
+		Long: `Report all errors in a configuration at once. It contacts no server and writes nothing. It
 accepts the flags of rollout collect that are settings.`,
 		Annotations: exits("Exit status: 0 no error, 2 errors found."),
 		Example:     "  rollout config check -c run.yaml",

@@ -55,12 +55,12 @@ ctl.sock in the run folder. Only the user who runs it can connect.
   drain           accept no more tasks, end a pause, finish the accepted tasks and exit
   set-version N   set the policy version of new sends to N
   ack SEQ GROUPS  acknowledge all groups of the commits before SEQ, and the first GROUPS
-                  groups of commit SEQ; events of groups have both as seq and n
+                  groups of commit SEQ; a group event contains them as seq and n
   add [FILE|-]    add tasks, one JSON object per line, from FILE or standard input; an
-                  answered task is on disk, and adding it again has no effect
+                  accepted task is on disk, and adding it again has no effect
 
-A send that begins and ends under set-version N gets version N. A send that overlaps a
-change gets no version, unless its trace has one.`,
+A send that starts and ends while version N is set gets version N. A send during which the
+version changes gets no version, unless its trace contains one.`,
 		Annotations: exits("Exit status: 0 done, 2 usage error or a task was refused, 5 no collector is running on RUN or it does not answer, 6 its socket cannot be used or the acknowledgement cannot be written, 7 RUN is not a run folder."),
 		Example: `  rollout ctl run1 status
   rollout ctl run1 set-version 3

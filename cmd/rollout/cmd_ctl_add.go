@@ -36,7 +36,7 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	defer from.Close() //nolint:errcheck // read only
 	a := &adding{p: p, client: c, json: asJSON, name: name}
 	a.waits = sync.OnceFunc(func() {
-		p.say("%s: the collector has enough tasks for now; it accepts more as it starts them", dir)
+		p.say("%s: the collector's queue is full; it accepts more tasks as it starts the queued ones", dir)
 	})
 	c.Patience = 0 // no time limit, because the collector accepts only tasks that it can start soon
 	lines := make(chan addedLine, sentAhead)
@@ -47,11 +47,11 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	}()
 	lost := a.answers(lines)
 	if err = <-sending; lost != nil {
-		err = exit.Hint(lost, "add the same file again when a collector is running; accepted tasks are not duplicated")
+		err = exit.Hint(lost, "add the same file again when a collector is running; tasks that were already accepted are not duplicated")
 	}
 	known := ""
 	if a.again > 0 {
-		known = "; " + format.Plural(a.again, "task") + " already known"
+		known = "; " + format.Plural(a.again, "task") + " already accepted"
 	}
 	p.say("%s: %s accepted, %s%s", dir, format.Plural(a.accepted, "task"), format.Plural(a.samples, "sample"), known)
 	return errors.Join(err, a.refused())

@@ -132,7 +132,7 @@ reader   has acknowledged up to group 2 of commit 12; last whole group: none yet
 	r = mustRun(t, exit.Usage, "ctl", dir, "add", more)
 	contains(t, r.stderr,
 		"more.jsonl:4: is not a JSON object", "more.jsonl:5: is not a JSON object", `more.jsonl:7: task "b" is there with other content`,
-		"3 tasks accepted, 12 samples; 1 task already known", "3 tasks refused",
+		"3 tasks accepted, 12 samples; 1 task already accepted", "3 tasks refused",
 	)
 	if run.tasks["b"] != `{"id":"b","prompt":"<b>"}` || len(run.tasks) != 3 {
 		t.Errorf("the run has the tasks %v", run.tasks)

@@ -22,20 +22,20 @@ func (p *program) doctorCmd() *cobra.Command {
 		Use:   "doctor",
 		Short: "check that a run would work, with one real call",
 		Long: `Check that a run would work: the machine, the servers, the model, and one real rollout
-per server with the run's agent settings. The rollout plays the first task, if there is
-one. If its agent has tools but called none, doctor asks a second agent to call one,
-because some templates fail only there (not with --prompt or --task).
+per server with the run's agent settings. The rollout sends the messages of the first task,
+if there is one. If its agent has tools but called none, doctor asks a second agent to call
+a tool, because some templates fail only on tool calls (not with --prompt or --task).
 
 With a tokenizer, doctor rebuilds the prompt of every call, from the stored messages and
 from the trace. It compares the prompts with the server's token count, or with ids from a
 tap or the server. If they differ, it reports whether the template, the tokenizer or the
-server is the cause, with the first difference. It also reports which --transformers fits
-the server. With --tap it lists the agents that bypass the tap.
+server is the cause, and prints the first difference. It also reports which --transformers
+matches the server. With --tap, it lists the agents that bypass the tap.
 
-With --tune it also reports what makes a Letta server slow or fragile, the setting that
-fixes it, and the effect, measured on this server or marked as a reference. For that it
-runs an empty tool three times in the server's sandbox, which returns a few settings of
-the server, and reads the number of agents up to 256 times in parallel.
+With --tune, doctor also reports what makes a Letta server slow or fragile, the setting that
+fixes it, and the effect, which is measured on this server or marked as a reference. To
+measure, doctor runs an empty tool three times in the server's sandbox and reads the number
+of agents up to 256 times in parallel. The tool also returns some settings of the server.
 
 doctor writes nothing and deletes its agents.`,
 		Annotations: exits("Exit status: 0 all checks passed, 2 usage or configuration error, 5 a check failed, 130 interrupted."),
@@ -45,8 +45,8 @@ doctor writes nothing and deletes its agents.`,
 		Args: exactArgs(),
 	}
 	f := cmd.Flags()
-	f.StringVar(&d.Prompt, "prompt", "", "the `TEXT` of the user message, instead of a task's")
-	f.StringVar(&d.TaskID, "task", "", "the task with this `ID`, instead of the first one")
+	f.StringVar(&d.Prompt, "prompt", "", "use `TEXT` as the user message instead of a task's messages")
+	f.StringVar(&d.TaskID, "task", "", "use the task with this `ID` instead of the first task")
 	f.BoolVar(&d.Tune, "tune", false, "also report what makes the servers slow or fragile, with the setting that fixes it")
 	f.BoolVar(&asJSON, "json", false, "print one JSON line per check")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls", "server.max_in_flight", "agent.model", "agent.file",

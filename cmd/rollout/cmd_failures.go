@@ -31,7 +31,7 @@ func (p *program) failuresCmd() *cobra.Command {
 		Use:   "failures RUN",
 		Short: "group and list the samples that a run failed to collect",
 		Long: `Group the failed samples of a run by class and stage of the failure, and list them.
-Single failed calls of samples with data are grouped separately. --all also lists these
+Single failed calls of samples that have rows are grouped separately. --all also lists these
 calls, and samples that a later attempt collected.
 
 rollout collect --retry-failed collects the listed samples again. It works while the run

@@ -36,12 +36,12 @@ func (p *program) importCmd() *cobra.Command {
 		Use:   "import FILE... --out RUN",
 		Short: "create a run from an export",
 		Long: `Create a run from files that export wrote. Rows are bit-identical and checked against
-every invariant. On the first invalid line, import names it and creates nothing.
+every invariant. At the first invalid line, import reports it and creates nothing.
 
 A file of export --kind all restores the whole run, with its id, failures and shard
-metadata; a truncated file is refused. Files of rows or failures restore only those. All
-lines of a sample must be adjacent. An export lacks the tasks of the run, so an imported
-run cannot be resumed.`,
+metadata; a truncated file is refused. A file that contains only rows or only failures
+restores only these. All lines of a sample must be adjacent. An export lacks the tasks of
+the run, so an imported run cannot be resumed.`,
 		Annotations: exits("Exit status: 0 created, 2 a FILE cannot be imported, 6 a FILE cannot be read or RUN cannot be written, 7 RUN already exists."),
 		Example: `  rollout export run1 --kind all -o all.jsonl.zst && rollout import all.jsonl.zst --out run2
   rollout export run1 --kind all | rollout import - --out run2 --format arrow`,
@@ -119,7 +119,7 @@ func importedAll(h *rowjson.Header, s *sink.Stats, file string) error {
 }
 
 // together is the hint if a file mixes the lines of different samples or contains a sample twice.
-const together = "all lines of a sample must be adjacent, as export writes them"
+const together = "all lines of a sample must be adjacent, as in the output of export"
 
 // An importer reads files in order and remembers the lines of the last two samples.
 type importer struct {
@@ -226,7 +226,7 @@ func (in *importer) failed(err error) error {
 	}
 	err = exit.Usagef("%s: sample %s: %w", at, refused.Key, refused.Err)
 	if errors.Is(err, sink.ErrCommitted) {
-		return exit.Hint(err, together+"; a run has each sample once, and export --kind all writes its rows and failures together")
+		return exit.Hint(err, together+"; a run contains each sample only once, and export --kind all writes a sample's rows and failures together")
 	}
 	if _, ok := errors.AsType[*sink.SegmentError](err); ok {
 		return exit.Hint(err, together)

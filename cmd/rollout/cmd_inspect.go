@@ -52,15 +52,15 @@ func (p *program) inspectCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect RUN",
 		Short: "show the rows of a run",
-		Long: `Show the rows of a run as a table, or one row with its tokens, span by span (--row).
+		Long: `Show the rows of a run as a table, or with --row one row with its tokens, span by span.
 Trained tokens are colored by log-probability, from green (likely) to red (unlikely).
 Context is dim, and masked sampled tokens are underlined (in parentheses without color).
-A forked row shows where its prompt differs from the row before, with both versions.
+A forked row shows where its prompt differs from the previous row, with both versions.
 
-If a tap saw calls of a sample that the server's answer does not show, they are counted:
+inspect counts the calls of a sample that a tap saw but the server's answer does not show:
 retries, calls that failed at the engine, calls that were cut off, and summaries of a
-compaction. --key prints them below the table, and --row beside the row. No row contains
-their tokens.
+compaction. --key prints the counts below the table, and --row next to the row. No row
+contains the tokens of these calls.
 
 --failures shows failed samples, and single calls without a known context, with the
 reason and the sources that were tried.
@@ -88,11 +88,11 @@ with the recorded digest.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.row, "row", -1, "show row `N` of the table, counted from 0")
-	f.StringVar(&o.task, "task", "", "only rows of the task with this `ID`; --row counts among them")
-	f.StringVar(&o.group, "group", "", "only rows of the group with this `ID`; --row counts among them")
-	f.StringVar(&o.key, "key", "", "only rows of the sample with this short or full `KEY`; --row counts among them")
+	f.StringVar(&o.task, "task", "", "show only rows of the task with this `ID`; --row N counts only these rows")
+	f.StringVar(&o.group, "group", "", "show only rows of the group with this `ID`; --row N counts only these rows")
+	f.StringVar(&o.key, "key", "", "show only rows of the sample with this short or full `KEY`; --row N counts only these rows")
 	f.IntVar(&o.limit, "limit", 0, "show only the first `N` (default: all)")
-	f.BoolVar(&o.failures, "failures", false, "show what failed instead")
+	f.BoolVar(&o.failures, "failures", false, "show failures instead of rows")
 	f.StringVar(&o.tokenizer, "tokenizer", "", "with --row: show tokens as text with the tokenizer in `DIR`; none shows ids (default: the run's tokenizer)")
 	f.BoolVar(&o.whole, "whole", false, "with --row: show all tokens of long spans; with --failures: show the full error")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines; with --row all columns of the row")
@@ -408,7 +408,7 @@ func runTotals(log *sink.Log) string {
 	for s := range log.Shards(sink.KindFailures) {
 		failures += s.Rows
 	}
-	return fmt.Sprintf("the run has %d samples in its data with %s rows, %s tokens, %s of them trained; and %s failure rows",
+	return fmt.Sprintf("the run has %d samples with data (%s rows, %s tokens, %s of them trained) and %s failure rows",
 		len(log.Done()), format.Count(rows), format.Count(tokens.Total), format.Percent(tokens.Trainable, tokens.Total), format.Count(failures))
 }
 

@@ -40,10 +40,10 @@ func (p *program) simulateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate",
 		Short: "run a simulated Letta server",
-		Long: `Run a simulated Letta server: real HTTP, no model. It replays recorded exchanges and
-plays scripted agents. Its answers depend only on the seed, the task and the sample. It
-prints its URL on standard output. An interrupt ends it with a one-line summary. The
-tokenizer and template of scripted agents are built in: --tokenizer simulated.
+		Long: `Run a simulated Letta server, with real HTTP and without a model. It replays recorded
+exchanges and plays scripted agents. Its answers depend only on the seed, the task and the
+sample. It prints its URL on standard output. An interrupt ends it with a one-line summary.
+The tokenizer and template of scripted agents are built in: use --tokenizer simulated.
 
 A fault is KIND=SHARE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT. The
 kinds are:
@@ -62,8 +62,8 @@ with the sampled ids and their log-probabilities:
       "finish_reason": { "type": "stop", "matched": 0 }, "weight_version": "3" } }
 
 A prompt is the UTF-8 bytes of the task's message plus a newline (10), so ids below 256
-are enough. A reward scores the answer's "text", or else its ids as decimal numbers
-separated by spaces, without the last one if it is "matched".`,
+are enough. A scorer gets the answer's "text". If the answer has no text, it gets the ids
+as decimal numbers separated by spaces, without the last id if it is "matched".`,
 		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used."),
 		Example: `  rollout simulate --input-ids --scripted 100 --write-tasks tasks.jsonl
   rollout simulate --exchanges testdata/letta --input-ids --fault engine-down=0.01`,
@@ -74,21 +74,21 @@ separated by spaces, without the last one if it is "matched".`,
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8283", "`ADDRESS` to listen on; port 0 picks a free port")
 	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` when the server is ready")
 	f.StringVar(&o.exchanges, "exchanges", "", "replay the recorded exchanges in `DIR`")
-	f.BoolVar(&o.InputIDs, "input-ids", false, "put the prompt ids on assistant turns, like a newer server")
+	f.BoolVar(&o.InputIDs, "input-ids", false, "add the prompt ids to assistant turns, like a newer server")
 	f.BoolVar(&o.NoTraces, "no-traces", false, "keep no provider traces, like a server with LETTA_TRACK_PROVIDER_TRACE=false")
-	f.BoolVar(&o.KeepIDs, "keep-ids", false, "replay the recorded ids too: one agent per exchange at a time")
+	f.BoolVar(&o.KeepIDs, "keep-ids", false, "also keep the recorded ids; each exchange can then have only one agent at a time")
 	f.IntVar(&o.scripted, "scripted", 0, "write `N` tasks for scripted agents")
 	f.StringVar(&o.writeTasks, "write-tasks", "", "write tasks for this server to `FILE`, as JSON Lines")
 	f.Uint64Var(&o.Seed, "seed", 1, "`N`, the seed of all random choices")
 	f.StringVar(&o.Engine, "engine", "", "`URL` of an engine that makes the calls of scripted agents, in SGLang's dialect; needs --input-ids")
-	f.StringVar(&o.weights, "weights", "", "update the weights of the scripted engine during the run, a `SPEC`: every=300ms or every=40 (calls), and optionally ,engines=2 ,lag=100ms ,fall=3 ,words; its page is /model_info")
+	f.StringVar(&o.weights, "weights", "", "update the weights of the scripted engine during the run, a `SPEC`: every=300ms or every=40 (calls), and optionally ,engines=2 ,lag=100ms ,fall=3 ,words; /model_info shows the version")
 	f.StringVar(&o.weightsLog, "weights-log", "", "write the version of every call to `FILE`, as JSON Lines")
 	f.IntSliceVar(&o.calls, "calls", nil, "`MIN,MAX` model calls per send to a scripted agent (default 1,4; with --engine 1,1)")
 	f.StringVar(&o.latency, "latency", "", "duration of a send, a `LATENCY` (default: none)")
 	f.IntVar(&o.Capacity, "capacity", 0, "process `N` sends at a time and queue the others (default: no limit)")
 	f.StringVar(&o.bodyRate, "body-rate", "", "write answers at `SIZE` bytes per second (default: no limit)")
 	f.StringArrayVar(&o.faults, "fault", nil, "inject a `FAULT`; repeatable")
-	f.Float64Var(&o.Script.Drift, "drift", 0, "`SHARE` of scripted tool calls before which the server deletes text")
+	f.Float64Var(&o.Script.Drift, "drift", 0, "`SHARE` of scripted tool calls whose preceding text the server deletes")
 	f.Float64Var(&o.Script.Wrong, "wrong", 0, "`SHARE` of scripted answers that are wrong")
 	f.IntSliceVar(&o.tokens, "tokens", nil, "`MIN,MAX` sampled tokens in the last call of a scripted agent")
 	f.StringVar(&o.Model, "model", "", "`HANDLE` of the model (default sglang//models/qwen3)")

@@ -49,7 +49,7 @@ func (p *program) stepsCmd() *cobra.Command {
 func stepTrace(c *letta.Client, ctx context.Context, id string) (*letta.ProviderTrace, error) { //nolint:revive // like a method expression
 	t, err := c.PollStepTrace(ctx, id)
 	if err == nil && t == nil {
-		err = exit.Hint(exit.With(exit.Unusable, fmt.Errorf("step %s has no trace", id)), "a trace is stored shortly after its call; failed calls have none")
+		err = exit.Hint(exit.With(exit.Unusable, fmt.Errorf("step %s has no trace", id)), "the server stores a trace shortly after its call; a failed call has no trace")
 	}
 	return t, err
 }
@@ -146,7 +146,7 @@ func (p *program) stepsListCmd() *cobra.Command {
 	f.StringVar(&q.After, "after", "", "only steps after the step with this `ID`")
 	f.StringVar(&q.Before, "before", "", "only steps before the step with this `ID`")
 	f.BoolVar(&q.Descending, "newest", false, "newest first")
-	f.IntVar(&q.Limit, "limit", 50, "at most `N` steps")
+	f.IntVar(&q.Limit, "limit", 50, "list at most `N` steps")
 	f.BoolVar(&o.asJSON, "json", false, "print the server's answer")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -61,7 +61,8 @@ was sampled. Each answer describes the replacement in meta_info.rollout.
 With several engines, a conversation stays on one engine, and a new one goes to the least
 busy engine. The tap serves /healthz, /tap/metrics (Prometheus) and /tap/segments (the
 spool, for remote collectors). The first SIGINT or SIGTERM refuses new requests and waits
-for open ones; the second one ends them. The log on standard error has no bodies.`,
+for open ones; the second one ends them. The log on standard error contains no request or
+answer bodies.`,
 		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used,\n6 the spool cannot be written, 8 another process writes it, 130 interrupted twice."),
 		Example: `  rollout tap --listen 127.0.0.1:30001 --engine http://127.0.0.1:30000 --spool spool
   rollout tap --engine http://127.0.0.1:30000 --engine http://127.0.0.1:30010 --spool spool --set top_p=1.0 --set max_new_tokens=8192`,
@@ -69,18 +70,18 @@ for open ones; the second one ends them. The log on standard error has no bodies
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.tap(cmd.Context(), &o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.listen, "listen", "127.0.0.1:30001", "`ADDRESS` to listen on; port 0 picks a free port. Its clients can reach the engines and read the spool")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:30001", "`ADDRESS` to listen on; port 0 picks a free port. Every client that can connect can use the engines and read the spool")
 	f.StringArrayVar(&o.engines, "engine", nil, "base `URL` of an engine, without /v1; repeatable")
 	f.StringVar(&o.spool, "spool", "", "store the calls in `DIR`")
-	f.StringVar(&o.spoolBytes, "spool-bytes", "8GiB", "the largest `SIZE` of the spool; the oldest calls are removed")
-	f.DurationVar(&o.spoolAge, "spool-age", 24*time.Hour, "keep a call for this `DURATION`")
+	f.StringVar(&o.spoolBytes, "spool-bytes", "8GiB", "the maximum `SIZE` of the spool; the tap removes the oldest calls to stay below it")
+	f.DurationVar(&o.spoolAge, "spool-age", 24*time.Hour, "keep each call for this `DURATION`")
 	f.StringArrayVar(&o.set, "set", nil, "override a sampling parameter, `NAME=VALUE`; repeatable")
 	f.BoolVar(&o.askIDs, "ask-ids", false, "request token ids and log-probabilities if the client does not, except in streams of the OpenAI API")
-	f.BoolVar(&o.continuity, "continuity", false, "send engines the model's own earlier tokens; needs --tokenizer")
-	f.StringVar(&o.tokenizer, "tokenizer", "", "the model's `DIR` with tokenizer and chat template, for --continuity")
+	f.BoolVar(&o.continuity, "continuity", false, "send the model's own earlier tokens to the engines; needs --tokenizer")
+	f.StringVar(&o.tokenizer, "tokenizer", "", "the `DIR` with the model's tokenizer and chat template, for --continuity")
 	addTransformers(cmd, &o.transformers, ", for --continuity")
 	f.BoolVar(&o.experimental, "experimental", false, "accept tokenizers of families that were not compared with the reference")
-	f.IntVar(&o.maxPrompt, "max-prompt-tokens", 0, "the most `TOKENS` of a prompt with --continuity; 0: the engines' context length minus max_new_tokens (4096, or the value of --set)")
+	f.IntVar(&o.maxPrompt, "max-prompt-tokens", 0, "the maximum `TOKENS` in a prompt with --continuity; 0: the engines' context length minus max_new_tokens (4096, or the value of --set)")
 	f.DurationVar(&o.healthEvery, "health-every", 5*time.Second, "interval between health checks of the engines, a `DURATION`")
 	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` when the tap is ready")
 	f.BoolVar(&o.verbose, "verbose", false, "log every call")
@@ -173,7 +174,7 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 	if err != nil {
 		err = exit.With(exit.Storage, err)
 		if errors.Is(err, tap.ErrLocked) {
-			err = exit.Hint(exit.With(exit.Locked, err), "another tap writes there; use a separate folder for each tap")
+			err = exit.Hint(exit.With(exit.Locked, err), "another tap writes to this folder; use a separate folder for each tap")
 		}
 		return errors.Join(err, listener.Close())
 	}

@@ -76,9 +76,9 @@ func (p *program) encodeCmd() *cobra.Command {
 	var noSpecial, postProcess bool
 	cmd := &cobra.Command{
 		Use:   "encode [TEXT …]",
-		Short: "print the ids of a text",
-		Long: `Print the ids of a text: the arguments, joined with spaces, or all of standard input,
-including a final line break.
+		Short: "print the token ids of a text",
+		Long: `Print the token ids of a text. The text is the arguments, joined with spaces, or all of
+standard input, including a final line break.
 
 Special tokens in the text are recognized, as in a rendered chat template. Use
 --no-special for text that must not contain any, such as a tool result.`,
@@ -116,9 +116,10 @@ func (p *program) decodeCmd() *cobra.Command {
 	var skipSpecial bool
 	cmd := &cobra.Command{
 		Use:   "decode [ID …]",
-		Short: "print the text of ids",
-		Long: `Print the text of ids: the arguments, or standard input. Ids are a JSON list, or numbers
-separated by spaces or commas. Invalid UTF-8 becomes U+FFFD. No line break is added.`,
+		Short: "print the text of token ids",
+		Long: `Print the text of token ids. The ids are the arguments or standard input, as a JSON list
+or as numbers separated by spaces or commas. Invalid UTF-8 becomes U+FFFD. No line break is
+added.`,
 		Annotations: exits(tokenizeExits),
 		Example:     "  rollout tokenize decode --tokenizer models/qwen3 9707 11 1879",
 		Args:        cobra.ArbitraryArgs,
@@ -222,7 +223,7 @@ value of that key.`,
 				return exit.Usagef("tokenize render: %w", err)
 			}
 			if len(asked) > 0 {
-				termsafe.Fprintf(p.stderr, "note: the template reads the clock; it got the time of this machine\n")
+				termsafe.Fprintf(p.stderr, "note: the template reads the clock; it was rendered with the time of this machine\n")
 			}
 			ids, err := tok.AppendTokens([]int32{}, string(text))
 			if err != nil {
@@ -246,7 +247,7 @@ value of that key.`,
 
 // addTransformers adds the flag --transformers. purpose completes its first sentence.
 func addTransformers(cmd *cobra.Command, to *string, purpose string) {
-	cmd.Flags().StringVar(to, "transformers", "", "the server's `VERSION` of transformers"+purpose+": "+strings.Join(releaseNames(), ", ")+", each up to the next one; default: all must load the same tokenizer, and templates follow 4.57")
+	cmd.Flags().StringVar(to, "transformers", "", "the server's `VERSION` of transformers"+purpose+": "+strings.Join(releaseNames(), ", ")+", each also for later releases up to the next; default: all of them must load the same tokenizer, and templates render as in 4.57")
 	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releaseNames()...)
 }
 
@@ -269,7 +270,7 @@ func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformer
 			return release, []chat.Transformers{release}, nil
 		}
 	}
-	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(releaseNames(), ", ")), "use the newest release that is not newer than the server's: 5.21 for 5.22.1")
+	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(releaseNames(), ", ")), "use the newest listed release that is not newer than the server's release, such as 5.21 for 5.22.1")
 }
 
 // textOf returns the arguments, or standard input if there are none.

@@ -135,7 +135,7 @@ func TestTapSeesNothing(t *testing.T) {
 		t.Errorf("sources %v\n%s", f.Sources, r.stdout)
 	}
 	doctor := mustRun(t, exit.Unusable, "doctor", "--server", s.url, "--model", simModel, "--tap", s.tap.url, "--prompts", "tap")
-	contains(t, doctor.stdout+doctor.stderr, "it saw no call: ")
+	contains(t, doctor.stdout+doctor.stderr, "the tap saw no call: ")
 	_, r = s.collect(t, exit.Unusable, "--tap", filepath.Join(t.TempDir(), "none"))
 	contains(t, r.stderr, "no such folder")
 }

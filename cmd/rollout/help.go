@@ -34,27 +34,27 @@ var collectGroups = []flagGroup{
 	{
 		title: "stop and resume",
 		about: `The first interrupt lets samples in flight finish, the second one stops them, and the third
-one exits at once. Finished samples are kept in all three cases. --resume continues a run
-whatever ended it, kill -9 included. It uses the settings and tasks of the run unless you pass
+one exits at once. All three keep the finished samples. --resume continues a run no matter what
+ended it, even kill -9. It uses the settings and tasks of the run unless you pass
 new ones; agent.*, tokens.*, reward.*, output.messages and existing tasks cannot change.
-collector/README.md has the exceptions.`,
+collector/README.md lists the exceptions.`,
 		flags: "retry-failed check",
 	},
 	{
 		title: "tasks that arrive during the run",
-		about: `With --stream, collect keeps running, takes tasks as they arrive, and commits each group when
-it is whole. Tasks come from standard input, one JSON object per line, until its end. If it is a
-terminal or /dev/null, they come from rollout ctl RUN add until rollout ctl RUN drain. Bad lines
-are reported and skipped, and repeated tasks are ignored. --resume finishes the accepted tasks,
-and --resume --stream also takes new ones.`,
+		about: `With --stream, collect accepts tasks while it runs, and commits each group when it is whole. It
+reads tasks from standard input, one JSON object per line, until the input ends. If standard input
+is a terminal or /dev/null, add tasks with rollout ctl RUN add, and end the run with rollout ctl
+RUN drain. collect reports and skips bad lines, and ignores repeated tasks. --resume finishes the
+accepted tasks, and --resume --stream also accepts new tasks.`,
 		flags: "stream max-ahead max-lag attached",
 	},
 	{
 		title: "server runs of other programs",
-		about: `With --from-runs, collect creates no agents. It reads server runs that another program drove
-(a product, curl, an evaluation) from the server's records and traces. Each server run is one
-sample and one group, and is read only once. Nothing is sent, changed or deleted. A server run
-that cannot be read is a failure with a reason; collector/README.md lists them.`,
+		about: `With --from-runs, collect creates no agents. It reads the records and traces of server runs
+that another program started, such as a product or an evaluation. Each server run is one
+sample and one group, and is read only once. collect sends, changes and deletes nothing. A server
+run that cannot be read counts as a failure; collector/README.md lists the reasons.`,
 		flags: "from-runs follow",
 	},
 	{title: "output", about: "SIGUSR1 prints the status at any time.", flags: "format share json quiet metrics-addr metrics-pprof help"},

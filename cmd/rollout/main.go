@@ -251,7 +251,7 @@ const exitTable = `Exit status:
     3  finished; some samples failed or were not scored, within --fail-on-error
     4  more failures than --fail-on-error (default: none) or --max-failures allows, more
        cuts than --tail allows, fewer groups than --until-groups, or no row at all
-    5  server or model unusable, or no sample would give a row
+    5  server or model unusable, or no sample would produce a row
     6  storage failed: disk full, permission denied
     7  the folder is not empty, already contains a run, or its run cannot be resumed this way
     8  the folder is locked by another process

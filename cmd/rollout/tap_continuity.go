@@ -78,7 +78,7 @@ func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, err
 		}
 	}
 	if longest == 0 {
-		return 0, fmt.Errorf("GET /v1/models: %s, without a max_model_len", res.Status)
+		return 0, fmt.Errorf("GET /v1/models: %s, but the answer has no max_model_len", res.Status)
 	}
 	output := lettaMaxNewTokens
 	for _, s := range set {
@@ -106,7 +106,7 @@ func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.
 		err = recallFrom(ctx, table, r, began)
 	}
 	if err != nil {
-		log.Warn("continuity cannot use the calls before this start", "err", err)
+		log.Warn("--continuity cannot use the calls that were recorded before this start", "err", err)
 	}
 }
 

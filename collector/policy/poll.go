@@ -213,7 +213,7 @@ func number(body []byte, path []string) (version int32, word string, err error) 
 			}
 		}
 		if names == nil {
-			return Unknown, "", errors.New("the page has no member weight_version or policy_version; set another one as URL fragment (#member)")
+			return Unknown, "", errors.New("the page has no member weight_version or policy_version; name another member in the URL fragment (#member)")
 		}
 		for i, name := range names {
 			var in map[string]json.RawMessage

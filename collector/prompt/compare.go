@@ -22,7 +22,7 @@ func (b *rebuild) compare(s *send, in input) {
 	case err != nil:
 		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of the step: " + err.Error()}
 	case !bytes.Equal(text, b.r.text):
-		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " has another prompt text", contradicted: true}
+		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " has a different prompt text", contradicted: true}
 	}
 }
 

@@ -29,7 +29,7 @@ func shownTools(shown chat.Value, agent *letta.AgentState, request *letta.LettaR
 		case i < 0:
 			return chat.Value{}, fmt.Errorf("the trace has tool %q, which the agent did not have before the first request", name)
 		case !sameTool(f, known[i].schema):
-			return chat.Value{}, fmt.Errorf("the trace has tool %q with other content than before the first request", name)
+			return chat.Value{}, fmt.Errorf("the trace has tool %q with different content than before the first request", name)
 		}
 		list = append(list, known[i])
 		known = slices.Delete(known, i, i+1)

@@ -170,7 +170,7 @@ func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err 
 		}
 	}
 	if *b.changed != "" {
-		return "the agent's " + *b.changed + " differs from before the first request", true, nil
+		return "the agent's " + *b.changed + " has changed since before the first request", true, nil
 	}
 	return "", false, nil
 }

@@ -170,7 +170,7 @@ func TestReadAgain(t *testing.T) {
 		want   string // part of the note; empty: proven
 	}{
 		{name: "nothing has changed"},
-		{name: "its system message", now: func(m *memory) { m.system += "!" }, want: "the agent's system message differs from before the first request"},
+		{name: "its system message", now: func(m *memory) { m.system += "!" }, want: "the agent's system message has changed since before the first request"},
 		{name: "its tool", now: func(m *memory) {
 			m.agent.Tools = slices.Clone(m.agent.Tools)
 			m.agent.Tools[0].JSONSchema = letta.RawJSON(strings.ReplaceAll(string(m.agent.Tools[0].JSONSchema), "a", "b"))
@@ -185,7 +185,7 @@ func TestReadAgain(t *testing.T) {
 		{name: "it has a block, and there is a trace", before: func(e *record.Rollout) { e.Agent.Blocks = block }, trace: true},
 		{
 			name: "the trace shows an override", trace: true,
-			before: func(e *record.Rollout) { override(e) }, now: func(m *memory) { m.system += "!" }, want: "the agent's system message differs from before the first request",
+			before: func(e *record.Rollout) { override(e) }, now: func(m *memory) { m.system += "!" }, want: "the agent's system message has changed since before the first request",
 		},
 		{name: "the trace shows an override, nothing has changed", trace: true, before: func(e *record.Rollout) { override(e) }},
 	} {

@@ -64,19 +64,19 @@ const (
 	RefusedForeign         // the prompt names another agent
 	RefusedTaken           // every matching call belongs to another rollout
 	RefusedEvicted         // its prompt is no longer in memory
-	RefusedUnread          // the tap saw it without its prompt
+	RefusedUnread          // the tap saw the call but not its prompt
 )
 
 var refusals = [...]struct{ word, phrase string }{
 	{"", ""},
 	{"unseen", "no tap saw the call during its send"},
 	{"alike", "several prompts are possible"},
-	{"weak", "only one call matches, which proves too little because others can be missing"},
+	{"weak", "only one call matches, which is too little proof because other calls can be missing"},
 	{"count", "the prompts of its send do not add up to the server's count"},
-	{"foreign", "its prompt belongs to another agent"},
+	{"foreign", "the prompt of the matching call belongs to another agent"},
 	{"taken", "every matching call belongs to another rollout"},
 	{"evicted", "its prompt is no longer in memory"},
-	{"unread", "the tap saw it without its prompt"},
+	{"unread", "the tap saw the call but not its prompt"},
 }
 
 // Refusals returns all refusals except RefusedNone.

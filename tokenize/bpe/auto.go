@@ -311,7 +311,7 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 	}
 	if first == nil {
 		if failed == nil {
-			failed = badField(FileConfig+": tokenizer_class", "makes a different kind of tokenizer than tokenizer.json; %s", classHint)
+			failed = badField(FileConfig+": tokenizer_class", "selects a different kind of tokenizer than tokenizer.json; %s", classHint)
 		}
 		return nil, failed
 	}

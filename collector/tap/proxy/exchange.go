@@ -384,5 +384,5 @@ func (x *exchange) fill(through bool, desk *desk) {
 // unread counts a body, or a part of one, that passed unread.
 func (p *Proxy) unread(why string) {
 	p.count(func(s *Stats) { s.Unread[why]++ })
-	p.once(slog.LevelInfo, "unread_"+why, errors.New("a request or answer passed unread"))
+	p.once(slog.LevelInfo, "unread_"+why, errors.New("a request or answer passed without being parsed"))
 }

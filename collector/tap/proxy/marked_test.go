@@ -102,7 +102,7 @@ func TestUnmarkable(t *testing.T) {
 			asks, status, says := own, http.StatusOK, "compressed"
 			if _, ok := first.(*continuer); ok {
 				asks, status, says = spliced, http.StatusBadGateway, "rollout tap: the answer is withheld because it cannot be marked, and --continuity changed its prompt: "+
-					"the engine compressed it although the tap asked for no compression. Retry the call: --continuity is now off\n"
+					"the engine compressed the answer although the tap asked for no compression. Retry the call: --continuity is now off\n"
 			}
 			for i := range 2 {
 				code, body := r.post(t, "/generate", own)

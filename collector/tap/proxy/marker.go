@@ -247,7 +247,7 @@ func (x *exchange) marked(status int) bool {
 // mark wraps the body in a marking and removes the length. Its error comes from unmarkable.
 func (x *exchange) mark(res *http.Response) error {
 	if enc := res.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
-		return x.unmarkable("the engine compressed it although the tap asked for no compression")
+		return x.unmarkable("the engine compressed the answer although the tap asked for no compression")
 	}
 	res.Header.Del("Content-Length")
 	res.ContentLength = -1

@@ -152,7 +152,7 @@ func (c *control) Task(_ context.Context, line json.RawMessage) func() (ctl.Acce
 		r := wait()[0]
 		c.arrivals.report(&t, r)
 		if _, late := errors.AsType[*stream.ClosedError](r.Err); late {
-			return ctl.Accepted{}, exit.Refuse(exit.Usage, r.Err, "after this process has ended, "+c.plan.resumeCommand()+" --stream takes more tasks")
+			return ctl.Accepted{}, exit.Refuse(exit.Usage, r.Err, "to add tasks after this process has ended, use "+c.plan.resumeCommand()+" --stream")
 		}
 		if r.Err != nil {
 			return ctl.Accepted{}, exit.With(exit.Usage, r.Err)

@@ -63,7 +63,7 @@ func (g *groups) load(dir string, known iter.Seq2[collector.Task, error]) error 
 		return runfolder.ReadError(dir, err)
 	}
 	if err := g.tracker.Recall(log); err != nil {
-		g.host.Log.Warn("groups are reported again without their figures", "error", err) // rollout verify reports the damage
+		g.host.Log.Warn("groups are reported again without their sample counts and rewards", "error", err) // verify reports the damage
 	}
 	return g.tracker.FindTasks(known)
 }

@@ -115,7 +115,7 @@ func (r *Running) finished(s *show.Summary) error {
 		if p.tail().Kind == collector.TailWait {
 			by = "at a deadline or because they were not needed"
 		}
-		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples gave no row: %d were cut %s, %d have no trainable token", s.Planned, s.Skipped, by, s.Empty)),
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples produced no row: %d were cut %s, %d have no trainable token", s.Planned, s.Skipped, by, s.Empty)),
 			"rollout report "+dir+" has details; to collect the cut samples: rollout collect --retry-failed --out "+dir)
 	case s.Groups.Short() && !r.ends.draining(): // if the run was draining, an interrupt ended it
 		more := "rollout collect --resume --out " + dir + " --tasks MORE"

@@ -132,7 +132,7 @@ func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 	p.host.phase.Store(phaseScorer)
 	if err := reward.Try(ctx, scorer, task, p.config.Output.Messages); err != nil {
 		return exit.Hint(exit.Usagef("reward.kind %s: the scorer failed on a trial sample of task %s: %w", p.config.Reward.Kind, termsafe.Text(task.ID, 40), err),
-			"it must return a finite number for a sample with \"trial\": true; A reward, in cmd/rollout/README.md, lists the fields")
+			"it must return a finite number for a sample with \"trial\": true; see the section A reward in cmd/rollout/README.md for the fields")
 	}
 	return nil
 }

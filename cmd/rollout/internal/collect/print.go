@@ -65,7 +65,7 @@ func (p *Plan) Print(ctx context.Context) error {
 	termsafe.Fprintf(out, "in flight  at most %d\n", slots)
 	termsafe.Fprintf(out, "prompts    %s\n", p.config.Tokens.Prompts)
 	if p.config.Run.Preflight == config.PreflightCall && !p.options.FromRuns {
-		termsafe.Fprintf(out, "preflight  one model call per server at the start of the run; rollout doctor makes it now\n")
+		termsafe.Fprintf(out, "preflight  one model call per server at the start of the run; to make it now, run rollout doctor\n")
 	}
 	termsafe.Fprintf(out, "output     %s, %s\n", p.dir(), p.config.Output.Format)
 	return p.checkMatched(found)

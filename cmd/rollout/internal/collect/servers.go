@@ -86,7 +86,7 @@ func (p *planning) askServers(ctx context.Context) error {
 	})
 	if err != nil {
 		if len(p.checks) > 1 && !p.options.FromRuns && ctx.Err() == nil {
-			h.Say("a run starts only if every server answers; to start without one, pass only the others with --server")
+			h.Say("a run starts only if every server answers; to start without this server, pass only the other servers with --server")
 		}
 		return err
 	}

@@ -190,11 +190,11 @@ func (a *arrivals) noteSource() {
 	case p.options.FromRuns && p.config.Tasks.Follow:
 		p.host.Note("reading server runs as they end; rollout ctl %s drain or an interrupt ends the run", dir)
 	case !p.options.FromRuns && p.source != "-" && !p.options.Attached:
-		from := "neither from a file nor from standard input"
+		from := "only "
 		if p.source != "" {
-			from = "from " + p.source
+			from = "from " + p.source + " and "
 		}
-		p.host.Note("tasks come %s, and over the run's socket until a drain: rollout ctl %s add FILE, rollout ctl %s drain", from, dir, dir)
+		p.host.Note("tasks come %sover the run's socket until a drain: rollout ctl %s add FILE, rollout ctl %s drain", from, dir, dir)
 	}
 }
 

@@ -35,7 +35,7 @@ type Config struct {
 		Adaptive       bool
 		EngineMetrics  []string // URLs
 		ConnectTimeout time.Duration
-		IdleTimeout    time.Duration // longest pause within a reply
+		IdleTimeout    time.Duration // maximum pause between two parts of a reply
 		StuckAfter     time.Duration // longest time without a new step of a server run that is recovered
 		Timeout        time.Duration // limit of one send
 		ReadBytes      int64         // limit on bytes of replies being read at the same time

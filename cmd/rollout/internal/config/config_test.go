@@ -117,7 +117,7 @@ func TestConfigComplaints(t *testing.T) {
 		{"section is a text", "server: http://a\n", []string{"run.yaml:1: server: must be a mapping of keys"}},
 		{"file is a list", "- a\n", []string{"run.yaml:1: the file: must be a mapping of keys"}},
 		{"list for a value", "agent:\n  model: [a]\n", []string{"run.yaml:2: agent.model: must be a single value"}},
-		{"mapping for a list", "server:\n  urls: {a: b}\n", []string{"run.yaml:2: server.urls: must be a list of URLs, or of mappings with one"}},
+		{"mapping for a list", "server:\n  urls: {a: b}\n", []string{"run.yaml:2: server.urls: must be a list of URLs, or of mappings with a url"}},
 		{"not a number", "tasks:\n  samples: many\n", []string{`run.yaml:2: tasks.samples: "many" is not a whole number`}},
 		{"too small", "server:\n  max_in_flight: 0\n", []string{"run.yaml:2: server.max_in_flight: 0: must be ≥ 1 and ≤ 2147483647"}},
 		{"enum", "output:\n  format: parket\n", []string{`run.yaml:2: output.format: "parket" is not one of parquet, arrow; did you mean parquet?`}},

@@ -196,7 +196,7 @@ func orTop(prefix string) string {
 func (s *Setting) shape() string {
 	switch {
 	case s.node == yaml.SequenceNode && s.reset != nil:
-		return "a list of URLs, or of mappings with one"
+		return "a list of URLs, or of mappings with a url"
 	case s.node == yaml.MappingNode:
 		return "a mapping"
 	case s.node == yaml.SequenceNode:

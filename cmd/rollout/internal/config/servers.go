@@ -163,7 +163,7 @@ func (s *Server) parse(raw json.RawMessage, getenv func(string) string) (err err
 	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil {
-		return errors.New("must be a URL, or a mapping with one")
+		return errors.New("must be a URL, or a mapping with a url")
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		text, single := scalarOf(fields[name])

@@ -124,7 +124,7 @@ func TestServersThatAreWrong(t *testing.T) {
 		{"[{url: [http://a]}]", "server 1: url: must be a single value"},
 		{"[{url: http://a, headers: s3cret}]", "server 1: headers: must be a mapping of names to strings"},
 		{"[{url: http://a, headers: {X: '${env:NONE}'}}]", "server 1: headers: X: the environment variable NONE is not set: export it"},
-		{"[[http://a]]", "server 1: must be a URL, or a mapping with one"},
+		{"[[http://a]]", "server 1: must be a URL, or a mapping with a url"},
 	} {
 		l := loadWith(t, "server:\n  urls: "+tt.urls+"\n", nil)
 		if got, want := strings.Join(complaintsOf(l), "\n"), "run.yaml:2: server.urls: "+tt.want; got != want {

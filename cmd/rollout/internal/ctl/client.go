@@ -62,7 +62,7 @@ func unreached(dir string, err error) error {
 	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 	switch {
 	case gone && held:
-		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: its collector has no %s%s", dir, Name, who)), "only rollout collect --stream has one; a collector may also be starting or ending")
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: its collector has no %s%s", dir, Name, who)), "only rollout collect --stream has a socket; the collector can also be starting or ending")
 	case gone:
 		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no collector is running", dir)), "continue the run with: "+runfolder.ResumeCommand(dir)+" --stream")
 	case errors.Is(err, fs.ErrPermission):

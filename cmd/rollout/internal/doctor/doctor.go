@@ -204,7 +204,7 @@ func (d *Doctor) loadModel() {
 	info := runfolder.DescribeModel(m)
 	d.ok("tokenizer", "%s, ids below %d, sha256 %.16s…", info.Family, info.VocabSize, info.TokenizerSHA256)
 	d.ok("template", "%s, sha256 %.16s…", info.ChatTemplate, info.ChatTemplateSHA256)
-	stops, size := "at ids that only its finish reasons show", "no config.json has its vocabulary size"
+	stops, size := "at ids that only its finish reasons show", "no config.json contains the vocabulary size"
 	if len(info.StopIDs) > 0 {
 		stops = "at " + strings.Trim(fmt.Sprint(info.StopIDs), "[]")
 	}

@@ -166,11 +166,11 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 	if d.model == nil {
 		for i := range calls {
 			if calls[i].Grade != tokenize.Exact {
-				d.report(Bad, "prompts", "the server does not send the prompts", nil, "use --tokenizer to rebuild them")
+				d.report(Bad, "prompts", "the server does not send the prompts", nil, "use --tokenizer to rebuild the prompts")
 				return
 			}
 		}
-		d.ok("prompts", "the server sends them: rows will be exact")
+		d.ok("prompts", "the server sends the prompts: rows will be exact")
 		return
 	}
 	examined := d.calls
@@ -205,14 +205,14 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 	case len(x.PromptIDs) > 0:
 		truth = fmt.Sprintf("the server sent %d ids", len(x.PromptIDs))
 	}
-	text := fmt.Sprintf("%s; stored gives %s, trace %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
+	text := fmt.Sprintf("%s; the stored messages give %s, the trace gives %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
 	v := model.Diagnose(x, d.model.Tokenizer)
 	if _, other := d.releases.Other(d.model.Transformers); other && v.Culprit != "" {
 		v = model.Diagnosis{Culprit: "release of transformers"} // transformers reports the details
 	}
 	switch byTrace := x.Trace.Err == nil && int64(len(x.Trace.IDs)) == x.Counted; {
 	case v.Culprit == "" && len(x.PromptIDs) > 0:
-		d.ok(name, "%s; id by id the same", text)
+		d.ok(name, "%s; all ids are equal", text)
 	case v.Culprit == "":
 		d.ok(name, "%s", text)
 	case len(x.PromptIDs) > 0:

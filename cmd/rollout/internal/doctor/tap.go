@@ -60,13 +60,13 @@ func (d *Doctor) tapSaw() bool {
 	switch stats := d.tap.Stats(); {
 	case seen == len(d.tapped) && seen > 0:
 		d.seen = true
-		d.ok("tap", "it saw every call, with prompts of %s tokens: rows will be exact", format.Count(int64(tokens)))
+		d.ok("tap", "the tap saw every call, with prompts of %s tokens in total: rows will be exact", format.Count(int64(tokens)))
 		return true
 	case stats.Calls == 0:
-		d.report(state, "tap", "it saw no call: the server calls the model of a new agent at "+d.endpoint, nil, moveHint)
+		d.report(state, "tap", "the tap saw no call: the server calls the model of a new agent at "+d.endpoint, nil, moveHint)
 	default:
 		missing := slices.IndexFunc(d.tapped, func(c tokenize.Call) bool { return c.Grade != tokenize.Exact })
-		text := fmt.Sprintf("it saw %d calls, and %d of the %d of this rollout", stats.Calls, seen, len(d.tapped))
+		text := fmt.Sprintf("the tap saw %d calls, among them %d of the %d calls of this rollout", stats.Calls, seen, len(d.tapped))
 		if missing >= 0 {
 			text += fmt.Sprintf("; call %d: %s", missing, d.tapped[missing].Note)
 		}

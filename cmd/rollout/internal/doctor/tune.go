@@ -55,7 +55,7 @@ func (d *Doctor) pool(own settings, known bool) {
 	const cure = "LETTA_DISABLE_SQLALCHEMY_POOLING=false LETTA_PG_POOL_SIZE=50 LETTA_PG_MAX_OVERFLOW=50, and ?ssl=disable in LETTA_PG_URI if PostgreSQL has no TLS"
 	switch disabled, given := own.flag("LETTA_DISABLE_SQLALCHEMY_POOLING"); {
 	case !known:
-		d.report(Hint, name, "unknown whether the server pools its PostgreSQL connections; by default it does not", effect("with a pool %s", gain), cure)
+		d.report(Hint, name, "it is unknown whether the server pools its PostgreSQL connections; by default, it does not", effect("with a pool %s", gain), cure)
 	case given && !disabled:
 		d.ok(name, "the server pools its PostgreSQL connections")
 	default:
@@ -148,7 +148,7 @@ const (
 func (d *Doctor) sampling(ctx context.Context, client *letta.Client) {
 	const name = "sampling"
 	const cure = "rollout tap --set top_p=1.0 --set max_new_tokens=N between the server and its engines"
-	harm := effect("log-probabilities can belong to another distribution than the sampled one, and answers end at %d tokens (reference: source of 0.16.7)", fixedTokens)
+	harm := effect("log-probabilities can belong to a different distribution than the one that was sampled from, and answers end at %d tokens (reference: source of 0.16.7)", fixedTokens)
 	for i := range d.tapped {
 		s := d.tapped[i].Sampling
 		if s == nil {
@@ -198,12 +198,12 @@ func (d *Doctor) traces(own settings, known bool) {
 	}
 	for i := range d.calls {
 		if d.calls[i].Trace.Err == nil {
-			d.ok(name, "the server stores them; its table provider_traces grows without limit")
+			d.ok(name, "the server stores traces; its table provider_traces grows without limit")
 			return
 		}
 	}
 	if known {
-		d.ok(name, "the server stores them by its settings; its table provider_traces grows without limit")
+		d.ok(name, "the server's settings make it store traces; its table provider_traces grows without limit")
 	}
 }
 

@@ -58,7 +58,7 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 		return diagnoseIDs(x, ours, tok)
 	}
 	if x.Stored.Err == nil && x.Trace.Err == nil && x.Stored.Text != x.Trace.Text {
-		return Diagnosis{"server", append([]string{"the server sent the model other messages than it stored; the trace has them" + counts(x)},
+		return Diagnosis{"server", append([]string{"the server sent the model different messages than it stored; the trace contains the sent messages" + counts(x)},
 			firstPiece("trace", x.Trace.Text, "stored", x.Stored.Text)...)}
 	}
 	detail := []string{
@@ -91,7 +91,7 @@ func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Di
 	case string(text) == ours.Text:
 		return Diagnosis{"tokenizer", append([]string{"the same text has different ids"}, pieces...)}
 	case x.Trace.Err == nil && string(text) == x.Trace.Text:
-		return Diagnosis{"server", append([]string{"the server sent the model other messages than it stored; the trace has them"}, pieces...)}
+		return Diagnosis{"server", append([]string{"the server sent the model different messages than it stored; the trace contains the sent messages"}, pieces...)}
 	}
 	return Diagnosis{"template", append([]string{"the rendered texts differ"}, pieces...)}
 }

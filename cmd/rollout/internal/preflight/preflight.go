@@ -145,7 +145,7 @@ func Unusable(base string, err error) error {
 		return exit.Hint(err, "pass a handle that the server lists, with --model; only models of an sglang provider return token data")
 	}
 	if _, none := errors.AsType[*letta.NoTurnsError](err); none {
-		return exit.Hint(err, "pass a model of an sglang provider with --model; no other returns token data")
+		return exit.Hint(err, "pass a model of an sglang provider with --model; models of other providers return no token data")
 	}
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):

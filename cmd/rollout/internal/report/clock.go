@@ -52,10 +52,10 @@ func clockNotes(r *Report) (out []string) {
 		out = append(out, fmt.Sprintf("The clock %s (%s, %s). Durations are unaffected; times are unreliable.", what, j.Log, moment(j.At)))
 	}
 	if t := r.Time; t.First != nil && t.First.Before(r.CreatedAt.Add(-maxSkew)) {
-		out = append(out, fmt.Sprintf("A sample is dated %s, before the run was made: the clock was changed since, so plots over time are unreliable.", moment(*t.First)))
+		out = append(out, fmt.Sprintf("A sample is dated %s, before the run was created: the clock has been changed since then, so plots over time are unreliable.", moment(*t.First)))
 	}
 	if t := r.Time; t.Last != nil && t.Last.After(r.WrittenAt.Add(maxSkew)) {
-		out = append(out, fmt.Sprintf("A sample is dated %s, after this report: the clock was changed since, so plots over time are unreliable.", moment(*t.Last)))
+		out = append(out, fmt.Sprintf("A sample is dated %s, after this report: the clock has been changed since then, so plots over time are unreliable.", moment(*t.Last)))
 	}
 	return out
 }

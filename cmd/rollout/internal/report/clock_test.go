@@ -21,9 +21,9 @@ func TestClockJumps(t *testing.T) {
 		throughs int // maximum number of steps
 	}{
 		{"no jump", 0, nil, 96},
-		{"an hour back", -hour, []string{"jumped back by 59 min 50 s", "before the run was made"}, 96},
+		{"an hour back", -hour, []string{"jumped back by 59 min 50 s", "before the run was created"}, 96},
 		{"a day ahead", day, []string{"jumped forward by 24 h 00 min, or the machine slept", "after this report"}, 96},
-		{"a year back", -year, []string{"jumped back by 8,760 h 00 min", "before the run was made"}, 96},
+		{"a year back", -year, []string{"jumped back by 8,760 h 00 min", "before the run was created"}, 96},
 		{"a year ahead", year, []string{"jumped forward by 8,760 h 00 min", "after this report"}, 96},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -170,7 +170,7 @@ func notes(r *Report) (out []note) {
 		say("bad", "%s samples remain: continue with rollout collect --resume.", count(c.Remaining))
 	}
 	if c.Durable > 0 {
-		say("warn", "%s of the remaining samples have ended: they are durable in the write-ahead log, and in no shard yet.", count(c.Durable))
+		say("warn", "%s of the remaining samples have ended: they are durable in the write-ahead log, but not in a shard yet.", count(c.Durable))
 	}
 	if n := r.Proof.Grades["unverified"]; n > 0 {
 		say("warn", "%s of %s rows (%s) are unverified: their prompts could not be checked.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))

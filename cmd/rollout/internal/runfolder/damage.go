@@ -75,7 +75,7 @@ func Repairable(problem error) bool {
 
 // RepairHint returns the hint for a damaged write-ahead log or journal.
 func RepairHint(dir string) string {
-	return "rollout verify --repair " + format.Shell(dir) + " keeps everything intact; --dry-run shows what would be kept"
+	return "rollout verify --repair " + format.Shell(dir) + " keeps all undamaged records and moves the damaged file aside; --dry-run shows what it would do"
 }
 
 // CheckFiles compares every committed file of the run in dir with its digest. It calls found for

@@ -113,7 +113,7 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 		bad = append(bad, differs("tokens.tokenizer: chat template", ShortDigest(a), ShortDigest(b), from))
 	}
 	if a, b := had.Model.engine(), model.engine(); a != b && model != nil {
-		bad = append(bad, differs("tokens.tokenizer: config.json and generation_config.json", cmp.Or(a, "neither file"), cmp.Or(b, "neither file"), from))
+		bad = append(bad, differs("tokens.tokenizer: config.json and generation_config.json", cmp.Or(a, "neither of the two files"), cmp.Or(b, "neither of the two files"), from))
 	}
 	return bad
 }
@@ -177,7 +177,7 @@ func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 			{"endpoint type", h.Model.EndpointType, n.Model.EndpointType},
 		} {
 			if f.had != f.now {
-				bad = append(bad, fmt.Errorf("server %s: model %s: the run has %s %s, this server %s", n.URL, n.Model.Handle, f.what, cmp.Or(f.had, "-"), cmp.Or(f.now, "-")))
+				bad = append(bad, fmt.Errorf("server %s: model %s: the run has %s %s, this server has %s", n.URL, n.Model.Handle, f.what, cmp.Or(f.had, "-"), cmp.Or(f.now, "-")))
 			}
 		}
 	}
@@ -200,5 +200,5 @@ func Refuse(dir string, bad exit.Complaints) error {
 		bad[i] = fmt.Errorf("%s: %w", dir, err)
 	}
 	return exit.Refuse(exit.Folder, bad,
-		"a run keeps its tasks and, from its first row, all settings that rows depend on; "+ResumeCommand(dir)+" uses the run's own, and --out NEW starts another run")
+		"a run keeps its tasks and, once it has a row, all settings that affect rows; "+ResumeCommand(dir)+" uses the settings of the run, and --out NEW starts another run")
 }

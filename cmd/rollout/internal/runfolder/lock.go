@@ -78,7 +78,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 	}
 	if !sameFile(f, path) { // the process that created the folder has removed it
 		_ = f.Close() // nothing was written
-		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: another process has just abandoned a run there", dir)), "try again")
+		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: another process has just created a run there and removed it", dir)), "try again")
 	}
 	l := &Lock{file: f, Stale: held}
 	host, err := os.Hostname()

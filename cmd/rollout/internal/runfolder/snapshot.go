@@ -246,7 +246,7 @@ func (g *growth) complaints() (bad exit.Complaints) {
 		what string
 	}{
 		{g.removed, "are missing from the given tasks"},
-		{g.change, "have other messages, agent, answer or metadata in the given tasks"},
+		{g.change, "have different messages, agent, answer or metadata in the given tasks"},
 		{g.fewer, "have more samples in the run than in the given tasks"},
 		{g.more, "have fewer samples in the run than in the given tasks, and " + keepsGroups},
 	} {

@@ -168,7 +168,7 @@ func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error)
 		case known && had == mark:
 			out[i].Again = true
 		case known:
-			out[i].Err = fmt.Errorf("id %q belongs to an accepted task with other messages, agent, answer, metadata or samples", t.ID)
+			out[i].Err = fmt.Errorf("id %q belongs to an accepted task with different messages, agent, answer, metadata or samples", t.ID)
 		default:
 			if err := enc.Encode(tasks.LineOf(t, now)); err != nil {
 				out[i].Err = err // cannot happen: the JSON was validated

@@ -120,7 +120,7 @@ func NewMetrics(version string) *Metrics {
 	m.waited = counter("rollout_retry_wait_seconds_total", "Backoff of retries, by failure class.", "reason")
 
 	m.requests = counter("rollout_http_requests_total", "HTTP requests by response status; error: no response.", "endpoint", "method", "code")
-	m.exchange = histogram("rollout_http_request_duration_seconds", "Time until a reply was read, without sends, which last as long as the rollout.", shortBuckets, "endpoint", "method")
+	m.exchange = histogram("rollout_http_request_duration_seconds", "Time from a request until its reply was read. Excludes sends, which last as long as the rollout.", shortBuckets, "endpoint", "method")
 	m.changes = counter("rollout_concurrency_changes_total", "Changes of an endpoint's limit.", "endpoint", "direction", "reason")
 	m.kv = gauge("rollout_engine_kv_cache_usage_ratio", "Share of the engine's KV cache in use, if the engine is polled.", "endpoint")
 	m.queue = gauge("rollout_engine_requests_waiting", "Requests in the engine's queue, if the engine is polled.", "endpoint")

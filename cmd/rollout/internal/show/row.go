@@ -37,7 +37,7 @@ func (v RowView) unshown(key string) string {
 	if !ok {
 		return ""
 	}
-	return n.String() + ": calls that the tap saw and no reply shows"
+	return n.String() + ": calls that the tap saw but no reply shows"
 }
 
 // facts returns a function that writes a named fact.

@@ -32,7 +32,7 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 	_, most := v.limits()
 	line("in flight", "%d of at most %d; %d finished and not in a shard yet", v.InFlight, most, v.Accepted)
 	if n := v.failed(); n > 0 {
-		line("failed", "%d so far, in a shard or not: %s", n, classes(v.Failing))
+		line("failed", "%d so far, including failures that are not in a shard yet: %s", n, classes(v.Failing))
 	}
 	if v.Rewards != nil {
 		line("reward", "mean %s, %s", v.Rewards.mean(), v.scored())

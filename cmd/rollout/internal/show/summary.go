@@ -267,7 +267,7 @@ func (s *Summary) text() string {
 	if t := s.Tail; t != nil {
 		line("tail", "%s cut the end of the run: the data are biased toward short samples", t.Policy)
 		line("  kept", "%s", t.Kept)
-		line("  cut", "%s, by then; %d more never started", t.Cut, t.Unstarted)
+		line("  cut", "%s until they were cut; %d more never started", t.Cut, t.Unstarted)
 	}
 	if s.LostCalls > 0 {
 		line("lost", "%d single calls are in failures/, the other calls of their samples in data/", s.LostCalls)
@@ -354,7 +354,7 @@ func (s *Summary) remade() string {
 	}
 	text := fmt.Sprintf("%d rollouts in progress were lost and collected again: %s", n, strings.Join(parts, ", "))
 	if timed > 0 && s.Kept.Timed > 0 {
-		text += fmt.Sprintf("; they took %s on average, kept rollouts %s", format.Duration(seconds(sum/float64(timed))), format.Duration(seconds(s.Kept.Mean)))
+		text += fmt.Sprintf("; they took %s on average, and kept rollouts took %s", format.Duration(seconds(sum/float64(timed))), format.Duration(seconds(s.Kept.Mean)))
 	}
 	return text
 }
@@ -397,7 +397,7 @@ func (l tailLength) String() string {
 	if l.Known > 0 {
 		text += fmt.Sprintf(", %s sampled tokens (median %s)", format.Count(int64(l.MeanTokens)), format.Count(int64(l.MedianTokens)))
 		if l.Known < l.Samples {
-			text += fmt.Sprintf(" of the %d that had any", l.Known)
+			text += fmt.Sprintf(" for the %d samples that had any", l.Known)
 		}
 	}
 	return text

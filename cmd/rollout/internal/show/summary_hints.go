@@ -43,12 +43,12 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	reason(tokenize.ReasonNoPrompt, c.Tokens.Tokenizer == "" && c.Tokens.Prompts != config.PromptsLiteral,
 		"%d prompts are unknown because the server does not send them; pass --tokenizer, the folder of the model's tokenizer and chat template, to rebuild them")
 	reason(tokenize.ReasonCountMismatch, true,
-		"%d rebuilt prompts differ from the server's count: run rollout doctor with the same settings to find whether template, tokenizer or server differs")
+		"%d rebuilt prompts have a different token count than the server reports: run rollout doctor with the same settings to find out whether the template, the tokenizer or the server differs")
 	reason(tokenize.ReasonCompacted, drives,
 		"%d calls followed a compaction, so their prompts are unknown; a larger agent.context_window avoids compactions")
 	reason(tokenize.ReasonNoTrace, true, "%d calls have no trace, the only source of tokens of a finished server run: let the server store traces with their bodies "+
 		"(LETTA_TRACK_PROVIDER_TRACE=true, its default); it cannot store a trace with a NaN or infinite log-probability")
-	reason(tokenize.ReasonNotNative, true, "%d calls did not use the native path, the only one with token ids: use a model of an sglang provider; "+
+	reason(tokenize.ReasonNotNative, true, "%d calls did not use the native path, the only path that returns token ids: use a model of an sglang provider; "+
 		"a stream also needs a handle that begins with sglang/, and no stream_tokens")
 	reason(tokenize.ReasonToolOrder, true, "%d prompts have an unknown order of tools: %s", prompt.ToolOrderHint)
 	reason(tokenize.ReasonTraceLost, true, "%d prompts are unproven because the engine returned a NaN or infinite log-probability: the server cannot store the trace "+

@@ -170,5 +170,5 @@ func (e *sampleEnds) text() string {
 	if parts == nil {
 		return ""
 	}
-	return "samples whose end the policy did not choose: " + strings.Join(parts, ", ")
+	return "samples that ended at a limit: " + strings.Join(parts, ", ")
 }

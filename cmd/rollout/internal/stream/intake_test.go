@@ -91,7 +91,7 @@ func TestReadBadLines(t *testing.T) {
 	})
 	want := []string{
 		"1 a ×4 false", "3 refused  not a JSON object", "4 refused  not a JSON object", "5 refused  a line is longer than 64 MiB", "6 c ×2 false",
-		"7 a ×4 true", `8 refused a id "a" belongs to an accepted task with other messages, agent, answer, metadata or samples`,
+		"7 a ×4 true", `8 refused a id "a" belongs to an accepted task with different messages, agent, answer, metadata or samples`,
 		"9 refused  not a JSON object", "10 refused  size", "11 refused e agent", "12 refused f deadline", "13 g ×4 false", "14 g ×4 true", "15 refused  not a JSON object",
 	}
 	want[3] = "5 refused  a line is longer than " + strings.TrimPrefix(got[3], "5 refused  a line is longer than ")

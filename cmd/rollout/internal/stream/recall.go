@@ -22,7 +22,7 @@ func (t *Tracker) Recall(log *sink.Log) error {
 		return nil
 	}
 	if len(t.again) > recalled {
-		return fmt.Errorf("%d groups are reported again; figures are read for at most %d", len(t.again), recalled)
+		return fmt.Errorf("%d groups are reported again: too many to read their sample counts and rewards (limit %d)", len(t.again), recalled)
 	}
 	wanted, stale := map[string]*sink.GroupFacts{}, map[string]bool{}
 	for _, g := range t.again {

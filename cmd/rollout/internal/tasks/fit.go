@@ -96,9 +96,9 @@ func (k *Fit) Scorable(kind string, note func(format string, args ...any)) error
 	switch k.unscorable {
 	case 0:
 	case k.tasks:
-		none := fmt.Sprintf("none of the %d tasks has a usable one", k.tasks)
+		none := fmt.Sprintf("none of the %d tasks has a usable answer", k.tasks)
 		if k.tasks == 1 {
-			none = "the only task has no usable one"
+			none = "the only task has no usable answer"
 		}
 		return exit.Hint(exit.Usagef("reward.kind %s needs an answer in the task, but %s", kind, none),
 			"add an answer to the tasks, or remove --reward")

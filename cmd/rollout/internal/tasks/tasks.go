@@ -281,7 +281,7 @@ func (f *taskFields) task() (collector.Task, error) {
 			return t, errors.New("messages: must be a list of at least one user message")
 		}
 	default:
-		return t, errors.New("prompt: is missing (or messages)")
+		return t, errors.New("prompt: is missing, and so is messages; set one of them")
 	}
 
 	if v := f[fieldAnswer]; v != nil {

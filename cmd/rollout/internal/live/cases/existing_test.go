@@ -87,7 +87,7 @@ func (w *world) existing(t *testing.T) {
 			}
 		}
 	}
-	doctor(exit.Unusable, "it saw no call: the server calls the model of a new agent at "+w.engine.url+"/v1", "4 of 4 agents with token data bypass the tap, most of them at "+w.engine.url+"/v1: "+old[0])
+	doctor(exit.Unusable, "the tap saw no call: the server calls the model of a new agent at "+w.engine.url+"/v1", "4 of 4 agents with token data bypass the tap, most of them at "+w.engine.url+"/v1: "+old[0])
 
 	// The API does not know the id of the provider from the settings.
 	w.l.Postgres.Query(t, "UPDATE providers SET base_url = '"+p.url+"/v1' WHERE name = 'sglang' AND organization_id IS NULL")
@@ -102,7 +102,7 @@ func (w *world) existing(t *testing.T) {
 		at(fmt.Sprint("an agent of a file, imported with ", fields), imported, want)
 		c.do(http.MethodDelete, "/v1/agents/"+imported, nil)
 	}
-	doctor(exit.OK, "it saw every call", "4 of 5 agents with token data bypass the tap")
+	doctor(exit.OK, "the tap saw every call", "4 of 5 agents with token data bypass the tap")
 
 	// One agent through the API, all others by an SQL statement.
 	var state map[string]any
