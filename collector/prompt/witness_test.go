@@ -174,11 +174,11 @@ func TestReadAgain(t *testing.T) {
 		{name: "its tool", now: func(m *memory) {
 			m.agent.Tools = slices.Clone(m.agent.Tools)
 			m.agent.Tools[0].JSONSchema = letta.RawJSON(strings.ReplaceAll(string(m.agent.Tools[0].JSONSchema), "a", "b"))
-		}, want: "the agent's list of tools differs"},
-		{name: "one tool more", now: func(m *memory) { m.agent.Tools = append(slices.Clone(m.agent.Tools), letta.Tool{}) }, want: "list of tools differs"},
-		{name: "a flag", now: func(m *memory) { m.agent.LLMConfig.JSON, _ = m.agent.LLMConfig.JSON.With("strict", "true") }, want: "the agent's llm_config differs"},
-		{name: "a rule", now: func(m *memory) { m.agent.ToolRules = block }, want: "list of tool rules differs"},
-		{name: "a block came", now: func(m *memory) { m.agent.Blocks = block }, want: "list of memory blocks differs"},
+		}, want: "the agent's list of tools has changed"},
+		{name: "one tool more", now: func(m *memory) { m.agent.Tools = append(slices.Clone(m.agent.Tools), letta.Tool{}) }, want: "list of tools has changed"},
+		{name: "a flag", now: func(m *memory) { m.agent.LLMConfig.JSON, _ = m.agent.LLMConfig.JSON.With("strict", "true") }, want: "the agent's llm_config has changed"},
+		{name: "a rule", now: func(m *memory) { m.agent.ToolRules = block }, want: "list of tool rules has changed"},
+		{name: "a block came", now: func(m *memory) { m.agent.Blocks = block }, want: "list of memory blocks has changed"},
 		{name: "it has a block", before: func(e *record.Rollout) { e.Agent.Blocks = block }, now: func(m *memory) { m.agent.Blocks = block }, want: "the agent has memory blocks"},
 		{name: "it was read late", before: func(e *record.Rollout) { e.Late = true }, want: "the agent was read after a request was sent"},
 		{name: "it was read late, and there is a trace", before: func(e *record.Rollout) { e.Late = true }, trace: true},

@@ -88,7 +88,7 @@ def test_missing_members() -> None:
     # A sample that was not scored never counts as a missing one.
     got = advantages.rloo([1, 0, np.nan], [0, 0, 0], absent=1, missing=0, null="nan")
     np.testing.assert_allclose(got, [1, -0.5, np.nan])
-    with pytest.raises(ValueError, match="2 members of 1 of 2 groups are missing"):
+    with pytest.raises(ValueError, match="2 members are missing, in 1 of 2 groups"):
         advantages.dr_grpo(reward, group, sample, absent=absent, missing="error")
     with pytest.raises(ValueError, match="needs absent"):
         advantages.dr_grpo(reward, group, sample, missing="error")
@@ -100,7 +100,7 @@ def test_missing_members() -> None:
 def test_rewards_that_are_not_known() -> None:
     reward, group = [1.0, np.nan, 0.0, np.nan], [0, 0, 0, 1]
     for function in BY_GROUP:
-        with pytest.raises(ValueError, match="2 of 4 samples have none"):
+        with pytest.raises(ValueError, match="2 of 4 samples have no reward"):
             function(reward, group)
         known = function([1.0, 0.0], [0, 0])
         np.testing.assert_array_equal(function(reward, group, null="zero"), [known[0], 0, known[1], 0])

@@ -39,8 +39,8 @@ def merged(tmp_path: Path) -> Run:
     ("change", "says"),
     [
         (lambda e: e.update(replaces=[[2, 4]]), "entry 1 is missing"),
-        (lambda e: e.update(replaces=[[1, 3]]), "must rise, and be among"),
-        (lambda e: e.update(replaces=[[1, 2], [2, 4]]), "the ranges must rise"),
+        (lambda e: e.update(replaces=[[1, 3]]), "be in ascending order and be replaced"),
+        (lambda e: e.update(replaces=[[1, 2], [2, 4]]), "the ranges must be in ascending order"),
         (lambda e: e.update(replaces=[[1, 5]]), "and end before the entry"),
         (lambda e: e.update(replaces=[[1, "4"]]), "cannot be read"),
         (lambda e: e.update(replaces=7), "cannot be read"),
@@ -48,8 +48,8 @@ def merged(tmp_path: Path) -> Run:
         (lambda e: e.pop("merged"), "cannot be read"),
         (lambda e: e.update(merged=[]), "its commits have 0 samples"),
         (lambda e: e["merged"][1].update(samples=0), "0 samples of commit 2"),
-        (lambda e: e["merged"][1].update(samples=3), "have 9 samples, it has 8"),
-        (lambda e: e["merged"][1].update(seq=1), "after those of 1"),
+        (lambda e: e["merged"][1].update(samples=3), "have 9 samples, but the entry has 8"),
+        (lambda e: e["merged"][1].update(seq=1), "after samples of commit 1"),
         (lambda e: e["merged"][3].pop("tokens"), "tokens"),
         (lambda e: e.update(seq=7), "the entry is number 7"),
         (lambda e: e.update(run_id="x"), "run 'x'"),
@@ -63,7 +63,7 @@ def test_bad_merges(merged: Run, change: Any, says: str) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda e: e["samples"][5].update(rows=2), "its samples have 9 rows, its shard has 8"),
+        (lambda e: e["samples"][5].update(rows=2), "its samples have 9 rows, but its shard has 8"),
         (lambda e: e["samples"][5].update(group=-1), "negative group"),
         (lambda e: e["samples"][5].update(failures=-1), "negative number of rows or failures"),
         (lambda e: (e["samples"][5].update(rows=-1), e["samples"][6].update(rows=3)), "negative number of rows or failures"),

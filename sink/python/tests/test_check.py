@@ -130,7 +130,7 @@ def test_shift_is_named(by: int, logits: bool) -> None:
     report = check(shifted(by, logits), RUN)
     assert (report.ok, report.cause) == (False, "shift")
     place = {(-1, False): "at i are the log-probability of token i + 1", (1, False): "at i are the log-probability of token i - 1"}
-    place |= {(-1, True): "what the model says after token i + 1", (1, True): "what the model says after token i - 1"}
+    place |= {(-1, True): "the predictions of the model after token i + 1", (1, True): "the predictions of the model after token i - 1"}
     assert place[by, logits] in report.message
 
 

@@ -138,7 +138,7 @@ def test_packs_keep_the_budget() -> None:
     assert packs[1]["input_ids"].data_ptr() == batch["input_ids"].data_ptr() + 100 * 8  # a view
     packs = list(collate.micro_batches(collate.packed(100, order="given")(groups)))
     assert [m["cu_seqlens"].tolist() for m in packs] == [[0, 30, 100], [0, 20, 80, 90], [0, 90]]
-    with pytest.raises(ValueError, match="row 0 of sample k5 has 90 tokens, max_tokens allows 80"):
+    with pytest.raises(ValueError, match="row 0 of sample k5 has 90 tokens, but max_tokens allows 80"):
         collate.packed(80)(groups)
     packs = list(collate.micro_batches(collate.packed(80, longer="own")(groups)))
     assert [m["cu_seqlens"].tolist() for m in packs] == [[0, 90], [0, 70, 80], [0, 60, 80], [0, 30]]
@@ -154,7 +154,7 @@ def test_buckets_have_the_length_of_their_edge() -> None:
     for side, column in (("right", 0), ("left", -1)):
         for micro in collate.micro_batches(collate.bucketed(0, side=side)(groups)):
             assert micro["attention_mask"][:, column].all()
-    with pytest.raises(ValueError, match="has 128 tokens, edges allows 100"):
+    with pytest.raises(ValueError, match="has 128 tokens, but edges allows 100"):
         collate.bucketed(0, [50, 100])(groups)
     shapes = [tuple(m["input_ids"].shape) for m in collate.micro_batches(collate.bucketed(0, [50, 100], longer="own")(groups))]
     assert shapes == [(2, 50), (3, 100), (1, 128)]
@@ -241,7 +241,7 @@ def test_dtypes_and_columns() -> None:
         collate.padded(0, dtypes={"loss_mask": "bfloat16"})
     for name, narrow in (("input_ids", "int16"), ("logprobs", "int32"), ("versions", "uint8"), ("position_ids", torch.int16)):
         for make in (collate.packed, lambda dtypes: collate.padded(0, dtypes=dtypes), lambda dtypes: collate.bucketed(0, dtypes=dtypes)):
-            with pytest.raises(ValueError, match=f"dtypes: {name}: .* does not hold every value: must be one of "):
+            with pytest.raises(ValueError, match=f"dtypes: {name}: .* cannot hold every value: must be one of "):
                 make(dtypes={name: narrow})
     del groups[0].rows[1]["logprobs"]
     with pytest.raises(ValueError, match="group g: its rows have no column logprobs"):

@@ -217,10 +217,10 @@ def test_states_of_another_run(stand_in: Callable[..., rollout.Collection], tmp_
     ack = {"run_id": "r", "seq": 1, "groups": 1}
     assert json.loads((run / "ack.json").read_text()) == ack
     bad = [
-        ({"run_id": "other", "seq": 1, "groups": 1}, "contains run 'r', the state is from run 'other'"),
-        ({"run_id": "other", "seq": 3, "groups": 0}, "contains run 'r', the state is from run 'other'"),
-        ({"run_id": "r", "seq": 5, "groups": 0}, "its log ends with entry 3, the state is in commit 5"),
-        ({"run_id": "r", "seq": 4, "groups": 1}, "its log ends with entry 3, the state is in commit 4"),
+        ({"run_id": "other", "seq": 1, "groups": 1}, "contains run 'r', but the state is from run 'other'"),
+        ({"run_id": "other", "seq": 3, "groups": 0}, "contains run 'r', but the state is from run 'other'"),
+        ({"run_id": "r", "seq": 5, "groups": 0}, "its log ends with entry 3, but the state is in commit 5"),
+        ({"run_id": "r", "seq": 4, "groups": 1}, "its log ends with entry 3, but the state is in commit 4"),
         ({"epoch": 1}, "is not a cursor: want"),
     ]
     for wrong, text in bad:
@@ -237,7 +237,7 @@ def test_states_of_another_run(stand_in: Callable[..., rollout.Collection], tmp_
     for run_id, place in [("other", (9, 0)), ("r", (9, 0))]:
         with pytest.raises(rollout.StateError):
             acknowledge(str(run), run_id, place)
-    with pytest.raises(rollout.StateError, match="contains no run, the state is from run 'r'"):
+    with pytest.raises(rollout.StateError, match="contains no run, but the state is from run 'r'"):
         stand_in(prompts(3), state=state, out=other)
     (run / "ack.json").write_text(json.dumps({"run_id": "other", "seq": 1, "groups": 0}))
     with pytest.raises(rollout.StateError, match="contains run 'r', its ack.json is from run 'other'"):

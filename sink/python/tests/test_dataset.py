@@ -190,17 +190,17 @@ def test_states_that_do_not_fit(tmp_path: Path) -> None:
     state = ds.batches(3, seed=2).state_dict()
     ds.batches(3, seed=2, epoch=9).load_state_dict(state)
     for made, says in (
-        (ds.batches(4, seed=2), "groups=3, these batches have groups=4"),
+        (ds.batches(4, seed=2), "groups=3, but these batches have groups=4"),
         (ds.batches(3, seed=3), "seed=2"),
         (ds.batches(3, seed=2, shuffle=False), "shuffle"),
         (ds.batches(3, seed=2, fill="repeat"), "fill"),
         (ds.batches(3, seed=2, lanes=5), "lanes"),
         (ds.batches(3, seed=2, rank=0, world_size=2), "world_size=1"),
-        (ds.batches(3, seed=2, rank=1, world_size=2), "rank 0, this is rank 1"),
+        (ds.batches(3, seed=2, rank=1, world_size=2), "rank 0, but this is rank 1"),
         (rollout.Dataset(run.dir, where=Where(failed="drop")).batches(3, seed=2), "where"),
-        (rollout.Dataset(run.dir, follow=True).batches(3, seed=2), "follow=False, this dataset has follow=True"),
-        (rollout.Dataset(other.dir).batches(3, seed=2), "contains run 'another', the state is from run 'r'"),
-        (rollout.Dataset([run.dir, run.dir]).batches(3, seed=2), "1 runs, the dataset 2"),
+        (rollout.Dataset(run.dir, follow=True).batches(3, seed=2), "follow=False, but this dataset has follow=True"),
+        (rollout.Dataset(other.dir).batches(3, seed=2), "contains run 'another', but the state is from run 'r'"),
+        (rollout.Dataset([run.dir, run.dir]).batches(3, seed=2), "1 runs, but the dataset has 2"),
     ):
         with pytest.raises(rollout.StateError, match=says):
             made.load_state_dict(state)
@@ -211,7 +211,7 @@ def test_states_that_do_not_fit(tmp_path: Path) -> None:
         ({**state, "next": None}, "not a state"),
         ({**state, "version": 2}, "version 2"),
         ({**state, "worker": [1, 2]}, "worker 1 of 2"),
-        ({**state, "snapshot": [{"run_id": "r", "seq": 4}]}, "entry 3, the state has seen entry 4"),
+        ({**state, "snapshot": [{"run_id": "r", "seq": 4}]}, "entry 3, but the state has seen entry 4"),
     ):
         with pytest.raises(rollout.StateError, match=says):
             batches.load_state_dict(bad)  # type: ignore[arg-type]

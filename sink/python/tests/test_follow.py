@@ -275,7 +275,7 @@ def test_batches_of_a_followed_run(tmp_path: Path) -> None:
     assert [g.id for b in [*first, *again] for g in b] == [f"g{i:02}" for i in range(10)]
     other = Run(tmp_path / "other", run_id="another")
     other.commit([Sample("h", 0, [3], 1)])
-    with pytest.raises(rollout.StateError, match="contains run 'another', the state is from run 'r'"):
+    with pytest.raises(rollout.StateError, match="contains run 'another', but the state is from run 'r'"):
         rollout.Dataset(other.dir, follow=True).batches(2).load_state_dict(loader.state_dict())
     for ask in (len, lambda b: b.dropped, lambda b: b.repeated):
         with pytest.raises(TypeError, match="unknown"):

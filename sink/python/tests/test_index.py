@@ -109,7 +109,7 @@ def test_rows_by_number_are_those_of_the_log(tmp_path: Path) -> None:
     [
         (lambda e: e["samples"][0].update(group=7), "cannot be read"),
         (lambda e: e["samples"][0].update(group=-1), "negative group"),
-        (lambda e: e["samples"][0].update(rows=2), "its samples have 2 rows, its shard has 1"),
+        (lambda e: e["samples"][0].update(rows=2), "its samples have 2 rows, but its shard has 1"),
         (lambda e: e["samples"][0].update(rows=-1), "negative"),
         (lambda e: e["samples"][0].pop("index"), "index"),
         (lambda e: e["groups"][0].update(size="x"), "cannot be read"),

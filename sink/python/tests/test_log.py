@@ -153,7 +153,7 @@ class Test(unittest.TestCase):
         run = Run(self.folder, [])
         path = run.write(9, "arrow")
         run.commit(path, 12, "arrow")  # as if the last batch were missing, with the digest of the rest
-        with self.assertRaisesRegex(CorruptError, "9 rows, the commit log has 12"):
+        with self.assertRaisesRegex(CorruptError, "9 rows, but the commit log has 12"):
             self.numbers()
 
     def test_values(self):

@@ -267,9 +267,9 @@ def test_wake_ends_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("after", "says"),
     [
-        ({"run_id": "other", "seq": 1, "groups": 1}, "contains run 'r', the state is from run 'other'"),
-        ({"run_id": "r", "seq": 3, "groups": 1}, "its log ends with commit 2, the cursor is in commit 3"),
-        ({"run_id": "r", "seq": 1, "groups": 2}, "commit 1 completes 1 groups, the cursor is after 2"),
+        ({"run_id": "other", "seq": 1, "groups": 1}, "contains run 'r', but the state is from run 'other'"),
+        ({"run_id": "r", "seq": 3, "groups": 1}, "its log ends with commit 2, but the cursor is in commit 3"),
+        ({"run_id": "r", "seq": 1, "groups": 2}, "commit 1 completes 1 groups, but the cursor is after 2"),
         ({"run_id": "r", "seq": 1}, "not a cursor"),
         ({"run_id": "r", "seq": -1, "groups": 0}, "must be ≥ 0"),
         ({"run_id": "r", "seq": "1", "groups": 0}, "not a cursor"),

@@ -193,7 +193,7 @@ def test_an_error_of_the_collector_reaches_the_trainer(trl: SimpleNamespace) -> 
 
     worker = RolloutWorker(Broken([]))
     worker.start()
-    with pytest.raises(RuntimeError, match="no more groups come: disk full; free some") as raised:
+    with pytest.raises(RuntimeError, match="no more groups will come: disk full; free some") as raised:
         next(iter(dataset(trl, worker, 0, defaultdict(list))))
     assert isinstance(raised.value.__cause__, OSError)
     worker.stop()
@@ -231,7 +231,7 @@ def test_a_finished_run_is_trained_once(trl: SimpleNamespace, collect: Callable[
     worker.update_model_version(0)
     worker.start()
     worker.update_model_version(9)  # the trainer's version is the version of its weights, not of the weights that sampled
-    with pytest.raises(RuntimeError, match=r"no more groups come: all \d+ groups of .*run1 were used: train for fewer steps, or pass more runs"):
+    with pytest.raises(RuntimeError, match=r"no more groups will come: all \d+ groups of .*run1 were used: train for fewer steps, or pass more runs"):
         for row in dataset(trl, worker, 9, defaultdict(list)):
             rows.append(row)
     worker.stop()

@@ -174,7 +174,7 @@ func TestServerChanges(t *testing.T) {
 		{"another server", Server{"http://c", "0.16.7", m(32)}, "", ""},
 		{"a patch", Server{"http://a", "0.16.9", m(32)}, "", "server http://a has version 0.16.9; the run started with 0.16.7"},
 		{"a release", Server{"http://a", "0.17.0", m(32)}, "server http://a: the run has version 0.16.7, this one is 0.17.0", ""},
-		{"a window", Server{"http://a", "0.16.7", m(16)}, "server http://a: model h: the run has context window 32, this server 16", ""},
+		{"a window", Server{"http://a", "0.16.7", m(16)}, "server http://a: model h: the run has context window 32, this server has 16", ""},
 		{"no word on the model", Server{"http://a", "0.16.7", nil}, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -34,7 +34,7 @@ class Replay:
 
     @property
     def end(self) -> str:
-        """The reason why no more groups come."""
+        """The reason why no more groups will come."""
         return f"all {len(self._dataset)} groups of {', '.join(self._dataset.runs)} were used: train for fewer steps, or pass more runs"
 
     def set_version(self, version: int) -> None:
@@ -49,7 +49,7 @@ class Replay:
         try:
             snapshot, place = list(state["snapshot"]), int(state["next"])
         except (KeyError, TypeError, ValueError) as err:
-            raise StateError(f"state: {state!r:.80} is not a position in a finished run: it was saved with a collector, or is not a state") from err
+            raise StateError(f"state: {state!r:.80} is not a position in a finished run: it was saved with a collector, or it is not a state") from err
         self._dataset = self._dataset.at(snapshot)
         self._next = place
 
@@ -84,10 +84,10 @@ class Worker:
 
     Rows without a token to train on are dropped, because trainers can reject an empty response.
 
-    config, tasks, options: the arguments of rollout.collect, which is called when the training
-    starts. Without tasks and options, config can be an existing collector, which is closed at
-    the end. It can also be the folder of a finished run or a Dataset. Each of its groups is
-    then passed once, in its order, with its versions.
+    config, tasks, options: the arguments of rollout.collect. The worker calls it when the
+    training starts. Without tasks and options, config can also be an existing collector, which
+    the worker closes at the end, or a finished run (its folder or a Dataset). The worker passes
+    each group of a finished run once, in order, with its versions.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -103,7 +103,7 @@ class Worker:
         raise NotImplementedError
 
     def begin(self, state: dict[str, Any] | None = None) -> None:
-        """Start collecting, after a saved state if given. Raises the errors of rollout.collect."""
+        """Start collecting, or continue after a saved state. Raises the errors of rollout.collect."""
         if self._stopped.is_set():
             raise RuntimeError("the worker was closed: create a new one")
         config, tasks, options = self._given
@@ -160,7 +160,7 @@ class Worker:
     def check(self) -> None:
         """Raise RuntimeError if no more groups will come."""
         if self._ended is not None and not self._stopped.is_set():
-            raise RuntimeError(f"no more groups come: {str(self._ended) or type(self._ended).__name__}") from self._ended
+            raise RuntimeError(f"no more groups will come: {str(self._ended) or type(self._ended).__name__}") from self._ended
 
     def _run(self) -> None:
         try:
@@ -195,7 +195,7 @@ class OnRequest(Worker):
     def check(self) -> None:
         """Raise RuntimeError if no more groups will come."""
         if self._stopped.is_set():
-            raise RuntimeError("no more groups come: the worker was closed")
+            raise RuntimeError("no more groups will come: the worker was closed")
         super().check()
 
     def close(self) -> None:

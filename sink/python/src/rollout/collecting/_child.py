@@ -146,7 +146,7 @@ class Child:
                 hint = line[len("hint: ") :]
             elif line.startswith("rollout: "):
                 said_lines.append(line[len("rollout: ") :])
-        text = said_lines[-1] if said_lines else "\n".join(lines[-5:]) or "it gave no reason"
+        text = said_lines[-1] if said_lines else "\n".join(lines[-5:]) or "it printed no reason"
         return BY_STATUS.get(code, CollectError)(f"rollout collect, exit status {code}: {text}", code=code, hint=hint, lines=lines)
 
 

@@ -43,7 +43,7 @@ class Control:
                 self._socket.sendall(line)
                 answer = self._file.readline()
                 if not answer.endswith(b"\n"):
-                    raise GoneError(f"{op}: the collector is gone")
+                    raise GoneError(f"{op}: the collector has ended or is restarting")
                 out = json.loads(answer)
             except (OSError, ValueError) as err:
                 self._shut()

@@ -5,17 +5,16 @@
             step = train(group)
             c.set_version(step)         # the engines sample with these weights from now on
 
-The collector process is `rollout collect --stream`. It accepts tasks as they arrive, commits a
-group as soon as it is whole, and starts at most max_ahead groups that are not acknowledged.
-Groups are read from the run's log. So if the collector is killed, no group is lost or returned
-twice: it is restarted and continues. If this process is killed, the collector stops, and
-collect() with the same folder resumes the run.
+The process is `rollout collect --stream`. It accepts tasks while it runs, commits a group as soon
+as it is whole, and starts at most max_ahead groups that are not acknowledged. Groups are read
+from the run's log, so nothing is lost or returned twice if the process is killed: it is
+restarted and continues. If this process is killed, the collector stops, and collect() with the
+same folder resumes.
 
-A checkpoint contains state_dict(). With a state, collect() returns exactly the groups after it,
-once each, whether or not they were acknowledged since. Without a state, it returns the groups
-that were not acknowledged. A group that the trainer was using when it was killed is then
-returned again. So a trainer that must see each group exactly once must also save a state before
-its first group.
+A checkpoint contains state_dict(). With a state, exactly the groups after it are returned once
+each, whether or not they were acknowledged since. Without a state, the groups that were not
+acknowledged are returned, including groups that a killed trainer was still using. So a
+trainer that must see each group exactly once must also save a state before its first group.
 """
 
 from __future__ import annotations
@@ -66,33 +65,32 @@ def collect(
     """Start a collector, or resume the run in out, and return its groups as they are committed.
 
     config: a settings file (YAML, as for `rollout collect -c`), or the settings as a dict of
-        sections. The dict can contain a password or a header's value. Such secrets are passed
-        to the program in its environment, and not written to a file.
+        sections. The dict can contain a password or the value of a header: the program gets
+        it in its environment, and no file contains it.
     tasks: an iterable or async iterable of task dicts: prompt or messages, and optionally
         id, answer, metadata, samples, agent, deadline. The next task is requested when the
-        collector can start it. A task without an id gets its number as id, from 1, so a resumed
-        run needs the same tasks in the same order. Tasks that the run already has are not
-        collected again. A path is a JSON Lines file. None: the tasks of config and of add(),
-        until drain().
+        collector can start it. A task without an id gets its number, from 1, so a resumed run
+        needs the same tasks in the same order; tasks that the run already has are not
+        collected again. A path names a JSON Lines file. None: the tasks in config and the
+        tasks that add() adds, until drain().
     out: the folder of the run.
     server, model, samples, max_ahead, max_lag, until_groups, min_std: the flags of
-        `rollout collect` with these names. flags: further flags, such as ["--reward=exact"].
-    env: variables to add to the environment of the program.
+        `rollout collect` with these names. flags: more flags, such as ["--reward=exact"].
+    env: added to the environment of the program.
     where, columns, check: which groups and columns to read and how to check files, as for
         Dataset. Dropped groups are acknowledged in order; max_ahead does not count them.
-    state: a result of state_dict(), to continue after it. None: continue after the acknowledged
-        groups.
+    state: a result of state_dict(): continue after it. None: continue after the acknowledged groups.
     ack: "auto": requesting the next group acknowledges the previous one; "manual": ack() does.
     timeout: seconds without a group before TimeoutError; None waits forever.
     lock_wait: seconds to wait for another process to leave the folder, such as the collector
         of a trainer that was just killed.
-    restarts: how often a collector that crashes or is killed is restarted without a new commit.
-        The next crash raises CrashError.
+    restarts: the number of restarts without a new commit after which another crash or kill
+        of the collector raises CrashError.
     grace: seconds for the process to end before it is killed.
-    distributed: True: all ranks of torch.distributed call collect in the same way. Rank 0 has
-        the process and every rank gets one group of each round, see RankedCollection. None: like
-        True if torch.distributed is initialized with more than one rank. False: only this
-        process collects.
+    distributed: with torch.distributed, rank 0 has the process and every rank gets one group
+        of each round, see RankedCollection; all ranks must call collect with the same
+        arguments. None: True if torch.distributed is initialized with more than one rank.
+        False: this process collects alone.
 
     Raises FileNotFoundError if there is no program, and StateError if the state is from another
     run or ahead of this run's log. Errors of the program are raised when a group is

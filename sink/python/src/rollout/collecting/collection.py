@@ -132,7 +132,7 @@ class Collection:
     async def __anext__(self) -> Group:
         """Like __next__. A canceled call loses no group: the next call returns it.
 
-        A canceled call has also acknowledged the previous group. Use ack="manual" to request a
+        A canceled call also acknowledges the previous group. Use ack="manual" to request a
         group while still training on another.
         """
         self._mine()
@@ -230,9 +230,9 @@ class Collection:
     def pause(self) -> None:
         """Start no more samples until resume or drain. Samples in flight continue.
 
-        A pause survives the end of the tasks and a restart of the collector. A caller that waits
-        for a group that has not started waits until resume. The call does nothing once the
-        collector has ended.
+        A pause survives the end of the tasks and a restart of the collector. A caller that
+        waits for a group that is not in flight waits for resume, even after drain. The call does
+        nothing once the collector has ended.
         """
         self._mine()
         self._commands.send("pause", "pause")
@@ -246,7 +246,7 @@ class Collection:
         """Take no more tasks. Tasks that were taken or added are collected and returned, and
         then the iteration ends.
 
-        The call ends a pause. A later pause holds the remaining tasks until resume.
+        drain also ends a pause. A later pause holds the remaining tasks until resume.
         """
         self._mine()
         self._supervisor.drain()
@@ -263,7 +263,7 @@ class Collection:
     def ack(self, group: Group | None = None) -> None:
         """Acknowledge a group and all groups returned before it; None: all returned groups.
 
-        With ack="manual" this lets further groups start, see max_ahead.
+        With ack="manual", this allows more groups to start, see max_ahead.
         """
         self._mine()
         with self._lock:
@@ -281,7 +281,7 @@ class Collection:
 
         Waits for a collector that is starting. Raises TimeoutError if there is no answer within
         timeout seconds, and the collector's error if it has failed. Returns {"phase": "ended"}
-        if it has ended in order.
+        if it has ended normally.
         """
         self._mine()
         return self._supervisor.status(timeout)
@@ -335,7 +335,7 @@ class Collection:
     def close(self) -> None:
         """Stop the process. A resumed run continues the samples in flight.
 
-        The process gets a signal to stop, and is killed after the grace time. Repeated calls do
+        The process is asked to stop. If it does not end within the grace time, it is killed. Repeated calls do
         nothing.
         """
         if os.getpid() == self._pid:

@@ -38,7 +38,7 @@ PATIENCE = datetime.timedelta(days=1)
 class RankedCollection:
     """The result of collect() on each rank of torch.distributed; see Collection.
 
-    Every rank must iterate equally often. set_version, pause, resume, drain, add and ack take
+    All ranks must iterate the same number of times. set_version, pause, resume, drain, add and ack take
     effect on rank 0 and do nothing on other ranks, so that all ranks can run the same code.
     state_dict is the same on all ranks, and every rank calls load_state_dict with the same
     state.
@@ -70,10 +70,10 @@ class RankedCollection:
         return self
 
     def __next__(self) -> Group:
-        """Wait until every rank has called, and then return this rank's group of the round.
+        """Wait until every rank has requested a group, and return this rank's group of the round.
 
-        An error of rank 0 is raised on all ranks, see Collection. After a TimeoutError, every
-        rank can call again.
+        Raises the error of rank 0 on all ranks, see Collection. After a TimeoutError, every rank
+        can call it again.
         """
         if self._over is not None:
             raise self._over
@@ -135,7 +135,7 @@ class RankedCollection:
                 group = inner.within(until - time.monotonic())
                 if group is None:
                     if self._timeout is not None and time.monotonic() - since > self._timeout:
-                        said = f"not a group for each of {n} ranks for {self._timeout:g} s"
+                        said = f"no groups for all {n} ranks within {self._timeout:g} s"
                         raise TimeoutError(f"{inner.run}: {said}; call status() for details")
                     return wait
                 self._pulled.append(group)
@@ -208,8 +208,7 @@ class RankedCollection:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after a state, like Collection.load_state_dict. Waits for every rank.
 
-        Raises StateError on all ranks if the states differ. An error of rank 0 is raised on all
-        ranks, too.
+        Raises StateError on all ranks if the states differ, and otherwise the error of rank 0.
         """
         states: list[Any] = [None] * self.world_size
         self._dist.all_gather_object(states, dict(state), group=self._group)
@@ -226,7 +225,7 @@ class RankedCollection:
         self._over = None
 
     def close(self) -> None:
-        """Stop the process of rank 0. Does not wait for other ranks."""
+        """Stop the process of rank 0. Does not wait for the other ranks."""
         if self._inner is not None:
             self._inner.close()
 

@@ -132,7 +132,7 @@ class Supervisor:
                 return {"phase": "ended"}
             if time.monotonic() >= end:
                 what = "is starting" if path is None else "may be suspended or overloaded"
-                raise TimeoutError(f"{self.run}: the collector does not answer within {timeout:g} s: it {what}")
+                raise TimeoutError(f"{self.run}: the collector did not answer within {timeout:g} s: it {what}")
             with self._changed:
                 self._changed.wait(0.05)
 

@@ -154,7 +154,7 @@ class Source:
                 await taken.wait()
             self.end()
         except asyncio.CancelledError:
-            self._failed(RuntimeError("the tasks are an async iterable, and the event loop that iterated it has ended before them"))
+            self._failed(RuntimeError("the event loop that iterated the async iterable of tasks ended before the last task"))
             raise
         except Exception as err:
             self._failed(err)
@@ -181,7 +181,7 @@ class Source:
 
     def _numbered(self, task: Mapping[str, Any]) -> Task:
         if not isinstance(task, Mapping):
-            raise TypeError(f"a task is a dict with a prompt or messages, not {task!r:.60}")
+            raise TypeError(f"a task must be a dict with a prompt or messages, not {task!r:.60}")
         with self._changed:
             self._n += 1
             number = str(self._n)

@@ -47,8 +47,7 @@ class Dataset:
         forever, because a stopped collector can be resumed.
 
     The log is read when the dataset is created; rows stay in the files. Ranks that open a
-    growing run can see different ends of it. To avoid this, pass the snapshot of one rank to
-    all ranks, see at.
+    growing run can see different ends of the log: pass all of them the snapshot of one, see at.
 
     A dataset uses about 100 bytes per sample and 200 per group, plus the data being read.
     Parquet is decoded in row groups of a million tokens. The last row groups are cached, up to
@@ -125,7 +124,7 @@ class Dataset:
     def selection(self) -> Selection:
         """The kept groups and the places of their rows, as numpy arrays."""
         if self.follow:
-            raise TypeError("a dataset with follow=True has neither length nor numbers: iterate over it")
+            raise TypeError("a dataset with follow=True has neither a length nor numbered groups: iterate over it")
         return self._selection
 
     @property
@@ -150,16 +149,16 @@ class Dataset:
         if list(snapshot) == self.snapshot:
             return self
         if len(snapshot) != len(self.runs):
-            raise StateError(f"the state has {len(snapshot)} runs, the dataset {len(self.runs)}: pass the same runs in the same order")
+            raise StateError(f"the state has {len(snapshot)} runs, but the dataset has {len(self.runs)}: pass the same runs in the same order")
         other: Dataset = object.__new__(Dataset)
         other.__dict__.update(self.__dict__)
         if not self.follow:
             other._load([s["seq"] for s in snapshot])
         for run, then, s in zip(self.runs, snapshot, other.snapshot, strict=True):
             if then["run_id"] and s["run_id"] and then["run_id"] != s["run_id"]:
-                raise StateError(f"{run}: contains run {s['run_id']!r}, the state is from run {then['run_id']!r}: pass the same runs in the same order")
+                raise StateError(f"{run}: contains run {s['run_id']!r}, but the state is from run {then['run_id']!r}: pass the same runs in the same order")
             if then["seq"] > s["seq"]:
-                raise StateError(f"{run}: its log ends with entry {s['seq']}, the state has seen entry {then['seq']}: the folder is an older copy")
+                raise StateError(f"{run}: its log ends with entry {s['seq']}, but the state has seen entry {then['seq']}: the folder is an older copy")
         return self if self.follow else other
 
     def __len__(self) -> int:
@@ -170,7 +169,7 @@ class Dataset:
         """Return group i, from 0. Negative numbers count from the end."""
         n, at = len(self), operator.index(i)
         if not -n <= at < n:
-            raise IndexError(f"group {at}: the dataset has {n}")
+            raise IndexError(f"group {at}: the dataset has {n} groups")
         s = self.selection
         return s.assemble(at % n, s.files.read(s.spans(at % n)))
 
@@ -192,7 +191,7 @@ class Dataset:
         return self[found[0]]
 
     def row(self, which: int | tuple[str, int], run: Path | None = None) -> Row:
-        """Return one row, even if the filters drop it.
+        """Return one row, regardless of the filters.
 
         which: the row's number from 0 in commit order, as in `rollout inspect --row`, or
         (sample_key, segment_index). The rows of several runs are numbered one run after the
@@ -217,7 +216,7 @@ class Dataset:
                 if 0 <= left < rows:
                     return self._row(self._base(number) + i, first + left)
                 left -= rows
-        raise IndexError(f"row {which}: the log has {which - left}")
+        raise IndexError(f"row {which}: the log has {which - left} rows")
 
     def _base(self, run: int) -> int:
         return sum(len(x.shards) for x in self.selection.indexes[:run])

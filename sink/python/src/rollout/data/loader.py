@@ -318,21 +318,23 @@ class Batches(Base):  # type: ignore[misc]
         except (KeyError, TypeError, ValueError, AttributeError) as err:
             raise StateError(f"this is not a state of rollout.Batches: {err!r}") from err
         if version != STATE_VERSION:
-            raise StateError(f"the state has version {version}, this program supports {STATE_VERSION}: use the version of rollout-rl that saved it")
+            raise StateError(f"the state has version {version}, but this program supports version {STATE_VERSION}: use the version of rollout-rl that saved it")
         here = worker()
         if workers > 1 and here != (number, workers):
             raise StateError(f"the state is from worker {number} of {workers}: save the state of rollout.DataLoader, which works with any number of workers")
         if rank != self.rank:
-            raise StateError(f"the state is from rank {rank}, this is rank {self.rank}: every rank must save and load its own")
+            raise StateError(f"the state is from rank {rank}, but this is rank {self.rank}: every rank must save and load its own state")
         if settings.get("follow") != self.dataset.follow:
-            raise StateError(f"the state was saved with follow={settings.get('follow')!r}, this dataset has follow={self.dataset.follow}: create it as before")
+            raise StateError(
+                f"the state was saved with follow={settings.get('follow')!r}, but this dataset has follow={self.dataset.follow}: create it as before"
+            )
         ds = self.dataset.at(snapshot)
         if ds is not self.dataset:
             self.dataset = ds
             self._prepare()
         for name, value in self.settings().items():
             if settings.get(name) != value:
-                raise StateError(f"the state was saved with {name}={settings.get(name)!r}, these batches have {name}={value!r}: create them as before")
+                raise StateError(f"the state was saved with {name}={settings.get(name)!r}, but these batches have {name}={value!r}: create them as before")
         self._control[0] = epoch
         if here and workers > 1:
             self._local, self._next = (begin, place), place
@@ -343,10 +345,10 @@ class Batches(Base):  # type: ignore[misc]
 class DataLoader:
     """torch's DataLoader over batches, which counts the delivered batches.
 
-    So state_dict and load_state_dict work within an epoch, even if the number of workers changes.
-    Batches that workers have read ahead but not delivered are read again. Options are the options
-    of torch.utils.data.DataLoader, except batch_size and shuffle, which belong to the batches.
-    Without torch, num_workers must be 0.
+    So state_dict and load_state_dict work within an epoch, even with another number of workers:
+    batches that workers have read ahead and not delivered are read again. Options are the
+    options of torch.utils.data.DataLoader, except batch_size and shuffle, which belong to the
+    batches. Without torch num_workers is 0.
     """
 
     def __init__(self, batches: Batches, num_workers: int = 0, **options: Any) -> None:

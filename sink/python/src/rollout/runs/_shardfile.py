@@ -369,7 +369,7 @@ def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
     """Return the first rows of the blocks, after comparing the number of rows with the log."""
     starts = np.cumsum([0, *sizes]).astype(np.int64)
     if starts[-1] != shard.rows:  # an Arrow stream truncated between two batches looks complete
-        raise CorruptError(f"{shard.path}: {starts[-1]} rows, the commit log has {shard.rows}{SEE_VERIFY}")
+        raise CorruptError(f"{shard.path}: {starts[-1]} rows, but the commit log has {shard.rows}{SEE_VERIFY}")
     return starts
 
 

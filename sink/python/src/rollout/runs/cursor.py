@@ -1,4 +1,4 @@
-"""The position of a trainer in a run, in the order of the log, and the end of the run.
+"""The progress of a trainer in a run, in the order of the log, and the end of the run.
 
 A cursor is a dict {"run_id": str, "seq": S, "groups": N}: all groups that commits before S
 completed, and the first N groups that commit S completed. RUN/ack.json contains the last
@@ -61,9 +61,9 @@ def belongs(run: str, run_id: str, place: Place, what: str = "the state") -> Non
     held, last = _held(run), newest(run)
     if run_id and run_id != held:
         holds = f"contains run {held!r}" if held else "contains no run"
-        raise StateError(f"{run}: {holds}, {what} is from run {run_id!r}: pass the folder of that run")
+        raise StateError(f"{run}: {holds}, but {what} is from run {run_id!r}: pass the folder of that run")
     if place > (last + 1, 0):
-        raise StateError(f"{run}: its log ends with entry {last}, {what} is in commit {place[0]}: the folder is an older copy, or contains another run")
+        raise StateError(f"{run}: its log ends with entry {last}, but {what} is in commit {place[0]}: the folder is an older copy, or contains another run")
 
 
 def _held(run: str) -> str:

@@ -137,17 +137,20 @@ def _commits(entry: dict[str, Any]) -> list[Commit]:
     last = 0
     for first, end in entry["replaces"]:
         if not last < first <= end < entry["seq"]:
-            raise ValueError(f"it replaces {first} to {end}, after {last}: the ranges must rise, and end before the entry")
+            raise ValueError(f"it replaces {first} to {end}, after {last}: the ranges must be in ascending order and end before the entry")
         last = end
     out: list[Commit] = []
     begin, last = 0, 0
     for m in entry["merged"]:
         if m["samples"] < 1 or m["seq"] <= last or not _holds(entry["replaces"], m["seq"]):
-            raise ValueError(f"{m['samples']} samples of commit {m['seq']}, after those of {last}: commits must rise, and be among the replaced ones")
+            raise ValueError(
+                f"{m['samples']} samples of commit {m['seq']} after samples of commit {last}: "
+                "the commits must be in ascending order and be replaced by the merge"
+            )
         begin, last = begin + m["samples"], m["seq"]
         out.append(Commit(last, begin - m["samples"], begin, m["tokens"]))
     if begin != n or not out:
-        raise ValueError(f"its commits have {begin} samples, it has {n}")
+        raise ValueError(f"its commits have {begin} samples, but the entry has {n}")
     return out
 
 
@@ -303,7 +306,7 @@ class Log:
             raise CorruptError(f"{path}: the entry is number {entry.get('seq')}{SEE_VERIFY}")
         self.run_id = self.run_id or entry.get("run_id")
         if entry.get("run_id") != self.run_id:
-            raise CorruptError(f"{path}: the entry is from run {entry.get('run_id')!r}, the log of run {self.run_id!r}{SEE_VERIFY}")
+            raise CorruptError(f"{path}: the entry is from run {entry.get('run_id')!r}, but the log is of run {self.run_id!r}{SEE_VERIFY}")
         return entry
 
     def waiting(self) -> bool:

@@ -197,7 +197,7 @@ class Following:
     def _step(self) -> bool:
         """Process one commit and queue the groups that it completes.
 
-        An error leaves the commit half processed, so every later call raises it again.
+        An error leaves the commit partly read, so every later call raises it again.
         """
         if self._broken is not None:
             raise self._broken
@@ -223,7 +223,7 @@ class Following:
         """Start with the commits of an entry."""
         run_id = entry.body.get("run_id") or ""
         if self._run_id not in ("", run_id):
-            raise StateError(f"{self.run}: contains run {run_id!r}, the state is from run {self._run_id!r}: pass the folder of that run")
+            raise StateError(f"{self.run}: contains run {run_id!r}, but the state is from run {self._run_id!r}: pass the folder of that run")
         self._body = entry.body
         with corrupt_entry(self.run, entry.seq):
             self._shards = {s.kind: s for s in entry_shards(self.run, entry.body)}
@@ -234,7 +234,7 @@ class Following:
     def _caught_up(self) -> None:
         """Check, after reading the whole log, that the starting cursor is not ahead of it."""
         if self._after > (self._seq + 1, 0):
-            raise StateError(f"{self.run}: its log ends with commit {self._seq}, the cursor is in commit {self._after[0]}: the folder is an older copy")
+            raise StateError(f"{self.run}: its log ends with commit {self._seq}, but the cursor is in commit {self._after[0]}: the folder is an older copy")
         self._after = START
 
     def _samples_of(self, commit: Commit) -> list[CommitSample]:
@@ -282,7 +282,7 @@ class Following:
             self._returned.add(group.id.encode())
         before = 0 if behind else len(whole) if seq < self._after[0] else self._after[1]  # the number of this commit's groups that the cursor covers
         if before > len(whole):
-            raise StateError(f"{self.run}: commit {seq} completes {len(whole)} groups, the cursor is after {before} of them: it is from another log")
+            raise StateError(f"{self.run}: commit {seq} completes {len(whole)} groups, but the cursor is after {before}: it is from another log")
         kept = {group.id for group in self._filter_groups(whole[before:])}
         self._ready.extend((seq, number, group if group.id in kept else None) for number, group in enumerate(whole[before:], before + 1))
 

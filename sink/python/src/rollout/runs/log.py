@@ -105,7 +105,7 @@ def fits(entry: Entry, files: dict[str, Shard]) -> None:
         raise ValueError("a sample has a negative number of rows or failures")
     rows, held = sum(s["rows"] for s in samples), files["data"].rows if "data" in files else 0
     if rows != held:
-        raise ValueError(f"its samples have {rows} rows, its shard has {held}")
+        raise ValueError(f"its samples have {rows} rows, but its shard has {held}")
 
 
 def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
@@ -164,7 +164,7 @@ def verify_file(shard: Shard, check: Check) -> None:
     one_of("check", check, ("sha256", "size"))
     size = os.path.getsize(shard.path)
     if size != shard.bytes:
-        raise CorruptError(f"{shard.path}: {size} bytes, the commit log has {shard.bytes}{SEE_VERIFY}")
+        raise CorruptError(f"{shard.path}: {size} bytes, but the commit log has {shard.bytes}{SEE_VERIFY}")
     if check == "size":
         return
     digest, block = hashlib.sha256(), memoryview(bytearray(min(1 << 18, size + 1)))  # fits in the CPU cache
@@ -172,7 +172,7 @@ def verify_file(shard: Shard, check: Check) -> None:
         while n := f.readinto(block):
             digest.update(block[:n])
     if digest.hexdigest() != shard.sha256:
-        raise CorruptError(f"{shard.path}: sha256 {digest.hexdigest()}, the commit log has {shard.sha256}{SEE_VERIFY}")
+        raise CorruptError(f"{shard.path}: sha256 {digest.hexdigest()}, but the commit log has {shard.sha256}{SEE_VERIFY}")
 
 
 def check_shard(shard: Shard, check: Check = "sha256") -> None:
@@ -214,7 +214,7 @@ def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "
             if first < end:
                 yield batch if end - first == batch.num_rows else batch.slice(first, end - first)
     if n != at.rows:  # an Arrow stream truncated between two batches looks complete
-        raise CorruptError(f"{at.path}: {n} rows, the commit log has {at.rows}{SEE_VERIFY}")
+        raise CorruptError(f"{at.path}: {n} rows, but the commit log has {at.rows}{SEE_VERIFY}")
 
 
 def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:

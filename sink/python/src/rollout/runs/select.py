@@ -54,7 +54,7 @@ class Where:
     status: Collection[str] | None = None
     """The accepted values of the column status, such as {"completed", "max_steps"}; see STATUSES."""
     truncated: Policy = "keep"
-    """Drop samples with a row whose end the policy did not choose (column truncated)."""
+    """Drop samples with a row that was cut or that ended at the token limit (column truncated)."""
     flags: Collection[str] = ()
     """Drop samples with a row that has one of these flags, such as {"cut"}; see FLAGS."""
     min_tokens: int = 0
@@ -80,8 +80,8 @@ class Where:
     partial: Policy = "keep"
     """Drop groups of which a sample filter has dropped a sample."""
     reward_variance: bool = False
-    """Drop groups with fewer than two known rewards, or only equal ones, because their advantages
-    are zero. The reward of a sample is the reward of its first row."""
+    """Drop groups with fewer than two known rewards, or with equal ones: their advantages are
+    zero. The reward of a sample is the reward of its first row."""
 
     def __post_init__(self) -> None:
         for name in ("status", "flags"):

@@ -21,13 +21,13 @@ _MOST_TOKENS = 2000
 
 Finding = tuple[str, str]
 
-_UNCUT = "take the engine's log-probabilities before it cuts (raw_logprobs), or sample with top_p 1, top_k -1 and min_p 0"
+_UNCUT = "record the engine's log-probabilities from before the truncation (raw_logprobs), or sample with top_p 1, top_k -1 and min_p 0"
 
 
 def diagnose(function: Function, rows: Sequence[Row], tokens: Tokens, tolerance: float, tests: dict[str, Any]) -> Finding:
     """Return the cause and a sentence about it. Results of the tests are added to tests."""
     if len(tokens) < FEW:
-        return "unknown", f"{len(tokens)} sampled tokens are too few to find a cause: pass rows with at least {FEW} tokens together"
+        return "unknown", f"{len(tokens)} sampled tokens are too few to find a cause: pass rows with at least {FEW} tokens in total"
     base = mean_difference(tokens.recomputed - tokens.recorded)
     for find in (_shift, _versions, _truncation, _temperature, _vocabulary, _distribution):
         finding = find(function, rows, tokens, base, tolerance, tests)
@@ -56,7 +56,7 @@ def _shift(function: Function, rows: Sequence[Row], _: Tokens, base: float, tole
     found = None
     fit, rest = _halves(rows)
     some = fit if fit is rest else fit + rest
-    what, how = ("logits", "what the model says after token") if function.gives_logits else ("values", "the log-probability of token")
+    what, how = ("logits", "the predictions of the model after token") if function.gives_logits else ("values", "the log-probability of token")
     for shift in (-1, 1):
         deltas = np.concatenate([_deltas(function, row, shift=shift) for row in some])
         mean = tests[f"shift {shift:+d}"] = mean_difference(deltas)
@@ -211,4 +211,4 @@ def _distribution(function: Function, _: Sequence[Row], tokens: Tokens, __: floa
     what = "the values are another distribution over the same tokens (mean ratio of probabilities " + tests["mean ratio"] + ")"
     if not function.takes_temperature:
         return "unknown", f"{what}: other weights or another temperature; add a parameter temperature to logprob_fn to distinguish them"
-    return "weights", f"other weights, or the same ones run in another way (adapter, precision, position ids): {what}, and no temperature explains it"
+    return "weights", f"other weights, or the same weights run in another way (adapter, precision, position ids): {what}, and no temperature explains it"

@@ -54,7 +54,7 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
             if _unscored(row):
                 if null_reward == "error":
                     raise ValueError(
-                        f"group {group.id}: sample {row['sample_key']} has no reward: pass null_reward='drop' to leave out "
+                        f"group {group.id}: sample {row['sample_key']} has no reward: pass null_reward='drop' to drop "
                         "such samples, as the dataset's Where(null_reward='drop') does, or 'nan' to keep them"
                     )
                 reward = np.nan
@@ -136,7 +136,7 @@ def _dtype(name: str, dtype: Any) -> str:
     if not word or (torch is not None and not hasattr(torch, word)):
         raise ValueError(f"dtypes: {name}: {dtype!r} is not a dtype of both numpy and torch, such as 'int32', 'bool', 'float32'")
     if word not in _WIDE.get(name, (word,)):
-        raise ValueError(f"dtypes: {name}: {dtype!r} does not hold every value: must be one of {', '.join(_WIDE[name])}")
+        raise ValueError(f"dtypes: {name}: {dtype!r} cannot hold every value: must be one of {', '.join(_WIDE[name])}")
     return word
 
 
@@ -160,7 +160,7 @@ def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
                 if values is None:  # unknown versions have the value of padding
                     values = flat.padding[name]
                 elif len(values) != n:
-                    raise ValueError(f"sample {row['sample_key']}: {len(values)} {name} for {n} input_ids")
+                    raise ValueError(f"sample {row['sample_key']}: {len(values)} values of {name} for {n} input_ids")
                 here[:] = values
         end = start + n
     for name, array in flat.arrays.items():

@@ -59,14 +59,14 @@ class Function:
         """
         ids = np.array(row["input_ids"], np.int64)
         if self.vocabulary is not None and ids.max() >= self.vocabulary:
-            raise OutOfRange(f"id {ids.max()} of sample {row['sample_key']} is not below the vocabulary's {self.vocabulary}")
+            raise OutOfRange(f"id {ids.max()} of sample {row['sample_key']} is not below vocabulary={self.vocabulary}")
         values = self._values(row, ids, temperature)
         if values.ndim == 2:
             if not self.gives_logits and _sum_to_one(values[:4]):
                 raise ValueError("logprob_fn: the values of each token sum to 1, like probabilities: return logits or log-probabilities")
             self.gives_logits, self.vocabulary = True, int(values.shape[1])
             if ids.max() >= self.vocabulary:
-                raise OutOfRange(f"id {ids.max()} of sample {row['sample_key']} is not below the {self.vocabulary} logits of a token")
+                raise OutOfRange(f"id {ids.max()} of sample {row['sample_key']} is outside the {self.vocabulary} logits that logprob_fn returns per token")
             logprobs = _of_logits(values, ids, temperature, shift)
         else:
             if is_tensor(values):
@@ -96,7 +96,7 @@ class Function:
         except IndexError as err:
             self._without_gradient(given * 0, more)  # if this also fails, the ids are not the cause
             raise OutOfRange(
-                f"logprob_fn takes {len(ids)} ids of 0, but not those of sample {row['sample_key']}, of which {ids.max()} is the largest: {err}"
+                f"logprob_fn accepts {len(ids)} ids of 0, but not the ids of sample {row['sample_key']}, whose largest id is {ids.max()}: {err}"
             ) from err
         values = values if is_tensor(values) else np.asarray(values)
         if values.ndim not in (1, 2) or values.shape[0] != len(ids):

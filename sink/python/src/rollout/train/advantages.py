@@ -34,9 +34,9 @@ null     a sample whose reward is NaN: "error" raises (the default). "zero" excl
          it and sets its advantage to NaN, for a caller that drops its rows from the loss.
 missing  members with nothing to train on, because they failed, were committed without a
          row, or were not collected. absent is their number per group, int or int [B],
-         as batch["absent"]. "ignore" computes over the other members (the default).
-         "error" raises. A number is used as the reward of each missing member. Members
-         that filters or null_reward="drop" excluded never count.
+         as batch["absent"]. "ignore" computes over the others (the default). "error"
+         raises. A number is the reward that each missing member counts with. Members that
+         filters or null_reward="drop" excluded never count.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class _Groups:
         self.known = ~np.isnan(self.reward)
         if null == "error" and not self.known.all():
             raise ValueError(
-                f"reward: {int((~self.known).sum())} of {len(self.known)} samples have none: "
+                f"reward: {int((~self.known).sum())} of {len(self.known)} samples have no reward: "
                 "drop them when collating (null_reward='drop'), or pass null='zero' or null='nan'"
             )
         _, of_group, self.group = np.unique(groups[first], return_index=True, return_inverse=True)
@@ -271,7 +271,7 @@ class _Groups:
             if (self.absent < 0).any():
                 raise ValueError("absent: must not be negative")
             if missing == "error" and self.absent.any():
-                raise ValueError(f"{int(self.absent.sum())} members of {np.count_nonzero(self.absent)} of {self.groups} groups are missing")
+                raise ValueError(f"{int(self.absent.sum())} members are missing, in {np.count_nonzero(self.absent)} of {self.groups} groups")
             if not isinstance(missing, str):
                 self.absent_reward = float(missing)
                 if not np.isfinite(self.absent_reward):

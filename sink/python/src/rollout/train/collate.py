@@ -17,8 +17,8 @@ Per row:
     group           int64 [B]     index of the row's group in the list
     sample          int64 [B]     index of the row's sample in the batch
     group_size      int64 [B]     number of samples requested for the group
-    absent          int64 [B]     number of these samples with nothing to train on: failed,
-                                  committed without a row, or not collected
+    absent          int64 [B]     number of samples with nothing to train on: failed, committed
+                                  without a row, or not collected
     segment_index   int64 [B]     index of the row within its sample
     length          int64 [B]     number of tokens of the row
     tokens          int64 [B]     number of sampled tokens of the row: the sum of its loss_mask
@@ -283,8 +283,8 @@ def _fits(rows: Sequence[Any], n: Any, limit: int, name: str, other: str) -> Non
     if len(n) and n.max() > limit:
         row = rows[int(n.argmax())]
         raise ValueError(
-            f"row {row['segment_index']} of sample {row['sample_key']} has {n.max()} tokens, {name} allows {limit}: "
-            f"raise it, pass {other}, or filter by length in the dataset"
+            f"row {row['segment_index']} of sample {row['sample_key']} has {n.max()} tokens, but {name} allows {limit}: "
+            f"raise {name}, pass {other}, or filter by length in the dataset"
         )
 
 
