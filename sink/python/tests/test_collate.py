@@ -247,7 +247,7 @@ def test_dtypes_and_columns() -> None:
     with pytest.raises(ValueError, match="group g: its rows have no column logprobs"):
         collate.padded(0)(groups)
     groups[0].rows[1]["logprobs"] = np.zeros(4, np.float32)
-    with pytest.raises(ValueError, match="sample k1: 4 logprobs for 5 input_ids"):
+    with pytest.raises(ValueError, match="sample k1: 4 values of logprobs for 5 input_ids"):
         collate.padded(0)(groups)
 
 

@@ -154,7 +154,7 @@ def test_an_error_of_the_tasks_is_raised(stand_in: Callable[..., rollout.Collect
     given.set()
     with pytest.raises(KeyError, match="mine"):
         next(c)
-    with pytest.raises(TypeError, match="a task is a dict"):
+    with pytest.raises(TypeError, match="a task must be a dict"):
         list(stand_in(["text"], out=c.run + "2"))
     with pytest.raises(TypeError, match="must be an iterable of dicts"):
         stand_in({"prompt": "p"})
@@ -240,7 +240,7 @@ def test_states_of_another_run(stand_in: Callable[..., rollout.Collection], tmp_
     with pytest.raises(rollout.StateError, match="contains no run, but the state is from run 'r'"):
         stand_in(prompts(3), state=state, out=other)
     (run / "ack.json").write_text(json.dumps({"run_id": "other", "seq": 1, "groups": 0}))
-    with pytest.raises(rollout.StateError, match="contains run 'r', its ack.json is from run 'other'"):
+    with pytest.raises(rollout.StateError, match="contains run 'r', but its ack.json is from run 'other'"):
         stand_in(prompts(3))
     assert not other.exists()
 

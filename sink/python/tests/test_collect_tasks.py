@@ -128,7 +128,7 @@ def test_async_tasks_stay_in_their_event_loop(stand_in: Callable[..., rollout.Co
     assert asyncio.run(first()) == "g1"
     with pytest.raises(RuntimeError, match="another event loop iterates"):
         asyncio.run(first())
-    with pytest.raises(RuntimeError, match="the event loop that iterated it has ended"):
+    with pytest.raises(RuntimeError, match="the event loop that iterated the async iterable of tasks ended"):
         wait_for(lambda: c.within(0.1) and None)  # the groups that were whole come first
     asyncio.run(c.aclose())
 
