@@ -35,7 +35,7 @@ var ctlOps = []struct {
 	{ctl.OpStatus, nil, "show progress and the reader's cursor"},
 	{ctl.OpPause, nil, "stop starting samples; finish those in flight"},
 	{ctl.OpResume, nil, "end a pause"},
-	{ctl.OpDrain, nil, "accept no more tasks, finish the accepted ones and exit"},
+	{ctl.OpDrain, nil, "accept no more tasks, finish the accepted tasks and exit"},
 	{ctl.OpSetVersion, []string{"N"}, "set the policy version of new sends to N"},
 	{ctl.OpAck, []string{"SEQ", "GROUPS"}, "acknowledge all groups up to this cursor"},
 	{opAdd, []string{"[FILE|-]"}, "add tasks, one JSON object per line"},

@@ -55,10 +55,10 @@ run with equal rows.`,
 	f := cmd.Flags()
 	f.StringVarP(&o.out, "output", "o", "-", "write to `FILE` atomically, compressed if it ends in .gz or .zst; - is standard output")
 	f.StringVar(&o.kind, "kind", "data", "`KIND` of rows: data, failures, all")
-	f.StringVar(&o.task, "task", "", "only rows of the task with this `ID`")
+	f.StringVar(&o.task, "task", "", "write only rows of the task with this `ID`")
 	values(cmd, "kind", cobra.ShellCompDirectiveNoFileComp, "data", "failures", "all")
-	f.StringVar(&o.group, "group", "", "only rows of the group with this `ID`")
-	f.StringVar(&o.key, "key", "", "only rows of the sample with this full `KEY`")
+	f.StringVar(&o.group, "group", "", "write only rows of the group with this `ID`")
+	f.StringVar(&o.key, "key", "", "write only rows of the sample with this full `KEY`")
 	return cmd
 }
 

@@ -53,8 +53,8 @@ is being collected, too; failures that are not in a shard yet are not listed.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.class, "class", "", "only failures of this `CLASS`")
-	f.IntVar(&o.limit, "limit", 20, "list only the first `N`; 0: all")
+	f.StringVar(&o.class, "class", "", "list only failures of this `CLASS`")
+	f.IntVar(&o.limit, "limit", 20, "list only the first `N` failures; 0: all")
 	f.BoolVar(&o.all, "all", false, "also list single calls, and samples that a later attempt collected")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per failure and no groups; no limit unless --limit is given")
 	values(cmd, "class", cobra.ShellCompDirectiveNoFileComp, classNames()...)

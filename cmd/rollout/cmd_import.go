@@ -100,7 +100,7 @@ func (p *program) importRun(ctx context.Context, files []string, o *importOption
 	p.say("created %s: %s, %s, %s; %s tokens", o.out, format.Plural(stats.Samples, "sample"), format.Plural(stats.Rows, "row"),
 		format.Plural(stats.Failures, "failure row"), format.Count(stats.Tokens.Total))
 	if header == nil && in.versions {
-		p.say("%s: the source of its policy versions is unknown (%s); only an export with --kind all has it", o.out, runfolder.VersionsSourceKey)
+		p.say("%s: the source of its policy versions is unknown (%s); only an export with --kind all contains it", o.out, runfolder.VersionsSourceKey)
 	}
 	return nil
 }

@@ -91,7 +91,7 @@ with the recorded digest.`,
 	f.StringVar(&o.task, "task", "", "show only rows of the task with this `ID`; --row N counts only these rows")
 	f.StringVar(&o.group, "group", "", "show only rows of the group with this `ID`; --row N counts only these rows")
 	f.StringVar(&o.key, "key", "", "show only rows of the sample with this short or full `KEY`; --row N counts only these rows")
-	f.IntVar(&o.limit, "limit", 0, "show only the first `N` (default: all)")
+	f.IntVar(&o.limit, "limit", 0, "show only the first `N` rows or failures (default: all)")
 	f.BoolVar(&o.failures, "failures", false, "show failures instead of rows")
 	f.StringVar(&o.tokenizer, "tokenizer", "", "with --row: show tokens as text with the tokenizer in `DIR`; none shows ids (default: the run's tokenizer)")
 	f.BoolVar(&o.whole, "whole", false, "with --row: show all tokens of long spans; with --failures: show the full error")

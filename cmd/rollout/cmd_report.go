@@ -32,7 +32,7 @@ with remedies, rewards and pass@k, lengths, truncation, grades, times, tokens pe
 concurrency over time, and the slowest samples. It works during a run and after a crash.
 
 collect writes report.json and report.html to the folder when it ends. The page is
-self-contained. Without flags, report prints a short form.`,
+self-contained. Without flags, report prints a short version.`,
 		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 9 its files are damaged; the readable part is reported."),
 		Example: `  rollout report run1
   rollout report run1 --html report.html

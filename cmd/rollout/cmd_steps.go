@@ -139,12 +139,12 @@ func (p *program) stepsListCmd() *cobra.Command {
 		Example: "  rollout steps list --agent agent-… --server http://127.0.0.1:8283",
 	}
 	f := cmd.Flags()
-	f.StringVar(&q.AgentID, "agent", "", "only steps of the agent with this `ID`")
-	f.StringVar(&q.RunID, "server-run", "", "only steps of the server run with this `ID`")
-	f.StringVar(&q.Model, "of-model", "", "only steps of the model with this `NAME` or handle")
-	f.StringVar(&q.Feedback, "feedback", "", "only steps with this `FEEDBACK`: positive or negative")
-	f.StringVar(&q.After, "after", "", "only steps after the step with this `ID`")
-	f.StringVar(&q.Before, "before", "", "only steps before the step with this `ID`")
+	f.StringVar(&q.AgentID, "agent", "", "list only steps of the agent with this `ID`")
+	f.StringVar(&q.RunID, "server-run", "", "list only steps of the server run with this `ID`")
+	f.StringVar(&q.Model, "of-model", "", "list only steps of the model with this `NAME` or handle")
+	f.StringVar(&q.Feedback, "feedback", "", "list only steps with this `FEEDBACK`: positive or negative")
+	f.StringVar(&q.After, "after", "", "list only steps after the step with this `ID`")
+	f.StringVar(&q.Before, "before", "", "list only steps before the step with this `ID`")
 	f.BoolVar(&q.Descending, "newest", false, "newest first")
 	f.IntVar(&q.Limit, "limit", 50, "list at most `N` steps")
 	f.BoolVar(&o.asJSON, "json", false, "print the server's answer")

@@ -163,7 +163,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 		}
 	}
 	for _, path := range plan.Lost {
-		p.say("%s: its entry is missing at the end of the commit log; moving the file to orphans/", path)
+		p.say("%s: the commit log has lost its last entry, which names this file; moving the file to orphans/", path)
 	}
 	for _, err := range notes {
 		p.say("%v", err)

@@ -277,7 +277,7 @@ func TestVersionClaim(t *testing.T) {
 		}, more...)
 	}
 	mustRun(t, exit.OK, args("--limit", "3", "--policy-version", "5")...)
-	contains(t, mustRun(t, exit.OK, args("--limit", "5")...).stderr, "policy version 5 was claimed for the last invocation only")
+	contains(t, mustRun(t, exit.OK, args("--limit", "5")...).stderr, "policy version 5 was claimed only for the last invocation")
 	mustRun(t, exit.OK, args("--limit", "8", "--policy-version", "6")...)
 	count := map[string]int{}
 	footersSay(t, dir, "flag")

@@ -32,7 +32,7 @@ func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *A
 	secrets := c.secrets.withSecrets(r.secrets)
 	e.Code, e.Detail = parseErrorBody(secrets.scrub(string(text)), secrets)
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
-		e.Detail = oneLine(secrets.scrub("redirected to " + withoutParameters(to) + "; use that address without the path from /v1"))
+		e.Detail = oneLine(secrets.scrub("redirected to " + withoutParameters(to) + "; use that address without /v1 and the rest of the path"))
 	}
 	e.Err = classifyStatus(e)
 	return e

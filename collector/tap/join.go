@@ -63,7 +63,7 @@ const (
 	RefusedCount           // the prompts of its send do not add up to the server's count
 	RefusedForeign         // the prompt names another agent
 	RefusedTaken           // every matching call belongs to another rollout
-	RefusedEvicted         // its prompt is no longer in memory
+	RefusedEvicted         // the prompt of the call is no longer in memory
 	RefusedUnread          // the tap saw the call but not its prompt
 )
 
@@ -75,7 +75,7 @@ var refusals = [...]struct{ word, phrase string }{
 	{"count", "the prompts of its send do not add up to the server's count"},
 	{"foreign", "the prompt of the matching call belongs to another agent"},
 	{"taken", "every matching call belongs to another rollout"},
-	{"evicted", "its prompt is no longer in memory"},
+	{"evicted", "the prompt of the call is no longer in memory"},
 	{"unread", "the tap saw the call but not its prompt"},
 }
 

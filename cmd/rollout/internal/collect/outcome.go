@@ -70,7 +70,7 @@ func (r *Running) outcome(s *show.Summary, err error) error {
 		if s.Attempts == 0 {
 			none = " (there were none)"
 		}
-		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("%d of %d samples remain: --retry-failed collected only the failed ones%s", s.Remaining, s.Planned, none)),
+		return exit.Hint(exit.With(exit.Interrupted, fmt.Errorf("%d of %d samples remain: --retry-failed collected only the failed samples%s", s.Remaining, s.Planned, none)),
 			"continue with: "+p.resumeCommand())
 	case s.Remaining > 0:
 		s.Outcome = "interrupted"
@@ -123,7 +123,7 @@ func (r *Running) finished(s *show.Summary) error {
 			more = "rollout collect --resume --stream --out " + dir
 		}
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("the tasks ended before --until-groups %d: %s", s.Groups.Until, s.Groups)),
-			more+" adds tasks, or lower --until-groups; rollout report "+dir+" shows the outcome of the groups")
+			"add tasks with "+more+", or lower --until-groups; rollout report "+dir+" shows the outcome of the groups")
 	case lost > 0 && r.host.Quiet():
 		return exit.SilentError(exit.Failures)
 	case lost > 0 && s.Failed == 0:

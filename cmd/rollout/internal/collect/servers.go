@@ -41,7 +41,7 @@ func (p *planning) connect(ctx context.Context) (err error) {
 	}
 	if v := p.config.Tokens.PolicyVersion; p.earlier != nil && !p.options.IgnoreClaim && !v.Claimed && !v.Traces && v.URL.Reveal() == "" {
 		if had := p.earlier.Claimed(); had != "" {
-			h.Note("policy version %s was claimed for the last invocation only; set --policy-version for this one", had)
+			h.Note("policy version %s was claimed only for the last invocation; set --policy-version for this invocation", had)
 		}
 	}
 	p.clients = clients

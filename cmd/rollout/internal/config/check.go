@@ -51,7 +51,7 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 	complain(prompts == PromptsTap && len(t.Tap) == 0, "tokens.tap",
 		"is required by tokens.prompts tap: want the URL of a tap or the folder of its spool")
 	complain(prompts != PromptsTap && prompts != PromptsAuto && len(t.Tap) > 0, "tokens.tap",
-		"is not used with tokens.prompts %s: choose auto or tap, or drop it", prompts)
+		"is not used with tokens.prompts %s: choose auto or tap, or remove this setting", prompts)
 	complain(t.OneEngine && t.PolicyVersion.URL.Reveal() == "", "tokens.one_engine", "needs a URL in tokens.policy_version")
 	r := &c.Reward
 	_, err := regexp.Compile(r.Pattern)

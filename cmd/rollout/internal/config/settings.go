@@ -68,7 +68,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		listSetting("agent.tags", &c.Agent.Tags).with("", "",
 			"additional tags of every agent"),
 		optional(&c.Agent.Temperature, func(to *float64) *Setting { return floatSetting("agent.temperature", to) }).with("", "",
-			"sampling temperature; not set: the server's"),
+			"sampling temperature; not set: the server's default"),
 		intSetting("agent.context_window", &c.Agent.ContextWindow, 0, 0).with("", "",
 			"the context window, in tokens; 0: the model's"),
 		enumSetting("agent.approvals", &c.Agent.Approvals, agent.ApprovalStop, agent.ApprovalApprove, agent.ApprovalDeny).with("", "",

@@ -182,7 +182,7 @@ func (d *Doctor) files() {
 	need := uint64(machine.Sum(all)) + machine.SpareFiles
 	if n, why := machine.InFlight(d.Config, math.MaxInt, machine.Machine{Files: limit.Cur}); why != "" {
 		d.report(Hint, "files", fmt.Sprintf("the limit is %d, but %d are needed: collect will have %d samples in flight instead of %d", limit.Cur, need, machine.Sum(n), machine.Sum(all)), nil,
-			fmt.Sprintf("ulimit -n %d allows all", need))
+			fmt.Sprintf("ulimit -n %d is enough", need))
 		return
 	}
 	d.ok("files", "the limit is %d, but %d are needed", limit.Cur, need)

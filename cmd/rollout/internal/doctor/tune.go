@@ -333,7 +333,7 @@ func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own setting
 	case p.Letta || cpu >= slowTool:
 		d.report(Hint, name, text, effect("every tool call starts a Python process that imports all of Letta; %s", venv), cure)
 	case p.took >= slowTool:
-		d.report(Hint, name, text, effect("the server's machine is busy or runs its tools elsewhere; %s", venv), "add cores for the server and its tools")
+		d.report(Hint, name, text, effect("the server's machine is busy, or the server runs its tools elsewhere; %s", venv), "add cores for the server and its tools")
 	default:
 		d.ok(name, "%s", text)
 	}

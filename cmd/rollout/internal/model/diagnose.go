@@ -62,7 +62,7 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 			firstPiece("trace", x.Trace.Text, "stored", x.Stored.Text)...)}
 	}
 	detail := []string{
-		fmt.Sprintf("the server counted %d tokens, the rebuilt prompt has %d (%+d) for the same messages", x.Counted, len(ours.IDs), int64(len(ours.IDs))-x.Counted),
+		fmt.Sprintf("the server counted %d tokens, but the rebuilt prompt has %d (%+d) for the same messages", x.Counted, len(ours.IDs), int64(len(ours.IDs))-x.Counted),
 	}
 	if x.Response != "" {
 		detail = append(detail, "the sampled ids decode to the engine's text, so the template is the likely cause:",

@@ -124,7 +124,7 @@ func (t *Trial) server(ctx context.Context, s Server, version string) (answered 
 	case collector.Classify(err).Fatal():
 		return false, Unusable(s.URL, err)
 	}
-	t.note("%s: could not check whether its calls can be trained on; starting without the check: %v", s.URL, err)
+	t.note("%s: could not check whether its calls are usable for training; starting without the check: %v", s.URL, err)
 	return judged, nil
 }
 

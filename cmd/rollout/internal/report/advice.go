@@ -24,7 +24,7 @@ var advice = map[string]string{
 	collector.ClassBadRequest.String():      "The server rejected the request. Check the task and the agent's settings; a retry would fail too.",
 	collector.ClassMalformedCall.String():   "The model made an invalid tool call. Other sampling settings or a corrected template can help.",
 	collector.ClassContextOverflow.String(): "The conversation exceeded the context window. Raise agent.context_window, or shorten the task.",
-	collector.ClassAgentError.String():      "The agent ended with an error of its own. rollout inspect RUN --failures shows the conversation's end.",
+	collector.ClassAgentError.String():      "The agent ended with an error of its own. rollout inspect RUN --failures shows the end of the conversation.",
 	collector.ClassToolError.String():       "A client tool failed. Check the tool.",
 	collector.ClassDecode.String():          "A reply had invalid token data. Run rollout doctor to check that rollout supports the server.",
 	collector.ClassNoTurns.String():         "The server returned no token data. The model needs an sglang provider; rollout doctor checks that.",

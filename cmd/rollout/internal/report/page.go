@@ -185,7 +185,7 @@ func notes(r *Report) (out []note) {
 		say("warn", "%s of the samples have a row whose last output ended at the engine's token limit.", share(t.Length, t.Samples))
 	}
 	if g := r.Groups; g.Scored > 0 && g.ZeroVariance*2 > g.Scored && c.Filtered == 0 {
-		say("warn", "%s of the scored groups have equal rewards and no training signal.", share(g.ZeroVariance, g.Scored))
+		say("warn", "%s of the scored groups have equal rewards, so they provide no training signal.", share(g.ZeroVariance, g.Scored))
 	}
 	if r.Rewards.Scored > 0 && r.Rewards.Unscored > 0 {
 		say("warn", "%s samples with data have no reward.", count(r.Rewards.Unscored))

@@ -215,7 +215,7 @@ func (s *Summary) text() string {
 	line("sampled", "%s tokens, %s trained (%s of the sampled, %s of the rows)",
 		format.Count(s.Sampled), format.Count(s.Trained), format.Percent(s.Trained, s.Sampled), format.Percent(s.Trained, s.Tokens))
 	if left := s.leftOut(); left != "" {
-		line("left out", "%s", left)
+		line("omitted", "%s", left)
 	}
 	if ends := s.Ends.text(); ends != "" {
 		line("ends", "%s", ends)

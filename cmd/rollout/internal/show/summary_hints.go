@@ -23,8 +23,8 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 		// More samples in flight can be faster only if the limit's controller measured a gain that
 		// was still there at the end.
 		if g := e.Topped; g != nil && !e.Down && !e.Lost {
-			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight and %s with %d, the most that server.max_in_flight allows: "+
-				"--max-in-flight %d may be faster still (a Letta server with a default PostgreSQL fails near 30)",
+			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight and %s with %d, the maximum that server.max_in_flight allows: "+
+				"--max-in-flight %d can be even faster (a Letta server with a default PostgreSQL fails near 30)",
 				e.Name, format.Rate(g.After), g.To, format.Rate(g.Before), g.From, g.To+max(1, g.To/4)))
 		}
 	}

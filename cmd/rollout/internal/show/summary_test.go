@@ -106,10 +106,10 @@ func TestSummaryLeftOut(t *testing.T) {
 			s := Summarize(tt.stats, sink.Stats{}, prompt.Stats{}, new(Tally), 0)
 			want := ""
 			if tt.want != "" {
-				want = "  left out   " + tt.want + "\n"
+				want = "  omitted    " + tt.want + "\n"
 			}
 			text := s.text()
-			if !strings.Contains(text, want) || strings.Contains(text, "left out") != (want != "") {
+			if !strings.Contains(text, want) || strings.Contains(text, "omitted") != (want != "") {
 				t.Errorf("text() lacks, or should not have, %q:\n%s", want, text)
 			}
 			body, err := json.Marshal(s)
@@ -137,7 +137,7 @@ func TestHintOfMore(t *testing.T) {
 		want     string
 	}{
 		{"nothing measured", busy, ""},
-		{"measured", gained, "http://a finished 2.25 samples/s with 24 in flight and 1.50 with 16, the most that server.max_in_flight allows: --max-in-flight 30 may be faster still"},
+		{"measured", gained, "http://a finished 2.25 samples/s with 24 in flight and 1.50 with 16, the maximum that server.max_in_flight allows: --max-in-flight 30 can be even faster"},
 		{"measured before it went down", down, ""},
 	} {
 		hints := strings.Join(s.hints(c, collector.Stats{Endpoints: []collector.EndpointStats{tt.endpoint}}), "\n")

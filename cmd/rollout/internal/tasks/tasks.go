@@ -349,7 +349,7 @@ func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error)
 func checkMessage(text string) error {
 	switch {
 	case text == "":
-		return errors.New("must be a string, and not empty")
+		return errors.New("must be a non-empty string")
 	case strings.IndexByte(text, 0) >= 0:
 		return errors.New("contains a NUL character, which the server drops when it stores the message")
 	}
