@@ -176,7 +176,7 @@ func (s *sequence) add(c *Commit) error {
 		return nil // merges do not belong to a writer
 	}
 	if last := s.epochs[c.Writer]; c.Epoch < last {
-		return fmt.Errorf("writer %d: epoch %d after epoch %d: another process had taken over", c.Writer, c.Epoch, last)
+		return fmt.Errorf("writer %d: epoch %d after epoch %d: another process had taken over the run", c.Writer, c.Epoch, last)
 	}
 	if c.Epoch > 0 {
 		if s.epochs == nil {

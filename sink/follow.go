@@ -197,13 +197,13 @@ func (l *Log) add(c *Commit) error {
 func (l *Log) place(c *Commit) (from, to int, err error) {
 	from, _ = slices.BinarySearchFunc(l.Commits, c.First(), func(o Commit, seq int64) int { return int(o.First() - seq) })
 	if from > 0 && l.Commits[from-1].Last() >= c.First() {
-		return 0, 0, fmt.Errorf("the entry begins with commit %d, but entry %d holds that commit", c.First(), l.Commits[from-1].Seq)
+		return 0, 0, fmt.Errorf("the entry begins with commit %d, but entry %d already contains that commit", c.First(), l.Commits[from-1].Seq)
 	}
 	var replaced seqSet = c.Replaces
 	for to = from; to < len(l.Commits) && l.Commits[to].First() <= c.Last(); to++ {
 		o := &l.Commits[to]
 		if !replaced.has(o.Seq) {
-			return 0, 0, fmt.Errorf("the entry holds samples of entry %d but does not replace it", o.Seq)
+			return 0, 0, fmt.Errorf("the entry contains samples of entry %d but does not replace that entry", o.Seq)
 		}
 		if err := o.heldBy(c); err != nil {
 			return 0, 0, err
@@ -212,7 +212,7 @@ func (l *Log) place(c *Commit) (from, to int, err error) {
 	if c.IsMerge() {
 		for i := range l.Commits {
 			if seq := l.Commits[i].Seq; (i < from || i >= to) && replaced.has(seq) {
-				return 0, 0, fmt.Errorf("the entry replaces entry %d but does not hold its samples", seq)
+				return 0, 0, fmt.Errorf("the entry replaces entry %d but does not contain its samples", seq)
 			}
 		}
 	}
@@ -228,7 +228,7 @@ func (c *Commit) heldBy(merge *Commit) error {
 	for _, m := range merged {
 		at, ok := slices.BinarySearchFunc(merge.Merged, m.Seq, func(o MergedCommit, seq int64) int { return int(o.Seq - seq) })
 		if !ok || m.Samples > 0 && merge.Merged[at].Samples != m.Samples || merge.Merged[at].Tokens != m.Tokens {
-			return fmt.Errorf("the entry replaces entry %d but does not hold the %d samples and %d tokens of commit %d", c.Seq, m.Samples, m.Tokens, m.Seq)
+			return fmt.Errorf("the entry replaces entry %d but does not contain the %d samples and %d tokens of commit %d", c.Seq, m.Samples, m.Tokens, m.Seq)
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func TestMergeRefused(t *testing.T) {
 		{"ranges that meet", "must be in ascending order", func(c *sink.Commit) { c.Replaces = Ranges{{1, 3}, {3, 4}} }, false},
 		{"from 0", "must be in ascending order", func(c *sink.Commit) { c.Replaces = Ranges{{0, 4}} }, false},
 		{"nothing", "missing, but entry 5 exists", func(c *sink.Commit) { c.Replaces = nil }, false},
-		{"no commit", "holds no commits", func(c *sink.Commit) { c.Merged = nil }, false},
+		{"no commit", "contains no commits", func(c *sink.Commit) { c.Merged = nil }, false},
 		{"a commit that it does not replace", "be replaced by the merge", func(c *sink.Commit) { c.Replaces = Ranges{{1, 3}} }, false},
 		{"commits that fall", "must be in ascending order", func(c *sink.Commit) { c.Merged[0], c.Merged[1] = c.Merged[1], c.Merged[0] }, false},
 		{"a sample too many", "samples and", func(c *sink.Commit) { c.Merged[1].Samples++ }, false},

@@ -96,12 +96,12 @@ func (c *Commit) Originals() iter.Seq[*Commit] {
 func (c *Commit) checkMerge() error {
 	if !c.IsMerge() {
 		if len(c.Merged) > 0 {
-			return errors.New("the entry replaces no entries, but holds samples of other entries")
+			return errors.New("the entry replaces no entries, but contains samples of other entries")
 		}
 		return nil
 	}
 	if len(c.Merged) == 0 {
-		return errors.New("the merge holds no commits")
+		return errors.New("the merge contains no commits")
 	}
 	last := int64(0)
 	for _, r := range c.Replaces {

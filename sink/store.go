@@ -128,7 +128,7 @@ func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats
 		return Stats{}, err
 	}
 	if d.nextSeq > 1 {
-		return Stats{}, &ShardError{Path: dir, Op: "create", Err: errors.New("the folder already holds a dataset")}
+		return Stats{}, &ShardError{Path: dir, Op: "create", Err: errors.New("the folder already contains a dataset")}
 	}
 	w := newWriter(d)
 	defer w.age.Stop()

@@ -184,6 +184,6 @@ func (a *adding) refused() error {
 	if a.first == nil {
 		return nil
 	}
-	err := fmt.Errorf("%s refused, the others accepted", format.Plural(a.refusals, "task"))
+	err := fmt.Errorf("%s refused, all other tasks accepted", format.Plural(a.refusals, "task"))
 	return exit.Refuse(exit.Code(exit.With(exit.Usage, a.first)), err, exit.HintOf(a.first))
 }

@@ -193,7 +193,7 @@ func (in *importer) next() (*sink.StoredSample, error) {
 	case err != nil:
 		return nil, in.wrong(err)
 	case header != nil:
-		return nil, exit.Hint(in.wrong(errors.New("header line of an export after the first line")), "import whole runs one at a time")
+		return nil, exit.Hint(in.wrong(errors.New("the header line of an export must be the first line")), "import whole runs one at a time")
 	}
 	return part, nil
 }

@@ -51,7 +51,7 @@ func (g *agent) await(ctx context.Context, id string) (*runRecord, error) {
 		}
 		if g.outage.Load() {
 			// A send runs within the server's process and dies with it.
-			return nil, goneErrorf("server run %s has status %s, but the server was down meanwhile", id, g.redactText(run.Status))
+			return nil, goneErrorf("server run %s has status %s, but the server was down in the meantime", id, g.redactText(run.Status))
 		}
 		switch {
 		case seen < 0:
