@@ -83,8 +83,8 @@ func (l *Log) unnamed() (paths []string, err error) {
 	return paths, nil
 }
 
-// strange returns the key of a sample that is in a shard but not in known. It returns "" if there
-// is no such sample or the file is not a whole shard.
+// strange returns the key of a sample that is in a shard but not in known. It returns "" if
+// all samples are known or the file is not a whole shard.
 func (l *Log) strange(path string, known attempts) (strange string) {
 	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(path)))
 	if err != nil {

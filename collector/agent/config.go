@@ -31,7 +31,7 @@ type Config struct {
 	Create json.RawMessage
 
 	// File is an agent file (.af) to import for every sample, so that the samples of a group share
-	// their prompt to the last byte. Of the fields above, only Model and Tags then apply.
+	// their prompt to the last byte. Only the fields Model and Tags then apply.
 	File []byte
 
 	// Keep leaves the agents on the server.

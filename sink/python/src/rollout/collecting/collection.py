@@ -294,7 +294,7 @@ class Collection:
 
     @property
     def over(self) -> bool:
-        """Whether the collector has ended permanently. Some groups may not have been returned yet."""
+        """Whether the collector has ended permanently. Groups can still be waiting to be returned."""
         return self._supervisor.over
 
     @property

@@ -57,7 +57,7 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A valid entry, with those of its commits that were requested."""
+    """A valid entry with the requested commits."""
 
     body: dict[str, Any]
     commits: list[Commit]
