@@ -165,7 +165,7 @@ func TestDoctorTune(t *testing.T) {
 			"a sandbox elsewhere",
 			lettasim.Config{RunTool: probeOf(t, 0.06, false, false, nil)},
 			"",
-			[]string{`(?m)^ok   sandbox    `, `(?m)^hint pool       unknown whether .*\n +effect: .*reference`},
+			[]string{`(?m)^ok   sandbox    `, `(?m)^hint pool       it is unknown whether .*\n +effect: .*reference`},
 			nil,
 		},
 		{
