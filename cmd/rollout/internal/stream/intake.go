@@ -136,8 +136,7 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	}
 }
 
-// HoldUnread(true) makes Add block, because too many events are unread. HoldUnread(false) ends
-// this.
+// HoldUnread makes Add block while on is true, because too many events are unread.
 func (in *Intake) HoldUnread(on bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
