@@ -146,7 +146,7 @@ func checkBytes(f File, size int64, sum string) error {
 		return err
 	}
 	if digest != sum {
-		return fmt.Errorf("sha256 %s, want %s", digest, sum)
+		return fmt.Errorf("sha256 %s, but the commit log has %s", digest, sum)
 	}
 	return nil
 }
