@@ -8,7 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
@@ -63,11 +66,11 @@ func TestLoadDataset(t *testing.T) {
 			appendAll(t, d, s)
 			if i == 25 { // open shards, some commits, and an uncommitted shard
 				renamed(t, dir)
-				loads(t, openCard(dir), dir, format)
+				loads(t, openCard, dir, format)
 			}
 		}
 		must(t, errors.Join(d.Close(t.Context()), wait()))
-		loads(t, openCard(dir), dir, format)
+		loads(t, openCard, dir, format)
 	}
 }
 
@@ -86,10 +89,26 @@ func renamed(t *testing.T, dir string) {
 	t.Fatal("no shard yet")
 }
 
-// loads compares the result of load_dataset with the log.
-func loads(t *testing.T, ways map[string]opened, dir string, format sink.Format) {
+// loads compares the result of load_dataset with the log. It waits until the card lists every shard
+// that load_dataset can read, and opens the folder again if a commit was added meanwhile.
+func loads(t *testing.T, openCard func(dir string) map[string]opened, dir string, format sink.Format) {
 	t.Helper()
-	log := readLog(t, dir)
+	var log *sink.Log
+	var ways map[string]opened
+	for ways == nil || len(readLog(t, dir).Commits) != len(log.Commits) {
+		log = readLog(t, dir)
+		card := string(readFile(t, filepath.Join(dir, "README.md")))
+		unlisted := func(s sink.Shard) bool {
+			listed := s.Kind == sink.KindData || format == sink.Parquet
+			return listed && !strings.Contains(card, s.Path)
+		}
+		if slices.ContainsFunc(log.Commits, func(c sink.Commit) bool { return slices.ContainsFunc(c.Shards, unlisted) }) {
+			ways = nil
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		ways = openCard(dir)
+	}
 	var want, failures opened
 	for s := range log.Shards(sink.KindData) {
 		for r := range each(t, log.Rows(s)) {

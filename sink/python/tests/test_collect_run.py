@@ -261,7 +261,7 @@ def test_tasks_that_run_out_before_until_groups(server: Server, tmp_path: Path) 
     ):
         for group in c:
             groups.append(group)  # all of them come before the error
-    assert len(groups) == 3 and "adds tasks" in error.value.hint
+    assert len(groups) == 3 and "add tasks with" in error.value.hint
 
 
 def test_until_groups_ends_the_iteration(server: Server, tmp_path: Path) -> None:

@@ -67,18 +67,16 @@ func lagOf(p *pace.Stats, most int) ctl.Lag {
 // Pause holds back further samples until Resume.
 func (c *control) Pause() error {
 	c.groups.pace.Pause()
-	return c.report("pause", "paused")
+	c.plan.host.Log.Info("pause")
+	c.plan.host.Event("paused", nil)
+	return nil
 }
 
-// Resume ends a Pause.
+// Resume ends a Pause. It reports the event before a waiting sample can start.
 func (c *control) Resume() error {
+	c.plan.host.Log.Info("resume")
+	c.plan.host.Event("resumed", nil)
 	c.groups.pace.Resume()
-	return c.report("resume", "resumed")
-}
-
-func (c *control) report(entry, event string) error {
-	c.plan.host.Log.Info(entry) //nolint:sloglint // one of two words
-	c.plan.host.Event(event, nil)
 	return nil
 }
 

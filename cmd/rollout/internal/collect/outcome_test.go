@@ -33,9 +33,11 @@ func TestUnreadableCommitLog(t *testing.T) {
 	p.config.Output.Dir = dir
 	r := &Running{host: p.host, plan: p}
 	r.checkBeside(t.Context())
-	end := withDamage(dir, new(show.Summary), r.damage.Found(), nil)
+	sum := &show.Summary{Outcome: "finished", Committed: 1}
+	end := withDamage(dir, sum, r.damage.Found(), nil)
+	d.Finish(sum)
 	d.Flush(lastWords)
-	if exit.Code(end) != exit.Verify || strings.Count(end.Error(), dir) != 1 || !strings.Contains(said.String(), "will end with exit status 9") {
+	if exit.Code(end) != exit.Verify || strings.Count(end.Error(), dir) != 1 || !strings.Contains(said.String(), "will end with exit status 9") || strings.Contains(said.String(), "next:") {
 		t.Errorf("the run ends with %v; it said %q", end, said.String())
 	}
 }

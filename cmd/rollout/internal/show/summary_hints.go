@@ -60,10 +60,10 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	return out
 }
 
-// next returns the suggested next step, or "" if the run did not finish or has no row. The error of
-// such a run has its own hint.
+// next returns the suggested next step, or "" if the run did not finish, is damaged, or has no row.
+// The error of such a run has its own hint.
 func (s *Summary) next() string {
-	if s.Outcome != "finished" || s.Committed == 0 {
+	if s.Outcome != "finished" || s.Error != "" || s.Committed == 0 {
 		return ""
 	}
 	return fmt.Sprintf("rollout inspect %s --row 0 shows a row; in Python, rollout.Dataset(%q) reads all", format.Shell(s.Dir), s.Dir)
