@@ -1,4 +1,4 @@
-"""GRPO in plain PyTorch on the groups of a collector that stays warm."""
+"""GRPO in plain PyTorch, on groups from a collector that keeps running."""
 
 import os
 
@@ -8,13 +8,14 @@ from rollout import advantages, collate
 
 
 def grpo(model, logprobs_of, push, collector, checkpoint, *, steps, groups=4, max_lag=4, rate=0.01):
-    """Train up to a number of steps, including the steps of the checkpoint, and yield (step, mean reward, groups too old).
+    """Train up to the given number of steps, including the steps in the checkpoint. After each step, yield
+    (step, mean reward, number of groups that were too old).
 
-    logprobs_of(ids) has the log-probability of each of ids [b, T] after those before it.
-    push(version) gives the engines the weights of the model, and returns once they have them.
+    logprobs_of(ids) returns the log-probability of each id, given the ids before it, shape [b, T].
+    push(version) sends the weights of the model to the engines, and returns when the engines have them.
     """
     optimizer = torch.optim.Adam(model.parameters(), rate)
-    layout = collate.padded(pad_id=0, null_reward="drop")  # batch["dropped"] samples had no reward
+    layout = collate.padded(pad_id=0, null_reward="drop")  # batch["dropped"] is the number of samples without a reward
     step = 0
 
     def save():
@@ -27,19 +28,19 @@ def grpo(model, logprobs_of, push, collector, checkpoint, *, steps, groups=4, ma
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         step = state["step"]
-        collector.load_state_dict(state["collector"])  # exactly the groups behind the checkpoint are given
+        collector.load_state_dict(state["collector"])  # continue with the first group after the checkpoint
     else:
         save()
     if step >= steps:
-        return  # a training that had ended
+        return  # the checkpoint already has all steps
     push(step)
     collector.set_version(step)
 
     fresh, old = [], 0
-    for group in collector:  # asking for a group acknowledges the one before
+    for group in collector:  # requesting a group acknowledges the previous group
         oldest = [row["policy_version_min"] for row in group.rows]
         if any(version is not None and step - version > max_lag for version in oldest):
-            old += 1  # it was given although it is old: leaving it out is the trainer's decision
+            old += 1  # the collector returns old groups too: the trainer decides whether to skip them
             continue
         fresh.append(group)
         if len(fresh) < groups:
@@ -50,14 +51,14 @@ def grpo(model, logprobs_of, push, collector, checkpoint, *, steps, groups=4, ma
         optimizer.zero_grad()
         for micro in collate.micro_batches(batch):
             a = advantage[micro["row_ids"]]
-            w = weight[micro["row_ids"]] * micro["loss_mask"]  # 0 where the policy sampled nothing
-            ratio = (logprobs_of(micro["input_ids"]) - micro["logprobs"]).exp()  # to the policy that sampled
+            w = weight[micro["row_ids"]] * micro["loss_mask"]  # 0 for tokens that are not trained on
+            ratio = (logprobs_of(micro["input_ids"]) - micro["logprobs"]).exp()  # relative to the policy that sampled the tokens
             loss = -(w * torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a)).sum()
             loss.backward()
         optimizer.step()
         step += 1
         push(step)
-        collector.set_version(step)  # a call that spans it has no version: nothing is claimed
+        collector.set_version(step)  # calls in progress are not assigned this version
         save()
         yield step, float(batch["reward"].mean()), old
         if step >= steps:
@@ -66,7 +67,7 @@ def grpo(model, logprobs_of, push, collector, checkpoint, *, steps, groups=4, ma
 
 
 if __name__ == "__main__":
-    table = torch.nn.Embedding(151_936, 1)  # in place of a model: one number per id, whatever was before it
+    table = torch.nn.Embedding(151_936, 1)  # replaces a model: one number per id, whatever precedes the id
 
     def logprobs_of(ids):
         return torch.nn.functional.logsigmoid(table(ids))[..., 0]

@@ -32,7 +32,7 @@ def readme_loop() -> Callable[..., None]:
 
 
 def test_the_logprobs_of_a_causal_model_are_those_of_the_readme() -> None:
-    text = README.read_text("utf-8").partition("causal language model of transformers")[2]
+    text = README.read_text("utf-8").partition("causal language model from the transformers library")[2]
     code = text.partition("```py\n")[2].partition("```")[0]
     policy = toy.Policy()
     names: dict[str, Any] = {"torch": torch, "model": lambda ids: SimpleNamespace(logits=policy(ids))}
