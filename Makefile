@@ -16,7 +16,7 @@ NEW     ?= bin/rollout
 OLD     ?=
 
 export CGO_ENABLED ?= 0
-# The flags of .ci/dist.py, so that the tests and the wheel share compiled packages.
+# These are also the flags of .ci/dist.py, so the tests and the wheel share compiled packages.
 export GOFLAGS ?= -trimpath -gcflags=all=-dwarf=false
 export ROLLOUT_PYTHON ?= $(CURDIR)/$(PYTHON)
 
@@ -34,15 +34,15 @@ wheel: ## build the Python wheel of this platform in dist
 	.ci/dist.py wheel
 
 .PHONY: release
-release: ## the release job: wheels, archives and checksums of all platforms in dist/release, built twice and compared
+release: ## build the wheels, archives and checksums of all platforms in dist/release, twice, and compare them
 	.ci/release
 
 .PHONY: demo
-demo: build ## collect from a simulated server, show groups and a row as text; kill a collector and resume it
+demo: build ## collect from a simulated server and show the results; kill a collector and resume its run
 	.ci/demo.sh
 
 .PHONY: test
-test: ## all tests, including those that need Python and promtool
+test: ## run all tests, including the tests that need Python or promtool
 	.ci/together.sh '$(MAKE) --no-print-directory fixtures' '$(GO) build ./...'
 	.ci/together.sh '.ci/test.sh -timeout 25m -parallel 4 -skip "^TestGate" ./...' 'nice .ci/pytest.sh'
 	packages=$$(.ci/having.sh '^func TestGate') && .ci/test.sh -timeout 25m -p 1 -parallel 8 -count 1 -run '^TestGate' $$packages
@@ -51,23 +51,23 @@ test: ## all tests, including those that need Python and promtool
 fixtures: python vocabularies promtool trainers ## install what the tests need
 
 .PHONY: pytest
-pytest: python trainers ## the tests of the Python package, on its wheel in a separate environment
+pytest: python trainers ## test the wheel of the Python package in a separate environment
 	.ci/pytest.sh
 
 .PHONY: firstrow
-firstrow: python ## from the wheel to a verified row with the README's commands, on a fresh Debian without Go; needs root
+firstrow: python ## run the README's quick start, from the wheel to a verified row, on a fresh Debian without Go; needs root
 	.ci/firstrow.sh
 
 .PHONY: short
-short: ## the quick tests, without Python
+short: ## run the quick tests, without Python
 	$(GO) test -short ./...
 
 .PHONY: race
-race: ## the short tests under the race detector (needs a C compiler)
+race: ## run the quick tests under the race detector; needs a C compiler
 	CGO_ENABLED=1 $(GO) test -race -short ./...
 
 .PHONY: python
-python: ## create the Python environment of the interoperability tests
+python: ## create the Python environment for the tests
 	.ci/python.sh
 
 .PHONY: vocabularies
@@ -75,19 +75,19 @@ vocabularies: python ## install the vocabularies that the tests need and the rep
 	$(PYTHON) .ci/vocabularies.py
 
 .PHONY: trainers
-trainers: python ## fetch the wheels of the trainers whose formulas the Python package is compared with
+trainers: python ## fetch the wheels of the trainers with which the tests compare the Python package
 	$(PYTHON) .ci/trainers.py
 
 .PHONY: frameworks
-frameworks: ## test the workers for TRL and verl with both installed (6 GB, in .build/frameworks)
+frameworks: ## test rollout.trl and rollout.verl with TRL and verl installed (6 GB, in .build/frameworks)
 	.ci/frameworks.sh
 
 .PHONY: mistral
-mistral: ## create an environment with mistral-common, whose tekken.json is compared
+mistral: ## create an environment with mistral-common, for comparisons with its tekken.json tokenizer
 	.ci/mistral.sh
 
 .PHONY: transformers
-transformers: ## create an environment for each release of transformers that chat templates and tokenizers are compared with
+transformers: ## create an environment for each release of transformers with which chat templates and tokenizers are compared
 	.ci/transformers.sh
 
 .PHONY: promtool
@@ -95,19 +95,19 @@ promtool: ## install promtool, which checks the alerts and the dashboard
 	.ci/promtool.sh
 
 .PHONY: letta
-letta: ## install the Letta servers LETTA (0.16.7 and 0.16.8) with PostgreSQL into .build/letta-VERSION (1 GB); status 75 if their packages are not available
+letta: ## install the Letta servers LETTA (0.16.7 and 0.16.8) with PostgreSQL into .build/letta-VERSION (1 GB); exit status 75 if their packages are not available
 	.ci/letta.sh $(LETTA)
 
 .PHONY: e2e-letta
-e2e-letta: letta ## test the program against real Letta servers, 0.16.7 and 0.16.8 or LETTA; SHORT=1 skips slow tests, RUN selects tests
+e2e-letta: letta ## test the program against the real Letta servers LETTA (0.16.7 and 0.16.8); SHORT=1 skips slow tests, RUN selects tests
 	LETTA='$(LETTA)' .ci/e2e-letta.sh $(if $(SHORT),-short) $(if $(value RUN),-run '$(value RUN)')
 
 .PHONY: hostile
-hostile: ## test the program against every bad server, on each of its requests
+hostile: ## test the program against every kind of bad server, on each kind of request
 	HOSTILE=all $(GO) test -p 1 -count 1 -timeout 30m -parallel 8 -run '^TestGateHostileServers$$' ./cmd/rollout
 
 .PHONY: lint
-lint: $(LINT) python ## golangci-lint, 32-bit vet of the core, mypy and ruff of the Python package
+lint: $(LINT) python ## run golangci-lint, a 32-bit vet of the core, and mypy and ruff on the Python package
 	$(LINT) run ./...
 	GOARCH=386 $(GO) vet ./tokenize/...
 	cd sink/python && $(CURDIR)/$(PYTHON) -m mypy --cache-dir $(CURDIR)/.build/mypy
@@ -118,19 +118,19 @@ $(LINT): Makefile
 	@touch $@
 
 .PHONY: licenses
-licenses: ## write the third-party licenses, after a change of go.mod
+licenses: ## update the list of third-party licenses, after a change of go.mod
 	$(GO) test -count 1 -run '^TestLicenses$$' ./cmd/rollout/internal/licenses -update
 
 .PHONY: vuln
-vuln: ## find known vulnerabilities in the code that the binary calls; fails on a finding
+vuln: ## check the code that the program calls for known vulnerabilities; fail if there is one
 	.ci/vuln.sh
 
 .PHONY: killtest
-killtest: python ## kill the collector KILLS (200) times and resume it: nothing lost, nothing twice
+killtest: python ## kill and resume the collector KILLS (200) times: no sample is lost or duplicated
 	ROLLOUT_KILLS=$(KILLS) $(GO) test -count 1 -timeout 60m -v -run '^TestKill|^TestTakenOver' ./cmd/rollout
 
 .PHONY: loopkill
-loopkill: python ## kill a training loop's collector and trainer COLLECT_KILLS (20,10) times: each group trained once; and stop a trainer for a minute
+loopkill: python ## kill the collector and the trainer of a training loop COLLECT_KILLS (20,10) times, and stop a trainer for a minute: each group is trained on once
 	COLLECT_KILLS=$(COLLECT_KILLS) COLLECT_STOPPED=60 .ci/pytest.sh test_collect_run.py -k 'kills or stops' -s
 
 .PHONY: raytest
@@ -140,7 +140,7 @@ raytest: python ## test rollout.collect() in Ray actors; installs Ray into .buil
 	ROLLOUT_PYTHON=$(CURDIR)/.build/ray/bin/python .ci/pytest.sh --source test_collect_ray.py
 
 .PHONY: damage
-damage: ## damage the files of runs DAMAGES (400) times: found or harmless, nothing lost, nothing twice
+damage: ## damage the files of runs DAMAGES (400) times: the damage is found or harmless, and no sample is lost or duplicated
 	ROLLOUT_DAMAGES=$(DAMAGES) $(GO) test -count 1 -timeout 60m -v -run '^TestDamage' ./cmd/rollout
 
 .PHONY: soak
@@ -156,7 +156,7 @@ fuzz: vocabularies ## run every fuzz target for FUZZTIME (30s)
 	.ci/fuzz.sh $(FUZZTIME)
 
 .PHONY: differential
-differential: python vocabularies transformers mistral ## run the long comparisons with the reference engines: every code point
+differential: python vocabularies transformers mistral ## run the long comparisons with the reference implementations, including every code point
 	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestPeer|^TestGatePeer' -skip '^TestPeerAutoReleases$$' ./tokenize/bpe -args -texts 20000 -tokenizers 54000
 	$(GO) test -count 1 -v -run 'AgainstPython' -timeout 120m ./tokenize/chat -args -expressions 100000 -mutated 40000 -calls 60000 -codepoints 1
 	$(GO) test -count 1 -v -run '^TestHostileOperations$$' -timeout 60m ./tokenize/chat -args -hostile 20000
@@ -164,7 +164,7 @@ differential: python vocabularies transformers mistral ## run the long compariso
 	ROLLOUT_TRANSFORMERS=$(CURDIR)/.build/transformers $(GO) test -count 1 -tags differential -v -run '^TestPeerAutoReleases$$' -timeout 90m ./tokenize/bpe -args -configs 20000 -otherconfigs 2000
 
 .PHONY: peerspeed
-peerspeed: python vocabularies ## print a table of speeds: this tokenizer and the reference engine, on every kind of text
+peerspeed: python vocabularies ## print the speed of this tokenizer and of the reference tokenizer, for every kind of text
 	$(GO) test -count 1 -tags differential -timeout 60m -v -run '^TestGatePeerSpeedTable$$' ./tokenize/bpe
 
 .PHONY: bench
@@ -172,7 +172,7 @@ bench: vocabularies ## run every benchmark; BENCH=regexp selects some
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 .PHONY: profile
-profile: build ## show where the CPU time of a collection goes, by stage; OLD=PROGRAM compares with another program
+profile: build ## print the CPU time of a collection by stage; OLD=PROGRAM compares it with another build
 	ROLLOUT_PROFILE=$(CURDIR)/.build/profile ROLLOUT_NEW=$(abspath $(NEW)) ROLLOUT_OLD=$(if $(OLD),$(abspath $(OLD))) \
 		$(GO) test -count 1 -timeout 60m -v -run '^TestProfile$$' ./cmd/rollout/internal/profile
 
@@ -181,5 +181,5 @@ cover: ## write the test coverage to cover.html
 	$(GO) test -short -coverprofile=.build/cover.out ./... && $(GO) tool cover -html=.build/cover.out -o .build/cover.html
 
 .PHONY: clean
-clean: ## remove the build results and the demo's run
+clean: ## remove the build results and the demo's runs
 	rm -rf bin dist .build run

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The demo: a simulated server plays scripted agents. The demo collects eight samples of every
-# task with rewards, and shows a group, a row as text and the report. Then it kills a collector
-# with kill -9 and resumes it. It keeps the folders of the runs, run/demo and run/demo-killed.
+# Runs the demo. A simulated server plays scripted agents. The demo collects eight samples of
+# every task, with rewards, and shows a group, a row as text and the report. Then it kills a
+# collector with kill -9 and resumes the run. It keeps the run folders, run/demo and
+# run/demo-killed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/bin/rollout

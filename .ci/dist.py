@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Builds the release files: wheels with the program, and archives of it.
+"""Builds the release files: wheels and archives that contain the program.
 
 usage: .ci/dist.py [--out DIR] wheel|release
 
-wheel    the wheel of this platform, in DIR (default dist)
-release  the wheels of all platforms, an archive per platform, and SHA256SUMS, in DIR/release
+wheel    build the wheel of this platform in DIR (default dist)
+release  build the wheels of all platforms, an archive per platform and SHA256SUMS in DIR/release
 
-The same source gives the same bytes in any folder, with the Go toolchain of go.mod and
-the same zlib: times are SOURCE_DATE_EPOCH (default: 1980-01-01), modes and the order of
-files are fixed, and the program is built without paths. Needs Go, and Python 3.11 for
-tomllib.
+The build is reproducible: the same source gives the same bytes in any folder, with the Go
+toolchain of go.mod and the same zlib. All times are SOURCE_DATE_EPOCH (default: 1980-01-01),
+the modes and the order of the files are fixed, and the program is built without paths. The
+build needs Go, and Python 3.11 or newer for tomllib.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ PLATFORMS = {
 
 
 def epoch() -> int:
-    """Return the time of every file in a wheel or an archive; zip starts at 1980."""
+    """Return the time of every file in a wheel or an archive, 1980 or later because zip requires it."""
     return max(int(os.environ.get("SOURCE_DATE_EPOCH", 0)), 315532800)
 
 
 def project() -> dict:
-    """Return the table project of pyproject.toml, whose version must be the program's."""
+    """Return the table project of pyproject.toml. Its version must equal the program's version."""
     with open(PACKAGE / "pyproject.toml", "rb") as f:
         table = tomllib.load(f)["project"]
     source = (ROOT / "cmd/rollout/internal/version/version.go").read_text()
@@ -62,7 +62,7 @@ def project() -> dict:
 
 
 def go(*args: str, **env: str) -> str:
-    """Run the go command in the module."""
+    """Run the go command in the root of the module."""
     done = subprocess.run(["go", *args], cwd=ROOT, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout.strip()
 
@@ -81,7 +81,7 @@ def build(platform: str, folder: Path) -> bytes:
 
 
 def metadata(table: dict) -> str:
-    """Return the file METADATA (packaging.python.org/specifications/core-metadata, 2.4)."""
+    """Return the content of the file METADATA (packaging.python.org/specifications/core-metadata, 2.4)."""
     lines = [
         "Metadata-Version: 2.4",
         f"Name: {table['name']}",
@@ -125,7 +125,7 @@ def wheel(table: dict, platform: str, program: bytes, folder: Path) -> Path:
 
 
 def digest(body: bytes) -> str:
-    """Return a digest in the form of RECORD."""
+    """Return the digest of a file in the format of RECORD."""
     return base64.urlsafe_b64encode(hashlib.sha256(body).digest()).rstrip(b"=").decode()
 
 
@@ -136,7 +136,7 @@ def archive(table: dict, platform: str, program: bytes, folder: Path) -> Path:
     files = [(name, path.read_bytes(), 0o644) for name, path in LICENCES.items()]
     files += [("README.md", (ROOT / "README.md").read_bytes(), 0o644), ("rollout", program, 0o755)]
     path = folder / f"{base}.tar.gz"
-    # The default header of a gzip would contain the file name and a time.
+    # By default, the gzip header would contain the file name and the current time.
     with open(path, "wb") as f, gzip.GzipFile("", "wb", 6, f, mtime=0) as z, tarfile.open(fileobj=z, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for name, body, mode in files:
             info = tarfile.TarInfo(f"{base}/{name}")
@@ -146,7 +146,7 @@ def archive(table: dict, platform: str, program: bytes, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Build what the command line requests."""
+    """Build the files that the command line requests."""
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].removeprefix("usage: "))
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument("what", choices=["wheel", "release"])
@@ -168,7 +168,7 @@ def main() -> None:
             lines = sorted((path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in made)
             sums.write_text("".join(f"{sha256}  {name}\n" for name, sha256 in lines))
             made.append(sums)
-        # Remove older versions, because pip install dist/*.whl needs a single wheel.
+        # Remove wheels of older versions, because pip install dist/*.whl needs a single wheel.
         folder.mkdir(parents=True, exist_ok=True)
         for old in [*folder.glob("rollout*"), *folder.glob("SHA256SUMS")]:
             old.unlink()

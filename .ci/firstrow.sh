@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# From a wheel to the first verified row with the exact commands of the README's quick
-# start, on a machine without Go. Fails if that takes over 60 s.
+# Runs the exact commands of the README's quick start, from a wheel to the first verified row, on
+# a machine without Go. Fails if this takes more than 60 s.
 # usage: .ci/firstrow.sh [--here]
-# The default machine is a fresh Debian that debootstrap installs in .build/firstrow, with its
-# own user and no network. This needs root. Packages that pip would fetch are fetched before
+# By default, the machine is a fresh Debian that debootstrap installs in .build/firstrow, with its
+# own user and no network. This needs root. The packages that pip would fetch are fetched before
 # the clock starts. Exit status 75: Debian's packages are not available. --here uses a fresh Python
-# environment on this machine instead, with a PATH and a home without Go, and with the
-# packages of the tests' environment. ROLLOUT_WHEEL is a wheel of this source, if one is built.
+# environment on this machine instead. This environment has a PATH and a home without Go, and the
+# packages of the tests' environment. Set ROLLOUT_WHEEL to a wheel of this source if one exists.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 base=${ROLLOUT_PYTHON:-$PWD/.build/venv/bin/python}

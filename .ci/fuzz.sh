@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module for the given time, one after the other. Each package is
-# compiled once for all its targets.
+# Runs every fuzz target of the module for the given time, one target after the other. Compiles
+# each package only once for all its targets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:-30s}
@@ -10,8 +10,8 @@ trap 'rm -rf "$work"' EXIT
 corpus=$(go env GOCACHE)/fuzz # where the go command keeps what it found
 module=$(go list -m)
 
-# fuzz FOLDER TARGET runs a target. At the very end of its time a target sometimes fails with
-# only "context deadline exceeded" (golang.org/issue/48591). That is ignored, because no input
+# fuzz FOLDER TARGET runs a target. At the end of its time, a target sometimes fails with only
+# "context deadline exceeded" (golang.org/issue/48591). fuzz ignores this error, because no input
 # failed.
 fuzz() {
   if (cd "$root/$1" && "$work/fuzz.test" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "$time" -test.fuzzminimizetime 1x \

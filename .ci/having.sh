@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the folders of the packages whose tests have a line that matches a pattern, so that
-# go test links only these packages.
+# Prints the folders of the packages whose tests have a line that matches a pattern. go test then
+# links only these packages.
 # usage: .ci/having.sh PATTERN
 set -euo pipefail
 cd "$(dirname "$0")/.."

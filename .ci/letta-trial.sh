@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The part of .ci/run that tests the program against a real Letta server: the quick tests on the
-# last version, and only the conformance test on the previous version. If no server can be
-# installed, it reports that and succeeds.
+# Tests the program against real Letta servers, for .ci/run. Runs the quick tests on the last
+# version, and only the conformance test on the previous version. If no server can be installed,
+# the script reports this and succeeds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 status=0

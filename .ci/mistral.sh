@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Creates .build/mistral, an environment with mistral-common, whose tekken.json tokenize/bpe
-# reads. Recreates it after a change of this file.
+# Creates .build/mistral, an environment with mistral-common. The tests compare tokenize/bpe with
+# mistral-common on tekken.json. Recreates the environment after a change of this file.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs promtool, which a test uses to check configs/alerts.yml and the dashboard's
-# expressions. Without apt-get, that test is skipped and reports it.
+# expressions. If there is no apt-get, the script reports this, and the test is skipped.
 set -euo pipefail
 command -v promtool >/dev/null && exit 0
 if ! command -v apt-get >/dev/null; then

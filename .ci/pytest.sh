@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the tests of the Python package. The arguments are passed to pytest.
+# Runs the tests of the Python package. Passes the arguments to pytest.
 # usage: .ci/pytest.sh [--source] [ARGUMENT…]
-# The package is the wheel of this source, installed (.ci/wheelenv.sh), and the tests run in
-# a folder without source. --source uses sink/python/src and bin/rollout instead, which is
-# quicker during development.
+# The tests use the installed wheel of this source (.ci/wheelenv.sh) and run in a folder without
+# the source. With --source, they use sink/python/src and bin/rollout instead, which is faster
+# during development.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs go test with the given arguments. It prints and counts each package's line and every
-# skip with its reason. On failure it prints the output of the failed tests. If TEST_LOG is
-# set, the whole output is kept in that file. The vet of go test is off, because make lint
-# runs all its checks on the same files.
+# Runs go test with the given arguments. Prints the line of each package and every skipped test
+# with the reason, and counts the tests. If tests fail, prints their output. If TEST_LOG is set,
+# keeps the whole output in this file. Turns off the vet of go test, because make lint runs all its
+# checks on the same files.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .build
@@ -10,8 +10,8 @@ log=${TEST_LOG:-$(mktemp .build/test-XXXXXX.log)}
 go test -vet=off -v "$@" 2>&1 | tee "$log" | grep -E '^(ok|FAIL|\?|panic:)[[:space:]]'
 status=${PIPESTATUS[0]}
 if [ "$status" != 0 ]; then
-  # The first pass finds the failed tests. The second prints their lines and everything
-  # outside a test: build errors, panics, races.
+  # The first pass finds the failed tests. The second pass prints their lines and all lines
+  # outside of tests: build errors, panics, races.
   awk '
     FNR == NR { if ($1 == "---" && $2 == "FAIL:") failed[$3] = 1; next }
     /^=== (RUN|PAUSE|CONT|NAME) / { of = $3; next }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs shell commands in parallel. The output of the first command is printed immediately, and
-# the output of each other command in a block after it. Waits for all commands, and fails if
-# one of them fails.
+# Runs shell commands in parallel. Prints the output of the first command immediately, and then the
+# output of each other command as one block. Waits for all commands, and fails if one of them
+# fails.
 # usage: .ci/together.sh COMMAND COMMAND…
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -1,6 +1,6 @@
-"""Fetches the wheels of the trainers whose formulas the tests compare with ours, into
-.build/trainers. Each is pinned by its SHA-256; an existing correct one is kept. They are
-read and never installed: a test extracts functions from them.
+"""Fetches the wheels of the trainers into .build/trainers. The tests extract functions from the
+wheels and compare the formulas of the Python package with them. The wheels are never installed.
+Each wheel is pinned by its SHA-256. If the right wheel already exists, it is kept.
 """
 import hashlib
 import subprocess
@@ -30,7 +30,7 @@ for name, want in WHEELS.items():
     print("trainers: fetching %s %s" % (package, version), file=sys.stderr)
     command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
     platform = [] if name.endswith("py3-none-any.whl") else PLATFORM
-    # Also download packages that need a newer Python, because only their code is read.
+    # Also download packages that need a newer Python, because the tests only read their code.
     done = subprocess.run([*command, *platform, "--ignore-requires-python", "-d", str(into), "%s==%s" % (package, version)])
     if done.returncode:
         sys.exit("trainers: %s %s could not be fetched" % (package, version))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Creates .build/transformers/VERSION, an environment for each release of transformers whose
-# rules tokenize/chat and tokenize/bpe implement. Recreates them after a change of this file.
-# torch is not needed.
+# rules tokenize/chat and tokenize/bpe implement. Recreates the environments after a change of
+# this file. They do not need torch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

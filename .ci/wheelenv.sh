@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the wheel of this platform and installs it into .build/wheelenv. The environment is
-# recreated if the wheel has changed. Its dependencies come from the environment of the tests
-# (.build/venv, or ROLLOUT_PYTHON). Prints the path of its Python.
+# Builds the wheel of this platform and installs it into .build/wheelenv. Recreates this
+# environment if the wheel has changed. The wheel's dependencies come from the environment of the
+# tests (.build/venv, or ROLLOUT_PYTHON). Prints the path of the Python in .build/wheelenv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 base=${ROLLOUT_PYTHON:-$PWD/.build/venv/bin/python}
