@@ -1,10 +1,10 @@
-"""Collect rollouts, and read them from runs: whole groups at a time, with or without PyTorch.
+"""Collect rollouts, and read them from runs group by group, with or without PyTorch.
 
-    runs        the folder of a run: its log, its shards, filters, and following a run in progress
+    runs        a run's folder: its log, its shards, filters, and how to follow a run in progress
     data        Dataset, batches, DataLoader
     train       collate, advantages, loss weights, check
     collecting  collect() and the collector process
-    trl, verl   workers for other trainers
+    trl, verl   workers for TRL and verl
 """
 
 from rollout._types import Group, Row

@@ -1,5 +1,5 @@
-"""Checks of arguments. A wrong type raises TypeError, a wrong value ValueError. Both name the
-argument, its value and a valid value."""
+"""Checks of arguments. A wrong type raises TypeError, and a wrong value raises ValueError. The
+message names the argument, its value and a valid value."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
 
 
 def texts(name: str, value: Any, none: bool = False) -> None:
-    """Raise unless value is a collection of strings (not a string), or None if none is true."""
+    """Raise unless value is a collection of strings (not a single string), or None if none is true."""
     if value is None and none:
         return
     if isinstance(value, str):
@@ -89,6 +89,6 @@ def function(name: str, value: Any, none: bool = False) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a value as error messages show it."""
+    """Format a value for an error message."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""numpy and torch arrays. torch is optional."""
+"""Conversions between numpy arrays and torch tensors. torch is optional."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> np
 
 
 def give_back(array: npt.NDArray[Any], like: Any) -> Any:
-    """Return array as a tensor on like's device if like is a tensor. If like has a float dtype,
-    the tensor has it too."""
+    """If like is a tensor, return array as a tensor on like's device, otherwise return array. If like
+    has a float dtype, the tensor has the same dtype."""
     if not is_tensor(like):
         return array
     tensor = torch.from_numpy(np.ascontiguousarray(array))

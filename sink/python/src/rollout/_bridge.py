@@ -1,4 +1,5 @@
-"""Pass the groups of a collector or a finished run to another trainer, from a separate thread."""
+"""Workers that pass the groups of a collector or a finished run to a trainer such as TRL or verl,
+from a separate thread."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from rollout.errors import StateError
 
 
 class Replay:
-    """Iterates over each group of a dataset once, in order. It has the methods of a collection
-    that a trainer calls."""
+    """Iterates once over the groups of a dataset, in order. It has the methods of a Collection
+    that a Worker calls."""
 
     def __init__(self, dataset: Dataset) -> None:
         if dataset.follow:
@@ -58,8 +59,8 @@ class Replay:
 
 
 def collector_of(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
-    """Return a worker's existing collector or finished run. If config is neither, return config:
-    begin creates a collector from it."""
+    """Return the existing collector or the finished run that config names. If config is neither,
+    return config itself, from which begin will create a collector."""
     alone = tasks is None and not options
     path = isinstance(config, (str, os.PathLike))
     made = hasattr(config, "set_version")
@@ -82,12 +83,13 @@ def collector_of(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
 class Worker:
     """A thread that passes each group to _put, which blocks until the trainer has room.
 
-    Rows without a token to train on are dropped, because trainers can reject an empty response.
+    The worker drops rows without a token to train on, because trainers can reject an empty
+    response.
 
-    config, tasks, options: the arguments of rollout.collect. The worker calls it when the
+    config, tasks, options: the arguments of rollout.collect, which the worker calls when the
     training starts. Without tasks and options, config can also be an existing collector, which
     the worker closes at the end, or a finished run (its folder or a Dataset). The worker passes
-    each group of a finished run once, in order, with its versions.
+    each group of a finished run once, in order. Its rows keep their versions.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -110,7 +112,7 @@ class Worker:
         if not hasattr(config, "set_version"):
             if state is not None:
                 options = {**options, "state": state}
-            # The trainer distributes the rows to its ranks itself.
+            # The trainer itself distributes the rows to its ranks.
             self._collector = collect(config, tasks, **{"distributed": False, **options})
         else:
             if state is not None:
@@ -121,11 +123,12 @@ class Worker:
                     raise
             self._collector = config
         self._thread.start()
-        if self._stopped.is_set():  # close was called before there was a collector to close
+        if self._stopped.is_set():  # close was called before the collector existed
             self.close()
 
     def close(self) -> None:
-        """Stop the collector and wait. Samples in flight stay in its run, see rollout.collect."""
+        """Stop the collector and wait until it has ended. The next collect() on the same folder
+        continues the samples in flight."""
         self._stopped.set()
         if self._collector is not None:
             self._collector.close()
@@ -133,13 +136,13 @@ class Worker:
                 self._thread.join()
 
     def note(self, version: int) -> None:
-        """Record that the engines have, or had, the weights of a version."""
+        """Record that the engines now have, or have had, the weights of a version."""
         if not self._set or version != self._version:
             self._version = version
             self._set.append((time.time(), version))
 
     def set_version(self, version: int) -> None:
-        """Report to the collector which weights the engines have now."""
+        """Report to the collector the version of the weights that the engines have now."""
         self.note(version)
         if self._collector is not None:
             self._collector.set_version(version)
@@ -147,9 +150,9 @@ class Worker:
     def versions(self, row: Row) -> tuple[int, int]:
         """Return the oldest and the newest policy version that can have sampled a row.
 
-        These are the columns policy_version_min and policy_version_max if they are known.
-        Otherwise the newest is the current version. The oldest is then the version that was set
-        when the sample started, or 0 if it started before the worker.
+        If they are known, these are the columns policy_version_min and policy_version_max. If not,
+        the newest version is the current version, and the oldest version is the version that was
+        set when the sample started, or 0 if no version was set then.
         """
         oldest, newest = row["policy_version_min"], row["policy_version_max"]
         if oldest is None:
@@ -175,11 +178,11 @@ class Worker:
 
 
 class OnRequest(Worker):
-    """A worker that passes a group to each request of the trainer, in the order of the
+    """A worker that answers each request of the trainer with a group, in the order of the
     requests.
 
-    If no group is left for a request, the request is refused, and check raises the reason. A
-    request after close is ignored.
+    If no group is left for a request, the worker refuses the request, and check raises the reason.
+    The worker ignores requests after close.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -199,7 +202,7 @@ class OnRequest(Worker):
         super().check()
 
     def close(self) -> None:
-        """Stop the collector and wait."""
+        """Stop the collector and wait until it has ended."""
         self._stopped.set()
         self._requests.put(None)
         super().close()
@@ -209,7 +212,7 @@ class OnRequest(Worker):
             try:
                 self._answer(request, group)
             except BaseException:
-                self._requests.put(request)  # _run refuses it
+                self._requests.put(request)  # _run will refuse it
                 raise
 
     def _run(self) -> None:

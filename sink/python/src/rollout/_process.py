@@ -15,7 +15,7 @@ def worker() -> tuple[int, int] | None:
 
 
 def not_alone() -> Callable[[float], None]:
-    """Return a function that ends a waiting worker once its trainer is gone.
+    """Return a function that ends a waiting DataLoader worker if its trainer has ended.
 
     torch checks for this only between two batches, and there might not be another batch.
     """
@@ -29,7 +29,7 @@ def not_alone() -> Callable[[float], None]:
 
 
 def distributed() -> tuple[int, int]:
-    """Return rank and world size of torch.distributed; 0 and 1 if it is not initialized."""
+    """Return the rank and the world size of torch.distributed, or 0 and 1 if it is not initialized."""
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         return int(torch.distributed.get_rank()), int(torch.distributed.get_world_size())
     return 0, 1

@@ -9,17 +9,17 @@ from typing import Any
 Path = str | os.PathLike[str]
 
 Row = dict[str, Any]
-"""One row by column name; see package sink of the program for all columns.
+"""One row, as a dict of columns. The documentation of the Go package sink lists all columns.
 
 Per-token columns are numpy arrays of length T, unshifted and unpadded:
 
     input_ids   int32    the whole sequence
-    loss_mask   int8     1 if the policy sampled the token
-    logprobs    float32  entry i belongs to token i; exactly 0.0 where the mask is 0
-    versions    int32    policy version per token, -1 if not sampled; or None
+    loss_mask   int8     1 if the policy sampled the token and its log-probability is known
+    logprobs    float32  entry i belongs to token i; exactly 0.0 if the token's mask is 0
+    versions    int32    policy version per token, -1 if not sampled or unknown; or None
 
 turn_offsets (int32, K+1) and turn_roles (int8, K; 0 prompt, 1 assistant, 2 tool,
-3 user) divide the row into spans. reward is a float, or None if it was not scored.
+3 user) divide the row into spans. reward is a float, or None if the sample was not scored.
 Arrays can be read-only views of a mapped file.
 """
 
@@ -40,10 +40,10 @@ class Group:
     rows: list[Row] = field(repr=False)
     """The rows of all samples, by sample_index and then segment_index; not in repr."""
     failed: int = 0
-    """Samples that failed permanently. They only have rows in failures/."""
+    """The number of samples that failed permanently. They have rows only in failures/."""
     empty: int = 0
-    """Samples that were committed without a row, because they have no trainable token."""
+    """The number of samples that were committed without a row, because they have no trainable token."""
     missing: int = 0
-    """Samples that are not in the log: not collected yet, skipped, or cut."""
+    """The number of samples that are not in the log: not yet collected, skipped, or cut."""
     left_out: int = 0
-    """Samples of which filters dropped every row, see Where."""
+    """The number of samples whose rows were all dropped by filters, see Where."""

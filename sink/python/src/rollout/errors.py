@@ -28,7 +28,7 @@ class CollectError(RolloutError):
     """The collector that collect() started has failed.
 
     The text includes the hint and, if the program printed little, the last lines of its
-    standard error. The error can be pickled, so that a rank or an actor can pass it on.
+    standard error. The error can be pickled, so a rank or an actor can pass it to another process.
     """
 
     def __init__(self, text: str, *, code: int | None = None, hint: str = "", lines: tuple[str, ...] = ()) -> None:
@@ -64,15 +64,15 @@ class ToleranceError(CollectError):
 
 
 class ServerError(CollectError):
-    """No server or model can be used (exit status 5)."""
+    """The server or the model is unusable (exit status 5)."""
 
 
 class StorageError(CollectError):
-    """The disk is full or denies access (exit status 6)."""
+    """Storage failed: for example, the disk is full or access is denied (exit status 6)."""
 
 
 class FolderError(CollectError):
-    """The folder has other content, or its run cannot be resumed as requested (exit status 7)."""
+    """The folder contains other files, or its run cannot be resumed as requested (exit status 7)."""
 
 
 class LockedError(CollectError):
@@ -88,7 +88,7 @@ class InterruptedRunError(CollectError):
 
 
 class CrashError(CollectError):
-    """The collector was killed or crashed, and restarts did not help."""
+    """The collector was killed or crashed, and restarting it did not help."""
 
 
 BY_STATUS: dict[int, type[CollectError]] = {
@@ -101,4 +101,4 @@ BY_STATUS: dict[int, type[CollectError]] = {
     9: DamagedError,
     130: InterruptedRunError,
 }
-"""The error class for each exit status of the program. Any other status is a CollectError."""
+"""The error class for each exit status of the program. Any other status raises a CollectError."""

@@ -1,4 +1,4 @@
-"""The collector process: start, events, last messages, end."""
+"""The collector process: its start, its events, its last messages and its end."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ LAST_LINES = 40
 """The number of standard error lines that are kept."""
 
 _PANIC = re.compile(r"^(panic: |fatal error: |runtime: |SIG[A-Z]+: )")
-"""The output of the Go runtime before it ends a program with exit status 2."""
+"""Texts that the Go runtime prints before it ends a program with exit status 2."""
 
 _children: weakref.WeakSet[Child] = weakref.WeakSet()
 
 _pipes = threading.RLock()
-"""A fork waits for this lock. Otherwise it could inherit a pipe that no Child owns yet, and could
-not close it."""
+"""A fork waits for this lock. Otherwise the forked process could inherit a pipe that no Child owns
+yet, and could not close the pipe."""
 
 
 class Child:
     """A collector that runs until its standard input ends or it has collected everything.
 
-    It has its own session, so Ctrl-C at a terminal reaches only this process. When this process
-    ends, for whatever reason, the collector stops. Forked processes, such as DataLoader workers,
-    do not inherit the other end of the pipe.
+    The collector has its own session, so Ctrl-C in a terminal reaches only the Python process. When
+    the Python process ends, for whatever reason, the collector's standard input ends too.
+    Processes forked from the Python process, such as DataLoader workers, do not inherit the other
+    end of the pipe.
 
-    settings: the content of the settings file (-c). The file has no name in any folder, so no
-    file can stay behind.
+    settings: the content of the settings file (-c). The file has no name in any folder, so it
+    cannot be left behind.
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], secrets: Sequence[str], settings: bytes | None = None) -> None:
@@ -64,7 +65,7 @@ class Child:
                 files = []
                 if settings is not None:
                     file.write(settings)
-                    file.seek(0)  # on macOS both sides share the file offset
+                    file.seek(0)  # on macOS, both processes share the file offset
                     files, self._config = [file.fileno()], f"/dev/fd/{file.fileno()}"
                     args += ["-c", self._config]
                 self.process = subprocess.Popen(
@@ -91,14 +92,14 @@ class Child:
                     yield event
 
     def wait(self) -> int:
-        """Return the exit status of a process that has closed its output."""
+        """Wait for a process that has closed its output, and return its exit status."""
         code = self.process.wait()
         self._listener.join(5)
         self._let_go()
         return code
 
     def stop(self, grace: float) -> None:
-        """Stop the process with SIGTERM, and after grace seconds with SIGKILL."""
+        """Stop the process with SIGTERM. If it has not ended after grace seconds, use SIGKILL."""
         self._let_go()
         try:
             for signal_after in (grace / 2, grace / 2):
@@ -122,7 +123,7 @@ class Child:
                 log.info("%s", line)
 
     def _let_go(self) -> None:
-        """Close our end of the process's standard input, which stops the process."""
+        """Close this end of the collector's standard input, which stops the collector."""
         with _pipes:
             while self._alive:
                 os.close(self._alive.pop())
@@ -132,7 +133,7 @@ class Child:
         return code < 0 or code > 130 or code == 2 and any(_PANIC.match(line) for line in self.lines)
 
     def error(self, code: int) -> CollectError | None:
-        """Return the error for an exit status, or None if everything was collected."""
+        """Return the error for an exit status, or None if the collector has collected everything."""
         if code in (0, 3):
             return None
         lines = tuple(self.lines)
@@ -151,7 +152,7 @@ class Child:
 
 
 def _forked() -> None:
-    """Detach from the parent's processes."""
+    """In a forked process, detach from the collectors of the parent."""
     for child in list(_children):
         child._let_go()
     _pipes.release()
@@ -162,6 +163,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def back_off(tries: int) -> float:
-    """Return the pause before a restart: 0.1 s, doubled each time, at most 10 s."""
+    """Return the pause before a restart. The first pause is 0.1 s, and each further pause is twice as
+    long, up to 10 s."""
     return min(10.0, 0.1 * 2.0 ** max(0, tries))
 

@@ -14,7 +14,7 @@ from typing import Any
 from rollout.errors import BY_STATUS, CollectError, UsageError
 
 LONGEST_PATH = 100
-"""The longest path, in bytes, that a socket address supports on every system (104 on macOS, 108 on Linux)."""
+"""The longest socket path, in bytes, that every system supports (macOS has 104 bytes, Linux 108)."""
 
 
 class GoneError(ConnectionError):
@@ -22,7 +22,7 @@ class GoneError(ConnectionError):
 
 
 class Control:
-    """One connection for the requests of one thread. Any thread can close it."""
+    """One connection, for the requests of one thread. Any thread can close the connection."""
 
     def __init__(self, path: str, timeout: float = 10) -> None:
         self.path = path
@@ -31,10 +31,10 @@ class Control:
         self._lock = threading.RLock()  # reentrant, because the garbage collector can call close in the thread that runs ask
 
     def ask(self, op: str, timeout: float | None, **fields: Any) -> dict[str, Any]:
-        """Return the answer to a request, including an error answer.
+        """Send a request and return the answer, even if the answer reports an error.
 
         timeout: seconds to wait; None waits as long as the collector runs.
-        Raises GoneError if no answer comes. The connection is then unusable.
+        Raises GoneError if no answer comes. After this error, the connection is unusable.
         """
         line = json.dumps({"op": op, **fields}, allow_nan=False).encode() + b"\n"
         with self._lock:
@@ -53,7 +53,7 @@ class Control:
         return out
 
     def close(self) -> None:
-        """Close the connection. A waiting request ends with GoneError."""
+        """Close the connection. A request that waits for its answer raises GoneError."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer
         with self._lock:
@@ -79,7 +79,7 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 @contextlib.contextmanager
 def _short(path: str) -> Iterator[str]:
-    """Yield a short name for a path while it is in use."""
+    """Yield a short name for a path. The name is valid inside the with block."""
     if len(os.fsencode(path)) <= LONGEST_PATH:
         yield path
         return

@@ -17,7 +17,7 @@ PATH: go install github.com/rollout-rl/rollout/cmd/rollout@latest"""
 
 
 def version() -> str:
-    """Return the version of the package and of the program in it.
+    """Return the version of the package, which is also the version of the program in the package.
 
     Returns "0+unknown" if the package is not installed and only its source is on sys.path.
     """
@@ -31,8 +31,8 @@ def program() -> str:
     """Return the absolute path of the rollout program.
 
     This is the program that pip installed with this package: into an environment, the user's
-    site, --prefix or --target. Without one, it is the first rollout program on PATH. Raises
-    FileNotFoundError if there is none.
+    site, --prefix or --target. If pip installed no program, it is the first rollout program on
+    PATH. Raises FileNotFoundError if there is no program.
     """
     for path in _candidates():
         if _is_program(path):
@@ -49,7 +49,7 @@ def _candidates() -> Iterator[str]:
                 yield str(file.locate())
     except metadata.PackageNotFoundError:
         pass
-    # With --target, RECORD names a folder that pip then moved: TARGET/bin.
+    # With --target, RECORD names a folder that pip has moved to TARGET/bin since then.
     yield os.path.join(site, "bin", _NAME)
     yield os.path.join(sysconfig.get_path("scripts"), _NAME)
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
@@ -60,7 +60,7 @@ def _candidates() -> Iterator[str]:
 def _is_program(path: str) -> bool:
     """Report whether path is an executable file and not a script.
 
-    A source installation has a script with this name. It calls this module.
+    An installation from source contains a script with this name, which only calls this module.
     """
     try:
         with open(path, "rb") as f:

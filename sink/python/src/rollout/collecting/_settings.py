@@ -14,28 +14,28 @@ from rollout._types import Path
 _REFERENCE = re.compile(r"\$\{(env|file):.+\}\Z", re.DOTALL)
 _SECRET = "COLLECT_SECRET_"
 _OF_TOOLS = ("secrets", "tool_exec_environment_variables")
-"""Fields of agent.create that contain the secrets of an agent's tools."""
+"""Fields of agent.create that contain secrets for the agent's tools."""
 
 
 @dataclass
 class Settings:
-    """The arguments of `rollout collect` that depend on the caller."""
+    """The arguments, environment and settings file with which to start `rollout collect`."""
 
     flags: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
-    """Variables to add to the environment of this process for the collector."""
+    """Variables for the collector, in addition to the environment of this process."""
     secrets: list[str] = field(default_factory=list, repr=False)
-    """Values that no message must show."""
+    """Values that must not appear in any message."""
     body: bytes | None = None
-    """The content of a settings file for each process; see Child."""
+    """The content of the settings file that each process gets; see Child."""
 
 
 @dataclass
 class Limits:
-    """How long the supervisor waits and retries."""
+    """Limits on the waits and the restarts of the supervisor."""
 
     restarts: int = 5
-    """Restarts without a new commit before CrashError."""
+    """The number of restarts without a new commit before CrashError."""
     lock_wait: float = 60.0
     """Seconds to wait for another process to leave the folder."""
     grace: float = 20.0
@@ -45,11 +45,11 @@ class Limits:
 def settings(
     config: Path | Mapping[str, Any] | None, flags: Mapping[str, Any], more: Sequence[str], env: Mapping[str, str] | None
 ) -> Settings:
-    """Return the settings to start a collector with.
+    """Return the settings with which to start a collector.
 
-    config is the path of a file, or the settings as a dict of sections. A secret in the dict
-    moves to the environment, and the file refers to the variable. flags maps names to values.
-    None omits a flag, and a list repeats it.
+    config is the path of a file, or the settings as a dict of sections. A secret in the dict is
+    moved to the environment, and the file refers to the variable. flags maps names of flags to
+    values. None omits a flag, and a list repeats the flag for every element.
     """
     out = Settings(env=dict(env or {}))
     if isinstance(config, Mapping):

@@ -1,13 +1,14 @@
-"""The trainer's messages to its collector. A restarted collector gets them again.
+"""The trainer's messages to its collector. A restarted collector gets the messages again.
 
 For each subject, such as the version, only the last message counts. One thread sends all
 messages over one connection, in order, so no process gets an older version after a newer one.
 The thread waits for an answer as long as the process lives, because a message that is repeated
-over a second connection could overtake the first. The caller of send waits for PATIENCE seconds.
-After that, the message is still going to be sent.
+over a second connection could overtake the first message. The caller of send waits only PATIENCE
+seconds. The message is still sent after this time.
 
-A drain ends a pause in the process, so the drain is held until the pause ends. Otherwise a
-trainer that has paused to update the engine's weights would get samples when the tasks end.
+A drain ends a pause in the collector, so a drain is held back until the trainer ends the pause.
+Otherwise, if a trainer has paused to update the engine's weights and its tasks end, the collector
+would start samples during the update.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ log = logging.getLogger("rollout.collect")
 
 
 class Acks:
-    """The acknowledged cursor, and the groups after it that the filters skip.
+    """The acknowledged cursor, and the groups after the cursor that the filters skip.
 
-    The cursor cannot pass a group that the trainer is still using. A skipped group after that
-    one is reported separately, so that max_ahead does not count it. Only the cursor is durable:
-    a restarted process receives all other groups again. Not thread-safe: the caller holds a lock.
+    The cursor cannot pass a group that the trainer is still using. If a later group is skipped, it
+    is reported separately, so that max_ahead does not count it. Only the cursor is durable, so a
+    restarted process must be told about the skipped groups again. Not thread-safe: the caller
+    must hold a lock.
     """
 
     def __init__(self) -> None:
         self.cursor: Place = START
-        self._known: Place = START  # the cursor that this process knows
+        self._known: Place = START  # the cursor that the current process knows
         self._skipped: deque[Place] = deque()  # skipped groups; some can be before the cursor
         self._unsent: deque[Place] = deque()
 
     def acknowledge(self, place: Place) -> None:
-        """Record that the trainer is done with all groups before a place."""
+        """Record that the trainer has finished with all groups before a place."""
         self.cursor = max(self.cursor, place)
         for places in (self._skipped, self._unsent):
             while places and places[0] <= self.cursor:
@@ -56,21 +58,21 @@ class Acks:
 
     @property
     def pending(self) -> bool:
-        """Whether this process does not know the cursor yet."""
+        """Whether the current process does not yet know the cursor."""
         return self.cursor > self._known
 
     def restarted(self, known: Place) -> None:
-        """Record that a new process was started. known is the cursor that it has."""
+        """Record that a new process was started. known is the cursor that the new process knows."""
         self._known, self._unsent = known, deque(self._skipped)
 
     def next_request(self) -> dict[str, Any] | None:
-        """Return the next request for this process, or None if it is up to date."""
+        """Return the next request for the current process, or None if the process is up to date."""
         if self.pending:
             return {"seq": self.cursor[0], "groups": self.cursor[1]}
         return {"seq": self._unsent[0][0], "groups": self._unsent[0][1], "only": True} if self._unsent else None
 
     def answered(self, request: dict[str, Any]) -> None:
-        """Record that this process has accepted a request."""
+        """Record that the current process has accepted a request."""
         place = (request["seq"], request["groups"])
         if "only" not in request:
             self._known = max(self._known, place)
@@ -79,11 +81,12 @@ class Acks:
 
 
 PATIENCE = 30.0
-"""Seconds that a caller waits for the answer to its message."""
+"""Seconds for which a caller waits for the answer to its message."""
 ACK_PATIENCE = 10.0
-"""Seconds during which the process can reject an acknowledgement of a group in the log."""
+"""Seconds for which a rejected acknowledgement is retried, because the process can count a commit
+later than the log shows it."""
 AGAIN = 0.05
-"""Seconds before a broken connection is replaced."""
+"""Seconds to wait before a broken connection is replaced."""
 
 _ACK = "ack"
 
@@ -95,16 +98,17 @@ class Command:
     op: str
     fields: dict[str, Any] = field(default_factory=dict)
     awaited: bool = False
-    """Whether a caller waits for the answer and raises a refusal."""
+    """Whether a caller waits for the answer and raises the error if the process refuses."""
     refused: CollectError | None = None
 
 
 class Commands:
-    """The last message on each subject, and the messages that the process has received."""
+    """The last message on each subject, and the messages that the current process has accepted."""
 
     def __init__(self, run: str) -> None:
         self.run_id = ""
-        """The run's id, once a reader knows it. The collector of another run rejects its cursors."""
+        """The run's id, once a reader knows the id. A collector of another run rejects this run's
+        cursors."""
         self._run = run
         self._acks = Acks()
         self._changed = threading.Condition()
@@ -118,9 +122,10 @@ class Commands:
     # Messages from the trainer.
 
     def send(self, subject: str, op: str, **fields: Any) -> None:
-        """Send a message and wait for its answer. A process that is starting gets it later.
+        """Send a message and wait for the answer. A process that is still starting gets the message
+        later.
 
-        Raises the refusal of the process; the message then has no effect.
+        If the process refuses the message, raises the error; the message then has no effect.
         """
         command = Command(op, fields, awaited=True)
         with self._changed:
@@ -129,7 +134,7 @@ class Commands:
             self._changed.notify_all()
             try:
                 answered = self._changed.wait_for(lambda: self._settled(subject, command), PATIENCE)
-            finally:  # because a signal can end the wait
+            finally:  # a signal can also end the wait
                 command.awaited = False
         if command.refused is not None:
             raise command.refused
@@ -143,7 +148,7 @@ class Commands:
             return "version" in self._last
 
     def end_pause(self) -> None:
-        """End a pause, without waiting."""
+        """End a pause, without waiting for the answer."""
         with self._changed:
             if self._paused():
                 self._last["pause"] = Command("resume")
@@ -156,13 +161,13 @@ class Commands:
         return command.op == "drain" and self._paused()
 
     def acknowledge(self, place: Place) -> None:
-        """Acknowledge all groups before a place, without waiting."""
+        """Acknowledge all groups before a place, without waiting for the answer."""
         with self._changed:
             self._acks.acknowledge(place)
             self._changed.notify_all()
 
     def skip(self, places: list[Place]) -> None:
-        """Report groups that the filters drop, so that others can start instead."""
+        """Report groups that the filters drop, so that other groups can start instead."""
         if places:
             with self._changed:
                 self._acks.skip(places)
@@ -175,12 +180,12 @@ class Commands:
             return self._acks.cursor
 
     def flush(self, timeout: float) -> None:
-        """Wait until the process, if any, has received the acknowledged place."""
+        """If there is a process, wait until it has received the acknowledged place."""
         with self._changed:
             self._changed.wait_for(lambda: not self._acks.pending or self._socket is None or self._closed, timeout)
 
     def _settled(self, subject: str, command: Command) -> bool:
-        """Report whether there is no answer to wait for: it has arrived, or will never arrive."""
+        """Report whether there is nothing to wait for: the answer has arrived or will never arrive."""
         if self._held(command) or self._socket is None or self._closed:
             return True
         return self._accepted.get(subject) is command or self._last.get(subject) is not command
@@ -188,7 +193,7 @@ class Commands:
     # The process.
 
     def started(self, socket: str) -> None:
-        """Send all messages to a process that has started."""
+        """Use a process that has just started, and send all messages to it."""
         with self._changed:
             self._socket, self._process = socket, self._process + 1
             self._accepted = {}
@@ -205,24 +210,24 @@ class Commands:
             control.close()
 
     def socket(self, until: float | None = None) -> str | None:
-        """Wait for a process and return its socket; None if there will be none, or on timeout."""
+        """Wait for a process and return its socket, or None on a timeout or if no process will start."""
         with self._changed:
             left = None if until is None else max(0.0, until - time.monotonic())
             self._changed.wait_for(lambda: self._socket is not None or self._closed, left)
             return None if self._closed else self._socket
 
     def ready_socket(self) -> str | None:
-        """Wait for a process that has received all messages and return its socket; None if
-        there will be none.
+        """Wait for a process that has received all messages and return its socket, or None if no
+        process will start.
 
-        Messages before a task, such as a version, then apply to the task's samples.
+        Messages that were sent before a task, such as a version, then apply to the task's samples.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or (self._socket is not None and self._next_command() is None))
             return None if self._closed else self._socket
 
     def close(self) -> None:
-        """Send no more messages."""
+        """Stop sending messages."""
         with self._changed:
             self._closed = True
         self.ended()
@@ -230,8 +235,9 @@ class Commands:
     # Sending.
 
     def run(self) -> None:
-        """Send due messages until close. Runs in its own thread. Raises refusals that no caller waits for."""
-        refusing = (0, 0.0)  # the process that refuses acknowledgements, and since when
+        """Send due messages until close. Runs in its own thread. If the process refuses a message and no
+        caller waits for the answer, raises the error."""
+        refusing = (0, 0.0)  # the process that refuses acknowledgements, and the time of its first refusal
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._due() is not None)
@@ -250,7 +256,7 @@ class Commands:
             if subject == _ACK and answer.get("ok"):
                 refusing = (0, 0.0)
             elif subject == _ACK:
-                # The log can be read before the process has counted its latest commit.
+                # The reader can see a commit in the log before the process has counted it.
                 if refusing[0] != number:
                     refusing = (number, time.monotonic())
                 if time.monotonic() - refusing[1] <= ACK_PATIENCE:
@@ -260,8 +266,8 @@ class Commands:
             self._answered(number, subject, command, answer)
 
     def _due(self) -> tuple[str, Command] | None:
-        """Return the next message and its subject. Acknowledgements are last, because they can
-        have to wait."""
+        """Return the next message and its subject. Acknowledgements come last, because they can
+        be held up."""
         if self._socket is None:
             return None
         command = self._next_command()
@@ -275,7 +281,7 @@ class Commands:
         return next(due, None)
 
     def _connected(self, socket: str, number: int) -> Control | None:
-        """Return a connection to a process, or None if it has ended meanwhile."""
+        """Return a connection to a process, or None if the process has ended in the meantime."""
         control = Control(socket)
         with self._changed:
             if self._process == number and self._socket is not None:
@@ -285,7 +291,7 @@ class Commands:
         return None
 
     def _dropped(self, control: Control | None) -> None:
-        """Drop a broken connection. Its process is ending, or gets the request again."""
+        """Drop a broken connection. Either the process is ending, or it will get the request again."""
         with self._changed:
             if self._control is control:
                 self._control = None
