@@ -3,20 +3,20 @@
     worker = RolloutWorker("rollout.yaml", tasks, out="run1", max_ahead=2)
     AsyncGRPOTrainer(model, ..., rollout_worker=worker).train()
 
-Written for TRL 1.16.0 (trl/experimental/async_grpo/): RolloutWorkerProtocol,
-async_grpo_trainer.py:115. A row becomes a RolloutSample, async_rollout_worker.py:214. As in that
+The worker implements RolloutWorkerProtocol of TRL 1.16.0 (trl/experimental/async_grpo/,
+async_grpo_trainer.py:115). A row becomes a RolloutSample (async_rollout_worker.py:214). As in that
 file (:1086), all rows of a sample have the sample's advantage: (reward - mean) / (deviation +
-1e-8) over the scored samples of the group, and 0 without a reward (:1058). Rows without a token
-to train on are dropped (:167), as are failed samples and samples with keep=false. Stale rows are
-passed on. The trainer drops a row if its version is more than max_staleness older than the
-weights (async_grpo_trainer.py:367). model_version is the oldest version that can have sampled the row:
-policy_version_min or, if unknown, the version when the sample started, as in TRL's own worker
-(:626).
+1e-8) over the scored samples of the group, or 0 if the sample has no reward (:1058). Rows without a
+token to train on are dropped (:167), as are failed samples and samples with keep=false. Stale rows
+are not dropped here. The trainer drops a row if its version is more than max_staleness versions
+older than the weights (async_grpo_trainer.py:367). model_version is the oldest version that can
+have sampled the row: policy_version_min or, if this is unknown, the version at the start of the
+sample, as in TRL's own worker (:626).
 
     worker = RolloutWorker("run1")     # a finished run or a Dataset: each group once, in order
 
-The rows of a finished run keep their versions, which the trainer would consider too old after
-max_staleness steps: set max_staleness of AsyncGRPOConfig to more than its max_steps.
+The rows of a finished run keep the versions they were sampled with. After max_staleness steps, the
+trainer would drop them as too old. So set max_staleness in AsyncGRPOConfig above max_steps.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from rollout.train import advantages
 
 
 class RolloutWorker(Worker):
-    """The rollout_worker of AsyncGRPOTrainer. Its arguments are the arguments of
-    rollout.collect, or a finished run.
+    """A rollout_worker for AsyncGRPOTrainer. The arguments are the arguments of rollout.collect, or a
+    finished run.
 
-    The queue holds one row. Other rows wait in the collector, where max_ahead and max_lag bound
-    them.
+    The queue holds one row. All other groups wait in the collector, where max_ahead and max_lag limit
+    their number and their age.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -51,9 +51,8 @@ class RolloutWorker(Worker):
         self.stop, self.update_model_version = self.close, self.set_version
 
     def start(self) -> None:
-        """Start collecting, with the version of the first weights, which TRL has already set.
-
-        Does not wait for a group.
+        """Start collecting, without waiting for a group. The policy version is the version of the first
+        weights, which TRL has already set.
         """
         self.begin()
         if self._set:

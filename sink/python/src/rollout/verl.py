@@ -4,24 +4,26 @@
     +actor_rollout_ref.rollout.custom.rollout={config: rollout.yaml, tasks: tasks.jsonl, out: run1, max_ahead: 2}
 
 For each prompt that the trainer submits (verl 0.9.1, trainer/ppo/v1/trainer_base.py:1496), the
-next group of the collector is put into the TransferQueue (0.1.11) under the prompt's uid. Keys
-are {uid}_{sample_index}_{segment_index}; fields and tags are as in agent_loop_tq.py:180. The
-prompt gets global_steps = the oldest version of the group + 1, because step s trains on the
-samples of version s - 1 (trainer_base.py:1987). Its status is failure if a sample failed or has
-no reward (agent_loop_tq.py:142); the replay buffer decides whether to drop it. If the versions
-of a row are unknown, their bounds are used, see Worker.versions.
+feeder puts the next group of the collector into the TransferQueue (0.1.11) under the prompt's uid.
+The keys of rows are {uid}_{sample_index}_{segment_index}. The fields and tags are the same as in
+agent_loop_tq.py:180. The prompt gets global_steps = the oldest version of the group + 1, because
+step s trains on the samples of version s - 1 (trainer_base.py:1987). The prompt's status is failure
+if a sample failed or has no reward (agent_loop_tq.py:142). The replay buffer decides whether to
+drop such a prompt. If the versions of a row are unknown, the feeder uses bounds, see
+Worker.versions.
 
-For verl, a sample of several rows is several sequences. With loss_agg_mode token-mean and
-seq-mean-token-sum, its tokens have the same weight as in one row. With seq-mean-token-mean each row weighs 1:
-for two samples, one of them in five rows, the weights are 0.833 and 0.167. With
-weigh_samples=True each row has the field rollout_is_weights, by which verl multiplies the
-losses of its tokens (workers/utils/losses.py:87): the row's share of its sample's sampled
-tokens, so both samples weigh 0.5. verl's own rollout correction
-(algorithm.rollout_correction.rollout_is) writes the same field: use only one of them.
+verl treats a sample with several rows as several sequences. With loss_agg_mode token-mean and
+seq-mean-token-sum, the tokens have the same weight as in a single row. With seq-mean-token-mean,
+all rows have the same weight: if one of two samples has five rows and the other has one, their
+weights are 0.833 and 0.167. With weigh_samples=True, both samples have the weight 0.5, because each
+row has the field rollout_is_weights, which contains the row's share of its sample's sampled tokens.
+verl multiplies the losses of the row's tokens by this field (workers/utils/losses.py:87). verl's
+own rollout correction (algorithm.rollout_correction.rollout_is) writes the same field, so use only
+one of the two.
 
 The tag of the key "rollout" is the collector's place, and is written with each group. A
-checkpoint of the queue (trainer_base.py:1004) contains the tag, and a restored trainer continues
-after that place.
+checkpoint of the queue (trainer_base.py:1004) contains this tag, so a restored trainer continues
+after this place.
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ from rollout.train.weights import loss_weights
 
 
 class Feeder(OnRequest):
-    """The feeder for PPOTrainer.fit. Its arguments are the arguments of rollout.collect, or a
-    finished run. A request is the uid of a prompt.
+    """A feeder for PPOTrainer.fit. The arguments are the arguments of rollout.collect, or a
+    finished run. Each request is the uid of a prompt.
 
-    weigh_samples: each sample weighs 1 with loss_agg_mode=seq-mean-token-mean, whatever its
-    number of rows.
+    weigh_samples: with loss_agg_mode=seq-mean-token-mean, give all samples the same weight,
+    whatever their number of rows.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, *, weigh_samples: bool = False, **options: Any) -> None:
@@ -51,17 +53,18 @@ class Feeder(OnRequest):
 
     @classmethod
     def create(cls, config: Any, **_: Any) -> Feeder:
-        """Return the feeder that rollout.custom.rollout of verl's configuration describes."""
+        """Return the feeder that rollout.custom.rollout in verl's configuration describes."""
         from omegaconf import OmegaConf
 
         given: Any = OmegaConf.to_container(OmegaConf.create(config.actor_rollout_ref.rollout.custom["rollout"]), resolve=True)
         return cls(**given)
 
     def generate_sequences(self, prompts: Any) -> None:
-        """Request one group per prompt, and return at once. The first call starts the
+        """Request one group per prompt, without waiting for the groups. The first call starts the
         collector.
 
-        Raises RuntimeError if no more groups will come, and NotImplementedError for validation.
+        Raises RuntimeError if no more groups will come, and NotImplementedError for validation
+        prompts.
         """
         import transfer_queue as tq
 

@@ -1,19 +1,19 @@
-"""A collector that stays warm for a training loop, and its groups as they are committed.
+"""A collector that keeps running for a training loop, and its groups as they are committed.
 
     with rollout.collect("run.yaml", tasks, out="run1", max_ahead=2) as c:
         for group in c:                 # or: async for group in c
             step = train(group)
             c.set_version(step)         # the engines sample with these weights from now on
 
-The process is `rollout collect --stream`. It accepts tasks while it runs, commits a group as soon
-as it is whole, and starts at most max_ahead groups that are not acknowledged. Groups are read
-from the run's log, so nothing is lost or returned twice if the process is killed: it is
-restarted and continues. If this process is killed, the collector stops, and collect() with the
-same folder resumes.
+The collector is the process `rollout collect --stream`. It accepts tasks while it runs, commits a
+group as soon as the group is whole, and starts new groups while fewer than max_ahead groups are
+started but not acknowledged. Groups are read from the run's log. So if the collector is killed,
+nothing is lost or returned twice: the collector is restarted and continues. If the trainer is
+killed, the collector stops, and collect() with the same folder resumes the run.
 
-A checkpoint contains state_dict(). With a state, exactly the groups after it are returned once
-each, whether or not they were acknowledged since. Without a state, the groups that were not
-acknowledged are returned, including groups that a killed trainer was still using. So a
+A checkpoint should contain state_dict(). With a state, each group after the state is returned
+exactly once, whether or not it has been acknowledged since. Without a state, the groups that were
+not acknowledged are returned, including groups that a killed trainer was still using. So a
 trainer that must see each group exactly once must also save a state before its first group.
 """
 
@@ -65,21 +65,22 @@ def collect(
     """Start a collector, or resume the run in out, and return its groups as they are committed.
 
     config: a settings file (YAML, as for `rollout collect -c`), or the settings as a dict of
-        sections. The dict can contain a password or the value of a header: the program gets
-        it in its environment, and no file contains it.
+        sections. If the dict contains a password or the value of a header, the program gets
+        the secret through its environment, and no file contains it.
     tasks: an iterable or async iterable of task dicts: prompt or messages, and optionally
         id, answer, metadata, samples, agent, deadline. The next task is requested when the
-        collector can start it. A task without an id gets its number, from 1, so a resumed run
-        needs the same tasks in the same order; tasks that the run already has are not
-        collected again. A path names a JSON Lines file. None: the tasks in config and the
-        tasks that add() adds, until drain().
+        collector can start it. A task without an id gets its number, from 1, as its id, so a
+        resumed run needs the same tasks in the same order. Tasks that the run already contains
+        are not collected again. A path names a JSON Lines file. None: the tasks in config, and
+        the tasks that add() adds before drain().
     out: the folder of the run.
     server, model, samples, max_ahead, max_lag, until_groups, min_std: the flags of
         `rollout collect` with these names. flags: more flags, such as ["--reward=exact"].
-    env: added to the environment of the program.
+    env: variables that are added to the environment of the program.
     where, columns, check: which groups and columns to read and how to check files, as for
         Dataset. Dropped groups are acknowledged in order; max_ahead does not count them.
-    state: a result of state_dict(): continue after it. None: continue after the acknowledged groups.
+    state: a result of state_dict(): continue after this state. None: continue after the
+        acknowledged groups.
     ack: "auto": requesting the next group acknowledges the previous one; "manual": ack() does.
     timeout: seconds without a group before TimeoutError; None waits forever.
     lock_wait: seconds to wait for another process to leave the folder, such as the collector
@@ -87,10 +88,10 @@ def collect(
     restarts: the number of restarts without a new commit after which another crash or kill
         of the collector raises CrashError.
     grace: seconds for the process to end before it is killed.
-    distributed: with torch.distributed, rank 0 has the process and every rank gets one group
-        of each round, see RankedCollection; all ranks must call collect with the same
-        arguments. None: True if torch.distributed is initialized with more than one rank.
-        False: this process collects alone.
+    distributed: True: rank 0 of torch.distributed runs the collector, and every rank gets one
+        group per round, see RankedCollection. All ranks must call collect with the same
+        arguments. False: this process collects alone. None: True if torch.distributed is
+        initialized with more than one rank, otherwise False.
 
     Raises FileNotFoundError if there is no program, and StateError if the state is from another
     run or ahead of this run's log. Errors of the program are raised when a group is

@@ -36,7 +36,7 @@ class Reader:
 
     @property
     def run_id(self) -> str:
-        """The run's id; "" before its first commit if no cursor names it."""
+        """The run's id, or "" before the run's first commit if no cursor contains the id."""
         return str(self._following.cursor["run_id"])
 
     def after(self, run_id: str, place: Place) -> Reader:
@@ -69,10 +69,10 @@ class Reader:
 class Collection:
     """The groups of a run that is being collected for one trainer. collect() creates it.
 
-    It is an iterator and an async iterator for one consumer, and a context manager for `with`
-    and `async with`. Its methods are safe to call from any thread of the process that created
-    it. A forked process must not use it, and it cannot be pickled: pass the groups to workers
-    instead.
+    A collection is an iterator and an async iterator for one consumer, and a context manager for
+    `with` and `async with`. Its methods are safe to call from any thread of the process that
+    created it. A forked process must not use a collection, and a collection cannot be pickled. Pass
+    the groups to workers instead.
     """
 
     def __init__(self, supervisor: Supervisor, reader: Reader, source: Source, place: Place, ack: Ack, timeout: float | None) -> None:
@@ -81,7 +81,7 @@ class Collection:
         self._place = place  # the place of the last returned group
         self._auto, self._timeout = ack == "auto", timeout
         self._open: deque[tuple[str, Place]] = deque()  # groups that were returned but not acknowledged
-        self._ready: deque[tuple[Group, Place]] = deque()  # groups that were read but not returned, because the caller was canceled
+        self._ready: deque[tuple[Group, Place]] = deque()  # groups that were read but not returned, because the call was canceled
         self._lock = threading.Lock()
         self._pid = os.getpid()
         # Runs on garbage collection and at the interpreter's exit.
@@ -90,15 +90,16 @@ class Collection:
     # Groups.
 
     def __iter__(self) -> Iterator[Group]:
-        """Return the collection itself, so a second loop continues where the first ended."""
+        """Return the collection itself, so a second loop continues where the first loop ended."""
         return self
 
     def __next__(self) -> Group:
-        """Wait for the next group. The call acknowledges the previous group if ack="auto".
+        """Wait for the next group and return it. If ack="auto", acknowledge the previous group.
 
-        Raises StopIteration when all tasks are collected and returned. Raises TimeoutError
-        after timeout seconds without a group; the call can then be repeated. If an error ended
-        the collector, all groups that were already whole are returned before it is raised.
+        Raises StopIteration when all tasks are collected and their groups returned. Raises
+        TimeoutError after timeout seconds without a group; the call can then be repeated. If an
+        error ended the collector, all groups that are already whole are returned before the error
+        is raised.
         """
         self._mine()
         if self._source.wants_loop:
@@ -130,10 +131,10 @@ class Collection:
         return self
 
     async def __anext__(self) -> Group:
-        """Like __next__. A canceled call loses no group: the next call returns it.
+        """Like __next__. If a call is canceled, the next call returns the group.
 
-        A canceled call also acknowledges the previous group. Use ack="manual" to request a
-        group while still training on another.
+        A canceled call also acknowledges the previous group. To request a group while you still
+        train on another, use ack="manual".
         """
         self._mine()
         loop, event = asyncio.get_running_loop(), asyncio.Event()
@@ -156,13 +157,14 @@ class Collection:
                     raise self._late() from None
 
     def feed(self) -> None:
-        """Read the tasks of an async iterable in the running event loop. `async for` calls it."""
+        """Read the tasks of an async iterable in the running event loop. `async for` calls this method."""
         self._source.pump()
 
     def _done(self) -> Place | None:
-        """Return the place up to which the consumer is done, or None if unchanged.
+        """Return the place up to which the consumer is done, or None if the place has not changed.
 
-        Call it before waiting: by the time of _advance, another call can have returned a group.
+        Call this method before waiting: by the time of _advance, another call can have returned a
+        group.
         """
         with contextlib.suppress(IndexError):
             return self._open[-1][1] if self._auto else None
@@ -180,7 +182,7 @@ class Collection:
                 self._commands.skip(self._reader.take_dropped())
                 if found is not None:
                     self._ready.append(found)
-                elif not self._open:  # a cursor also passes skipped groups
+                elif not self._open:  # the cursor can then also pass skipped groups
                     self._commands.acknowledge(self._reader.end)
             return bool(self._ready)
 
@@ -200,7 +202,7 @@ class Collection:
         return TimeoutError(f"{self._supervisor.run}: no group for {self._timeout:g} s; call status() for details")
 
     def _over(self) -> None:
-        """Raise the error that ended the collector."""
+        """Raise the error that ended the collector, if there is one."""
         if not self._finalizer.alive:
             raise ValueError("the collection is closed")
         if self._supervisor.error is not None:
@@ -218,33 +220,34 @@ class Collection:
     def set_version(self, version: int) -> None:
         """Set the policy version that the engines sample with from now on.
 
-        Call it after the engine has the new weights. Tokens sampled across the change have no
-        version (null). Tasks taken after the call wait until the collector has received the
-        version. A restarted collector receives the last version. If the collector does not
-        answer within 30 s, it receives the version later, and a warning is logged.
+        Call this method when the engine has the new weights. Calls of the model that are in
+        progress during the change have no version, unless a trace contains it. Tasks taken after
+        this method returns wait until the collector has received the version. A restarted collector
+        receives the last version. If the collector does not answer within 30 s, it receives the
+        version later, and a warning is logged.
         """
         self._mine()
         integer("version", version)
         self._commands.send("version", "set-version", version=int(version))
 
     def pause(self) -> None:
-        """Start no more samples until resume or drain. Samples in flight continue.
+        """Stop starting samples until resume or drain. Samples in flight continue.
 
-        A pause survives the end of the tasks and a restart of the collector. A caller that
-        waits for a group that is not in flight waits for resume, even after drain. The call does
-        nothing once the collector has ended.
+        A pause remains in effect when the tasks end and when the collector is restarted. During the
+        pause, a caller that waits for a group that has not started waits until resume. If the
+        collector has ended, this method does nothing.
         """
         self._mine()
         self._commands.send("pause", "pause")
 
     def resume(self) -> None:
-        """Start samples again."""
+        """End a pause."""
         self._mine()
         self._commands.send("pause", "resume")
 
     def drain(self) -> None:
-        """Take no more tasks. Tasks that were taken or added are collected and returned, and
-        then the iteration ends.
+        """Stop taking tasks from the iterable. The tasks that were already taken or added are collected,
+        their groups are returned, and then the iteration ends.
 
         drain also ends a pause. A later pause holds the remaining tasks until resume.
         """
@@ -252,16 +255,16 @@ class Collection:
         self._supervisor.drain()
 
     def add(self, task: Mapping[str, Any]) -> None:
-        """Add a task before the remaining tasks of the iterable. Does not block.
+        """Add a task before the remaining tasks of the iterable, without blocking.
 
-        A task is taken when the collector can start it; added tasks wait in memory until then.
-        Give it an id that stays the same when the trainer is restarted.
+        An added task waits in memory until the collector can start it. Use an id that stays the
+        same when the trainer is restarted.
         """
         self._mine()
         self._source.add(task)
 
     def ack(self, group: Group | None = None) -> None:
-        """Acknowledge a group and all groups returned before it; None: all returned groups.
+        """Acknowledge a group and all groups returned before it, or all returned groups if group is None.
 
         With ack="manual", this allows more groups to start, see max_ahead.
         """
@@ -277,11 +280,11 @@ class Collection:
     # State.
 
     def status(self, timeout: float = 30) -> dict[str, Any]:
-        """Return the collector's status: counts of samples, groups, lag, version.
+        """Return the collector's status: counts of samples and groups, lag, version.
 
-        Waits for a collector that is starting. Raises TimeoutError if there is no answer within
-        timeout seconds, and the collector's error if it has failed. Returns {"phase": "ended"}
-        if it has ended normally.
+        If the collector is starting, waits for it. Raises TimeoutError if there is no answer within
+        timeout seconds. If the collector has failed, raises its error. If the collector has ended
+        normally, returns {"phase": "ended"}.
         """
         self._mine()
         return self._supervisor.status(timeout)
@@ -299,7 +302,7 @@ class Collection:
 
     @property
     def restarts(self) -> int:
-        """How often the process was restarted after a crash or a kill."""
+        """The number of times that the process was restarted after a crash or a kill."""
         return self._supervisor.restarts
 
     @property
@@ -313,11 +316,10 @@ class Collection:
             return cursor(self._reader.run_id, self._place)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after a state: the groups after it are returned once each.
+        """Continue after a state: each group after the state is returned once.
 
-        This includes groups that were already returned after the state was saved. Raises
-        StateError, without changing anything, if the state is from another run or ahead of this
-        run's log.
+        This includes groups that were returned after the state was saved. If the state is from
+        another run or ahead of this run's log, raises StateError and changes nothing.
         """
         self._mine()
         run_id, place = parse(state)
@@ -333,10 +335,10 @@ class Collection:
     # End.
 
     def close(self) -> None:
-        """Stop the process. A resumed run continues the samples in flight.
+        """Stop the process. If the run is resumed, the samples in flight continue.
 
-        The process is asked to stop. If it does not end within the grace time, it is killed. Repeated calls do
-        nothing.
+        The process gets a signal to stop. If it does not end within the grace time, it is killed.
+        Further calls do nothing.
         """
         if os.getpid() == self._pid:
             self._finalizer()
@@ -357,5 +359,5 @@ class Collection:
         """Like close, without blocking the event loop."""
         try:
             await self._source.stop()
-        finally:  # even if the call is canceled
+        finally:  # also if the call is canceled
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self.close))

@@ -33,7 +33,7 @@ class Acks:
 
     The cursor cannot pass a group that the trainer is still using. If a later group is skipped, it
     is reported separately, so that max_ahead does not count it. Only the cursor is durable, so a
-    restarted process must be told about the skipped groups again. Not thread-safe: the caller
+    restarted process must receive the skipped groups again. Not thread-safe: the caller
     must hold a lock.
     """
 
@@ -266,8 +266,8 @@ class Commands:
             self._answered(number, subject, command, answer)
 
     def _due(self) -> tuple[str, Command] | None:
-        """Return the next message and its subject. Acknowledgements come last, because they can
-        be held up."""
+        """Return the next message and its subject. Acknowledgements come last, because the
+        process can reject them for a short time."""
         if self._socket is None:
             return None
         command = self._next_command()

@@ -1,15 +1,15 @@
-"""A collection for all ranks of a training job: rank 0 has the process, and every rank gets
+"""A collection for all ranks of a training job: rank 0 runs the collector, and every rank gets
 groups.
 
 In a round, each rank gets one whole group, in log order: rank r of W gets groups r, r + W,
-r + 2W … All ranks see the same number of rounds, and see the end or an error of rank 0 in the
-same round. Groups are sent over a separate process group (gloo), so that waiting for a slow
-rollout does not time out the training's collectives. Rank 0 reports every second that it is
-still waiting.
+r + 2W … All ranks have the same number of rounds. If the groups end or rank 0 fails, all ranks get
+the end or the error in the same round. Groups are sent over a separate process group (gloo), so
+waiting for a slow rollout does not time out the collectives of the training. While rank 0 waits,
+it sends a message to the other ranks every second.
 
 A round is acknowledged when all ranks have requested the next round. If the last groups are too
-few for a round, they are not returned or acknowledged, and no state covers them. They are
-returned first when the run is resumed.
+few for a round, they are not returned or acknowledged, and no state covers them. If the run is
+resumed, they are returned first.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ BEAT = 1.0
 """Seconds between two messages of a waiting rank 0."""
 
 PATIENCE = datetime.timedelta(days=1)
-"""How long a rank can train on one group. A dead rank is noticed at once."""
+"""The maximum time for which a rank can train on one group. A dead rank is noticed immediately."""
 
 
 class RankedCollection:
     """The result of collect() on each rank of torch.distributed; see Collection.
 
-    All ranks must iterate the same number of times. set_version, pause, resume, drain, add and ack take
-    effect on rank 0 and do nothing on other ranks, so that all ranks can run the same code.
-    state_dict is the same on all ranks, and every rank calls load_state_dict with the same
-    state.
+    All ranks must iterate the same number of times. set_version, pause, resume, drain, add and ack
+    take effect on rank 0 and do nothing on other ranks, so all ranks can run the same code.
+    state_dict returns the same state on all ranks. Every rank must call load_state_dict with the
+    same state.
     """
 
     def __init__(self, make: Callable[[], Collection], auto: bool, timeout: float | None, max_ahead: int | None) -> None:
@@ -73,7 +73,7 @@ class RankedCollection:
         """Wait until every rank has requested a group, and return this rank's group of the round.
 
         Raises the error of rank 0 on all ranks, see Collection. After a TimeoutError, every rank
-        can call it again.
+        can repeat the call.
         """
         if self._over is not None:
             raise self._over
@@ -112,11 +112,11 @@ class RankedCollection:
     def _next(self) -> Group:
         try:
             return next(self)
-        except StopIteration:  # cannot pass through a future
+        except StopIteration:  # a future cannot raise it
             raise _EndError from None
 
     def _words(self, since: float) -> list[bytes]:
-        """Return the messages of rank 0, one per rank, within one beat."""
+        """Return the messages from rank 0, one per rank, within one beat."""
         inner = self._inner
         assert inner is not None
         n = self.world_size
@@ -151,7 +151,7 @@ class RankedCollection:
         return [pickle.dumps(("group", group, inner.state_dict(), inner.counts)) for group in round_]
 
     def _agreed(self, error: BaseException | None) -> dict[str, Any]:
-        """Return the state of rank 0 on all ranks, or raise its error on all ranks."""
+        """Return the state of rank 0 on all ranks, or raise the error of rank 0 on all ranks."""
         said: list[Any] = [_packed(error, {}) if error else pickle.dumps(("state", self._state, None, None))]
         self._dist.broadcast_object_list(said, src=0, group=self._group)
         kind, value, _, _ = pickle.loads(said[0])
@@ -192,7 +192,7 @@ class RankedCollection:
             self._inner.ack(last)
 
     def status(self, timeout: float = 30) -> dict[str, Any]:
-        """Collection.status on rank 0; {} on the others."""
+        """Collection.status on rank 0, and {} on the other ranks."""
         return {} if self._inner is None else self._inner.status(timeout)
 
     @property
@@ -202,13 +202,14 @@ class RankedCollection:
         return {k: dict(v) for k, v in self._counts.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place after the last returned round, the same on all ranks."""
+        """Return the place after the last returned round. It is the same on all ranks."""
         return dict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after a state, like Collection.load_state_dict. Waits for every rank.
 
-        Raises StateError on all ranks if the states differ, and otherwise the error of rank 0.
+        If the states differ, raises StateError on all ranks. If rank 0 fails, raises its error on
+        all ranks.
         """
         states: list[Any] = [None] * self.world_size
         self._dist.all_gather_object(states, dict(state), group=self._group)
@@ -225,7 +226,7 @@ class RankedCollection:
         self._over = None
 
     def close(self) -> None:
-        """Stop the process of rank 0. Does not wait for the other ranks."""
+        """Stop the collector on rank 0. Does not wait for the other ranks."""
         if self._inner is not None:
             self._inner.close()
 
@@ -247,7 +248,7 @@ class RankedCollection:
 
 
 class _EndError(Exception):
-    """The end of an iteration in code that cannot raise StopIteration."""
+    """Replaces StopIteration in code that cannot raise StopIteration."""
 
 
 def enough(max_ahead: int, world_size: int) -> None:
@@ -257,7 +258,7 @@ def enough(max_ahead: int, world_size: int) -> None:
 
 
 def _packed(error: BaseException, counts: Counts) -> bytes:
-    """Return an error in a form that can be sent. An error that cannot be pickled is sent as text."""
+    """Return an error in a form that can be sent to other ranks. If it cannot be pickled, send its text."""
     try:
         out = pickle.dumps(("error", error, None, counts))
         pickle.loads(out)

@@ -4,9 +4,9 @@ A restarted collector gets the trainer's last messages again (policy version, pa
 acknowledgement, end of the tasks), see Commands.
 
 One thread starts the process and reads its events, one passes tasks, and one sends messages.
-close ends all of them. It does not wait for the thread that runs the caller's iterable. That
-thread ends after the task that it is producing. The thread that reads events never waits for an
-answer: a process blocks if its output is not read, and then answers no request.
+close ends all of these threads. It does not wait for the thread that runs the caller's iterable,
+which ends after the task that it is producing. The thread that reads events must never wait for an
+answer: if the output of a process is not read, the process blocks and does not answer requests.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ class Supervisor:
         self.run, self.settings, self.limits = run, settings, limits
         self.pid = os.getpid()
         self.over = False
-        """The last process has ended, and no other will be started."""
+        """True if the last process has ended and no other process will be started."""
         self.error: BaseException | None = None
-        """The error that ended it, or None. Committed groups can still be read before it is raised."""
+        """The error that ended the collector, or None. Committed groups are returned before this error is
+        raised."""
         self.starts = 0
         self.restarts = 0
-        """Restarts after an unexpected end of the process. Waiting for the lock does not count."""
+        """The number of restarts after an unexpected end of the process. Starts that only wait for the lock
+        do not count."""
         self.commands = Commands(run)
         self.news = 0
-        """Increases with every change that a reader of the log might have to see."""
+        """A number that increases with every change after which a reader should reread the log."""
         self._program = program
         self._source = source
         self._changed = threading.Condition()
@@ -60,8 +62,8 @@ class Supervisor:
         self._child: Child | None = None
         self._tasks: Control | None = None  # the connection for the task that is being passed
         self._draining = False
-        self._versioned = False  # a process received a version, from any client
-        self._waits = False  # a task is being passed, or its group has not started
+        self._versioned = False  # true if a process has received a version, from any client
+        self._waits = False  # true if a task is being passed, or its group has not started
         self._begun: set[str] = set()  # groups that have started since then
         self._threads: list[threading.Thread] = []
 
@@ -75,16 +77,16 @@ class Supervisor:
     # For the reader of the log.
 
     def wait(self, news: int, timeout: float | None) -> bool:
-        """Wait until there is news after number news, and report whether there is.
+        """Wait until there is news after the number news, and report whether there is.
 
-        Waits at most a second, because a signal to another thread does not end a longer wait.
+        Waits at most a second, because a signal to another thread does not interrupt the wait.
         """
         with self._changed:
             return self._changed.wait_for(lambda: self.news > news, 1.0 if timeout is None else min(timeout, 1.0))
 
     @contextlib.contextmanager
     def watched(self, waker: Callable[[], object]) -> Iterator[None]:
-        """Call waker from another thread whenever there is news, while the context lasts."""
+        """Inside the with block, call waker from another thread whenever there is news."""
         with self._changed:
             self._wakers.append(waker)
         try:
@@ -99,14 +101,14 @@ class Supervisor:
             self._changed.notify_all()
             wakers = list(self._wakers)
         for waker in wakers:
-            with contextlib.suppress(RuntimeError):  # the event loop of the caller was closed
+            with contextlib.suppress(RuntimeError):  # the caller's event loop was closed
                 waker()
 
     # Messages from the trainer.
 
     def drain(self) -> None:
-        """Take no more tasks, and end a pause. The process receives the drain once the added
-        tasks are accepted, and ends after them."""
+        """Stop taking tasks, and end a pause. Once the process has accepted the added tasks, it receives
+        the drain, and it ends after these tasks."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
@@ -114,13 +116,13 @@ class Supervisor:
         self.commands.end_pause()
 
     def status(self, timeout: float) -> dict[str, Any]:
-        """Return the collector's status. Waits for a collector that is starting."""
+        """Return the collector's status. If the collector is starting, wait for it."""
         end = time.monotonic() + timeout
         while True:
             path = self.commands.socket(end)
             left = max(0.1, end - time.monotonic())
             if path is not None:
-                # A separate connection: another one can be waiting for an answer.
+                # Use a separate connection, because the other connections can be waiting for answers.
                 with contextlib.suppress(GoneError), contextlib.closing(Control(path, left)) as control:
                     answer = control.ask("status", left)
                     if not answer.pop("ok", False):
@@ -174,8 +176,8 @@ class Supervisor:
             self._closing.wait(back_off(fruitless - 1) if fruitless else 0)
 
     def _start(self) -> Child | None:
-        # Never pass the last version as a flag. If the trainer sets a newer version meanwhile, its
-        # new samples would get the older one. The version is unknown until the process receives it.
+        # Never pass the last version as a flag. If the trainer sets a newer version in the meantime,
+        # new samples would get the older version. The version is unknown until the process receives it.
         command = [self._program, "collect", "--stream", "--attached", "--json", "--resume", f"--out={self.run}", *self.settings.flags]
         if self._versioned or self.commands.versioned:  # a version in the settings is also outdated
             command.append("--unclaimed")
@@ -187,7 +189,7 @@ class Supervisor:
         with self._changed:
             self._child, self.starts = child, self.starts + 1
             self._changed.notify_all()
-        if self._closing.is_set() or self.over:  # closed since the last check, so close has not stopped this process
+        if self._closing.is_set() or self.over:  # close was called after the last check and did not stop this process
             child.stop(self.limits.grace)
         return child
 
@@ -206,7 +208,7 @@ class Supervisor:
                 if self._waits:
                     self._begun.add(str(event.get("group")))
                 self._changed.notify_all()
-        elif name == "warning" and not self._closing.is_set():  # a run that was closed on purpose needs no advice on how to resume it
+        elif name == "warning" and not self._closing.is_set():  # if the caller closed the run, do not explain how to resume it
             log.warning("%s", event.get("text") or event.get("message") or event)
 
     def _end(self, error: BaseException | None) -> None:
@@ -218,7 +220,7 @@ class Supervisor:
     # The tasks.
 
     def _pass_tasks(self) -> None:
-        """Pass every task to the process when it is taken, one at a time, until no more come."""
+        """Take tasks one at a time and pass each task to the process, until there are no more tasks."""
         while True:
             starts = self.starts
             if (task := self._source.take()) is None:
@@ -234,7 +236,7 @@ class Supervisor:
                 self._await_begin(str(answer.get("group")), starts)
             with self._changed:
                 self._begun, self._waits = set(), False
-        if self._source.closed:  # the trainer will resume this run later, so it has not ended
+        if self._source.closed:  # the trainer will resume this run later, so the run has not ended
             return
         with self._changed:
             self._draining, self._waits = True, False
@@ -257,10 +259,11 @@ class Supervisor:
         return None
 
     def _await_begin(self, group: str, starts: int) -> None:
-        """Wait until a group starts, so that no more tasks are taken than can start.
+        """Wait for a group to start. This keeps the supervisor from taking tasks faster than they can
+        start.
 
-        The wait ends if the process is restarted, because a new process does not report the start
-        of a group again. It also ends on a drain, because no more tasks are taken.
+        The wait also ends if the process is restarted, because a new process does not report the
+        start of the group again, and on a drain, because no more tasks are taken.
         """
         with self._changed:
             done = lambda: group in self._begun or self.starts > starts or self._draining or self.over or self._closing.is_set()  # noqa: E731
@@ -271,7 +274,7 @@ class Supervisor:
     def _until_closed(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except BaseException as err:  # an error of the caller's tasks, or a bug in this package
+        except BaseException as err:  # an error from the caller's tasks, or a bug in this package
             self._fail(err)
 
     def _fail(self, error: BaseException) -> None:
@@ -304,7 +307,7 @@ class Supervisor:
                 tasks.close()
             for thread in self._threads:
                 if thread is not threading.current_thread():
-                    thread.join(1 + self.limits.grace)  # a thread can be stopping a process that it has just started
+                    thread.join(1 + self.limits.grace)  # the thread can still be stopping a process that it has just started
             if self.commands.acked > START and self.commands.run_id:
                 try:
                     acknowledge(self.run, self.commands.run_id, self.commands.acked)

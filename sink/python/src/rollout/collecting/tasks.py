@@ -1,4 +1,4 @@
-"""The tasks of a collection, one at a time: from an iterable, from an async iterable, or added."""
+"""The tasks of a collection, one at a time. They come from an iterable or an async iterable, or are added."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def of_file(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 class Source:
-    """Provides tasks on request. A task without an id gets its number as id, from 1.
+    """Provides tasks on request. If a task has no id, its number, counted from 1, becomes its id.
 
     Added tasks are taken first, even while the iterable produces its next task. If there is an
-    iterable, its end ends the tasks.
+    iterable, the tasks end when the iterable ends.
     """
 
     def __init__(self, tasks: Tasks | Path | None) -> None:
@@ -49,12 +49,12 @@ class Source:
         if tasks is not None and (isinstance(tasks, (bytes, Mapping)) or not hasattr(tasks, "__iter__") and not hasattr(tasks, "__aiter__")):
             raise TypeError(f"tasks={tasks!r:.60}: must be an iterable of dicts with a prompt or messages")
         self._changed = threading.Condition()
-        self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # the event, if any, reports to the pump that the task was taken
+        self._added: deque[tuple[Task, asyncio.Event | None]] = deque()  # the event, if any, is set when the task is taken
         self._n = 0
-        self._wanted = False  # take waits for a task, and none was added
+        self._wanted = False  # true while take waits for a task
         self._ended = False
         self.closed = False
-        """No more tasks are taken, though more can come: another collection continues with them."""
+        """True if close was called: no more tasks are taken, but another collection can continue with the rest."""
         self._sync: Iterator[Mapping[str, Any]] | None = None
         self._async: AsyncIterator[Mapping[str, Any]] | None = None
         if isinstance(tasks, AsyncIterable):
@@ -67,7 +67,7 @@ class Source:
 
     @property
     def wants_loop(self) -> bool:
-        """Whether the tasks come from an event loop."""
+        """Whether the tasks come from an async iterable, which needs an event loop."""
         return self._async is not None
 
     def add(self, task: Mapping[str, Any]) -> None:
@@ -80,20 +80,20 @@ class Source:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Accept no more added tasks."""
+        """Stop accepting added tasks."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Take no more tasks."""
+        """Stop taking tasks."""
         with self._changed:
             self.closed = True
             self._added.clear()
         self.end()
 
     def take(self) -> Task | None:
-        """Wait for the next task. Returns None if no more come."""
+        """Wait for the next task and return it, or None if there are no more tasks."""
         with self._changed:
             if self._sync is not None:  # the first call
                 threading.Thread(target=self._pull, args=(self._sync,), name="rollout-iterable", daemon=True).start()
@@ -113,8 +113,8 @@ class Source:
             return task
 
     def _pull(self, tasks: Iterator[Mapping[str, Any]]) -> None:
-        """Take a task from an iterable each time one is wanted. Runs in its own thread, because
-        the iterable can block."""
+        """Read the next task from the iterable each time take waits for a task. Runs in its own thread,
+        because the iterable can block."""
         try:
             while True:
                 with self._changed:
@@ -132,7 +132,7 @@ class Source:
             self._failed(err)
 
     def pump(self) -> None:
-        """Take tasks from the running event loop from now on."""
+        """Start reading tasks from the async iterable in the running event loop."""
         if self._async is None:
             return
         loop = asyncio.get_running_loop()
@@ -161,13 +161,13 @@ class Source:
 
     def _failed(self, error: BaseException) -> None:
         with self._changed:
-            if self._ended:  # the iterable no longer matters, and tasks added before the end can still be taken
+            if self._ended:  # ignore errors of the iterable: tasks that were added before the end can still be taken
                 return
             self._error = error
             self._changed.notify_all()
 
     async def stop(self) -> None:
-        """Like close, and also end the pump in its event loop."""
+        """Like close, but also end the pump in its event loop."""
         self.close()
         pump, self._pump = self._pump, None
         if pump is None or self._loop is None:
@@ -190,10 +190,10 @@ class Source:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return a copy of a value with JSON types: numpy numbers and arrays become Python values.
+    """Return a copy of a value with JSON types only: numpy numbers and arrays become Python values.
 
-    Raises TypeError, or ValueError for a number that JSON cannot represent. Both name the place
-    of the value.
+    Raises TypeError for any other type, and ValueError for a number that JSON cannot represent. The
+    message names the place of the value.
     """
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
