@@ -1,12 +1,12 @@
-"""Shared memory for batches from workers, reused when the batches are gone.
+"""Shared memory for batches from workers. A worker reuses the memory of batches that are gone.
 
 New shared memory costs more than the copy into it: each page is created, cleared and mapped on
 first access, in the worker and again in the training process. So a worker reuses its blocks.
-collate writes a batch directly into a block. Other batches are copied into one.
+collate writes a batch directly into a block. Other batches are copied into a block.
 
-A block is free when no object in the worker refers to its memory and it was returned as often as
-it was sent. Two words at its beginning are counters. The worker increments sent. The training
-process increments returned when no object refers to the batch any more.
+A block is free when no object in the worker refers to its memory and the block was returned as
+often as it was sent. The block begins with two counters. The worker increments sent. The training
+process increments returned when no object refers to the batch any longer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rollout._arrays import torch
 HEADER = 64
 """Bytes before the batch."""
 ALIGN = 64
-"""Alignment of arrays in a block, in bytes. It is sufficient for every dtype."""
+"""Alignment of arrays in a block, in bytes. This alignment is sufficient for every dtype."""
 KEPT = 16
 """The number of blocks that a worker remembers. If the caller keeps batches, their blocks stay
 in use, and the worker forgets the oldest."""
@@ -55,7 +55,7 @@ class Block:
         return bool(sent == returned)
 
     def hold(self) -> Bytes:
-        """Return the memory. It stays held until this array and all its views are gone."""
+        """Return the memory as an array. The block is held until this array and all its views are gone."""
         whole: Bytes = self.tensor.numpy()
         self._held = True
         _when_gone(whole, self._let_go)
@@ -65,7 +65,7 @@ class Block:
         self._held = False
 
     def send(self) -> Any:
-        """Count the block as sent and return its tensor, which the receiver passes to memory()."""
+        """Count the block as sent, and return a tensor that the receiver passes to memory()."""
         self._counts[0] += 1
         return self.tensor
 
@@ -81,7 +81,7 @@ _blocks: list[Block] = []
 
 
 def borrow(size: int) -> tuple[Block, Bytes]:
-    """Return a block of at least size bytes and its memory, which is held."""
+    """Return a block of at least size bytes, and its memory. The block is held, see hold."""
     with _lock:
         free = [b for b in _blocks if b.free()]
         fits = [b for b in free if b.size >= size]
@@ -140,8 +140,8 @@ def _when_gone(array: Bytes, call: Callable[[], None]) -> None:
 
 
 def _before_fork() -> None:
-    # The child can access the memory for an unknown time, so memory that is held now is never lent
-    # again.
+    # The child can access the memory for an unknown time, so memory that is held now must never be
+    # reused.
     for finalizer in list(_watched.values()):
         finalizer.detach()
     _watched.clear()

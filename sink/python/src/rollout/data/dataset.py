@@ -1,4 +1,4 @@
-"""Reading whole groups of one or several runs."""
+"""Reads one or several runs, group by group."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from rollout.runs.shards import Files
 
 
 class Dataset:
-    """The groups of one or more runs. A group has all rows of all samples of a task.
+    """The groups of one or more runs. A group contains all rows of all samples of a task.
 
         ds = rollout.Dataset("run1")
         for batch in ds.batches(groups=8, seed=1):   # list of Group
             ...
 
-    Groups are in the order of their first committed row, which no merge of shards changes. The
-    groups of several runs follow each other, and equal ids in two runs are two groups. A sample
-    that failed and later succeeded counts once, as a success.
+    Groups are in the order of their first committed rows. Merges of shards do not change this
+    order. The groups of several runs come one run after the other. If two runs contain groups with
+    the same id, these are two groups. A sample that failed and later succeeded counts once, as a
+    success.
 
     runs: the folder of a run, or several. A folder given twice yields its groups twice.
     where: the filters, see Where. By default they drop incomplete groups, and samples with
         keep=false. counts has the numbers of dropped groups, samples and rows.
-    columns: the columns of the rows, None for all. A column is decoded on first access to a
-        row's value, so columns of a Parquet shard that are never accessed cost nothing. A row
+    columns: the columns to read; None reads all columns. A column is decoded when a value in it is
+        first accessed, so columns of a Parquet shard that are never accessed cost nothing. A row
         is a dict; dict(row) reads all columns.
     check: "sha256" compares each file with its checksum before its first row is read, once
         for the process and its workers. "size" only compares sizes.
@@ -46,14 +47,15 @@ class Dataset:
     timeout: with follow=True, seconds without a new commit before TimeoutError. None waits
         forever, because a stopped collector can be resumed.
 
-    The log is read when the dataset is created; rows stay in the files. Ranks that open a
-    growing run can see different ends of the log: pass all of them the snapshot of one, see at.
+    The log is read when the dataset is created, and rows are read when they are accessed. If
+    several ranks open a run in progress, each rank can read the log up to a different commit. So
+    let all ranks use the snapshot of one rank, see at.
 
-    A dataset uses about 100 bytes per sample and 200 per group, plus the data being read.
-    Parquet is decoded in row groups of a million tokens. The last row groups are cached, up to
-    64 MB and at least two. Reading in order and batches() decode each row group once. ds[i] in
-    another order can decode a row group each time. Arrow shards are mapped, and their rows'
-    arrays are read-only views.
+    A dataset uses about 100 bytes per sample and 200 bytes per group, plus the data being read.
+    Parquet is decoded in row groups of a million tokens. The last row groups are cached: at least
+    two, and more if they fit in 64 MB. Reading in order and batches() decode each row group once.
+    Access by ds[i] in another order can decode a row group each time. Arrow shards are mapped, and
+    the arrays of their rows are read-only views.
 
     Raises CorruptError if a file differs from its description in the log.
     """
@@ -115,8 +117,8 @@ class Dataset:
     def counts(self) -> Counts:
         """By reason, the numbers of groups, samples and rows that were dropped.
 
-        The reasons are the fields of Where, and no_rows: groups in which no sample has a row
-        left. For a followed run see Batches.counts.
+        The reasons are the fields of Where and no_rows, for groups in which no sample has a row
+        left. For a followed run, see Batches.counts.
         """
         return {k: dict(v) for k, v in self.selection.counts.items()}
 
@@ -129,10 +131,10 @@ class Dataset:
 
     @property
     def snapshot(self) -> list[dict[str, Any]]:
-        """For each run, the last commit that the dataset contains: run_id and seq.
+        """For each run, its id (run_id) and the number of the last commit in the dataset (seq).
 
-        Merges of shards do not change it. For a followed run it only has run_id, which is ""
-        before its first commit.
+        Merges of shards do not change a snapshot. For a followed run, seq is 0, and run_id is ""
+        before the first commit.
         """
         if self.follow:
             log = Log(self.runs[0])
@@ -141,7 +143,7 @@ class Dataset:
         return [{"run_id": x.run_id, "seq": x.seq} for x in self.selection.indexes]
 
     def at(self, snapshot: Sequence[dict[str, Any]]) -> Dataset:
-        """Return the dataset at a snapshot of the same runs, older or newer.
+        """Return the dataset as of a snapshot of the same runs. The snapshot can be older or newer.
 
             ds = rollout.Dataset(run)
             ds = ds.at(snapshot_of_rank_0)   # the same groups on every rank
@@ -255,11 +257,11 @@ class Dataset:
         seed, epoch, shuffle: determine the order; set_epoch changes the epoch.
         rank, world_size: by default from torch.distributed if initialized, otherwise 0 and 1.
         fill: how every rank gets the same number of full batches. "drop" drops some groups,
-            different ones each epoch. "repeat" yields some groups twice.
+            different groups in each epoch. "repeat" yields some groups twice.
         collate: makes a batch from a list of groups; called in the worker.
         lanes: the number of blocks that a rank reads at the same time, see rollout.data.order.
-            Use a multiple of the number of workers, so that no two decode the same block. None
-            chooses a number.
+            Use a multiple of the number of workers, so that no two workers decode the same block.
+            None: the dataset chooses a number.
         """
         return Batches(
             self, groups, seed=seed, epoch=epoch, shuffle=shuffle, rank=rank, world_size=world_size, fill=fill, collate=collate, lanes=lanes

@@ -1,4 +1,4 @@
-"""Batches of whole groups for one rank, with any number of workers, and with a saved state."""
+"""Batches of whole groups for one rank, with any number of workers and a state that can be saved."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ class Source(Protocol):
 class Batches(Base):  # type: ignore[misc]
     """The batches of one rank: lists of Group, or the results of collate.
 
-    Created by Dataset.batches. It is a torch IterableDataset. Batches come from
+    Dataset.batches creates this object, which is a torch IterableDataset. Batches come from
 
         DataLoader(batches, batch_size=None, num_workers=W)
 
-    in the same order for every W. Every rank has len(batches) batches of the same number of
+    in the same order for every W. Every rank has len(batches) batches with the same number of
     groups. No group is on two ranks, except groups that fill="repeat" repeats. dropped and
     repeated count the effects of fill.
 
     set_epoch selects the order of the next iteration. state_dict returns the progress of this
-    object's iteration, and load_state_dict makes the next iteration continue there. A
-    DataLoader with workers iterates copies of this object in its workers. So save the state of
-    rollout.DataLoader instead, which has the same form. With torch's own DataLoader and
+    object's iteration, and load_state_dict makes the next iteration continue from there. A
+    DataLoader with workers iterates over copies of this object in its workers. So save the state
+    of rollout.DataLoader instead, which has the same form. With torch's own DataLoader and
     workers, call set_epoch or load_state_dict before each pass. Otherwise, each pass after
     load_state_dict starts at the batch of the loaded state. Pass batch_size=None, because the
-    items are batches already. torchdata's StatefulDataLoader also works if the number of workers
+    items are already batches. torchdata's StatefulDataLoader also works if the number of workers
     stays the same.
     """
 
@@ -154,18 +154,18 @@ class Batches(Base):  # type: ignore[misc]
     def counts(self) -> Counts:
         """By reason, the numbers of groups, samples and rows that the filters dropped.
 
-        This is Dataset.counts. For a followed run, it covers the last iteration so far, from the
-        run's first commit; see Following for the reasons. Every worker follows the whole log.
-        The counts are from the first worker, which can have read ahead. dropped and repeated
+        This is Dataset.counts. For a followed run, the numbers cover the last iteration so far, from
+        the run's first commit; see Following for the reasons. Every worker follows the whole log.
+        The numbers are from the first worker, which can have read ahead. dropped and repeated
         count the effects of fill.
         """
         return self._tally.read().counts if self.dataset.follow else self.dataset.counts
 
     @property
     def dropped(self) -> int:
-        """With fill="drop", the number of groups that are in no batch of an epoch on any rank.
+        """With fill="drop", the number of groups that are not in any batch of an epoch, on any rank.
 
-        For a followed run, the number is for the last iteration. Raises TypeError until that
+        For a followed run, the number is for the last iteration. Raises TypeError until this
         iteration has ended."""
         return self._ended().dropped if self.dataset.follow else self.deal.dropped
 
@@ -182,8 +182,8 @@ class Batches(Base):  # type: ignore[misc]
         return state
 
     def set_epoch(self, epoch: int) -> None:
-        """Select the order of the next iteration. It starts at the first batch, unless a state
-        of this epoch was loaded and not used yet."""
+        """Select the order of the next iteration. The iteration starts at the first batch, unless a
+        state for this epoch has been loaded but not yet used."""
         integer("epoch", epoch)
         if epoch != self.epoch:
             self._control[0] = epoch
@@ -194,7 +194,7 @@ class Batches(Base):  # type: ignore[misc]
         self._control[1] = self._pending = self._next = batch
 
     def begin(self) -> int:
-        """Start an iteration, in workers or here, and return its first batch."""
+        """Start an iteration, in workers or in this process, and return its first batch."""
         first, self._pending = self._pending, 0
         self._control[1] = self._next = first
         return first
@@ -226,7 +226,7 @@ class Batches(Base):  # type: ignore[misc]
                 yield batch if here is None else Shipment(batch, None if self.dataset.follow else self.dataset.selection.files)
 
     def _from(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
-        """Yield batches first, first + step, … of this rank that are not before start."""
+        """Yield those of this rank's batches first, first + step, … that are not before start."""
         if self.dataset.follow:
             yield from self._followed(first, step, start)
             return
@@ -248,7 +248,7 @@ class Batches(Base):  # type: ignore[misc]
             yield j, next(streams[j % deal.lanes])
 
     def verify(self) -> None:
-        """Verify the files that the first batches need, so that not every worker verifies them."""
+        """Verify the files that the first batches need, so that the workers do not each verify them."""
         if self.shuffle and not self.dataset.follow and self._home is None:
             self.dataset.selection.files.verify_mapped()
 
@@ -306,9 +306,9 @@ class Batches(Base):  # type: ignore[misc]
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where the state was saved.
 
-        If the runs have grown since, the groups of the state stay until the object is
-        created again. Raises StateError if the state cannot be from this object: other runs,
-        settings, filters, or another number of ranks.
+        If the runs have grown since the state was saved, this object keeps to the groups of the
+        state. Raises StateError if the state does not fit this object, because the runs, the
+        settings, the filters or the number of ranks differ.
         """
         try:
             version, epoch, place, begin = (int(state[k]) for k in ("version", "epoch", "next", "begin"))
@@ -343,12 +343,12 @@ class Batches(Base):  # type: ignore[misc]
 
 
 class DataLoader:
-    """torch's DataLoader over batches, which counts the delivered batches.
+    """torch's DataLoader for Batches. It counts the delivered batches.
 
-    So state_dict and load_state_dict work within an epoch, even with another number of workers:
-    batches that workers have read ahead and not delivered are read again. Options are the
-    options of torch.utils.data.DataLoader, except batch_size and shuffle, which belong to the
-    batches. Without torch num_workers is 0.
+    So state_dict and load_state_dict work within an epoch, even with a different number of workers.
+    Batches that workers have read ahead but not delivered are reread. The options are the options
+    of torch.utils.data.DataLoader, except batch_size and shuffle, which Batches determines. Without
+    torch, num_workers is 0.
     """
 
     def __init__(self, batches: Batches, num_workers: int = 0, **options: Any) -> None:
@@ -389,7 +389,7 @@ class DataLoader:
         self.batches.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the progress of the epoch, counting delivered batches, as a dict of JSON values."""
+        """Return the progress of the epoch, in delivered batches, as a dict of JSON values."""
         return self.batches.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -420,7 +420,7 @@ class State:
 
     counts: Counts
     ended: bool
-    """The run has ended, so the numbers cover the whole iteration."""
+    """True if the run has ended, so the numbers cover the whole iteration."""
     dropped: int
     repeated: int
 
@@ -428,8 +428,8 @@ class State:
 class Tally:
     """A table that the iterating process writes and other processes read.
 
-    share copies an array into shared memory. The numbers of an iteration only grow, so a read
-    during a write returns values between two states.
+    share is a function that copies an array into shared memory. The numbers of an iteration only
+    grow, so a read during a write returns values between two states.
     """
 
     def __init__(self, share: Callable[[Ints], Any]) -> None:

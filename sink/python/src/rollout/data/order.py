@@ -1,4 +1,4 @@
-"""The order in which groups are distributed, computed by pure functions of numbers.
+"""The order in which groups are dealt to batches and ranks, as pure functions of numbers.
 
 An epoch has n batches of g groups for each of R ranks. Batch j of rank r is batch k = j·R + r
 of the epoch. Worker w of W yields the rank's batches w, w + W, ….
@@ -32,7 +32,7 @@ Fill = Literal["drop", "repeat"]
 LANES = (4, 2)
 """The numbers of lanes that lanes() chooses from."""
 LANE_BLOCKS = 3
-"""The minimum number of blocks per lane. Each end of a lane decodes part of a block again."""
+"""The minimum number of blocks per lane. At each end of a lane, part of a block is decoded twice."""
 LANES_BYTES = 32 << 20
 """The maximum number of decoded bytes in the lanes of a rank, over all workers."""
 
@@ -52,7 +52,7 @@ def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def keys(count: int, seed: int, epoch: int, salt: int) -> npt.NDArray[np.uint64]:
-    """Return a number per item. Sorting the items by it shuffles them."""
+    """Return a number for each item. Sorting the items by these numbers shuffles the items."""
     start = np.zeros(1, dtype=np.uint64)
     for word in (seed, epoch, salt):
         start = mix(start ^ np.uint64(word % (1 << 64)))
@@ -62,7 +62,8 @@ def keys(count: int, seed: int, epoch: int, salt: int) -> npt.NDArray[np.uint64]
 def shuffled(count: int, seed: int, epoch: int, block: Ints | None) -> Ints:
     """Return a permutation of count groups, shape [count].
 
-    block, if given, is the block of each group. Blocks are then permuted, and groups within them.
+    If block is given, it contains the block of each group. The blocks are then permuted, and so are
+    the groups within each block.
     """
     own = keys(count, seed, epoch, 1)
     if block is None or not count:
@@ -128,8 +129,8 @@ class Deal:
         return max(0, -(-(self.batches - lane) // self.lanes))
 
     def in_turn(self, rank: int, order: Ints) -> Ints:
-        """Return the groups of a rank if there are no lanes, shape [n, g]. Its batch j is batch
-        j·R + rank of the epoch."""
+        """Return the groups of a rank if there are no lanes, shape [n, g]. Batch j of the rank is
+        batch j·R + rank of the epoch."""
         at = np.arange(self.dealt) % max(1, self.total)
         out: Ints = order[at].reshape(-1, self.world, self.groups)[:, rank]
         return out

@@ -24,13 +24,13 @@ from rollout.runs._shardfile import address
 from rollout.runs.shards import OPEN_FILES, Files
 
 Where = tuple[int, int, int, str]
-"""The place of an array: number of its file, or -1 for the block; offset there; length; dtype."""
+"""The place of an array: the number of its file, or -1 for the block; the offset; the length; the dtype."""
 
 
 class Shipment(list[Group]):
     """A list of groups that is pickled as one block of shared memory.
 
-    It unpickles to a plain list, whose arrays are views of that block or of shards.
+    A Shipment unpickles to a plain list of groups, whose arrays are views of the block or of shards.
     """
 
     def __init__(self, groups: Iterable[Group], files: Files | None) -> None:
@@ -71,11 +71,11 @@ class Shipment(list[Group]):
 
 
 class Place(int):
-    """The number of an array, in place of the array in a row."""
+    """The number of an array. It replaces the array in a row."""
 
 
 class Maps:
-    """The files that workers name, mapped. The last OPEN_FILES files stay mapped."""
+    """Maps the files that workers name. The last OPEN_FILES files stay mapped."""
 
     def __init__(self) -> None:
         self._maps: OrderedDict[tuple[int, int], mmap.mmap] = OrderedDict()

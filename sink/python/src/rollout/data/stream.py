@@ -1,4 +1,4 @@
-"""Reading groups in a given order, in windows. Every block of a window is decoded once."""
+"""Reads groups in a given order, in windows. Every block of a window is decoded once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WINDOW_GROUPS = 4096
 
 
 BLOCK_TOKENS = 1_000_000
-"""The maximum number of tokens in a block of small commits. A row group has about as many."""
+"""The maximum number of tokens in a block of small commits. A row group has about as many tokens."""
 
 
 def first_blocks(s: Selection) -> Ints | None:
@@ -54,7 +54,8 @@ def blocks(s: Selection) -> Blocks | None:
     """Return the blocks that an order shuffles, or None if all shards are mapped.
 
     A commit with several row groups has one block per row group; such a commit is never merged.
-    Other consecutive commits share a block of up to BLOCK_TOKENS, whatever their current shard.
+    Other consecutive commits share a block of up to BLOCK_TOKENS tokens, whatever shard contains
+    them now.
     """
     if mapped(s):
         return None
@@ -92,7 +93,7 @@ def mapped(s: Selection) -> bool:
 
 
 def first_rows(s: Selection) -> tuple[Ints, Ints]:
-    """Return the shard of each group's first row, and the row's number there, shape [G] each."""
+    """Return the shard of each group's first row, and the row's number in the shard, shape [G] each."""
     if not len(s):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     place = np.minimum.reduceat(s.shard.astype(np.int64) << 32 | s.first, s.start[:-1])
@@ -102,8 +103,8 @@ def first_rows(s: Selection) -> tuple[Ints, Ints]:
 def stream(s: Selection, batches: Ints, home: Ints | None = None) -> Iterator[list[Group]]:
     """Yield the groups whose numbers batches contains, batch by batch. batches has shape [n, groups].
 
-    A window is a series of groups whose home is the same. Its rows are read together and held
-    until they are yielded.
+    A window is a series of groups with the same home, by default the block of the first row. The
+    rows of a window are read together, and held until they are yielded.
     """
     order = batches.reshape(-1)
     if home is None:

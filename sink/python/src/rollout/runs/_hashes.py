@@ -12,7 +12,7 @@ SLACK = 1 << 10
 
 
 class Hashes:
-    """A set of byte strings that keeps 64 bits of each: 16 to 32 bytes per string.
+    """A set of byte strings. It keeps a 64-bit hash of each string, and uses 16 to 32 bytes per string.
 
     Among a million strings, two share a hash with probability 3 in 10^8.
     """
@@ -30,7 +30,7 @@ class Hashes:
         return bool(self._used) and self._table[self._find(hashed(text))] != 0
 
     def add(self, text: bytes) -> None:
-        """Add a string, which can already be in the set."""
+        """Add a string. The string can already be in the set."""
         number = hashed(text)
         at = self._find(number)
         if self._table[at]:
@@ -58,5 +58,5 @@ class Hashes:
 
 
 def hashed(text: bytes) -> int:
-    """Return 64 bits of a hash; never 0."""
+    """Return the 64-bit hash of a string, which is never 0."""
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") or 1

@@ -11,7 +11,7 @@ from rollout.runs.log import replaced
 
 TOUCHED_BYTES = 24 << 20
 """The number of resident mapped bytes at which a process releases the pages of all its files. The
-pages stay in the system's page cache, so reading them again needs no disk access."""
+pages stay in the system's page cache, so rereading them needs no disk access."""
 LOOK_BYTES = 8 << 20
 """The number of bytes read between two checks of the resident size."""
 
@@ -64,7 +64,7 @@ class Pages:
 
 
 def resident() -> int:
-    """Return how many bytes of mapped files are resident in this process, or 0 if unknown."""
+    """Return the number of bytes of mapped files that are resident in this process, or 0 if unknown."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as f:
             return int(f.read(200).split()[2]) * mmap.PAGESIZE

@@ -1,4 +1,4 @@
-"""Groups of a followed run whose rows are not read yet."""
+"""Groups of a followed run whose rows have not yet been read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PlacedSample:
     rows: int
     reward: float = math.nan
     spans: list[tuple[int, int]] | None = None
-    """The rows that the filters keep; None: not filtered yet."""
+    """The rows that the filters keep; None: not yet filtered."""
 
     @property
     def left(self) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Callable, ItemsView, Iterator, Sequence, ValuesView
 from typing import Any, Protocol
 
 _UNREAD: Any = type("Unread", (), {"__repr__": lambda _: "<a column that was not read: dict(row) reads all>"})()
-"""The placeholder for a value that was not read. Code that bypasses the methods of the dict gets
-the placeholder and fails. A missing key would look like null."""
+"""The placeholder for a value that has not yet been read. Code that bypasses the methods of the dict
+gets the placeholder and fails. If the key were missing instead, the value would look like null."""
 
 
 class Source(Protocol):

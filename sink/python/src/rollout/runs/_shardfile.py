@@ -1,7 +1,7 @@
-"""Open shards: Parquet decoded by row groups and columns, Arrow mapped into memory.
+"""Open shards. Parquet is decoded by row groups and columns, and Arrow is mapped into memory.
 
 A block of a Parquet shard is a row group, and is decoded as a whole. An Arrow shard is mapped and
-never decoded, so reading its rows is equally fast in any order.
+never decoded, so its rows can be read in any order at the same speed.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Part:
             self._columns[name] = starts, [getter(batch.column(name)) for _, batch in pieces]
 
     def _pieces(self, shard: Shard, moved: int, names: list[str]) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode columns of shard, the file that has the rows now. In it, the rows' numbers are
-        higher by moved."""
+        """Decode columns of shard, the file that contains the rows now. In this file, the numbers of
+        the rows are higher by moved."""
         file = self._file() if shard is self._shard else None
         if file is None:
             verify_once(shard, self._check)
@@ -163,7 +163,7 @@ class ParquetFile:
 
         Decoding takes five times the memory of its result, so decoding in pieces saves memory.
         Rows after the last range are not decoded. This helps if a group that began in the
-        previous block ends at the start of this one.
+        previous block ends at the start of this block.
         """
         size = int(self.starts[block + 1] - self.starts[block])
         step = max(1, PIECE_BYTES * size // max(1, self._bytes[block]))
@@ -263,7 +263,8 @@ class ArrowFile:
 
     @property
     def source(self) -> Source | None:
-        """The file for another process. None if a merge has replaced it, so that no process keeps it."""
+        """The file, for another process. None if a merge has replaced the file, so that no process keeps it
+        open."""
         path = self._source.path
         there = path != replaced(path) and os.path.exists(path)
         return self._source._replace(kept=f"/proc/{os.getpid()}/fd/{self._fd}") if there else None
@@ -318,7 +319,7 @@ def held(column: pa.Array) -> pa.Array:
 
 
 class MovedError(FileNotFoundError):
-    """The file of a shard has moved: a merge has replaced it, or it is lost."""
+    """The file of a shard is not at its path: a merge has replaced the file, or the file is lost."""
 
     def __init__(self, shard: Shard) -> None:
         super().__init__(shard.path)
@@ -349,8 +350,8 @@ def address(array: npt.NDArray[Any]) -> int:
 def open_arrow(shard: Shard) -> tuple[Source, int, mmap.mmap, list[pa.RecordBatch]]:
     """Map an Arrow shard.
 
-    Returns its source, an open file descriptor, the mapping, and the batches, which are views of
-    the mapping.
+    Returns the source of the shard, an open file descriptor, the mapping, and the batches, which are
+    views of the mapping.
     """
     with open(shard.path, "rb") as f:
         status = os.fstat(f.fileno())
@@ -366,7 +367,7 @@ def open_arrow(shard: Shard) -> tuple[Source, int, mmap.mmap, list[pa.RecordBatc
 
 
 def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
-    """Return the first rows of the blocks, after comparing the number of rows with the log."""
+    """Compare the number of rows with the log, and return the first rows of the blocks."""
     starts = np.cumsum([0, *sizes]).astype(np.int64)
     if starts[-1] != shard.rows:  # an Arrow stream truncated between two batches looks complete
         raise CorruptError(f"{shard.path}: {starts[-1]} rows, but the commit log has {shard.rows}{SEE_VERIFY}")

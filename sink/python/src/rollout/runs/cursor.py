@@ -1,7 +1,7 @@
 """The progress of a trainer in a run, in the order of the log, and the end of the run.
 
-A cursor is a dict {"run_id": str, "seq": S, "groups": N}: all groups that commits before S
-completed, and the first N groups that commit S completed. RUN/ack.json contains the last
+A cursor is a dict {"run_id": str, "seq": S, "groups": N}. It covers all groups that commits before
+S completed, and the first N groups that commit S completed. RUN/ack.json contains the last
 acknowledged cursor.
 """
 
@@ -36,12 +36,12 @@ def parse(state: Mapping[str, Any], where: str = "state") -> tuple[str, Place]:
 
 
 def cursor(run_id: str, place: Place) -> dict[str, Any]:
-    """Return the cursor in its saved form."""
+    """Return the cursor of a place, in the form in which it is saved."""
     return {"run_id": run_id, "seq": place[0], "groups": place[1]}
 
 
 def acknowledged(run: str) -> tuple[str, Place]:
-    """Return the last acknowledged cursor of a run, or its start."""
+    """Return the last acknowledged cursor of a run, or the start of the run."""
     path = os.path.join(run, "ack.json")
     try:
         with open(path, "rb") as f:
@@ -56,7 +56,8 @@ def acknowledged(run: str) -> tuple[str, Place]:
 def belongs(run: str, run_id: str, place: Place, what: str = "the state") -> None:
     """Raise StateError unless a cursor is from the run in the folder and not ahead of its log.
 
-    Call it before the cursor is acknowledged, because that cannot be undone.
+    Call this function before you acknowledge the cursor, because an acknowledgement cannot be
+    undone.
     """
     held, last = _held(run), newest(run)
     if run_id and run_id != held:
@@ -87,9 +88,9 @@ def newest(run: str) -> int:
 def acknowledge(run: str, run_id: str, place: Place) -> None:
     """Write a cursor into a run that no process collects into.
 
-    A running collector writes the cursor itself. Nothing is written if another process holds the
-    folder, because the trainer of that process acknowledges. Raises StateError if the cursor is
-    not from this run.
+    A running collector writes the cursor itself. If another process holds the folder, this function
+    writes nothing, because the trainer of the other process acknowledges. Raises StateError if the
+    cursor is not from this run.
     """
     belongs(run, run_id, place, "what was acknowledged")
     try:
@@ -115,11 +116,11 @@ def acknowledge(run: str, run_id: str, place: Place) -> None:
 
 
 def planned_end(run: str) -> int | None:
-    """Return how many samples must have an outcome in the log for the run to have ended.
+    """Return the number of outcomes in the log at which the run has ended.
 
-    For a streaming run, this is 0 once its report is complete. Before that, it is a number that
-    is never reached. Returns None if run.json does not exist. Raises CorruptError if run.json is
-    damaged: it is always replaced as a whole.
+    For a streaming run, the number is 0 once the run's report is complete. Before that, the number
+    is never reached. Returns None if run.json does not exist. run.json is always replaced as a
+    whole, so a truncated file is damage and raises CorruptError.
     """
     path = os.path.join(run, "run.json")
     try:
@@ -138,7 +139,7 @@ def planned_end(run: str) -> int | None:
         if report["run_id"] == info["id"] and report["state"] == "complete" and instant(report["written_at"]) >= instant(begun):
             return 0 if streamed else min(planned, int(covered["planned"]) - int(covered["unstarted"]))
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # no report, or an unreadable one
+        pass  # there is no report, or it is unreadable
     return sys.maxsize if streamed else planned
 
 

@@ -1,16 +1,16 @@
 """The entries of a commit log, and the commits in them.
 
-A commit contains the samples that a collector added to the dataset at once. It has a number, seq.
+A commit contains the samples that a collector added to the dataset together. It has a number, seq.
 Its entry, _commits/<seq>.json, names its samples and their shards. A merge also has an entry. A
 merge puts the samples of consecutive small commits into one shard, one commit after the other.
-The files that it replaces move to replaced/ and are deleted later. Commits keep their numbers and
-samples, and only their rows move:
+The files that the merge replaces are moved to replaced/ and deleted later. The commits keep their
+numbers and samples, and only their rows move:
 
     entries   1 2 3 4 5 6 7 8 10 11    9 = a merge of 1 to 8, which replaces their entries
     then      9 10 11
     commits   1 2 3 4 5 6 7 8 10 11    before and after
 
-Every order is by commit number, and within a commit by sample.
+Samples are always ordered by commit number, and within a commit by their position in the entry.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ VERSION = 1
 SCHEMA_VERSION = 1
 """The schema version that this package reads."""
 LOOKS = 8
-"""How often the log is checked for a missing number, within 0.3 s, because entries that a merge
-replaces can disappear during a listing."""
+"""The number of times that the log is checked for a missing number, within 0.3 s. Entries that a
+merge replaces can disappear during a listing."""
 
 _NAME = re.compile(r"^\d{20}\.json$")
 # The end of an entry. It has the SHA-256 of all bytes before it.
@@ -61,7 +61,7 @@ class Entry:
 
     body: dict[str, Any]
     commits: list[Commit]
-    """In the order of seq. Their samples are consecutive in the entry."""
+    """The commits, in the order of seq. Their samples are consecutive in the entry."""
 
     @property
     def seq(self) -> int:
@@ -70,7 +70,7 @@ class Entry:
 
     @property
     def merge(self) -> bool:
-        """Whether the rows were in other shards before."""
+        """Whether the entry is a merge, so that the rows were in other shards before."""
         return "merged" in self.body
 
     @property
@@ -286,7 +286,7 @@ class Log:
         return self._last
 
     def _merged(self, seq: int, there: list[int]) -> Entry | None:
-        """Return the merge that contains a former entry, from that entry on, or None."""
+        """Return the merge that replaces an entry, without its commits before this entry, or None."""
         for merge in (s for s in reversed(there) if s > seq):
             for first, last in self._replaces(merge):
                 if not first <= seq <= last:
@@ -310,7 +310,7 @@ class Log:
         return entry
 
     def waiting(self) -> bool:
-        """Report whether there is an unread entry. This check is cheap, but can miss one."""
+        """Report whether there is an unread entry. This check is cheap, but can miss an entry."""
         return os.path.exists(self._path(self._at + 1))
 
 

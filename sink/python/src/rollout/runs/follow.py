@@ -1,4 +1,4 @@
-"""Iterating over the groups of a run in progress: each once, as it becomes complete.
+"""Iterates over the groups of a run in progress. Each group is returned once, when it is complete.
 
 A group is complete once the log has an outcome for every one of its samples: rows, a final
 failure, or nothing to train on. Groups are yielded in the order of the commits that complete
@@ -9,8 +9,9 @@ read.
 A run has ended when every sample planned in run.json has an outcome in the log. With --tail some
 planned samples never start, so a run has also ended when report.json reports that its last
 invocation completed. Only this second criterion applies to a run with collect --stream, because
-tasks arrive while it runs. A run whose collector was killed, interrupted or stopped by an error
-has not ended. --resume can continue the run, and Following waits timeout seconds for that.
+tasks arrive during the run. A run whose collector was killed, interrupted or stopped by an error
+has not ended, because --resume can continue the run. Following waits timeout seconds for the next
+commit.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ GLANCE = 0.02
 
 
 class Following:
-    """The iteration over a run that can still be in progress.
+    """An iterator over the groups of a run that can still be in progress.
 
     timeout: seconds without a new commit before TimeoutError; None waits forever.
     interval: seconds between two listings of the log's folder; the next entry is checked
@@ -56,18 +57,18 @@ class Following:
         the cursor passes the group.
     after: a cursor; only groups after it are returned and counted.
 
-    The filters are the filters of Dataset. When the run ends, groups that are not complete
-    are dropped and counted as missing, or returned with Where(missing="keep"). If a sample
-    ends after its group was returned, because it was retried or more samples were
-    requested, it is dropped and counted as late. counts has the numbers of groups, samples
-    and rows dropped so far, by reason, as Dataset.counts does. Batches of a followed run have
-    the same numbers in Batches.counts.
+    The filters work as in Dataset. When the run ends, groups that are not complete are dropped and
+    counted as missing or, with Where(missing="keep"), returned. If a sample ends after its group was
+    returned, because the sample was retried or more samples were requested, the sample is dropped
+    and counted as late. Like Dataset.counts, counts contains the numbers of groups, samples and
+    rows that were dropped so far, by reason. Batches of a followed run have the same numbers in
+    Batches.counts.
 
     An iteration uses about 600 bytes for each sample of an incomplete group, and 16 to 32
     bytes for each completed group and each failed sample, so it can run for days. Only
-    wake is safe to call from another thread. After an error of the log or of the cursor,
-    every further call raises the same error. Fix the cause, and create a Following with
-    after=cursor. After an error in reading a group's rows, that group is still the next one.
+    wake is safe to call from another thread. After an error in the log or the cursor, every
+    further call raises the same error. Fix the cause, and create a Following with after=cursor.
+    If reading a group's rows fails, this group is still the next group.
     """
 
     def __init__(
@@ -116,10 +117,10 @@ class Following:
     def cursor(self) -> dict[str, Any]:
         """The place of the last returned group as JSON values: run_id, seq and groups.
 
-        It covers all groups that commits before seq completed, and the first groups (a number)
-        that commit seq completed. Filters do not change these numbers: a dropped group counts as
-        returned once all groups before it were returned. The place refers to commits, so merges
-        of shards do not change it.
+        The place covers all groups that commits before seq completed. Of the groups that commit seq
+        completed, it covers the first ones; groups is their number. Filters do not change these
+        numbers: a dropped group counts as returned once all groups before it were returned. The
+        place refers to commits, so merges of shards do not change it.
         """
         return cursor(self._run_id or self._log.run_id or "", self._place)
 
@@ -128,16 +129,16 @@ class Following:
         return (self.read(group) for group in self.complete())
 
     def poll(self) -> Group | None:
-        """Return the next group, or None if it is not complete yet. Does not block."""
+        """Return the next group, or None if no further group is complete yet. Does not block."""
         found = self._first()
         if found is None:
             return None
-        group = self.read(found)  # if read fails, this group is still the next one
+        group = self.read(found)  # if read fails, this group is still the next group
         self._next()
         return group
 
     def wake(self) -> None:
-        """Make a waiting iteration check at once, because there is a new commit. Thread-safe."""
+        """Make a waiting iteration check the log immediately, because there is a new commit. Thread-safe."""
         self._wake.set()
 
     def complete(self) -> Iterator[OpenGroup]:
@@ -197,7 +198,7 @@ class Following:
     def _step(self) -> bool:
         """Process one commit and queue the groups that it completes.
 
-        An error leaves the commit partly read, so every later call raises it again.
+        An error leaves the commit partly read, so every later call raises the same error.
         """
         if self._broken is not None:
             raise self._broken
@@ -232,7 +233,7 @@ class Following:
             self._commits.extend(entry.commits)
 
     def _caught_up(self) -> None:
-        """Check, after reading the whole log, that the starting cursor is not ahead of it."""
+        """After the whole log was read, check that the starting cursor is not ahead of the log."""
         if self._after > (self._seq + 1, 0):
             raise StateError(f"{self.run}: its log ends with commit {self._seq}, but the cursor is in commit {self._after[0]}: the folder is an older copy")
         self._after = START
@@ -252,7 +253,7 @@ class Following:
         ends = np.cumsum([s.rows for s in samples], dtype=np.int64)
         rows = int(ends[-1]) if samples else 0
         begin, self._row = self._row, self._row + rows
-        behind = seq > self._after[0]  # before the cursor, filter only when a group is returned, because most groups were returned before
+        behind = seq > self._after[0]  # for earlier commits, filter only when a group is returned, because most groups were returned before
         late = [s.group.encode() in self._returned for s in samples]
         found = [
             PlacedSample(s.index, s.key, shard, begin + int(end) - s.rows, s.rows)

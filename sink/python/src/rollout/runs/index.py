@@ -61,7 +61,7 @@ def outcome_of(rows: int, failures: int) -> int:
 
 
 class Index:
-    """The content of one run up to the last added commit."""
+    """The contents of one run up to the last added commit."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = os.fspath(run_dir)
@@ -128,7 +128,7 @@ class Index:
         return [Samples(*(c[e - len(p) : e] for c in vars(whole).values())) for p, e in zip(self._parts, ends, strict=True)]
 
     def _number(self, group_id: str, size: int) -> int:
-        """Return the number of a group, and number the group if it is new."""
+        """Return the number of a group. If the group is new, assign it the next number."""
         number = self._group.setdefault(group_id, len(self.group_ids))
         if number == len(self.group_ids):
             self.group_ids.append(group_id)
@@ -138,7 +138,7 @@ class Index:
         return number
 
     def _make(self, keys: Sequence[Any], group: Sequence[int], index: Sequence[int], rows: Sequence[int], failures: Sequence[int], first: int) -> Samples:
-        """Return samples of the next shard. first is the number of their first row in the shard."""
+        """Return the samples of the next shard. first is the number of their first row in the shard."""
         count = np.asarray(rows, dtype=np.int64)
         failed = np.asarray(failures, dtype=np.int64)
         outcome = np.where(count > 0, ROWS, np.where(failed > 0, FAILED, EMPTY)).astype(np.int8)

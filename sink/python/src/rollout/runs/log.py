@@ -2,10 +2,10 @@
 
 A run's folder has shards in data/ and a commit log in _commits/. A shard is part of the run only
 if an entry of the log names it. Never list data/ yourself, because it can contain leftovers of an
-interrupted run, and files that a merge is about to move. The log grows during collection. The
-files that it names never change, but can move, see rollout.runs.entries. Every entry and every
-file that it names has a checksum; a difference raises CorruptError. check="size" skips the
-checksums of files, so that mapping an Arrow file does not read it first.
+interrupted run, and files that a merge is about to move. The log grows during the run. The files
+that the log names never change, but they can move, see rollout.runs.entries. Every entry and every
+file that it names has a checksum. If a checksum differs, CorruptError is raised. check="size" skips
+the checksums of files, so an Arrow file can be mapped without reading it first.
 
 This module reads rows in file order. Dataset reads whole groups.
 """
@@ -41,10 +41,10 @@ _checked: dict[tuple[str, str | None], None] = {}
 
 
 class Shard(NamedTuple):
-    """A committed file. The commit entry describes it further."""
+    """A committed file. The entry of the commit contains more facts about it."""
 
     path: str
-    """Absolute, or relative to the parent of the run's folder."""
+    """The path of the file: absolute, or relative to the parent of the run's folder."""
     format: str
     """parquet or arrow."""
     kind: str
@@ -65,11 +65,11 @@ class Shard(NamedTuple):
 
 
 def commits(run_dir: Path, after: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield the entries of the commit log with commits of seq > after, in commit order.
+    """Yield the entries of the commit log that have commits with seq > after, in commit order.
 
     The entry of a merge contains the samples of several commits, and replaces their entries. Its
-    member merged has the number of samples per commit. Its first commits can be at or
-    before after. To follow a run in progress, call this again with the last seq.
+    member merged contains the number of samples per commit. The seq of its first commits can be
+    at most after. To follow a run in progress, call this function again with the last seq.
     """
     filepath("run_dir", run_dir)
     integer("after", after, 0)
@@ -112,17 +112,17 @@ def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
     """Return the committed shards of a kind, data or failures, in log order.
 
     A merge can copy the rows of a shard to another shard, move the shard from data/ to replaced/
-    and delete it later. Every function of this package that reads a shard then finds its rows.
+    and delete it later. Every function in this package that reads a shard still finds its rows.
     """
     one_of("kind", kind, ("data", "failures"))
     return [s for entry in commits(run_dir, after) for s in entry_shards(run_dir, entry) if s.kind == kind]
 
 
 def find(shard: Shard) -> tuple[Shard, int]:
-    """Return the shard that has a shard's rows now, and the number of their first row there.
+    """Return the shard that contains a shard's rows now, and the number of their first row in it.
 
-    It is the shard itself, in data/ or replaced/, or the shard of the merge that has replaced
-    it. Raises CorruptError if the rows are in neither.
+    This is the shard itself, in data/ or replaced/, or the shard of the merge that has replaced
+    it. Raises CorruptError if the rows are in neither shard.
     """
     for path in (shard.path, replaced(shard.path)):
         if os.path.exists(path):
@@ -148,7 +148,7 @@ def replaced(path: str) -> str:
 
 
 def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
-    """Call use with the result of find. If the rows move during the call, call use again."""
+    """Call use with the result of find. If the rows move during the call, repeat it."""
     begin = 0
     for _ in range(MOVES):
         try:
@@ -160,7 +160,7 @@ def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
 
 
 def verify_file(shard: Shard, check: Check) -> None:
-    """Like check_shard for this file only. Raises FileNotFoundError if it is missing."""
+    """Like check_shard, but only for the file at this path. Raises FileNotFoundError if it is missing."""
     one_of("check", check, ("sha256", "size"))
     size = os.path.getsize(shard.path)
     if size != shard.bytes:
@@ -179,7 +179,7 @@ def check_shard(shard: Shard, check: Check = "sha256") -> None:
     """Raise CorruptError unless the file is the file that was committed.
 
     check="sha256" reads the whole file, at disk speed, or at some GB/s from memory. check="size"
-    only compares its size. find locates the file.
+    only compares the size. The file is located with find.
     """
     follow_moves(shard, lambda at, _: verify_file(at, check))
 
@@ -195,7 +195,7 @@ def verify_once(shard: Shard, check: Check) -> None:
 
 
 def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256") -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of a shard; columns=None means all.
+    """Yield the record batches of a shard; columns=None means all columns.
 
     The file is verified first, see check_shard. An Arrow shard is mapped into memory and its
     batches are views. A Parquet shard is decoded one row group at a time.

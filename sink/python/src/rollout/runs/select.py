@@ -1,7 +1,7 @@
 """The filters, and the groups that they keep with the places of their rows.
 
-A filter keeps or drops a sample with all its rows, or a group. Dataset.counts counts the samples
-and groups that it drops under its name.
+A filter keeps or drops samples, with all their rows, or groups. Dataset.counts counts the samples
+and groups that a filter drops under the filter's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rollout.runs.shards import Files
 Policy = Literal["keep", "drop"]
 
 GRADES = ("unverified", "count_verified", "exact")
-"""Values of the column verification, from least to best proven."""
+"""Values of the column verification, from the lowest grade to the highest."""
 STATUSES = ("completed", "truncated", "max_steps")
 """Values of the column status. Samples that were canceled or ended in an error have no rows."""
 FLAGS = ("cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced", "after_stop", "padded_id")
@@ -38,12 +38,12 @@ Counts = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class Where:
-    """The filters of a dataset. By default only keep and missing drop anything.
+    """The filters of a dataset. By default, only keep and missing drop anything.
 
-    Sample filters check every row of a sample, and drop the whole sample if one row fails. With
-    segments=True they drop only that row. Sample filters run first, in this order. The group
-    filters then check the remaining samples. A sample or group is counted under the first filter
-    that drops it.
+    Sample filters check every row of a sample, and drop the whole sample if one row fails the
+    check. With segments=True, they drop only this row. Sample filters run first, in the order
+    below. Then the group filters check the remaining samples. A sample or group is counted under
+    the first filter that drops it.
     """
 
     # Sample filters.
@@ -62,7 +62,7 @@ class Where:
     max_tokens: int | None = None
     """The maximum length of every row (T)."""
     policy_version: int | None = None
-    """The trainer's current version; required with max_staleness."""
+    """The trainer's current policy version; required with max_staleness."""
     max_staleness: int | None = None
     """Drop samples with a token sampled by a version below policy_version - max_staleness."""
     unknown_version: Policy | None = None
@@ -74,14 +74,14 @@ class Where:
 
     # Group filters.
     missing: Policy = "drop"
-    """Drop groups with samples that are not in the log: not collected yet, or cut."""
+    """Drop groups with samples that are not in the log, because they were not yet collected or were cut."""
     failed: Policy = "keep"
     """Drop groups that contain a sample that failed or was committed without a row."""
     partial: Policy = "keep"
-    """Drop groups of which a sample filter has dropped a sample."""
+    """Drop groups from which a sample filter has dropped a sample."""
     reward_variance: bool = False
-    """Drop groups with fewer than two known rewards, or with equal ones: their advantages are
-    zero. The reward of a sample is the reward of its first row."""
+    """Drop groups with fewer than two known rewards, or with equal rewards, because their advantages
+    are 0. The reward of a sample is the reward of its first row."""
 
     def __post_init__(self) -> None:
         for name in ("status", "flags"):
@@ -100,8 +100,8 @@ class Where:
         ):
             for word in given:
                 if word not in known:
-                    # A word that is part of two values, such as verified, can be the opposite of
-                    # one.
+                    # A word that is part of two values, such as verified, can mean the opposite of
+                    # one of them.
                     near = [k for k in known if str(word) in k] or difflib.get_close_matches(str(word), known, 1)
                     meant = f"; did you mean {near[0]!r}?" if len(near) == 1 else ""
                     raise ValueError(f"{name}={word!r}: must be one of {', '.join(known)}{meant}")
@@ -141,7 +141,7 @@ class Where:
 
     def bad_rows(self, batch: pa.RecordBatch) -> Mapping[str, Bools]:
         """Return, for each filter, which rows of a batch it drops, shape [rows]."""
-        import pyarrow.compute as pc  # takes 8 MB, and only filters need it
+        import pyarrow.compute as pc  # uses 8 MB of memory, and only filters need it
 
         bad: dict[str, Bools] = {}
         if self.keep == "drop":
@@ -189,7 +189,7 @@ def has_any(column: pa.Array, words: Collection[str]) -> Bools:
 
 
 def last(column: pa.Array) -> Ints:
-    """Return the last number of each list, or 0 for an empty list. For turn_offsets this is T."""
+    """Return the last number of each list, or 0 for an empty list. For turn_offsets, this number is T."""
     ends = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     values = column.values.to_numpy(zero_copy_only=False)
     out = np.zeros(len(column), dtype=np.int64)
@@ -273,7 +273,7 @@ class Selection:
     """
 
     indexes: Sequence[Index]
-    """The content of each run."""
+    """The contents of each run."""
     files: Files
     """The shards of all runs."""
     run: npt.NDArray[np.int32]
@@ -320,7 +320,7 @@ class Selection:
 
 
 def spans(shard: int, first: int, rows: int, mask: Bools | None) -> list[Span]:
-    """Return the places of the rows of a sample that mask, over the shard's rows, keeps."""
+    """Return the places of the rows of a sample that mask keeps. mask has an entry per row of the shard."""
     if mask is None:
         return [(shard, first, first + rows)]
     return [(shard, n, n + 1) for n in (first + np.flatnonzero(mask[first : first + rows])).tolist()]
@@ -361,7 +361,7 @@ class GroupFacts:
     group: Ints
     """The index of the sample's group."""
     rows: Ints
-    """The number of the sample's rows that are left."""
+    """The number of rows that the sample has left."""
     reward: Floats
 
 

@@ -28,7 +28,8 @@ OPEN_FILES = 16
 ADDED = 256
 """The number of added shards to remember; see Files.trim."""
 KEPT_BYTES = 64 << 20
-"""The maximum decoded bytes of cached blocks. The groups that are read next, in order, use them."""
+"""The maximum decoded bytes of cached blocks. When groups are read in order, the next groups use these
+blocks."""
 KEPT_BLOCKS = (2, 256)
 """The minimum number of cached blocks, whatever their size, and the maximum."""
 CHECKERS = 8
@@ -47,11 +48,11 @@ if hasattr(os, "register_at_fork"):  # a worker can be forked while another thre
 
 
 class Files:
-    """The shards of a dataset. They are opened on demand, and the last OPEN_FILES stay open.
+    """The shards of a dataset. They are opened on demand, and the last OPEN_FILES shards stay open.
 
-    A shard keeps its number as long as this object knows it. A merge can replace its file. place
-    returns the shard that has its rows now. Readers use retry_moved, which reads again if a file
-    has moved.
+    A shard keeps its number as long as this object knows the shard. A merge can replace the file of
+    a shard. place returns the shard that contains the rows now. Readers use retry_moved, which
+    repeats a read if a file has moved.
 
     The workers of each epoch are new processes. Forked workers inherit the open files. This is
     safe, because reads do not use file positions. The processes verify each file only once
@@ -86,7 +87,8 @@ class Files:
         return [self.shards[i] for i in range(self._given)]
 
     def add(self, shard: Shard) -> int:
-        """Return the number of a shard, and number the shard if it is new. trim can forget it later."""
+        """Return the number of a shard. If the shard is new, assign it the next number, which trim can
+        forget later."""
         with self._lock:
             number = self._numbers.pop(shard.path, None)
             if number is None:
@@ -104,7 +106,7 @@ class Files:
                     known.pop(old, None)
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return the number of the shard that has a shard's rows now, and their start in it."""
+        """Return the number of the shard that contains a shard's rows now, and their first row in it."""
         begin = 0
         while number in self._moved:
             number, more = self._moved[number]
@@ -112,7 +114,7 @@ class Files:
         return number, begin
 
     def retry_moved(self, read: Callable[[], T]) -> T:
-        """Call read. If a merge has moved rows to another shard meanwhile, call read again."""
+        """Call read. If a merge has moved rows to another shard in the meantime, call read again."""
         for left in range(MOVES, -1, -1):
             try:
                 return read()
@@ -136,12 +138,12 @@ class Files:
                 self._moved[number] = self._merged[found.path], begin
 
     def file(self, number: int) -> ParquetFile | ArrowFile:
-        """Return an open shard that was verified."""
+        """Return an open, verified shard."""
         self.verify(number)
         return self._opened(number)
 
     def _opened(self, number: int) -> ParquetFile | ArrowFile:
-        """Return an open shard that was not verified."""
+        """Return an open shard without verifying it."""
         with self._lock:
             file = self._open.pop(number, None)
             if file is None:
@@ -154,7 +156,7 @@ class Files:
             return file
 
     def verify(self, number: int) -> None:
-        """Verify a shard against the log, once."""
+        """Verify a shard against the log if it has not yet been verified."""
         counted = number < len(self._verified)  # added shards have no byte in _verified
         if not (counted and self._verified[number]):
             try:
@@ -175,7 +177,7 @@ class Files:
             list(pool.map(lambda i: self.retry_moved(lambda: self.verify(self.place(i)[0])), mapped))
 
     def release_pages(self) -> None:
-        """Unmap the pages once many of them were read."""
+        """Unmap the pages if many pages were read."""
         with self._lock:
             mapped = [f for f in self._open.values() if isinstance(f, ArrowFile)]
         read = sum(f.touched for f in mapped)
@@ -187,7 +189,7 @@ class Files:
             self._pages.released()
 
     def starts(self, number: int) -> Ints:
-        """Return the first row of each block of a shard, and the number of its rows.
+        """Return the first row of each block of a shard, and the shard's number of rows.
 
         This does not verify the file.
         """
@@ -219,7 +221,7 @@ class Files:
         return [source for _, source in sources], which, offset
 
     def read(self, spans: Sequence[Span]) -> list[Row]:
-        """Read rows, and cache their blocks for the groups that are read next."""
+        """Read rows, and cache their blocks for later groups."""
         return Parts(self, spans, self._part).rows(spans)
 
     def _part(self, shard: int, block: int, wanted: Sequence[tuple[int, int]]) -> Part | Piece:
