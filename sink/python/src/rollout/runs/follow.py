@@ -117,8 +117,8 @@ class Following:
     def cursor(self) -> dict[str, Any]:
         """The place of the last returned group as JSON values: run_id, seq and groups.
 
-        The place covers all groups that commits before seq completed. Of the groups that commit seq
-        completed, it covers the first ones; groups is their number. Filters do not change these
+        The place covers all groups that commits before seq completed. It also covers the first
+        groups that commit seq completed; groups is their number. Filters do not change these
         numbers: a dropped group counts as returned once all groups before it were returned. The
         place refers to commits, so merges of shards do not change it.
         """

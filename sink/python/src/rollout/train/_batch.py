@@ -16,15 +16,15 @@ SMALL = 1 << 15
 """Up to this size in bytes, pickling is cheaper than a block."""
 
 Place = tuple[int, int, int, Any, tuple[int, ...]]
-"""The place of a tensor: number of its memory, offset there, size in bytes, dtype and shape."""
+"""The place of a tensor: the number of its memory, the offset, the size in bytes, the dtype and the shape."""
 
 
 class Batch(dict[str, Any]):
     """The result of rollout.collate: tensors by name, and the list rows.
 
-    A worker sends it as one block of shared memory. torch would send each tensor with its own
-    file descriptor, at about half a millisecond each, and a batch has twenty. Tensors that
-    collate created in the worker are already in a block; others are copied.
+    A worker sends a batch as one block of shared memory. torch would send each tensor with its own
+    file descriptor, at about half a millisecond per tensor, and a batch has twenty tensors. Tensors
+    that collate created in the worker are already in a block. Other tensors are copied.
     """
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -69,7 +69,7 @@ class Batch(dict[str, Any]):
 
 
 def plain(value: Any) -> bool:
-    """Report whether a value is a dense numeric tensor in memory. torch sends the others itself."""
+    """Report whether a value is a dense numeric tensor in memory. torch itself sends all other tensors."""
     return is_tensor(value) and value.device.type == "cpu" and value.layout == torch.strided and not value.is_quantized
 
 

@@ -17,7 +17,7 @@ BETTER = 4.0
 """The factor by which an explanation must reduce the mean |Δ|, in addition to reaching the tolerance."""
 
 _MOST_TOKENS = 2000
-"""The number of tokens to fit a temperature on, and to test it on."""
+"""The number of tokens on which a temperature is fitted, and the number on which it is tested."""
 
 Finding = tuple[str, str]
 
@@ -25,7 +25,7 @@ _UNCUT = "record the engine's log-probabilities from before the truncation (raw_
 
 
 def diagnose(function: Function, rows: Sequence[Row], tokens: Tokens, tolerance: float, tests: dict[str, Any]) -> Finding:
-    """Return the cause and a sentence about it. Results of the tests are added to tests."""
+    """Return the cause and a sentence about the cause. The results of the tests are added to tests."""
     if len(tokens) < FEW:
         return "unknown", f"{len(tokens)} sampled tokens are too few to find a cause: pass rows with at least {FEW} tokens in total"
     base = mean_difference(tokens.recomputed - tokens.recorded)
@@ -67,7 +67,7 @@ def _shift(function: Function, rows: Sequence[Row], _: Tokens, base: float, tole
 
 
 def _versions(_: Function, __: Sequence[Row], tokens: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """Test for weights: tokens of some policy versions agree, and tokens of others do not."""
+    """Test for weights: tokens of some policy versions agree, and tokens of other versions do not."""
     good: list[int] = []
     bad: list[int] = []
     for version in np.unique(tokens.version[tokens.version >= 0]).tolist():
@@ -157,8 +157,8 @@ def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float
 
 
 def _halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Return rows to fit on and rows to test on, with a few thousand sampled tokens each. If
-    the second part would be too small, both parts have all rows."""
+    """Return rows for the fit and rows for the test, with a few thousand sampled tokens each. If
+    the second part would be too small, both parts contain all rows."""
     halves: tuple[list[Row], list[Row]] = ([], [])
     had = [0, 0]
     for row in rows:
@@ -176,9 +176,9 @@ def _deltas(function: Function, row: Row, temperature: float = 1.0, shift: int =
 
 
 def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, __: float, tests: dict[str, Any]) -> Finding | None:
-    """Test for tokenizer: the model does worse than guessing, on sampled and on other tokens.
+    """Test for tokenizer: the model does worse than guessing, on sampled tokens and on all other tokens.
 
-    A model with other weights but the same vocabulary still does better than guessing.
+    A model with different weights but the same vocabulary still does better than guessing.
     """
     size = function.vocabulary or 1 + max(int(np.max(r["input_ids"])) for r in rows)
     chance = -float(np.log(size))
@@ -197,7 +197,7 @@ def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: floa
 
 
 def _distribution(function: Function, _: Sequence[Row], tokens: Tokens, __: float, ___: float, tests: dict[str, Any]) -> Finding | None:
-    """Test for weights: the recomputed values are another distribution over the same tokens.
+    """Test for weights: the recomputed values are a different distribution over the same tokens.
 
     If tokens are sampled from p, the mean of q/p is 1 for every distribution q over the same
     tokens in the same contexts. The deviations of different tokens are then uncorrelated.

@@ -1,4 +1,4 @@
-"""Copy rows of groups into arrays that are allocated once."""
+"""Copies the rows of groups into arrays, each of which is allocated once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rollout._process import worker
 from rollout._types import Group, Row
 from rollout.data._blocks import ALIGN, borrow
 
-# For each name, the dtype and the value of padding (None: the pad id).
+# For each name, the dtype and the padding value (None: the pad id).
 _TOKENS: dict[str, tuple[str, int | None]] = {
     "input_ids": ("int64", None),
     "loss_mask": ("int8", 0),
@@ -22,7 +22,7 @@ _TOKENS: dict[str, tuple[str, int | None]] = {
     "position_ids": ("int64", 0),
     "attention_mask": ("int64", 0),
 }
-# Names whose values a narrower dtype would truncate: id 151,645 in int16 is another token.
+# Names whose values a narrower dtype would truncate. For example, id 151,645 in int16 is another token.
 _INTS = ("int32", "int64")
 _WIDE: dict[str, tuple[str, ...]] = {"input_ids": _INTS, "versions": _INTS, "position_ids": _INTS, "logprobs": ("float16", "float32", "float64")}
 _NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "prompt_length", "reward")
@@ -30,7 +30,7 @@ _USED = (*_NEEDED, "versions")
 
 
 def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[str, Any]]:
-    """Return the rows to collate, and a batch with the entries that are known so far.
+    """Return the rows to collate, and a batch with the entries that are known at this point.
 
     Each row gets the members _group, _sample, _group_size, _absent and _reward.
     """
@@ -114,12 +114,12 @@ class Flat:
 
 
 def _empty(n: int, kind: np.dtype[Any]) -> Any:
-    """Allocate with torch if installed, for the alignment that its kernels prefer."""
+    """Allocate an array, with torch if it is installed, for the alignment that torch's kernels prefer."""
     return np.empty(n, kind) if torch is None else torch.empty(n, dtype=getattr(torch, kind.name), device="cpu").numpy()
 
 
 def dtypes_of(given: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the dtype of each per-token name, after checking the given dtypes."""
+    """Check the given dtypes, and return the dtype of each per-token name."""
     instance("dtypes", given, Mapping, "a dict of dtypes by name", none=True)
     unknown = sorted(map(str, set(given or ()) - set(_TOKENS)))
     if unknown:
@@ -157,7 +157,7 @@ def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
                 here[:] = 1
             else:
                 values = row.get(name)
-                if values is None:  # unknown versions have the value of padding
+                if values is None:  # unknown versions get the padding value
                     values = flat.padding[name]
                 elif len(values) != n:
                     raise ValueError(f"sample {row['sample_key']}: {len(values)} values of {name} for {n} input_ids")

@@ -14,16 +14,18 @@ from rollout._arrays import Floats, Ints, is_tensor, torch
 from rollout._types import Row
 
 LOWEST = -100.0
-"""The minimum of a recomputed log-probability. Lower values are raised to it, so that means are finite."""
+"""The minimum of a recomputed log-probability. Lower values are raised to this minimum, so that means
+are finite."""
 
 FEW = 20
-"""A subset of fewer tokens proves nothing."""
+"""The minimum number of tokens in a subset from which anything is concluded."""
 
 ROUNDED = 0.5
-"""How far above 0 a log-probability in bfloat16 can be. bfloat16 numbers between 32 and 64 are 0.25 apart."""
+"""The largest amount by which a bfloat16 log-probability can exceed 0 because of rounding. bfloat16
+numbers between 32 and 64 are 0.25 apart."""
 
 _MOST_LOGITS = 1 << 24
-"""The maximum number of logits to copy to float64 at a time: 128 MB."""
+"""The maximum number of logits that are copied to float64 at a time. They take 128 MB."""
 
 
 class OutOfRange(Exception):
@@ -94,7 +96,7 @@ class Function:
         try:
             values = self._without_gradient(given, more)
         except IndexError as err:
-            self._without_gradient(given * 0, more)  # if this also fails, the ids are not the cause
+            self._without_gradient(given * 0, more)  # if this call also fails, the ids are not the cause
             raise OutOfRange(
                 f"logprob_fn accepts {len(ids)} ids of 0, but not the ids of sample {row['sample_key']}, whose largest id is {ids.max()}: {err}"
             ) from err
@@ -112,13 +114,14 @@ class Function:
 
 
 def _sum_to_one(values: Any) -> bool:
-    """Report whether logits are probabilities: none below 0, none 1, and a sum of 1 per token."""
+    """Report whether logits are probabilities: no value is below 0, no value is 1, and each token's values
+    sum to 1."""
     some = values.double().cpu().numpy() if is_tensor(values) else np.asarray(values, np.float64)
     return some.shape[1] > 1 and bool(((some >= 0) & (some < 1)).all() and (np.abs(some.sum(1) - 1) < 0.01).all())
 
 
 def _of_logits(logits: Any, ids: Ints, temperature: float, shift: int) -> Floats:
-    """Return each token's log-probability under the logits before it, computed in steps."""
+    """Return each token's log-probability, given the logits at the position before it. Computed in steps."""
     step = max(1, _MOST_LOGITS // int(logits.shape[1]))
     out = np.full(len(ids), np.nan)
     first, last = max(1, 1 - shift), min(len(ids), len(ids) + 1 - shift)
@@ -156,9 +159,9 @@ class Tokens:
 def measure(function: Function, rows: Iterable[Row]) -> Tokens:
     """Recompute all rows.
 
-    Raises ValueError if more than nine of ten values are not negative, and the highest exceeds 0
-    by more than a rounding error. The values of all rows count, because one short row proves
-    nothing.
+    Raises ValueError if more than nine of ten values are not negative and the highest value exceeds 0
+    by more than a rounding error. The check covers the values of all rows together, because one
+    short row proves nothing.
     """
     parts: dict[str, list[Any]] = {}
     total = Tokens()

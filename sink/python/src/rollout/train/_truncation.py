@@ -12,7 +12,8 @@ from rollout._types import Row
 from rollout.train._measure import Function, sampled
 
 SIDED = 0.25
-"""Δ is one-sided if its mean is at least this fraction of the mean |Δ|. Noise of both signs cancels."""
+"""Δ is one-sided if the mean of Δ is at least this fraction of the mean |Δ|. Noise has both signs, so
+it cancels in the mean of Δ."""
 LEAST = 1e-4
 """The smallest mean Δ that counts. Values in float32 agree to this precision."""
 ERRORS = 6.0
@@ -31,7 +32,7 @@ Setting = tuple[str, float]
 
 
 def one_sided(delta: Floats) -> bool:
-    """Report whether Δ has one sign more often than noise explains."""
+    """Report whether Δ has one sign more often than noise can explain."""
     if len(delta) < SEEN:
         return False
     mean, error = abs(float(delta.mean())), float(delta.std()) / np.sqrt(len(delta))
@@ -48,8 +49,8 @@ def settings(rows: Sequence[Row]) -> list[Setting]:
 
 
 def explained(function: Function, fit: Sequence[Row], rest: Sequence[Row]) -> tuple[Setting, Floats, Floats] | None:
-    """Return the setting that agrees best with the rows fit, and Δ without and with that setting
-    on the rows rest."""
+    """Return the setting that agrees best with the rows in fit, and Δ on the rows in rest, without and
+    with this setting."""
     tried = settings([*fit, *rest])
     before, after = _deltas(function, fit, tried)
     if not len(before):
@@ -87,7 +88,7 @@ def _deltas(function: Function, rows: Sequence[Row], tried: Sequence[Setting]) -
 
 
 def _kept(p: Floats, mass: Floats, tried: Sequence[Setting]) -> Any:
-    """Return how many of the ordered probabilities of a token each setting keeps."""
+    """Return the number of a token's ordered probabilities that each setting keeps."""
     value = np.array([v for _, v in tried])
     name = np.array([n for n, _ in tried])
     top_p, min_p = np.searchsorted(mass, value - 1e-9) + 1, np.searchsorted(-p, -value * p[0], side="right")

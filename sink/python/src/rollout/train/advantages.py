@@ -1,4 +1,4 @@
-"""Advantages of the samples of a batch, from rewards and groups alone.
+"""Advantages for the samples in a batch, computed from rewards and groups alone.
 
 Every function takes arrays with one entry per row (B rows) and returns one advantage per row:
 numpy float64, or a torch tensor with the dtype and device of the reward if the reward is a
@@ -11,32 +11,34 @@ group   int [B]     equal for the samples of one group
 sample  int [B]     equal for the rows (segments) of one sample, which share a reward
                     and count once; None: every row is a sample
 
-All rows of a sample that was cut into segments get the advantage that it would have as one row.
+If a sample was cut into segments, all its rows get the advantage that the sample would have as one
+row.
 
-A preset selects the choices of a framework that the papers leave open:
+A preset selects a framework's values for parameters that the papers leave open:
 
     preset    grpo: epsilon  ddof   one sample in its group   reinforce_plus_plus
     trl             1e-4     1      0                         (TRL has none)
     verl            1e-6     1      its reward                sqrt(var + 1e-8), ddof 1
     openrlhf        1e-9     1      0 (NaN there)             sqrt(max(var, 1e-8)), ddof 0
 
-With several reward functions, pass the sum of their rewards.
+If there are several reward functions, pass the sum of their rewards.
 tests/test_presets.py compares this module with each source: TRL 1.16.0
 trl/trainer/grpo_trainer.py:2761-2811 and rloo_trainer.py:1675-1699; verl 0.9.1
 verl/trainer/ppo/core_algos.py:268-331, :536-636, :694-731; OpenRLHF 0.11.2
 openrlhf/trainer/ppo_utils/experience_maker.py:252-333. epsilon, ddof and single override the
 preset.
 
-Two policies control groups that are not complete:
+Two arguments control how incomplete groups are treated:
 
-null     a sample whose reward is NaN: "error" raises (the default). "zero" excludes it
-         from the statistics and sets its advantage to 0.0, as TRL does. "nan" excludes
-         it and sets its advantage to NaN, for a caller that drops its rows from the loss.
-missing  members with nothing to train on, because they failed, were committed without a
-         row, or were not collected. absent is their number per group, int or int [B],
-         as batch["absent"]. "ignore" computes over the others (the default). "error"
-         raises. A number is the reward that each missing member counts with. Members that
-         filters or null_reward="drop" excluded never count.
+null     samples whose reward is NaN. "error" (the default) raises an error. "zero"
+         excludes the sample from the statistics and sets its advantage to 0.0, as TRL
+         does. "nan" excludes the sample and sets its advantage to NaN, for a caller that
+         drops the sample's rows from the loss.
+missing  samples with nothing to train on, because they failed, were committed without a
+         row, or were not collected. absent is their number per group, an int or int [B],
+         such as batch["absent"]. "ignore" (the default) uses only the other samples.
+         "error" raises an error. A number is used as the reward of each missing sample.
+         Samples that filters or null_reward="drop" excluded never count.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class _Preset:
     batch_epsilon: float = 1e-8
     batch_ddof: int = 1
     floor: bool = False  # True: batch_epsilon is the minimum variance; False: it is added
-    # verl adds this to a number of tokens before it divides by it (masked_mean,
+    # verl adds this value to a number of tokens before it divides by the number (masked_mean,
     # verl/utils/torch_functional.py:308).
     count_epsilon: float = 0.0
 
@@ -89,8 +91,8 @@ def grpo(
 ) -> Any:
     """GRPO: (r - mean of the group) / (standard deviation of the group + epsilon).
 
-    The deviation divides by n - ddof, where n is the number of members that count. A sample
-    alone in its group gets 0.0 (single="zero"), or its reward divided by 1 + epsilon
+    The variance is divided by n - ddof, with n as the number of samples that count. If a sample is
+    alone in its group, its advantage is 0.0 (single="zero"), or its reward divided by 1 + epsilon
     (single="reward"). Equal rewards give 0.0, even with epsilon=0.
 
     Reference: Shao et al., DeepSeekMath, https://arxiv.org/abs/2402.03300, equation of
@@ -116,7 +118,7 @@ def dr_grpo(
 ) -> Any:
     """Dr. GRPO: r - mean of the group.
 
-    The other half of Dr. GRPO is in the loss: a sum over tokens divided by a constant. See
+    The other half of Dr. GRPO is in the loss, which is a sum over tokens divided by a constant. See
     loss_weights with mode="seq-mean-token-sum".
 
     Reference: Liu et al., Understanding R1-Zero-Like Training,
@@ -139,9 +141,9 @@ def rloo(
     missing: Missing = "ignore",
     null: str = "error",
 ) -> Any:
-    """RLOO: r - mean of the other members of the group = n/(n-1) * (r - mean).
+    """RLOO: r - mean of the other samples in the group = n/(n-1) * (r - mean).
 
-    This matches TRL with normalize_advantages=False, its default.
+    This matches TRL with normalize_advantages=False, which is TRL's default.
 
     Reference: Ahmadian et al., Back to Basics, https://arxiv.org/abs/2402.14740.
     """
@@ -162,23 +164,23 @@ def reinforce_plus_plus(
     ddof: int | None = None,
     null: str = "error",
 ) -> Any:
-    """REINFORCE++: rewards whitened over all sampled tokens of the batch.
+    """REINFORCE++: rewards that are whitened over all sampled tokens in the batch.
 
         m = sum(t * r) / N      v = sum(t * (r - m)^2) / (N - ddof)
         a = (r - m) / sqrt(v + epsilon)
 
-    t is the number of sampled tokens of a sample, and N of the batch. preset="openrlhf" divides
-    by sqrt(max(v, epsilon)) instead. The return of every token is its sample's reward: no
-    discount (gamma = 1), and no KL penalty in the reward.
+    t is the number of sampled tokens in a sample, and N is the number of sampled tokens in the
+    batch. preset="openrlhf" divides by sqrt(max(v, epsilon)) instead. The return of every token is
+    its sample's reward, without a discount (gamma = 1) and without a KL penalty in the reward.
 
-    tokens is int [B], the number of sampled tokens of each row: batch["tokens"]. Longer samples
-    weigh more, as in the sources. The segments of a sample together have the sample's weight.
+    tokens is int [B], the number of sampled tokens in each row: batch["tokens"]. Longer samples
+    have more weight, as in the sources. The segments of a sample together have the sample's weight.
 
-    With group, the mean of the group is first subtracted from the rewards
-    (REINFORCE++-baseline). A sample alone in its group keeps its reward with preset="verl" and
-    gets 0.0 with preset="openrlhf".
+    If group is given, the mean of the group is first subtracted from the rewards
+    (REINFORCE++-baseline). If a sample is alone in its group, it keeps its reward with
+    preset="verl" and gets 0.0 with preset="openrlhf".
 
-    The arguments are the whole batch: with several ranks, gather reward and tokens first.
+    The arguments must cover the whole batch. With several ranks, gather reward and tokens first.
 
     Reference: Hu et al., REINFORCE++, https://arxiv.org/abs/2501.03262.
     """
@@ -223,7 +225,7 @@ def _preset(name: str, epsilon: float | None = None, ddof: int | None = None, si
 
 
 def _alone(g: _Groups, p: _Preset, advantage: Floats, scale: float = 1.0) -> Floats:
-    """Replace the advantage of samples that are the only member of their group that counts."""
+    """Replace the advantage of each sample that is the only sample that counts in its group."""
     return np.where(g.count > 1, advantage, g.reward / scale if p.single == "reward" else 0.0)
 
 
@@ -278,7 +280,7 @@ class _Groups:
                     raise ValueError(f"missing={missing!r}: must be 'ignore', 'error' or a finite reward")
         n_known: Any = np.bincount(self.group, self.known.astype(np.float64), self.groups)
         self._n: Floats = n_known + self.absent
-        # Means are computed from differences to one member's reward, so that equal rewards have an
+        # Means are computed from the differences to one sample's reward, so that equal rewards give an
         # advantage of exactly 0.
         base = np.zeros(self.groups)
         base[self.group[self.known]] = self.reward[self.known]
@@ -294,12 +296,12 @@ class _Groups:
         return self._centred
 
     def deviation(self, ddof: int) -> Floats:
-        """Return the standard deviation of the group; 0.0 if it has at most ddof members."""
+        """Return the standard deviation of the group, or 0.0 if at most ddof samples count in the group."""
         squares = np.where(self.known, self._centred, 0.0) ** 2
         total = np.bincount(self.group, squares, self.groups) + self.absent * self._absent_centred**2
         return np.asarray(np.sqrt(total / np.maximum(self._n - ddof, 1))[self.group])
 
     def give(self, advantage: Floats) -> Any:
-        """Return the advantages by row, with the type of the reward argument."""
+        """Return the advantages by row, in the type of the reward argument."""
         unknown = 0.0 if self.null == "zero" else np.nan
         return give_back(np.where(self.known, advantage, unknown)[self.sample_of_row], self.given)

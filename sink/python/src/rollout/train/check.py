@@ -1,4 +1,4 @@
-"""Compare the log-probabilities of a run with the trainer's model."""
+"""Compares the log-probabilities in a run with the log-probabilities of the trainer's model."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Line:
     bias: float
     """The mean of Δ, with its sign."""
     off: bool = False
-    """The mean exceeds the tolerance by more than three standard errors, over at least 20
-    tokens. Or Δ is one-sided: bias is at least a quarter of the mean, above 1e-4, and six
-    standard errors from 0, over at least 40 tokens."""
+    """True in two cases. The mean exceeds the tolerance by more than three standard errors, over at
+    least 20 tokens. Or Δ is one-sided: |bias| is at least a quarter of the mean, above 1e-4, and at
+    least six standard errors from 0, over at least 40 tokens."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Report:
     """The result of check. str() formats it as a table."""
 
     ok: bool
-    """The mean |Δ| is within the tolerance, and no line is off."""
+    """True if the mean |Δ| is within the tolerance and no line is off."""
     cause: str
-    """none, shift, truncation, temperature, tokenizer, weights, random or unknown."""
+    """One of none, shift, truncation, temperature, tokenizer, weights, random and unknown."""
     message: str
     """The cause as a sentence, with the numbers that identify it."""
     tolerance: float
@@ -90,53 +90,53 @@ def check(
     tolerance: float = 0.05,
     vocabulary: int | None = None,
 ) -> Report:
-    """Recompute the log-probabilities of sampled tokens, measure their difference from the
-    values that the engine reported when it sampled, and find its cause.
+    """Recompute the log-probabilities of sampled tokens, measure the difference from the values
+    that the engine reported when it sampled the tokens, and find the cause of the difference.
 
-    run is the folder of a run, a list of folders, a Dataset, or an iterable of Group. seed
-    determines which groups are drawn. Whole groups are drawn until they have at least `rows` rows.
+    run is the folder of a run, a list of folders, a Dataset, or an iterable of Group. Whole groups
+    are drawn at random until they have at least `rows` rows. seed determines which groups are drawn.
 
     logprob_fn gets the ids of one row without gradients, as an int64 tensor [T] on the CPU, or
     as a numpy array if torch is not installed. It returns one of:
 
         [T]     log-probabilities: entry i is for token i, given the tokens before it.
                 Entry 0 is ignored, because nothing predicts the first token.
-        [T, V]  logits: entry i is the prediction after token i, as from a causal
-                language model of transformers.
+        [T, V]  logits: entry i is the prediction after token i, as returned by a causal
+                language model from the transformers library.
 
         def logprob_fn(ids):
             return model(ids[None].to(model.device)).logits[0]
 
-    check can try temperatures if logprob_fn returns logits. If it returns log-probabilities, it
-    needs a parameter temperature=1.0 for this, by which it divides the logits. vocabulary is the
-    number of ids that the model knows; it is not needed with logits.
+    If logprob_fn returns logits, check can try other temperatures. If it returns log-probabilities,
+    check can do so only if logprob_fn has a parameter temperature=1.0 and divides the logits by it.
+    vocabulary is the number of ids that the model knows; it is not needed with logits.
 
-    The causes and their tests follow. If no test identifies the cause, it is "unknown".
+    These are the causes and their tests. If no test identifies the cause, the cause is "unknown".
 
         none         the mean |Δ| is within the tolerance (nats) over all tokens; no span,
                      position, role or version exceeds it by three standard errors; and
                      Δ is not one-sided in any of them
-        random       computing the same row again returns other values
+        random       recomputing the same row returns different values
         shift        the values agree with the tokens one position before or after
         truncation   the recorded values are higher, and agree with values renormalized
                      over the tokens that one top_p, top_k or min_p keeps; needs logits
         temperature  the values agree at one temperature, or at the recorded one; it is
                      fitted on some rows and tested on others
         tokenizer    an id is outside the model's vocabulary; or the model does worse than
-                     guessing on sampled and on other tokens
-        weights      tokens of some policy versions agree and tokens of others do not; or
-                     every token gets the value of guessing; or the mean of q/p is 1, as
-                     for any distribution q over the same tokens, and no temperature
+                     guessing on sampled tokens and on all other tokens
+        weights      tokens of some policy versions agree and tokens of other versions do
+                     not; or every token gets the value of guessing; or the mean of q/p is
+                     1, as for any distribution q over the same tokens, and no temperature
                      explains the difference
 
     An explanation must reach the tolerance and reduce the mean |Δ| to a quarter, over at least
-    20 tokens. With fewer tokens the cause is unknown, except random and tokenizer. The default
+    20 tokens. With fewer tokens, only the causes random and tokenizer can be found. The default
     tolerance is for bfloat16 engines; float32 engines agree to 1e-4. A recomputed value below
     -100 counts as -100.
 
-    Raises ValueError if logprob_fn returns another shape, NaN, probabilities or a loss, or if
-    no row was found. Exceptions of logprob_fn are not caught, except an IndexError that depends
-    on the ids: it does not occur if all ids are replaced with 0.
+    Raises ValueError if logprob_fn returns a different shape, NaN, probabilities or a loss, or if
+    no row was found. Exceptions from logprob_fn are not caught, except an IndexError that depends
+    on the ids. Such an error does not occur if all ids are replaced with 0.
     """
     if not callable(logprob_fn):
         raise TypeError(f"logprob_fn={logprob_fn!r}: pass the function first, then the run")

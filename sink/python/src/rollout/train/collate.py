@@ -20,20 +20,21 @@ Per row:
     absent          int64 [B]     number of samples with nothing to train on: failed, committed
                                   without a row, or not collected
     segment_index   int64 [B]     index of the row within its sample
-    length          int64 [B]     number of tokens of the row
-    tokens          int64 [B]     number of sampled tokens of the row: the sum of its loss_mask
+    length          int64 [B]     number of tokens in the row
+    tokens          int64 [B]     number of sampled tokens in the row: the sum of its loss_mask
     prompt_length   int64 [B]     number of tokens before the first sampled token
     versions_known  bool [B]
     rows            list of (sample_key, segment_index)
-    dropped         int           samples that null_reward="drop" dropped, with all their rows
+    dropped         int           number of samples that null_reward="drop" dropped, with all their
+                                  rows
 
 Per token, in the shape of the layout:
 
     input_ids       int64         pad_id on padding
     loss_mask       int8          1 if the policy sampled the token, 0 on padding
-    logprobs        float32       of the token itself; 0.0 where the mask is 0
+    logprobs        float32       log-probability of the token; 0.0 if its mask is 0
     versions        int32         policy version; -1 if not sampled, on padding, and in
-                                  rows of unknown versions
+                                  rows with unknown versions
     position_ids    int64         from 0 in each row; 0 on padding
     attention_mask  int64         1 on tokens, 0 on padding; not in packed()
     row_ids         int64         the row of each token, in a shape that broadcasts with
@@ -43,8 +44,8 @@ dtypes={"loss_mask": "float32"} selects another dtype by its numpy name, unless 
 truncate an id, a version or a position.
 
 A training loop iterates over micro_batches(batch), which works for every layout. null_reward
-controls samples without a reward: "error" (the default) raises, "drop" drops all rows of the
-sample and counts it, "nan" keeps it with NaN.
+controls samples without a reward: "error" (the default) raises an error, "drop" drops all rows of
+the sample and counts the sample, and "nan" keeps the sample with the reward NaN.
 """
 
 from __future__ import annotations
@@ -81,10 +82,10 @@ def padded(
     """Return a function that makes one matrix [B, L]. L is the length of the longest row, rounded
     up to a multiple of multiple_of.
 
-    side is the side of the padding: "right", "left", or "split", as in verl and TRL: prompts
-    end and responses begin at one column, prompt_width (an int of the batch).
-    input_ids[:, :prompt_width] then has the prompts padded on the left, and the other columns
-    have the responses padded on the right.
+    side is the side of the padding: "right", "left" or "split". With "split", as in verl and TRL,
+    all prompts end and all responses begin at the same column, prompt_width (an int in the batch).
+    input_ids[:, :prompt_width] then contains the prompts, padded on the left, and the other columns
+    contain the responses, padded on the right.
 
     row_ids is [B, 1].
     """
@@ -125,7 +126,7 @@ def packed(
     The batch has one vector of all N tokens. micro_batches() cuts it into packs:
 
         cu_seqlens   int32 [B + 1]   start and end offsets of rows, from 0
-        max_seqlen   int             tokens of the longest row
+        max_seqlen   int             number of tokens in the longest row
         pack_rows    int64 [P + 1]   the first row of each pack; not in a pack
         row_ids      int64 [N]       the row of each token
 
@@ -134,11 +135,11 @@ def packed(
 
     order="first-fit" starts with the longest rows and puts each row into the first pack with room
     (first-fit decreasing: at most 11/9 of the minimum number of packs, plus 6/9). Rows of equal
-    length keep the order of the batch. "given" keeps the order of all rows and starts a pack when
-    the next row does not fit. Both depend only on the lengths.
+    length keep the order of the batch. order="given" keeps the order of all rows, and starts a new
+    pack when the next row does not fit. Both orders depend only on the lengths of the rows.
 
-    longer controls rows of more than max_tokens: "error" raises, "own" makes the row its own
-    pack, over the budget.
+    longer controls rows with more than max_tokens tokens: "error" raises an error, and "own" puts
+    the row into a pack of its own, which exceeds max_tokens.
     """
     one_of("order", order, ("first-fit", "given"))
     one_of("null_reward", null_reward, _NULL)
@@ -183,17 +184,18 @@ def bucketed(
 ) -> Collate:
     """Return a function that groups rows by length, each bucket as a matrix padded to its edge.
 
-    A row is in the bucket of the smallest edge that is at least its length. None means the
-    powers of two from 64. With max_tokens, a bucket is split into matrices of at most that many
-    tokens, padding included, and at least one row. micro_batches() yields the matrices
-    [b, edge], shortest edge first. In the batch itself they are concatenated in vectors, with
+    A row is in the bucket of the smallest edge that is not less than the row's length. Without
+    edges, the edges are the powers of two from 64. With max_tokens, a bucket is split into matrices
+    of at most max_tokens tokens, padding included, and at least one row. micro_batches() yields the
+    matrices [b, edge], shortest edge first. In the batch itself, the matrices are concatenated in
+    vectors, with
 
         bucket_rows    int64 [K + 1]   the first row of each matrix
         bucket_width   int64 [K]       the edge of each matrix
 
-    So there are as many shapes as edges, and little padding. side is "right" or "left". longer
-    controls rows longer than the last edge: "error" raises, "own" makes the row a matrix of its
-    own length.
+    So there is little padding, and there are not more widths than edges. side is "right" or "left".
+    longer controls rows longer than the last edge: "error" raises an error, and "own" puts the row
+    into a matrix of the row's own length.
     """
     _token_id(pad_id)
     one_of("side", side, _SIDES[:2])
@@ -289,7 +291,7 @@ def _fits(rows: Sequence[Any], n: Any, limit: int, name: str, other: str) -> Non
 
 
 def _lengths(rows: Sequence[Any]) -> tuple[Any, Any]:
-    """Return for each row the number of its tokens, and of its tokens before the first sampled one."""
+    """Return, for each row, the number of tokens and the number of tokens before the first sampled token."""
     n = np.fromiter((len(r["input_ids"]) for r in rows), np.int64, len(rows))
     return n, np.fromiter((r["prompt_length"] for r in rows), np.int64, len(rows))
 

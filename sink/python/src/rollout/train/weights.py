@@ -1,4 +1,4 @@
-"""Weights that make a sample of several rows count like a sample of one row."""
+"""Weights with which a sample with several rows counts like a sample with one row."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ def loss_weights(
     samples: int | None = None,
     total_tokens: int | None = None,
 ) -> Any:
-    """Return weights per row, float64 [B], that make a sample of several rows weigh like a sample
-    of one row.
+    """Return weights per row, float64 [B], with which a sample with several rows counts like a sample
+    with one row.
 
     A sample that was cut into segments has several rows. A loss that takes the mean over rows
-    counts it several times, and counts its short segments as much as its long ones. With these
-    weights, the loss is what it would be if each sample were one row, because every sampled
-    token is trained in exactly one row.
+    counts such a sample several times, and gives its short segments the same weight as its long
+    segments. With these weights, the loss is the same as if each sample were one row, because every
+    sampled token is trained on in exactly one row.
 
-        tokens  int [B]   the sampled tokens of each row, batch["tokens"]: the sum of its mask
+        tokens  int [B]   the number of sampled tokens in each row, batch["tokens"]: the sum of
+                          the row's mask
         sample  int [B]   equal for the rows of one sample, batch["sample"]
 
-    t is the number of sampled tokens of a row, T of all rows of its sample, and N of the batch. S
-    is the number of samples with a sampled token, and B the number of rows with one:
+    t is the number of sampled tokens in a row, T in all rows of its sample, and N in the batch. S
+    is the number of samples with a sampled token, and B is the number of rows with a sampled token:
 
         mode                  scale="sum"   scale="mean"
         token-mean            1 / N         1
@@ -43,14 +44,14 @@ def loss_weights(
 
     scale="sum": the loss is sum(weight * mask * token loss), in one pass or summed over
     micro-batches. scale="mean": multiply the losses of a row by the weight before a trainer's
-    own mean over rows (seq-mean-…) or tokens (token-mean). The modes' names, and the mean over
+    own mean over rows (seq-mean-…) or tokens (token-mean). The names of the modes, and the mean over
     rows with a sampled token, are from verl 0.9.1 (verl/trainer/ppo/core_algos.py:1140,
-    agg_loss). In TRL 1.16.0 the modes are the loss_type dapo, grpo and, divided by a constant
+    agg_loss). In TRL 1.16.0, the modes are called loss_type dapo, grpo and, divided by a constant
     length, dr_grpo (trl/trainer/grpo_trainer.py:3153).
 
-    If the batch is split over ranks or steps, pass the totals over all of them: rows (B, the
+    If the batch is split over ranks or steps, pass the totals over all parts: rows (B, the
     trainer's divisor), samples (S) and total_tokens (N). All segments of a sample must be in
-    one call, as they are with whole groups.
+    one call, as is the case with whole groups.
 
     The result is a numpy array, or a float64 tensor on the device of tokens if tokens is a
     tensor. A row without a sampled token has weight 0.
