@@ -141,8 +141,8 @@ def _dtype(name: str, dtype: Any) -> str:
 
 
 def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
-    """Copy each row to its start and fill the rest with padding. Starts must ascend, and rows
-    must not overlap."""
+    """Copy each row to its start, and fill the rest with padding. The starts must be ascending, and
+    the rows must not overlap."""
     longest = max((len(r["input_ids"]) for r in rows), default=0)
     positions = np.arange(longest)
     end = 0
