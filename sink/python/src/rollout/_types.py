@@ -38,7 +38,7 @@ class Group:
     size: int
     """The number of requested samples: the column group_size."""
     rows: list[Row] = field(repr=False)
-    """The rows of all samples, by sample_index and then segment_index; not in repr."""
+    """The rows of all samples, by sample_index and then segment_index. repr omits them."""
     failed: int = 0
     """The number of samples that failed permanently. They have rows only in failures/."""
     empty: int = 0

@@ -113,7 +113,7 @@ class Deal:
 
     @property
     def repeated(self) -> int:
-        """The number of places that are filled with groups of another batch."""
+        """The number of places that are filled with groups from another batch."""
         return max(0, self.dealt - self.total)
 
     def lane(self, rank: int, lane: int, order: Ints) -> Ints:

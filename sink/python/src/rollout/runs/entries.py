@@ -83,7 +83,7 @@ class Entry:
         return self if seq is None else Entry(self.body, [c for c in self.commits if c.seq <= seq])
 
     def before(self, sample: int, what: str = "rows") -> int:
-        """Return the number of rows, or failures, of the samples before a sample of the entry."""
+        """Return the number of rows, or of failures, that all samples before a sample in the entry have."""
         return sum(s[what] for s in (self.body["samples"] or [])[:sample])
 
 

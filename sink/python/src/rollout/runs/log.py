@@ -148,7 +148,7 @@ def replaced(path: str) -> str:
 
 
 def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
-    """Call use with the result of find. If the rows move during the call, repeat it."""
+    """Call use with the result of find. If the rows move during the call, call use again."""
     begin = 0
     for _ in range(MOVES):
         try:

@@ -175,7 +175,7 @@ def check(
 
 
 def _again(function: Function, rows: Sequence[Row]) -> float:
-    """Return the largest difference when the first rows are computed again."""
+    """Recompute the first rows, and return the largest difference."""
     most, seen = 0.0, 0
     for row in rows:
         most = max(most, float(np.abs(function(row) - function(row)).max()))
