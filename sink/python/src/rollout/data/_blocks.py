@@ -106,7 +106,7 @@ def block_of(tensor: Any) -> tuple[Block, int] | None:
 def memory(tensor: Any) -> Bytes:
     """Return the memory of a block that another process sent.
 
-    The block is returned when this array and all its views, arrays or tensors, are gone.
+    The block counts as returned when this array and all its views, arrays or tensors, are gone.
     """
     whole: Bytes = tensor.numpy()
     _when_gone(whole, partial(_count_returned, counts(tensor)))

@@ -327,7 +327,7 @@ class MovedError(FileNotFoundError):
 
 
 class corrupt_file:
-    """Turns errors of a file into MovedError, or into a CorruptError with its path."""
+    """Turns errors from a file into MovedError, or into a CorruptError that names the file."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard, self._path = shard, shard.path

@@ -233,7 +233,7 @@ class Following:
             self._commits.extend(entry.commits)
 
     def _caught_up(self) -> None:
-        """After the whole log was read, check that the starting cursor is not ahead of the log."""
+        """After the whole log has been read, check that the starting cursor is not ahead of the log."""
         if self._after > (self._seq + 1, 0):
             raise StateError(f"{self.run}: its log ends with commit {self._seq}, but the cursor is in commit {self._after[0]}: the folder is an older copy")
         self._after = START

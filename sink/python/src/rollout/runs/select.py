@@ -335,7 +335,7 @@ def count(counts: Counts, reason: str, groups: int = 0, samples: int = 0, rows: 
 
 
 def once(run: str, part: Samples) -> None:
-    """Raise CorruptError if a sample has rows in two places, because it would be trained twice."""
+    """Raise CorruptError if a sample has rows in two places, because it would be trained on twice."""
     at = np.flatnonzero(part.outcome == ROWS)
     at = at[np.lexsort((part.index[at], part.group[at]))]
     again = (np.diff(part.group[at]) == 0) & (np.diff(part.index[at]) == 0)

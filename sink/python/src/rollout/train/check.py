@@ -186,7 +186,7 @@ def _again(function: Function, rows: Sequence[Row]) -> float:
 
 
 def _groups(run: Any, seed: int) -> Iterator[Group]:
-    """Yield all groups of a run in an order drawn by seed."""
+    """Yield all groups of a run in a random order, which seed determines."""
     if isinstance(run, (str, os.PathLike)) or (isinstance(run, Sequence) and run and isinstance(run[0], (str, os.PathLike))):
         run = Dataset(run, where=Where(keep="keep", missing="keep"))
     elif not isinstance(run, Dataset):
