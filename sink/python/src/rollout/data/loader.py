@@ -226,7 +226,7 @@ class Batches(Base):  # type: ignore[misc]
                 yield batch if here is None else Shipment(batch, None if self.dataset.follow else self.dataset.selection.files)
 
     def _from(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
-        """Yield those of this rank's batches first, first + step, … that are not before start."""
+        """Yield batches first, first + step, … of this rank, but no batch before start."""
         if self.dataset.follow:
             yield from self._followed(first, step, start)
             return
