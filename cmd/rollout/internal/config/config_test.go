@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,31 +19,36 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // loaded is like loadWith, but fails the test if a setting is wrong.
 func loaded(t *testing.T, file string, env map[string]string, flags ...string) *Loader {
 	t.Helper()
 	l := loadWith(t, file, env, flags...)
-	if err := l.Bad.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Bad.Err())
 	return l
 }
 
 func loadWith(t *testing.T, file string, env map[string]string, flags ...string) *Loader {
 	t.Helper()
-	getenv := func(name string) string { return env[name] }
+	var environ []string
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		environ = append(environ, name+"="+env[name])
+	}
 	cmd := &cobra.Command{Use: "x"}
-	load := AddFlags(cmd, getenv, nil)
+	load := AddFlags(cmd, func(name string) string { return env[name] }, environ)
 	if file != "" {
 		path := filepath.Join(t.TempDir(), "run.yaml")
-		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(file), 0o600))
 		flags = append(flags, "-c", path)
 	}
-	if err := cmd.ParseFlags(flags); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.ParseFlags(flags))
 	l, err := load()
 	if l == nil {
 		t.Fatal(err)
@@ -65,118 +71,50 @@ func complaintsOf(l *Loader) []string {
 
 func TestConfigPrecedence(t *testing.T) {
 	t.Parallel()
-	const file = "server:\n  max_in_flight: 2\n"
-	env := map[string]string{"ROLLOUT_SERVER_MAX_IN_FLIGHT": "3"}
+	const file = "server:\n  max_in_flight: 2\n  urls: [http://a, http://b]\n"
+	env := map[string]string{"ROLLOUT_SERVER_MAX_IN_FLIGHT": "3", "ROLLOUT_SERVER_URLS": "http://c,http://d", "ROLLOUT_SERVER_PASSWORD": "hunter2"}
+	flags := []string{"--max-in-flight", "4", "--server", "http://e", "--server", "http://f"}
 	for _, tt := range []struct {
-		name   string
-		file   string
-		env    map[string]string
-		flags  []string
-		want   int
-		origin string
+		name              string
+		file              string
+		env               map[string]string
+		flags             []string
+		key, want, origin string
 	}{
-		{"default", "", nil, nil, 24, "default"},
-		{"file", file, nil, nil, 2, "run.yaml:2"},
-		{"environment over file", file, env, nil, 3, "$ROLLOUT_SERVER_MAX_IN_FLIGHT"},
-		{"flag over environment", file, env, []string{"--max-in-flight", "4"}, 4, "--max-in-flight"},
+		{"default", "", nil, nil, "server.max_in_flight", "24", "default"},
+		{"file", file, nil, nil, "server.max_in_flight", "2", "run.yaml:2"},
+		{"environment over file", file, env, nil, "server.max_in_flight", "3", "$ROLLOUT_SERVER_MAX_IN_FLIGHT"},
+		{"flag over environment", file, env, flags, "server.max_in_flight", "4", "--max-in-flight"},
+		{"a list replaces the one before", file, env, flags, "server.urls", "[http://e, http://f]", "--server"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			l := loaded(t, tt.file, tt.env, tt.flags...)
-			if got := l.Config.Server.MaxInFlight; got != tt.want {
-				t.Errorf("max_in_flight = %d, want %d", got, tt.want)
+			if s := l.ByKey[tt.key]; s.Text() != tt.want || !strings.HasSuffix(s.Origin, tt.origin) {
+				t.Errorf("%s = %s of %q, want %s of %q", tt.key, s.Text(), s.Origin, tt.want, tt.origin)
 			}
-			if got := l.ByKey["server.max_in_flight"].Origin; !strings.HasSuffix(got, tt.origin) {
-				t.Errorf("origin = %q, want %q", got, tt.origin)
+			// The environment variable of the password is itself the reference.
+			if p := l.Config.Server.Password; tt.env != nil && (p.Reveal() != "hunter2" || p.ref != "${env:ROLLOUT_SERVER_PASSWORD}") {
+				t.Errorf("password %q by %q", p.Reveal(), p.ref)
 			}
 		})
 	}
 }
 
-func TestConfigListsReplaceEachOther(t *testing.T) {
-	t.Parallel()
-	l := loaded(t, "server: {urls: [http://a, http://b]}", map[string]string{"ROLLOUT_SERVER_URLS": "http://c,http://d"}, "--server", "http://e", "--server", "http://f")
-	if got, want := l.ByKey["server.urls"].Text(), "[http://e, http://f]"; got != want {
-		t.Errorf("urls = %s, want %s", got, want)
-	}
-}
-
+// TestConfigComplaints checks the complaints about the configurations of testdata/complaints.txt, which
+// follow each configuration after =>.
 func TestConfigComplaints(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name, file string
-		want       []string
-	}{
-		{"unknown key", "server:\n  max_inflight: 3\n", []string{"run.yaml:2: server.max_inflight: unknown key; did you mean server.max_in_flight?"}},
-		{"unknown section", "sever:\n  urls: []\n", []string{"run.yaml:1: sever: unknown key; did you mean server?"}},
-		{"key in the wrong section", "server:\n  samples: 3\n", []string{"run.yaml:2: server.samples: unknown key; did you mean tasks.samples?"}},
-		{"key of another section that looks like one of this", "run:\n  file: a\n", []string{"run.yaml:2: run.file: unknown key; did you mean tasks.file?"}},
-		{"nothing near", "server:\n  colour: red\n", []string{"run.yaml:2: server.colour: unknown key"}},
-		{"twice", "run:\n  retries: 1\n  retries: 2\n", []string{"run.yaml:3: run.retries: duplicate key, first on line 2"}},
-		{"section twice", "run:\n  retries: 1\nrun:\n  grace: 1s\n", []string{"run.yaml:3: run: duplicate key, first on line 1"}},
-		{"section is a text", "server: http://a\n", []string{"run.yaml:1: server: must be a mapping of keys"}},
-		{"file is a list", "- a\n", []string{"run.yaml:1: the file: must be a mapping of keys"}},
-		{"list for a value", "agent:\n  model: [a]\n", []string{"run.yaml:2: agent.model: must be a single value"}},
-		{"mapping for a list", "server:\n  urls: {a: b}\n", []string{"run.yaml:2: server.urls: must be a list of URLs, or of mappings with a url"}},
-		{"not a number", "tasks:\n  samples: many\n", []string{`run.yaml:2: tasks.samples: "many" is not a whole number`}},
-		{"too small", "server:\n  max_in_flight: 0\n", []string{"run.yaml:2: server.max_in_flight: 0: must be ≥ 1 and ≤ 2147483647"}},
-		{"enum", "output:\n  format: parket\n", []string{`run.yaml:2: output.format: "parket" is not one of parquet, arrow; did you mean parquet?`}},
-		{"duration", "server:\n  timeout: 30\n", []string{`run.yaml:2: server.timeout: "30" is not a duration (want 90s, 5m or 1h30m)`}},
-		{"size", "output:\n  shard_bytes: big\n", []string{`run.yaml:2: output.shard_bytes: "big" is not a size (want 256MiB or 1GB)`}},
-		{"share", "run:\n  fail_on_error: 200%\n", []string{`run.yaml:2: run.fail_on_error: "200%" is not a share from 0% to 100%`}},
-		{"secret as it is", "server:\n  password: hunter2\n", []string{"run.yaml:2: server.password: a secret must be a reference, ${env:NAME} or ${file:/path}"}},
-		{"secret unset", "server:\n  password: ${env:NOPE}\n", []string{"run.yaml:2: server.password: the environment variable NOPE is not set: export it"}},
-		{"url without a scheme", "server:\n  urls: ['localhost:8283']\n", []string{`run.yaml:2: server.urls: "localhost:8283" does not begin with http:// or https://; did you mean http://localhost:8283?`}},
-		{"address without a scheme", "server:\n  urls: ['10.0.0.1:8283/x']\n", []string{`run.yaml:2: server.urls: "10.0.0.1:8283/x" does not begin with http:// or https://; did you mean http://10.0.0.1:8283/x?`}},
-		{"ipv6 without a scheme", "server:\n  urls: ['[::1]:8283']\n", []string{`run.yaml:2: server.urls: "[::1]:8283" does not begin with http:// or https://; did you mean http://[::1]:8283?`}},
-		{"a port of https", "server:\n  urls: ['h.example:443']\n", []string{`run.yaml:2: server.urls: "h.example:443" does not begin with http:// or https://; did you mean https://h.example:443?`}},
-		{"half a scheme", "server:\n  urls: ['https:/h.example']\n", []string{`run.yaml:2: server.urls: "https:/h.example" does not begin with http:// or https://; did you mean https://h.example?`}},
-		{"a misspelt scheme", "server:\n  urls: ['htp://h:80']\n", []string{`run.yaml:2: server.urls: "htp://h:80" does not begin with http:// or https://; did you mean http://h:80?`}},
-		{"another scheme", "server:\n  urls: ['ftp://h:80']\n", []string{`run.yaml:2: server.urls: "ftp://h:80" is not a URL (want one like http://127.0.0.1:8283)`}},
-		{"metrics without a scheme", "server:\n  engine_metrics: ['gpu1:30000/metrics']\n", []string{`run.yaml:2: server.engine_metrics: "gpu1:30000/metrics" does not begin with http:// or https://; did you mean http://gpu1:30000/metrics?`}},
-		{"a tab", "server:\n\turls: x\n", []string{"run.yaml:2: begins with a tab; indent YAML with spaces"}},
-		{"url with a password and no scheme", "server:\n  urls: ['u:hunter2@h']\n", []string{"run.yaml:2: server.urls: not a URL (want one like http://127.0.0.1:8283)"}},
-		{"url with a key", "server:\n  urls: ['http://h:1/?key=hunter2']\n", []string{"run.yaml:2: server.urls: http://h:1: a server URL must not have a query or fragment"}},
-		{"url with a password", "server:\n  urls: ['http://u:hunter2@h']\n", []string{"run.yaml:2: server.urls: http://h: a URL must not contain a user or password; use server.password"}},
-		{"url with a key as its user", "server:\n  urls: ['http://hunter2@h']\n", []string{"run.yaml:2: server.urls: http://h: a URL must not contain a user or password; use server.password"}},
-		{"header that cannot be sent", "server:\n  headers: {X-A: \"a\\nb\"}\n", []string{"run.yaml:2: server.headers: X-A: contains a control character, which is not allowed in a header"}},
-		{"header's name with a line break", "server:\n  headers: {\"X-A\\r\\nX-B\": \"a\"}\n", []string{`run.yaml:2: server.headers: "X-A\r\nX-B" is not a header name (allowed: letters, digits and any of !#$%&'*+-.^_` + "`|~)"}},
-		{"one header twice", "server:\n  headers: {X-A: \"a\", x-a: \"b\"}\n", []string{"run.yaml:2: server.headers: X-A and x-a are the same header"}},
-		{"value of a header with a wrong tag", "server:\n  headers: {X-A: !!int hunter2}\n", []string{"run.yaml:2: server.headers: line 2: the value is not a !!int"}},
-		{"a header is given twice", "server:\n  headers: {X-A: a, X-A: b}\n", []string{"run.yaml:2: server.headers: X-A: given twice in one object"}},
-		{"merged text", "server:\n  headers: {<<: a}\n", []string{"run.yaml:2: server.headers: line 2: << needs a mapping or a list of mappings"}},
-		{"merged cycle", "agent:\n  create: &a {<<: *a}\n", []string{"run.yaml:2: agent.create: nested deeper than 100"}},
-		{"no finite number", "agent:\n  create: {a: .inf}\n", []string{"run.yaml:2: agent.create: line 2: the number is not finite, so it cannot be JSON"}},
-		{"a key of an object twice", "agent:\n  create: {a: {b: 1, \"b\": 2}}\n", []string{"run.yaml:2: agent.create: a: b: given twice in one object"}},
-		{
-			"one server thrice", "server:\n  urls: [http://LETTA:80/v/, \"http://letta/v\", \"http://letta.:80/x/../v\", \"https://letta/v\"]\n",
-			[]string{
-				"run.yaml:2: server.urls: http://LETTA:80/v/ and http://letta/v are the same server, so max_in_flight would be exceeded",
-				"run.yaml:2: server.urls: http://letta/v and http://letta.:80/x/../v are the same server, so max_in_flight would be exceeded",
-			},
-		},
-		{"header is a list", "server:\n  headers: [a]\n", []string{"run.yaml:2: server.headers: must be a mapping"}},
-		{"header unset", "server:\n  headers: {X-A: '${env:NOPE}'}\n", []string{"run.yaml:2: server.headers: X-A: the environment variable NOPE is not set: export it"}},
-		{"client tools are a mapping", "agent:\n  client_tools: {name: a}\n", []string{"run.yaml:2: agent.client_tools: must be a list of mappings"}},
-		{"client tool without a name", "agent:\n  client_tools: [{description: a}]\n", []string{`run.yaml:2: agent.client_tools: tool 0: name "" is empty or used twice`}},
-		{"client tool twice", "agent:\n  client_tools: [{name: a}, {name: a}]\n", []string{`run.yaml:2: agent.client_tools: tool 1: name "a" is empty or used twice`}},
-		{"client tool with an unknown key", "agent:\n  client_tools: [{name: a, args: b}]\n", []string{`run.yaml:2: agent.client_tools: not a list of tools: unknown field "args"`}},
-		{"client tool with two answers", "agent:\n  client_tools: [{name: a, command: [b], answer: c}]\n", []string{"run.yaml:2: agent.client_tools: tool a: has both a command and an answer"}},
-		{"client tool with a bad time", "agent:\n  client_tools: [{name: a, timeout: 5}]\n", []string{"run.yaml:2: agent.client_tools: not a list of tools: cannot unmarshal number into Go struct field toolText.timeout of type string"}},
-		{"cycle", "agent:\n  create: &a {b: *a}\n", []string{"run.yaml:2: agent.create: nested deeper than 100"}},
-		{"grade that cannot be had", "tokens: {prompts: literal, require: exact}\n", []string{"run.yaml:1: tokens.require: tokens.prompts literal proves at most unverified: lower tokens.require or choose another source"}},
-		{"reward without its pattern", "reward:\n  kind: regex\n", []string{"reward.pattern: is required by reward.kind regex"}},
-		{"all at once", "run:\n  retires: 1\ntasks:\n  samples: -1\nagent:\n  mdoel: x\n", []string{
-			"run.yaml:2: run.retires: unknown key; did you mean run.retries?",
-			"run.yaml:4: tasks.samples: -1: must be ≥ 1 and ≤ 2147483647",
-			"run.yaml:6: agent.mdoel: unknown key; did you mean agent.model?",
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	text, err := os.ReadFile("testdata/complaints.txt")
+	must(t, err)
+	for block := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n\n") {
+		name, block, _ := strings.Cut(block, "\n")
+		t.Run(strings.TrimPrefix(name, "# "), func(t *testing.T) {
 			t.Parallel()
-			l := loadWith(t, tt.file, nil)
-			if got := complaintsOf(l); !slices.Equal(got, tt.want) {
-				t.Errorf("complaints:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			file, want, _ := strings.Cut(block, "\n=> ")
+			l := loadWith(t, file+"\n", nil)
+			if got := strings.Join(complaintsOf(l), "\n=> "); got != want {
+				t.Errorf("complaints:\n=> %s\nwant:\n=> %s", got, want)
 			}
 			if exit.Code(l.Bad.Err()) != exit.Usage {
 				t.Errorf("exit code %d, want %d", exit.Code(l.Bad.Err()), exit.Usage)
@@ -216,9 +154,7 @@ tokens:
 		}
 	}
 	b, err := json.Marshal(l.Resolved())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if strings.Contains(string(b), "hunter2") || !strings.Contains(string(b), "${env:PW}") {
 		t.Errorf("resolved = %s", b)
 	}
@@ -255,15 +191,6 @@ agent:
 	}
 	if got, want := string(c.Agent.Create), `{"c":1,"b":7,"a":1.0}`; got != want {
 		t.Errorf("agent.create is %s, want %s", got, want)
-	}
-}
-
-// The environment variable of the password is itself the reference.
-func TestConfigPasswordFromEnvironment(t *testing.T) {
-	t.Parallel()
-	l := loaded(t, "", map[string]string{"ROLLOUT_SERVER_PASSWORD": "hunter2"})
-	if p := l.Config.Server.Password; p.Reveal() != "hunter2" || p.ref != "${env:ROLLOUT_SERVER_PASSWORD}" {
-		t.Errorf("password by %q", p.ref)
 	}
 }
 
@@ -306,9 +233,7 @@ func TestConfigExamples(t *testing.T) {
 			t.Parallel()
 			env := map[string]string{"LETTA_PASSWORD": "x"}
 			l := NewLoader(func(name string) string { return env[name] })
-			if err := l.File(path); err != nil {
-				t.Fatal(err)
-			}
+			must(t, l.File(path))
 			bad := append(l.Bad, l.Config.check(l.where)...)
 			if filepath.Base(path) != "demo.yaml" { // the demo gets its server and folder from flags
 				bad = append(bad, l.Config.CheckComplete(true)...)
@@ -324,9 +249,7 @@ func TestConfigExamples(t *testing.T) {
 func TestConfigExampleIsWhole(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("../../../../configs/collect.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	section := ""
 	named := map[string]bool{}
 	for line := range strings.Lines(string(b)) {
@@ -372,41 +295,16 @@ func TestForeignNames(t *testing.T) {
 // and variables of other programs, are not.
 func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
-	environ := []string{
-		"ROLLOUT_RUN_RETRYS=3", "ROLLOUT_SERVER_URL=http://a", "ROLLOUT_OUTPUT_COLOUR=red", "ROLLOUT_TASKS_LIMITS=", // the last one is empty
-		"ROLLOUT_TASKS_LIMIT=4", "ROLLOUT_SERVER_TOKEN=canary", "ROLLOUT_PYTHON=python3", "ROLLOUT_KILLS=3", "ROLLOUT_SOAK=1h", "ROLLOUT_SEED=1",
-		"ROLLOUT_FAILPOINT=wal.synced", "ROLLOUT_HOME=/x", "ROLLOUTS=1", "PATH=/bin",
+	env := map[string]string{
+		"ROLLOUT_RUN_RETRYS": "3", "ROLLOUT_SERVER_URL": "http://a", "ROLLOUT_OUTPUT_COLOUR": "red", "ROLLOUT_TASKS_LIMITS": "",
+		"ROLLOUT_TASKS_LIMIT": "4", "ROLLOUT_SERVER_TOKEN": "canary", "ROLLOUT_PYTHON": "python3", "ROLLOUT_KILLS": "3", "ROLLOUT_SOAK": "1h",
+		"ROLLOUT_SEED": "1", "ROLLOUT_FAILPOINT": "wal.synced", "ROLLOUT_HOME": "/x", "ROLLOUTS": "1", "PATH": "/bin",
 	}
-	getenv := func(name string) string {
-		for _, v := range environ {
-			if value, ok := strings.CutPrefix(v, name+"="); ok {
-				return value
-			}
-		}
-		return ""
-	}
-	cmd := &cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return nil }}
-	load := AddFlags(cmd, getenv, environ)
-	path := filepath.Join(t.TempDir(), "run.yaml")
-	if err := os.WriteFile(path, []byte("server: {password: '${env:ROLLOUT_SERVER_TOKEN}'}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd.SetArgs([]string{"-c", path})
-	if err := cmd.Execute(); err != nil {
-		t.Fatal(err)
-	}
-	l, err := load()
-	if l == nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, err := range l.Bad {
-		got = append(got, err.Error())
-	}
+	got := complaintsOf(loadWith(t, "server: {password: '${env:ROLLOUT_SERVER_TOKEN}'}\n", env))
 	want := []string{
+		"$ROLLOUT_OUTPUT_COLOUR: is not a setting; rollout config show lists all settings",
 		"$ROLLOUT_RUN_RETRYS: is not a setting; did you mean ROLLOUT_RUN_RETRIES?",
 		"$ROLLOUT_SERVER_URL: is not a setting; did you mean ROLLOUT_SERVER_URLS?",
-		"$ROLLOUT_OUTPUT_COLOUR: is not a setting; rollout config show lists all settings",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("complaints:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -1,10 +1,15 @@
 package config
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
@@ -56,9 +61,7 @@ func TestRunsSince(t *testing.T) {
 		t.Errorf("%v", at)
 	}
 	raw, err := l.ByKey["tasks.from_runs"].Json()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if want := `["since=` + at.Format(time.RFC3339) + `"]`; string(raw) != want {
 		t.Errorf("%s, want %s", raw, want)
 	}
@@ -115,18 +118,6 @@ func TestPolicyVersion(t *testing.T) {
 				t.Errorf("run.json holds %s (%v), want %s", raw, err, tt.json)
 			}
 		})
-	}
-}
-
-// A continued run does not keep the claimed version of an earlier invocation, but it keeps a page.
-func TestPolicyVersionOfAnEarlierInvocation(t *testing.T) {
-	t.Parallel()
-	for had, want := range map[string]string{`"7"`: "", `"http://h/v"`: "http://h/v"} {
-		l := loadWith(t, "", nil)
-		l.FromRun(Values{"tokens": {"policy_version": []byte(had)}}, "")
-		if got := l.ByKey["tokens.policy_version"].Text(); got != want || len(l.Bad) > 0 {
-			t.Errorf("of a run with %s: %q (%v), want %q", had, got, l.Bad, want)
-		}
 	}
 }
 
@@ -214,4 +205,129 @@ func TestZoneNames(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+const threeServers = `
+server:
+  max_in_flight: 10
+  headers: {X-All: all, X-Both: shared}
+  urls:
+    - http://a
+    - http://b weight=2.5
+    - url: http://c
+      weight: 0.5
+      max_in_flight: 64
+      headers: {X-Own: "${env:OWN}", x-both: hunter3}
+`
+
+// Each server has its own settings and shares the others. Its own header replaces the shared header
+// in any spelling.
+func TestServersOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	l := loaded(t, threeServers, map[string]string{"OWN": "hunter2"})
+	c := l.Config
+	want := []struct {
+		url      string
+		weight   float64
+		inFlight int
+		headers  http.Header
+	}{
+		{"http://a", 0, 10, http.Header{"X-All": {"all"}, "X-Both": {"shared"}}},
+		{"http://b", 2.5, 10, http.Header{"X-All": {"all"}, "X-Both": {"shared"}}},
+		{"http://c", 0.5, 64, http.Header{"X-All": {"all"}, "X-Both": {"hunter3"}, "X-Own": {"hunter2"}}},
+	}
+	for i, w := range want {
+		s := &c.Server.URLs[i]
+		if s.URL != w.url || s.Weight != w.weight || c.InFlight(s) != w.inFlight || !reflect.DeepEqual(c.HeadersOf(s), w.headers) {
+			t.Errorf("server %d: %s, weight %v, %d in flight, headers %v; want %+v", i, s.URL, s.Weight, c.InFlight(s), c.HeadersOf(s), w)
+		}
+	}
+	if got, want := l.ByKey["server.urls"].Text(), `[http://a, http://b weight=2.5, http://c weight=0.5 max_in_flight=64 headers={"X-Own":"${env:OWN}","x-both":"***"}]`; got != want {
+		t.Errorf("shown as %s\nwant %s", got, want)
+	}
+	raw, err := l.ByKey["server.urls"].Json()
+	if want := `["http://a",{"url":"http://b","weight":2.5},{"url":"http://c","weight":0.5,"max_in_flight":64,"headers":{"X-Own":"${env:OWN}","x-both":"***"}}]`; err != nil || string(raw) != want {
+		t.Errorf("written as %s, %v\nwant %s", raw, err, want)
+	}
+	for _, secret := range []string{"hunter2", "hunter3"} {
+		if !slices.Contains(c.Secrets(), secret) {
+			t.Errorf("%s does not count as a secret", secret)
+		}
+		for _, format := range []string{"%v", "%+v", "%s"} {
+			if text := fmt.Sprintf(format, l.ByKey["server.urls"].get()); strings.Contains(text, secret) {
+				t.Errorf("%s shows %s", format, text)
+			}
+		}
+	}
+}
+
+// A server of the file that the command line names keeps its settings, including its headers.
+// Settings on the command line win. A server that is not in the file has no own settings.
+func TestServersNamedAgain(t *testing.T) {
+	t.Parallel()
+	l := loaded(t, threeServers, map[string]string{"OWN": "hunter2"}, "--server", "http://C:80/ weight=3", "--server", "http://b", "--server", "http://d")
+	want := `[http://C:80/ weight=3 max_in_flight=64 headers={"X-Own":"${env:OWN}","x-both":"***"}, http://b weight=2.5, http://d]`
+	if got := l.ByKey["server.urls"].Text(); got != want {
+		t.Errorf("servers %s\nwant    %s", got, want)
+	}
+}
+
+// A continued run has its servers again, except for header values that it did not keep. It does not keep
+// the claimed version of an earlier invocation, but it keeps a page.
+func TestFromRun(t *testing.T) {
+	t.Parallel()
+	env := func(name string) string { return map[string]string{"OWN": "hunter2"}[name] }
+	for _, tt := range []struct{ key, raw, want, bad string }{
+		{"tokens.policy_version", `"7"`, "", ""},
+		{"tokens.policy_version", `"http://h/v"`, "http://h/v", ""},
+		{"server.urls", `["http://a"]`, "[http://a]", ""},
+		{"server.urls", `[]`, "[]", ""},
+		{
+			"server.urls", `["http://a",{"url":"http://b","weight":2,"max_in_flight":7,"headers":{"X-Own":"${env:OWN}"}}]`,
+			`[http://a, http://b weight=2 max_in_flight=7 headers={"X-Own":"${env:OWN}"}]`, "",
+		},
+		{"server.urls", `[{"url":"http://b","headers":{"X":"***"}}]`, "[]", "run.json: server.urls: the run does not store the values of headers: pass the file again; references such as ${env:NAME} are stored"},
+		{"server.urls", `[{"url":"http://b","newer":1}]`, "[]", "run.json: server.urls: server 1: newer: unknown key (want url, weight, max_in_flight or headers)"},
+	} {
+		l := NewLoader(env)
+		section, name, _ := strings.Cut(tt.key, ".")
+		l.FromRun(Values{section: {name: json.RawMessage(tt.raw)}}, "")
+		if got := strings.Join(complaintsOf(l), "\n"); got != tt.bad {
+			t.Errorf("%s: complaints %q, want %q", tt.raw, got, tt.bad)
+		}
+		s := l.ByKey[tt.key]
+		if got := s.Text(); got != tt.want {
+			t.Errorf("%s became %s, want %s", tt.raw, got, tt.want)
+		}
+		if raw, err := s.Json(); tt.want != "" && tt.bad == "" && (err != nil || string(raw) != tt.raw) {
+			t.Errorf("%s is written as %s, %v", tt.raw, raw, err)
+		}
+	}
+}
+
+// The text form of a server can be parsed to the same server.
+func FuzzServer(f *testing.F) {
+	for _, text := range []string{"http://a", "http://a weight=2 max_in_flight=64", "http://a  weight=1e-3", "", "a=b", "http://a weight=0x1p4"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := parseServer(text)
+		if err != nil || !utf8.ValidString(text) {
+			return
+		}
+		again, err := parseServer(s.String())
+		if err != nil || !reflect.DeepEqual(again, s) {
+			t.Errorf("%q is %+v, and %q is %+v, %v", text, s, s.String(), again, err)
+		}
+		if checkURL(s.URL) != nil { // no run has it
+			return
+		}
+		raw, err := servers{s}.MarshalJSON()
+		must(t, err)
+		l := NewLoader(func(string) string { return "" })
+		l.FromRun(Values{"server": {"urls": raw}}, "")
+		if got := l.Config.Server.URLs; len(l.Bad) > 0 || len(got) != 1 || !reflect.DeepEqual(got[0], s) {
+			t.Errorf("%s is %+v, want %+v: %v", raw, got, s, l.Bad)
+		}
+	})
 }
