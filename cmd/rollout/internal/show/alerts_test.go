@@ -207,82 +207,13 @@ func TestPromtool(t *testing.T) {
 	if n := strings.Count(firing.String(), "\n"); n != 17 {
 		t.Errorf("%d alerts, want 17", n)
 	}
-	tests := fileOf(t, "test.yml", strings.NewReplacer("RULES", alerts, "FIRING", firing.String()).Replace(alertTests))
+	text, err := os.ReadFile("testdata/alerts.yml")
+	must(t, err)
+	tests := fileOf(t, "test.yml", strings.NewReplacer("[RULES]", "["+alerts+"]", "FIRING\n", firing.String()).Replace(string(text)))
 	if out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", tests).CombinedOutput(); err != nil {
 		t.Errorf("promtool test rules: %v\n%s", err, out)
 	}
 }
-
-// alertTests make every alert fire, and show that a healthy run fires none.
-const alertTests = `
-rule_files: [RULES]
-evaluation_interval: 1m
-tests:
-  - interval: 1m
-    input_series:
-      - {series: 'rollout_sample_idle_seconds_max{instance="i"}', values: '0+60x60'}
-      - {series: 'rollout_last_commit_timestamp_seconds{instance="i"}', values: '1x60'}
-      - {series: 'rollout_wal_records{instance="i"}', values: '1x60'}
-      - {series: 'rollout_wal_bytes{instance="i"}', values: '0+100x60'}
-      - {series: 'rollout_shards_committed_total{instance="i",format="parquet",kind="data"}', values: '3x60'}
-      - {series: 'rollout_failures_total{instance="i",job="j",class="connection"}', values: '0+1x60'}
-      - {series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="committed"}', values: '0+3x60'}
-      - {series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="failed"}', values: '0+1x60'}
-      - {series: 'rollout_concurrency_limit{instance="i",endpoint="e"}', values: '1x60'}
-      - {series: 'rollout_concurrency_ceiling{instance="i",endpoint="e"}', values: '64x60'}
-      - {series: 'rollout_breaker_open{instance="i",endpoint="e"}', values: '0x60'}
-      - {series: 'rollout_breaker_open{instance="i",endpoint="down"}', values: '1x60'}
-      - {series: 'rollout_disk_free_bytes{instance="i"}', values: '1000000x60'}
-      - {series: 'rollout_agents_left_total{instance="i"}', values: '0+5x60'}
-      - {series: 'rollout_remade_total{instance="i",job="j",reason="connection"}', values: '0+1x60'}
-      - {series: 'rollout_tap_engine_up{instance="t",engine="e"}', values: '0x60'}
-      - {series: 'rollout_tap_calls_total{instance="t",outcome="dropped"}', values: '0+1x60'}
-      - {series: 'rollout_tap_spool_errors_total{instance="t"}', values: '0+1x60'}
-      - {series: 'rollout_tap_panics_total{instance="t"}', values: '0+1x60'}
-      - {series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="refused",reason="form"}', values: '0+2x60'}
-      - {series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="spliced",reason="space"}', values: '0+1x60'}
-      - {series: 'rollout_tapped_refused_total{instance="i",job="j",reason="unseen"}', values: '0+1x60'}
-      - {series: 'rollout_tapped_joined_total{instance="i",job="j"}', values: '0+3x60'}
-      - {series: 'rollout_tapped_missing_total{instance="i",job="j",reason="torn"}', values: '0+1x60'}
-      - {series: 'rollout_tapped_read_errors_total{instance="i",job="j"}', values: '0+1x60'}
-    promql_expr_test:
-      - expr: 'count by (alertname) (ALERTS{alertstate="firing"})'
-        eval_time: 50m
-        exp_samples:
-FIRING
-  - interval: 1m
-    input_series:
-      - {series: 'rollout_sample_idle_seconds_max{instance="i"}', values: '30x60'}
-      - {series: 'rollout_last_commit_timestamp_seconds{instance="i"}', values: '0+60x60'}
-      - {series: 'rollout_wal_records{instance="i"}', values: '5x60'}
-      - {series: 'rollout_wal_bytes{instance="i"}', values: '0+100x60'}
-      - {series: 'rollout_shards_committed_total{instance="i",format="parquet",kind="data"}', values: '0+1x60'}
-      - {series: 'rollout_failures_total{instance="i",job="j",class="connection"}', values: '0+1x60'}
-      - {series: 'rollout_failures_total{instance="i",job="j",class="censored"}', values: '0+9x60'}
-      - {series: 'rollout_sample_duration_seconds_count{instance="i",job="j",outcome="committed"}', values: '0+30x60'}
-      - {series: 'rollout_concurrency_limit{instance="i",endpoint="e"}', values: '20x60'}
-      - {series: 'rollout_concurrency_ceiling{instance="i",endpoint="e"}', values: '64x60'}
-      - {series: 'rollout_breaker_open{instance="i",endpoint="e"}', values: '0x60'}
-      - {series: 'rollout_disk_free_bytes{instance="i"}', values: '100000000000x60'}
-      - {series: 'rollout_agents_left_total{instance="i"}', values: '3x60'}
-      - {series: 'rollout_remade_total{instance="i",job="j",reason="connection"}', values: '0+1x60'}
-      - {series: 'rollout_tap_engine_up{instance="t",engine="e"}', values: '1x60'}
-      - {series: 'rollout_tap_calls_total{instance="t",outcome="kept"}', values: '0+9x60'}
-      - {series: 'rollout_tap_calls_total{instance="t",outcome="dropped"}', values: '7x60'}
-      - {series: 'rollout_tap_spool_errors_total{instance="t"}', values: '3x60'}
-      - {series: 'rollout_tap_panics_total{instance="t"}', values: '1x60'}
-      - {series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="same",reason="new"}', values: '0+9x60'}
-      - {series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="refused",reason="form"}', values: '0+1x60'}
-      - {series: 'rollout_tap_continuity_total{instance="t",job="j",outcome="spliced",reason="space"}', values: '0+2x60'}
-      - {series: 'rollout_tapped_refused_total{instance="i",job="j",reason="alike"}', values: '0+1x60'}
-      - {series: 'rollout_tapped_joined_total{instance="i",job="j"}', values: '0+30x60'}
-      - {series: 'rollout_tapped_missing_total{instance="i",job="j",reason="torn"}', values: '2x60'}
-      - {series: 'rollout_tapped_read_errors_total{instance="i",job="j"}', values: '4x60'}
-    promql_expr_test:
-      - expr: 'count by (alertname) (ALERTS)'
-        eval_time: 50m
-        exp_samples: []
-`
 
 func fileOf(t *testing.T, name, text string) string {
 	t.Helper()

@@ -84,21 +84,18 @@ func TestViewRewards(t *testing.T) {
 		{name: "below zero, not all", rewards: Rewards{Scored: 7, Mean: new(-1.0 / 3)}, unscored: 3, want: "mean reward -0.333   7 scored, 3 not scored"},
 		{name: "resumed", rewards: Rewards{Scored: 7, Mean: new(123456.7)}, earlier: 5, want: "mean reward 1.235e+05   7 scored by this process"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			v := midway()
-			v.Rewards, v.Unscored, v.Earlier.Committed = &tt.rewards, tt.unscored, tt.earlier
-			if got := v.block(80, false)[2]; got != "  "+tt.want {
-				t.Errorf("block: %q, want %q", got, tt.want)
-			}
-			line := strings.Replace(tt.want, "   ", " (", 1) + ")"
-			if got := v.line(); !strings.Contains(got, ", "+line+", 13 failed") {
-				t.Errorf("line: %q, want %q in it", got, line)
-			}
-			if got := v.json(); got["scored"] != tt.rewards.Scored || got["mean_reward"] != tt.rewards.Mean || got["unscored"] != tt.unscored {
-				t.Errorf("json: %v", got)
-			}
-		})
+		v := midway()
+		v.Rewards, v.Unscored, v.Earlier.Committed = &tt.rewards, tt.unscored, tt.earlier
+		if got := v.block(80, false)[2]; got != "  "+tt.want {
+			t.Errorf("%s: block: %q, want %q", tt.name, got, tt.want)
+		}
+		line := strings.Replace(tt.want, "   ", " (", 1) + ")"
+		if got := v.line(); !strings.Contains(got, ", "+line+", 13 failed") {
+			t.Errorf("%s: line: %q, want %q in it", tt.name, got, line)
+		}
+		if got := v.json(); got["scored"] != tt.rewards.Scored || got["mean_reward"] != tt.rewards.Mean || got["unscored"] != tt.unscored {
+			t.Errorf("%s: json: %v", tt.name, got)
+		}
 	}
 	v := midway()
 	if got := v.json(); strings.Contains(v.line(), "reward") || got["scored"] != nil {
@@ -195,7 +192,7 @@ func TestDisplayLive(t *testing.T) {
 			d.clear()
 			flush(t, d)
 			above := strings.Repeat("$\n", tt.above)
-			term := newTerminal(80, tt.height)
+			term := &terminal{width: 80, height: tt.height, rows: make([]string, tt.height)}
 			term.write(t, above+out.String())
 			if got, want := term.text(), above+"rollout: hello\nrollout: goodbye"; got != want {
 				t.Errorf("the terminal and its history:\n%s\nwant:\n%s", got, want)
@@ -254,10 +251,6 @@ type terminal struct {
 	width, height int
 	history, rows []string
 	x, y          int
-}
-
-func newTerminal(width, height int) *terminal {
-	return &terminal{width: width, height: height, rows: make([]string, height)}
 }
 
 func (m *terminal) write(t *testing.T, text string) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -111,88 +112,12 @@ func scrape(t *testing.T, m *Metrics, profiles bool, v Vitals, path string) (cod
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	_, body := scrape(t, busyMetrics(6), false, busyRun(t.TempDir()), "/metrics")
-	for _, line := range []string{
-		"rollout_samples_planned 22",
-		`rollout_samples_total{outcome="committed"} 4`, // in this process
-		`rollout_samples_total{outcome="filtered"} 1`,
-		`rollout_samples_earlier{outcome="filtered"} 1`,
-		`rollout_groups_begun 9`,
-		`rollout_groups_whole{outcome="informative"} 4`,
-		`rollout_groups_whole{outcome="filtered"} 2`,
-		`rollout_groups_whole{outcome="failed"} 1`,
-		`rollout_groups_ahead 3`,
-		`rollout_paused 1`,
-		`rollout_policy_version 7`,
-		`rollout_policy_lag_versions_bucket{le="0"} 3`,
-		`rollout_policy_lag_versions_bucket{le="1"} 5`,
-		`rollout_policy_lag_versions_bucket{le="4"} 5`,
-		`rollout_policy_lag_versions_bucket{le="6"} 6`,
-		`rollout_policy_lag_versions_bucket{le="31"} 6`,
-		`rollout_policy_lag_versions_bucket{le="+Inf"} 7`,
-		`rollout_policy_lag_versions_sum 39`,
-		`rollout_policy_lag_versions_count 7`,
-		`rollout_samples_total{outcome="failed"} 2`,
-		`rollout_samples_total{outcome="skipped"} 1`,
-		`rollout_samples_earlier{outcome="committed"} 5`,
-		`rollout_samples_earlier{outcome="failed"} 1`,
-		"rollout_samples_remaining 7",
-		`rollout_remade_total{reason="no_prompt"} 3`,
-		`rollout_remade_total{reason="connection"} 0`,
-		`rollout_remade_seconds_total{reason="no_prompt"} 90`,
-		"rollout_rows_downgraded_total 4",
-		`rollout_version_tokens_total{source="url"} 30`,
-		`rollout_version_tokens_total{source="unknown"} 10`,
-		`rollout_version_tokens_total{source="flag"} 0`,
-		`rollout_version_tokens_total{source="set-version"} 0`,
-		`rollout_samples_in_flight{endpoint="http://a",stage="run"} 3`,
-		`rollout_samples_in_flight{endpoint="http://a",stage="open"} 0`,
-		`rollout_concurrency_limit{endpoint="http://a"} 12`,
-		`rollout_concurrency_ceiling{endpoint="http://a"} 24`,
-		`rollout_concurrency_changes_total{direction="up",endpoint="http://a",reason="slow_start"} 6`,
-		`rollout_breaker_open{endpoint="http://a"} 1`,
-		`rollout_attempts_total{class="first"} 2`,
-		`rollout_attempts_total{class="reattach"} 1`,
-		`rollout_attempt_duration_seconds_count{outcome="finished"} 6`,
-		`rollout_failures_total{class="timeout_total"} 1`,
-		`rollout_failures_total{class="auth"} 0`,
-		`rollout_sample_duration_seconds_count{outcome="committed"} 6`,
-		`rollout_sample_duration_seconds_count{outcome="failed"} 6`,
-		`rollout_groups_total{outcome="complete",reason="other"} 3`,
-		`rollout_groups_total{outcome="partial",reason="other"} 6`,
-		`rollout_truncated_total{reason="max_row_tokens"} 3`,
-		`rollout_truncated_total{reason="max_tokens"} 2`,
-		`rollout_tokens_total{kind="completion"} 100`,
-		"rollout_tapped_calls_total 20",
-		"rollout_tapped_joined_total 9",
-		`rollout_tapped_refused_total{reason="alike"} 2`,
-		`rollout_tapped_refused_total{reason="unseen"} 0`,
-		`rollout_tapped_unshown_total{kind="retry"} 1`,
-		`rollout_tapped_unshown_total{kind="summary"} 0`,
-		`rollout_tapped_unclaimed{kind="other"} 4`,
-		"rollout_tapped_broken_total 3",
-		`rollout_tapped_missing_total{reason="torn"} 1`,
-		`rollout_tapped_missing_total{reason="lost"} 6`,
-		`rollout_tapped_missing_total{reason="damaged"} 0`,
-		"rollout_tapped_read_errors_total 8",
-		`rollout_tokens_total{kind="prompt"} 60`,
-		`rollout_tokens_total{kind="trainable"} 90`,
-		`rollout_reward_count 6`,
-		`rollout_reward_bucket{le="0"} 4`,
-		`rollout_reattached_total{endpoint="http://a",reason="gone"} 6`,
-		`rollout_retry_wait_seconds_total{reason="connection"} 6`,
-		`rollout_http_requests_total{code="error",endpoint="http://a",method="GET"} 1`,
-		`rollout_http_request_duration_seconds_count{endpoint="http://a",method="GET"} 2`,
-		`rollout_engine_kv_cache_usage_ratio{endpoint="http://a"} 0.5`,
-		`rollout_shard_bytes_total{format="parquet",kind="data"} 462`,
-		`rollout_shard_commit_duration_seconds_count{stage="encode"} 6`,
-		`rollout_wal_fsync_duration_seconds_count 6`,
-		"rollout_wal_bytes 4096", "rollout_wal_records 2",
-		`rollout_merges_total{outcome="merged"} 4`, `rollout_merges_total{outcome="failed"} 1`,
-		"rollout_last_commit_timestamp_seconds 1000",
-		`rollout_build_info{go_version="` + goVersion() + `",schema_version="1",version="v1"} 1`,
-	} {
-		if !strings.Contains(body, "\n"+line+"\n") {
-			name, _, _ := strings.Cut(line, "{")
+	lines, err := os.ReadFile("testdata/metrics.txt")
+	must(t, err)
+	goVersion := regexp.MustCompile(`go[0-9.]+\S*`).FindString(version.Read().Go)
+	for line := range strings.Lines(strings.Replace(string(lines), "GO", goVersion, 1)) {
+		if !strings.Contains(body, "\n"+line) {
+			name := line[:strings.IndexAny(line, "{ ")]
 			t.Errorf("no line %q; there are\n%s", line, strings.Join(regexp.MustCompile(`(?m)^`+name+`[{ ].*`).FindAllString(body, 8), "\n"))
 		}
 	}
@@ -212,8 +137,6 @@ func TestMetrics(t *testing.T) {
 		t.Error("a name or a text became a label")
 	}
 }
-
-func goVersion() string { return regexp.MustCompile(`go[0-9.]+\S*`).FindString(version.Read().Go) }
 
 // TestMetricsCardinality checks that the number of series does not grow with the run.
 func TestMetricsCardinality(t *testing.T) {
