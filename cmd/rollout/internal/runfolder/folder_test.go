@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
@@ -195,4 +196,64 @@ func identityOf(t *testing.T, l *config.Loader, model *Model) Identity {
 	id, err := IdentityOf(l, model)
 	must(t, err)
 	return id
+}
+
+func fillNothing(string) error { return nil }
+
+// TestImportIntoAFolder checks that an import replaces a folder with leftovers of a dead process,
+// but not a folder in which another process is starting a run.
+func TestImportIntoAFolder(t *testing.T) {
+	t.Parallel()
+	left := filepath.Join(t.TempDir(), "left")
+	must(t, os.Mkdir(left, 0o700))
+	for _, name := range []string{LockFile, TasksFile, ".tmp-tasks.jsonl-1"} {
+		must(t, os.WriteFile(filepath.Join(left, name), nil, 0o600))
+	}
+	if err := Import(left, "run", 0o600, []string{"a.jsonl"}, fillNothing); err != nil || !Exists(left) {
+		t.Errorf("a folder with what a dead process left: %v", err)
+	}
+
+	taken := filepath.Join(t.TempDir(), "taken")
+	must(t, os.Mkdir(taken, 0o700))
+	lock, err := TakeLock(taken, 0o600)
+	must(t, err)
+	err = Import(taken, "run", 0o600, []string{"a.jsonl"}, fillNothing)
+	if exit.Code(err) != exit.Locked {
+		t.Errorf("a folder that is locked: %v, want %d", err, exit.Locked)
+	}
+	if _, err := os.Stat(filepath.Join(taken, LockFile)); err != nil {
+		t.Errorf("the lock of a live process: %v", err)
+	}
+	must(t, lock.Close())
+	entries, err := os.ReadDir(filepath.Dir(taken))
+	if err = errors.Join(err, Import(taken, "run", 0o600, []string{"a.jsonl"}, fillNothing)); err != nil || len(entries) != 1 {
+		t.Errorf("the same, without its process: %v, beside it %v", err, entries)
+	}
+}
+
+// TestImportsAtOnce checks that one of several simultaneous imports creates the run. The others
+// report that it exists, and leave no files.
+func TestImportsAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		dir := filepath.Join(t.TempDir(), "run")
+		errs := make([]error, 8)
+		var all sync.WaitGroup
+		for i := range errs {
+			all.Go(func() { errs[i] = Import(dir, "run", 0o600, []string{"a.jsonl"}, fillNothing) })
+		}
+		all.Wait()
+		made := 0
+		for _, err := range errs {
+			switch {
+			case err == nil:
+				made++
+			case exit.Code(err) != exit.Folder && exit.Code(err) != exit.Locked:
+				t.Errorf("exit status %d: %v", exit.Code(err), err)
+			}
+		}
+		if entries, err := os.ReadDir(filepath.Dir(dir)); err != nil || made != 1 || len(entries) != 1 {
+			t.Fatalf("%d made the run, beside it %v, %v", made, entries, err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package runfolder
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
 )
 
 // configured returns a loader with the text as configuration file.
@@ -77,41 +79,55 @@ func TestSettingsComeBackFromARun(t *testing.T) {
 	}
 }
 
-// TestIdentity checks that exactly the settings that rows depend on are compared.
+// TestIdentity checks that exactly the settings that rows depend on are compared. tokens.* can change
+// while the run has no rows, and a run without a tokenizer can get one.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	agentFile := fileOf(t, "agent.af", "{}")
-	model := &Model{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
+	qwen := &Model{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
+	llama := &Model{TokenizerSHA256: "bbbbbbbbbbbbbbbb", ChatTemplateSHA256: "dddd"}
+	const turns = fullConfig + "tokens: {prompts: turns}\n"
+	with := func(changes ...string) string { return strings.NewReplacer(changes...).Replace(fullConfig) }
 	for _, tt := range []struct {
-		name   string
-		config string
-		model  *Model
-		want   []string // prefix of each complaint; none: the run can resume
+		name           string
+		before, config string
+		had, now       *Model
+		rows           bool
+		want           []string // prefix of each complaint; none: the run can resume
 	}{
-		{"the same", fullConfig, model, nil},
-		{"what may change", strings.NewReplacer("max_in_flight: 7", "max_in_flight: 8", `"http://b"`, `"http://c"`, "5%", "0", "1.05", "1.5",
-			"1MiB, messages", "2MiB, format: arrow, messages", "brief>", "brief>").Replace(fullConfig), model, nil},
-		{"agent", strings.Replace(fullConfig, "kind.", "kind!", 1), model, []string{"agent.system: the run has Be <brief> & kind., you set Be <brief> & kind!"}},
+		{"the same", fullConfig, fullConfig, qwen, qwen, true, nil},
+		{"what may change", fullConfig, with("max_in_flight: 7", "max_in_flight: 8", `"http://b"`, `"http://c"`, "5%", "0", "1.05", "1.5",
+			"1MiB, messages", "2MiB, format: arrow, messages"), qwen, qwen, true, nil},
+		{"agent", fullConfig, with("kind.", "kind!"), qwen, qwen, true, []string{"agent.system: the run has Be <brief> & kind., you set Be <brief> & kind!"}},
 		{
-			"two", strings.NewReplacer("0.7", "0.8", "messages: true", "messages: false").Replace(fullConfig), model,
+			"two", fullConfig, with("0.7", "0.8", "messages: true", "messages: false"), qwen, qwen, true,
 			[]string{"agent.temperature: the run has 0.7, you set 0.8", "output.messages: the run has true, you set false"},
 		},
-		{"the order of a tool's parameters", strings.Replace(fullConfig, "zeta: 1.0, alpha: true", "alpha: true, zeta: 1.0", 1), model, []string{"agent.client_tools: "}},
-		{"reward", strings.Replace(fullConfig, "0.001", "0.01", 1), model, []string{"reward.tolerance: the run has 0.001, you set 0.01"}},
-		{"transformers", fullConfig + "tokens: {transformers: \"5.23\"}\n", model, []string{"tokens.transformers"}},
-		{"no tokenizer", fullConfig, nil, []string{"tokens.tokenizer: the run has sha256 aaaaaaaaaaaa, you set no tokenizer"}},
+		{"the order of a tool's parameters", fullConfig, with("zeta: 1.0, alpha: true", "alpha: true, zeta: 1.0"), qwen, qwen, true, []string{"agent.client_tools: "}},
+		{"reward", fullConfig, with("0.001", "0.01"), qwen, qwen, true, []string{"reward.tolerance: the run has 0.001, you set 0.01"}},
+		{"transformers", fullConfig, fullConfig + "tokens: {transformers: \"5.23\"}\n", qwen, qwen, true, []string{"tokens.transformers"}},
 		{
-			"template", fullConfig, &Model{TokenizerSHA256: model.TokenizerSHA256, ChatTemplateSHA256: "dddd"},
+			"template", fullConfig, fullConfig, qwen, &Model{TokenizerSHA256: qwen.TokenizerSHA256, ChatTemplateSHA256: "dddd"}, true,
 			[]string{"tokens.tokenizer: chat template: the run has sha256 cccc, you set sha256 dddd"},
 		},
-		{"agent file", strings.Replace(fullConfig, "model: m", "model: m\n  file: "+agentFile, 1), model, []string{"agent.file: the run has no agent file, you set sha256 44136fa355b3"}},
+		{"agent file", fullConfig, with("model: m", "model: m\n  file: "+agentFile), qwen, qwen, true, []string{"agent.file: the run has no agent file, you set sha256 44136fa355b3"}},
+		{"a tokenizer is added", fullConfig, fullConfig, nil, qwen, false, nil},
+		{"a tokenizer is added to rows that used none", fullConfig, fullConfig, nil, qwen, true, nil},
+		{"a wrong tokenizer is replaced", fullConfig, fullConfig, llama, qwen, false, nil},
+		{
+			"rows used another tokenizer", fullConfig, fullConfig, llama, qwen, true,
+			[]string{"tokens.tokenizer: the run has sha256 bbbbbbbbbbbb, you set sha256 aaaaaaaaaaaa", "tokens.tokenizer: chat template: "},
+		},
+		{"a tokenizer is taken away", fullConfig, fullConfig, qwen, nil, true, []string{"tokens.tokenizer: the run has sha256 aaaaaaaaaaaa, you set no tokenizer"}},
+		{"another source, no row", turns, fullConfig, qwen, qwen, false, nil},
+		{"another source than that of the rows", turns, fullConfig, qwen, qwen, true, []string{"tokens.prompts: "}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			info := described(t, configured(t, fullConfig), model)
+			info := described(t, configured(t, tt.before), tt.had)
 			l := configured(t, tt.config)
-			id := identityOf(t, l, tt.model)
-			bad := Changes(l, info, id, tt.model, true)
+			id := identityOf(t, l, tt.now)
+			bad := Changes(l, info, id, tt.now, tt.rows)
 			if len(bad) != len(tt.want) {
 				t.Fatalf("changes: %v, want %q", bad, tt.want)
 			}
@@ -120,42 +136,10 @@ func TestIdentity(t *testing.T) {
 					t.Errorf("change %d: %v, want %s…", i, err, tt.want[i])
 				}
 			}
-			if same := id.SHA256 == info.Identity.SHA256; same != (len(tt.want) == 0) {
+			// A change that only a run without rows or without a tokenizer allows is another identity too.
+			allowed := tt.want == nil && (!tt.rows || tt.had == nil)
+			if same := id.SHA256 == info.Identity.SHA256; same != (tt.want == nil && !allowed) {
 				t.Errorf("the digest is the same: %v", same)
-			}
-		})
-	}
-}
-
-// TestTokensMayChange checks that tokens.* can change while the run has no rows, and that a run
-// without a tokenizer can get one.
-func TestTokensMayChange(t *testing.T) {
-	t.Parallel()
-	qwen := &Model{TokenizerSHA256: "aaaaaaaaaaaaaaaa", ChatTemplateSHA256: "cccc"}
-	llama := &Model{TokenizerSHA256: "bbbbbbbbbbbbbbbb", ChatTemplateSHA256: "dddd"}
-	turns := fullConfig + "tokens: {prompts: turns}\n"
-	for _, tt := range []struct {
-		name     string
-		had, now *Model
-		before   string // configuration
-		rows     bool
-		want     int // number of complaints
-	}{
-		{"a tokenizer is added", nil, qwen, fullConfig, false, 0},
-		{"a tokenizer is added to rows that used none", nil, qwen, fullConfig, true, 0},
-		{"a wrong tokenizer is replaced", llama, qwen, fullConfig, false, 0},
-		{"rows used another one", llama, qwen, fullConfig, true, 2},
-		{"a tokenizer is taken away", qwen, nil, fullConfig, true, 1},
-		{"another source, no row", nil, qwen, turns, false, 0},
-		{"another source than that of the rows", nil, qwen, turns, true, 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			info := described(t, configured(t, tt.before), tt.had)
-			l := configured(t, fullConfig)
-			id := identityOf(t, l, tt.now)
-			if bad := Changes(l, info, id, tt.now, tt.rows); len(bad) != tt.want {
-				t.Errorf("%d complaints, want %d: %v", len(bad), tt.want, bad)
 			}
 		})
 	}
@@ -177,17 +161,30 @@ func TestServerChanges(t *testing.T) {
 		{"a window", Server{"http://a", "0.16.7", m(16)}, "server http://a: model h: the run has context window 32, this server has 16", ""},
 		{"no word on the model", Server{"http://a", "0.16.7", nil}, "", ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			bad, notices := ServerChanges(had, []Server{tt.now})
-			if got := bad.Error(); got != tt.bad {
-				t.Errorf("refused: %q, want %q", got, tt.bad)
-			}
-			if got := strings.Join(notices, "\n"); got != tt.notice {
-				t.Errorf("noticed: %q, want %q", got, tt.notice)
-			}
-		})
+		bad, notices := ServerChanges(had, []Server{tt.now})
+		if got := bad.Error(); got != tt.bad {
+			t.Errorf("%s: refused: %q, want %q", tt.name, got, tt.bad)
+		}
+		if got := strings.Join(notices, "\n"); got != tt.notice {
+			t.Errorf("%s: noticed: %q, want %q", tt.name, got, tt.notice)
+		}
 	}
+}
+
+// started begins a run with the tasks of a file.
+func started(t *testing.T, l *config.Loader, file string) (*Folder, *TaskSet, Info) {
+	t.Helper()
+	l.Config.Output.Dir = filepath.Join(t.TempDir(), "run")
+	folder := begin(t, l.Config.Output.Dir, 0o600)
+	t.Cleanup(func() { _ = folder.close() }) // the test does not need the error
+	check := NewTaskCheck(l.Config, nil)
+	check.Dir, check.Mode = folder.Dir, folder.Mode
+	set, err := check.Run(tasks.Read(file, nil))
+	must(t, err)
+	info, err := Describe(l, nil, identityOf(t, l, nil), set, nil, nil)
+	must(t, err)
+	must(t, folder.Create(info, set))
+	return folder, set, info
 }
 
 // TestGrowthCutShort checks that a process killed between the two writes of a growth leaves a run
@@ -195,16 +192,8 @@ func TestServerChanges(t *testing.T) {
 func TestGrowthCutShort(t *testing.T) {
 	t.Parallel()
 	l := configured(t, "tasks: {samples: 2}\n")
-	dir := filepath.Join(t.TempDir(), "run")
-	l.Config.Output.Dir = dir
-	id := identityOf(t, l, nil)
-	folder := begin(t, dir, 0o600)
-	defer func() { _ = folder.close() }() // the test does not need the error
-	begin := spooled(t, dir)
-	info, err := Describe(l, nil, id, begin, nil, nil)
-	must(t, err)
-	must(t, folder.Create(info, begin))
-
+	folder, begin, info := started(t, l, fileOf(t, "tasks.jsonl", `{"id":"a","prompt":"Hi."}`+"\n"))
+	dir, id := folder.Dir, info.Identity
 	more := fileOf(t, "more.jsonl", `{"id":"b","prompt":"Ho."}`+"\n"+`{"id":"a","prompt":"Hi."}`+"\n")
 	l.Put(l.ByKey["tasks.file"], "--tasks", more)
 	grow := func() *TaskSet {
@@ -218,15 +207,12 @@ func TestGrowthCutShort(t *testing.T) {
 		if b, _ := os.ReadFile(set.path); !strings.HasPrefix(string(b), `{"id":"a",`) || set.Tasks != 2 || set.Samples != 4 {
 			t.Errorf("%d tasks, %d samples:\n%s", set.Tasks, set.Samples, b)
 		}
-		if info, err = Describe(l, &had, id, set, nil, nil); err != nil {
-			t.Fatal(err)
-		}
+		info, err = Describe(l, &had, id, set, nil, nil)
+		must(t, err)
 		return set
 	}
 	grow()
-	if err := folder.writeRun(info); err != nil { // and no tasks
-		t.Fatal(err)
-	}
+	must(t, folder.writeRun(info)) // and no tasks
 	set := grow()
 	had := readRun(t, dir)
 	had.Tasks.SHA256 = begin.digest
@@ -247,4 +233,42 @@ func fileOf(t *testing.T, name, text string) string {
 	path := filepath.Join(t.TempDir(), name)
 	must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
+}
+
+// TestGateResumeOfManyTasks checks that a run with unchanged tasks resumes without reading them, or
+// with one read if they are given again. Memory holds 16 bytes per given task and no text.
+func TestGateResumeOfManyTasks(t *testing.T) {
+	const many = 20_000
+	var text strings.Builder
+	for i := range many {
+		fmt.Fprintf(&text, "{\"id\":\"task-%06d\",\"prompt\":\"What is %d plus 7? Think step by step.\",\"answer\":\"%d\"}\n", i, i, i+7)
+	}
+	file := fileOf(t, "tasks.jsonl", text.String())
+	l := configured(t, "tasks: {file: "+file+"}\n")
+	folder, _, _ := started(t, l, file)
+	for _, again := range []struct {
+		name  string
+		given bool
+		most  float64
+	}{
+		{"not given", false, 1100}, // most of them make the settings
+		{"given", true, 22 * many},
+	} {
+		l := configured(t, "tasks: {file: "+file+"}\n")
+		if !again.given {
+			l.ByKey["tasks.file"].Origin = "default"
+		}
+		l.Config.Output.Dir = folder.Dir
+		allocs := testing.AllocsPerRun(1, func() {
+			had := readRun(t, folder.Dir)
+			set, bad, err := (&Earlier{Info: had, Folder: folder}).ReadTasks(l, nil, strings.NewReader(""), nil, false)
+			if err != nil || bad != nil || !set.own || set.Tasks != many || set.Samples != many {
+				t.Fatalf("%+v, %v, %v", set, bad, err)
+			}
+		})
+		if allocs > again.most {
+			t.Errorf("%s: %.0f allocations for %d tasks, want at most %.0f", again.name, allocs, many, again.most)
+		}
+		t.Logf("%s: %.2f allocations a task", again.name, allocs/many)
+	}
 }
