@@ -49,23 +49,13 @@ func TestImportAfterKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const line = `{"sample_key":"a","attempt":1,"group_id":"a","group_size":1,"sample_index":0}` + "\n"
-	folders := func() []string {
-		names := must(filepath.Glob(filepath.Join(dir, ".tmp-import-*")))(t)
-		return names
-	}
+	folders := func() []string { return must(filepath.Glob(filepath.Join(dir, ".tmp-import-*")))(t) }
 	// begin starts an import from a pipe that stays open, and returns its folder.
 	begin := func(out string) (*exec.Cmd, io.WriteCloser, string) {
 		cmd := exec.CommandContext(t.Context(), "rollout", "import", "-", "--out", filepath.Join(dir, out))
-		stdin, err := cmd.StdinPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err == nil {
-			_, err = io.WriteString(stdin, line)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		stdin := must(cmd.StdinPipe())(t)
+		noError(t, cmd.Start())
+		must(io.WriteString(stdin, line))(t)
 		var folder string
 		waitFor(t, "the import to be at work", func() bool {
 			for _, folder = range folders() {
@@ -121,19 +111,10 @@ func TestImportOfMixedLines(t *testing.T) {
 	sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{
 		b.Sample(b.Row(3, 4), b.Row(5, 6)), b.Sample(b.Row(7, 8), b.Row(9, 4)),
 	})
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var text bytes.Buffer
 	w := rowjson.NewWriter(&text)
-	for part, err := range log.Stored() {
-		if err == nil {
-			err = w.Write(part)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for part := range each(t, must(sink.ReadLog(dir))(t).Stored()) {
+		noError(t, w.Write(part))
 	}
 	lines := strings.SplitAfter(text.String(), "\n")
 	for _, order := range [][]int{{0, 2, 1, 3}, {0, 1, 2, 3, 0, 1}, {0, 1, 0, 1, 2, 3}, {0, 0, 1}, {1, 0}, {0, 2}} {
@@ -144,7 +125,7 @@ func TestImportOfMixedLines(t *testing.T) {
 		r := mustRun(t, exit.Usage, "import", writeFile(t, "mixed.jsonl", []byte(mixed)), "--out", again)
 		contains(t, r.stderr, "hint: "+together)
 	}
-	err = importedAll(&rowjson.Header{Rows: 1, Failures: 1, Samples: 1}, &sink.Stats{Rows: 1, Failures: 1, Samples: 2}, "x")
+	err := importedAll(&rowjson.Header{Rows: 1, Failures: 1, Samples: 1}, &sink.Stats{Rows: 1, Failures: 1, Samples: 2}, "x")
 	if exit.HintOf(err) != together {
 		t.Error(err)
 	}

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -79,7 +80,7 @@ func docBlocks(t *testing.T) []docBlock {
 		}
 	}
 	walk((&program{getenv: func(string) string { return "" }}).rootCmd())
-	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
+	noError(t, filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			if d != nil && strings.HasPrefix(d.Name(), ".") && len(d.Name()) > 2 {
 				return filepath.SkipDir
@@ -89,25 +90,12 @@ func docBlocks(t *testing.T) []docBlock {
 		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err == nil {
+			indented(strings.TrimPrefix(path, "../../"), strings.Split(f.Doc.Text(), "\n"))
 		}
-		defer f.Close()
-		var comment []string
-		for s := bufio.NewScanner(f); s.Scan(); {
-			line := s.Text()
-			if strings.HasPrefix(line, "package ") {
-				indented(strings.TrimPrefix(path, "../../"), comment)
-				return nil
-			}
-			comment = append(comment, strings.TrimPrefix(strings.TrimPrefix(line, "//"), " "))
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+		return err
+	}))
 	return all
 }
 
@@ -294,15 +282,13 @@ var repository = filepath.Join("..", "..")
 // read the same list.
 func pages(t *testing.T) []string {
 	t.Helper()
-	b := must(os.ReadFile(filepath.Join("testdata", "pages.txt")))(t)
-	return strings.Fields(string(b))
+	return strings.Fields(string(must(os.ReadFile(filepath.Join("testdata", "pages.txt")))(t)))
 }
 
 // page returns the text of a page.
 func page(t *testing.T, name string) string {
 	t.Helper()
-	b := must(os.ReadFile(filepath.Join(repository, filepath.FromSlash(name))))(t)
-	return string(b)
+	return string(must(os.ReadFile(filepath.Join(repository, filepath.FromSlash(name))))(t))
 }
 
 // A fence is a code block of a page.
@@ -359,7 +345,7 @@ var command = regexp.MustCompile(`^\$? *(rollout|make|pip|docker|go|python3?|imp
 func TestEveryBlockOfEveryPageRuns(t *testing.T) {
 	t.Parallel()
 	var found []string
-	err := filepath.WalkDir(repository, func(file string, d fs.DirEntry, err error) error {
+	noError(t, filepath.WalkDir(repository, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -376,10 +362,7 @@ func TestEveryBlockOfEveryPageRuns(t *testing.T) {
 			return err
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	listed := pages(t)
 	slices.Sort(listed)
 	slices.Sort(found)

@@ -298,7 +298,7 @@ func oldServer(t *testing.T, dir string) string {
 		return recorded
 	}})
 	counted := regexp.MustCompile(`"prompt_tokens": ?([0-9]+)`)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") {
 			mu.Lock()
 			was, is = 0, 0
@@ -318,8 +318,6 @@ func oldServer(t *testing.T, dir string) string {
 		w.WriteHeader(rec.Code)
 		_, _ = w.Write([]byte(body))
 	}))
-	t.Cleanup(server.Close)
-	return server.URL
 }
 
 // If the server's release of transformers differs from tokens.transformers, no wrong row is
@@ -379,18 +377,6 @@ func TestTransformersReleaseWithIDs(t *testing.T) {
 	)
 }
 
-// rstripFolder returns a folder with the Qwen3 tokenizer. Only its tokenizer_config.json says that
-// <tool_call> strips the white space after it.
-func rstripFolder(t *testing.T) string {
-	t.Helper()
-	return qwen3Folder(t, func(b []byte) []byte {
-		var config map[string]any
-		noError(t, json.Unmarshal(b, &config))
-		config["added_tokens_decoder"].(map[string]any)["151657"].(map[string]any)["rstrip"] = true
-		return []byte(asText(t, config))
-	})
-}
-
 // A flag of an added token that only tokenizer_config.json has can change ids without changing the
 // length. The row has the ids of the server. A resume with another tokenizer_config.json is
 // refused.
@@ -408,7 +394,14 @@ func TestTokenizerConfigMerged(t *testing.T) {
 	noError(t, json.Unmarshal(raw, &recorded))
 	cases := must(lettasim.LoadCases(os.DirFS(dir), "."))(t)
 	sim := must(lettasim.New(lettasim.Config{Cases: slices.DeleteFunc(cases, func(c *lettasim.Case) bool { return c.Name != name })}))(t)
-	out, tokenizer := filepath.Join(t.TempDir(), "run"), rstripFolder(t)
+	// Only tokenizer_config.json says that <tool_call> strips the white space after it.
+	tokenizer := qwen3Folder(t, func(b []byte) []byte {
+		var config map[string]any
+		noError(t, json.Unmarshal(b, &config))
+		config["added_tokens_decoder"].(map[string]any)["151657"].(map[string]any)["rstrip"] = true
+		return []byte(asText(t, config))
+	})
+	out := filepath.Join(t.TempDir(), "run")
 	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"`+name+`","prompt":"Print <tool_call> now please [case:single]"}`+"\n"))
 	args := []string{"collect", "--server", serveSim(t, sim), "--model", simModel, "--tasks", tasks, "--out", out, "--tokenizer"}
 	mustRun(t, exit.OK, append(args, tokenizer)...)

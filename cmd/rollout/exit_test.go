@@ -57,7 +57,7 @@ func TestExitCodes(t *testing.T) {
 		want string // text in stderr
 	}{
 		{"all is committed", exit.OK, collect(url, "new"), "committed        2"},
-		{"stdout is closed", exit.Internal, nil, "bad file descriptor"},
+		{"stdout is closed", exit.Internal, []string{"config", "show"}, "bad file descriptor"},
 		{"unknown flag", exit.Usage, []string{"collect", "--resme"}, "did you mean --resume?"},
 		{"some failed", exit.Failures, collect(failingURL, "some", "--fail-on-error", "1"), "1 of 2 samples failed, allowed: 1"},
 		{"too many failed", exit.Tolerance, collect(failingURL, "many"), "1 of 2 samples failed, allowed: 0"},
@@ -70,8 +70,10 @@ func TestExitCodes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newProcess(t, "rollout", nil, tt.args...)
-			if tt.args == nil {
-				p = withoutStdout(t, "config", "show")
+			if tt.code == exit.Internal {
+				read, write := pipe(t)
+				defer func() { _ = errors.Join(read.Close(), write.Close()) }() // end of the test
+				p.cmd.Stdout = read                                             // cannot be written to
 			}
 			p.start(t)
 			if code := p.wait(t, time.Minute); code != tt.code || !strings.Contains(p.stderr.String(), tt.want) {
@@ -82,25 +84,11 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// withoutStdout returns a process whose standard output cannot be written to.
-func withoutStdout(t *testing.T, args ...string) *process {
-	t.Helper()
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = errors.Join(read.Close(), write.Close()) })
-	p := newProcess(t, "rollout", nil, args...)
-	p.cmd.Stdout = read
-	return p
-}
-
 func mustFaults(t *testing.T, texts ...string) lettasim.Faults {
 	t.Helper()
 	var faults lettasim.Faults
 	for _, text := range texts {
-		f := must(lettasim.ParseFault(text))(t)
-		faults = append(faults, f)
+		faults = append(faults, must(lettasim.ParseFault(text))(t))
 	}
 	return faults
 }
@@ -276,17 +264,12 @@ func TestDryRunWithoutReader(t *testing.T) {
 	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 2}))
 	dryRun := []string{"collect", "--dry-run", "--server", serveSim(t, sim), "--model", simModel, "--tasks", tasks, "--out", filepath.Join(t.TempDir(), "run")}
 	for _, args := range [][]string{{"version"}, dryRun, append(dryRun, "--json")} {
-		r, w, err := os.Pipe()
-		if err == nil {
-			err = r.Close()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		r, w := pipe(t)
+		noError(t, r.Close())
 		var stderr lockedBuffer
 		cmd := exec.CommandContext(t.Context(), "rollout", args...)
 		cmd.Stdout, cmd.Stderr = w, &stderr
-		err = errors.Join(cmd.Run(), w.Close())
+		err := errors.Join(cmd.Run(), w.Close())
 		state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		if !ok || !state.Signaled() || state.Signal() != syscall.SIGPIPE || stderr.String() != "" {
 			t.Errorf("%v ends with %v, want SIGPIPE\n%s", args, err, stderr.String())

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -16,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,63 +28,36 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// A witness is a simulated server that records its requests.
-type witness struct {
-	sim *lettasim.Server
-
-	mu      sync.Mutex
-	headers []http.Header
-	posts   []string // path and body
-}
-
-func newWitness(t *testing.T) *witness {
+func collectFrom(t *testing.T, url, file string) (code int, stderr, dir string) {
 	t.Helper()
-	return &witness{sim: newSim(t, lettasim.Config{InputIDs: true})}
-}
-
-func (w *witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	w.mu.Lock()
-	w.headers = append(w.headers, r.Header.Clone())
-	if r.Method == http.MethodPost {
-		w.posts = append(w.posts, r.URL.Path+" "+string(body))
-	}
-	w.mu.Unlock()
-	w.sim.ServeHTTP(rw, r)
-}
-
-// said reports whether the body of a POST to a path with this ending contains the text.
-func (w *witness) said(ending, text string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range w.posts {
-		path, body, _ := strings.Cut(p, " ")
-		if strings.HasSuffix(path, ending) && strings.Contains(body, text) {
-			return true
-		}
-	}
-	return false
-}
-
-func collectFrom(t *testing.T, url, file string, args ...string) (code int, stderr, dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	path, tasks := filepath.Join(dir, "run.yaml"), filepath.Join(dir, "tasks.jsonl")
-	for name, text := range map[string]string{path: file, tasks: `{"id": "a", "prompt": "Hi."}` + "\n"} {
-		noError(t, os.WriteFile(name, []byte(text), 0o600))
-	}
+	dir = filepath.Join(t.TempDir(), "run")
+	path, tasks := writeFile(t, "run.yaml", []byte(file)), writeFile(t, "tasks.jsonl", []byte(`{"id": "a", "prompt": "Hi."}`+"\n"))
 	var out, talk bytes.Buffer
-	args = append([]string{"collect", "-c", path, "--server", url, "--model", simModel, "--tasks", tasks, "--out", filepath.Join(dir, "run")}, args...)
+	args := []string{"collect", "-c", path, "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir}
 	env := map[string]string{"TOKEN": "canary-token"}
-	code = run(context.Background(), args, nil, &out, &talk, func(name string) string { return env[name] })
-	return code, talk.String(), filepath.Join(dir, "run")
+	code = run(t.Context(), args, nil, &out, &talk, func(name string) string { return env[name] })
+	return code, talk.String(), dir
 }
 
 func TestAgentSettingsReachTheServer(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
-	code, talk, dir := collectFrom(t, serveHandler(t, w.sim, w), `
+	sim := newSim(t, lettasim.Config{InputIDs: true})
+	var mu sync.Mutex
+	var posts []string // path and body
+	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if r.Method == http.MethodPost {
+			mu.Lock()
+			posts = append(posts, r.URL.Path+" "+string(body))
+			mu.Unlock()
+		}
+		if h := r.Header; h.Get("X-Team") != "blue" || h.Get("X-Gate") != "canary-token" {
+			t.Errorf("a request has X-Team %q, X-Gate %q", h.Get("X-Team"), h.Get("X-Gate"))
+		}
+		sim.ServeHTTP(w, r)
+	}))
+	code, talk, dir := collectFrom(t, url, `
 server:
   headers: {X-Team: blue, X-Gate: "${env:TOKEN}"}
   read_bytes: 1MiB
@@ -111,14 +84,11 @@ agent:
 		// The keys of a schema keep the order of the file in the prompt.
 		{"/messages", `"client_tools":[{"name":"bash","parameters":{"type":"object","properties":{"zeta":{"type":"number","default":1.0},"alpha":{"type":"string"}}}}]`},
 	} {
-		if !w.said(want.ending, want.text) {
+		if !slices.ContainsFunc(posts, func(post string) bool {
+			path, body, _ := strings.Cut(post, " ")
+			return strings.HasSuffix(path, want.ending) && strings.Contains(body, want.text)
+		}) {
 			t.Errorf("no POST to …%s holds %s", want.ending, want.text)
-		}
-	}
-	for _, h := range w.headers {
-		if h.Get("X-Team") != "blue" || h.Get("X-Gate") != "canary-token" {
-			t.Errorf("a request has X-Team %q, X-Gate %q", h.Get("X-Team"), h.Get("X-Gate"))
-			break
 		}
 	}
 	b := must(os.ReadFile(filepath.Join(dir, runfolder.RunFile)))(t)
@@ -132,8 +102,7 @@ agent:
 
 func TestOwnAuthorityAndClientCertificate(t *testing.T) {
 	t.Parallel()
-	w := newWitness(t)
-	server := httptest.NewUnstartedServer(w)
+	server := httptest.NewUnstartedServer(newSim(t, lettasim.Config{InputIDs: true}))
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes are expected
 	server.StartTLS()
@@ -147,7 +116,7 @@ func TestOwnAuthorityAndClientCertificate(t *testing.T) {
 		noError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 	}
 	write(ca, "CERTIFICATE", pair.Certificate[0])
-	write(key, "PRIVATE KEY", pkcs8(t, pair.PrivateKey))
+	write(key, "PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(pair.PrivateKey))(t))
 	text := filepath.Join(dir, "text")
 	noError(t, os.WriteFile(text, []byte("no PEM"), 0o600))
 	for _, tt := range []struct {
@@ -170,12 +139,6 @@ func TestOwnAuthorityAndClientCertificate(t *testing.T) {
 			}
 		})
 	}
-}
-
-func pkcs8(t *testing.T, key any) []byte {
-	t.Helper()
-	der := must(x509.MarshalPKCS8PrivateKey(key))(t)
-	return der
 }
 
 // A simProcess is a simulated server in its own process, with a password.

@@ -1,7 +1,6 @@
 package leftovers
 
 import (
-	"net/http/httptest"
 	"slices"
 	"testing"
 
@@ -9,23 +8,20 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 )
 
 // A resumed run removes only unused agents while it collects. It keeps agents of attempts that can
 // be reattached, and its own. At its end it keeps only the first kind.
 func TestLeftovers(t *testing.T) {
 	t.Parallel()
-	_, client, backend := simulated(t)
+	_, client, open := simulated(t)
 	// An earlier process began attempt 2 of every sample. The attempt of "open" has no end.
 	l := agentsOf("mine", client)
 	l.last, l.open = func(string) int { return 2 }, map[string]int{"open": 2, "cut": 2}
-	for _, a := range []struct {
-		key string
-		n   int
-	}{{"open", 1}, {"open", 2}, {"cut", 2}, {"dead", 2}, {"dead", 3}} {
-		task := &collector.Task{ID: a.key, Messages: []string{"Hi."}}
-		if _, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: a.key, GroupSize: 1, N: a.n, RunID: "mine"}); err != nil {
-			t.Fatal(err)
+	for key, attempts := range map[string][]int{"open": {1, 2}, "cut": {2}, "dead": {2, 3}} {
+		for _, n := range attempts {
+			open("mine", key, n)
 		}
 	}
 	alive := func() (left []string) {
@@ -67,13 +63,10 @@ func TestLeftovers(t *testing.T) {
 // others.
 func TestSweep(t *testing.T) {
 	t.Parallel()
-	sim, client, backend := simulated(t)
+	sim, client, open := simulated(t)
 	l := agentsOf("mine", client)
-	task := &collector.Task{ID: "a", Messages: []string{"Hi."}}
 	for _, run := range []string{"mine", "mine", "other"} {
-		if _, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: "k", GroupSize: 1, N: 1, RunID: run}); err != nil {
-			t.Fatal(err)
-		}
+		open(run, "k", 1)
 	}
 	if left := l.Sweep(t.Context(), 0, answering); left != 0 {
 		t.Errorf("sweep left %d", left)
@@ -94,25 +87,26 @@ func TestSweep(t *testing.T) {
 
 func answering(string) bool { return false }
 
-// simulated returns a simulated server, a client of it, and a backend that creates agents there.
-func simulated(t *testing.T) (*lettasim.Server, *letta.Client, *agent.Backend) {
+// simulated returns a simulated server, a client of it, and a function that creates the agent of an attempt
+// there.
+func simulated(t *testing.T) (_ *lettasim.Server, _ *letta.Client, open func(run, key string, n int)) {
 	t.Helper()
 	sim, err := lettasim.New(lettasim.Config{InputIDs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(sim)
-	t.Cleanup(server.Close)
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdle)
+	client := lettatest.Serve(t, sim.ServeHTTP)
 	backend, err := agent.NewBackend(client, agent.Config{Model: "sglang//models/qwen3"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sim, client, backend
+	return sim, client, func(run, key string, n int) {
+		t.Helper()
+		task := &collector.Task{ID: key, Messages: []string{"Hi."}}
+		if _, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: key, GroupSize: 1, N: n, RunID: run}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func agentsOf(runID string, client *letta.Client) *Agents {

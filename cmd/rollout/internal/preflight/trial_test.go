@@ -3,7 +3,6 @@ package preflight
 import (
 	"context"
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -13,29 +12,23 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
-	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// trialOn returns the trial of a run without a tokenizer, on a simulated server.
-func trialOn(t *testing.T, sim *lettasim.Server) (_ *Trial, _ Server, said func() string) {
+// trialOn returns a simulated server, and the trial of a run without a tokenizer on it.
+func trialOn(t *testing.T, cfg lettasim.Config) (_ *lettasim.Server, _ *Trial, _ Server, said func() string) {
 	t.Helper()
-	server := httptest.NewServer(sim)
-	t.Cleanup(server.Close)
+	sim, err := lettasim.New(cfg)
+	must(t, err)
+	client := lettatest.Serve(t, sim.ServeHTTP)
 	c := config.NewLoader(func(string) string { return "" }).Config
-	c.Server.URLs, c.Agent.Model = []config.Server{{URL: server.URL}}, "sglang//models/qwen3"
-	client, err := letta.NewClient(letta.ClientConfig{BaseURL: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.CloseIdle)
+	c.Server.URLs, c.Agent.Model = []config.Server{{URL: client.BaseURL()}}, "sglang//models/qwen3"
 	backend, err := agent.NewBackend(client, agent.Config{Model: c.Agent.Model})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var mu sync.Mutex
 	var lines []string
 	say := func(format string, args ...any) {
@@ -44,23 +37,20 @@ func trialOn(t *testing.T, sim *lettasim.Server) (_ *Trial, _ Server, said func(
 		lines = append(lines, fmt.Sprintf(format, args...))
 	}
 	one, err := NewTrial(c, prompt.Config{}, collector.Config{}, &collector.Task{ID: "a", Messages: []string{"Hi.", "And again."}}, say)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	said = func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		return strings.Join(lines, "\n")
 	}
-	return one, Drives(backend), said
+	return sim, one, Drives(backend), said
 }
 
 // TestTrialIsBounded checks that the trial waits for a slow engine with a message and a timeout,
 // and that the run then starts and the agent is deleted.
 func TestTrialIsBounded(t *testing.T) {
 	t.Parallel()
-	sim := simulated(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: time.Hour}})
-	trial, backend, said := trialOn(t, sim)
+	sim, trial, backend, said := trialOn(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: time.Hour}})
 	trial.timeout, trial.quiet = 300*time.Millisecond, 10*time.Millisecond
 	if answered, err := trial.server(t.Context(), backend, "0.16.7"); err != nil || answered {
 		t.Errorf("the run is refused, or has an answer: %v, %v", answered, err)
@@ -80,11 +70,10 @@ func TestTrialIsBounded(t *testing.T) {
 func TestTrialMakesOneCall(t *testing.T) {
 	t.Parallel()
 	lost, err := lettasim.ParseFault("lost@a/-1/1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sim := simulated(t, lettasim.Config{InputIDs: true, Faults: []lettasim.Fault{lost}, Script: lettasim.Script{Calls: lettasim.Range{Min: 4, Max: 4}}, KeepAnswers: true})
-	trial, backend, said := trialOn(t, sim)
+	must(t, err)
+	sim, trial, backend, said := trialOn(t, lettasim.Config{
+		InputIDs: true, Faults: []lettasim.Fault{lost}, Script: lettasim.Script{Calls: lettasim.Range{Min: 4, Max: 4}}, KeepAnswers: true,
+	})
 	if answered, err := trial.server(t.Context(), backend, "0.16.7"); err != nil || !answered {
 		t.Errorf("the run is refused: %v", err)
 	}
@@ -134,8 +123,7 @@ func TestTrialOfAClock(t *testing.T) {
 		{time.UTC, 9, 2, []string{"2 model calls were tried; the run would have no rows: the prompts of the model are unknown: ", "the template prints the time more exactly", "put rollout tap in front of the engine"}},
 		{nil, 9, 1, []string{"one model call was tried; the run would have no rows: the prompts of the model are unknown: ", "set server.timezone"}},
 	} {
-		sim := simulated(t, lettasim.Config{InputIDs: true})
-		trial, backend, said := trialOn(t, sim)
+		sim, trial, backend, said := trialOn(t, lettasim.Config{InputIDs: true})
 		trial.config.Server.Timezone = tt.zone
 		find := &clockPrompter{Prompter: trial.find, open: tt.open}
 		trial.find = find
@@ -154,11 +142,10 @@ func TestTrialOfAClock(t *testing.T) {
 	}
 }
 
-func simulated(t *testing.T, c lettasim.Config) *lettasim.Server {
-	t.Helper()
-	sim, err := lettasim.New(c)
+// must fails the test at err.
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	return sim
 }

@@ -7,8 +7,10 @@ package profile_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,21 +33,16 @@ type road struct {
 	simulate, collect []string
 }
 
-// A load is the speed of the server.
-type load struct {
-	name, latency string
-}
-
 // A waiting program takes more time per rollout than a busy one: its threads sleep and wake, and
 // its memory leaves the CPU caches.
-func loads() []load {
-	return []load{{"busy", "0s"}, {"waiting", "100ms..300ms"}}
-}
-
 func roads() []road {
+	busy, waiting, ids := []string{"--latency", "0s"}, []string{"--latency", "100ms..300ms"}, "--input-ids"
+	turns, rebuilt := []string{"--prompts", "turns"}, []string{"--prompts", "auto", "--tokenizer", bpetest.Path("qwen3"), "--require", "count_verified"}
 	return []road{
-		{"turns", []string{"--input-ids"}, []string{"--prompts", "turns"}},
-		{"rebuilt", nil, []string{"--prompts", "auto", "--tokenizer", bpetest.Path("qwen3"), "--require", "count_verified"}},
+		{"turns-busy", append(busy, ids), turns},
+		{"turns-waiting", append(waiting, ids), turns},
+		{"rebuilt-busy", busy, rebuilt},
+		{"rebuilt-waiting", waiting, rebuilt},
 	}
 }
 
@@ -63,12 +60,12 @@ type served struct {
 }
 
 // serve starts the server of a road, from the newer program even when the older one is measured.
-func (p *profiler) serve(t *testing.T, bin string, r road, l load) *served {
+func (p *profiler) serve(t *testing.T, bin string, r road) *served {
 	t.Helper()
 	dir := t.TempDir()
 	s := &served{tasks: filepath.Join(dir, "tasks.jsonl")}
 	ready := filepath.Join(dir, "ready")
-	s.cmd = exec.CommandContext(t.Context(), bin, append([]string{"simulate", "--listen", "127.0.0.1:0", "--exchanges", p.lives, "--write-tasks", s.tasks, "--ready-file", ready, "--latency", l.latency}, r.simulate...)...)
+	s.cmd = exec.CommandContext(t.Context(), bin, append([]string{"simulate", "--listen", "127.0.0.1:0", "--exchanges", p.lives, "--write-tasks", s.tasks, "--ready-file", ready}, r.simulate...)...)
 	s.cmd.Stderr = os.Stderr
 	noError(t, s.cmd.Start())
 	t.Cleanup(func() { _ = s.cmd.Process.Kill() })
@@ -78,12 +75,6 @@ func (p *profiler) serve(t *testing.T, bin string, r road, l load) *served {
 		return err == nil && s.url != ""
 	})
 	return s
-}
-
-func (s *served) stop(t *testing.T) {
-	t.Helper()
-	_ = s.cmd.Process.Signal(os.Interrupt)
-	noError(t, s.cmd.Wait())
 }
 
 func (p *profiler) collect(t *testing.T, bin string, r road, s *served, samples int, more ...string) *exec.Cmd {
@@ -153,17 +144,14 @@ func TestProfile(t *testing.T) { //nolint:paralleltest // it has the machine for
 	noError(t, os.WriteFile(p.config, []byte("server: {adaptive: false}\n"), 0o666))
 	samples, rounds := count(t, "ROLLOUT_PROFILE_SAMPLES", 40), count(t, "ROLLOUT_PROFILE_ROUNDS", 5)
 	for _, r := range roads() {
-		for _, l := range loads() {
-			r := r
-			r.name += "-" + l.name
-			s := p.serve(t, bin, r, l)
-			if old != "" {
-				p.compare(t, old, bin, r, s, samples, rounds)
-			} else {
-				p.profile(t, bin, r, s, samples)
-			}
-			s.stop(t)
+		s := p.serve(t, bin, r)
+		if old != "" {
+			p.compare(t, old, bin, r, s, samples, rounds)
+		} else {
+			p.profile(t, bin, r, s, samples)
 		}
+		_ = s.cmd.Process.Signal(os.Interrupt)
+		noError(t, s.cmd.Wait())
 	}
 }
 
@@ -228,23 +216,19 @@ func (p *profiler) profile(t *testing.T, bin string, r road, s *served, samples 
 		return url != ""
 	})
 	waitFor(t, "the first rollouts", func() bool { return metric(t, url, "rollout_rows_total") > 50 })
-	const names = "rollout_rows_total go_memstats_alloc_bytes_total go_memstats_mallocs_total process_cpu_seconds_total"
-	before := map[string]float64{}
-	for name := range strings.FieldsSeq(names) {
-		before[name] = metric(t, url, name)
+	counters := func() (rows, size, number float64) {
+		return metric(t, url, "rollout_rows_total"), metric(t, url, "go_memstats_alloc_bytes_total"), metric(t, url, "go_memstats_mallocs_total")
 	}
+	rows, size, number := counters()
 	cpu := p.save(t, r.name+".cpu.pb.gz", get(t, url+"/debug/pprof/profile?seconds=10"))
-	during := map[string]float64{}
-	for name := range strings.FieldsSeq(names) {
-		during[name] = metric(t, url, name) - before[name]
-	}
+	endRows, endSize, endNumber := counters()
+	rows = endRows - rows
 	allocs := p.save(t, r.name+".allocs.pb.gz", get(t, url+"/debug/pprof/allocs"))
 	_ = cmd.Process.Kill() // its exit status does not matter
 	_ = cmd.Wait()
 
-	rows := during["rollout_rows_total"]
 	t.Logf("%s: %.2f ms CPU per rollout, peak memory %.1f MB; %.0f KB in %.0f allocations per rollout", r.name, ms(each), float64(long.peak)/1e6,
-		during["go_memstats_alloc_bytes_total"]/rows/1e3, during["go_memstats_mallocs_total"]/rows)
+		(endSize-size)/rows/1e3, (endNumber-number)/rows)
 	traces := pprof(t, "-traces", "-unit=ms", bin, cpu)
 	t.Logf("%s: CPU by stage\n%s", r.name, stageTable(traces, each))
 	t.Logf("%s: CPU by function\n%s", r.name, pprof(t, "-top", "-nodecount=30", bin, cpu))
@@ -316,20 +300,19 @@ type stage struct {
 	entered *regexp.Regexp
 }
 
-// background is runtime work for all stages.
-var background = stage{"garbage collection", regexp.MustCompile(`^runtime\.(gcBgMarkWorker|gcAssistAlloc|bgsweep|bgscavenge|gcStart|gcMarkDone|deductAssistCredit)`)}
+// background matches runtime work for all stages.
+var background = regexp.MustCompile(`^runtime\.(gcBgMarkWorker|gcAssistAlloc|bgsweep|bgscavenge|gcStart|gcMarkDone|deductAssistCredit)`)
 
 // readers match the functions that parse a server's JSON. documents are the purposes of the
 // parsing, found anywhere in the stack.
 var (
 	readers   = regexp.MustCompile(`^encoding/json|go-json-experiment|/collector/letta\.(\(\*scanner\)|newScanner|validText)|\.UnmarshalJSON(From)?$`)
-	wire      = regexp.MustCompile(`/collector/(letta|agent|record|prompt)\.`)
 	documents = []stage{
 		{"JSON: traces", regexp.MustCompile(`[tT]race|[wW]itness|readEnd`)},
 		{"JSON: steps", regexp.MustCompile(`/collector/(letta|record|agent)\.[^/]*Steps?\b`)},
 		{"JSON: stored messages", regexp.MustCompile(`messagePages|\.(Run|Agent|Conversation)Messages\b`)},
 		{"JSON: messages of the reply", regexp.MustCompile(`LettaResponse|\(\*Client\)\.([sS]end|decodeReply)`)},
-		{"JSON: agents, runs, the rest", wire},
+		{"JSON: agents, runs, the rest", regexp.MustCompile(`/collector/(letta|agent|record|prompt)\.`)},
 	}
 )
 
@@ -370,23 +353,17 @@ func stageTable(traces string, each time.Duration) string {
 		by[stageOf(stack)] += value
 		total += value
 	}
-	names := []string{}
-	for name := range by {
-		if by[name] > 0 {
-			names = append(names, name)
-		}
-	}
-	slices.SortFunc(names, func(a, b string) int { return int(by[b] - by[a]) })
+	maps.DeleteFunc(by, func(_ string, value float64) bool { return value == 0 })
 	var out strings.Builder
-	for _, name := range names {
+	for _, name := range slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Compare(by[b], by[a]) }) {
 		fmt.Fprintf(&out, "  %-30s %5.1f %%  %6.2f ms\n", name, 100*by[name]/total, ms(each)*by[name]/total)
 	}
 	return out.String()
 }
 
 func stageOf(stack []string) string {
-	if slices.ContainsFunc(stack, background.entered.MatchString) {
-		return background.name
+	if slices.ContainsFunc(stack, background.MatchString) {
+		return "garbage collection"
 	}
 	if slices.ContainsFunc(stack, readers.MatchString) {
 		for _, d := range documents {

@@ -1,11 +1,14 @@
 package report
 
 import (
+	"maps"
 	"math"
 	"math/bits"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rollout-rl/rollout/sink"
 )
 
 // TestPassAtKAgainstEnumeration compares passAtK with the enumeration of all choices of k samples.
@@ -53,26 +56,23 @@ func TestBins(t *testing.T) {
 		{"huge", spread(50, func(i int) float64 { return 1e15 + float64(i) }), 0},
 		{"tail", spread(500, func(i int) float64 { return math.Exp(float64(i) / 40) }), 0},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			d := distribute(tc.values)
-			n := 0
-			for i, b := range d.Bins {
-				n += b.Count
-				inside := 0
-				for _, v := range tc.values {
-					if v >= b.From && (v < b.To || i == len(d.Bins)-1 || b.From == b.To && v == b.From) {
-						inside++
-					}
-				}
-				if inside != b.Count {
-					t.Errorf("bin %+v, want %d", b, inside)
+		d := distribute(tc.values)
+		n := 0
+		for i, b := range d.Bins {
+			n += b.Count
+			inside := 0
+			for _, v := range tc.values {
+				if v >= b.From && (v < b.To || i == len(d.Bins)-1 || b.From == b.To && v == b.From) {
+					inside++
 				}
 			}
-			if n != len(tc.values) || tc.bins > 0 && len(d.Bins) != tc.bins || len(d.Bins) > maxBins+2 {
-				t.Errorf("%d values in %d bins, want %d in %d", n, len(d.Bins), len(tc.values), tc.bins)
+			if inside != b.Count {
+				t.Errorf("%s: bin %+v, want %d", tc.name, b, inside)
 			}
-		})
+		}
+		if n != len(tc.values) || tc.bins > 0 && len(d.Bins) != tc.bins || len(d.Bins) > maxBins+2 {
+			t.Errorf("%s: %d values in %d bins, want %d in %d", tc.name, n, len(d.Bins), len(tc.values), tc.bins)
+		}
 	}
 }
 
@@ -137,5 +137,36 @@ func TestUnits(t *testing.T) {
 		if got = strings.ReplaceAll(got, nbsp, " "); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	row := func(least, greatest int32) *sink.StoredRow {
+		return &sink.StoredRow{PolicyVersionMin: &least, PolicyVersionMax: &greatest}
+	}
+	var v versionSums
+	v.add(&sink.StoredRow{})
+	if got := v.versions(); got != nil || got.shares().Rows != nil {
+		t.Errorf("versions() = %+v where none is known", got)
+	}
+	v.add(row(3, 3))
+	v.add(row(3, 3))
+	v.add(row(3, 4))
+	got := v.versions()
+	if got.Unknown != 1 || got.Mixed != 1 || !maps.Equal(got.Newest, map[string]int{"3": 2, "4": 1}) {
+		t.Errorf("versions() = %+v, want 1 unknown, 1 mixed, 2 of 3 and 1 of 4", got)
+	}
+	for i := range int32(100) {
+		v.add(row(i, i))
+	}
+	v.add(row(0, math.MaxInt32))
+	got = v.versions()
+	sum := 0
+	for _, n := range got.Newest {
+		sum += n
+	}
+	if len(got.Newest) > maxVersions || sum != 104 {
+		t.Errorf("versions() = %+v: want at most %d entries of 104 rows", got, maxVersions)
 	}
 }

@@ -9,43 +9,32 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// everything returns the stored samples of a run with all corner cases.
-func everything(tb testing.TB) (parts []*sink.StoredSample) {
-	tb.Helper()
-	dir := tb.TempDir()
-	sinktest.Write(tb, dir, sink.Config{}, sinktest.Edge())
-	log, err := sink.ReadLog(dir)
-	must(tb, err)
-	for s, err := range log.Stored() {
-		must(tb, err)
-		parts = append(parts, s)
-	}
-	return parts
-}
-
-// special returns floats that are not ordinary numbers, by their bits.
-func special() []float32 {
-	var list []float32
-	for _, bits := range []uint32{0x7fc00000, 0xffc00000, 0x7fc00001, 0x7f800001, 0xffffffff, 0x7f800000, 0xff800000, 0x80000000, 1, 0x7f7fffff, 0x3dcccccd} {
-		list = append(list, math.Float32frombits(bits))
-	}
-	return list
-}
-
 // TestThereAndBack checks that lines are JSON and that they are read and written again bit for
 // bit.
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()
-	parts := everything(t)
+	dir := t.TempDir()
+	sinktest.Write(t, dir, sink.Config{}, sinktest.Edge())
+	log, err := sink.ReadLog(dir)
+	must(t, err)
+	var parts []*sink.StoredSample
+	for s, err := range log.Stored() {
+		must(t, err)
+		parts = append(parts, s)
+	}
 	keep := *parts[0]
 	keep.Rows = []sink.StoredRow{keep.Rows[0]}
 	keep.Rows[0].Keep, keep.Rows[0].KeepReason = new(false), new("too \"long\" \u202e 😀 \x7f")
-	keep.Rows[0].Logprobs = special()
+	keep.Rows[0].Logprobs = nil
+	for _, bits := range []uint32{0x7fc00000, 0xffc00000, 0x7fc00001, 0x7f800001, 0xffffffff, 0x7f800000, 0xff800000, 0x80000000, 1, 0x7f7fffff, 0x3dcccccd} {
+		keep.Rows[0].Logprobs = append(keep.Rows[0].Logprobs, math.Float32frombits(bits))
+	}
 	nan := math.Float64frombits(0xfff4000000000123)
 	keep.Rows[0].Reward = &nan
 	keep.Rows[0].StartedAt, keep.Rows[0].PromptTokens = math.MinInt64, math.MaxInt64
@@ -264,19 +253,14 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-var errStop = errors.New("stop")
-
 // TestReadError checks that an error of the underlying reader is returned.
 func TestReadError(t *testing.T) {
 	t.Parallel()
-	if _, _, err := NewReader(io.MultiReader(strings.NewReader("{"), failing{})).Read(); !errors.Is(err, errStop) {
+	errStop := errors.New("stop")
+	if _, _, err := NewReader(io.MultiReader(strings.NewReader("{"), iotest.ErrReader(errStop))).Read(); !errors.Is(err, errStop) {
 		t.Errorf("Read() = %v", err)
 	}
 }
-
-type failing struct{}
-
-func (failing) Read([]byte) (int, error) { return 0, errStop }
 
 // must fails the test at err.
 func must(tb testing.TB, err error) {

@@ -1,7 +1,6 @@
 package stream_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/pace"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -257,11 +257,6 @@ func verdicts(g *sink.GroupFacts) string {
 	return out
 }
 
-// judging returns a tracker that only judges groups.
-func judging(std float64, lag int, p *pace.Pacer) *stream.Tracker {
-	return stream.NewTracker(stream.TrackerConfig{MinStd: std, MaxLag: lag, Pace: p})
-}
-
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -287,7 +282,7 @@ func TestJudge(t *testing.T) {
 			if tc.name != "no version was ever set" {
 				p.SetVersion(7)
 			}
-			judging(tc.std, tc.lag, p).Judge(tc.g)
+			stream.NewTracker(stream.TrackerConfig{MinStd: tc.std, MaxLag: tc.lag, Pace: p}).Judge(tc.g)
 			if got := verdicts(tc.g); got != tc.want {
 				t.Errorf("verdicts %q, want %q", got, tc.want)
 			}
@@ -300,27 +295,22 @@ func TestJudge(t *testing.T) {
 func TestRecall(t *testing.T) {
 	t.Parallel()
 	dir, old, fresh := t.TempDir(), collector.GroupID(taskOf("old", time.Time{})), collector.GroupID(taskOf("fresh", time.Time{}))
-	d, err := sink.Create(dir, sink.Config{RunID: "run", CommitGroups: true, Judge: func(g *sink.GroupFacts) {
+	cfg := sink.Config{RunID: "run", CommitGroups: true, Judge: func(g *sink.GroupFacts) {
 		if g.ID == old {
 			g.Samples[0].Keep, g.Samples[0].KeepReason = new(true), stream.ReasonStale
 		}
-	}})
-	must(t, err)
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(context.WithoutCancel(t.Context())) }()
-	cuts := map[string]string{"late": lateText, "cut": collector.ErrCensored.Error()}
+	}}
+	b, cuts := sinktest.NewBuilder(1), map[string]string{"late": lateText, "cut": collector.ErrCensored.Error()}
+	var samples []*tokenize.Sample
 	for _, group := range []string{old, fresh, "late", "cut"} {
-		row := tokenize.Row{SegmentCount: 1, LastCall: 1, FinishReasons: []string{"stop"}, StepIDs: []string{"s"}, Grade: tokenize.Exact, Source: tokenize.SourceTurns}
-		row.AppendContext(tokenize.RolePrompt, []int32{1, 2})
-		row.AppendSampled([]int32{3}, []float32{-0.5}, -1)
-		s := &tokenize.Sample{Key: group + "-0", GroupID: group, RolloutID: group + "-0-1", GroupSize: 1, Attempt: 1, Status: "completed", Rows: []tokenize.Row{row}}
+		s := b.Sample(b.Row(2, 1))
+		s.Key, s.GroupID, s.RolloutID, s.Index, s.GroupSize = group+"-0", group, group+"-0/1", 0, 1
 		if text := cuts[group]; text != "" {
 			s.Rows, s.Failures = nil, []tokenize.Failure{{Class: collector.ClassCensored.String(), Stage: "run", Error: text, Call: -1}}
 		}
-		must(t, d.Append(t.Context(), s, func(error) {}))
+		samples = append(samples, s)
 	}
-	must(t, d.Close(t.Context()))
-	must(t, <-ended)
+	sinktest.Write(t, dir, cfg, samples)
 	tr := newTracked()
 	log, err := sink.ReadLogEach(dir, tr.Load)
 	if err == nil {
