@@ -10,9 +10,11 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -23,14 +25,28 @@ import (
 
 // A side is one of the two compared servers.
 type side struct {
-	t       *testing.T
-	url     string
-	handle  string
-	handles map[string]string // common names of the models, by their names here
-	agent   string            // User-Agent of the next requests
-	names   map[string]string // names of objects by id
-	id      map[string]string // ids by name
-	facts   []string          // of the running check
+	t      *testing.T
+	url    string
+	handle string
+	header http.Header       // of the next requests
+	names  map[string]string // names of objects by id
+	id     map[string]string // ids by name, and other variables of the steps
+	facts  []string          // of the running check
+	label  string            // of the last request
+	last   exchanged         // its answer
+}
+
+func newSide(t *testing.T, url, handle string) *side {
+	t.Helper()
+	s := &side{t: t, url: url, handle: handle, header: http.Header{"User-Agent": {"rollout/test"}}, names: map[string]string{}}
+	source := must(os.ReadFile("testdata/conform_add.py"))(t)
+	s.id = map[string]string{
+		"HANDLE": handle, "NO-AGENT": unknownID("agent"), "NO-RUN": unknownID("run"), "NO-CONV": unknownID("conv"),
+		"SOURCE":         string(object(t, string(source))),
+		"CHANGED-SOURCE": string(object(t, strings.ReplaceAll(string(source), "first", "1st"))),
+		"ADD-SOURCE":     string(object(t, toolSource(t, "add"))),
+	}
+	return s
 }
 
 // fact records a finding of a request, in words that are the same on both sides.
@@ -46,9 +62,7 @@ var (
 // common replaces the parts of a text that differ between servers: ids, times, addresses.
 func (s *side) common(text string) string {
 	text = strings.ReplaceAll(text, s.url, "URL")
-	for _, id := range slices.Sorted(maps.Keys(s.handles)) {
-		text = strings.ReplaceAll(text, id, s.handles[id])
-	}
+	text = strings.ReplaceAll(text, s.handle, "HANDLE")
 	text = uuids.ReplaceAllStringFunc(text, func(id string) string {
 		for whole, name := range s.names {
 			if strings.HasSuffix(whole, id) {
@@ -60,11 +74,8 @@ func (s *side) common(text string) string {
 	return moments.ReplaceAllString(text, "MOMENT$1")
 }
 
-// named gives the object with the id a name, and returns the id.
-func (s *side) named(id, name string) string {
-	s.names[id], s.id[name] = name, id
-	return id
-}
+// named gives the object with the id a name.
+func (s *side) named(id, name string) { s.names[id], s.id[name] = name, id }
 
 type exchanged struct {
 	status int
@@ -72,43 +83,37 @@ type exchanged struct {
 	body   []byte
 }
 
-// do makes a request. body is sent as it is if it is a string, and otherwise as JSON.
-func (s *side) do(method, path string, body any) exchanged {
+// do makes a request with this body of JSON; empty: none.
+func (s *side) do(method, path, body string) exchanged {
 	s.t.Helper()
-	var text []byte
-	switch b := body.(type) {
-	case nil:
-	case string:
-		text = []byte(b)
-	default:
-		text, _ = json.Marshal(b)
+	media := ""
+	if body != "" {
+		media = "application/json"
 	}
-	r := must(http.NewRequestWithContext(s.t.Context(), method, s.url+path, bytes.NewReader(text)))(s.t)
-	if text != nil {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	r.Header.Set("User-Agent", s.agent)
-	return s.send(r)
+	return s.send(method, path, media, strings.NewReader(body))
 }
 
-func (s *side) send(r *http.Request) exchanged {
+func (s *side) send(method, path, media string, body io.Reader) exchanged {
 	s.t.Helper()
+	r := must(http.NewRequestWithContext(s.t.Context(), method, s.url+path, body))(s.t)
+	r.Header = s.header.Clone()
+	if media != "" {
+		r.Header.Set("Content-Type", media)
+	}
 	w, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r) // does not follow redirects
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer func() { _ = w.Body.Close() }()
-	answer := must(io.ReadAll(w.Body))(s.t)
-	return exchanged{w.StatusCode, w.Header, answer}
+	return exchanged{w.StatusCode, w.Header, must(io.ReadAll(w.Body))(s.t)}
 }
 
 // shape makes a request and records the status, the media type, and the names and types of all
-// members of the answer. Of an error it also records the text. It returns the answer.
-func (s *side) shape(what, method, path string, body any) exchanged {
+// members of the answer. Of an error it also records the text.
+func (s *side) shape(what, method, path, body string) {
 	s.t.Helper()
-	x := s.do(method, path, body)
-	s.shapeOf(what, x)
-	return x
+	s.label, s.last = what, s.do(method, path, body)
+	s.shapeOf(what, s.last)
 }
 
 func (s *side) shapeOf(what string, x exchanged) {
@@ -201,30 +206,32 @@ func membersOf(v any, at string, types map[string]map[string]bool) {
 	types[at][kind] = true
 }
 
-// value returns a member of the answer by a path of names and indexes.
-func (x exchanged) value(path ...any) any {
+// value returns a member of the answer. The path is names and indexes with dots between them, or "."
+// for the whole answer.
+func (x exchanged) value(path string) any {
 	var v any
-	if json.Unmarshal(x.body, &v) != nil {
-		return nil
+	if json.Unmarshal(x.body, &v) != nil || path == "." {
+		return v
 	}
-	for _, step := range path {
-		switch step := step.(type) {
-		case string:
-			o, _ := v.(map[string]any)
-			v = o[step]
-		case int:
-			l, _ := v.([]any)
-			if step >= len(l) {
+	for step := range strings.SplitSeq(path, ".") {
+		switch in := v.(type) {
+		case map[string]any:
+			v = in[step]
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i >= len(in) {
 				return nil
 			}
-			v = l[step]
+			v = in[i]
+		default:
+			return nil
 		}
 	}
 	return v
 }
 
-func (x exchanged) text(path ...any) string {
-	s, _ := x.value(path...).(string)
+func (x exchanged) text(path string) string {
+	s, _ := x.value(path).(string)
 	return s
 }
 
@@ -242,16 +249,17 @@ func (x exchanged) ids() (ids []string) {
 }
 
 // paging records which elements a list returns for combinations of order, cursor and limit, by
-// their index in all, oldest first. gone is an id that no list has.
-func (s *side) paging(path string, all []string, gone string) {
+// their index in the whole list, oldest first. One cursor is an id of the kind that no list has.
+func (s *side) paging(kind, path string) {
 	s.t.Helper()
+	join, gone := "?", unknownID(kind)
+	if strings.Contains(path, "?") {
+		join = "&"
+	}
+	all := s.do(http.MethodGet, path+join+"order=asc", "").ids()
 	if len(all) < 5 {
 		s.fact("%d elements to page through", len(all))
 		return
-	}
-	join := "?"
-	if strings.Contains(path, "?") {
-		join = "&"
 	}
 	queries := []string{"", "order=asc", "limit=2", "after=" + gone}
 	for _, order := range []string{"order=asc&", "order=desc&"} {
@@ -262,7 +270,7 @@ func (s *side) paging(path string, all []string, gone string) {
 		}
 	}
 	for _, query := range queries {
-		x := s.do(http.MethodGet, path+join+query, nil)
+		x := s.do(http.MethodGet, path+join+query, "")
 		where := strings.ReplaceAll(query, gone, "gone")
 		for i, id := range all {
 			where = strings.ReplaceAll(where, id, fmt.Sprint("#", i))
@@ -279,47 +287,40 @@ func (s *side) paging(path string, all []string, gone string) {
 	}
 }
 
-func (s *side) limits(path string) {
-	s.t.Helper()
-	join := "?"
-	if strings.Contains(path, "?") {
-		join = "&"
-	}
-	for _, limit := range []string{"0", "-1", "1001", "x"} {
-		s.shape("limit "+limit, http.MethodGet, path+join+"limit="+limit, nil)
-	}
-	s.shape("order", http.MethodGet, path+join+"order=up", nil)
-}
-
-// A check is one behavior of one endpoint.
-type check struct {
-	endpoint, behavior string
-	run                func(s *side)
-}
-
 // conform sends the same requests to the real and the simulated server and compares the answers.
 func (w *world) conform(t *testing.T) {
+	t.Helper()
+	compareSides(t, newSide(t, w.l.URLs[0], w.handle), simulated(t))
+}
+
+// The steps are sound, and two simulated servers answer the same.
+func TestConformSteps(t *testing.T) {
+	t.Parallel()
+	compareSides(t, simulated(t), simulated(t))
+}
+
+func simulated(t *testing.T) *side {
 	t.Helper()
 	sim, err := lettasim.New(lettasim.Config{
 		Script:  lettasim.Script{Calls: lettasim.Range{Min: 6, Max: 6}},
 		Latency: lettasim.Latency{Low: 50 * time.Millisecond},
 	})
 	noError(t, err)
-	simulated := httptest.NewServer(sim)
-	defer simulated.Close()
-	newSide := func(url, handle string, handles map[string]string) *side {
-		return &side{t: t, url: url, handle: handle, agent: "rollout/test", names: map[string]string{}, id: map[string]string{}, handles: handles}
-	}
-	sides := [2]*side{
-		newSide(w.l.URLs[0], w.handle, map[string]string{w.handle: "HANDLE"}),
-		newSide(simulated.URL, "sglang//models/qwen3", map[string]string{"sglang//models/qwen3": "HANDLE"}),
-	}
+	server := httptest.NewServer(sim)
+	t.Cleanup(server.Close)
+	return newSide(t, server.URL, "sglang//models/qwen3")
+}
+
+func compareSides(t *testing.T, sides ...*side) {
+	t.Helper()
 	compared := map[string][]string{}
 	facts, differences := 0, 0
-	for _, c := range w.checks(t) {
+	for _, c := range checks() {
 		for _, s := range sides {
-			s.facts = nil
-			c.run(s)
+			s.facts, s.header = nil, http.Header{"User-Agent": {"rollout/test"}}
+			for _, step := range c.steps {
+				s.step(step)
+			}
 		}
 		facts += len(sides[0].facts)
 		for _, d := range differing(sides[0].facts, sides[1].facts) {
@@ -353,7 +354,17 @@ func table(t *testing.T, compared map[string][]string, facts, differences int) {
 	var out strings.Builder
 	tab := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	proven, open := 0, 0
-	line := func(what string, behaviors []string, reason string) {
+	all := lettasim.Routes()
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[lettasim.Config]()) {
+		all = append(all, "Config."+field.Name)
+	}
+	for _, kind := range lettasim.FaultKinds() {
+		all = append(all, "fault "+string(kind))
+	}
+	left := unproven()
+	for _, what := range all {
+		behaviors, reason := compared[what], left[what]
+		delete(left, what)
 		if len(behaviors) > 0 {
 			proven += len(behaviors)
 			fmt.Fprintf(tab, "%s\tcompared\t%s\n", what, strings.Join(behaviors, ", "))
@@ -365,19 +376,6 @@ func table(t *testing.T, compared map[string][]string, facts, differences int) {
 		if len(behaviors) == 0 && reason == "" {
 			t.Errorf("%s is simulated and neither compared with a real server nor listed as unproven", what)
 		}
-	}
-	left := maps.Clone(unproven)
-	for _, route := range lettasim.Routes() {
-		line(route, compared[route], unproven[route])
-		delete(left, route)
-	}
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[lettasim.Config]()) {
-		line("Config."+field.Name, compared["Config."+field.Name], unproven["Config."+field.Name])
-		delete(left, "Config."+field.Name)
-	}
-	for _, kind := range lettasim.FaultKinds() {
-		line("fault "+string(kind), compared["fault "+string(kind)], unproven["fault "+string(kind)])
-		delete(left, "fault "+string(kind))
 	}
 	for what := range left {
 		t.Errorf("%s is listed as unproven and not simulated", what)

@@ -49,8 +49,8 @@ func (w *world) newTapOnDisk(t *testing.T, name string) *tapped {
 		t.Logf("no file system for the tap: %v: %s; its files are limited instead", err, bytes.TrimSpace(out))
 		p.disk = ""
 	}
-	p.serve(t, name)
-	p.reads = p.url
+	p.start(t)
+	p.reads, p.handle = p.url, w.l.Provider(t, name, p.url)
 	return p
 }
 
@@ -88,25 +88,19 @@ func (p *tapped) filler() string {
 func (p *tapped) limit(t *testing.T, size uint64) {
 	t.Helper()
 	var now unix.Rlimit
-	err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, nil, &now)
-	if err == nil {
-		err = unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: min(size, now.Max), Max: now.Max}, nil)
-	}
-	noError(t, err)
+	noError(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, nil, &now))
+	noError(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: min(size, now.Max), Max: now.Max}, nil))
 }
 
 func (p *tapped) metric(t *testing.T, name string) float64 {
 	t.Helper()
 	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/tap/metrics", nil))(t)
-	resp, err := http.DefaultClient.Do(req)
-	noError(t, err)
-	page, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close()
-	noError(t, err)
+	resp := must(http.DefaultClient.Do(req))(t)
+	defer func() { _ = resp.Body.Close() }()
+	page := must(io.ReadAll(resp.Body))(t)
 	for line := range strings.Lines(string(page)) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			n := must(strconv.ParseFloat(strings.TrimSpace(value), 64))(t)
-			return n
+			return must(strconv.ParseFloat(strings.TrimSpace(value), 64))(t)
 		}
 	}
 	t.Fatalf("no metric %s in\n%s", name, page)

@@ -3,12 +3,10 @@
 package cases_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,21 +35,15 @@ func (w *world) existing(t *testing.T) {
 	v := *w
 	v.handle = "sglang/" + w.l.Model
 	c := curl{&v, t}
-	endpoint := func(agent string) string {
+	at := func(what, agent, want string) {
 		t.Helper()
 		var state struct {
 			Config struct {
 				Endpoint string `json:"model_endpoint"`
 			} `json:"llm_config"`
 		}
-		if status, answer := c.do(http.MethodGet, "/v1/agents/"+agent, nil); status != http.StatusOK || json.Unmarshal(answer, &state) != nil {
-			t.Fatalf("%d %s", status, answer)
-		}
-		return state.Config.Endpoint
-	}
-	at := func(what, agent, want string) {
-		t.Helper()
-		if got := endpoint(agent); got != want+"/v1" {
+		c.must(http.MethodGet, "/v1/agents/"+agent, nil, &state)
+		if got := state.Config.Endpoint; got != want+"/v1" {
 			t.Errorf("%s: its model is called at %s, want %s/v1", what, got, want)
 		}
 	}
@@ -71,7 +63,9 @@ func (w *world) existing(t *testing.T) {
 		t.Errorf("the provider of the settings is listed: %s", answer)
 	}
 
-	p := v.newIdleTap(t)
+	spool := filepath.Join(t.TempDir(), "spool")
+	p := &tapped{w: &v, spool: spool, reads: spool, handle: v.handle} // it is not a provider of the server
+	p.start(t)
 	w.l.Env("SGLANG_API_BASE=" + p.url)
 	w.l.Restart(t, 0)
 	at("the setting moves no new agent", c.agent("existing", nil, "add", "mul"), w.engine.url)
@@ -79,13 +73,9 @@ func (w *world) existing(t *testing.T) {
 		t.Helper()
 		r := w.l.Run(t, w.program, "doctor", "--server", w.l.URLs[0], "--model", v.handle, "--tokenizer", w.l.Model, "--tap", p.url, "--prompts", "tap", "--prompt", "Please go on. [script:single]")
 		if r.Code != code {
-			t.Errorf("doctor: exit code %d, want %d", r.Code, code)
+			t.Errorf("doctor: exit code %d, want %d\n%s", r.Code, code, r.Stderr)
 		}
-		for _, text := range says {
-			if !strings.Contains(r.Stdout, text) {
-				t.Errorf("doctor lacks %q\n%s%s", text, r.Stdout, r.Stderr)
-			}
-		}
+		wantOutput(t, r.Stdout, says...)
 	}
 	doctor(exit.Unusable, "the tap saw no call: the server calls the model of a new agent at "+w.engine.url+"/v1", "4 of 4 agents with token data bypass the tap, most of them at "+w.engine.url+"/v1: "+old[0])
 
@@ -95,25 +85,22 @@ func (w *world) existing(t *testing.T) {
 	at("a new agent", fresh, p.url)
 	at("an agent from before", old[0], w.engine.url)
 	// An agent file has the address of its agent, unless it is imported with a model.
-	server := &side{t: t, url: w.l.URLs[0], agent: "rollout/test", names: map[string]string{}, id: map[string]string{}}
-	file := string(server.do(http.MethodGet, "/v1/agents/"+old[0]+"/export", nil).body)
+	server := newSide(t, w.l.URLs[0], v.handle)
+	file := string(server.do(http.MethodGet, "/v1/agents/"+old[0]+"/export", "").body)
 	for want, fields := range map[string]map[string]string{w.engine.url: nil, p.url: {"model": v.handle}} {
-		imported := server.upload(file, fields).text("agent_ids", 0)
+		imported := server.upload(file, fields).text("agent_ids.0")
 		at(fmt.Sprint("an agent of a file, imported with ", fields), imported, want)
 		c.do(http.MethodDelete, "/v1/agents/"+imported, nil)
 	}
 	doctor(exit.OK, "the tap saw every call", "4 of 5 agents with token data bypass the tap")
 
 	// One agent through the API, all others by an SQL statement.
-	var state map[string]any
-	if _, answer := c.do(http.MethodGet, "/v1/agents/"+old[0], nil); json.Unmarshal(answer, &state) != nil {
-		t.Fatalf("%s", answer)
+	var state struct {
+		Config map[string]any `json:"llm_config"`
 	}
-	config, _ := state["llm_config"].(map[string]any)
-	config["model_endpoint"] = p.url + "/v1"
-	if status, answer := c.do(http.MethodPatch, "/v1/agents/"+old[0], map[string]any{"llm_config": config}); status != http.StatusOK {
-		t.Fatalf("%d %s", status, answer)
-	}
+	c.must(http.MethodGet, "/v1/agents/"+old[0], nil, &state)
+	state.Config["model_endpoint"] = p.url + "/v1"
+	c.must(http.MethodPatch, "/v1/agents/"+old[0], map[string]any{"llm_config": state.Config}, &state)
 	at("an agent that was patched", old[0], p.url)
 	doctor(exit.OK, "3 of 5 agents with token data bypass the tap")
 	w.l.Postgres.Query(t, "UPDATE agents SET llm_config = jsonb_set(llm_config::jsonb, '{model_endpoint}', '\""+p.url+"/v1\"') WHERE llm_config->>'model_endpoint' = '"+w.engine.url+"/v1'")
@@ -121,12 +108,10 @@ func (w *world) existing(t *testing.T) {
 
 	// A provider that was created through the API is changed through the API.
 	var made []struct{ ID string }
-	if _, answer := c.do(http.MethodGet, "/v1/providers/?name=sglang-sim", nil); json.Unmarshal(answer, &made) != nil || len(made) != 1 {
-		t.Fatalf("%s", answer)
+	if c.must(http.MethodGet, "/v1/providers/?name=sglang-sim", nil, &made); len(made) != 1 {
+		t.Fatalf("%d providers, want 1", len(made))
 	}
-	if status, answer := c.do(http.MethodPatch, "/v1/providers/"+made[0].ID, map[string]any{"base_url": p.url + "/v1", "api_key": ""}); status != http.StatusOK {
-		t.Fatalf("%d %s", status, answer)
-	}
+	c.must(http.MethodPatch, "/v1/providers/"+made[0].ID, map[string]any{"base_url": p.url + "/v1", "api_key": ""}, &made[0])
 	at("a new agent of a provider that was made by the API", curl{w, t}.agent("other", nil, "add"), p.url)
 
 	// Old and new agents, in one collection of server runs, and agents of a collection.
@@ -149,13 +134,4 @@ func (w *world) existing(t *testing.T) {
 		}
 	}
 	v.collect(t, p.through(collection{name: "the provider's new address", tasks: []task{play("tool", "tool").uses("add")}, samples: 2, args: []string{"--prompts", "tap"}, source: "tap"}))
-}
-
-// newIdleTap starts a tap that is not a provider of the server.
-func (w *world) newIdleTap(t *testing.T) *tapped {
-	t.Helper()
-	p := w.tapOf(t)
-	p.run(t)
-	p.handle = w.handle
-	return p
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
-	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 type running struct {
@@ -222,13 +221,11 @@ var toolName = regexp.MustCompile(`\{"type": "function", "function": \{"name": "
 // more than one order.
 func (w *world) orders(t *testing.T, calls []enginesim.Call) (agents, orders, changed int) {
 	t.Helper()
-	tok := w.tokenizer(t)
 	all, of := map[string]bool{}, map[string][]string{}
 	for _, c := range calls {
-		text := must(tok.AppendText(nil, c.InputIDs, bpe.DecodeOptions{}))(t)
 		var names []string
-		for _, m := range toolName.FindAllSubmatch(text, -1) {
-			names = append(names, string(m[1]))
+		for _, m := range toolName.FindAllStringSubmatch(w.text(t, c.InputIDs), -1) {
+			names = append(names, m[1])
 		}
 		order := strings.Join(names, " ")
 		all[order] = true

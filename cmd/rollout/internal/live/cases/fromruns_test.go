@@ -36,8 +36,15 @@ func (c curl) do(method, path string, body any) (int, []byte) {
 		c.t.Fatalf("curl: %v: %s", err, said.Bytes())
 	}
 	at := bytes.LastIndexByte(answer, '\n')
-	status := must(strconv.Atoi(string(answer[at+1:])))(c.t)
-	return status, answer[:at]
+	return must(strconv.Atoi(string(answer[at+1:])))(c.t), answer[:at]
+}
+
+// must makes a request that has to succeed, and decodes the answer.
+func (c curl) must(method, path string, body, into any) {
+	c.t.Helper()
+	if status, answer := c.do(method, path, body); status != http.StatusOK || json.Unmarshal(answer, into) != nil {
+		c.t.Fatalf("%s %s: %d %.300s", method, path, status, answer)
+	}
 }
 
 func (c curl) agent(tag string, more map[string]any, tools ...string) string {
@@ -47,9 +54,7 @@ func (c curl) agent(tag string, more map[string]any, tools ...string) string {
 	}
 	maps.Copy(body, more)
 	var made struct{ ID string }
-	if status, answer := c.do(http.MethodPost, "/v1/agents/", body); status != http.StatusOK || json.Unmarshal(answer, &made) != nil {
-		c.t.Fatalf("%d %s", status, answer)
-	}
+	c.must(http.MethodPost, "/v1/agents/", body, &made)
 	c.t.Cleanup(func() {
 		r, _ := http.NewRequest(http.MethodDelete, c.w.l.URLs[0]+"/v1/agents/"+made.ID, nil)
 		if w, err := http.DefaultClient.Do(r); err == nil {

@@ -51,11 +51,9 @@ func TestKeeper(t *testing.T) {
 
 func keptUntilKilled(t *testing.T) {
 	t.Helper()
-	dir := must(newFolder())(t)
-	if _, err := keep(dir); err != nil {
-		t.Fatal(err)
-	}
-	p := must(startProcess(dir, "one", exec.CommandContext(t.Context(), "/bin/sh", "-c", "sleep 1000 & echo up; wait")))(t)
+	dir := newFolder(t)
+	keep(t, dir)
+	p := startProcess(t, dir, "one", exec.CommandContext(t.Context(), "/bin/sh", "-c", "sleep 1000 & echo up; wait"))
 	noError(t, waitFor(time.Minute, func() (bool, error) { return strings.Contains(p.tail(1), "up"), nil }))
 	fmt.Fprintln(os.Stdout, dir, p.cmd.Process.Pid)
 	select {}
@@ -69,16 +67,13 @@ func TestProcess(t *testing.T) {
 		noError(t, os.Mkdir(filepath.Join(dir, sub), 0o777))
 	}
 	// The first child ends, the second stays.
-	p, err := startProcess(dir, "busy", exec.CommandContext(t.Context(), "/bin/sh", "-c",
+	p := startProcess(t, dir, "busy", exec.CommandContext(t.Context(), "/bin/sh", "-c",
 		`sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; setsid sleep 1000 & echo up; wait`))
-	noError(t, err)
 	var tree []int
-	if err := waitFor(time.Minute, p.unlessEnded(func() bool {
+	noError(t, waitFor(time.Minute, p.unlessEnded(func() bool {
 		tree = descendants(p.cmd.Process.Pid)
 		return strings.Contains(p.tail(1), "up") && len(tree) > 0
-	})); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	running := p.cpu()
 	noError(t, p.kill())
 	if running == 0 || p.cpu() == 0 {

@@ -11,11 +11,11 @@ import (
 // TestLetta runs all cases in sequence on one Letta, in the short or the full form.
 func TestLetta(t *testing.T) {
 	full := !testing.Short()
-	cfg := Config{Pool: true}
+	servers, kills, samples := 1, 1, 2
 	if full {
-		cfg.Servers = 2
+		servers, kills, samples = 2, 3, 4
 	}
-	w := newWorld(t, cfg)
+	w := newWorld(t, Config{Pool: true, Servers: servers})
 	w.spread = full
 	t.Run("conform", w.conform)
 	t.Run("plain", func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestLetta(t *testing.T) {
 	if full {
 		t.Run("same", w.same)
 	}
-	t.Run("kill", func(t *testing.T) { w.killed(t, faulted("collector killed and resumed", 5), w.either(full, 3, 1)) })
+	t.Run("kill", func(t *testing.T) { w.killed(t, faulted("collector killed and resumed", 5), kills) })
 	if full {
 		w.faults(t)
 	}
@@ -44,23 +44,21 @@ func TestLetta(t *testing.T) {
 			w.l.Pool(false)
 			w.l.Restart(t, 0)
 		}
-		w.flipped(t, w.either(full, 4, 2))
+		w.flipped(t, samples)
 	})
 	t.Run("continuity untapped", w.untapped)
 	t.Run("foreign splice", w.foreign)
 	t.Run("traces off", func(t *testing.T) {
 		w.l.Traces(false)
 		w.l.Restart(t, 0)
-		w.untraced(t, w.either(full, 4, 2))
+		w.untraced(t, samples)
 	})
 	t.Run("tap", func(t *testing.T) { w.tapCases(t, full) })
 	t.Run("continuity", w.continued)
 	if !full { // in the full form it is its own test with its own server
 		t.Run("existing", w.existing)
 	}
-	if left := w.l.Agents(t); len(left) > 0 {
-		t.Errorf("agents remain: %v", left)
-	}
+	w.l.NoAgents(t)
 	t.Logf("all cases\n%s", w.total)
 	if w.server == 0 { // no collection was selected
 		return
@@ -95,11 +93,4 @@ func (w *world) faults(t *testing.T) {
 	t.Run("servers", func(t *testing.T) {
 		w.broken(t, "one of two servers killed", []string{"--server", w.l.URLs[1]}, func() { w.l.Kill(t, 1) })
 	})
-}
-
-func (w *world) either(full bool, a, b int) int {
-	if full {
-		return a
-	}
-	return b
 }

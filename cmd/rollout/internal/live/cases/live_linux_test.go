@@ -2,7 +2,7 @@ package cases_test
 
 import (
 	"bytes"
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,29 +58,12 @@ func Start(t *testing.T, cfg Config) *Letta {
 	if home == "" {
 		t.Skip("NOT TESTED against a real Letta server: ROLLOUT_LETTA names no installation; make e2e-letta makes one")
 	}
-	l := must(start(t, installation{home}, cfg))(t)
-	return l
-}
-
-func start(t *testing.T, in installation, cfg Config) (*Letta, error) {
-	t.Helper()
 	cfg.Servers = max(cfg.Servers, 1)
-	if cfg.MaxConnections == 0 {
-		cfg.MaxConnections = 400
-	}
-	unlock, err := in.open(t.Context())
-	if err != nil {
-		return nil, err
-	}
-	t.Cleanup(func() { _ = unlock() })
-	dir, err := newFolder()
-	if err != nil {
-		return nil, err
-	}
-	k, err := keep(dir)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, 400)
+	in := installation{home}
+	in.open(t)
+	dir := newFolder(t)
+	k := keep(t, dir)
 	l := &Letta{Model: in.model(), cfg: cfg, in: in, dir: dir}
 	l.Postgres = &Postgres{in: in, dir: dir, MaxConnections: cfg.MaxConnections}
 	t.Cleanup(func() {
@@ -88,46 +71,24 @@ func start(t *testing.T, in installation, cfg Config) (*Letta, error) {
 			t.Errorf("stop Letta: %v", err)
 		}
 	})
-	return l, l.start(t.Context())
-}
-
-func (l *Letta) start(ctx context.Context) error {
-	if err := copyFolder(ctx, filepath.Join(l.in.state(), "pg"), l.Postgres.data()); err != nil {
-		return err
-	}
-	if err := errors.Join(l.Postgres.own(nil), l.Postgres.start(ctx)); err != nil {
-		return err
-	}
+	copyFolder(t, filepath.Join(in.state(), "pg"), l.Postgres.data())
+	l.Postgres.own(t)
+	l.Postgres.start(t)
 	// The servers of one database share the folder of the tools, because the database has its path.
-	tools := filepath.Join(l.dir, "tools")
-	if err := errors.Join(os.Mkdir(tools, 0o755), os.Symlink(filepath.Join(l.in.home, "tools"), filepath.Join(tools, "venv"))); err != nil {
-		return err
-	}
-	for i := range l.cfg.Servers {
-		s, err := newServer(ctx, l, i)
-		if err != nil {
-			return err
-		}
+	tools := filepath.Join(dir, "tools")
+	noError(t, errors.Join(os.Mkdir(tools, 0o755), os.Symlink(filepath.Join(home, "tools"), filepath.Join(tools, "venv"))))
+	for i := range cfg.Servers {
+		s := newServer(t, l, i)
 		l.servers, l.URLs = append(l.servers, s), append(l.URLs, s.url)
-		if i > 0 {
-			continue
-		}
-		// The first server fills the tables alone. Two servers that do this at once conflict.
-		if err := errors.Join(s.start(), s.wait(ctx)); err != nil {
-			return err
-		}
-	}
-	for _, s := range l.servers[1:] {
-		if err := s.start(); err != nil {
-			return err
+		s.start(t)
+		if i == 0 { // the first server fills the tables alone, because two that do this at once conflict
+			s.wait(t)
 		}
 	}
 	for _, s := range l.servers {
-		if err := s.wait(ctx); err != nil {
-			return err
-		}
+		s.wait(t)
 	}
-	return nil
+	return l
 }
 
 // stop ends all processes. If the test failed, it logs the ends of the logs and saves them.
@@ -165,22 +126,27 @@ func (l *Letta) Kill(t *testing.T, i int) {
 func (l *Letta) Restart(t *testing.T, i int) {
 	t.Helper()
 	s := l.servers[i]
-	noError(t, errors.Join(s.p.kill(), s.start(), s.wait(t.Context())))
+	noError(t, s.p.kill())
+	s.start(t)
+	s.wait(t)
 }
+
+// Pool sets whether servers started from now on pool their PostgreSQL connections.
+func (l *Letta) Pool(on bool) { l.cfg.Pool = on }
+
+// Traces sets whether servers started from now on store the requests to the engine.
+func (l *Letta) Traces(on bool) { l.cfg.NoTraces = !on }
+
+// Env replaces the additional variables of servers started from now on.
+func (l *Letta) Env(vars ...string) { l.cfg.Env = vars }
 
 // CPU returns the CPU time so far of the servers, their tools and PostgreSQL.
 func (l *Letta) CPU() time.Duration {
 	sum := l.Postgres.CPU()
-	for i := range l.servers {
-		sum += l.ServerCPU(i)
+	for _, s := range l.servers {
+		sum += s.spent + s.p.cpu()
 	}
 	return sum
-}
-
-// ServerCPU returns the CPU time so far of a server and its tools.
-func (l *Letta) ServerCPU(i int) time.Duration {
-	s := l.servers[i]
-	return s.spent + s.p.cpu()
 }
 
 // Client returns a client of a server.
@@ -225,8 +191,11 @@ func (l *Letta) Provider(t *testing.T, name, engine string) (handle string) {
 	return handle
 }
 
-// Agents returns the ids of all agents on the server.
-func (l *Letta) Agents(t *testing.T) []string {
+// NoAgents fails the test if the server has agents.
+func (l *Letta) NoAgents(t *testing.T) {
 	t.Helper()
-	return strings.Fields(l.Postgres.Query(t, "SELECT id FROM agents WHERE NOT is_deleted ORDER BY created_at"))
+	left := strings.Fields(l.Postgres.Query(t, "SELECT id FROM agents WHERE NOT is_deleted ORDER BY created_at"))
+	if len(left) > 0 {
+		t.Errorf("agents remain: %v", left)
+	}
 }

@@ -22,23 +22,21 @@ func TestOutages(t *testing.T) {
 	w := newWorld(t, Config{Password: "password of the tests"})
 	t.Run("wrong password", w.wrongPassword)
 	t.Run("PostgreSQL killed and restarted", func(t *testing.T) {
-		w.outage(t, "PostgreSQL killed and restarted", func() {
+		c := faulted("PostgreSQL killed and restarted", 6)
+		c.called = true // the run does not wait for a server that never answered
+		w.hit(t, &c, func() {
 			w.l.Postgres.Kill(t)
 			w.l.Postgres.Restart(t)
 		})
 	})
 	t.Run("PostgreSQL out of connections", w.crowded)
-	if left := w.l.Agents(t); len(left) > 0 {
-		t.Errorf("agents remain: %v", left)
-	}
+	w.l.NoAgents(t)
 	// The case that waits for two minutes runs beside the others.
 	ended := w.with(t, "sglang-dies").dying(t)
 	t.Run("tap in front of a dead engine", w.tappedDead)
 	t.Run("engine down for a minute", w.engineDown)
 	t.Run("engine dead", ended)
-	if left := w.l.Agents(t); len(left) > 0 {
-		t.Errorf("agents remain: %v", left)
-	}
+	w.l.NoAgents(t)
 	t.Logf("all outages\n%s", w.total)
 }
 
@@ -57,18 +55,13 @@ func awaits(t *testing.T, d time.Duration) {
 	}
 }
 
-// outage breaks something during a run and repairs it. The run continues normally.
-func (w *world) outage(t *testing.T, name string, hit func()) {
+func wantOutput(t *testing.T, output string, wants ...string) {
 	t.Helper()
-	c := faulted(name, 6)
-	c.called = true // the run does not wait for a server that never answered
-	all, dir := w.write(t, &c)
-	from := len(w.engine.calls())
-	r := w.begin(t, all...)
-	w.calls(t, r, from+6)
-	hit()
-	r.wait(t, exit.OK)
-	w.compare(t, &c, dir, from)
+	for _, want := range wants {
+		if !strings.Contains(output, want) {
+			t.Errorf("the output lacks %q:\n%s", want, output)
+		}
+	}
 }
 
 // With a wrong password, nothing is created, collected or read, and the password is not shown.
@@ -166,11 +159,7 @@ func (w *world) dying(t *testing.T) (ended func(*testing.T)) {
 		t.Helper()
 		r.wait(t, exit.Unusable)
 		w.noneLeft(t, dir)
-		for _, want := range []string{"cannot reach its model engine", "gave up on " + w.l.URLs[0], "rollout collect --resume --out "} {
-			if !strings.Contains(r.said.String(), want) {
-				t.Errorf("the output lacks %q:\n%s", want, r.said.String())
-			}
-		}
+		wantOutput(t, r.said.String(), "cannot reach its model engine", "gave up on "+w.l.URLs[0], "rollout collect --resume --out ")
 		w.engine.start(t)
 		w.l.MustRun(t, exit.OK, w.program, "collect", "--resume", "--out", dir)
 		w.compare(t, &c, dir, from)
@@ -188,11 +177,7 @@ func (w *world) tappedDead(t *testing.T) {
 	c.called = true
 	args, dir := v.write(t, &c)
 	r := v.l.MustRun(t, exit.Unusable, v.program, args...)
-	for _, want := range []string{"model engine (" + p.url, "gave up on " + v.l.URLs[0], "rollout collect --resume --out "} {
-		if !strings.Contains(r.Stderr, want) {
-			t.Errorf("the output lacks %q:\n%s", want, r.Stderr)
-		}
-	}
+	wantOutput(t, r.Stderr, "model engine ("+p.url, "gave up on "+v.l.URLs[0], "rollout collect --resume --out ")
 	v.noneLeft(t, dir)
 	v.engine.start(t)
 	v.l.MustRun(t, exit.OK, v.program, "collect", "--resume", "--out", dir)

@@ -1,7 +1,6 @@
 package cases_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -44,86 +43,68 @@ func (pg *Postgres) uri() string {
 	return "postgresql://postgres:postgres@127.0.0.1:" + strconv.Itoa(pg.port) + "/postgres"
 }
 
-func (pg *Postgres) initialise(ctx context.Context) error {
-	if err := pg.own(os.Mkdir(pg.data(), 0o700)); err != nil {
-		return err
-	}
-	initdb, err := pg.in.postgres("initdb")
-	if err != nil {
-		return err
-	}
-	cmd := exec.CommandContext(ctx, initdb, "-D", pg.data(), "--auth=trust", "--encoding=utf8", "--locale=C", "-U", "postgres", "--no-sync")
+func (pg *Postgres) initialise(t *testing.T) {
+	t.Helper()
+	noError(t, os.Mkdir(pg.data(), 0o700))
+	pg.own(t)
+	cmd := exec.CommandContext(t.Context(), pg.in.postgres(t, "initdb"),
+		"-D", pg.data(), "--auth=trust", "--encoding=utf8", "--locale=C", "-U", "postgres", "--no-sync")
 	cmd.SysProcAttr = credential()
 	cmd.Dir = pg.data()
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, lastLines(out, 30))
+		t.Fatalf("initdb: %v\n%s", err, lastLines(out, 30))
 	}
-	return nil
 }
 
-// own gives the data folder to PostgreSQL's user, unless made is an error.
-func (pg *Postgres) own(made error) error {
-	if made != nil || os.Geteuid() != 0 {
-		return made
+// own gives the data folder to PostgreSQL's user.
+func (pg *Postgres) own(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		noError(t, filepath.WalkDir(pg.data(), func(path string, _ os.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, nobody, nobody))
+		}))
 	}
-	return filepath.WalkDir(pg.data(), func(path string, _ os.DirEntry, err error) error {
-		return errors.Join(err, os.Lchown(path, nobody, nobody))
-	})
 }
 
-func (pg *Postgres) start(ctx context.Context) error {
-	postgres, err := pg.in.postgres("postgres")
-	if err != nil {
-		return err
-	}
+func (pg *Postgres) start(t *testing.T) {
+	t.Helper()
 	if pg.port == 0 {
-		if pg.port, err = freePort(ctx); err != nil {
-			return err
-		}
+		pg.port = freePort(t)
 	}
 	// The data is deleted with the test, so no write is synced.
-	cmd := exec.Command(postgres, "-D", pg.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(pg.port), "-k", pg.data(), // the test ends it
+	cmd := exec.Command(pg.in.postgres(t, "postgres"), "-D", pg.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(pg.port), "-k", pg.data(), // the test ends it
 		"-c", "max_connections="+strconv.Itoa(pg.MaxConnections), "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 	cmd.SysProcAttr = credential()
 	cmd.Dir = pg.data()
-	p, err := startProcess(pg.dir, "postgres", cmd)
-	if err != nil {
-		return err
-	}
+	p := startProcess(t, pg.dir, "postgres", cmd)
 	if pg.p != nil {
 		pg.spent += pg.p.cpu()
 	}
 	pg.p = p
 	if err := waitFor(time.Minute, p.unlessEnded(func() bool {
-		_, err := pg.query(ctx, "CREATE EXTENSION IF NOT EXISTS vector")
-		return err == nil
+		return pg.command(t, "CREATE EXTENSION IF NOT EXISTS vector").Run() == nil
 	})); err != nil {
-		return errors.Join(fmt.Errorf("PostgreSQL: %w\n%s", err, p.tail(30)), p.kill())
+		t.Fatal(errors.Join(fmt.Errorf("PostgreSQL: %w\n%s", err, p.tail(30)), p.kill()))
 	}
-	return nil
 }
 
 // stop shuts PostgreSQL down cleanly.
 func (pg *Postgres) stop() error { return pg.p.stop(syscall.SIGINT, time.Minute) }
 
-func (pg *Postgres) query(ctx context.Context, sql string) (string, error) {
-	psql, err := pg.in.postgres("psql")
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, psql, "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-d", pg.uri(), "-c", sql)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("psql: %w: %s", err, out)
-	}
-	return string(out), nil
+// command returns a command that runs SQL on Letta's database.
+func (pg *Postgres) command(t *testing.T, sql string) *exec.Cmd {
+	t.Helper()
+	return exec.CommandContext(t.Context(), pg.in.postgres(t, "psql"), "-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1", "-d", pg.uri(), "-c", sql)
 }
 
 // Query runs SQL on Letta's database and returns its rows as text, one per line.
 func (pg *Postgres) Query(t *testing.T, sql string) string {
 	t.Helper()
-	out := must(pg.query(t.Context(), sql))(t)
-	return out
+	out, err := pg.command(t, sql).CombinedOutput()
+	if err != nil {
+		t.Fatalf("psql: %v: %s", err, out)
+	}
+	return string(out)
 }
 
 // Kill kills PostgreSQL.
@@ -136,7 +117,8 @@ func (pg *Postgres) Kill(t *testing.T) {
 // port. It returns when PostgreSQL answers.
 func (pg *Postgres) Restart(t *testing.T) {
 	t.Helper()
-	noError(t, errors.Join(pg.stop(), pg.start(t.Context())))
+	noError(t, pg.stop())
+	pg.start(t)
 }
 
 // CPU returns the CPU time of PostgreSQL so far.

@@ -2,7 +2,6 @@ package cases_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -26,40 +25,33 @@ type process struct {
 	pids string        // file with its process group, for the keeper
 	done chan struct{} // closed when it has ended
 
-	mu    sync.Mutex
-	spent time.Duration // CPU time; set when it has ended
+	spent time.Duration // CPU time; set before done is closed
 }
 
 // startProcess starts a program in dir. Its output is appended to dir/logs/NAME.log.
-func startProcess(dir, name string, cmd *exec.Cmd) (*process, error) {
+func startProcess(t *testing.T, dir, name string, cmd *exec.Cmd) *process {
+	t.Helper()
 	p := &process{name: name, cmd: cmd, done: make(chan struct{})}
 	p.log = filepath.Join(dir, "logs", name+".log")
 	p.pids = filepath.Join(dir, "groups", name)
-	log, err := os.OpenFile(p.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return nil, err
-	}
+	log := must(os.OpenFile(p.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644))(t)
 	defer func() { _ = log.Close() }()
 	cmd.Stdout, cmd.Stderr = log, log
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
+	noError(t, cmd.Start())
 	if err := os.WriteFile(p.pids, fmt.Appendln(nil, cmd.Process.Pid), 0o644); err != nil {
-		return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+		t.Fatal(errors.Join(err, cmd.Process.Kill(), cmd.Wait()))
 	}
 	go func() {
 		_ = cmd.Wait() // its log shows how it ended
-		p.mu.Lock()
 		p.spent = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-		p.mu.Unlock()
 		_ = os.Remove(p.pids)
 		close(p.done)
 	}()
-	return p, nil
+	return p
 }
 
 func (p *process) signal(s syscall.Signal, group bool) {
@@ -100,8 +92,6 @@ func (p *process) stop(s syscall.Signal, within time.Duration) error {
 func (p *process) cpu() time.Duration {
 	select {
 	case <-p.done:
-		p.mu.Lock()
-		defer p.mu.Unlock()
 		return p.spent
 	default:
 	}
@@ -218,16 +208,15 @@ type keeper struct {
 
 // keep starts the keeper of a folder. When the keeper is released, or this process has ended, it
 // kills the groups listed in dir/groups and removes dir.
-func keep(dir string) (*keeper, error) {
+func keep(t *testing.T, dir string) *keeper {
+	t.Helper()
 	const script = `read -r _; for f in "$1"/groups/*; do read -r g <"$f" && kill -s KILL -- "-$g"; done 2>/dev/null
 n=0; until rm -rf -- "$1" 2>/dev/null || [ $n = 100 ]; do n=$((n+1)); sleep 0.1; done # what was killed may write for a moment`
 	cmd := exec.Command("/bin/sh", "-c", script, "keeper", dir) // it must outlive every context
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}       // protects it from Ctrl-C
-	end, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	return &keeper{cmd, end}, cmd.Start()
+	end := must(cmd.StdinPipe())(t)
+	noError(t, cmd.Start())
+	return &keeper{cmd, end}
 }
 
 func (k *keeper) release() error {
@@ -236,13 +225,15 @@ func (k *keeper) release() error {
 
 // freePort returns a free TCP port of this machine. The package documentation explains why it does
 // not ask the system.
-func freePort(ctx context.Context) (int, error) {
+func freePort(t *testing.T) int {
+	t.Helper()
 	for range 1000 {
 		port := 10000 + rand.IntN(20000)
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(port))
-		if err == nil {
-			return port, l.Close()
+		if l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			noError(t, l.Close())
+			return port
 		}
 	}
-	return 0, errors.New("no free port between 10000 and 30000")
+	t.Fatal("no free port between 10000 and 30000")
+	return 0
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
-	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 var scriptMark = regexp.MustCompile(`\[script:[^\]]*`)
@@ -48,15 +47,11 @@ var (
 // shown returns the text of ids without these parts, and with the tools in a fixed order.
 func (w *world) shown(t *testing.T) func(ids []int32) string {
 	t.Helper()
-	tok := w.tokenizer(t)
 	return func(ids []int32) string {
-		text, err := tok.AppendText(nil, ids, bpe.DecodeOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		tools := aTool.FindAllString(string(text), -1)
+		text := w.text(t, ids)
+		tools := aTool.FindAllString(text, -1)
 		slices.Sort(tools)
-		out := aTool.ReplaceAllString(string(text), "{}")
+		out := aTool.ReplaceAllString(text, "{}")
 		// The agent's tools, in the server's order at that moment.
 		out = aName.ReplaceAllStringFunc(out, func(list string) string {
 			names := strings.Split(aName.FindStringSubmatch(list)[1], ", ")
@@ -71,14 +66,7 @@ func (w *world) shown(t *testing.T) func(ids []int32) string {
 
 func (w *world) order(t *testing.T) func(ids []int32) string {
 	t.Helper()
-	tok := w.tokenizer(t)
-	return func(ids []int32) string {
-		text, err := tok.AppendText(nil, ids, bpe.DecodeOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		return strings.Join(aTool.FindAllString(string(text), -1), "\n")
-	}
+	return func(ids []int32) string { return strings.Join(aTool.FindAllString(w.text(t, ids), -1), "\n") }
 }
 
 // mustBeSame compares two runs. Both must have at least this many calls and rows, and at most

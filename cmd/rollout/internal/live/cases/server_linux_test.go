@@ -1,13 +1,12 @@
 package cases_test
 
 import (
-	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"testing"
 	"time"
 )
 
@@ -21,18 +20,17 @@ type server struct {
 	spent time.Duration // CPU time of the processes before p
 }
 
-func newServer(ctx context.Context, l *Letta, i int) (*server, error) {
-	port, err := freePort(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := &server{l: l, name: "letta-" + strconv.Itoa(i), port: port, url: "http://127.0.0.1:" + strconv.Itoa(port)}
-	s.dir = filepath.Join(l.dir, "home-"+strconv.Itoa(i))
-	return s, os.Mkdir(s.dir, 0o755)
+func newServer(t *testing.T, l *Letta, i int) *server {
+	t.Helper()
+	s := &server{l: l, name: "letta-" + strconv.Itoa(i), port: freePort(t), dir: filepath.Join(l.dir, "home-"+strconv.Itoa(i))}
+	s.url = "http://127.0.0.1:" + strconv.Itoa(s.port)
+	noError(t, os.Mkdir(s.dir, 0o755))
+	return s
 }
 
 // start starts the process. The server answers after ten seconds or more.
-func (s *server) start() error {
+func (s *server) start(t *testing.T) {
+	t.Helper()
 	l := s.l
 	cmd := exec.Command(l.in.inVenv("letta"), "server", "--host", "127.0.0.1", "--port", strconv.Itoa(s.port)) // the test ends it
 	cmd.Dir = s.dir
@@ -56,34 +54,22 @@ func (s *server) start() error {
 		cmd.Env = append(cmd.Env, "LETTA_DISABLE_SQLALCHEMY_POOLING=false", "LETTA_PG_POOL_SIZE=50", "LETTA_PG_MAX_OVERFLOW=50")
 	}
 	cmd.Env = append(cmd.Env, l.cfg.Env...)
-	p, err := startProcess(l.dir, s.name, cmd)
-	if err != nil {
-		return err
-	}
+	p := startProcess(t, l.dir, s.name, cmd)
 	if s.p != nil {
 		s.spent += s.p.cpu()
 	}
 	s.p = p
-	return nil
 }
 
-func (s *server) wait(ctx context.Context) error {
-	if err := waitFor(4*time.Minute, s.p.unlessEnded(func() bool { return s.healthy(ctx) })); err != nil {
-		return fmt.Errorf("%s: %w\n%s", s.name, err, s.p.tail(60))
+// wait waits until the server is healthy.
+func (s *server) wait(t *testing.T) {
+	t.Helper()
+	client := &http.Client{Timeout: 10 * time.Second}
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/v1/health/", nil))(t)
+	if err := waitFor(4*time.Minute, s.p.unlessEnded(func() bool {
+		resp, err := client.Do(req)
+		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
+	})); err != nil {
+		t.Fatalf("%s: %v\n%s", s.name, err, s.p.tail(60))
 	}
-	return nil
-}
-
-func (s *server) healthy(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/v1/health/", nil)
-	if err != nil {
-		return false
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return false
-	}
-	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }

@@ -30,45 +30,30 @@ type tapped struct {
 	said               bytes.Buffer
 }
 
+// newTap starts a tap, and creates a provider of this name for it.
 func (w *world) newTap(t *testing.T, name string, args ...string) *tapped {
 	t.Helper()
-	p := w.tapOf(t, args...)
-	p.serve(t, name)
-	return p
-}
-
-func (w *world) tapOf(t *testing.T, args ...string) *tapped {
-	t.Helper()
-	p := &tapped{w: w, spool: filepath.Join(t.TempDir(), "spool"), args: args}
-	p.reads = p.spool
-	return p
-}
-
-// serve starts the tap for the first time and creates a provider for it.
-func (p *tapped) serve(t *testing.T, name string) {
-	t.Helper()
-	p.run(t)
-	p.handle = p.w.l.Provider(t, name, p.url)
-}
-
-// run starts the tap for the first time. It ends with the test.
-func (p *tapped) run(t *testing.T) {
-	t.Helper()
+	spool := filepath.Join(t.TempDir(), "spool")
+	p := &tapped{w: w, spool: spool, reads: spool, args: args}
 	p.start(t)
-	t.Cleanup(func() {
-		p.end(t, syscall.SIGKILL)
-		if t.Failed() {
-			t.Logf("the tap printed:\n%s", p.said.String())
-		}
-	})
+	p.handle = w.l.Provider(t, name, p.url)
+	return p
 }
 
-// start starts the tap; after a restart, on the same port.
+// start starts the tap; after a restart, on the same port. The tap ends with the test that started
+// it first.
 func (p *tapped) start(t *testing.T) {
 	t.Helper()
 	listen, ready := "127.0.0.1:0", filepath.Join(t.TempDir(), "ready")
 	if p.url != "" {
 		listen = strings.TrimPrefix(p.url, "http://")
+	} else {
+		t.Cleanup(func() {
+			p.end(t, syscall.SIGKILL)
+			if t.Failed() {
+				t.Logf("the tap printed:\n%s", p.said.String())
+			}
+		})
 	}
 	args := append([]string{"tap", "--listen", listen, "--engine", p.w.engine.url, "--spool", p.spool, "--ready-file", ready}, p.args...)
 	p.cmd = p.w.l.Command(context.WithoutCancel(t.Context()), p.w.program, args...) // it outlives a subtest
@@ -173,16 +158,9 @@ func (w *world) tapCases(t *testing.T, full bool) {
 
 func (p *tapped) damage(t *testing.T) {
 	t.Helper()
-	names := must(os.ReadDir(p.spool))(t)
-	for _, name := range names {
-		if !strings.HasSuffix(name.Name(), ".tap") {
-			continue
-		}
-		f := must(os.OpenFile(filepath.Join(p.spool, name.Name()), os.O_RDWR, 0))(t)
-		info := must(f.Stat())(t)
-		if _, err := f.WriteAt([]byte("damage"), info.Size()*3/4); err != nil {
-			t.Fatal(err)
-		}
+	for _, name := range must(filepath.Glob(filepath.Join(p.spool, "*.tap")))(t) {
+		f := must(os.OpenFile(name, os.O_RDWR, 0))(t)
+		must(f.WriteAt([]byte("damage"), must(f.Stat())(t).Size()*3/4))(t)
 		_ = f.Close()
 	}
 }

@@ -16,7 +16,6 @@ func TestTune(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two servers, one after the other")
 	}
-	program := Build(t)
 	for _, tt := range []struct {
 		name string
 		cfg  Config
@@ -38,10 +37,9 @@ func TestTune(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := Start(t, tt.cfg)
-			engine := newStub(t, l.Model)
-			handle := l.Provider(t, "sglang-stub", engine.URL)
+			handle := l.Provider(t, "sglang-sim", newEngine(t, l.Model).url)
 			// Without traces a prompt can be unproven, so doctor can fail.
-			r := l.Run(t, program, "doctor", "--server", l.URLs[0], "--model", handle, "--tokenizer", l.Model, "--prompt", "Hi.", "--tune")
+			r := l.Run(t, Build(t), "doctor", "--server", l.URLs[0], "--model", handle, "--tokenizer", l.Model, "--prompt", "Hi.", "--tune")
 			if r.Code != exit.OK && r.Code != exit.Unusable {
 				t.Errorf("exit code %d", r.Code)
 			}
@@ -50,9 +48,7 @@ func TestTune(t *testing.T) {
 					t.Errorf("want %s", want)
 				}
 			}
-			if left := l.Agents(t); len(left) > 0 {
-				t.Errorf("agents remain: %v", left)
-			}
+			l.NoAgents(t)
 			t.Logf("doctor printed\n%s%s", r.Stdout, r.Stderr)
 		})
 	}

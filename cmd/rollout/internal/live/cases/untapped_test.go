@@ -3,14 +3,12 @@
 package cases_test
 
 import (
-	"bytes"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/tokenize"
-	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 // untapped collects through a tap with continuity without reading from it. No row can claim a
@@ -52,22 +50,19 @@ func (w *world) foreign(t *testing.T) {
 	file := must(os.ReadFile(w.agentFile(t, p.handle)))(t)
 	var agents []string
 	for range 2 {
-		ids := must(c.ImportAgent(t.Context(), file, nil))(t)
-		agents = append(agents, ids...)
+		agents = append(agents, must(c.ImportAgent(t.Context(), file, nil))(t)...)
 	}
 	send := func(agent string, messages ...letta.InputMessage) {
 		t.Helper()
-		if _, err := c.Send(t.Context(), agent, &letta.LettaRequest{Messages: messages, ReturnTokenIDs: new(true), ReturnLogprobs: new(true)}, "", &tokenize.Reply{}); err != nil {
-			t.Fatal(err)
-		}
+		must(c.Send(t.Context(), agent, &letta.LettaRequest{Messages: messages, ReturnTokenIDs: new(true), ReturnLogprobs: new(true)}, "", &tokenize.Reply{}))(t)
 	}
 	hello := letta.UserText("Say hello. [script:spaces]")
 	send(agents[0], hello)
 	send(agents[1], hello, &letta.MessageCreate{Role: "assistant", Content: letta.TextOf("Hello there, friend.")}, letta.UserText("Go on. [script:single]"))
 	calls := w.engine.calls()
 	last := &calls[len(calls)-1]
-	text := must(w.tokenizer(t).AppendText(nil, last.InputIDs, bpe.DecodeOptions{}))(t)
-	if !bytes.Contains(text, []byte("assistant\nHello there, friend.<|im_end|>")) || strings.Contains(string(text), " Hello") {
+	text := w.text(t, last.InputIDs)
+	if !strings.Contains(text, "assistant\nHello there, friend.<|im_end|>") || strings.Contains(text, " Hello") {
 		t.Errorf("the engine was given\n%s", text)
 	}
 	for _, id := range agents {
