@@ -1,6 +1,7 @@
 package lettasim_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,14 +49,18 @@ func start(tb testing.TB, cfg lettasim.Config) *sim {
 	}
 }
 
-// try sends a request and returns the response, complete or not.
-func (s *sim) try(method, path, body string) (*http.Response, []byte, error) {
-	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+func (s *sim) request(ctx context.Context, method, path, body string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	req.Header = s.header.Clone()
-	resp, err := s.client.Do(req)
+	return s.client.Do(req)
+}
+
+// try sends a request and returns the response, complete or not.
+func (s *sim) try(method, path, body string) (*http.Response, []byte, error) {
+	resp, err := s.request(s.t.Context(), method, path, body)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -144,40 +149,35 @@ func (s *sim) trace(step []byte) []byte {
 	return s.do(200, "GET", "/v1/steps/"+field(s.t, step, "id")+"/trace", "")
 }
 
-var recorded struct {
-	sync.Mutex
-	lives map[string]*lettasim.Recording
-	cases []*lettasim.Case
+// recordedLives has the case files, read without the code under test.
+var recordedLives struct {
+	sync.Once
+	byName map[string]*lettasim.Recording
 }
 
-// readRecordings reads the case files once, without the code under test.
 func readRecordings(tb testing.TB) map[string]*lettasim.Recording {
 	tb.Helper()
-	recorded.Lock()
-	defer recorded.Unlock()
-	if recorded.lives == nil {
-		recorded.lives = map[string]*lettasim.Recording{}
+	recordedLives.Do(func() {
+		recordedLives.byName = map[string]*lettasim.Recording{}
 		for _, name := range lettatest.Names(tb) {
 			if r := lettatest.Read(tb, name); len(r.Exchanges) > 0 {
-				recorded.lives[name] = r
+				recordedLives.byName[name] = r
 			}
 		}
-	}
-	return recorded.lives
+	})
+	return recordedLives.byName
 }
+
+var recordedCases = sync.OnceValues(func() ([]*lettasim.Case, error) { return lettasim.LoadCases(os.DirFS(recordings), ".") })
 
 // loadCases loads the cases once. Servers only read them.
 func loadCases(tb testing.TB) []*lettasim.Case {
 	tb.Helper()
-	recorded.Lock()
-	defer recorded.Unlock()
-	if recorded.cases == nil {
-		var err error
-		if recorded.cases, err = lettasim.LoadCases(os.DirFS(recordings), "."); err != nil {
-			tb.Fatal(err)
-		}
+	cases, err := recordedCases()
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return recorded.cases
+	return cases
 }
 
 type answer struct {

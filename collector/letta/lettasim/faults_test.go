@@ -52,8 +52,9 @@ func TestFaultsOnTheWire(t *testing.T) {
 	runs := func(got seen) []json.RawMessage {
 		return list(got.t, got.s.do(200, "GET", "/v1/runs/?agent_id="+got.id, ""))
 	}
-	// A tally counts the ids, the log-probabilities, and what is wrong with them.
-	type tally struct{ calls, ids, lps, nulls, nan, off, wide int }
+	// A tally counts the ids, the log-probabilities, what is wrong with them, and the traces without
+	// a fault.
+	type tally struct{ calls, ids, lps, nulls, nan, off, wide, sound int }
 	tokens := func(right func(n tally, a *answer) bool) func(seen) {
 		return reply(func(got seen, a *answer) {
 			n := tally{calls: len(a.assistant())}
@@ -75,6 +76,17 @@ func TestFaultsOnTheWire(t *testing.T) {
 					if id > 1<<31 {
 						n.wide++
 					}
+				}
+			}
+			for _, step := range got.s.steps(field(got.t, runs(got)[0], "id")) {
+				response := decode[trace](got.t, got.s.trace(step)).Response
+				ids, lps := response.OutputIDs, response.Meta.Logprobs
+				sound := len(ids) > 0 && len(lps) == len(ids)
+				for i := range min(len(ids), len(lps)) {
+					sound = sound && ids[i] < 1<<31 && int64(*lps[i][1]) == ids[i]
+				}
+				if sound {
+					n.sound++
 				}
 			}
 			if !right(n, a) {
@@ -180,7 +192,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 				got.t.Errorf("steps = %s", steps)
 			}
 		},
-		lettasim.NoTurns: tokens(func(n tally, a *answer) bool { return a.Turns == nil && a.Usage.Completion != 0 }),
+		lettasim.NoTurns: tokens(func(n tally, a *answer) bool { return a.Turns == nil && a.Usage.Completion != 0 && n.sound == 0 }),
 		lettasim.Abort: func(got seen) {
 			reply(stop("end_turn"))(got)
 			if ends := endsOf(got); ends[len(ends)-1] != "abort" || slices.Contains(ends[:len(ends)-1], "abort") {
@@ -208,11 +220,15 @@ func TestFaultsOnTheWire(t *testing.T) {
 				got.t.Errorf("calls ended with %q", ends)
 			}
 		},
-		lettasim.EmptyTurn:    tokens(func(n tally, a *answer) bool { return n.calls == a.Usage.Steps-1 && n.ids < a.Usage.Completion }),
-		lettasim.MissingTool:  tokens(func(n tally, a *answer) bool { return len(a.Turns) == 2*a.Usage.Steps-2 && n.calls == a.Usage.Steps }),
-		lettasim.NullLogprobs: tokens(func(n tally, _ *answer) bool { return n.nulls == 1 }),
+		lettasim.EmptyTurn: tokens(func(n tally, a *answer) bool {
+			return n.calls == a.Usage.Steps-1 && n.ids < a.Usage.Completion && n.sound == 2
+		}),
+		lettasim.MissingTool: tokens(func(n tally, a *answer) bool {
+			return len(a.Turns) == 2*a.Usage.Steps-2 && n.calls == a.Usage.Steps && n.sound == 3
+		}),
+		lettasim.NullLogprobs: tokens(func(n tally, _ *answer) bool { return n.nulls == 1 && n.sound == 2 }),
 		lettasim.NaNLogprob: func(got seen) {
-			tokens(func(n tally, _ *answer) bool { return n.nan == 1 })(got)
+			tokens(func(n tally, _ *answer) bool { return n.nan == 1 && n.sound == 2 })(got)
 			without := 0
 			for _, step := range got.s.steps(field(got.t, runs(got)[0], "id")) {
 				if string(got.s.trace(step)) == "null" {
@@ -223,10 +239,10 @@ func TestFaultsOnTheWire(t *testing.T) {
 				got.t.Errorf("%d steps without a trace, want 1", without)
 			}
 		},
-		lettasim.ShortLogprobs:   tokens(func(n tally, _ *answer) bool { return n.lps == n.ids-1 }),
-		lettasim.SurplusLogprobs: tokens(func(n tally, _ *answer) bool { return n.lps == n.ids+2 && n.off == 0 }),
-		lettasim.IDMismatch:      tokens(func(n tally, _ *answer) bool { return n.lps == n.ids && n.off == 1 }),
-		lettasim.WideID:          tokens(func(n tally, _ *answer) bool { return n.wide == 1 && n.off == 0 }),
+		lettasim.ShortLogprobs:   tokens(func(n tally, _ *answer) bool { return n.lps == n.ids-1 && n.sound == 2 }),
+		lettasim.SurplusLogprobs: tokens(func(n tally, _ *answer) bool { return n.lps == n.ids+2 && n.off == 0 && n.sound == 2 }),
+		lettasim.IDMismatch:      tokens(func(n tally, _ *answer) bool { return n.lps == n.ids && n.off == 1 && n.sound == 2 }),
+		lettasim.WideID:          tokens(func(n tally, _ *answer) bool { return n.wide == 1 && n.off == 0 && n.sound == 2 }),
 		lettasim.StopError:       reply(stop("error")),
 		lettasim.StopCancelled:   reply(stop("cancelled")),
 		lettasim.StopUnknown:     reply(stop("lost_interest")),
@@ -255,13 +271,8 @@ func TestFaultsOnTheWire(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
 					defer cancel()
 				}
-				req, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/agents/"+id+"/messages", strings.NewReader(sendBody))
-				if err != nil {
-					t.Fatal(err)
-				}
-				req.Header = s.header.Clone()
 				began := time.Now()
-				if got.resp, got.err = s.client.Do(req); got.err == nil {
+				if got.resp, got.err = s.request(ctx, "POST", "/v1/agents/"+id+"/messages", sendBody); got.err == nil {
 					got.body, got.err = io.ReadAll(got.resp.Body)
 					_ = got.resp.Body.Close()
 				}

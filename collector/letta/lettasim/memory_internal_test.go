@@ -9,27 +9,42 @@ import (
 	"time"
 )
 
-// TestNothingStays proves that the server's maps are empty after all agents are deleted, except the
-// bounded ring of traces.
-func TestNothingStays(t *testing.T) {
-	t.Parallel()
-	s, err := New(Config{KeptTraces: 10})
-	if err != nil {
-		t.Fatal(err)
+// must returns the value of a call that must not fail: must(New(cfg))(t).
+func must[T any](value T, err error) func(t *testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
 	}
-	call := func(method, path, body string) string {
+}
+
+// newServer returns a server, and a function that makes a request that has to succeed.
+func newServer(t *testing.T, cfg Config) (*Server, func(method, path, body string) []byte) {
+	t.Helper()
+	s := must(New(cfg))(t)
+	return s, func(method, path, body string) []byte {
+		t.Helper()
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
 		r.Header.Set("User-Agent", "rollout/test")
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
 		if w.Code != http.StatusOK {
-			t.Fatalf("%s %s = %d %s", method, path, w.Code, w.Body)
+			t.Fatalf("%s %s = %d %.300s", method, path, w.Code, w.Body)
 		}
-		return w.Body.String()
+		return w.Body.Bytes()
 	}
+}
+
+// TestNothingStays proves that the server's maps are empty after all agents are deleted, except the
+// bounded ring of traces.
+func TestNothingStays(t *testing.T) {
+	t.Parallel()
+	s, call := newServer(t, Config{KeptTraces: 10})
 	for i := range 60 {
 		state := call("POST", "/v1/agents/", fmt.Sprintf(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"t","sample_index":%d}}}`, i))
-		id := member([]byte(state), "id")
+		id := member(state, "id")
 		call("POST", "/v1/conversations/?agent_id="+id, "")
 		call("POST", "/v1/agents/"+id+"/messages", `{"input":"hello"}`)
 		call("DELETE", "/v1/agents/"+id, "")
@@ -102,10 +117,7 @@ func TestCapacity(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, capacity := range []int{0, 1, 3} {
-		s, err := New(Config{Capacity: capacity})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, _ := newServer(t, Config{Capacity: capacity})
 		for k := 1; k <= 10; k++ {
 			want := time.Second
 			if capacity > 0 {

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -55,17 +54,14 @@ func tokenizerJSON(t *testing.T) []byte {
 		})
 	}
 	slices.SortFunc(added, func(a, b object) int { return strings.Compare(fmt.Sprint(a["id"]), fmt.Sprint(b["id"])) })
-	out, err := json.MarshalIndent(object{
+	out := must(json.MarshalIndent(object{
 		"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": added, "normalizer": nil, "pre_tokenizer": byteLevel,
 		"post_processor": nil, "decoder": byteLevel,
 		"model": object{
 			"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
 			"fuse_unk": false, "byte_fallback": false, "ignore_merges": true, "vocab": vocab, "merges": []any{},
 		},
-	}, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, "", " "))(t)
 	return append(out, '\n')
 }
 
@@ -85,21 +81,9 @@ func loadModel(t *testing.T) (*bpe.Tokenizer, *chat.Template) {
 	}
 	files := fstest.MapFS{"tokenizer.json": {Data: want}}
 	for _, name := range []string{"tokenizer_config.json", "chat_template.jinja"} {
-		b, err := fs.ReadFile(Model(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = &fstest.MapFile{Data: b}
+		files[name] = &fstest.MapFile{Data: must(fs.ReadFile(Model(), name))(t)}
 	}
-	tokenizer, err := bpe.Load(files, bpe.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	templates, err := chat.Load(files, chat.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tokenizer, templates.For(true)
+	return must(bpe.Load(files, bpe.Options{}))(t), must(chat.Load(files, chat.Options{}))(t).For(true)
 }
 
 // TestModelVocabulary compares the tokenizer with the tokens of scripted agents.
@@ -109,10 +93,7 @@ func TestModelVocabulary(t *testing.T) {
 		"", " ", "the", " the", "  the of", "\n the\t of", " theme", " the2 2the", " is, is.", " thé", " It's the", "naïve — 日本語 🎉\u200b", "a<b>c <tool_call> the",
 		"<|im_start|>user\nAdd 2 and 3.<|im_end|>\n", " sum<tool_call>\n{\"name\": \"add\"}\n</tool_call><|im_end|>", "<<|im_end|>>", "\x00\x7f\u00a0\u00ad",
 	} {
-		got, err := tokenizer.AppendTokens(nil, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(tokenizer.AppendTokens(nil, text))(t)
 		if want := appendText(nil, text); !slices.Equal(got, want) {
 			t.Errorf("%q: tokenizer %v, scripted agents %v", text, got, want)
 		}
@@ -125,20 +106,14 @@ func TestModelVocabulary(t *testing.T) {
 // TestModelPrompts renders each prompt of two sends from the messages and tools in its trace.
 func TestModelPrompts(t *testing.T) {
 	tokenizer, template := loadModel(t)
-	s, err := New(Config{InputIDs: true, Script: Script{Calls: Range{3, 3}, Drift: 0.5}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	call := func(method, path, body string, into any) {
+	_, call := newServer(t, Config{InputIDs: true, Script: Script{Calls: Range{3, 3}, Drift: 0.5}})
+	id := member(call("POST", "/v1/agents/", `{"model":"sglang//models/qwen3"}`), "id")
+	decode := func(text []byte, into any) {
 		t.Helper()
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
-		if err := json.Unmarshal(w.Body.Bytes(), into); err != nil || w.Code != 200 {
-			t.Fatalf("%s %s = %d %.300s", method, path, w.Code, w.Body)
+		if err := json.Unmarshal(text, into); err != nil {
+			t.Fatalf("%v in %.300s", err, text)
 		}
 	}
-	var made struct{ ID string }
-	call("POST", "/v1/agents/", `{"model":"sglang//models/qwen3"}`, &made)
 	n := 0
 	for _, text := range []string{"Add 2 and 3.", "Is it — 6 times 7?"} {
 		var sent struct {
@@ -146,9 +121,9 @@ func TestModelPrompts(t *testing.T) {
 				RunID string `json:"run_id"`
 			}
 		}
-		call("POST", "/v1/agents/"+made.ID+"/messages", fmt.Sprintf(`{"input":%q}`, text), &sent)
+		decode(call("POST", "/v1/agents/"+id+"/messages", fmt.Sprintf(`{"input":%q}`, text)), &sent)
 		var steps []struct{ ID string }
-		call("GET", "/v1/runs/"+sent.Messages[0].RunID+"/steps", "", &steps)
+		decode(call("GET", "/v1/runs/"+sent.Messages[0].RunID+"/steps", ""), &steps)
 		for _, step := range steps {
 			var trace struct {
 				Request struct {
@@ -156,19 +131,11 @@ func TestModelPrompts(t *testing.T) {
 					InputIDs        []int32 `json:"input_ids"`
 				} `json:"request_json"`
 			}
-			call("GET", "/v1/steps/"+step.ID+"/trace", "", &trace)
-			messages, err := chat.FromJSON(trace.Request.Messages)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tools, err := chat.FromJSON(trace.Request.Tools)
-			if err != nil {
-				t.Fatal(err)
-			}
-			prompt, err := template.Render(nil, chat.Input{Messages: messages, Tools: tools, AddGenerationPrompt: true, Now: time.Now()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			decode(call("GET", "/v1/steps/"+step.ID+"/trace", ""), &trace)
+			prompt := must(template.Render(nil, chat.Input{
+				Messages: must(chat.FromJSON(trace.Request.Messages))(t), Tools: must(chat.FromJSON(trace.Request.Tools))(t),
+				AddGenerationPrompt: true, Now: time.Now(),
+			}))(t)
 			if ids := appendText(nil, string(prompt)); !slices.Equal(ids, trace.Request.InputIDs) {
 				was, _ := tokenizer.AppendText(nil, trace.Request.InputIDs, bpe.DecodeOptions{})
 				t.Errorf("call %d: rendered %q, the model had %q", n, prompt, was)

@@ -1,31 +1,19 @@
 package lettasim_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-func (s *sim) ids(t *testing.T, path string) (ids []string) {
-	t.Helper()
-	_, body, err := s.try(http.MethodGet, path, "")
-	if err != nil {
-		t.Fatal(err)
+func (s *sim) ids(path string) (ids []string) {
+	s.t.Helper()
+	for _, one := range decode[[]struct{ ID string }](s.t, s.do(200, "GET", path, "")) {
+		ids = append(ids, one.ID)
 	}
-	var list []struct{ ID string }
-	if err := json.Unmarshal(body, &list); err != nil {
-		t.Fatalf("%s: %s", path, body)
-	}
-	for i := range list {
-		if n := len(ids); n == 0 || ids[n-1] != list[i].ID { // a stored message can have several parts
-			ids = append(ids, list[i].ID)
-		}
-	}
-	return ids
+	return slices.Compact(ids) // a stored message can have several parts
 }
 
 // TestListRuns checks filters, orders and cursors of the list of server runs, and of the messages
@@ -33,21 +21,14 @@ func (s *sim) ids(t *testing.T, path string) (ids []string) {
 func TestListRuns(t *testing.T) {
 	t.Parallel()
 	s := start(t, lettasim.Config{InputIDs: true})
-	var agents, all []string
-	for range 2 {
-		_, body, err := s.try(http.MethodPost, "/v1/agents/", `{"model":"sglang//models/qwen3"}`)
-		var made struct{ ID string }
-		if err != nil || json.Unmarshal(body, &made) != nil {
-			t.Fatal(err, string(body))
-		}
-		agents = append(agents, made.ID)
+	var agents [2]string
+	for i := range agents {
+		agents[i] = field(t, s.do(200, "POST", "/v1/agents/", `{"model":"sglang//models/qwen3"}`), "id")
 	}
 	for i := range 6 {
-		if _, body, err := s.try(http.MethodPost, "/v1/agents/"+agents[i%2]+"/messages", `{"input":"Add 1 and 2."}`); err != nil {
-			t.Fatal(err, string(body))
-		}
+		s.do(200, "POST", "/v1/agents/"+agents[i%2]+"/messages", `{"input":"Add 1 and 2."}`)
 	}
-	all = s.ids(t, "/v1/runs/?order=asc")
+	all := s.ids("/v1/runs/?order=asc")
 	if len(all) != 6 {
 		t.Fatalf("%d runs", len(all))
 	}
@@ -73,28 +54,24 @@ func TestListRuns(t *testing.T) {
 		{"statuses=created&statuses=running", nil},
 		{"conversation_id=conv-1", nil},
 	} {
-		if got := s.ids(t, "/v1/runs/?"+test.query); !slices.Equal(got, test.want) {
+		if got := s.ids("/v1/runs/?" + test.query); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", test.query, got, test.want)
 		}
 	}
 	for query, status := range map[string]int{"limit=0": 422, "limit=1001": 422, "limit=x": 422, "statuses=done": 400} {
-		if resp, body, err := s.try(http.MethodGet, "/v1/runs/?"+query, ""); err != nil || resp.StatusCode != status {
-			t.Errorf("%s: %v %s", query, err, body)
-		}
+		s.do(status, "GET", "/v1/runs/?"+query, "")
 	}
 
-	messages := s.ids(t, "/v1/agents/"+agents[0]+"/messages?order=asc")
+	messages := s.ids("/v1/agents/" + agents[0] + "/messages?order=asc")
 	at := fmt.Sprintf("/v1/agents/%s/messages?limit=2&", agents[0])
 	for query, want := range map[string][]string{
 		"order=asc&before=" + messages[3]: messages[:2],
 		"before=" + messages[3]:           {messages[2], messages[1]},
 		"order=asc&after=" + messages[3]:  messages[4:6],
 	} {
-		if got := s.ids(t, at+query); len(got) == 0 || !slices.Equal(got, want[:len(got)]) { // several messages with one id can fill the page
+		if got := s.ids(at + query); len(got) == 0 || !slices.Equal(got, want[:len(got)]) { // several messages with one id can fill the page
 			t.Errorf("%s: %v, want %v", query, got, want)
 		}
 	}
-	if resp, body, err := s.try(http.MethodGet, at+"before=message-none", ""); err != nil || resp.StatusCode != http.StatusNotFound {
-		t.Errorf("%v %s", err, body)
-	}
+	s.do(404, "GET", at+"before=message-none", "")
 }

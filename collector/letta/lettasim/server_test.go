@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -161,11 +162,7 @@ func TestAgentLife(t *testing.T) {
 		{"?limit=1&after=" + c, []string{b}},
 		{"?tags=none", nil},
 	} {
-		var got []string
-		for _, o := range list(t, s.do(200, "GET", "/v1/agents/"+tt.query, "")) {
-			got = append(got, field(t, o, "id"))
-		}
-		if fmt.Sprint(got) != fmt.Sprint(tt.want) {
+		if got := s.ids("/v1/agents/" + tt.query); !slices.Equal(got, tt.want) {
 			t.Errorf("list %s = %v, want %v", tt.query, got, tt.want)
 		}
 	}
@@ -317,10 +314,7 @@ func TestRunGoesOnWithoutItsClient(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			gone := make(chan error)
 			go func() {
-				req, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/agents/"+id+"/messages", strings.NewReader(sendBody))
-				if err == nil {
-					_, err = s.client.Do(req)
-				}
+				_, err := s.request(ctx, "POST", "/v1/agents/"+id+"/messages", sendBody)
 				gone <- err
 			}()
 			var runs []json.RawMessage
@@ -450,11 +444,9 @@ func TestTasks(t *testing.T) {
 		"approval": `"agent":{"approvals":"approve"}`, "max-steps": `"agent":{"max_steps":3}`, "reasoner-on": `"keep_reasoning":true`,
 		"override-model": `"override_model":"sglang//models/qwen3"`, "multi": `"messages":["Hello. [case:single-think]",`,
 	} {
-		found := false
-		for _, line := range lines {
-			found = found || strings.HasPrefix(line, `{"id":"`+id+`"`) && strings.Contains(line, want)
-		}
-		if !found {
+		if !slices.ContainsFunc(lines, func(line string) bool {
+			return strings.HasPrefix(line, `{"id":"`+id+`"`) && strings.Contains(line, want)
+		}) {
 			t.Errorf("task %s lacks %s", id, want)
 		}
 	}
@@ -468,11 +460,7 @@ func TestAbandonedAnswerDoesNotCount(t *testing.T) {
 	id, _ := s.create("slow", 0, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/agents/"+id+"/messages", strings.NewReader(sendBody))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := s.client.Do(req)
+	resp, err := s.request(ctx, "POST", "/v1/agents/"+id+"/messages", sendBody)
 	if err != nil {
 		t.Fatal(err)
 	}

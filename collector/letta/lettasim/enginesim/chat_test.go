@@ -2,7 +2,6 @@ package enginesim_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -44,16 +43,13 @@ const oneTool = `,"tools":[{"type":"function","function":{"name":"add","paramete
 func TestChatCompletion(t *testing.T) {
 	t.Parallel()
 	s := serve(t, enginesim.Config{})
-	ask := func(script, more string) (a chatAnswer) {
+	ask := func(script, more string) chatAnswer {
 		t.Helper()
 		status, body := s.post(t, "/v1/chat/completions", strings.Replace(chatMessages, "SCRIPT", script, 1)+`,"max_completion_tokens":900`+more+`}`)
 		if status != 200 {
 			t.Fatalf("%d %s", status, body)
 		}
-		if err := json.Unmarshal(body, &a); err != nil {
-			t.Fatal(err)
-		}
-		return a
+		return decode[chatAnswer](t, body)
 	}
 	plain := ask("tool", "")
 	if plain.PromptIDs != nil || plain.Choices[0].TokenIDs != nil || plain.Choices[0].Logprobs != nil {
@@ -107,10 +103,7 @@ func TestStreams(t *testing.T) {
 	var last generated
 	n := 0
 	for _, event := range events(body) {
-		var g generated
-		if err := json.Unmarshal(event, &g); err != nil {
-			t.Fatal(err)
-		}
+		g := decode[generated](t, event)
 		if !slices.Equal(g.OutputIDs[:len(last.OutputIDs)], last.OutputIDs) {
 			t.Error("an event does not extend the previous one")
 		}
@@ -128,10 +121,7 @@ func TestStreams(t *testing.T) {
 	var ids []int32
 	var lps []float32
 	for _, event := range events(body) {
-		var a chatAnswer
-		if err := json.Unmarshal(event, &a); err != nil {
-			t.Fatal(err)
-		}
+		a := decode[chatAnswer](t, event)
 		joined.PromptIDs = append(joined.PromptIDs, a.PromptIDs...)
 		if a.Usage != nil {
 			joined.Usage = a.Usage
@@ -155,12 +145,8 @@ func TestStreams(t *testing.T) {
 // TestBytes is an engine without a model, which the simulated server can ask.
 func TestBytes(t *testing.T) {
 	t.Parallel()
-	e, err := enginesim.New(enginesim.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := served{Engine: e}
-	s.Server = newServer(t, e)
+	var s served
+	s.start(t, enginesim.Config{})
 	ids := []int32{}
 	for _, b := range []byte("Go. [script:tool]\n") {
 		ids = append(ids, int32(b))

@@ -29,13 +29,18 @@ func serve(t *testing.T, cfg enginesim.Config) *served {
 	t.Helper()
 	s := &served{model: prompttest.Qwen3(t)}
 	cfg.Tokenizer, cfg.Template = s.model.Tokenizer, s.model.Template
+	s.start(t, cfg)
+	return s
+}
+
+func (s *served) start(t *testing.T, cfg enginesim.Config) {
+	t.Helper()
 	var err error
 	if s.Engine, err = enginesim.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	s.Server = httptest.NewServer(s.Engine)
 	t.Cleanup(s.Close)
-	return s
 }
 
 // post returns status and body; 0 where the connection was dropped.
@@ -94,11 +99,15 @@ func (s *served) generate(t *testing.T, ids []int32) generated {
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, body)
 	}
-	var g generated
-	if err := json.Unmarshal(body, &g); err != nil {
-		t.Fatalf("%v in %s", err, body)
+	return decode[generated](t, body)
+}
+
+func decode[T any](t *testing.T, text []byte) (v T) {
+	t.Helper()
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
 	}
-	return g
+	return v
 }
 
 // TestFindsPlaceInRecordedPrompts gives the engine the prompts that a real server made, and
@@ -137,24 +146,15 @@ func TestAnswersAsRecorded(t *testing.T) {
 	if len(calls) != 2 {
 		t.Fatalf("%d calls", len(calls))
 	}
-	var want struct {
-		Text      string
-		OutputIDs []int32 `json:"output_ids"`
-	}
-	if err := json.Unmarshal(calls[0].response, &want); err != nil {
-		t.Fatal(err)
-	}
+	want := decode[generated](t, calls[0].response)
 	s := serve(t, enginesim.Config{})
 	ids := s.prompt(t, "agent-1", "Add. [script:tool]", 0)
 	_, body := s.post(t, "/generate", generateBody(ids, ""))
-	var got generated
-	if err := json.Unmarshal(body, &got); err != nil {
-		t.Fatal(err)
-	}
+	got := decode[generated](t, body)
 	if got.Text != want.Text || !slices.Equal(got.OutputIDs, want.OutputIDs) {
 		t.Errorf("%q %v, recorded %q %v", got.Text, got.OutputIDs, want.Text, want.OutputIDs)
 	}
-	if a, b := shape(t, body), shape(t, calls[0].response); a != b {
+	if a, b := memberNames(body), memberNames(calls[0].response); a != b {
 		t.Errorf("members\n%s\nrecorded\n%s", a, b)
 	}
 	if got.Meta.Finish.Type != "stop" || *got.Meta.Finish.Matched != 151645 || got.Meta.Prompt != len(ids) || got.Meta.Output != len(got.OutputIDs) || got.Meta.Version != "default" {
@@ -230,13 +230,10 @@ func TestScriptsSayWhatTheyMean(t *testing.T) {
 		for k := range 17 {
 			ids := s.prompt(t, "agent-7", "Go. [script:"+name+" seed=1]", k)
 			status, body := s.post(t, "/generate", generateBody(ids, ""))
-			var g generated
 			if status != http.StatusOK {
 				t.Fatalf("%s call %d: %d %s", name, k, status, body)
 			}
-			if err := json.Unmarshal(bytes.ReplaceAll(body, []byte("[NaN"), []byte("[null")), &g); err != nil {
-				t.Fatalf("%s call %d: %v in %s", name, k, err, body)
-			}
+			g := decode[generated](t, bytes.ReplaceAll(body, []byte("[NaN"), []byte("[null")))
 			if len(g.OutputIDs) != len(g.Meta.Logprobs) || len(g.OutputIDs) == 0 {
 				t.Errorf("%s call %d: %d ids, %d logprobs", name, k, len(g.OutputIDs), len(g.Meta.Logprobs))
 			}
