@@ -29,6 +29,13 @@ func newServer(cfg breaker.Config) *server {
 	return &server{Breaker: breaker.New(cfg), now: epoch, budgets: map[string]*breaker.Budget{}, inHand: 4}
 }
 
+// answering returns a server that has answered another sample.
+func answering(cfg breaker.Config) *server {
+	s := newServer(cfg)
+	s.answer("other")
+	return s
+}
+
 func (s *server) budget(key string) *breaker.Budget {
 	if s.budgets[key] == nil {
 		s.budgets[key] = new(breaker.Budget)
@@ -73,7 +80,7 @@ func (s *server) answer(key string) {
 }
 
 // trip makes different samples fail until the breaker trips.
-func (s *server) trip(t *testing.T) {
+func (s *server) trip(t *testing.T) *server {
 	t.Helper()
 	for i := range 9 {
 		s.fault(fmt.Sprint("other-", i))
@@ -81,6 +88,7 @@ func (s *server) trip(t *testing.T) {
 	if down, _ := s.State(); !down {
 		t.Fatal("nine failures did not trip the breaker")
 	}
+	return s
 }
 
 // states are servers in every distinct state.
@@ -89,14 +97,9 @@ var states = []struct {
 	make func(t *testing.T) *server
 }{
 	{"new", func(*testing.T) *server { return newServer(cfg) }},
-	{"up", func(*testing.T) *server {
-		s := newServer(cfg)
-		s.answer("other")
-		return s
-	}},
+	{"up", func(*testing.T) *server { return answering(cfg) }},
 	{"failing", func(*testing.T) *server { // one failure before the threshold
-		s := newServer(cfg)
-		s.answer("other")
+		s := answering(cfg)
 		for i := range 3 {
 			s.fault(fmt.Sprint("other-", i))
 		}
@@ -104,8 +107,7 @@ var states = []struct {
 	}},
 	{"own", func(t *testing.T) *server { // the sample is known to fail while others succeed
 		t.Helper()
-		s := newServer(cfg)
-		s.answer("other")
+		s := answering(cfg)
 		s.works = true
 		for range 4 {
 			s.fault("k")
@@ -120,31 +122,23 @@ var states = []struct {
 	}},
 	{"down", func(t *testing.T) *server {
 		t.Helper()
-		s := newServer(cfg)
-		s.answer("other")
-		s.trip(t)
-		return s
+		return answering(cfg).trip(t)
 	}},
 	{"silent", func(*testing.T) *server {
-		s := newServer(cfg)
-		s.answer("other")
+		s := answering(cfg)
 		s.now = s.now.Add(time.Second)
 		s.Silent(s.now)
 		return s
 	}},
 	{"overdue", func(t *testing.T) *server {
 		t.Helper()
-		s := newServer(cfg)
-		s.answer("other")
-		s.trip(t)
+		s := answering(cfg).trip(t)
 		s.now = s.now.Add(cfg.Outage)
 		return s
 	}},
 	{"lost", func(t *testing.T) *server {
 		t.Helper()
-		s := newServer(cfg)
-		s.answer("other")
-		s.trip(t)
+		s := answering(cfg).trip(t)
 		s.Lose()
 		return s
 	}},

@@ -12,8 +12,7 @@ import (
 // was reported down.
 func TestDownReportedOnce(t *testing.T) {
 	t.Parallel()
-	s := newServer(cfg)
-	s.answer("other")
+	s := answering(cfg)
 	trip := func() (*breaker.Budget, breaker.Decision) {
 		b := s.budget("k")
 		for i := range 9 {
@@ -78,9 +77,7 @@ func TestOutage(t *testing.T) {
 	for _, watched := range []bool{false, true} {
 		cfg := cfg
 		cfg.Watched = watched
-		s := newServer(cfg)
-		s.answer("other")
-		s.trip(t)
+		s := answering(cfg).trip(t)
 		s.now = s.now.Add(cfg.Outage - 10*time.Second)
 		if d := s.fault("k"); d.Verdict != breaker.Retry {
 			t.Errorf("watched %v: %v before the outage is over", watched, d)
@@ -106,9 +103,7 @@ func TestAgentMade(t *testing.T) {
 		stage breaker.Stage
 		want  bool
 	}{{breaker.Opening, true}, {breaker.Rolling, false}} {
-		s := newServer(cfg)
-		s.answer("other")
-		s.trip(t)
+		s := answering(cfg).trip(t)
 		s.end(breaker.End{Key: "k", Kind: breaker.Fault, Stage: test.stage})
 		if ch := s.AgentMade(s.now.Add(time.Second)); ch.Up != test.want {
 			t.Errorf("stage %d: %+v", test.stage, ch)
@@ -137,8 +132,7 @@ func TestLastRetryIsChecked(t *testing.T) {
 	cfg := cfg
 	cfg.Retries, cfg.Checks = 0, true
 	for _, works := range []bool{false, true} {
-		s := newServer(cfg)
-		s.answer("other")
+		s := answering(cfg)
 		s.works = works
 		d := s.fault("k")
 		if down, _ := s.State(); down == works || d.Change.Tripped == works || d.Change.Down == works || s.checks != 1 {
@@ -149,8 +143,7 @@ func TestLastRetryIsChecked(t *testing.T) {
 		}
 	}
 
-	s := newServer(cfg) // k takes it down on every try
-	s.answer("other")
+	s := answering(cfg) // k takes it down on every try
 	for i, want := range []string{"retry free", "fail"} {
 		if d := s.fault("k"); d.String() != want {
 			t.Errorf("failure %d: %v, want %s", i, d, want)
@@ -158,8 +151,7 @@ func TestLastRetryIsChecked(t *testing.T) {
 		s.answer("other")
 	}
 
-	s = newServer(cfg) // an answer comes during the check
-	s.answer("other")
+	s = answering(cfg) // an answer comes during the check
 	b := s.budget("k")
 	d := s.Waited(b, s.Ended(b, breaker.End{Key: "k", Kind: breaker.Fault, Stage: breaker.Rolling, InHand: 4, Limit: 8}, s.now.Add(time.Second)))
 	if s.now = s.now.Add(2 * time.Second); d.Next != breaker.Check {

@@ -11,8 +11,7 @@ import (
 // One sample alone is charged for its failures, and takes no server down.
 func TestOneSampleAloneDoesNotTrip(t *testing.T) {
 	t.Parallel()
-	s := newServer(cfg)
-	s.answer("other")
+	s := answering(cfg)
 	for i := range 50 {
 		want := "retry charged"
 		if i >= cfg.Retries {
@@ -108,8 +107,7 @@ func TestRefund(t *testing.T) {
 		}
 	}
 
-	s := newServer(cfg) // forgiven
-	s.answer("other")
+	s := answering(cfg) // forgiven
 	*s.budget("k") = breaker.Resume(1, 0)
 	s.fault("k")
 	s.budget("k").RefundTakeover()
@@ -123,8 +121,7 @@ func TestRefund(t *testing.T) {
 // An answer from before the series does not count.
 func TestOldAnswer(t *testing.T) {
 	t.Parallel()
-	s := newServer(cfg)
-	s.answer("other")
+	s := answering(cfg)
 	before := s.now
 	s.trip(t)
 	d := s.end(breaker.End{Key: "late", Kind: breaker.Done, Replied: before})
@@ -140,8 +137,7 @@ func TestOldAnswer(t *testing.T) {
 // An answer from before the server fell silent does not count either: Silent restarts the series.
 func TestAnswerBeforeSilence(t *testing.T) {
 	t.Parallel()
-	s := newServer(cfg)
-	s.answer("other")
+	s := answering(cfg)
 	s.fault("k") // begins the series
 	between := s.now.Add(time.Second)
 	s.Silent(s.now.Add(2 * time.Second))
@@ -156,8 +152,7 @@ func TestAnswerBeforeSilence(t *testing.T) {
 // A sample whose failure trips the breaker is charged if the server answers the check.
 func TestAnsweredCheckCharges(t *testing.T) {
 	t.Parallel()
-	s := newServer(cfg)
-	s.answer("other")
+	s := answering(cfg)
 	s.works = true
 	var d breaker.Decision
 	var key string

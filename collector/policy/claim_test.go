@@ -23,10 +23,7 @@ func TestSetVersion(t *testing.T) {
 		if first < 0 {
 			cfg.Version = policy.Unclaimed
 		}
-		s, err := policy.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := newSource(t, cfg)
 		type send struct {
 			*policy.Span
 			claimed []int32 // all claims during the send
@@ -78,10 +75,7 @@ func TestSetVersion(t *testing.T) {
 			}
 		}
 	}
-	s, err := policy.New(policy.Config{Version: policy.Unclaimed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newSource(t, policy.Config{Version: policy.Unclaimed})
 	if err := s.SetVersion(-1); err == nil {
 		t.Error("SetVersion(-1): no error")
 	}
@@ -93,10 +87,7 @@ func TestSetVersion(t *testing.T) {
 // A send with a version began and ended under that claim, while a trainer changes the claim.
 func TestSetVersionWhileSending(t *testing.T) {
 	t.Parallel()
-	s, err := policy.New(policy.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newSource(t, policy.Config{})
 	var claimed, claiming atomic.Int32 // the last claim that was made, and the claim being made
 	var sending sync.WaitGroup
 	var known, unknown atomic.Int32

@@ -73,6 +73,15 @@ func (s *source) notices() []string {
 	return slices.Clone(s.told)
 }
 
+func newSource(t *testing.T, cfg policy.Config) *policy.Source {
+	t.Helper()
+	s, err := policy.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // run starts a source with almost no delay. Its long patience keeps a slow machine from looking
 // like a silent page.
 func run(t *testing.T, cfg policy.Config) *source {
@@ -97,10 +106,7 @@ func runSeen(t *testing.T, cfg policy.Config, seen func(version int32)) *source 
 		defer s.mu.Unlock()
 		s.told = append(s.told, text)
 	}
-	var err error
-	if s.Source, err = policy.New(cfg); err != nil {
-		t.Fatal(err)
-	}
+	s.Source = newSource(t, cfg)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, seen) }()
@@ -149,11 +155,7 @@ func (s *source) noticed(t *testing.T, text string) {
 func none() {}
 
 func TestClaim(t *testing.T) {
-	s, err := policy.New(policy.Config{Version: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sp := s.Begin(t.Context())
+	sp := newSource(t, policy.Config{Version: 7}).Begin(t.Context())
 	sp.End()
 	if v, from := sp.Version(t.Context()); v != 7 || from != tokenize.VersionFlag {
 		t.Errorf("Version = %d from %v, want 7 from flag", v, from)

@@ -69,13 +69,13 @@ func page(t *testing.T, text func(n int) string) string {
 
 func always(text string) func(int) string { return func(int) string { return text } }
 
-func look(t *testing.T, urls ...string) (limit.Engine, error) {
+func newPoller(t *testing.T, every time.Duration, urls ...string) *engine.Poller {
 	t.Helper()
-	p, err := engine.New(engine.Config{URLs: urls, Every: 200 * time.Millisecond})
+	p, err := engine.New(engine.Config{URLs: urls, Every: every})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p.Look(t.Context())
+	return p
 }
 
 func TestLook(t *testing.T) {
@@ -95,7 +95,7 @@ func TestLook(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if got, err := look(t, tt.urls...); err != nil || got != tt.want {
+			if got, err := newPoller(t, 0, tt.urls...).Look(t.Context()); err != nil || got != tt.want {
 				t.Errorf("Look = %+v, %v, want %+v", got, err, tt.want)
 			}
 		})
@@ -107,10 +107,7 @@ func TestRetractionsOfTheMomentAddUp(t *testing.T) {
 	t.Parallel()
 	now := []string{"0", "2", "0", "3"}
 	url := page(t, func(n int) string { return "sglang:num_retracted_reqs " + now[n-1] + "\n" })
-	p, err := engine.New(engine.Config{URLs: []string{url}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPoller(t, 0, url)
 	for i, want := range []float64{0, 2, 2, 5} {
 		if got, err := p.Look(t.Context()); err != nil || got.Preemptions != want {
 			t.Errorf("look %d: %+v, %v, want %v", i, got, err, want)
@@ -140,7 +137,7 @@ func TestLookThatFails(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			secret := strings.Replace(tt.url, "http://", "http://me:canary@", 1) + "?key=canary"
-			e, err := look(t, good, secret)
+			e, err := newPoller(t, 200*time.Millisecond, good, secret).Look(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.want) || e != (limit.Engine{}) {
 				t.Fatalf("Look = %+v, %v, want %q: one page that fails spoils the look", e, err, tt.want)
 			}
@@ -170,10 +167,7 @@ func TestRun(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var log []string
-	p, err := engine.New(engine.Config{URLs: []string{url}, Every: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := newPoller(t, 50*time.Millisecond, url)
 	seen := func(e limit.Engine) {
 		log = append(log, fmt.Sprint(e.KVUsage))
 		if len(log) == 3 {
