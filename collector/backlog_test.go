@@ -2,10 +2,8 @@ package collector_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,120 +14,115 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// stream yields the tasks of in until in is closed or ctx ends. It sets ended when it returns.
-func stream(in <-chan *collector.Task, ended *bool) func(context.Context) iter.Seq2[*collector.Task, error] {
-	return func(ctx context.Context) iter.Seq2[*collector.Task, error] {
-		return func(yield func(*collector.Task, error) bool) {
-			defer func() { *ended = true }()
-			for {
-				select {
-				case t, ok := <-in:
-					if !ok || !yield(t, nil) {
-						return
-					}
-				case <-ctx.Done():
+// A source yields tasks until in is closed or the run ends it.
+type source struct {
+	in    chan *collector.Task
+	ended bool
+}
+
+func (s *source) tasks(ctx context.Context) iter.Seq2[*collector.Task, error] {
+	return func(yield func(*collector.Task, error) bool) {
+		defer func() { s.ended = true }()
+		for {
+			select {
+			case t, ok := <-s.in:
+				if !ok || !yield(t, nil) {
 					return
 				}
+			case <-ctx.Done():
+				return
 			}
 		}
 	}
 }
 
-func task(format string, args ...any) *collector.Task {
-	return &collector.Task{ID: fmt.Sprintf(format, args...), Messages: []string{"hello"}}
+// more gives the collector a source of further tasks.
+func (r *rig) more() *source {
+	s := &source{in: make(chan *collector.Task, 9)}
+	r.cfg.More = s.tasks
+	return s
 }
 
-// run starts Run and returns a function that waits for it.
-func run(ctx context.Context, c *collector.Collector, known iter.Seq2[*collector.Task, error]) (wait func() error) {
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx, known) }()
-	return func() error { return <-done }
-}
-
-func (b *scripted) groups() (all []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, id := range b.opened {
-		all = append(all, id[:strings.LastIndex(id, "-")])
+// lists returns a Config.More with these tasks and then the error.
+func lists(err error, all ...*collector.Task) func(context.Context) iter.Seq2[*collector.Task, error] {
+	return func(context.Context) iter.Seq2[*collector.Task, error] {
+		return func(yield func(*collector.Task, error) bool) {
+			for _, t := range all {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(nil, err)
+			}
+		}
 	}
-	return all
+}
+
+// began fails the test unless the attempts began in the order of these tasks.
+func (b *scripted) began(tb testing.TB, ids ...string) {
+	tb.Helper()
+	var got, want []string
+	for _, id := range b.opened {
+		got = append(got, id[:strings.LastIndex(id, "-")])
+	}
+	for _, id := range ids {
+		want = append(want, collector.GroupID(task("%s", id)))
+	}
+	same(tb, "groups of the attempts", got, want...)
 }
 
 // Tasks of Config.More begin after the known ones, and the run ends with them.
 func TestMore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		in, ended := make(chan *collector.Task), false
-		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.More, cfg.Planned, cfg.Samples = stream(in, &ended), 4, 2
-		})
-		wait := run(t.Context(), c, tasks(2))
+	bubble(t, func(r *rig) {
+		more := r.more()
+		r.b.script = always(step{takes: time.Minute})
+		r.cfg.Planned, r.cfg.Samples = 4, 2
+		wait := r.start(r.Context(), tasks(2))
 		for i := range 5 { // all at once: the only worker has t0
-			in <- task("m%d", i)
+			more.in <- task("m%d", i)
 		}
 		synctest.Wait()
-		if st := c.Stats(); st.Planned != 14 || st.Claimed != 1 {
-			t.Errorf("planned %d, claimed %d, want 14 and 1", st.Planned, st.Claimed)
-		}
+		st := r.c.Stats()
+		same(r, "planned, claimed", []int{st.Planned, st.Claimed}, 14, 1)
 		time.Sleep(20 * time.Minute)
-		counts(t, c, 14, 0, 0, 0)
-		in <- task("late")
+		r.counts(14, 0, 0, 0)
+		more.in <- task("late")
 		synctest.Wait()
-		counts(t, c, 14, 0, 0, 2)
-		close(in)
-		if err := wait(); err != nil {
-			t.Fatal(err)
-		}
-		b.check(t)
-		counts(t, c, 16, 0, 0, 0)
-		var want []string
-		for _, id := range []string{"t0", "t1", "m0", "m1", "m2", "m3", "m4", "late"} {
-			g := collector.GroupID(task("%s", id))
-			want = append(want, g, g)
-		}
-		if got := b.groups(); !slices.Equal(got, want) || !ended {
-			t.Errorf("opened %v, want %v", got, want)
-		}
+		r.counts(14, 0, 0, 2)
+		close(more.in)
+		is(r, "Run", wait(), nil)
+		r.counts(16, 0, 0, 0)
+		is(r, "source ended", more.ended, true)
+		r.b.began(r, "t0", "t0", "t1", "t1", "m0", "m0", "m1", "m1", "m2", "m2", "m3", "m3", "m4", "m4",
+			"late", "late")
 	})
 }
 
 // Every end of a run ends the source of Config.More, even while it waits.
 func TestEndsOfMore(t *testing.T) {
-	t.Parallel()
-	full := errors.New("full")
-	for _, tt := range []struct {
-		name string
-		end  func(c *collector.Collector, cancel context.CancelFunc, in chan<- *collector.Task)
-		sink error
-		want error
-	}{
-		{"drain", func(c *collector.Collector, _ context.CancelFunc, _ chan<- *collector.Task) { c.Drain() }, nil, nil},
-		{"stop", func(_ *collector.Collector, cancel context.CancelFunc, _ chan<- *collector.Task) { cancel() }, nil, context.Canceled},
-		{"sink", func(_ *collector.Collector, _ context.CancelFunc, in chan<- *collector.Task) { in <- task("m") }, full, collector.ErrStorage},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				in, ended := make(chan *collector.Task), false
-				c := setup(t, &scripted{}, &shelf{atOnce: true, err: func(n int) error { return tt.sink }}, func(cfg *collector.Config) {
-					cfg.More = stream(in, &ended)
-				})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				wait := run(ctx, c, tasks(0))
-				synctest.Wait()
-				start := time.Now()
-				tt.end(c, cancel, in)
-				if err := wait(); !errors.Is(err, tt.want) {
-					t.Errorf("Run = %v, want %v", err, tt.want)
-				}
-				if !ended || time.Since(start) != 0 {
-					t.Errorf("ended %v after %v, want at once", ended, time.Since(start))
-				}
-				identity(t, c.Stats())
-			})
+	bubbles(t, map[string]error{
+		"drain": nil, "stop": context.Canceled, "sink": collector.ErrStorage,
+	}, func(r *rig, want error) {
+		r.s.err = func(int) error { return errPlain }
+		more := r.more()
+		c := r.build()
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		time.AfterFunc(time.Minute, func() {
+			switch want {
+			case nil:
+				c.Drain()
+			case context.Canceled:
+				cancel()
+			default:
+				more.in <- task("m")
+			}
 		})
-	}
+		r.fails(ctx, tasks(0), want)
+		is(r, "time", r.took, time.Minute)
+		is(r, "source ended", more.ended, true)
+	})
 }
 
 // An error of a source that was asked to end does not count.
@@ -137,148 +130,114 @@ func TestMoreEndsWithAnError(t *testing.T) {
 	t.Parallel()
 	for i := range 40 {
 		synctest.Test(t, func(t *testing.T) {
-			c := setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
-				cfg.More = func(ctx context.Context) iter.Seq2[*collector.Task, error] {
-					return func(yield func(*collector.Task, error) bool) {
-						<-ctx.Done()
-						yield(nil, ctx.Err())
-					}
+			r := newRig(t)
+			r.cfg.More = func(ctx context.Context) iter.Seq2[*collector.Task, error] {
+				return func(yield func(*collector.Task, error) bool) {
+					<-ctx.Done()
+					yield(nil, ctx.Err())
 				}
-			})
+			}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			wait := run(ctx, c, tasks(0))
+			wait := r.start(ctx, tasks(0))
 			synctest.Wait()
 			var want error
 			if i%2 == 0 {
 				want = errPlain
 				cancel(errPlain)
 			} else {
-				c.Drain()
+				r.c.Drain()
 			}
-			if err := wait(); err != want {
-				t.Fatalf("Run = %v, want %v", err, want)
-			}
+			is(r, "Run", wait(), want)
 		})
 	}
 }
 
 func TestDrainLeavesTheBacklog(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		in, ended := make(chan *collector.Task), false
-		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.More = stream(in, &ended) })
-		wait := run(t.Context(), c, tasks(0))
+	bubble(t, func(r *rig) {
+		more := r.more()
+		r.b.script = always(step{takes: time.Minute})
+		wait := r.start(r.Context(), tasks(0))
 		for i := range 3 {
 			m := task("m%d", i)
 			m.Deadline = time.Now().Add(time.Hour)
-			in <- m
+			more.in <- m
 		}
 		synctest.Wait()
-		c.Drain()
-		if err := wait(); err != nil {
-			t.Fatal(err)
-		}
-		counts(t, c, 1, 0, 0, 2)
+		r.c.Drain()
+		is(r, "Run", wait(), nil)
+		r.counts(1, 0, 0, 2)
 		time.Sleep(2 * time.Hour) // the deadlines of the remaining samples have no effect any more
-		counts(t, c, 1, 0, 0, 2)
+		r.counts(1, 0, 0, 2)
 	})
 }
 
-// An error of the source is returned after its earlier samples are finished. Limit includes the
-// tasks of Config.More.
+// An error of the source is returned after its earlier samples are finished.
 func TestIncomingError(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := setup(t, &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.More = func(context.Context) iter.Seq2[*collector.Task, error] {
-				return func(yield func(*collector.Task, error) bool) {
-					_ = yield(task("m"), nil) && yield(nil, errPlain)
-				}
-			}
-		})
-		fails(t.Context(), t, c, tasks(1), errPlain)
-		counts(t, c, 2, 0, 0, 0)
+	bubble(t, func(r *rig) {
+		r.b.script = always(step{takes: time.Minute})
+		r.cfg.More = lists(errPlain, task("m"))
+		r.fails(r.Context(), tasks(1), errPlain).counts(2, 0, 0, 0)
+	})
+}
 
-		in, ended := make(chan *collector.Task, 9), false
-		for i := range cap(in) {
-			in <- task("m%d", i)
+// Limit includes the tasks of Config.More.
+func TestLimitOfMore(t *testing.T) {
+	bubble(t, func(r *rig) {
+		more := r.more()
+		for i := range cap(more.in) {
+			more.in <- task("m%d", i)
 		}
-		c = setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.More, cfg.Limit, cfg.Samples = stream(in, &ended), 5, 2
-		})
-		finish(t, c, tasks(1))
-		counts(t, c, 5, 0, 0, 0)
+		r.cfg.Limit, r.cfg.Samples = 5, 2
+		r.finish(tasks(1)).counts(5, 0, 0, 0)
 	})
 }
 
 // A resumed run takes begun samples first, then samples that no process began, then Config.More.
 func TestMoreAfterAResume(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		in, ended := make(chan *collector.Task, 1), false
-		in <- task("m")
-		close(in)
-		b, p := &scripted{}, pace.New(pace.Config{MaxLag: -1})
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.More, cfg.Filtered, cfg.Pace = stream(in, &ended), 1, p
-			cfg.Left = lefts(map[string]collector.SampleState{"t0-0": {Done: true}, "t2-0": {Attempts: 1}, "t3-0": {Done: true}})
-			first := true
-			cfg.Events.AttemptStarted = func(collector.Attempt, string) {
-				if n := p.Stats().Begun; first && n == 0 {
-					t.Error("an attempt began of a group that the pacer does not know")
-				}
-				first = false
+	bubble(t, func(r *rig) {
+		p := pace.New(pace.Config{MaxLag: -1})
+		r.cfg.More, r.cfg.Filtered, r.cfg.Pace = lists(nil, task("m")), 1, p
+		r.cfg.Left = lefts(states{"t0-0": {Done: true}, "t2-0": {Attempts: 1}, "t3-0": {Done: true}})
+		first := true
+		r.cfg.Events.AttemptStarted = func(collector.Attempt, string) {
+			if n := p.Stats().Begun; first && n == 0 {
+				r.Error("an attempt began of a group that the pacer does not know")
 			}
-		})
-		finish(t, c, tasks(4))
-		st := counts(t, c, 4, 0, 0, 0)
-		if st.Filtered != 1 || st.Earlier != (collector.Earlier{Committed: 1, Filtered: 1}) {
-			t.Errorf("filtered %d, earlier %+v", st.Filtered, st.Earlier)
+			first = false
 		}
-		if s := p.Stats(); s.Begun != 3 || s.Whole() != 0 {
-			t.Errorf("the pacer knows of %d groups, want those that were not whole, 3", s.Begun)
-		}
-		var want []string
-		for _, id := range []string{"t2", "t1", "m"} {
-			want = append(want, collector.GroupID(task("%s", id)))
-		}
-		if got := b.groups(); !slices.Equal(got, want) {
-			t.Errorf("opened %v, want %v", got, want)
-		}
+		st := r.finish(tasks(4)).counts(4, 0, 0, 0)
+		is(r, "filtered", st.Filtered, 1)
+		is(r, "earlier", st.Earlier, collector.Earlier{Committed: 1, Filtered: 1})
+		s := p.Stats() // it knows the groups that were not whole
+		same(r, "begun, whole", []int{s.Begun, s.Whole()}, 3, 0)
+		r.b.began(r, "t2", "t1", "m")
 	})
 }
 
 // Tasks are read ahead up to a bound of their memory.
 func TestBacklogIsBounded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.b.script = always(step{takes: time.Minute})
 		text := strings.Repeat("x", 30<<20)
 		var asked atomic.Int64
-		c := setup(t, &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.More = func(context.Context) iter.Seq2[*collector.Task, error] {
-				return func(yield func(*collector.Task, error) bool) {
-					for i := range 6 {
-						asked.Add(1)
-						if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{text}}, nil) {
-							return
-						}
+		r.cfg.More = func(context.Context) iter.Seq2[*collector.Task, error] {
+			return func(yield func(*collector.Task, error) bool) {
+				for i := range 6 {
+					asked.Add(1)
+					if !yield(&collector.Task{ID: fmt.Sprint(i), Messages: []string{text}}, nil) {
+						return
 					}
 				}
 			}
-		})
-		wait := run(t.Context(), c, tasks(0))
+		}
+		wait := r.start(r.Context(), tasks(0))
 		for minute := range 6 {
 			synctest.Wait()
 			// One is in flight, one is in front of the pacer, two wait, and the next has no room.
-			if want, asked := min(6, minute+5), int(asked.Load()); asked != want {
-				t.Errorf("minute %d: %d tasks requested, want %d", minute, asked, want)
-			}
+			is(r, fmt.Sprint("requested in minute ", minute), int(asked.Load()), min(6, minute+5))
 			time.Sleep(time.Minute)
 		}
-		if err := wait(); err != nil {
-			t.Fatal(err)
-		}
+		is(r, "Run", wait(), nil)
 	})
 }

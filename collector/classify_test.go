@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -98,4 +100,46 @@ func TestAttemptErrorReadsAloud(t *testing.T) {
 	if got, want := err.Error(), "task 7f3a sample 3 attempt 2: run: plain"; got != want {
 		t.Errorf("Error() = %q, want %q", got, want)
 	}
+}
+
+type redactedError struct{ error }
+
+func (redactedError) Redacted() string { return "in short" }
+
+// Redacted shows only text that no server can have written.
+func TestRedacted(t *testing.T) {
+	t.Parallel()
+	const prose = "canary prose"
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"none", nil, ""},
+		{"its own, wherever it is", fmt.Errorf("run: %w", redactedError{fmt.Errorf("%w: %s", collector.ErrServer, prose)}), "in short"},
+		{"also of a class that is shown", fmt.Errorf("run: %w", redactedError{fmt.Errorf("%w: %s", collector.ErrConnection, prose)}), "in short"},
+		{"a lost connection", &collector.AttemptError{Task: prose, Err: fmt.Errorf("%w: reset", collector.ErrConnection)}, "collector: connection failed: reset"},
+		{"a server's text", fmt.Errorf("%w: %s", collector.ErrServer, prose), ""},
+		{"no one knows whose", errors.New(prose), ""},
+	} {
+		if got := collector.Redacted(tt.err); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// An agent that is not removed is reported once: to CloseFailed, or by default to the logger.
+func TestRemovalFailureReportedOnce(t *testing.T) {
+	bothWays(t, func(r *rig, listens bool) {
+		var log strings.Builder
+		told := 0
+		r.b.script = always(step{closeErr: errPlain})
+		r.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		if listens {
+			r.cfg.Events.CloseFailed = func(collector.Attempt, string, error) { told++ }
+		}
+		r.finish(tasks(1))
+		is(r, "events and lines of the log", told+strings.Count(log.String(), "agent not removed"), 1)
+		is(r, "reported by the event", told == 1, listens)
+	})
 }

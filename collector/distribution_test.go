@@ -1,7 +1,6 @@
 package collector_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -29,26 +28,21 @@ func trained(t *testing.T, lag int, discard bool) (planned, got []float64, stale
 		rng := rand.New(rand.NewPCG(uint64(i), 99))
 		return math.Ceil(40 * math.Exp(rng.NormFloat64()))
 	}
-	lengthOf := func(a *collector.Task) (n float64) {
-		var i int
-		fmt.Sscanf(a.ID, "t%d", &i)
-		return length(i)
-	}
 	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(a collector.Attempt) step {
-			n := lengthOf(a.Task)
+		r := newRig(t)
+		r.b.script = func(a collector.Attempt) step {
+			n := length(number(a))
 			return step{
 				takes: time.Duration((n + float64(a.Index)) * float64(time.Second)),
 				reply: func() *collector.Reply { return longReply(int(n)) },
 			}
-		}}
-		p := pace.New(pace.Config{MaxAhead: ahead, MaxLag: lag})
-		queue := make(chan *judged, 4*ahead)
-		j := &judge{t: t, p: p, given: func(g *judged) { queue <- g }}
-		c := setup(t, b, j, func(cfg *collector.Config) {
-			cfg.Samples, cfg.Pace, cfg.Endpoints[0].MaxInFlight = size, p, ahead*size
-		})
-		j.c = c
+		}
+		j := r.judge(pace.Config{MaxAhead: ahead, MaxLag: lag})
+		p, queue := j.p, make(chan *judged, 4*ahead)
+		j.given = func(g *judged) { queue <- g }
+		r.room(ahead * size)
+		r.cfg.Samples = size
+		c := r.build()
 		n := 0
 		go func() {
 			defer c.Drain()
@@ -72,9 +66,9 @@ func trained(t *testing.T, lag int, discard bool) (planned, got []float64, stale
 				time.Sleep(training)
 			}
 		}()
-		finish(t, c, tasks(1<<20))
+		r.finish(tasks(1 << 20))
 		lags := p.Stats().Lags
-		t.Logf("max lag %d, discard %v: %d trained in %v, lags %v", lag, discard, len(got), time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).Round(time.Second), lags[:10])
+		t.Logf("max lag %d, discard %v: %d trained in %v, lags %v", lag, discard, len(got), r.took, lags[:10])
 		seen := 0
 		for _, n := range lags {
 			seen += n

@@ -2,10 +2,8 @@ package collector_test
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -24,101 +22,87 @@ func noPrompt() *collector.Reply {
 // A run ends with the reason if its first samples all fail for the same reason, unless the cause
 // can be one task or the policy.
 func TestBarrenRun(t *testing.T) {
-	t.Parallel()
 	const samples = 400
-	for _, tt := range []struct {
-		name   string
+	barren := step{reply: noPrompt}
+	policy := step{runErr: collector.ErrMalformedCall}
+	type failing struct {
 		group  int // samples of a task
 		step   func(n int) step
 		failed int // samples that failed when the run ends; 0: it finishes
-	}{
-		{"no prompt is known", 1, func(int) step { return step{reply: noPrompt} }, 16},
-		{"refused", 4, func(int) step { return step{openErr: collector.ErrRejected} }, 16},
-		{"failures of the policy in between", 1, func(n int) step {
-			if n%2 == 0 {
-				return step{runErr: collector.ErrMalformedCall}
+	}
+	all := func(st step) func(int) step { return func(int) step { return st } }
+	every := func(k int, st step) func(int) step {
+		return func(n int) step {
+			if n%k == 0 {
+				return st
 			}
-			return step{reply: noPrompt}
-		}, 32},
-		{"another reason in between", 1, func(n int) step {
-			if n%3 == 0 {
-				return step{runErr: collector.ErrTool}
-			}
-			return step{reply: noPrompt}
-		}, 24},
-		{"one sample gave rows", 1, func(n int) step {
+			return barren
+		}
+	}
+	bubbles(t, map[string]failing{
+		"no prompt is known":                {1, all(barren), 16},
+		"refused":                           {4, all(step{openErr: collector.ErrRejected}), 16},
+		"failures of the policy in between": {1, every(2, policy), 32},
+		"another reason in between":         {1, every(3, step{runErr: collector.ErrTool}), 24},
+		"the policy":                        {1, all(policy), 0},
+		"overlong":                          {1, all(step{runErr: collector.ErrContextOverflow}), 0},
+		"the first two tasks":               {64, all(barren), 129},
+		"very many of one task":             {400, all(barren), 256},
+		"one sample gave rows": {1, func(n int) step {
 			if n == 15 {
 				return step{}
 			}
-			return step{reply: noPrompt}
+			return barren
 		}, 0},
-		{"the policy", 1, func(int) step { return step{runErr: collector.ErrMalformedCall} }, 0},
-		{"overlong", 1, func(int) step { return step{runErr: collector.ErrContextOverflow} }, 0},
-		{"the first task alone is bad", 64, func(n int) step {
+		"the first task alone is bad": {64, func(n int) step {
 			if n < 64 {
-				return step{reply: noPrompt}
+				return barren
 			}
 			return step{}
 		}, 0},
-		{"the first two tasks", 64, func(n int) step { return step{reply: noPrompt} }, 129},
-		{"very many of one task", 400, func(n int) step { return step{reply: noPrompt} }, 256},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			n := -1 // one worker
-			b, s := &scripted{script: func(collector.Attempt) step { n++; return tt.step(n) }}, &shelf{atOnce: true}
-			c := setup(t, b, s, func(cfg *collector.Config) { cfg.Samples, cfg.Planned = tt.group, samples/tt.group*tt.group })
-			err := c.Run(t.Context(), tasks(samples/tt.group))
-			b.check(t)
-			st := c.Stats()
-			identity(t, st)
-			if tt.failed == 0 {
-				if err != nil || st.Remaining != 0 {
-					t.Errorf("ended with %v, %d remain", err, st.Remaining)
-				}
-				return
-			}
-			early, ok := errors.AsType[*collector.EarlyFailureError](err)
-			if !ok || !errors.Is(err, collector.ErrUnusable) {
-				t.Fatalf("ended with %v, want an EarlyFailureError", err)
-			}
-			if st.Failed != tt.failed || st.Committed != 0 || st.Remaining != st.Planned-tt.failed || len(s.samples) != tt.failed {
-				t.Errorf("%d failed, %d remain of %d, %d with the sink; want %d failed and with the sink", st.Failed, st.Remaining, st.Planned, len(s.samples), tt.failed)
-			}
-			if reason := early.Reason; reason == tokenize.ReasonNoPrompt && !strings.Contains(err.Error(), "samples failed with no_prompt and no sample has a row: ") {
-				t.Errorf("error %q", err)
-			}
-		})
-	}
+	}, func(r *rig, tt failing) {
+		n := -1 // one worker
+		r.b.script = func(collector.Attempt) step { n++; return tt.step(n) }
+		r.cfg.Samples, r.cfg.Planned = tt.group, samples/tt.group*tt.group
+		err := r.run(r.Context(), tasks(samples/tt.group))
+		st := r.c.Stats()
+		if tt.failed == 0 {
+			is(r, "Run", err, nil)
+			is(r, "remaining", st.Remaining, 0)
+			return
+		}
+		early, ok := errors.AsType[*collector.EarlyFailureError](err)
+		if !ok || !errors.Is(err, collector.ErrUnusable) {
+			r.Fatalf("ended with %v, want an EarlyFailureError", err)
+		}
+		r.counts(0, tt.failed, 0, st.Planned-tt.failed)
+		is(r, "samples with the sink", len(r.s.samples), tt.failed)
+		const text = "samples failed with no_prompt and no sample has a row: "
+		if early.Reason == tokenize.ReasonNoPrompt && !strings.Contains(err.Error(), text) {
+			r.Errorf("error %q", err)
+		}
+	})
 }
 
 // A run with a committed sample of an earlier process does not end early.
 func TestBarrenRunWithRows(t *testing.T) {
-	t.Parallel()
-	b, s := &scripted{script: func(collector.Attempt) step { return step{reply: noPrompt} }}, &shelf{atOnce: true}
-	first := true
-	c := setup(t, b, s, func(cfg *collector.Config) {
-		cfg.Left = func(string) collector.SampleState {
-			left := collector.SampleState{Done: first}
-			first = false
-			return left
-		}
+	bubble(t, func(r *rig) {
+		r.b.script = always(step{reply: noPrompt})
+		r.cfg.Left = lefts(states{"t0-0": {Done: true}})
+		r.finish(tasks(100)).counts(1, 99, 0, 0)
 	})
-	finish(t, c, tasks(100))
-	counts(t, c, 1, 99, 0, 0)
 }
 
 // A few bad tasks, rejected at once, do not end a run whose good samples take long.
 func TestBarrenRunOfSlowSamples(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(a collector.Attempt) step {
-			if n, _ := strconv.Atoi(a.Task.ID[1:]); n%4 == 0 {
+	bubble(t, func(r *rig) {
+		r.b.script = func(a collector.Attempt) step {
+			if number(a)%4 == 0 {
 				return step{openErr: collector.ErrRejected}
 			}
 			return step{takes: time.Minute}
-		}}
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Endpoints[0].MaxInFlight = 100 })
-		finish(t, c, tasks(400))
-		counts(t, c, 300, 100, 0, 0)
+		}
+		r.room(100)
+		r.finish(tasks(400)).counts(300, 100, 0, 0)
 	})
 }

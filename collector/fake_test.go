@@ -1,13 +1,17 @@
 package collector_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -79,18 +83,28 @@ func fromTurns(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error)
 	return p.Prompts(ctx, r, nil)
 }
 
-// check fails the test unless every agent was closed exactly once.
-func (b *scripted) check(t *testing.T) {
-	t.Helper()
+// always is the script of attempts that all follow one step.
+func always(st step) func(collector.Attempt) step {
+	return func(collector.Attempt) step { return st }
+}
+
+// except returns a script with another step for one task.
+func except(id string, its, others step) func(collector.Attempt) step {
+	return func(a collector.Attempt) step {
+		if a.Task.ID == id {
+			return its
+		}
+		return others
+	}
+}
+
+func (b *scripted) closedOnce(tb testing.TB) {
+	tb.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.inFlight != 0 {
-		t.Errorf("%d agents are left", b.inFlight)
-	}
+	is(tb, "agents that are left", b.inFlight, 0)
 	for id, n := range b.closed {
-		if n != 1 {
-			t.Errorf("agent of %s was closed %d times", id, n)
-		}
+		is(tb, "closes of the agent of "+id, n, 1)
 	}
 }
 
@@ -135,11 +149,12 @@ func (g *scriptedAgent) Prompts(ctx context.Context, r *collector.Reply) ([]toke
 
 // Close corrupts the reply, which is not valid any longer.
 func (g *scriptedAgent) Close(ctx context.Context) error {
+	err := g.step.closeErr
 	if g.step.closing > 0 {
 		select {
 		case <-time.After(g.step.closing):
 		case <-ctx.Done():
-			return ctx.Err()
+			err = ctx.Err()
 		}
 	}
 	g.b.mu.Lock()
@@ -159,7 +174,7 @@ func (g *scriptedAgent) Close(ctx context.Context) error {
 		}
 		*g.reply = collector.Reply{}
 	}
-	return g.step.closeErr
+	return err
 }
 
 func fill[T any](s []T, v T) {
@@ -252,31 +267,146 @@ func each(n int, before func(i int)) iter.Seq2[*collector.Task, error] {
 	}
 }
 
-// setup makes a collector with one endpoint, one worker and no jitter. edit can change every
-// setting.
-func setup(t *testing.T, b collector.Backend, s collector.Sink, edit func(*collector.Config)) *collector.Collector {
+func task(format string, args ...any) *collector.Task {
+	return &collector.Task{ID: fmt.Sprintf(format, args...), Messages: []string{"hello"}}
+}
+
+// number returns the number of the task of an attempt at tasks(n).
+func number(a collector.Attempt) int {
+	n, _ := strconv.Atoi(a.Task.ID[1:])
+	return n
+}
+
+// A rig is a collector under test. The test edits its configuration before the first run: one
+// endpoint a for one sample at a time, whose backend follows a script, a sink that commits at once,
+// and no jitter.
+type rig struct {
+	*testing.T
+	cfg  collector.Config
+	b    *scripted
+	s    *shelf
+	c    *collector.Collector
+	took time.Duration // by the last run
+}
+
+func newRig(t *testing.T) *rig {
 	t.Helper()
-	cfg := collector.Config{
-		RunID:     "run",
-		Endpoints: []collector.Endpoint{{Name: "a", Backend: b, MaxInFlight: 1}},
-		Sink:      s,
-		Jitter:    func() float64 { return 0 },
+	b, s := new(scripted), &shelf{atOnce: true}
+	return &rig{T: t, b: b, s: s, cfg: collector.Config{
+		RunID: "run", Endpoints: []collector.Endpoint{{Name: "a", Backend: b, MaxInFlight: 1}}, Sink: s,
+		Jitter: func() float64 { return 0 },
+	}}
+}
+
+// bubble runs a test in fake time.
+func bubble(t *testing.T, test func(r *rig)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(newRig(t)) })
+}
+
+// bubbles runs a test in fake time for each case.
+func bubbles[C any](t *testing.T, cases map[string]C, test func(r *rig, tt C)) {
+	t.Helper()
+	t.Parallel()
+	for name, tt := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(newRig(t), tt) })
+		})
 	}
-	if edit != nil {
-		edit(&cfg)
+}
+
+func bothWays(t *testing.T, test func(r *rig, on bool)) {
+	t.Helper()
+	bubbles(t, map[string]bool{"on": true, "off": false}, test)
+}
+
+// room sets how many samples the first endpoint takes at a time.
+func (r *rig) room(n int) { r.cfg.Endpoints[0].MaxInFlight = n }
+
+// servers replaces the endpoint by the endpoints a, b, … with the same room each.
+func (r *rig) servers(room int, backends ...collector.Backend) {
+	r.cfg.Endpoints = nil
+	for i, b := range backends {
+		e := collector.Endpoint{Name: string(rune('a' + i)), Backend: b, MaxInFlight: room}
+		r.cfg.Endpoints = append(r.cfg.Endpoints, e)
 	}
-	c, err := collector.New(cfg)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// build makes the collector, once.
+func (r *rig) build() *collector.Collector {
+	r.Helper()
+	if r.c == nil {
+		c, err := collector.New(r.cfg)
+		if err != nil {
+			r.Fatal(err)
+		}
+		r.c = c
 	}
-	return c
+	return r.c
+}
+
+// run runs the collector over the tasks. Afterwards every agent must be closed, once, and the
+// counts must add up.
+func (r *rig) run(ctx context.Context, source iter.Seq2[*collector.Task, error]) error {
+	r.Helper()
+	c, start := r.build(), time.Now()
+	err := c.Run(ctx, source)
+	r.took = time.Since(start)
+	for _, e := range r.cfg.Endpoints {
+		if b, ok := e.Backend.(interface{ closedOnce(tb testing.TB) }); ok {
+			b.closedOnce(r)
+		}
+	}
+	identity(r, c.Stats())
+	return err
+}
+
+// finish is run for a run without an error.
+func (r *rig) finish(source iter.Seq2[*collector.Task, error]) *rig {
+	r.Helper()
+	if err := r.run(r.Context(), source); err != nil {
+		r.Fatal(err)
+	}
+	return r
+}
+
+// fails is run for a run that must return an error that wraps every one of want.
+func (r *rig) fails(ctx context.Context, source iter.Seq2[*collector.Task, error], want ...error) *rig {
+	r.Helper()
+	err := r.run(ctx, source)
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			r.Errorf("Run = %v, want %v", err, w)
+		}
+	}
+	return r
+}
+
+// start is run in the background. The returned function waits for its end.
+func (r *rig) start(ctx context.Context, source iter.Seq2[*collector.Task, error]) (wait func() error) {
+	r.Helper()
+	r.build()
+	done := make(chan error, 1)
+	go func() { done <- r.run(ctx, source) }()
+	return func() error { return <-done }
+}
+
+// counts fails the test unless the Stats have these four numbers, and returns the Stats.
+func (r *rig) counts(committed, failed, skipped, remaining int) collector.Stats {
+	r.Helper()
+	s := r.c.Stats()
+	identity(r, s)
+	same(r, "committed, failed, skipped, remaining", []int{s.Committed, s.Failed, s.Skipped, s.Remaining},
+		committed, failed, skipped, remaining)
+	return s
 }
 
 // identity fails the test unless the counts add up.
-func identity(t *testing.T, s collector.Stats) {
-	t.Helper()
+func identity(tb testing.TB, s collector.Stats) {
+	tb.Helper()
 	if s.Planned != s.Committed+s.Filtered+s.Failed+s.Skipped+s.Remaining || s.Remaining < s.Accepted {
-		t.Errorf("planned %d ≠ committed %d + filtered %d + failed %d + skipped %d + remaining %d (accepted %d, in flight %d)",
+		tb.Errorf("planned %d ≠ committed %d + filtered %d + failed %d + skipped %d + remaining %d (accepted %d, in flight %d)",
 			s.Planned, s.Committed, s.Filtered, s.Failed, s.Skipped, s.Remaining, s.Accepted, s.InFlight)
 	}
 	byClass := 0
@@ -284,60 +414,39 @@ func identity(t *testing.T, s collector.Stats) {
 		byClass += n
 	}
 	if byClass != s.Failed {
-		t.Errorf("%d failed, but by class %d: %v", s.Failed, byClass, s.ByClass)
+		tb.Errorf("%d failed, but by class %d: %v", s.Failed, byClass, s.ByClass)
 	}
 }
 
-// counts fails the test unless the Stats have these four numbers, and returns the Stats.
-func counts(t *testing.T, c *collector.Collector, committed, failed, skipped, remaining int) collector.Stats {
-	t.Helper()
-	return counted(t, c.Stats(), committed, failed, skipped, remaining)
-}
-
-func counted(t *testing.T, s collector.Stats, committed, failed, skipped, remaining int) collector.Stats {
-	t.Helper()
-	identity(t, s)
-	if s.Committed != committed || s.Failed != failed || s.Skipped != skipped || s.Remaining != remaining {
-		t.Errorf("committed, failed, skipped, remaining = %d, %d, %d, %d, want %d, %d, %d, %d",
-			s.Committed, s.Failed, s.Skipped, s.Remaining, committed, failed, skipped, remaining)
-	}
-	return s
-}
-
-// except returns a script with another step for one task.
-func except(id string, its, others step) func(collector.Attempt) step {
-	return func(a collector.Attempt) step {
-		if a.Task.ID == id {
-			return its
-		}
-		return others
+func is[T comparable](tb testing.TB, what string, got, want T) {
+	tb.Helper()
+	if got != want {
+		tb.Errorf("%s: %+v, want %+v", what, got, want)
 	}
 }
 
-// fails fails the test unless Run returns an error that wraps want.
-func fails(ctx context.Context, t *testing.T, c *collector.Collector, source iter.Seq2[*collector.Task, error], want error) {
-	t.Helper()
-	if err := c.Run(ctx, source); !errors.Is(err, want) {
-		t.Errorf("Run = %v, want %v", err, want)
+// equal is is for values that must be equal in depth.
+func equal(tb testing.TB, what string, got, want any) {
+	tb.Helper()
+	if !reflect.DeepEqual(got, want) {
+		tb.Errorf("%s\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+// within fails the test unless got is from low to high.
+func within[T cmp.Ordered](tb testing.TB, what string, got, low, high T) {
+	tb.Helper()
+	if got < low || got > high {
+		tb.Errorf("%s: %v, want from %v to %v", what, got, low, high)
 	}
 }
 
 // same fails the test unless got has the elements of want.
-func same[T comparable](t *testing.T, what string, got, want []T) {
-	t.Helper()
+func same[T comparable](tb testing.TB, what string, got []T, want ...T) {
+	tb.Helper()
 	if !slices.Equal(got, want) {
-		t.Errorf("%s\n got %v\nwant %v", what, got, want)
+		tb.Errorf("%s\n got %v\nwant %v", what, got, want)
 	}
-}
-
-// finish runs c over the tasks, fails the test on an error, and returns the duration.
-func finish(t *testing.T, c *collector.Collector, source iter.Seq2[*collector.Task, error]) time.Duration {
-	t.Helper()
-	start := time.Now()
-	if err := c.Run(t.Context(), source); err != nil {
-		t.Fatal(err)
-	}
-	return time.Since(start)
 }
 
 var errPlain = errors.New("plain")

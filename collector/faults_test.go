@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -20,14 +19,12 @@ func TestCountsAddUpUnderFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { randomRun(t, seed) })
+			bubble(t, func(r *rig) { randomRun(r, seed) })
 		})
 	}
 }
 
-func randomRun(t *testing.T, seed uint64) {
-	t.Helper()
+func randomRun(r *rig, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var mu sync.Mutex // of rng
 	roll := func(n int) int {
@@ -62,7 +59,8 @@ func randomRun(t *testing.T, seed uint64) {
 		return s
 	}
 	n, samples := 1+roll(30), 1+roll(4)
-	s := &shelf{takes: time.Duration(roll(2)) * time.Second, atOnce: roll(2) == 0}
+	s := r.s
+	s.takes, s.atOnce = time.Duration(roll(2))*time.Second, roll(2) == 0
 	sinkFails := roll(4) == 0
 	if sinkFails {
 		at := roll(n * samples)
@@ -73,71 +71,59 @@ func randomRun(t *testing.T, seed uint64) {
 			return nil
 		}
 	}
-	backends := make([]*scripted, 1+roll(3))
-	var c *collector.Collector
-	check := func() {
-		if c != nil {
-			identity(t, c.Stats())
-		}
+	check := func() { identity(r, r.c.Stats()) }
+	r.cfg.Endpoints = nil
+	for i := range 1 + roll(3) {
+		e := collector.Endpoint{Name: fmt.Sprint(i), Backend: &scripted{script: script}, MaxInFlight: 1 + roll(5)}
+		r.cfg.Endpoints = append(r.cfg.Endpoints, e)
 	}
-	cc := setup(t, &scripted{}, s, func(cfg *collector.Config) {
-		cfg.Endpoints = nil
-		for i := range backends {
-			backends[i] = &scripted{script: script}
-			cfg.Endpoints = append(cfg.Endpoints, collector.Endpoint{Name: fmt.Sprint(i), Backend: backends[i], MaxInFlight: 1 + roll(5)})
-		}
-		cfg.Samples, cfg.Retries = samples, roll(4)
-		cfg.AttemptTimeout, cfg.Outage = time.Minute, time.Hour
-		if roll(2) == 0 {
-			cfg.Planned = n * samples
-		}
-		if roll(3) == 0 {
-			cfg.Limit = 1 + roll(n*samples)
-		}
-		if roll(4) == 0 {
-			cfg.Left = func(string) collector.SampleState { return collector.SampleState{Done: roll(3) == 0} }
-		}
-		cfg.Jitter = func() float64 { return float64(roll(100)) / 100 }
-		cfg.Events = collector.Events{
-			AttemptStarted:  func(collector.Attempt, string) { check() },
-			AttemptFinished: func(collector.Result) { check() },
-			SampleFinished:  func(*tokenize.Sample) func() { check(); return check },
-			SampleDone:      func(string, error) { check() },
-			RetryWaiting:    func(collector.Attempt, error, time.Duration) { check() },
-		}
-	})
-	c = cc
+	r.cfg.Samples, r.cfg.Retries = samples, roll(4)
+	r.cfg.AttemptTimeout, r.cfg.Outage = time.Minute, time.Hour
+	if roll(2) == 0 {
+		r.cfg.Planned = n * samples
+	}
+	if roll(3) == 0 {
+		r.cfg.Limit = 1 + roll(n*samples)
+	}
+	if roll(4) == 0 {
+		r.cfg.Left = func(string) collector.SampleState { return collector.SampleState{Done: roll(3) == 0} }
+	}
+	r.cfg.Jitter = func() float64 { return float64(roll(100)) / 100 }
+	r.cfg.Events = collector.Events{
+		AttemptStarted:  func(collector.Attempt, string) { check() },
+		AttemptFinished: func(collector.Result) { check() },
+		SampleFinished:  func(*tokenize.Sample) func() { check(); return check },
+		SampleDone:      func(string, error) { check() },
+		RetryWaiting:    func(collector.Attempt, error, time.Duration) { check() },
+	}
 
-	ctx, cancel := context.WithCancelCause(t.Context())
+	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	why := errors.New("stop")
 	stops := roll(3) == 0
 	if stops {
 		time.AfterFunc(time.Duration(roll(120))*time.Second, func() { cancel(why) })
 	}
+	c := r.build()
 	if roll(3) == 0 {
 		time.AfterFunc(time.Duration(roll(60))*time.Second, c.Drain)
 	}
-	err := c.Run(ctx, tasks(n))
+	err := r.run(ctx, tasks(n))
 	switch {
 	case err == nil:
 	case stops && errors.Is(err, why):
 	case sinkFails && errors.Is(err, collector.ErrStorage):
 	case errors.Is(err, collector.ErrUnavailable):
 	default:
-		t.Errorf("Run = %v", err)
+		r.Errorf("Run = %v", err)
 	}
-	for _, b := range backends {
-		b.check(t)
-	}
-	check()
 	s.settle(nil)
 
 	var committed, failed int
 	seen := map[string]bool{}
 	for _, sample := range s.samples {
 		if seen[sample.Key] {
-			t.Errorf("duplicate sample %s", sample.Key)
+			r.Errorf("duplicate sample %s", sample.Key)
 		}
 		seen[sample.Key] = true
 		if len(sample.Rows) == 0 && len(sample.Failures) > 0 {
@@ -147,19 +133,17 @@ func randomRun(t *testing.T, seed uint64) {
 		}
 	}
 	st := c.Stats()
-	identity(t, st)
-	if st.Committed-st.Earlier.Committed != committed || st.Failed != failed || st.Accepted != 0 || st.InFlight != 0 {
-		t.Errorf("committed %d, failed %d, accepted %d, in flight %d; the sink has %d and %d",
-			st.Committed, st.Failed, st.Accepted, st.InFlight, committed, failed)
-	}
+	identity(r, st)
+	// As the sink has them.
+	same(r, "committed, failed", []int{st.Committed - st.Earlier.Committed, st.Failed}, committed, failed)
+	same(r, "accepted, in flight", []int{st.Accepted, st.InFlight}, 0, 0)
 }
 
 // A run with 512 samples in flight loses nothing and leaves nothing behind.
 func TestManyInFlight(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(r *rig) {
 		const samples, inFlight = 2000, 512
-		b := &scripted{script: func(a collector.Attempt) step {
+		r.b.script = func(a collector.Attempt) step {
 			rng := rand.New(rand.NewPCG(uint64(a.Index), uint64(a.N)))
 			s := step{takes: time.Duration(1+rng.IntN(60)) * time.Second}
 			switch rng.IntN(10) {
@@ -173,17 +157,16 @@ func TestManyInFlight(t *testing.T) {
 				s.closeErr = errPlain
 			}
 			return s
-		}}
-		s := &shelf{takes: time.Millisecond}
-		c := setup(t, b, s, func(cfg *collector.Config) {
-			cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Samples, cfg.Planned = inFlight, 3, samples, samples
-		})
-		finish(t, c, tasks(1))
-		s.settle(nil)
-		b.check(t)
-		st := c.Stats()
-		if b.most > inFlight || b.most < inFlight*9/10 || st.Remaining != 0 || st.Failed == 0 || st.Committed+st.Failed != samples || len(s.samples) != samples {
-			t.Errorf("at most %d in flight, %d with the sink, stats %+v", b.most, len(s.samples), st)
 		}
+		r.s.takes, r.s.atOnce = time.Millisecond, false
+		r.room(inFlight)
+		r.cfg.Retries, r.cfg.Samples, r.cfg.Planned = 3, samples, samples
+		r.finish(tasks(1))
+		r.s.settle(nil)
+		failed := r.c.Stats().Failed
+		r.counts(samples-failed, failed, 0, 0)
+		within(r, "failed", failed, 1, samples)
+		within(r, "most in flight", r.b.most, inFlight*9/10, inFlight)
+		is(r, "samples with the sink", len(r.s.samples), samples)
 	})
 }

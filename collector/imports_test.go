@@ -1,7 +1,11 @@
 package collector_test
 
 import (
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -61,7 +65,7 @@ func TestImports(t *testing.T) {
 		fields := strings.Fields(line)
 		path, deps := fields[0], fields[1:]
 		for _, b := range borders {
-			if !within(path, module+b.pkg) || b.except != "" && within(path, module+b.except) {
+			if !below(path, module+b.pkg) || b.except != "" && below(path, module+b.except) {
 				continue
 			}
 			seen++
@@ -91,15 +95,46 @@ func TestImports(t *testing.T) {
 	}
 }
 
-func within(path, root string) bool {
+func below(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
 func denied(dep string, roots []string) bool {
 	for _, r := range roots {
-		if within(dep, strings.TrimSuffix(r, "/")) && (strings.HasPrefix(r, module) || dep == r) {
+		if below(dep, strings.TrimSuffix(r, "/")) && (strings.HasPrefix(r, module) || dep == r) {
 			return true
 		}
 	}
 	return false
+}
+
+func TestMapsNameFilesThatExist(t *testing.T) {
+	t.Parallel()
+	const root = ".."
+	there, docs := map[string]bool{}, []string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root {
+			return fs.SkipDir
+		}
+		there[d.Name()] = true
+		if d.Name() == "doc.go" && strings.HasPrefix(path, filepath.Join(root, "collector")) {
+			docs = append(docs, path)
+		}
+		return nil
+	})
+	if err != nil || len(docs) < 8 {
+		t.Fatalf("%d package comments: %v", len(docs), err)
+	}
+	names := regexp.MustCompile(`[\w*]+\.go\b`)
+	for _, doc := range docs {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names.FindAllString(string(text), -1) {
+			if !there[name] && !strings.Contains(name, "*") && name != "from_X.go" {
+				t.Errorf("%s mentions %s, which does not exist", doc, name)
+			}
+		}
+	}
 }

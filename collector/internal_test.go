@@ -1,10 +1,17 @@
 package collector
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,4 +102,191 @@ func TestTailNeed(t *testing.T) {
 			t.Errorf("%s: need(%d) with factor %v = %d, want %d", tt.name, tt.planned, tt.factor, got, tt.want)
 		}
 	}
+}
+
+// The gate is open if the worker that saw the server go down acts after the worker that saw it come
+// back. Otherwise only probes would be admitted from then on.
+func TestGateFollowsTheBreaker(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name     string
+		backLast bool
+	}{{"in order", true}, {"the other way round", false}} {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := New(Config{Endpoints: []Endpoint{{Name: "one", Backend: struct{ Backend }{}}}, Sink: struct{ Sink }{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ep, now := c.endpoints[0], time.Now()
+			first := ep.lock().Silent(now)
+			ep.unlock()
+			second := ep.lock().Answered(now.Add(time.Second))
+			ep.unlock()
+			if !test.backLast {
+				first, second = second, first
+			}
+			if err := ep.applyChange(first, ErrConnection); err != nil {
+				t.Fatal(err)
+			}
+			if err := ep.applyChange(second, nil); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if ep.gate.enter(ctx, false) == nil {
+				t.Error("the server is up, and its gate lets nothing in")
+			}
+		})
+	}
+}
+
+// Two endpoints with constant room get samples in proportion to their weights, to within one sample
+// of each over every span of time.
+func TestSharesAreFairOverEverySpan(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		weights := []float64{0.1 + 10*rng.Float64(), 0.1 + 10*rng.Float64(), 0.1 + 10*rng.Float64(), 0.1 + 10*rng.Float64()}
+		var endpoints []*endpoint
+		for _, w := range weights {
+			endpoints = append(endpoints, &endpoint{Endpoint: Endpoint{Weight: w}})
+		}
+		s := newShares(endpoints)
+		s.setReady(0, true)
+		s.setReady(1, true)
+		on := []bool{true, true, false, false}
+		var ahead, least, most float64 // lead of the first over the second, in shares
+		for range 5000 {
+			if i := 2 + rng.IntN(2); rng.IntN(8) == 0 {
+				on[i] = !on[i]
+				s.setReady(i, on[i])
+			}
+			at, _ := s.next()
+			if at < 0 || !on[at] {
+				t.Fatalf("seed %d: %d is next, of %v", seed, at, on)
+			}
+			s.assign(at)
+			switch at {
+			case 0:
+				ahead += 1 / weights[0]
+			case 1:
+				ahead -= 1 / weights[1]
+			}
+			least, most = min(least, ahead), max(most, ahead)
+		}
+		if bound := 1/weights[0] + 1/weights[1] + 1e-6; most-least > bound {
+			t.Errorf("seed %d: weights %v: the shares are %v apart, want at most %v", seed, weights, most-least, bound)
+		}
+	}
+}
+
+// A waiting caller is woken only when an endpoint comes or goes.
+func TestSharesSignalChanges(t *testing.T) {
+	t.Parallel()
+	s := newShares([]*endpoint{{Endpoint: Endpoint{Weight: 1}}, {Endpoint: Endpoint{Weight: math.Pi}}})
+	for _, step := range []struct {
+		what    func()
+		next    int
+		changes bool
+	}{
+		{func() {}, -1, false},
+		{func() { s.setReady(1, true) }, 1, true},
+		{func() { s.setReady(1, true) }, 1, false},
+		{func() { s.assign(1) }, 1, false},
+		{func() { s.setReady(1, false) }, 1, false},
+		{func() { s.setReady(0, true) }, 0, true},
+		{func() { s.assign(0) }, 1, false},
+		{func() { s.setReady(1, false) }, 0, true},
+		{func() { s.addMoving(2) }, -1, true},
+		{func() { s.setReady(1, true) }, -1, true},
+		{func() { s.addMoving(-1) }, -1, false},
+		{func() { s.addMoving(-1) }, 1, true},
+	} {
+		_, changed := s.next()
+		step.what()
+		select {
+		case <-changed:
+			if !step.changes {
+				t.Error("notified without a change")
+			}
+		default:
+			if step.changes {
+				t.Error("not notified of a change")
+			}
+		}
+		if at, _ := s.next(); at != step.next {
+			t.Errorf("next is %d, want %d", at, step.next)
+		}
+	}
+}
+
+// said are the sentinels in the table of Class.
+var said = map[string]error{
+	"ErrTimeout": ErrTimeout, "ErrIdle": ErrIdle, "ErrBusy": ErrBusy, "ErrUnavailable": ErrUnavailable,
+	"ErrConnection": ErrConnection, "ErrServer": ErrServer, "ErrAborted": ErrAborted, "ErrGone": ErrGone,
+	"ErrRejected": ErrRejected, "ErrMalformedCall": ErrMalformedCall, "ErrContextOverflow": ErrContextOverflow,
+	"ErrAgent": ErrAgent, "ErrTool": ErrTool, "ErrNoTurns": ErrNoTurns, "ErrCensored": ErrCensored,
+	"ErrAuth": ErrAuth, "ErrUnusable": ErrUnusable, "ErrStorage": ErrStorage,
+}
+
+// The table in the comment of Class has every class and every sentinel, with the kind and the
+// reaction of the code.
+func TestTheTableOfClassesIsTrue(t *testing.T) {
+	t.Parallel()
+	file, err := parser.ParseFile(token.NewFileSet(), "classify.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows [][]string
+	for _, group := range file.Comments {
+		for line := range strings.Lines(group.Text()) {
+			if columns := regexp.MustCompile(`\s{2,}`).Split(strings.TrimSpace(line), -1); strings.HasPrefix(line, "\t") && len(columns) == 4 {
+				rows = append(rows, columns)
+			}
+		}
+	}
+	classes := Classes()
+	if len(rows) != len(classes)+1 {
+		t.Fatalf("the table has %d lines, want a head and %d classes", len(rows), len(classes))
+	}
+	sentinel := regexp.MustCompile(`Err\w+`)
+	named := map[error]bool{}
+	for i, row := range rows[1:] {
+		class := classes[i]
+		if row[0] != class.String() {
+			t.Errorf("line %d is about %s, want %s", i+1, row[0], class)
+		}
+		for _, name := range sentinel.FindAllString(row[1], -1) {
+			named[said[name]] = true
+			if got := Classify(said[name]); got != class {
+				t.Errorf("%s: %s is %s", class, name, got)
+			}
+		}
+		if got := kindOf(class); got != row[2] {
+			t.Errorf("%s: kind %s, but attempt.end returned %s", class, row[2], got)
+		}
+		then := row[3]
+		if class.Retryable() != strings.HasPrefix(then, "retry") || class.DataRetryable() != strings.HasPrefix(then, "data retry") || class.Fatal() != (then == "run ends") {
+			t.Errorf("%s: %q, and the class is retryable %t, data retryable %t, fatal %t", class, then, class.Retryable(), class.DataRetryable(), class.Fatal())
+		}
+	}
+	for _, s := range sentinels {
+		if strings.HasPrefix(s.err.Error(), "collector: ") && !named[s.err] {
+			t.Errorf("the table does not name %q", s.err)
+		}
+	}
+}
+
+func kindOf(class Class) string {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	a := &attempt{class: class, err: &AttemptError{Stage: StageRun, Err: errors.New("it failed")}}
+	switch class {
+	case ClassCancelled:
+		stop()
+	case ClassLost: // only a takeover finds nothing left
+		a.Kind = KindReattach
+	default:
+	}
+	return a.end(ctx).Kind.String()
 }

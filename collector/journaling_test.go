@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -16,10 +16,8 @@ import (
 
 // Each journal entry comes before its step, and End comes between Append and Close.
 func TestJournalOrder(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := &notebook{}
-		b := &noting{scripted: scripted{script: func(a collector.Attempt) step {
+	bubble(t, func(r *rig) {
+		r.b.script = func(a collector.Attempt) step {
 			switch {
 			case a.Task.ID == "t0" && a.N == 1:
 				return step{openErr: collector.ErrServer}
@@ -29,38 +27,36 @@ func TestJournalOrder(t *testing.T) {
 				return step{runErr: collector.ErrRejected}
 			}
 			return step{}
-		}}, j: j}
-		s := &notedShelf{shelf: shelf{atOnce: true}, j: j}
-		c := setup(t, b, s, func(cfg *collector.Config) { cfg.Journal, cfg.Retries, cfg.DataRetries = j, 1, 1 })
-		// The first answer shows that the server is up, so its failures are charged.
-		if err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
-			for _, id := range []string{"t2", "t0", "t1"} {
-				if !yield(&collector.Task{ID: id, Messages: []string{"hello"}}, nil) {
-					return
-				}
-			}
-		}); err != nil {
-			t.Fatal(err)
 		}
-		want := []string{
+		j := r.noting()
+		r.cfg.Sink, r.cfg.Retries, r.cfg.DataRetries = &notedShelf{r.s, j}, 1, 1
+		// The first answer shows that the server is up, so its failures are charged.
+		r.finish(func(yield func(*collector.Task, error) bool) {
+			_ = yield(task("t2"), nil) && yield(task("t0"), nil) && yield(task("t1"), nil)
+		})
+		same(r, "journal", j.lines,
 			"begin t2-0/1 first at a", "(open)", "agent t2-0/1", "run t2-0/1 run-1", "(sink)", "end t2-0/1 none false", "(close)",
 			"begin t0-0/1 first at a", "(open)", "end t0-0/1 server_error true",
 			"begin t0-0/2 infra_retry at a", "(open)", "agent t0-0/2", "run t0-0/2 run-1", "(close)", "end t0-0/2 malformed_call true",
 			"begin t0-0/3 data_retry at a", "(open)", "agent t0-0/3", "run t0-0/3 run-1", "(sink)", "end t0-0/3 none false", "(close)",
 			"begin t1-0/1 first at a", "(open)", "agent t1-0/1", "run t1-0/1 run-1", "(close)", "(sink)", "end t1-0/1 bad_request false",
-		}
-		same(t, "journal", j.lines, want)
-		st := c.Stats()
-		if st.InfraRetries != 1 || st.DataRetries != 1 || st.Retries != 2 {
-			t.Errorf("infra, data, all retries = %d, %d, %d, want 1, 1, 2", st.InfraRetries, st.DataRetries, st.Retries)
-		}
+		)
+		st := r.c.Stats()
+		same(r, "infra, data, all retries", []int{st.InfraRetries, st.DataRetries, st.Retries}, 1, 1, 2)
 	})
 }
 
 // A noting backend records its calls in the journal.
 type noting struct {
-	scripted
+	*scripted
 	j *notebook
+}
+
+// noting gives the collector a journal that also has the calls of the backend.
+func (r *rig) noting() *notebook {
+	j := r.notes()
+	r.cfg.Endpoints[0].Backend = &noting{r.b, j}
+	return j
 }
 
 func (b *noting) Open(ctx context.Context, a collector.Attempt) (collector.Agent, error) {
@@ -90,7 +86,7 @@ func (g *notingAgent) Close(ctx context.Context) error {
 }
 
 type notedShelf struct {
-	shelf
+	*shelf
 	j *notebook
 }
 
@@ -99,87 +95,186 @@ func (s *notedShelf) Append(ctx context.Context, sample *tokenize.Sample, done f
 }
 
 func TestJournalErrorEndsTheRun(t *testing.T) {
-	t.Parallel()
-	for _, what := range []string{"begin", "agent", "run", "end"} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				j := &notebook{err: func(line string) error {
-					if strings.HasPrefix(line, what) {
-						return errPlain
-					}
-					return nil
-				}}
-				b := &noting{scripted: scripted{script: func(collector.Attempt) step { return step{takes: time.Second} }}, j: j}
-				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Journal = j })
-				err := c.Run(t.Context(), tasks(3))
-				if !errors.Is(err, collector.ErrStorage) || !errors.Is(err, errPlain) {
-					t.Errorf("Run = %v, want %v", err, collector.ErrStorage)
-				}
-				b.check(t)
-				identity(t, c.Stats())
-			})
-		})
-	}
+	cases := map[string]string{"begin": "begin", "agent": "agent", "run": "run", "end": "end"}
+	bubbles(t, cases, func(r *rig, what string) {
+		r.b.script = always(step{takes: time.Second})
+		r.noting().err = func(line string) error {
+			if strings.HasPrefix(line, what) {
+				return errPlain
+			}
+			return nil
+		}
+		r.fails(r.Context(), tasks(3), collector.ErrStorage, errPlain)
+	})
 }
 
 // A stop journals the End of attempts that it closed, and no other End.
 func TestStopNotesWhatItClosed(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name string
+	type stopped struct {
 		step step
-		want []string
-	}{
-		{"closed", step{hang: true}, []string{"begin t0-0/1 first at a", "(open)", "agent t0-0/1", "run t0-0/1 run-1", "(close)", "end t0-0/1 cancelled false"}},
-		{"not closed", step{hang: true, closeErr: errPlain}, []string{"begin t0-0/1 first at a", "(open)", "agent t0-0/1", "run t0-0/1 run-1", "(close)"}},
-		{"being made", step{opening: true}, []string{"begin t0-0/1 first at a", "(open)"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				j := &notebook{}
-				b := &noting{scripted: scripted{script: func(collector.Attempt) step { return tt.step }}, j: j}
-				c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Journal = j })
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				fails(ctx, t, c, tasks(1), context.DeadlineExceeded)
-				same(t, "journal", j.lines, tt.want)
-				counts(t, c, 0, 0, 0, 1)
-			})
-		})
+		want string // after the first two notes
 	}
+	bubbles(t, map[string]stopped{
+		"closed":     {step{hang: true}, ", agent t0-0/1, run t0-0/1 run-1, (close), end t0-0/1 cancelled false"},
+		"not closed": {step{hang: true, closeErr: errPlain}, ", agent t0-0/1, run t0-0/1 run-1, (close)"},
+		"being made": {step{opening: true}, ""},
+	}, func(r *rig, tt stopped) {
+		r.b.script = always(tt.step)
+		j := r.noting()
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		r.fails(ctx, tasks(1), context.DeadlineExceeded)
+		is(r, "journal", strings.Join(j.lines, ", "), "begin t0-0/1 first at a, (open)"+tt.want)
+		r.counts(0, 0, 0, 1)
+	})
 }
 
+type spanKey struct{}
+
 func TestSpans(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var lines []string
+	bubble(t, func(r *rig) {
+		var lines []string // one worker
 		begin := func(what string) func(context.Context, collector.Attempt, string) (context.Context, func(error)) {
 			return func(ctx context.Context, a collector.Attempt, endpoint string) (context.Context, func(error)) {
 				in, _ := ctx.Value(spanKey{}).(string)
 				name := fmt.Sprintf("%s%s %d %s", in, what, a.N, a.Kind)
 				return context.WithValue(ctx, spanKey{}, name+" > "), func(err error) {
-					mu.Lock()
-					defer mu.Unlock()
 					lines = append(lines, fmt.Sprintf("%s: %v", name, collector.Classify(err)))
 				}
 			}
 		}
-		b := &scripted{script: func(a collector.Attempt) step {
+		r.b.script = func(a collector.Attempt) step {
 			if a.N == 1 && a.Task.ID == "t1" {
 				return step{runErr: collector.ErrServer}
 			}
 			return step{}
-		}}
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Retries = 1
-			cfg.Events.SampleSpan, cfg.Events.AttemptSpan = begin("sample"), begin("attempt")
-		})
-		finish(t, c, tasks(2))
-		want := []string{
+		}
+		r.cfg.Retries = 1
+		r.cfg.Events.SampleSpan, r.cfg.Events.AttemptSpan = begin("sample"), begin("attempt")
+		r.finish(tasks(2))
+		same(r, "spans", lines,
 			"sample 1 first > attempt 1 first: none", "sample 1 first: none",
 			"sample 1 first > attempt 1 first: server_error", "sample 1 first > attempt 2 infra_retry: none", "sample 1 first: none",
-		}
-		same(t, "spans", lines, want)
+		)
 	})
+}
+
+// A notebook is a journal in memory. It stores every entry as a line of text.
+type notebook struct {
+	err func(line string) error
+
+	mu    sync.Mutex
+	lines []string
+}
+
+func (n *notebook) note(format string, args ...any) error {
+	line := fmt.Sprintf(format, args...)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		if err := n.err(line); err != nil {
+			return err
+		}
+	}
+	n.lines = append(n.lines, line)
+	return nil
+}
+
+func (n *notebook) Begin(a collector.Attempt, endpoint string) error {
+	return n.note("begin %s/%d %s at %s", taskOf(a.Key), a.N, a.Kind, endpoint)
+}
+
+func (n *notebook) Agent(key string, attempt int, id string) error {
+	return n.note("agent %s/%d", taskOf(key), attempt)
+}
+
+func (n *notebook) ServerRun(key string, attempt int, id string) error {
+	return n.note("run %s/%d %s", taskOf(key), attempt, id)
+}
+
+func (n *notebook) End(key string, attempt int, class collector.Class, charged bool) error {
+	return n.note("end %s/%d %v %t", taskOf(key), attempt, class, charged)
+}
+
+// notes gives the collector a journal.
+func (r *rig) notes() *notebook {
+	j := &notebook{}
+	r.cfg.Journal = j
+	return j
+}
+
+// has fails the test unless the journal has a line that begins with each of want.
+func (n *notebook) has(tb testing.TB, want ...string) {
+	tb.Helper()
+	for _, w := range want {
+		if !slices.ContainsFunc(n.lines, func(line string) bool { return strings.HasPrefix(line, w) }) {
+			tb.Errorf("journal lacks %q: %q", w, n.lines)
+		}
+	}
+}
+
+// keyOf returns the key of a sample of tasks(n); taskOf is the inverse and returns names such as
+// t3-1.
+func keyOf(task, index int) string {
+	return collector.SampleKey(&collector.Task{ID: fmt.Sprintf("t%d", task), Messages: []string{"hello"}}, index)
+}
+
+var names = sync.OnceValue(func() map[string]string {
+	m := map[string]string{}
+	for task := range 800 {
+		for index := range samplesOf(task) {
+			m[keyOf(task, index)] = fmt.Sprintf("t%d-%d", task, index)
+		}
+	}
+	return m
+})
+
+// samplesOf keeps the table of names small: only the first tasks have several samples.
+func samplesOf(task int) int {
+	if task < 50 {
+		return 8
+	}
+	return 1
+}
+
+func taskOf(key string) string { return names()[key] }
+
+// A revived backend is a scripted one with agents of an earlier process. If the script sets
+// openErr, nothing can be taken over.
+type revived struct {
+	*scripted
+	reattached []collector.OpenAttempt
+	was        []collector.Attempt
+}
+
+func (b *revived) Reattach(ctx context.Context, a collector.Attempt, left collector.OpenAttempt) (collector.Agent, error) {
+	b.mu.Lock()
+	b.reattached, b.was = append(b.reattached, left), append(b.was, a)
+	b.mu.Unlock()
+	agent, err := b.Open(ctx, a)
+	if err == nil && a.ServerRun != nil {
+		for _, id := range append(left.ServerRuns, "run-new") {
+			a.ServerRun(id)
+		}
+	}
+	return agent, err
+}
+
+// revived lets the backend of the rig take agents over.
+func (r *rig) revived() *revived {
+	b := &revived{scripted: r.b}
+	r.cfg.Endpoints[0].Backend = b
+	return b
+}
+
+// states are what an earlier process left, by sample name.
+type states = map[string]collector.SampleState
+
+// lefts returns a lookup in a table by sample name.
+func lefts(m states) func(string) collector.SampleState {
+	return func(key string) collector.SampleState { return m[taskOf(key)] }
+}
+
+func openAt(endpoint string, n int) collector.SampleState {
+	return collector.SampleState{Attempts: n, Open: &collector.OpenAttempt{N: n, Endpoint: endpoint, AgentID: "agent", ServerRuns: []string{"run-old"}}}
 }

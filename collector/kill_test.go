@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -26,8 +25,7 @@ func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { killedRun(t, seed) })
+			bubble(t, func(r *rig) { killedRun(r.T, seed) })
 		})
 	}
 }
@@ -51,34 +49,31 @@ func killedRun(t *testing.T, seed uint64) {
 		w.left, w.names = w.lookup(), names
 		ctx, die := context.WithCancelCause(t.Context())
 		p.die = die
-		c := setup(t, nil, p, func(cfg *collector.Config) {
-			cfg.Endpoints = nil
-			for _, name := range names {
-				cfg.Endpoints = append(cfg.Endpoints, collector.Endpoint{Name: name, Backend: &post{p, name}, MaxInFlight: 1 + rng.IntN(5)})
-			}
-			cfg.Samples, cfg.Planned, cfg.Retries, cfg.DataRetries = samples, nTasks*samples, 4, 1
-			cfg.Left, cfg.Journal, cfg.Outage = func(key string) collector.SampleState { return w.left[key] }, p, time.Hour
-		})
+		r := newRig(t)
+		r.cfg.Endpoints, r.cfg.Sink = nil, p
+		for _, name := range names {
+			e := collector.Endpoint{Name: name, Backend: &post{p, name}, MaxInFlight: 1 + rng.IntN(5)}
+			r.cfg.Endpoints = append(r.cfg.Endpoints, e)
+		}
+		r.cfg.Samples, r.cfg.Planned, r.cfg.Retries, r.cfg.DataRetries = samples, nTasks*samples, 4, 1
+		r.cfg.Journal, r.cfg.Outage = p, time.Hour
+		r.cfg.Left = func(key string) collector.SampleState { return w.left[key] }
+		c := r.build()
 		p.lost = func(name string) bool {
 			return slices.ContainsFunc(c.Stats().Endpoints, func(e collector.EndpointStats) bool { return e.Name == name && e.Lost })
 		}
-		stats := func() collector.Stats {
-			st := c.Stats()
-			identity(t, st)
-			return st
-		}
-		p.look = func() { stats() }
+		p.look = func() { identity(t, c.Stats()) }
 		if rng.IntN(4) == 0 {
 			time.AfterFunc(time.Duration(rng.IntN(60))*time.Second, c.Drain)
 		}
 		if rng.IntN(4) == 0 { // stopped, not killed
 			time.AfterFunc(time.Duration(rng.IntN(60))*time.Second, func() { die(errStopped) })
 		}
-		err := c.Run(ctx, tasks(nTasks))
+		err := r.run(ctx, tasks(nTasks))
 		if err != nil && !errors.Is(err, errDead) && !errors.Is(err, errStopped) && !errors.Is(err, collector.ErrUnavailable) {
 			t.Fatalf("process %d: %v", processes, err)
 		}
-		st := stats()
+		st := c.Stats()
 		reattached += st.Reattached
 		w.mu.Lock()
 		remaining = len(w.sink) < nTasks*samples
@@ -94,10 +89,11 @@ func killedRun(t *testing.T, seed uint64) {
 	// A last process finds everything done, and counts it.
 	w.left = w.lookup()
 	p := &process{w: w, left: -1}
-	c := setup(t, &post{p, "a"}, p, func(cfg *collector.Config) {
-		cfg.Samples, cfg.Left = samples, func(key string) collector.SampleState { return w.left[key] }
-	})
-	finish(t, c, tasks(nTasks))
+	r := newRig(t)
+	r.servers(1, &post{p, "a"})
+	r.cfg.Sink, r.cfg.Samples = p, samples
+	r.cfg.Left = func(key string) collector.SampleState { return w.left[key] }
+	r.finish(tasks(nTasks))
 	committed, failed := 0, 0
 	for _, class := range w.sink {
 		if class == collector.ClassNone {
@@ -106,13 +102,10 @@ func killedRun(t *testing.T, seed uint64) {
 			failed++
 		}
 	}
-	st := counts(t, c, committed, failed, 0, 0)
-	if st.Attempts != 0 || st.Earlier != (collector.Earlier{Committed: committed, Failed: failed}) {
-		t.Errorf("%d attempts, earlier %+v", st.Attempts, st.Earlier)
-	}
-	if reattached != w.taken {
-		t.Errorf("%d attempts were taken over, the processes count %d", w.taken, reattached)
-	}
+	st := r.counts(committed, failed, 0, 0)
+	is(t, "attempts", st.Attempts, 0)
+	is(t, "earlier", st.Earlier, collector.Earlier{Committed: committed, Failed: failed})
+	is(t, "attempts taken over, as the processes count", reattached, w.taken)
 	t.Logf("%d processes, %d of %d attempts taken over", processes, w.taken, w.made)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -70,27 +69,21 @@ func (p rebuilding) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize
 	return calls, nil
 }
 
-func setPrompts(cfg *collector.Config, p rebuilding) {
-	cfg.Endpoints[0].Backend.(*revived).prompts = p.Prompts
-}
-
 // A lost answer costs one infrastructure retry, or none if its process died, and never the sample.
 // If the record lacks something that an answer has, another attempt is made. If an answer would
 // lack it too, no attempt is made.
 func TestLostAnswersAreMadeAgain(t *testing.T) {
-	t.Parallel()
 	cut := fmt.Errorf("send: %w: unexpected EOF", collector.ErrConnection)
-	compacted := with(func(r *collector.Reply) {
-		forgetPrompts(&r.Sends[0], cut)
-		r.Sends[0].Turns[2].Content = "compacted"
-	})
-	exact, counted := tokenize.Exact, tokenize.CountVerified
-	retry := func(cfg *collector.Config) { cfg.Retries = 1 }
-	needs := func(grade *tokenize.Grade, turnsHavePrompts *bool) func(*collector.Config) {
-		return func(cfg *collector.Config) {
-			cfg.Retries, cfg.Require, cfg.TurnsHavePrompts = 1, grade, turnsHavePrompts
-		}
+	// marked is a lost answer whose turn has this text.
+	marked := func(turn int, text string, to error) func() *collector.Reply {
+		return with(func(r *collector.Reply) {
+			forgetPrompts(&r.Sends[0], to)
+			r.Sends[0].Turns[turn].Content = text
+		})
 	}
+	compacted := marked(2, "compacted", cut)
+	exact, counted := tokenize.Exact, tokenize.CountVerified
+	yes, no := new(true), new(false)
 	type want struct {
 		class            collector.Class // of the failure; ClassNone: the sample is data
 		reason           string          // of the failure
@@ -100,189 +93,151 @@ func TestLostAnswersAreMadeAgain(t *testing.T) {
 		gone, reattached int
 		downgraded       int
 	}
-	for _, tt := range []struct {
-		name  string
-		open  bool // an earlier process made the attempt
-		first func() *collector.Reply
-		edit  func(*collector.Config)
-		want  want
-	}{
-		{"killed", true, lost(nil), nil, want{attempt: 4, remade: "no_prompt", rows: 1, gone: 1}},
-		{
-			"killed after one of two messages", true, lostOfTwo(nil), nil,
-			want{attempt: 4, remade: "no_prompt", rows: 1, gone: 1},
+	type loss struct {
+		open    bool // an earlier process made the attempt
+		first   func() *collector.Reply
+		retries int
+		grade   *tokenize.Grade // Config.Require
+		brings  *bool           // Config.TurnsHavePrompts
+		refusal error           // of the prompter, if a prompt must be rebuilt
+		want    want
+	}
+	whole := want{attempt: 1, rows: 1}
+	failed := func(class collector.Class, reason string) want {
+		return want{class: class, reason: reason, attempt: 1}
+	}
+	remade := func(reason string) want { return want{attempt: 2, remade: reason, rows: 1} }
+	gone := func(reason string) want { return want{attempt: 4, remade: reason, rows: 1, gone: 1} }
+	bubbles(t, map[string]loss{
+		"killed":                  {open: true, first: lost(nil), want: gone("no_prompt")},
+		"killed after one of two": {open: true, first: lostOfTwo(nil), want: gone("no_prompt")},
+		"cut":                     {first: lost(cut), retries: 1, want: remade("no_prompt")},
+		"cut, no retry is left":   {first: lost(cut), want: failed(collector.ClassConnection, "no_prompt")},
+		"cut after a takeover": {
+			open: true, first: lost(cut), retries: 1,
+			want: want{attempt: 4, remade: "no_prompt", rows: 1, reattached: 1},
 		},
-		{"cut", false, lost(cut), retry, want{attempt: 2, remade: "no_prompt", rows: 1}},
-		{
-			"cut, and no retry is left", false, lost(cut), nil,
-			want{class: collector.ClassConnection, reason: "no_prompt", attempt: 1},
+		"one of two cut": {first: lostOfTwo(cut), retries: 1, want: remade("no_prompt")},
+		"one of two cut, no retry is left: the rest is kept": {
+			first: lostOfTwo(cut), want: want{attempt: 1, rows: 1, lostCalls: 2},
 		},
-		{"cut after a takeover", true, lost(cut), retry, want{attempt: 4, remade: "no_prompt", rows: 1, reattached: 1}},
-		{"one of two messages cut", false, lostOfTwo(cut), retry, want{attempt: 2, remade: "no_prompt", rows: 1}},
-		{
-			"one of two messages cut, and no retry is left: the rest is kept", false, lostOfTwo(cut), nil,
-			want{attempt: 1, rows: 1, lostCalls: 2},
+		"exact is required": {first: lost(cut), retries: 1, grade: &exact, want: remade("grade")},
+		"exact is required and answers are not": {
+			first: lost(cut), retries: 1, grade: &exact, brings: no, want: failed(collector.ClassNoPrompt, "grade"),
 		},
-		{"exact is required", false, lost(cut), needs(&exact, nil), want{attempt: 2, remade: "grade", rows: 1}},
-		{
-			"exact is required and answers are not", false, lost(cut), needs(&exact, new(false)),
-			want{class: collector.ClassNoPrompt, reason: "grade", attempt: 1},
+		"rebuilt as well as is required": {
+			first: lost(cut), retries: 1, grade: &counted, brings: yes, want: want{attempt: 1, rows: 1, downgraded: 1},
 		},
-		{
-			"rebuilt as well as is required", false, lost(cut), needs(&counted, new(true)),
-			want{attempt: 1, rows: 1, downgraded: 1},
+		"rebuilt, and answers are too": {first: lost(cut), retries: 1, brings: no, want: whole},
+		"compacted, and answers know the prompt": {
+			first: compacted, retries: 1, brings: yes, want: remade("compacted"),
 		},
-		{"rebuilt, and answers are too", false, lost(cut), needs(nil, new(false)), want{attempt: 1, rows: 1}},
-		{
-			"compacted, and answers know the prompt", false, compacted, needs(nil, new(true)),
-			want{attempt: 2, remade: "compacted", rows: 1},
+		"compacted for an answer too": {
+			first: compacted, retries: 1, brings: no, want: want{attempt: 1, rows: 1, lostCalls: 1},
 		},
-		{
-			"compacted for an answer too", false, compacted, needs(nil, new(false)),
-			want{attempt: 1, rows: 1, lostCalls: 1},
+		"read too late to be proven": {open: true, first: marked(0, "late", nil), brings: no, want: gone("no_prompt")},
+		"the server refuses to show what it keeps": {
+			first: lost(cut), retries: 1, refusal: collector.ErrRejected, want: remade("no_prompt"),
 		},
-		{
-			"read too late to be proven", true, with(func(r *collector.Reply) {
-				forgetPrompts(&r.Sends[0], nil)
-				r.Sends[0].Turns[0].Content = "late"
-			}), func(cfg *collector.Config) { cfg.TurnsHavePrompts = new(false) },
-			want{attempt: 4, remade: "no_prompt", rows: 1, gone: 1},
+		"what the server keeps does not fit together": {
+			open: true, first: lost(nil), want: gone("hole"),
+			refusal: &tokenize.AlignError{Turn: 1, Token: -1, Reason: tokenize.ReasonHole, Err: errPlain},
 		},
-		{
-			"the server refuses to show what it keeps", false, lost(cut), func(cfg *collector.Config) {
-				cfg.Retries = 1
-				setPrompts(cfg, rebuilding{collector.ErrRejected})
-			},
-			want{attempt: 2, remade: "no_prompt", rows: 1},
-		},
-		{
-			"what the server keeps does not fit together", true, lost(nil), func(cfg *collector.Config) {
-				setPrompts(cfg, rebuilding{&tokenize.AlignError{Turn: 1, Token: -1, Reason: tokenize.ReasonHole, Err: errPlain}})
-			},
-			want{attempt: 4, remade: "hole", rows: 1, gone: 1},
-		},
-		{
-			"tokens that no answer would change", false, with(func(r *collector.Reply) {
+		"tokens that no answer would change": {
+			first: with(func(r *collector.Reply) {
 				forgetPrompts(&r.Sends[0], cut)
 				r.Sends[0].Turns[0].Logprobs = nil
-			}), retry,
-			want{class: collector.ClassTokenMismatch, reason: "no_logprobs", attempt: 1},
+			}),
+			retries: 1, want: failed(collector.ClassTokenMismatch, "no_logprobs"),
 		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				number := 1
-				left := map[string]collector.SampleState{}
-				if tt.open {
-					number, left["t0-0"] = 3, openAt("a", 3)
-				}
-				b := &revived{scripted: scripted{script: func(a collector.Attempt) step {
-					if a.N == number {
-						return step{reply: tt.first, takes: time.Second}
-					}
-					return step{takes: 5 * time.Second}
-				}}}
-				s, j := &shelf{atOnce: true}, &notebook{}
-				c := setup(t, b, s, func(cfg *collector.Config) {
-					cfg.Left, cfg.Journal = lefts(left), j
-					if tt.edit != nil {
-						tt.edit(cfg)
-					}
-					if b.prompts == nil && (cfg.Require != nil || cfg.TurnsHavePrompts != nil) {
-						setPrompts(cfg, rebuilding{})
-					}
-				})
-				finish(t, c, tasks(1))
-				b.check(t)
-				st, sample := c.Stats(), s.samples[0]
-				got := want{
-					attempt: sample.Attempt, rows: len(sample.Rows), lostCalls: st.LostCalls, gone: st.Gone, reattached: st.Reattached, downgraded: st.Downgraded,
-				}
-				if len(sample.Rows) == 0 {
-					got.class, _ = collector.ParseClass(sample.Failures[0].Class)
-					if got.reason = sample.Failures[0].Reason; len(sample.Failures[0].OutputIDs) != 3 {
-						t.Errorf("the failure keeps %d tokens", len(sample.Failures[0].OutputIDs))
-					}
-				}
-				for reason, r := range st.Remade {
-					got.remade += reason
-					if r.N != 1 || r.Mean() != 40*time.Second { // by the server's clock
-						t.Errorf("made again for %s: %+v", reason, r)
-					}
-					if !slices.Contains(collector.RemadeReasons(), reason) {
-						t.Errorf("reason %q is in no list", reason)
-					}
-				}
-				if got != tt.want {
-					t.Errorf("got %+v\nwant %+v\n%q", got, tt.want, j.lines)
-				}
-				if st.DataRetries != 0 || tt.want.remade != "" && (st.InfraRetries != 1 || st.Kept.N != 1 || st.Kept.Mean() != 5*time.Second) {
-					t.Errorf("%d retries for data, %d for infrastructure, kept %+v", st.DataRetries, st.InfraRetries, st.Kept)
-				}
-				if tt.want.gone > 0 && !slices.Contains(j.lines, "end t0-0/3 lost false") {
-					t.Errorf("the end of a process was charged: %q", j.lines)
-				}
-			})
-		})
-	}
+	}, func(r *rig, tt loss) {
+		number := 1
+		if tt.open {
+			number = 3
+			r.cfg.Left = lefts(states{"t0-0": openAt("a", number)})
+		}
+		r.revived().script = func(a collector.Attempt) step {
+			if a.N == number {
+				return step{reply: tt.first, takes: time.Second}
+			}
+			return step{takes: 5 * time.Second}
+		}
+		if tt.refusal != nil || tt.grade != nil || tt.brings != nil {
+			r.b.prompts = rebuilding{tt.refusal}.Prompts
+		}
+		j := r.notes()
+		r.cfg.Retries, r.cfg.Require, r.cfg.TurnsHavePrompts = tt.retries, tt.grade, tt.brings
+		r.finish(tasks(1))
+		st, sample := r.c.Stats(), r.s.samples[0]
+		got := want{
+			attempt: sample.Attempt, rows: len(sample.Rows), lostCalls: st.LostCalls, gone: st.Gone, reattached: st.Reattached, downgraded: st.Downgraded,
+		}
+		if len(sample.Rows) == 0 {
+			got.class, _ = collector.ParseClass(sample.Failures[0].Class)
+			got.reason = sample.Failures[0].Reason
+			is(r, "tokens of the failure", len(sample.Failures[0].OutputIDs), 3)
+		}
+		for reason, again := range st.Remade {
+			got.remade += reason
+			is(r, "made again", again.N, 1)
+			is(r, "made again after, by the server's clock", again.Mean(), 40*time.Second)
+			if !slices.Contains(collector.RemadeReasons(), reason) {
+				r.Errorf("reason %q is in no list", reason)
+			}
+		}
+		is(r, "outcome", got, tt.want)
+		is(r, "data retries", st.DataRetries, 0)
+		if tt.want.remade != "" && (st.InfraRetries != 1 || st.Kept.N != 1 || st.Kept.Mean() != 5*time.Second) {
+			r.Errorf("%d retries for infrastructure, kept %+v", st.InfraRetries, st.Kept)
+		}
+		if tt.want.gone > 0 {
+			j.has(r, "end t0-0/3 lost false") // the end of a process is not charged
+		}
+	})
 }
 
 // Received answers show whether answers carry prompts.
 func TestAnswersShowWhatTheyBring(t *testing.T) {
-	t.Parallel()
-	bare := with(func(r *collector.Reply) {
-		for i := range r.Sends[0].Turns {
-			r.Sends[0].Turns[i].PromptIDs = nil
-		}
-	})
-	for _, along := range []bool{true, false} {
-		exact := tokenize.Exact
-		b := &scripted{script: func(a collector.Attempt) step {
+	bothWays(t, func(r *rig, along bool) {
+		r.b.script = func(a collector.Attempt) step {
 			switch {
 			case a.Task.ID == "t1" && a.N == 1:
 				return step{reply: lost(collector.ErrConnection)}
 			case along:
 				return step{}
 			}
-			return step{reply: bare}
-		}}
-		b.prompts = rebuilding{}.Prompts
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Retries, cfg.Require, cfg.BackoffMin, cfg.BackoffMax = 3, &exact, 1, 1
-		})
-		finish(t, c, tasks(2))
-		st := c.Stats()
-		if along && (st.Committed != 2 || st.Attempts != 3) || !along && (st.Failed != 2 || st.Attempts != 2) {
-			t.Errorf("prompts come along: %v; %d committed, %d failed in %d attempts", along, st.Committed, st.Failed, st.Attempts)
+			return step{reply: noPrompt}
 		}
-	}
+		r.b.prompts = rebuilding{}.Prompts
+		r.cfg.Retries, r.cfg.Require, r.cfg.BackoffMin, r.cfg.BackoffMax = 3, new(tokenize.Exact), 1, 1
+		r.finish(tasks(2))
+		if along {
+			is(r, "attempts", r.counts(2, 0, 0, 0).Attempts, 3)
+		} else {
+			is(r, "attempts", r.counts(0, 2, 0, 0).Attempts, 2)
+		}
+	})
 }
 
 // An attempt whose lookup fails counts as gone: the sample keeps its retries for new attempts.
 func TestLookingForAnAttemptCostsNoSample(t *testing.T) {
-	t.Parallel()
-	for _, refusal := range []error{collector.ErrRejected, collector.ErrServer, errPlain} {
-		synctest.Test(t, func(t *testing.T) {
-			b := &revived{scripted: scripted{script: func(a collector.Attempt) step {
-				switch {
-				case a.Kind == collector.KindReattach && a.Task.ID == "t1":
-					return step{openErr: fmt.Errorf("runs: %w", refusal)}
-				case a.Task.ID == "t1" && a.N == 3:
-					return step{runErr: collector.ErrConnection}
-				}
-				return step{takes: time.Second}
-			}}}
-			s, j := &shelf{atOnce: true}, &notebook{}
-			c := setup(t, b, s, func(cfg *collector.Config) {
-				cfg.Endpoints[0].MaxInFlight, cfg.Retries, cfg.Journal = 8, 1, j
-				cfg.Left = lefts(map[string]collector.SampleState{"t1-0": openAt("a", 2)})
-			})
-			finish(t, c, tasks(60))
-			b.check(t)
-			st := counts(t, c, 60, 0, 0, 0)
-			if st.Gone != 1 || !slices.Contains(j.lines, "end t1-0/2 lost false") || !slices.Contains(j.lines, "end t1-0/4 none false") {
-				t.Errorf("%v: gone %d, journal %q", refusal, st.Gone, j.lines)
+	bubbles(t, map[string]error{
+		"rejected": collector.ErrRejected, "server": collector.ErrServer, "plain": errPlain,
+	}, func(r *rig, refusal error) {
+		r.revived().script = func(a collector.Attempt) step {
+			switch {
+			case a.Kind == collector.KindReattach && a.Task.ID == "t1":
+				return step{openErr: fmt.Errorf("runs: %w", refusal)}
+			case a.Task.ID == "t1" && a.N == 3:
+				return step{runErr: collector.ErrConnection}
 			}
-		})
-	}
+			return step{takes: time.Second}
+		}
+		r.room(8)
+		j := r.notes()
+		r.cfg.Retries = 1
+		r.cfg.Left = lefts(states{"t1-0": openAt("a", 2)})
+		is(r, "gone", r.finish(tasks(60)).counts(60, 0, 0, 0).Gone, 1)
+		j.has(r, "end t1-0/2 lost false", "end t1-0/4 none false")
+	})
 }

@@ -2,17 +2,13 @@ package collector_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A host is a server that is away for some time. It refuses connections, or, if silent, accepts
@@ -33,8 +29,17 @@ type host struct {
 
 func (h *host) isAway() bool { return h.away != nil && h.away(time.Since(h.start)) }
 
+// away is an absence from one time to another.
+func away(from, to time.Duration) func(time.Duration) bool {
+	return func(now time.Duration) bool { return now >= from && now < to }
+}
+
+// never is a time after the end of every run.
+const never = 1000 * time.Hour
+
 func newHost(takes time.Duration, silent bool, away func(time.Duration) bool) *host {
 	h := &host{silent: silent, takes: takes, away: away, start: time.Now()}
+	h.scripted = new(scripted)
 	h.script = func(collector.Attempt) step {
 		h.mu2.Lock()
 		defer h.mu2.Unlock()
@@ -86,18 +91,15 @@ func (h *host) after(from, to time.Duration) (n int) {
 }
 
 // inOrder fails the test if an attempt number was used twice or out of order.
-func inOrder(t *testing.T, j *notebook) {
-	t.Helper()
+func (n *notebook) inOrder(tb testing.TB) {
+	tb.Helper()
 	last := map[string]int{}
-	for _, line := range j.lines {
-		var key string
-		var n int
+	for _, line := range n.lines {
 		if text, ok := strings.CutPrefix(line, "begin "); ok {
-			key, text, _ = strings.Cut(text, "/")
+			key, text, _ := strings.Cut(text, "/")
+			var n int
 			_, _ = fmt.Sscan(text, &n)
-			if n != last[key]+1 {
-				t.Errorf("%s after attempt %d", line, last[key])
-			}
+			is(tb, "number of the attempt of "+line, n, last[key]+1)
 			last[key] = n
 		}
 	}
@@ -106,219 +108,156 @@ func inOrder(t *testing.T, j *notebook) {
 // The samples of a server that refuses or never answers continue at the other server within
 // seconds, uncharged. If it comes back, it is used again.
 func TestSamplesMoveFromDeadServer(t *testing.T) {
-	t.Parallel()
 	const dies = 61 * time.Second
-	for _, tt := range []struct {
-		name   string
+	type death struct {
 		silent bool
 		spread time.Duration
-		back   time.Duration // 0: never
+		back   time.Duration
 		within time.Duration // until its samples continue at the other server
 		took   time.Duration // at most
-	}{
-		// 16 in flight until it dies, then 8: another 160 s for the remaining 128 samples.
-		{"refuses, for good", false, 0, 0, 15 * time.Second, dies + 190*time.Second},
-		{"refuses one after the other", false, 3 * time.Second, 0, 40 * time.Second, dies + 190*time.Second},
-		{"refuses, and is back", false, 0, dies + 3*time.Minute, 15 * time.Second, dies + 190*time.Second},
-		{"silent, for good", true, 0, 0, 3 * time.Minute, dies + 5*time.Minute},
-		{"silent, and is back", true, 0, dies + 5*time.Minute, 3 * time.Minute, dies + 6*time.Minute},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				away := func(now time.Duration) bool { return now >= dies && (tt.back == 0 || now < tt.back) }
-				dead, good := newHost(10*time.Second, tt.silent, away), newHost(10*time.Second, false, nil)
-				dead.spread = tt.spread
-				n := 220
-				if tt.back > 0 {
-					n = 700 // so that samples are left when it is back
-					tt.took = time.Hour
-				}
-				j, s := &notebook{}, &shelf{atOnce: true}
-				c := setup(t, dead, s, func(cfg *collector.Config) {
-					cfg.Endpoints = []collector.Endpoint{{Name: "dead", Backend: dead, MaxInFlight: 8}, {Name: "good", Backend: good, MaxInFlight: 8}}
-					cfg.Journal, cfg.Planned = j, n
-				})
-				start := time.Now()
-				finish(t, c, tasks(n))
-				dead.check(t)
-				good.check(t)
-				inOrder(t, j)
-				st := counts(t, c, n, 0, 0, 0) // although Retries is 0
-				if took := time.Since(start); took > tt.took {
-					t.Errorf("took %v, want at most %v", took, tt.took)
-				}
-				if slices.ContainsFunc(s.samples, func(s *tokenize.Sample) bool { return s.Attempt > 2 }) {
-					t.Error("a sample needed a third attempt")
-				}
-				for _, sample := range s.samples {
-					if sample.Attempt == 2 && sample.StartedAt.Before(start.Add(dies)) && sample.Duration > tt.within+30*time.Second {
-						t.Errorf("%s took %v in all", sample.TaskID, sample.Duration)
-					}
-				}
-				end := tt.back
-				if tt.back == 0 {
-					end = time.Hour
-				}
-				if n := dead.after(dies+40*time.Second, end); n > 0 {
-					t.Errorf("%d samples were sent to the dead server", n)
-				}
-				if n := dead.after(tt.back, time.Hour); tt.back > 0 && n < 50 {
-					t.Errorf("%d samples were sent to the server after it was back", n)
-				}
-				if st.Endpoints[0].Lost || dead.checks > 50 {
-					t.Errorf("lost %v, %d checks", st.Endpoints[0].Lost, dead.checks)
-				}
-			})
-		})
 	}
+	bubbles(t, map[string]death{
+		// 16 in flight until it dies, then 8: another 160 s for the remaining 128 samples.
+		"refuses, for good":           {false, 0, never, 15 * time.Second, dies + 190*time.Second},
+		"refuses one after the other": {false, 3 * time.Second, never, 40 * time.Second, dies + 190*time.Second},
+		"refuses, and is back":        {false, 0, dies + 3*time.Minute, 15 * time.Second, time.Hour},
+		"silent, for good":            {true, 0, never, 3 * time.Minute, dies + 5*time.Minute},
+		"silent, and is back":         {true, 0, dies + 5*time.Minute, 3 * time.Minute, time.Hour},
+	}, func(r *rig, tt death) {
+		const takes = 10 * time.Second
+		dead, good := newHost(takes, tt.silent, away(dies, tt.back)), newHost(takes, false, nil)
+		dead.spread = tt.spread
+		n := 220
+		if tt.back != never {
+			n = 700 // so that samples are left when it is back
+		}
+		r.servers(8, dead, good)
+		j := r.notes()
+		r.cfg.Planned = n
+		start := time.Now()
+		r.finish(tasks(n))
+		j.inOrder(r)
+		st := r.counts(n, 0, 0, 0) // although Retries is 0
+		within(r, "time", r.took, 0, tt.took)
+		for _, sample := range r.s.samples {
+			within(r, "attempt of "+sample.TaskID, sample.Attempt, 1, 2)
+			if sample.Attempt == 2 && sample.StartedAt.Before(start.Add(dies)) {
+				within(r, "time of "+sample.TaskID, sample.Duration, 0, tt.within+30*time.Second)
+			}
+		}
+		is(r, "samples sent to the dead server", dead.after(dies+40*time.Second, tt.back), 0)
+		if tt.back != never {
+			within(r, "samples sent to the server after it was back", dead.after(tt.back, never), 50, n)
+		}
+		is(r, "lost", st.Endpoints[0].Lost, false)
+		within(r, "checks", dead.checks, 0, 50)
+	})
 }
 
 // Samples move to the server that is up before they were sent, while they wait for a retry, and back.
 func TestWaitingSamplesMove(t *testing.T) {
-	t.Parallel()
-	from := func(from, to time.Duration) func(time.Duration) bool {
-		return func(now time.Duration) bool { return now >= from && now < to }
-	}
-	for _, tt := range []struct {
-		name  string
+	const s = time.Second
+	type moving struct {
 		hosts func() (a, b *host)
 		room  int
 		tasks int
 		took  time.Duration // at most
 		tries int           // 0: any
-	}{
-		{"not sent to a silent server: two pings of 10 s show it", func() (a, b *host) {
-			return newHost(time.Second, true, from(0, time.Hour)), newHost(time.Second, false, nil)
-		}, 8, 100, 40 * time.Second, 0},
-		{"waits an hour for its retry", func() (a, b *host) {
-			a = newHost(time.Second, false, from(3*time.Second, time.Hour))
-			a.script = func(collector.Attempt) step { return step{takes: time.Second, runErr: collector.ErrServer} }
-			return a, newHost(time.Second, false, nil)
-		}, 1, 2, time.Minute, 3},
-		{"from a to b and back: 48 at both, 56 at b alone, the rest at a", func() (a, b *host) {
-			return newHost(10*time.Second, false, from(31*time.Second, 130*time.Second)), newHost(10*time.Second, false, from(101*time.Second, time.Hour))
-		}, 8, 112, 4 * time.Minute, 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, b := tt.hosts()
-				j := &notebook{}
-				c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
-					cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: tt.room}, {Name: "b", Backend: b, MaxInFlight: tt.room}}
-					cfg.Journal = j
-					if tt.tries > 0 {
-						cfg.Retries, cfg.BackoffMin, cfg.BackoffMax = 3, time.Hour, time.Hour
-					}
-				})
-				took := finish(t, c, tasks(tt.tasks))
-				inOrder(t, j)
-				if st := counts(t, c, tt.tasks, 0, 0, 0); took > tt.took || tt.tries > 0 && st.Attempts != tt.tries {
-					t.Errorf("%d attempts in %v, want %d within %v", st.Attempts, took, tt.tries, tt.took)
-				}
-			})
-		})
 	}
+	bubbles(t, map[string]moving{
+		"not sent to a silent server: two pings of 10 s show it": {func() (a, b *host) {
+			return newHost(s, true, away(0, never)), newHost(s, false, nil)
+		}, 8, 100, 40 * s, 0},
+		"waits an hour for its retry": {func() (a, b *host) {
+			a = newHost(s, false, away(3*s, never))
+			a.script = always(step{takes: s, runErr: collector.ErrServer})
+			return a, newHost(s, false, nil)
+		}, 1, 2, time.Minute, 3},
+		"from a to b and back: 48 at both, 56 at b alone, the rest at a": {func() (a, b *host) {
+			return newHost(10*s, false, away(31*s, 130*s)), newHost(10*s, false, away(101*s, never))
+		}, 8, 112, 4 * time.Minute, 0},
+	}, func(r *rig, tt moving) {
+		a, b := tt.hosts()
+		r.servers(tt.room, a, b)
+		j := r.notes()
+		if tt.tries > 0 {
+			r.cfg.Retries, r.cfg.BackoffMin, r.cfg.BackoffMax = 3, time.Hour, time.Hour
+		}
+		r.finish(tasks(tt.tasks))
+		j.inOrder(r)
+		st := r.counts(tt.tasks, 0, 0, 0)
+		within(r, "time", r.took, 0, tt.took)
+		if tt.tries > 0 {
+			is(r, "attempts", st.Attempts, tt.tries)
+		}
+	})
 }
 
 // The run ends when all servers have been away for Outage.
 func TestNoServerAnswersEndsTheRun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 31*time.Second })
-		b := newHost(10*time.Second, true, func(now time.Duration) bool { return now >= 10*time.Minute })
-		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 4}, {Name: "b", Backend: b, MaxInFlight: 4}}
-			cfg.Outage, cfg.Planned = 3*time.Minute, 10000
-		})
-		start := time.Now()
-		err := c.Run(t.Context(), tasks(10000))
-		if collector.Classify(err) != collector.ClassUnavailable {
-			t.Errorf("Run = %v", err)
-		}
-		if took := time.Since(start); took < 13*time.Minute || took > 15*time.Minute {
-			t.Errorf("took %v, want 10m and the 3m of an outage", took)
-		}
-		a.check(t)
-		b.check(t)
-		if st := c.Stats(); st.Failed != 0 || st.Remaining < 9000 {
-			t.Errorf("failed %d, remaining %d", st.Failed, st.Remaining)
-		}
+	bubble(t, func(r *rig) {
+		a := newHost(10*time.Second, false, away(31*time.Second, never))
+		b := newHost(10*time.Second, true, away(10*time.Minute, never))
+		r.servers(4, a, b)
+		r.cfg.Outage, r.cfg.Planned = 3*time.Minute, 10000
+		r.fails(r.Context(), tasks(10000), collector.ErrUnavailable)
+		within(r, "time, of 10m and the 3m of an outage", r.took, 13*time.Minute, 15*time.Minute)
+		st := r.c.Stats()
+		is(r, "failed", st.Failed, 0)
+		within(r, "remaining", st.Remaining, 9000, 10000)
 	})
 }
 
 // An open attempt waits for its server for Outage. After that a new attempt is made.
 func TestOpenAttemptsWaitForTheirServer(t *testing.T) {
-	t.Parallel()
-	for _, back := range []time.Duration{time.Minute, time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
-			a := newHost(time.Second, false, func(now time.Duration) bool { return now < back })
-			b := newHost(30*time.Second, false, nil)
-			j := &notebook{}
-			left := map[string]collector.SampleState{}
-			for i := range 6 {
-				left[fmt.Sprintf("t%d-0", i)] = openAt("a", 2)
-			}
-			c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
-				cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: a, MaxInFlight: 4}, {Name: "b", Backend: b, MaxInFlight: 4}}
-				cfg.Journal, cfg.Left, cfg.Planned = j, lefts(left), 49
-			})
-			took := finish(t, c, tasks(49))
-			st := counts(t, c, 49, 0, 0, 0)
-			want := 6
-			if back == time.Hour {
-				want = 0
-			}
-			if st.Reattached != want || st.Gone != 6-want {
-				t.Errorf("reattached %d, gone %d, want %d and %d", st.Reattached, st.Gone, want, 6-want)
-			}
-			if took > 8*time.Minute {
-				t.Errorf("took %v", took)
-			}
-		})
-	}
+	bothWays(t, func(r *rig, back bool) {
+		until, reattached := time.Hour, 0
+		if back {
+			until, reattached = time.Minute, 6
+		}
+		r.servers(4, newHost(time.Second, false, away(0, until)), newHost(30*time.Second, false, nil))
+		left := states{}
+		for i := range 6 {
+			left[fmt.Sprintf("t%d-0", i)] = openAt("a", 2)
+		}
+		r.notes()
+		r.cfg.Left, r.cfg.Planned = lefts(left), 49
+		st := r.finish(tasks(49)).counts(49, 0, 0, 0)
+		same(r, "reattached, gone", []int{st.Reattached, st.Gone}, reattached, 6-reattached)
+		within(r, "time", r.took, 0, 8*time.Minute)
+	})
 }
 
 // If the sink fails when the tail is cut while samples move, the run ends with the sink's error.
 func TestTailCutBetweenServers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		dead := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 31*time.Second })
+	bubble(t, func(r *rig) {
+		dead := newHost(10*time.Second, false, away(31*time.Second, never))
 		busy := newHost(time.Hour, false, nil)
-		busy.script = func(collector.Attempt) step { return step{takes: time.Hour, closing: time.Minute} } // no sample finds room there
-		full := func(n int) error {                                                                        // except for the samples that the dead server finished before
+		busy.script = always(step{takes: time.Hour, closing: time.Minute}) // no sample finds room there
+		r.servers(8, dead, busy)
+		r.cfg.Endpoints[1].MaxInFlight = 1
+		r.s.err = func(n int) error { // except for the samples that the dead server finished before
 			if n < 24 {
 				return nil
 			}
-			return errors.New("disk full")
+			return errPlain
 		}
-		c := setup(t, dead, &shelf{atOnce: true, err: full}, func(cfg *collector.Config) {
-			cfg.Endpoints = []collector.Endpoint{{Name: "dead", Backend: dead, MaxInFlight: 8}, {Name: "busy", Backend: busy, MaxInFlight: 1}}
-			cfg.Planned = 100
-			cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: 2 * time.Minute}
-		})
-		fails(t.Context(), t, c, tasks(100), collector.ErrStorage)
-		identity(t, c.Stats())
+		r.cfg.Planned = 100
+		r.cfg.Tail = collector.Tail{Kind: collector.TailDeadline, Deadline: 2 * time.Minute}
+		r.fails(r.Context(), tasks(100), collector.ErrStorage)
 	})
 }
 
 // A server without Pinger and Checker gets a probe every few seconds, also while another server
 // takes the other samples.
 func TestSilentBackendComesBack(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := newHost(10*time.Second, false, func(now time.Duration) bool { return now >= 31*time.Second && now < 90*time.Second })
-		b := newHost(10*time.Second, false, nil)
+	bubble(t, func(r *rig) {
+		const back = 90 * time.Second
+		a, b := newHost(10*time.Second, false, away(31*time.Second, back)), newHost(10*time.Second, false, nil)
 		only := func(h *host) collector.Backend { return struct{ collector.Backend }{h} } // no Ping, no Check
-		c := setup(t, a, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.Endpoints = []collector.Endpoint{{Name: "a", Backend: only(a), MaxInFlight: 8}, {Name: "b", Backend: only(b), MaxInFlight: 8}}
-		})
-		finish(t, c, tasks(400))
-		st := counts(t, c, 400, 0, 0, 0)
-		if n := a.after(40*time.Second, 90*time.Second); n == 0 || n > 11 {
-			t.Errorf("%d samples were sent to see whether it is back", n)
-		}
-		if n := a.after(90*time.Second, time.Hour); n < 50 || st.Endpoints[0].Lost {
-			t.Errorf("%d samples were sent after it was back; lost %v", n, st.Endpoints[0].Lost)
-		}
+		r.servers(8, only(a), only(b))
+		is(r, "lost", r.finish(tasks(400)).counts(400, 0, 0, 0).Endpoints[0].Lost, false)
+		within(r, "samples sent to see whether it is back", a.after(40*time.Second, back), 1, 11)
+		within(r, "samples sent after it was back", a.after(back, never), 50, 400)
 	})
 }

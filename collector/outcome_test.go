@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
@@ -19,17 +16,14 @@ import (
 )
 
 // one runs a single sample whose attempts all follow the step.
-func one(t *testing.T, st step, edit func(*collector.Config)) (*tokenize.Sample, collector.Stats) {
-	t.Helper()
-	b, s := &scripted{script: func(collector.Attempt) step { return st }}, &shelf{atOnce: true}
-	c := setup(t, b, s, edit)
-	finish(t, c, tasks(1))
-	b.check(t)
-	if len(s.samples) != 1 {
-		t.Fatalf("%d samples, want 1", len(s.samples))
+func (r *rig) one(st step) (*tokenize.Sample, collector.Stats) {
+	r.Helper()
+	r.b.script = always(st)
+	r.finish(tasks(1))
+	if len(r.s.samples) != 1 {
+		r.Fatalf("%d samples, want 1", len(r.s.samples))
 	}
-	identity(t, c.Stats())
-	return s.samples[0], c.Stats()
+	return r.s.samples[0], r.c.Stats()
 }
 
 // with returns a function that makes a good reply and changes it.
@@ -42,110 +36,108 @@ func with(change func(r *collector.Reply)) func() *collector.Reply {
 }
 
 func TestStopReasons(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		reason, status string
-		data           bool
-	}{
-		{"end_turn", "completed", true},
-		{"tool_rule", "completed", true},
-		{"max_steps", "max_steps", true},
-		{"max_tokens_exceeded", "truncated", true},
-		{"cancelled", "cancelled", false},
-		{"error", "error", false},
-		{"invalid_tool_call", "error", false},
-		{"requires_approval", "error", false},
-		{"something_new", "error", false},
-		{"", "error", false},
+	type stop struct {
+		status string
+		data   bool
 	}
-	for _, tt := range tests {
-		t.Run(tt.reason, func(t *testing.T) {
-			reply := with(func(r *collector.Reply) { r.Sends[0].StopReason = tt.reason })
-			s, st := one(t, step{reply: reply}, func(cfg *collector.Config) { cfg.Retries = 3 })
-			if s.Status != tt.status || s.StopReason != tt.reason {
-				t.Errorf("status %q, stop reason %q, want %q, %q", s.Status, s.StopReason, tt.status, tt.reason)
-			}
-			if tt.data {
-				if len(s.Rows) != 1 || len(s.Failures) != 0 || s.Rows[0].Truncated != (tt.status == "truncated") {
-					t.Errorf("rows %+v, failures %+v", s.Rows, s.Failures)
+	cases := map[string]stop{
+		"end_turn":            {"completed", true},
+		"tool_rule":           {"completed", true},
+		"max_steps":           {"max_steps", true},
+		"max_tokens_exceeded": {"truncated", true},
+		"cancelled":           {"cancelled", false},
+		"error":               {"error", false},
+		"invalid_tool_call":   {"error", false},
+		"requires_approval":   {"error", false},
+		"something_new":       {"error", false},
+		"":                    {"error", false},
+	}
+	for reason, tt := range cases {
+		t.Run(reason, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.cfg.Retries = 3
+				s, st := r.one(step{reply: with(func(r *collector.Reply) { r.Sends[0].StopReason = reason })})
+				same(r, "status, stop reason", []string{s.Status, s.StopReason}, tt.status, reason)
+				if tt.data {
+					if len(s.Rows) != 1 || len(s.Failures) != 0 || s.Rows[0].Truncated != (tt.status == "truncated") {
+						r.Errorf("rows %+v, failures %+v", s.Rows, s.Failures)
+					}
+					return
 				}
-				return
-			}
-			if len(s.Rows) != 0 || st.ByClass[collector.ClassAgentError] != 1 || st.Attempts != 1 {
-				t.Errorf("%d rows after %d attempts, by class %v, want one agent_error", len(s.Rows), st.Attempts, st.ByClass)
-			}
-			f := s.Failures[0]
-			if !slices.Equal(f.OutputIDs, []int32{10, 11, 12}) || !slices.Equal(f.Logprobs, []float32{-1, -2, -3}) || f.Text != "ten\ntwelve" || f.Call != -1 {
-				t.Errorf("failure %+v, want all tokens and the text", f)
-			}
+				same(r, "rows, attempts", []int{len(s.Rows), st.Attempts}, 0, 1)
+				is(r, "agent errors", st.ByClass[collector.ClassAgentError], 1)
+				f := s.Failures[0]
+				same(r, "ids", f.OutputIDs, 10, 11, 12)
+				same(r, "logprobs", f.Logprobs, -1, -2, -3)
+				is(r, "text", f.Text, "ten\ntwelve")
+				is(r, "call", f.Call, -1)
+			})
 		})
 	}
 }
 
 // The tokens of a failed attempt are stored, for any failure.
 func TestFailures(t *testing.T) {
-	t.Parallel()
+	run := func(err error, reply func() *collector.Reply) step { return step{runErr: err, reply: reply} }
+	sent := func(change func(s *collector.Send)) step {
+		return step{reply: with(func(r *collector.Reply) { change(&r.Sends[0]) })}
+	}
 	long := errors.New("line one\nline " + strings.Repeat("ü", 400))
-	tests := []struct {
-		name                 string
+	type failing struct {
 		step                 step
 		class, stage, reason string
 		ids                  int
-	}{
-		{"open", step{openErr: collector.ErrRejected}, "bad_request", "open", "", 0},
-		{"run", step{runErr: long}, "internal", "run", "", 0},
-		{"run after some sends", step{runErr: collector.ErrMalformedCall, reply: goodReply}, "malformed_call", "run", "", 3},
-		{"no sends", step{reply: func() *collector.Reply { return &collector.Reply{} }}, "no_turns", "run", "no_turns", 0},
-		{"no turns", step{reply: with(func(r *collector.Reply) { r.Sends[0].Turns = nil })}, "no_turns", "run", "no_turns", 0},
-		{"no turns in a later send", step{reply: with(func(r *collector.Reply) {
+	}
+	bubbles(t, map[string]failing{
+		"open":                 {step{openErr: collector.ErrRejected}, "bad_request", "open", "", 0},
+		"run":                  {run(long, nil), "internal", "run", "", 0},
+		"run after some sends": {run(collector.ErrMalformedCall, goodReply), "malformed_call", "run", "", 3},
+		"no sends": {
+			step{reply: with(func(r *collector.Reply) { r.Sends = nil })}, "no_turns", "run", "no_turns", 0,
+		},
+		"no turns": {sent(func(s *collector.Send) { s.Turns = nil }), "no_turns", "run", "no_turns", 0},
+		"no turns in a later send": {step{reply: with(func(r *collector.Reply) {
 			r.Sends = append(r.Sends, collector.Send{StopReason: "end_turn"})
 		})}, "no_turns", "run", "no_turns", 3},
-		{"lengths differ", step{reply: with(func(r *collector.Reply) {
-			r.Sends[0].Turns[2].Logprobs = []float32{}
-		})}, "token_mismatch", "prompt", "length_mismatch", 3},
-		{"a hole", step{reply: with(func(r *collector.Reply) { r.Sends[0].Usage.Steps = 3 })}, "token_mismatch", "align", "hole", 3},
-		{"no prompt at all", step{reply: with(func(r *collector.Reply) {
-			r.Sends[0].Turns[0].PromptIDs, r.Sends[0].Turns[2].PromptIDs = nil, nil
-		})}, "no_prompt", "align", "no_prompt", 3},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s, st := one(t, tt.step, nil)
-			if st.Failed != 1 || len(s.Rows) != 0 || len(s.Failures) != 1 || s.Status != "error" {
-				t.Fatalf("failed %d: sample %+v", st.Failed, s)
-			}
-			f := s.Failures[0]
-			if f.Class != tt.class || f.Stage != tt.stage || f.Reason != tt.reason || f.Call != -1 {
-				t.Errorf("failure %+v, want %s, %s, %q", f, tt.class, tt.stage, tt.reason)
-			}
-			if len(f.OutputIDs) != tt.ids || len(f.Logprobs) != tt.ids {
-				t.Errorf("%d ids, %d logprobs, want %d", len(f.OutputIDs), len(f.Logprobs), tt.ids)
-			}
-			if strings.ContainsAny(f.Error, "\n") || len(f.Error) > 400 || f.Error == "" {
-				t.Errorf("error %q is not a short line", f.Error)
-			}
-			if tt.name == "lengths differ" && !math.IsNaN(float64(f.Logprobs[2])) {
-				t.Errorf("logprobs %v, want NaN for the missing one", f.Logprobs)
-			}
-		})
-	}
+		"lengths differ": {
+			sent(func(s *collector.Send) { s.Turns[2].Logprobs = []float32{} }),
+			"token_mismatch", "prompt", "length_mismatch", 3,
+		},
+		"a hole":           {sent(func(s *collector.Send) { s.Usage.Steps = 3 }), "token_mismatch", "align", "hole", 3},
+		"no prompt at all": {step{reply: noPrompt}, "no_prompt", "align", "no_prompt", 3},
+	}, func(r *rig, tt failing) {
+		s, st := r.one(tt.step)
+		if st.Failed != 1 || len(s.Rows) != 0 || len(s.Failures) != 1 || s.Status != "error" {
+			r.Fatalf("failed %d: sample %+v", st.Failed, s)
+		}
+		f := s.Failures[0]
+		same(r, "class, stage, reason", []string{f.Class, f.Stage, f.Reason}, tt.class, tt.stage, tt.reason)
+		same(r, "call, ids, logprobs", []int{int(f.Call), len(f.OutputIDs), len(f.Logprobs)},
+			-1, tt.ids, tt.ids)
+		if strings.ContainsAny(f.Error, "\n") || len(f.Error) > 400 || f.Error == "" {
+			r.Errorf("error %q is not a short line", f.Error)
+		}
+		if tt.reason == "length_mismatch" && !math.IsNaN(float64(f.Logprobs[2])) {
+			r.Errorf("logprobs %v, want NaN for the missing one", f.Logprobs)
+		}
+	})
 }
 
 func TestOneUnknownCallLeavesTheOthers(t *testing.T) {
-	t.Parallel()
-	s, st := one(t, step{reply: with(func(r *collector.Reply) { r.Sends[0].Turns[0].PromptIDs = nil })}, nil)
-	if len(s.Rows) != 1 || len(s.Failures) != 1 || s.Status != "completed" {
-		t.Fatalf("%d rows, %d failures, status %s, want 1, 1, completed", len(s.Rows), len(s.Failures), s.Status)
-	}
-	same(t, "mask, with the unknown call's tokens as context", s.Rows[0].LossMask, []int8{0, 0, 0, 0, 0, 0, 0, 1})
-	f := s.Failures[0]
-	if f.Call != 0 || f.Reason != "no_prompt" || f.Class != "no_prompt" || !slices.Equal(f.OutputIDs, []int32{10, 11}) || !slices.Equal(f.Logprobs, []float32{-1, -2}) {
-		t.Errorf("failure %+v", f)
-	}
-	counted(t, st, 1, 0, 0, 0)
-	if st.LostCalls != 1 || st.Sampled != 3 || st.Trained != 1 {
-		t.Errorf("lost calls, sampled, trained = %d, %d, %d, want 1, 3, 1", st.LostCalls, st.Sampled, st.Trained)
-	}
+	bubble(t, func(r *rig) {
+		s, st := r.one(step{reply: with(func(r *collector.Reply) { r.Sends[0].Turns[0].PromptIDs = nil })})
+		if len(s.Rows) != 1 || len(s.Failures) != 1 || s.Status != "completed" {
+			r.Fatalf("%+v, want a row, a failure and completed", s)
+		}
+		same(r, "mask, with the unknown call's tokens as context", s.Rows[0].LossMask, 0, 0, 0, 0, 0, 0, 0, 1)
+		f := s.Failures[0]
+		is(r, "call", f.Call, 0)
+		same(r, "reason, class", []string{f.Reason, f.Class}, "no_prompt", "no_prompt")
+		same(r, "ids", f.OutputIDs, 10, 11)
+		same(r, "logprobs", f.Logprobs, -1, -2)
+		r.counts(1, 0, 0, 0)
+		same(r, "lost calls, sampled, trained", []int64{int64(st.LostCalls), st.Sampled, st.Trained}, 1, 3, 1)
+	})
 }
 
 // oneToken encodes every text as one token.
@@ -154,59 +146,55 @@ type oneToken struct{}
 func (oneToken) AppendTokens(dst []int32, _ string) ([]int32, error) { return append(dst, 7), nil }
 
 func TestRequire(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name    string
-		require *tokenize.Grade
+	type required struct {
+		grade   *tokenize.Grade
 		literal bool
 		data    bool
-	}{
-		{"any, unverified", nil, true, true},
-		{"count_verified, unverified", new(tokenize.CountVerified), true, false},
-		{"exact, unverified", new(tokenize.Exact), true, false},
-		{"exact, exact", new(tokenize.Exact), false, true},
-		{"count_verified, exact", new(tokenize.CountVerified), false, true},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			var st step
-			if tt.literal { // proves no prompt: its rows are unverified
-				st.prompts = promptsOf(t, prompt.Config{Force: tokenize.SourceLiteral, Encoder: oneToken{}})
-			}
-			s, stats := one(t, st, func(cfg *collector.Config) { cfg.Require = tt.require })
-			if tt.data {
-				if counted(t, stats, 1, 0, 0, 0); len(s.Rows) == 0 {
-					t.Error("no row")
-				}
-				return
-			}
-			if counted(t, stats, 0, 1, 0, 0); len(s.Rows) != 0 || len(s.Failures) != 1 {
-				t.Fatalf("%d rows, %d failures, want none and 1", len(s.Rows), len(s.Failures))
-			}
-			f := s.Failures[0]
-			if f.Class != "no_prompt" || f.Reason != "grade" || f.Call != -1 || len(f.OutputIDs) != 3 || !strings.Contains(f.Error, "unverified") {
-				t.Errorf("failure %+v", f)
-			}
-		})
-	}
+	bubbles(t, map[string]required{
+		"any, unverified":            {nil, true, true},
+		"count_verified, unverified": {new(tokenize.CountVerified), true, false},
+		"exact, unverified":          {new(tokenize.Exact), true, false},
+		"exact, exact":               {new(tokenize.Exact), false, true},
+		"count_verified, exact":      {new(tokenize.CountVerified), false, true},
+	}, func(r *rig, tt required) {
+		if tt.literal { // proves no prompt: its rows are unverified
+			r.b.prompts = promptsOf(r, prompt.Config{Force: tokenize.SourceLiteral, Encoder: oneToken{}})
+		}
+		r.cfg.Require = tt.grade
+		s, _ := r.one(step{})
+		if tt.data {
+			r.counts(1, 0, 0, 0)
+			is(r, "a row", len(s.Rows) > 0, true)
+			return
+		}
+		r.counts(0, 1, 0, 0)
+		if len(s.Rows) != 0 || len(s.Failures) != 1 {
+			r.Fatalf("%d rows, %d failures, want none and 1", len(s.Rows), len(s.Failures))
+		}
+		f := s.Failures[0]
+		if f.Class != "no_prompt" || f.Reason != "grade" || f.Call != -1 || len(f.OutputIDs) != 3 || !strings.Contains(f.Error, "unverified") {
+			r.Errorf("failure %+v", f)
+		}
+	})
 }
 
 func TestSampleWithoutTrainableTokensIsCommitted(t *testing.T) {
-	t.Parallel()
-	s, st := one(t, step{reply: with(func(r *collector.Reply) {
-		r.Sends[0].Turns[0].Logprobs = []float32{nan(), nan()}
-		r.Sends[0].Turns[2].Logprobs = []float32{nan()}
-	})}, nil)
-	if len(s.Rows) != 0 || len(s.Failures) != 0 || st.Committed != 1 || st.Empty != 1 || st.EmptyRows != 1 {
-		t.Errorf("%d rows, %d failures, stats %+v, want an empty sample", len(s.Rows), len(s.Failures), st)
-	}
+	bubble(t, func(r *rig) {
+		nan := float32(math.NaN())
+		s, st := r.one(step{reply: with(func(r *collector.Reply) {
+			r.Sends[0].Turns[0].Logprobs, r.Sends[0].Turns[2].Logprobs = []float32{nan, nan}, []float32{nan}
+		})})
+		same(r, "rows, failures", []int{len(s.Rows), len(s.Failures)}, 0, 0)
+		same(r, "empty samples, empty rows", []int{st.Empty, st.EmptyRows}, 1, 1)
+		r.counts(1, 0, 0, 0)
+	})
 }
 
 // A flag of a send is on its rows and on later rows, which have the send in their context, and on
 // no other row. Here the third call is in the second send.
 func TestSendsAreFlagged(t *testing.T) {
-	t.Parallel()
-	forked := func(flag tokenize.Flags, made ...bool) func() *collector.Reply {
+	forked := func(flag tokenize.Flags, made [2]bool) func() *collector.Reply {
 		return with(func(r *collector.Reply) {
 			second := r.Sends[0]
 			r.Sends[0].StopReason = "requires_approval"
@@ -222,154 +210,192 @@ func TestSendsAreFlagged(t *testing.T) {
 			}
 		})
 	}
-	for _, tt := range []struct {
-		made []bool
-		want []bool
-	}{
-		{[]bool{false, false}, []bool{false, false}},
-		{[]bool{false, true}, []bool{false, true}},
-		{[]bool{true, false}, []bool{true, true}},
-	} {
-		for _, flag := range []tokenize.Flags{tokenize.FlagClientToolContext, tokenize.FlagReattached} {
-			s, _ := one(t, step{reply: forked(flag, tt.made...)}, nil)
-			var got []bool
-			for i := range s.Rows {
-				got = append(got, s.Rows[i].Flags == flag)
-				if s.Rows[i].Flags&^flag != 0 {
-					t.Errorf("flags %v, want only %v", s.Rows[i].Flags, flag)
-				}
-			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("%v in sends %v: rows flagged %v, want %v", flag, tt.made, got, tt.want)
-			}
-		}
+	type flagged struct {
+		flag       tokenize.Flags
+		made, want [2]bool // by sends, by rows
 	}
+	cases := map[string]flagged{}
+	for _, flag := range []tokenize.Flags{tokenize.FlagClientToolContext, tokenize.FlagReattached} {
+		name := fmt.Sprint(flag)
+		cases[name+", no send"] = flagged{flag, [2]bool{false, false}, [2]bool{false, false}}
+		cases[name+", second send"] = flagged{flag, [2]bool{false, true}, [2]bool{false, true}}
+		cases[name+", first send"] = flagged{flag, [2]bool{true, false}, [2]bool{true, true}}
+	}
+	bubbles(t, cases, func(r *rig, tt flagged) {
+		s, _ := r.one(step{reply: forked(tt.flag, tt.made)})
+		is(r, "rows", len(s.Rows), 2)
+		for i := range s.Rows {
+			want := tokenize.Flags(0)
+			if tt.want[i] {
+				want = tt.flag
+			}
+			is(r, fmt.Sprint("flags of row ", i), s.Rows[i].Flags, want)
+		}
+	})
 }
 
 // Calls cut off by MaxRowTokens are counted: here the second call.
 func TestCutIsCounted(t *testing.T) {
-	t.Parallel()
-	s, st := one(t, step{}, func(cfg *collector.Config) { cfg.Align.MaxRowTokens = 6 })
-	if len(s.Rows) != 1 || s.Rows[0].Flags&tokenize.FlagCut == 0 || !s.Rows[0].Truncated {
-		t.Errorf("rows %+v, want one that is cut", s.Rows)
-	}
-	if st.CutCalls != 1 || st.Cut != 1 || st.Sampled != 2 || st.Trained != 2 {
-		t.Errorf("cut %d calls, %d tokens; sampled %d, trained %d; want 1, 1, 2, 2", st.CutCalls, st.Cut, st.Sampled, st.Trained)
-	}
+	bubble(t, func(r *rig) {
+		r.cfg.Align.MaxRowTokens = 6
+		s, st := r.one(step{})
+		if len(s.Rows) != 1 || s.Rows[0].Flags&tokenize.FlagCut == 0 || !s.Rows[0].Truncated {
+			r.Errorf("rows %+v, want one that is cut", s.Rows)
+		}
+		is(r, "cut calls", st.CutCalls, 1)
+		same(r, "cut, sampled, trained tokens", []int64{st.Cut, st.Sampled, st.Trained}, 1, 2, 2)
+	})
 }
 
-type scorerFunc func(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error)
+// A scorer checks that it gets a task and its reply, and calls score.
+type scorer struct {
+	r     *rig
+	score func(ctx context.Context) (collector.Reward, error)
+}
 
-func (f scorerFunc) Score(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
-	return f(ctx, t, r)
+func (s scorer) Score(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
+	same(s.r, "task and output of the scorer", []string{t.ID[:1], r.Output}, "t", "twelve")
+	return s.score(ctx)
+}
+
+func (r *rig) scorer(score func(context.Context) (collector.Reward, error)) {
+	r.cfg.Scorer = scorer{r, score}
 }
 
 func TestRewards(t *testing.T) {
-	t.Parallel()
-	zero, half := 0.0, 0.5
-	tests := []struct {
-		name    string
+	type rewarded struct {
 		reward  collector.Reward
 		err     error
 		want    *float64
 		details string
-	}{
-		{"zero is a score", collector.Reward{Value: &zero}, nil, &zero, ""},
-		{"with details", collector.Reward{Value: &half, Details: json.RawMessage(`{"a":1}`)}, nil, &half, `{"a":1}`},
-		{"null", collector.Reward{}, nil, nil, ""},
-		{"a scorer that fails", collector.Reward{Value: &half}, errors.New(`no "judge"`), nil, `{"error":"no \"judge\""}`},
+		failed  int
+	}
+	zero, half := new(0.0), new(0.5)
+	cases := map[string]rewarded{
+		"zero is a score": {reward: collector.Reward{Value: zero}, want: zero},
+		"with details": {
+			reward: collector.Reward{Value: half, Details: json.RawMessage(`{"a":1}`)}, want: half, details: `{"a":1}`,
+		},
+		"null": {},
+		"a scorer that fails": {
+			reward: collector.Reward{Value: half}, err: errors.New(`no "judge"`),
+			details: `{"error":"no \"judge\""}`, failed: 1,
+		},
 	}
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		details := fmt.Sprintf(`{"error":"the scorer returned %v, want a finite number"}`, v)
-		tests = append(tests, tests[3])
-		last := &tests[len(tests)-1]
-		last.name, last.reward.Value, last.err, last.details = details, &v, nil, details
+		cases[details] = rewarded{reward: collector.Reward{Value: &v}, details: details, failed: 1}
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s, st := one(t, step{}, func(cfg *collector.Config) {
-				cfg.Scorer = scorerFunc(func(_ context.Context, task *collector.Task, r *collector.Reply) (collector.Reward, error) {
-					if task.ID != "t0" || r.Output != "twelve" {
-						t.Errorf("scorer got task %q, output %q", task.ID, r.Output)
-					}
-					return tt.reward, tt.err
-				})
-			})
-			if !reflect.DeepEqual(s.Reward, tt.want) || len(s.Rows) != 1 {
-				t.Errorf("reward %v, %d rows, want %v, 1", s.Reward, len(s.Rows), tt.want)
-			}
-			details := ""
-			if s.RewardDetails != nil {
-				details = *s.RewardDetails
-			}
-			failures := 0
-			if strings.Contains(tt.details, "error") {
-				failures = 1
-			}
-			if details != tt.details || st.Unscored != failures || st.ScorerFailures != failures {
-				t.Errorf("details %q, unscored %d, failures %d, want %q", details, st.Unscored, st.ScorerFailures, tt.details)
-			}
-		})
-	}
+	bubbles(t, cases, func(r *rig, tt rewarded) {
+		r.scorer(func(context.Context) (collector.Reward, error) { return tt.reward, tt.err })
+		s, st := r.one(step{})
+		equal(r, "reward", s.Reward, tt.want)
+		details := ""
+		if s.RewardDetails != nil {
+			details = *s.RewardDetails
+		}
+		is(r, "details", details, tt.details)
+		same(r, "rows, unscored, failures", []int{len(s.Rows), st.Unscored, st.ScorerFailures},
+			1, tt.failed, tt.failed)
+	})
 }
 
 func TestEventsOfAnAttempt(t *testing.T) {
-	t.Parallel()
-	var log []string
-	b := &scripted{script: func(a collector.Attempt) step {
-		if a.N == 1 {
-			return step{runErr: collector.ErrBusy}
+	bubble(t, func(r *rig) {
+		r.b.script = func(a collector.Attempt) step {
+			if a.N == 1 {
+				return step{runErr: collector.ErrBusy}
+			}
+			return step{}
 		}
-		return step{}
-	}}
-	c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-		cfg.Retries, cfg.BackoffMin = 1, 1
-		cfg.Events = collector.Events{
-			AttemptStarted: func(a collector.Attempt, endpoint string) {
-				log = append(log, fmt.Sprintf("start %d on %s", a.N, endpoint))
-			},
+		var log []string
+		note := func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
+		r.cfg.Retries, r.cfg.BackoffMin = 1, 1
+		r.cfg.Events = collector.Events{
+			AttemptStarted: func(a collector.Attempt, name string) { note("start %d on %s", a.N, name) },
 			AttemptFinished: func(r collector.Result) {
-				log = append(log, fmt.Sprintf("finish %d: %v, %d rows, %d of %d tokens", r.Attempt.N, r.Class, r.Rows, r.Trained, r.Sampled))
+				note("finish %d: %v, %d rows, %d of %d tokens", r.Attempt.N, r.Class, r.Rows, r.Trained, r.Sampled)
 			},
 			RetryWaiting: func(a collector.Attempt, err error, _ time.Duration) {
-				log = append(log, fmt.Sprintf("wait %d: %v", a.N, collector.Classify(err)))
+				note("wait %d: %v", a.N, collector.Classify(err))
 			},
 			SampleFinished: func(s *tokenize.Sample) func() {
-				log = append(log, fmt.Sprintf("sample of %d rows", len(s.Rows)))
+				note("sample of %d rows", len(s.Rows))
 				return nil
 			},
-			SampleDone: func(_ string, err error) { log = append(log, fmt.Sprintf("done: %v", err)) },
+			SampleDone: func(_ string, err error) { note("done: %v", err) },
 		}
+		r.finish(tasks(1))
+		same(r, "events", log,
+			"start 1 on a", "finish 1: rate_limited, 0 rows, 0 of 0 tokens", "wait 1: rate_limited",
+			"start 2 on a", "sample of 1 rows", "done: <nil>", "finish 2: none, 1 rows, 3 of 3 tokens",
+		)
 	})
-	finish(t, c, tasks(1))
-	want := []string{
-		"start 1 on a", "finish 1: rate_limited, 0 rows, 0 of 0 tokens", "wait 1: rate_limited",
-		"start 2 on a", "sample of 1 rows", "done: <nil>", "finish 2: none, 1 rows, 3 of 3 tokens",
-	}
-	if !slices.Equal(log, want) {
-		t.Errorf("events\n%s\nwant\n%s", strings.Join(log, "\n"), strings.Join(want, "\n"))
-	}
 }
 
 // A call without stored tokens is a failure with its index among all calls. The sample has the
 // times of the program that drove it.
 func TestMissingCalls(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(r *rig) {
 		began := time.Now().Add(-time.Hour)
-		s, _ := one(t, step{reply: with(func(r *collector.Reply) {
+		s, _ := r.one(step{reply: with(func(r *collector.Reply) {
 			r.Started, r.Sends[0].Duration = began, 3*time.Second
 			r.Missing = []collector.MissingCall{
 				{Before: 0, Reason: tokenize.ReasonNoTrace, Note: "the first"}, {Before: 1, Reason: tokenize.ReasonCompacted, Note: "the third"},
 			}
-		})}, nil)
+		})})
 		if len(s.Rows) == 0 || !s.StartedAt.Equal(began) || s.Duration != 3*time.Second || s.Working != 3*time.Second {
-			t.Errorf("%d rows, %v, %v", len(s.Rows), s.StartedAt, s.Duration)
+			r.Errorf("%d rows, %v, %v", len(s.Rows), s.StartedAt, s.Duration)
 		}
 		var got []string
 		for _, f := range s.Failures {
 			got = append(got, fmt.Sprintln(f.Call, f.Class, f.Reason, f.Error, len(f.OutputIDs)))
 		}
-		same(t, "failures", got, []string{"0 no_turns no_trace the first 0\n", "2 no_prompt compacted the third 0\n"})
+		same(r, "failures", got, "0 no_turns no_trace the first 0\n", "2 no_prompt compacted the third 0\n")
+	})
+}
+
+// A scorer that fails on every sample ends the run. One successful score, or tasks without a
+// reference to score by, do not.
+func TestScorerThatFails(t *testing.T) {
+	broken := errors.New("judge is gone")
+	type scores struct {
+		score            func(n int) error
+		most             int
+		unscored, failed int
+		ends             bool
+	}
+	bubbles(t, map[string]scores{
+		"always":   {func(int) error { return broken }, 15, 16, 16, true},
+		"no bound": {func(int) error { return broken }, 0, 40, 40, false},
+		"once scored": {func(n int) error {
+			if n == 5 {
+				return nil
+			}
+			return broken
+		}, 15, 39, 39, false},
+		"nothing to score by": {func(int) error {
+			return fmt.Errorf("no answer: %w", collector.ErrNoAnswer)
+		}, 15, 40, 0, false},
+	}, func(r *rig, tt scores) {
+		n, told := -1, 0 // one worker
+		r.cfg.MaxUnscored, r.cfg.Planned = tt.most, 40
+		r.cfg.Events.ScoreFailed = func(collector.Attempt, error) { told++ }
+		r.scorer(func(context.Context) (collector.Reward, error) {
+			n++
+			return collector.Reward{Value: new(1.0)}, tt.score(n)
+		})
+		err := r.run(r.Context(), tasks(40))
+		if e, ok := errors.AsType[*collector.ScorerError](err); ok != tt.ends || ok && (e.Samples != tt.failed || !errors.Is(err, collector.ErrTolerance) || !errors.Is(e.Err, broken)) {
+			r.Errorf("ended with %v", err)
+		}
+		st := r.c.Stats()
+		same(r, "unscored, failures, reported", []int{st.Unscored, st.ScorerFailures, told},
+			tt.unscored, tt.failed, tt.failed)
+		if tt.ends {
+			r.counts(15, 0, 0, 25) // the sample that ended the run remains
+		} else {
+			r.counts(40, 0, 0, 0)
+		}
 	})
 }

@@ -2,11 +2,7 @@ package collector_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"hash/fnv"
-	"iter"
-	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -21,8 +17,7 @@ import (
 // A judge is a sink that commits whole groups, like a dataset with whole groups. It filters the
 // groups of trivial tasks, and reports groups to the collector and the pacer.
 type judge struct {
-	t       *testing.T
-	c       *collector.Collector
+	r       *rig
 	p       *pace.Pacer
 	trivial func(taskID string) bool
 	given   func(g *judged)
@@ -30,6 +25,13 @@ type judge struct {
 	mu     sync.Mutex
 	groups map[string]*judged
 	keys   map[string]int // number of Appends per sample
+}
+
+// judge paces the collector and makes a judge its sink.
+func (r *rig) judge(cfg pace.Config) *judge {
+	j := &judge{r: r, p: pace.New(cfg), groups: map[string]*judged{}, keys: map[string]int{}}
+	r.cfg.Sink, r.cfg.Pace = j, j.p
+	return j
 }
 
 // A judged is a group in the judge.
@@ -43,9 +45,6 @@ type judged struct {
 func (j *judge) Append(_ context.Context, s *tokenize.Sample, done func(error)) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.groups == nil {
-		j.groups, j.keys = map[string]*judged{}, map[string]int{}
-	}
 	j.keys[s.Key]++
 	g := j.groups[s.GroupID]
 	if g == nil {
@@ -67,15 +66,13 @@ func (j *judge) Append(_ context.Context, s *tokenize.Sample, done func(error)) 
 		outcome = pace.Failed
 	case j.trivial != nil && j.trivial(g.task):
 		outcome = pace.Filtered
-		j.c.Filter(keys...)
+		j.r.c.Filter(keys...)
 	}
 	for _, done := range g.done {
 		done(nil)
-		identity(j.t, j.c.Stats())
+		identity(j.r, j.r.c.Stats())
 	}
-	if j.p != nil {
-		g.arrival = j.p.Whole(g.id, outcome, -1)
-	}
+	g.arrival = j.p.Whole(g.id, outcome, -1)
 	if outcome == pace.Given && j.given != nil {
 		j.given(g)
 	}
@@ -94,153 +91,106 @@ func mostly(share float64) func(string) bool {
 // A run that needs N informative groups, with mostly trivial tasks, begins about as many groups as
 // needed. Trivial samples count as filtered, unneeded ones as skipped.
 func TestUntilGroups(t *testing.T) {
-	t.Parallel()
 	const groups, size, need = 1000, 4, 60
-	for _, more := range []bool{false, true} {
-		t.Run(fmt.Sprintf("more=%v", more), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				rng := rand.New(rand.NewPCG(1, 2))
-				var mu sync.Mutex
-				b := &scripted{script: func(a collector.Attempt) step {
-					mu.Lock()
-					defer mu.Unlock()
-					s := step{takes: time.Duration(1+rng.IntN(60)) * time.Second}
-					if a.Task.ID == "t3" || a.Task.ID == "t8" && a.Index == 1 {
-						s.runErr = collector.ErrRejected
-					}
-					return s
-				}}
-				p := pace.New(pace.Config{UntilGroups: need, MaxLag: -1})
-				j := &judge{t: t, p: p, trivial: mostly(0.6)}
-				j.given = func(g *judged) { p.Acknowledged(g.id) }
-				ended := false
-				c := setup(t, b, j, func(cfg *collector.Config) {
-					cfg.Samples, cfg.Pace, cfg.Endpoints[0].MaxInFlight = size, p, 64
-					if !more {
-						cfg.Planned = groups * size
-						return
-					}
-					cfg.More = func(ctx context.Context) iter.Seq2[*collector.Task, error] {
-						return func(yield func(*collector.Task, error) bool) {
-							defer func() { ended = true }()
-							for m := range tasks(groups) {
-								if !yield(m, nil) {
-									return
-								}
-							}
-							<-ctx.Done() // more tasks can come
-						}
-					}
-				})
-				j.c = c
-				known := tasks(groups)
-				if more {
-					known = tasks(0)
-				}
-				finish(t, c, known)
-				b.check(t)
-				st := c.Stats()
-				identity(t, st)
-				s := st.Pace
-				if s.Informative < need || s.Informative > need+16 || s.Begun > need*10/4*5/4 || s.Filtered < need || s.Failed != 1 {
-					t.Errorf("%d informative, %d filtered, %d failed of %d groups", s.Informative, s.Filtered, s.Failed, s.Begun)
-				}
-				// One sample of a group with rows failed.
-				if filtered := s.Filtered * size; st.Filtered != filtered && st.Filtered != filtered-1 {
-					t.Errorf("%d samples are filtered, of %d groups", st.Filtered, s.Filtered)
-				}
-				if st.Planned != groups*size || st.Remaining != 0 || st.Failed != size+1 || st.Filtered+st.Committed+st.Failed != s.Begun*size ||
-					st.Skipped != (groups-s.Begun)*size || st.Unstarted != st.Skipped || more != ended {
-					t.Errorf("stats %+v", st)
-				}
-				t.Logf("%d informative of %d groups", s.Informative, s.Begun)
-			})
-		})
-	}
+	bothWays(t, func(r *rig, more bool) {
+		rng := rand.New(rand.NewPCG(1, 2))
+		var mu sync.Mutex
+		r.b.script = func(a collector.Attempt) step {
+			mu.Lock()
+			defer mu.Unlock()
+			s := step{takes: time.Duration(1+rng.IntN(60)) * time.Second}
+			if a.Task.ID == "t3" || a.Task.ID == "t8" && a.Index == 1 {
+				s.runErr = collector.ErrRejected
+			}
+			return s
+		}
+		j := r.judge(pace.Config{UntilGroups: need, MaxLag: -1})
+		j.trivial, j.given = mostly(0.6), func(g *judged) { j.p.Acknowledged(g.id) }
+		r.room(64)
+		r.cfg.Samples = size
+		known := tasks(groups)
+		if more { // and more tasks can come
+			known = tasks(0)
+			source := r.more()
+			source.in = make(chan *collector.Task, groups)
+			for m := range tasks(groups) {
+				source.in <- m
+			}
+			defer func() { is(r, "source ended", source.ended, true) }()
+		} else {
+			r.cfg.Planned = groups * size
+		}
+		r.finish(known)
+		st := r.c.Stats()
+		s := st.Pace
+		within(r, "informative", s.Informative, need, need+16)
+		within(r, "begun", s.Begun, need, need*10/4*5/4)
+		within(r, "filtered", s.Filtered, need, groups)
+		is(r, "failed groups", s.Failed, 1)
+		// One sample of a group with rows failed.
+		within(r, "filtered samples", st.Filtered, s.Filtered*size-1, s.Filtered*size)
+		r.counts(s.Begun*size-st.Filtered-size-1, size+1, (groups-s.Begun)*size, 0)
+		same(r, "planned, unstarted", []int{st.Planned, st.Unstarted}, groups*size, st.Skipped)
+	})
 }
 
 // A group that waits for a worker has not begun: a pause holds it, its deadline cuts it, and it
 // begins in the version in which a worker takes it.
 func TestGroupThatWaitsForAWorker(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(collector.Attempt) step { return step{takes: time.Hour} }}
-		p := pace.New(pace.Config{MaxLag: -1})
+	bubble(t, func(r *rig) {
+		r.b.script = always(step{takes: time.Hour})
+		j := r.judge(pace.Config{MaxLag: -1})
 		lags := map[string]int32{}
-		j := &judge{t: t, p: p, given: func(g *judged) { lags[g.task] = g.arrival.Lag }}
-		c := setup(t, b, j, func(cfg *collector.Config) { cfg.Pace = p })
-		j.c = c
-		wait := run(t.Context(), c, tasks(3))
-		p.SetVersion(0)
+		j.given = func(g *judged) { lags[g.task] = g.arrival.Lag }
+		wait := r.start(r.Context(), tasks(3))
+		j.p.SetVersion(0)
 		time.Sleep(30 * time.Minute)
-		p.SetVersion(1)
+		j.p.SetVersion(1)
 		time.Sleep(time.Hour) // t1 began half an hour ago
 		synctest.Wait()
-		if s := p.Stats(); s.Begun != 3 || s.Whole() != 1 {
-			t.Errorf("pacer %+v", s)
-		}
-		p.Pause()
+		s := j.p.Stats()
+		same(r, "begun, whole", []int{s.Begun, s.Whole()}, 3, 1)
+		j.p.Pause()
 		time.Sleep(10 * time.Hour)
-		if st := c.Stats(); st.Committed != 2 || st.InFlight != 0 || st.Held != 1 || st.Pace.Begun != 2 || st.Pace.Held != pace.HeldPaused {
-			t.Errorf("in a pause: %+v; %+v", st, st.Pace)
-		}
-		p.SetVersion(2)
-		p.Resume()
-		if err := wait(); err != nil {
-			t.Fatal(err)
-		}
-		if want := map[string]int32{"t0": 1, "t1": 0, "t2": 0}; !maps.Equal(lags, want) {
-			t.Errorf("lags %v, want %v", lags, want)
-		}
+		st := r.c.Stats()
+		same(r, "committed, in flight, held, begun", []int{st.Committed, st.InFlight, st.Held, st.Pace.Begun},
+			2, 0, 1, 2)
+		is(r, "held in a pause", st.Pace.Held, pace.HeldPaused)
+		j.p.SetVersion(2)
+		j.p.Resume()
+		is(r, "Run", wait(), nil)
+		equal(r, "lags", lags, map[string]int32{"t0": 1, "t1": 0, "t2": 0})
 	})
 }
 
+// A run that has enough groups ends while the source of more tasks waits.
 func TestEnoughEndsMore(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		in, ended := make(chan *collector.Task, 9), false
-		p := pace.New(pace.Config{UntilGroups: 2, MaxLag: -1})
-		j := &judge{t: t, p: p}
-		c := setup(t, &scripted{script: func(collector.Attempt) step { return step{takes: time.Minute} }}, j, func(cfg *collector.Config) {
-			cfg.Pace, cfg.More, cfg.Samples = p, stream(in, &ended), 3
-		})
-		j.c = c
-		wait := run(t.Context(), c, tasks(1))
-		in <- task("m")
-		if err := wait(); err != nil || !ended {
-			t.Errorf("Run = %v, source ended: %v", err, ended)
-		}
-		counts(t, c, 6, 0, 0, 0)
+	bubble(t, func(r *rig) {
+		r.judge(pace.Config{UntilGroups: 2, MaxLag: -1})
+		more := r.more()
+		more.in <- task("m")
+		r.b.script, r.cfg.Samples = always(step{takes: time.Minute}), 3
+		r.finish(tasks(1)).counts(6, 0, 0, 0)
+		is(r, "source ended", more.ended, true)
 	})
 }
 
 func TestEndsOfPacedRuns(t *testing.T) {
-	t.Parallel()
-	for _, drain := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			p := pace.New(pace.Config{MaxAhead: 1, MaxLag: -1})
-			c := setup(t, &scripted{}, &shelf{atOnce: true}, func(cfg *collector.Config) { cfg.Pace = p })
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			wait := run(ctx, c, tasks(5))
-			time.Sleep(time.Hour)
-			want := context.Canceled
-			if drain {
-				want = nil
-				c.Drain()
-			} else {
-				cancel()
-			}
-			if err := wait(); !errors.Is(err, want) {
-				t.Errorf("Run = %v, want %v", err, want)
-			}
-			counts(t, c, 1, 0, 0, 1) // the second was read
-			if s := p.Stats(); s.Begun != 1 || s.Held != pace.NotHeld {
-				t.Errorf("pacer %+v", s)
-			}
-		})
-	}
+	bubbles(t, map[string]error{"drain": nil, "stop": context.Canceled}, func(r *rig, want error) {
+		p := pace.New(pace.Config{MaxAhead: 1, MaxLag: -1})
+		r.cfg.Pace = p
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		end := r.build().Drain
+		if want != nil {
+			end = cancel
+		}
+		time.AfterFunc(time.Hour, end)
+		r.fails(ctx, tasks(5), want).counts(1, 0, 0, 1) // the second was read
+		s := p.Stats()
+		is(r, "begun", s.Begun, 1)
+		is(r, "held", s.Held, pace.NotHeld)
+	})
 }
 
 // The counts always add up and no sample is finished twice, for random failures, retries,
@@ -249,6 +199,7 @@ func TestCountsOfPacedRuns(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
 			rng := rand.New(rand.NewPCG(seed, 13))
 			var mu sync.Mutex
 			chance := func(n int) int {
@@ -256,7 +207,7 @@ func TestCountsOfPacedRuns(t *testing.T) {
 				defer mu.Unlock()
 				return rng.IntN(n)
 			}
-			b := &scripted{script: func(collector.Attempt) step {
+			r.b.script = func(collector.Attempt) step {
 				s := step{takes: time.Duration(chance(60)) * time.Second}
 				switch chance(10) {
 				case 0:
@@ -265,28 +216,24 @@ func TestCountsOfPacedRuns(t *testing.T) {
 					s.runErr = collector.ErrServer
 				}
 				return s
-			}}
+			}
 			k := 1 + chance(5)
-			p := pace.New(pace.Config{MaxAhead: k, MaxLag: chance(4) - 1, UntilGroups: []int{0, 10}[chance(2)]})
-			queue := make(chan string, 1000)
-			j := &judge{t: t, p: p, trivial: mostly(0.4), given: func(g *judged) { queue <- g.id }}
+			j := r.judge(pace.Config{MaxAhead: k, MaxLag: chance(4) - 1, UntilGroups: []int{0, 10}[chance(2)]})
+			p, queue := j.p, make(chan string, 1000)
+			j.trivial, j.given = mostly(0.4), func(g *judged) { queue <- g.id }
 			in := make(chan *collector.Task)
-			ended := false
-			c := setup(t, b, j, func(cfg *collector.Config) {
-				cfg.Pace, cfg.More, cfg.Retries, cfg.Endpoints[0].MaxInFlight = p, stream(in, &ended), 2, 1+chance(9)
-				cfg.Events.AttemptStarted = func(collector.Attempt, string) {
-					st := p.Stats()
-					if st.Ahead > k {
-						t.Errorf("%d ahead, want at most %d", st.Ahead, k)
-					}
-				}
-			})
-			j.c = c
+			r.more().in = in
+			r.cfg.Retries = 2
+			r.room(1 + chance(9))
+			r.cfg.Events.AttemptStarted = func(collector.Attempt, string) {
+				within(r, "groups ahead", p.Stats().Ahead, 0, k)
+			}
+			c := r.build()
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
 			check := func() collector.Stats {
 				st := c.Stats()
-				identity(t, st)
+				identity(r, st)
 				if st.Held > st.Remaining || min(st.Committed, st.Filtered, st.Failed, st.Skipped, st.Remaining, st.Held) < 0 {
 					t.Errorf("stats %+v", st)
 				}
@@ -349,15 +296,12 @@ func TestCountsOfPacedRuns(t *testing.T) {
 				}
 				stop()
 			}()
-			err := c.Run(ctx, tasks(2))
+			err := r.run(ctx, tasks(2))
 			st := check()
-			b.check(t)
 			stop()
 			<-trained
 			for key, n := range j.keys {
-				if n != 1 {
-					t.Errorf("sample %s was finished %d times", key, n)
-				}
+				is(r, "ends of sample "+key, n, 1)
 			}
 			whole := seed%4 == 0 || seed%4 == 3
 			if whole && (err != nil || st.Remaining != st.Accepted || st.Planned < accepted) {

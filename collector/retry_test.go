@@ -2,14 +2,14 @@ package collector_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A delayed error has the delay that a server asked for.
@@ -20,238 +20,197 @@ func (d delayed) Unwrap() error             { return collector.ErrBusy }
 func (d delayed) RetryDelay() time.Duration { return time.Duration(d) }
 
 func TestRetryWaits(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name   string
+	const ms, s = time.Millisecond, time.Second
+	type waits struct {
 		jitter float64
 		errs   []error // of the attempts before the good one
 		want   []time.Duration
-	}{
-		{
-			"doubles up to its bound, half of it fixed", 0,
-			[]error{collector.ErrBusy, collector.ErrBusy, collector.ErrBusy, collector.ErrBusy, collector.ErrBusy, collector.ErrBusy},
-			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second},
-		},
-		{
-			"jitter adds the other half", 0.5,
-			[]error{collector.ErrBusy, collector.ErrBusy},
-			[]time.Duration{750 * time.Millisecond, 1500 * time.Millisecond},
-		},
-		{
-			"the server's delay counts once", 0,
-			[]error{fmt.Errorf("send: %w", delayed(7*time.Second)), collector.ErrBusy},
-			[]time.Duration{7 * time.Second, time.Second},
-		},
-		{
-			"jitter is added to the server's delay: many were told the same", 0.5,
-			[]error{delayed(7 * time.Second)},
-			[]time.Duration{7250 * time.Millisecond},
-		},
-		{
-			"a shorter delay than ours is no reason to hurry", 0,
-			[]error{delayed(time.Millisecond)},
-			[]time.Duration{500 * time.Millisecond},
-		},
-		{"the server's delay is capped", 0, []error{delayed(24 * time.Hour)}, []time.Duration{10 * time.Second}},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const takes = 3 * time.Second
-				b := &scripted{script: func(a collector.Attempt) step {
-					if a.N <= len(tt.errs) {
-						return step{takes: takes, runErr: tt.errs[a.N-1]}
-					}
-					return step{takes: takes}
-				}}
-				var got []time.Duration
-				s := &shelf{atOnce: true}
-				c := setup(t, b, s, func(cfg *collector.Config) {
-					cfg.Retries = len(tt.errs)
-					cfg.BackoffMin, cfg.BackoffMax, cfg.RetryAfterMax = time.Second, 8*time.Second, 10*time.Second
-					cfg.Jitter = func() float64 { return tt.jitter }
-					cfg.Events.RetryWaiting = func(_ collector.Attempt, _ error, d time.Duration) { got = append(got, d) }
-				})
-				took := finish(t, c, tasks(1))
-				b.check(t)
-				same(t, "waits", got, tt.want)
-				var waited time.Duration
-				for _, d := range tt.want {
-					waited += d
-				}
-				working := takes * time.Duration(len(tt.errs)+1)
-				if took != waited+working {
-					t.Errorf("took %v, want %v", took, waited+working)
-				}
-				sample := s.samples[0]
-				if sample.Attempt != int32(len(tt.errs)+1) || sample.Duration != waited+working || sample.Working != working {
-					t.Errorf("attempt %d duration %v working %v, want %d, %v, %v",
-						sample.Attempt, sample.Duration, sample.Working, len(tt.errs)+1, waited+working, working)
-				}
-				st := counts(t, c, 1, 0, 0, 0)
-				if st.Attempts != len(tt.errs)+1 || st.Retries != len(tt.errs) {
-					t.Errorf("attempts, retries = %d, %d", st.Attempts, st.Retries)
-				}
-			})
-		})
-	}
+	busy := collector.ErrBusy
+	type errs = []error
+	type times = []time.Duration
+	bubbles(t, map[string]waits{
+		"doubles up to 4s":               {0, slices.Repeat(errs{busy}, 6), times{500 * ms, s, 2 * s, 4 * s, 4 * s, 4 * s}},
+		"jitter adds the other half":     {0.5, errs{busy, busy}, times{750 * ms, 1500 * ms}},
+		"the server's delay counts once": {0, errs{fmt.Errorf("send: %w", delayed(7*s)), busy}, times{7 * s, s}},
+		// Many were told the same delay.
+		"jitter is added to the server's delay": {0.5, errs{delayed(7 * s)}, times{7250 * ms}},
+		"a shorter delay than ours":             {0, errs{delayed(ms)}, times{500 * ms}},
+		"the server's delay is capped":          {0, errs{delayed(24 * time.Hour)}, times{10 * s}},
+	}, func(r *rig, tt waits) {
+		const takes = 3 * s
+		retries := len(tt.errs)
+		r.b.script = func(a collector.Attempt) step {
+			if a.N <= retries {
+				return step{takes: takes, runErr: tt.errs[a.N-1]}
+			}
+			return step{takes: takes}
+		}
+		var got []time.Duration
+		r.cfg.Retries = retries
+		r.cfg.BackoffMin, r.cfg.BackoffMax, r.cfg.RetryAfterMax = s, 8*s, 10*s
+		r.cfg.Jitter = func() float64 { return tt.jitter }
+		r.cfg.Events.RetryWaiting = func(_ collector.Attempt, _ error, d time.Duration) { got = append(got, d) }
+		r.finish(tasks(1))
+		same(r, "waits", got, tt.want...)
+		working := takes * time.Duration(retries+1)
+		whole := working
+		for _, d := range tt.want {
+			whole += d
+		}
+		sample := r.s.samples[0]
+		same(r, "time, duration, working", []time.Duration{r.took, sample.Duration, sample.Working},
+			whole, whole, working)
+		st := r.counts(1, 0, 0, 0)
+		same(r, "attempt, attempts, retries", []int{int(sample.Attempt), st.Attempts, st.Retries},
+			retries+1, retries+1, retries)
+	})
 }
 
 // A server that is busy for ten minutes costs no retries, and one without end fails the sample.
 func TestBusyServerCostsNoRetries(t *testing.T) {
-	t.Parallel()
-	for _, ends := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			start := time.Now()
-			b := &scripted{script: func(a collector.Attempt) step {
-				if a.Task.ID == "t1" && (!ends || time.Since(start) < 10*time.Minute) {
-					return step{openErr: delayed(3 * time.Second)}
-				}
-				return step{}
-			}}
-			c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-				cfg.BusyMax, cfg.BackoffMin = 20*time.Minute, 20*time.Second
-				cfg.Events.RetryWaiting = func(a collector.Attempt, _ error, d time.Duration) {
-					if d < 10*time.Second || d > 30*time.Second {
-						t.Errorf("waits %v after attempt %d, want half of 20s to 30s", d, a.N)
-					}
-				}
-			})
-			finish(t, c, tasks(3))
-			took, st := time.Since(start), c.Stats()
-			if ends {
-				counts(t, c, 3, 0, 0, 0)
-				return
+	bothWays(t, func(r *rig, ends bool) {
+		start := time.Now()
+		r.b.script = func(a collector.Attempt) step {
+			if a.Task.ID == "t1" && (!ends || time.Since(start) < 10*time.Minute) {
+				return step{openErr: delayed(3 * time.Second)}
 			}
-			counts(t, c, 2, 1, 0, 0)
-			if took < 20*time.Minute || took > 21*time.Minute || st.ByClass[collector.ClassRateLimited] != 1 {
-				t.Errorf("took %v, by class %v, want 20m and rate_limited", took, st.ByClass)
-			}
-		})
-	}
+			return step{}
+		}
+		r.cfg.BusyMax, r.cfg.BackoffMin = 20*time.Minute, 20*time.Second
+		r.cfg.Events.RetryWaiting = func(_ collector.Attempt, _ error, d time.Duration) {
+			within(r, "wait, from half of 20s", d, 10*time.Second, 30*time.Second)
+		}
+		r.finish(tasks(3))
+		if ends {
+			r.counts(3, 0, 0, 0)
+			return
+		}
+		st := r.counts(2, 1, 0, 0)
+		within(r, "time", r.took, 20*time.Minute, 21*time.Minute)
+		is(r, "rate limited", st.ByClass[collector.ClassRateLimited], 1)
+	})
 }
 
 func TestOnlyInfrastructureIsRetried(t *testing.T) {
-	t.Parallel()
-	for _, class := range collector.Classes() {
-		err, ok := causes[class]
-		if !ok {
-			continue
-		}
-		t.Run(class.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := &scripted{script: except("t1", step{runErr: err}, step{})}
-				s := &shelf{atOnce: true}
-				c := setup(t, b, s, func(cfg *collector.Config) { cfg.Retries, cfg.Planned, cfg.BusyMax = 1, 3, 1 })
-				runErr := c.Run(t.Context(), tasks(3))
-				b.check(t)
-				st := c.Stats()
-				switch {
-				case class.Fatal():
-					if !errors.Is(runErr, err) {
-						t.Errorf("Run = %v, want %v", runErr, err)
-					}
-					counts(t, c, 1, 0, 0, 2)
-				case class.Retryable():
-					counts(t, c, 2, 1, 0, 0)
-					want := 1
-					if class == collector.ClassRateLimited {
-						want = 2 // the first is within BusyMax
-					}
-					if st.Retries != want || st.ByClass[class] != 1 || st.FailedByClass[class] != want+1 {
-						t.Errorf("%d retries, want %d; by class %v, attempts by class %v", st.Retries, want, st.ByClass, st.FailedByClass)
-					}
-					found := 0
-					for _, f := range s.samples {
-						if f.TaskID != "t1" {
-							continue
-						}
-						found++
-						if f.Attempt != int32(want+1) || f.Status != "error" || len(f.Rows) != 0 || len(f.Failures) != 1 {
-							t.Errorf("failure = %+v", f)
-						}
-					}
-					if found != 1 {
-						t.Errorf("found %d samples of the failed task, want 1", found)
-					}
-				case class == collector.ClassCensored:
-					counts(t, c, 2, 0, 1, 0)
-				default:
-					counts(t, c, 2, 1, 0, 0)
-					if st.Retries != 0 || st.ByClass[class] != 1 {
-						t.Errorf("%d retries, by class %v", st.Retries, st.ByClass)
-					}
-				}
-			})
-		})
+	cases := map[string]collector.Class{}
+	for class := range causes {
+		cases[class.String()] = class
 	}
+	bubbles(t, cases, func(r *rig, class collector.Class) {
+		err := causes[class]
+		r.b.script = except("t1", step{runErr: err}, step{})
+		r.cfg.Retries, r.cfg.Planned, r.cfg.BusyMax = 1, 3, 1
+		if class.Fatal() {
+			r.fails(r.Context(), tasks(3), err).counts(1, 0, 0, 2)
+			return
+		}
+		r.finish(tasks(3))
+		if class == collector.ClassCensored {
+			r.counts(2, 0, 1, 0)
+			return
+		}
+		st := r.counts(2, 1, 0, 0)
+		want := 0
+		if class.Retryable() {
+			want = 1
+		}
+		if class == collector.ClassRateLimited {
+			want = 2 // the first is within BusyMax
+		}
+		same(r, "retries, failed samples", []int{st.Retries, st.ByClass[class]}, want, 1)
+		is(r, "failed attempts", st.FailedByClass[class], want+1)
+		failed := slices.IndexFunc(r.s.samples, func(s *tokenize.Sample) bool { return s.TaskID == "t1" })
+		f := r.s.samples[failed]
+		same(r, "attempt, rows, failures", []int{int(f.Attempt), len(f.Rows), len(f.Failures)}, want+1, 0, 1)
+		is(r, "status", f.Status, "error")
+	})
 }
 
 func TestAttemptTimeout(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(a collector.Attempt) step {
-			return step{hang: a.Task.ID == "t1", closing: time.Second}
-		}}
-		s := &shelf{atOnce: true, takes: time.Hour} // the sink's time is not part of the attempt
-		c := setup(t, b, s, func(cfg *collector.Config) { cfg.AttemptTimeout = time.Minute })
-		finish(t, c, tasks(3))
-		b.check(t)
-		st := counts(t, c, 2, 1, 0, 0)
-		if st.ByClass[collector.ClassTimeoutTotal] != 1 {
-			t.Errorf("by class %v, want a timeout", st.ByClass)
-		}
-		f := s.samples[1].Failures[0]
-		if f.Stage != "run" || f.Class != "timeout_total" {
-			t.Errorf("failure %+v", f)
-		}
+	bubble(t, func(r *rig) {
+		r.b.script = except("t1", step{hang: true, closing: time.Second}, step{closing: time.Second})
+		r.s.takes = time.Hour // the sink's time is not part of the attempt
+		r.cfg.AttemptTimeout = time.Minute
+		is(r, "timeouts", r.finish(tasks(3)).counts(2, 1, 0, 0).ByClass[collector.ClassTimeoutTotal], 1)
+		f := r.s.samples[1].Failures[0]
+		same(r, "stage and class", []string{f.Stage, f.Class}, "run", "timeout_total")
 	})
 }
 
 func TestCloseIsBoundedAndItsFailureCounted(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(a collector.Attempt) step {
-			switch a.Task.ID {
-			case "t0":
-				return step{closing: 24 * time.Hour}
-			case "t1":
-				return step{closeErr: errPlain}
-			}
-			return step{}
-		}}
+	bubble(t, func(r *rig) {
+		r.b.script = func(a collector.Attempt) step {
+			return map[string]step{"t0": {closing: 24 * time.Hour}, "t1": {closeErr: errPlain}}[a.Task.ID]
+		}
 		var failed []string
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.CloseTimeout = time.Minute
-			cfg.Events.CloseFailed = func(a collector.Attempt, _ string, err error) {
-				failed = append(failed, fmt.Sprintf("%s: %v", a.Task.ID, err))
-			}
-		})
-		if took := finish(t, c, tasks(3)); took != time.Minute {
-			t.Errorf("took %v, want 1m", took)
+		r.cfg.CloseTimeout = time.Minute
+		r.cfg.Events.CloseFailed = func(a collector.Attempt, _ string, err error) {
+			failed = append(failed, fmt.Sprintf("%s: %v", a.Task.ID, err))
 		}
-		counts(t, c, 3, 0, 0, 0)
-		want := []string{"t0: " + context.DeadlineExceeded.Error(), "t1: plain"}
-		if c.Stats().CloseFailures != 2 || !slices.Equal(failed, want) {
-			t.Errorf("%d close failures %v, want %v", c.Stats().CloseFailures, failed, want)
-		}
+		r.finish(tasks(3))
+		is(r, "time", r.took, time.Minute)
+		is(r, "close failures", r.counts(3, 0, 0, 0).CloseFailures, 2)
+		same(r, "events", failed, "t0: "+context.DeadlineExceeded.Error(), "t1: plain")
 	})
 }
 
 func TestToleranceEndsTheRun(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := &scripted{script: func(collector.Attempt) step { return step{runErr: collector.ErrRejected} }}
-		j := &notebook{}
-		c := setup(t, b, &shelf{atOnce: true}, func(cfg *collector.Config) {
-			cfg.MaxFailures, cfg.Planned, cfg.Journal = 3, 10, j
-			cfg.Endpoints[0].MaxInFlight = 1
-		})
-		fails(t.Context(), t, c, tasks(10), collector.ErrTolerance)
-		counts(t, c, 0, 4, 0, 6)
+	bubble(t, func(r *rig) {
+		r.b.script = always(step{runErr: collector.ErrRejected})
+		j := r.notes()
+		r.cfg.MaxFailures, r.cfg.Planned = 3, 10
+		r.fails(r.Context(), tasks(10), collector.ErrTolerance).counts(0, 4, 0, 6)
 		// The journal has the End of every sample in the sink, including the last one.
-		if last := j.lines[len(j.lines)-1]; last != "end t3-0/1 bad_request false" {
-			t.Errorf("the last note is %q, want the end of the fourth sample", last)
+		is(r, "the last note", j.lines[len(j.lines)-1], "end t3-0/1 bad_request false")
+	})
+}
+
+// A server that answers everything except removals of agents costs a run one CloseTimeout, for any
+// number of samples in any stage.
+func TestRemovalsThatAreNotAnsweredAreWaitedForOnce(t *testing.T) {
+	bubbles(t, map[string]int{"one at a time": 1, "two": 2, "all": 6}, func(r *rig, inFlight int) {
+		r.b.script = func(a collector.Attempt) step {
+			takes := 10 * time.Millisecond
+			if inFlight == 6 { // the last one ends just before the first is given up
+				takes = map[string]time.Duration{"t4": 29 * time.Second, "t5": 29900 * time.Millisecond}[a.Task.ID]
+			}
+			return step{takes: takes, closing: 24 * time.Hour}
 		}
+		r.room(inFlight)
+		r.finish(tasks(6))
+		within(r, "time", r.took, 30*time.Second, 36*time.Second)
+		st := r.counts(6, 0, 0, 0)
+		is(r, "close failures", st.CloseFailures, 6)
+		is(r, "mute", st.Endpoints[0].Mute, true)
+	})
+}
+
+// A server with slow or single lost removals does not become mute, and a server that was silent for
+// a while gets longer removals again.
+func TestSlowRemovalsGoOn(t *testing.T) {
+	type removals struct {
+		inFlight    int
+		first, last int           // the agents that are removed after an hour
+		others      time.Duration // for the removal of the others
+		left        int
+	}
+	bubbles(t, map[string]removals{
+		"slow":              {4, 0, 0, 20 * time.Second, 0},
+		"one is lost":       {4, 2, 2, 2 * time.Second, 1},
+		"silent, then slow": {1, 1, 2, 4 * time.Second, 6},
+	}, func(r *rig, tt removals) {
+		var begun atomic.Int64
+		r.b.script = func(collector.Attempt) step {
+			if n := int(begun.Add(1)); n >= tt.first && n <= tt.last {
+				return step{takes: time.Second, closing: time.Hour}
+			}
+			return step{takes: time.Second, closing: tt.others}
+		}
+		r.room(tt.inFlight)
+		r.finish(tasks(60))
+		st := r.c.Stats()
+		is(r, "close failures", st.CloseFailures, tt.left)
+		is(r, "mute", st.Endpoints[0].Mute, false)
 	})
 }
