@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
@@ -76,12 +75,7 @@ func markEnds(body []byte) (ends []int64) {
 func TestDamageIsReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	j := open(t, dir, journal.Config{})
-	for n := 1; n <= 3; n++ {
-		write(t, j, note{op: journal.OpBegin, key: key(0, 0), n: n, text: "a"})
-		write(t, j, note{op: journal.OpEnd, key: key(0, 0), n: n, class: collector.ClassConnection, charged: true})
-	}
-	closed(t, j)
+	written(t, dir, journal.Config{}, begun(1), failed(1), begun(2), failed(2), begun(3), failed(3))
 	path := filepath.Join(dir, "00000001.journal")
 	body := readFile(t, path)
 	loud := func(what string) {
@@ -100,9 +94,8 @@ func TestDamageIsReported(t *testing.T) {
 		writeFile(t, path, flipped)
 		loud("bit " + strconv.Itoa(bit))
 	}
-	for name, b := range map[string][]byte{path: body, filepath.Join(dir, "00000003.journal"): body} {
-		writeFile(t, name, b)
-	}
+	writeFile(t, path, body)
+	writeFile(t, filepath.Join(dir, "00000003.journal"), body)
 	loud("copied to another number")
 }
 
@@ -110,21 +103,17 @@ func TestDamageIsReported(t *testing.T) {
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	j := open(t, dir, journal.Config{SyncEvery: time.Nanosecond})
-	k := key(0, 0)
 	for n := 1; n <= 3; n++ {
-		write(t, j, note{op: journal.OpBegin, key: k, n: n, text: "a"})
-		write(t, j, note{op: journal.OpEnd, key: k, n: n, class: collector.ClassConnection, charged: true})
-		closed(t, j) // durable
-		j = open(t, dir, journal.Config{})
+		written(t, dir, journal.Config{}, begun(n), failed(n)) // durable
 	}
-	closed(t, j)
-
 	path := filepath.Join(dir, "00000002.journal")
-	body := readFile(t, path)
 	// Whether or not a sync came between the two entries, an unreadable entry is damage.
-	bad := damaged(t, body)
-	writeFile(t, path, bad)
+	rewrite(t, path, func(i int, payload []byte) []byte {
+		if i == 0 {
+			payload[0] = 99 // an unknown op
+		}
+		return payload
+	})
 
 	_, err := journal.Open(dir, journal.Config{})
 	c, ok := errors.AsType[*frame.CorruptError](err)
@@ -144,7 +133,8 @@ func TestDamage(t *testing.T) {
 		t.Errorf("Read returned %d entries and %d errors, want 5 and 1", whole, damage)
 	}
 
-	j = open(t, dir, journal.Config{Salvage: true})
+	j := open(t, dir, journal.Config{Salvage: true})
+	k := key(0, 0)
 	if got := j.Left(k); got.Attempts != 3 || got.Charged != 3 || got.Open != nil || !j.Found().Compacted || len(j.Found().Damaged) != 1 {
 		t.Errorf("salvaged %+v, found %+v", got, j.Found())
 	}
@@ -163,7 +153,7 @@ func TestSyncedDamageIsReported(t *testing.T) {
 		dir := t.TempDir()
 		j := open(t, dir, journal.Config{})
 		for n := 1; n <= 3; n++ {
-			write(t, j, note{op: journal.OpBegin, key: key(0, 0), n: n, text: "a"})
+			write(t, j, begun(n))
 			time.Sleep(time.Second) // a sync
 		}
 		closed(t, j)
@@ -183,24 +173,13 @@ func TestBeginLost(t *testing.T) {
 	t.Parallel()
 	for _, op := range []journal.Op{journal.OpAgent, journal.OpRun, journal.OpEnd} {
 		dir := t.TempDir()
-		j := open(t, dir, journal.Config{})
-		for _, n := range []note{
-			{op: journal.OpBegin, key: key(0, 0), n: 1, text: "a"},
-			{op: journal.OpBegin, key: key(0, 0), n: 2, text: "a"},
-			{op: op, key: key(0, 0), n: 2, text: "x"},
-		} {
-			write(t, j, n)
-		}
-		closed(t, j)
-		path := filepath.Join(dir, "00000001.journal")
-		body := readFile(t, path)
-		body = rewritten(t, body, func(i int, payload []byte) []byte {
+		written(t, dir, journal.Config{}, begun(1), begun(2), note{op: op, key: key(0, 0), n: 2, text: "x"})
+		rewrite(t, filepath.Join(dir, "00000001.journal"), func(i int, payload []byte) []byte {
 			if i == 1 {
 				return nil
 			}
 			return payload
 		})
-		writeFile(t, path, body)
 		for range 2 { // as is, then compacted
 			again := open(t, dir, journal.Config{CompactAt: 1})
 			if left := again.Left(key(0, 0)); left.Attempts != 2 || left.Open != nil {
@@ -211,22 +190,11 @@ func TestBeginLost(t *testing.T) {
 	}
 }
 
-// damaged returns the file with an unknown op in its first entry.
-func damaged(t *testing.T, body []byte) []byte {
+// rewrite replaces the entries of a file by the results of change; nil deletes an entry.
+func rewrite(t *testing.T, path string, change func(i int, payload []byte) []byte) {
 	t.Helper()
-	return rewritten(t, body, func(i int, payload []byte) []byte {
-		if i == 0 {
-			payload[0] = 99
-		}
-		return payload
-	})
-}
-
-// rewritten returns the file with the results of change for its entries; nil deletes an entry.
-func rewritten(t *testing.T, body []byte, change func(i int, payload []byte) []byte) []byte {
-	t.Helper()
-	h := frame.Header{Kind: "journal", Version: 1}
-	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), h)
+	body := readFile(t, path)
+	r, err := frame.NewReader(bytes.NewReader(body), int64(len(body)), frame.Header{Kind: "journal", Version: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,14 +203,13 @@ func rewritten(t *testing.T, body []byte, change func(i int, payload []byte) []b
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := 0
+	i := -1
 	err = frame.Salvage(r, func(payload []byte, err error) error {
 		if err != nil {
 			return err
 		}
-		payload = change(i, bytes.Clone(payload))
 		i++
-		if payload == nil {
+		if payload = change(i, bytes.Clone(payload)); payload == nil {
 			return nil
 		}
 		return w.Write(payload)
@@ -250,7 +217,7 @@ func rewritten(t *testing.T, body []byte, change func(i int, payload []byte) []b
 	if err != nil {
 		t.Fatal(err)
 	}
-	return buf.Bytes()
+	writeFile(t, path, buf.Bytes())
 }
 
 func TestNewerIsRefused(t *testing.T) {

@@ -33,10 +33,9 @@ func TestLeft(t *testing.T) {
 				if j.Found().Compacted {
 					compacted++
 				}
-				for _, n := range randomNotes(rng, keys, rng.IntN(100)) {
-					write(t, j, n)
-					m.add(n)
-				}
+				notes := randomNotes(rng, keys, rng.IntN(100))
+				write(t, j, notes...)
+				m.add(notes...)
 				if rng.IntN(2) == 0 {
 					closed(t, j)
 				} else { // the process dies; its syncs can end after the next Open
@@ -66,17 +65,16 @@ func TestRead(t *testing.T) {
 			closed(t, j)
 		}
 		got := entries(t, dir)
-		if len(got) != len(want) {
-			t.Fatalf("%d entries, want %d", len(got), len(want))
-		}
-		for i := range got {
-			if !got[i].Time.Equal(want[i].Time) {
-				t.Fatalf("entry %d at %v, want %v", i, got[i].Time, want[i].Time)
+		for i := range min(len(got), len(want)) {
+			if got[i].Time.Equal(want[i].Time) {
+				got[i].Time = want[i].Time // without its location
 			}
-			got[i].Time = want[i].Time
 			if got[i] != want[i] {
 				t.Fatalf("entry %d = %+v, want %+v", i, got[i], want[i])
 			}
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%d entries, want %d", len(got), len(want))
 		}
 	})
 }
@@ -99,25 +97,14 @@ func TestRefusedNotes(t *testing.T) {
 	}
 }
 
-// TestOpenStartsNothing checks that no goroutine runs after Open or after an entry is synced.
-func TestOpenStartsNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		open(t, t.TempDir(), journal.Config{}) // not closed
-		j := open(t, t.TempDir(), journal.Config{})
-		if err := j.Agent(key(0, 0), 1, "agent"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second) // a sync
-	})
-}
-
 // TestEntriesAreSynced checks that entries are synced without Close: the first at once, the next
-// SyncEvery after the previous sync started. A mark at the end of the file records the sync.
+// SyncEvery after the previous sync started. A mark at the end of the file records the sync. No
+// goroutine runs after Open or after a sync, although the journals are not closed.
 func TestEntriesAreSynced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
+		open(t, t.TempDir(), journal.Config{})
 		j := open(t, dir, journal.Config{SyncEvery: time.Minute})
 		synced := func() bool {
 			synctest.Wait()
@@ -126,7 +113,7 @@ func TestEntriesAreSynced(t *testing.T) {
 			return len(ends) > 0 && ends[len(ends)-1] == int64(len(body))
 		}
 		for n := 1; n <= 3; n++ {
-			write(t, j, note{op: journal.OpBegin, key: key(0, 0), n: n, text: "a"})
+			write(t, j, begun(n))
 			if n > 1 {
 				if synced() {
 					t.Errorf("entry %d was synced at once", n)
@@ -141,6 +128,5 @@ func TestEntriesAreSynced(t *testing.T) {
 				t.Errorf("entry %d was not synced", n)
 			}
 		}
-		closed(t, j)
 	})
 }

@@ -35,6 +35,21 @@ func closed(tb testing.TB, j *journal.Journal) {
 	}
 }
 
+// written makes one process write the notes.
+func written(tb testing.TB, dir string, cfg journal.Config, notes ...note) {
+	tb.Helper()
+	j := open(tb, dir, cfg)
+	write(tb, j, notes...)
+	closed(tb, j)
+}
+
+// begun is the begin of an attempt at the first sample, and failed its charged end.
+func begun(n int) note { return note{op: journal.OpBegin, key: key(0, 0), n: n, text: "a"} }
+
+func failed(n int) note {
+	return note{op: journal.OpEnd, key: key(0, 0), n: n, class: collector.ClassConnection, charged: true}
+}
+
 type note struct {
 	op      journal.Op
 	key     string
@@ -100,7 +115,13 @@ func (n note) entry(process int, at time.Time) journal.Entry {
 // A model computes the result of notes in the simplest way.
 type model map[string]collector.SampleState
 
-func (m model) add(n note) {
+func (m model) add(notes ...note) {
+	for _, n := range notes {
+		m.addOne(n)
+	}
+}
+
+func (m model) addOne(n note) {
 	l := m[n.key]
 	begun := n.n > l.Attempts
 	if begun {
