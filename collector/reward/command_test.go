@@ -106,24 +106,22 @@ func TestMain(m *testing.M) {
 
 func command(t *testing.T, cfg reward.CommandConfig) *reward.Command {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.Args = []string{exe}
+	cfg.Args = []string{must(os.Executable())}
 	cfg.Env = append(os.Environ(), "REWARD_TEST_SCORER=1")
-	c, err := reward.NewCommand(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(reward.NewCommand(cfg))
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// asked asks the scorer about an output.
+func asked(t *testing.T, c collector.Scorer, output string) (collector.Reward, error) {
+	t.Helper()
+	return c.Score(t.Context(), &collector.Task{ID: "t", Messages: []string{"m"}}, &collector.Reply{Output: output})
 }
 
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
-	task := &collector.Task{ID: "t", Messages: []string{"m"}}
 	steps := []struct {
 		output  string
 		want    float64 // if err is empty
@@ -147,11 +145,11 @@ func TestCommand(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := c.Score(stopped, task, &collector.Reply{Output: "hang"}); err == nil {
+	if _, err := c.Score(stopped, &collector.Task{}, &collector.Reply{Output: "hang"}); err == nil {
 		t.Error("Score of a stopped run = nil, want an error")
 	}
 	for _, s := range steps {
-		r, err := c.Score(t.Context(), task, &collector.Reply{Output: s.output})
+		r, err := asked(t, c, s.output)
 		switch {
 		case s.err != "":
 			if err == nil || !strings.Contains(err.Error(), s.err) {
@@ -179,15 +177,9 @@ func TestCommandIsShared(t *testing.T) {
 			if i%10 == 9 {
 				output = "die"
 			}
-			r, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: output})
-			if output == "die" {
-				if err == nil {
-					t.Errorf("score %d = %v, want an error", i, r)
-				}
-				return
-			}
-			if err != nil || r.Value == nil || *r.Value != float64(i) {
-				t.Errorf("score %d = %v, %v", i, r.Value, err)
+			r, err := asked(t, c, output)
+			if (err != nil) != (output == "die") || err == nil && (r.Value == nil || *r.Value != float64(i)) {
+				t.Errorf("score %d of %s = %v, %v", i, output, r.Value, err)
 			}
 		})
 	}
@@ -195,18 +187,15 @@ func TestCommandIsShared(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{}); err == nil {
+	if _, err := asked(t, c, ""); err == nil {
 		t.Fatal("Score after Close = nil, want an error")
 	}
 }
 
 func TestCommandThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	c, err := reward.NewCommand(reward.CommandConfig{Args: []string{"/nonexistent/scorer"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{}); err == nil {
+	c := must(reward.NewCommand(reward.CommandConfig{Args: []string{"/nonexistent/scorer"}}))
+	if _, err := asked(t, c, ""); err == nil {
 		t.Fatal("Score = nil, want an error")
 	}
 	if err := c.Close(); err != nil {

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
@@ -42,7 +41,7 @@ func TestHostileCommands(t *testing.T) {
 			began := time.Now()
 			score := func(output, want string) {
 				t.Helper()
-				r, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: output})
+				r, err := asked(t, c, output)
 				switch {
 				case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 					t.Errorf("%s: %v, want %q", output, err, want)
@@ -69,9 +68,9 @@ func TestHostileCommands(t *testing.T) {
 func TestCommandThatAnswersWithoutEnd(t *testing.T) {
 	t.Parallel()
 	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
-	_, first := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "lines"})
+	_, first := asked(t, c, "lines")
 	time.Sleep(50 * time.Millisecond)
-	_, second := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "1"})
+	_, second := asked(t, c, "1")
 	if (first == nil) == (second == nil) {
 		t.Errorf("scores: %v and %v, want one error", first, second)
 	}
@@ -82,7 +81,7 @@ func TestLoudCommand(t *testing.T) {
 	t.Parallel()
 	var said lockedBuffer
 	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second, Stderr: &said})
-	if _, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "stderr"}); err != nil {
+	if _, err := asked(t, c, "stderr"); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Close(); err != nil {
@@ -101,18 +100,17 @@ func TestCommandKillsChildren(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			pids := filepath.Join(t.TempDir(), "pids")
-			timeout := time.Minute
-			if how == "timeout" {
+			timeout, output := time.Minute, "family:"+pids
+			switch how {
+			case "timeout":
 				timeout = 5 * time.Second // enough for the program to start its child
+			case "close":
+				output = "answered " + output
 			}
 			c := command(t, reward.CommandConfig{Timeout: timeout})
 			scored := make(chan error, 1)
 			go func() {
-				output := "family:" + pids
-				if how == "close" {
-					output = "answered " + output
-				}
-				_, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: output})
+				_, err := asked(t, c, output)
 				scored <- err
 			}()
 			var child, grandchild int
@@ -166,7 +164,7 @@ func TestCloseOfHungCommands(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if _, err := c.Score(t.Context(), &collector.Task{}, &collector.Reply{Output: "deaf"}); err != nil {
+			if _, err := asked(t, c, "deaf"); err != nil {
 				t.Error(err)
 			}
 		})

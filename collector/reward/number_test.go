@@ -199,17 +199,18 @@ func TestTolerance(t *testing.T) {
 // TestNumberDetails checks that the details contain the exact parsed number.
 func TestNumberDetails(t *testing.T) {
 	t.Parallel()
+	parsed := func(output string) (collector.Reward, error) {
+		return reward.Number{}.Score(t.Context(), &collector.Task{Answer: new("0")}, &collector.Reply{Output: output})
+	}
 	for output, want := range map[string]string{
 		"72": `72`, "-1.50": `-1.5`, "9007199254740993": `9007199254740993`, "1/3": `"1/3"`, "1/8": `0.125`, "-2e2": `-200`,
 	} {
-		answer := "0"
-		r, err := reward.Number{}.Score(t.Context(), &collector.Task{Answer: &answer}, &collector.Reply{Output: output})
+		r, err := parsed(output)
 		if err != nil || string(r.Details) != `{"number":`+want+`}` {
 			t.Errorf("%s: %s, %v, want %s", output, r.Details, err, want)
 		}
 	}
-	answer := "0"
-	r, err := reward.Number{}.Score(t.Context(), &collector.Task{Answer: &answer}, &collector.Reply{Output: "1e4000"})
+	r, err := parsed("1e4000")
 	if err != nil || !json.Valid(r.Details) || len(r.Details) > 200 {
 		t.Errorf("1e4000: %.300s, %v", r.Details, err)
 	}
