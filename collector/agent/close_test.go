@@ -71,10 +71,9 @@ func TestCancelledClose(t *testing.T) {
 // TestCheckLeavesNothing checks that Check removes its agent even with Config.Keep.
 func TestCheckLeavesNothing(t *testing.T) {
 	t.Parallel()
-	l, web := simulated(t, lettasim.Config{}, nil)
+	l := simulated(t, lettasim.Config{}, nil)
 	for _, keep := range []bool{false, true} {
-		b := backendAt(t, web.URL, agent.Config{Keep: keep})
-		if err := b.Check(t.Context(), "run"); err != nil {
+		if err := l.backend(t, agent.Config{Keep: keep}).Check(t.Context(), "run"); err != nil {
 			t.Errorf("Check = %v", err)
 		}
 		if s := l.sim.Stats(); s.Sends == 0 || s.AgentsAlive != 0 {
@@ -115,4 +114,84 @@ func TestRunNotNamed(t *testing.T) {
 			t.Errorf("Run = %+v, %v, want the answer and an error", r, err)
 		}
 	})
+}
+
+// TestHeldReplies checks that others wait until an agent is closed, which releases all its
+// replies.
+func TestHeldReplies(t *testing.T) {
+	t.Parallel()
+	// Every reply is larger than the room and passes alone.
+	b := simulated(t, lettasim.Config{Seed: 1}, nil).backend(t, agent.Config{MaxHeldBytes: 1})
+	first := opened(t, b, scripted(0))
+	reply, err := first.Run(t.Context())
+	if err != nil || len(reply.Sends) != 2 {
+		t.Fatalf("%d sends, %v, want 2: a later reply must not wait", len(reply.Sends), err)
+	}
+	second := opened(t, b, scripted(1))
+	ran := make(chan error, 1)
+	go func() {
+		_, err := second.Run(t.Context())
+		ran <- err
+	}()
+	if !agent.Held(b) {
+		t.Error("an agent with its replies holds nothing")
+	}
+	closeAgent(t, first)
+	if err := <-ran; err != nil {
+		t.Errorf("the agent that waited: %v", err)
+	}
+	closeAgent(t, second)
+	if agent.Held(b) {
+		t.Error("something is held after all agents were closed")
+	}
+}
+
+// TestCleanKeeps checks that Clean spares the agents of attempts that will be taken over.
+func TestCleanKeeps(t *testing.T) {
+	t.Parallel()
+	l := simulated(t, lettasim.Config{}, nil)
+	b := l.backend(t, agent.Config{})
+	for n := 1; n <= 3; n++ {
+		orphan(t, b, n)
+	}
+	kept := 0
+	n, err := agent.Clean(t.Context(), b.Client(), "run-r", func(a *letta.AgentState) bool {
+		key, attempt := agent.AttemptOf(a)
+		if key != "sums-0001" {
+			t.Errorf("agent of key %q", key)
+		}
+		if attempt == 2 {
+			kept++
+		}
+		return attempt == 2
+	})
+	if err != nil || n != 2 || kept != 1 || l.sim.Stats().AgentsAlive != 1 {
+		t.Errorf("%d deleted, %d kept, %d alive, %v; want 2, 1 and 1", n, kept, l.sim.Stats().AgentsAlive, err)
+	}
+	if n, err = agent.Clean(t.Context(), b.Client(), "run-r", nil); err != nil || n != 1 {
+		t.Errorf("%d deleted, %v", n, err)
+	}
+}
+
+// TestClean checks that agents without the tag stay even if the server ignores the filter.
+func TestClean(t *testing.T) {
+	t.Parallel()
+	const agents = `[{"id":"agent-a","tags":["rollout","rollout-run:r1"]},{"id":"agent-b","tags":["precious"]},{"id":"agent-c","tags":["rollout","rollout-run:r2"]}]`
+	for _, test := range []struct {
+		run  string
+		want []string
+	}{{"r1", []string{"agent-a"}}, {"", []string{"agent-a", "agent-c"}}, {"r3", nil}} {
+		var gone []string
+		c := lettatest.Serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodDelete {
+				gone = append(gone, strings.TrimPrefix(r.URL.Path, "/v1/agents/"))
+				return
+			}
+			_, _ = io.WriteString(w, agents) // this server ignores tags and cursors
+		})
+		n, err := agent.Clean(t.Context(), c, test.run, nil)
+		if err != nil || n != len(test.want) || !slices.Equal(gone, test.want) {
+			t.Errorf("Clean(%q) = %d, %v, deleted %v, want %v", test.run, n, err, gone, test.want)
+		}
+	}
 }

@@ -18,11 +18,10 @@ import (
 )
 
 // alter lets change edit the body of every answer of the server.
-func alter(web *httptest.Server, change func(r *http.Request, body []byte) []byte) {
-	whole := web.Config.Handler
-	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (l *line) alter(change func(r *http.Request, body []byte) []byte) {
+	l.handle(func(w http.ResponseWriter, r *http.Request) {
 		rec := httptest.NewRecorder()
-		whole.ServeHTTP(rec, r)
+		l.ServeHTTP(rec, r)
 		w.WriteHeader(rec.Code)
 		_, _ = w.Write(change(r, rec.Body.Bytes()))
 	})
@@ -81,10 +80,10 @@ func TestContradictions(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}
-			_, web := simulated(t, cfg, nil)
+			l := simulated(t, cfg, nil)
 			var changed atomic.Int32 // traces are read concurrently
 			run := regexp.MustCompile(`^/v1/runs/run-[^/]*` + test.path + `$`)
-			alter(web, func(r *http.Request, body []byte) []byte {
+			l.alter(func(r *http.Request, body []byte) []byte {
 				if aimed := run.MatchString(r.URL.Path) || test.path == "/trace" && strings.HasSuffix(r.URL.Path, test.path); r.Method != http.MethodGet || !aimed {
 					return body
 				}
@@ -94,10 +93,9 @@ func TestContradictions(t *testing.T) {
 				}
 				return body // not this one
 			})
-			b := backendAt(t, web.URL, agent.Config{})
+			b := l.backend(t, agent.Config{})
 			orphan(t, b, 1, scripted(1).Task.Messages...)
-			g := reattached(t, b, scripted(1), collector.OpenAttempt{N: 1})
-			reply, err := g.Run(t.Context())
+			reply, err := takenOver(t, b, scripted(1), collector.OpenAttempt{N: 1})
 			switch {
 			case changed.Load() == 0:
 				t.Error("nothing was changed")
@@ -111,7 +109,6 @@ func TestContradictions(t *testing.T) {
 			case !errors.Is(err, collector.ErrGone) || !contains(err, test.says):
 				t.Errorf("%v, want gone: %s", err, test.says)
 			}
-			closeAgent(t, g)
 		})
 	}
 }
@@ -126,19 +123,17 @@ func TestLastToolText(t *testing.T) {
 	}{{"max_steps", 1, false}, {"tool_rule", 1, true}, {"tool_rule", 2, true}} {
 		t.Run(fmt.Sprint(test.stop, test.sent), func(t *testing.T) {
 			t.Parallel()
-			l, web := simulated(t, lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}, nil)
-			alter(web, func(_ *http.Request, body []byte) []byte {
+			l := simulated(t, lettasim.Config{Script: lettasim.Script{Calls: lettasim.Range{Min: 3, Max: 3}}}, nil)
+			l.alter(func(_ *http.Request, body []byte) []byte {
 				return bytes.ReplaceAll(body, []byte(`"stop_reason":"max_steps"`), []byte(`"stop_reason":"`+test.stop+`"`))
 			})
-			b := backendAt(t, web.URL, agent.Config{MaxSteps: 2})
+			b := l.backend(t, agent.Config{MaxSteps: 2})
 			orphan(t, b, 1, scripted(1).Task.Messages[:test.sent]...)
 			sends := l.sim.Stats().Sends
-			g := reattached(t, b, scripted(1), collector.OpenAttempt{N: 1})
-			reply, err := g.Run(t.Context())
+			reply, err := takenOver(t, b, scripted(1), collector.OpenAttempt{N: 1})
 			if errors.Is(err, collector.ErrGone) != test.gone || len(reply.Sends) != 1 || len(reply.Sends[0].Turns) != 4 || l.sim.Stats().Sends != sends {
 				t.Errorf("%d sends in the reply, %v", len(reply.Sends), err)
 			}
-			closeAgent(t, g)
 		})
 	}
 }
@@ -146,17 +141,13 @@ func TestLastToolText(t *testing.T) {
 // TestEarlierSystemText checks that a takeover uses the system text before the agent changed it.
 func TestEarlierSystemText(t *testing.T) {
 	t.Parallel()
-	_, web := simulated(t, lettasim.Config{}, nil)
+	l := simulated(t, lettasim.Config{}, nil)
 	before, after := new(keeper), new(keeper)
 	cfg := agent.Config{SystemText: true, Prompter: before}
-	g := opened(t, backendAt(t, web.URL, cfg), scripted(1))
-	reply, err := g.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = g.Prompts(t.Context(), reply)
+	g := opened(t, l.backend(t, cfg), scripted(1))
+	prompted(t, g)
 	var changed atomic.Bool
-	alter(web, func(r *http.Request, body []byte) []byte {
+	l.alter(func(r *http.Request, body []byte) []byte {
 		if !strings.HasPrefix(r.URL.Path, "/v1/messages/") {
 			return body
 		}
@@ -164,11 +155,8 @@ func TestEarlierSystemText(t *testing.T) {
 		return bytes.ReplaceAll(body, []byte("careful"), []byte("useless"))
 	})
 	cfg.Prompter = after
-	again := reattached(t, backendAt(t, web.URL, cfg), scripted(1), collector.OpenAttempt{N: 1, AgentID: g.ID()})
-	if reply, err = again.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	_, _ = again.Prompts(t.Context(), reply)
+	again := reattached(t, l.backend(t, cfg), scripted(1), collector.OpenAttempt{N: 1, AgentID: g.ID()})
+	prompted(t, again)
 	got, want := after.SystemText, before.SystemText
 	if got != want || want == "" || !changed.Load() {
 		t.Errorf("system text %q, want %q", got, want)
@@ -176,17 +164,27 @@ func TestEarlierSystemText(t *testing.T) {
 	closeAgent(t, again)
 }
 
+// prompted runs the agent and requests its prompts.
+func prompted(t *testing.T, g collector.Agent) {
+	t.Helper()
+	reply, err := g.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = g.Prompts(t.Context(), reply)
+}
+
 // TestForeignAgents checks that agents of other samples are neither used nor deleted.
 func TestForeignAgents(t *testing.T) {
 	t.Parallel()
-	l, web := simulated(t, lettasim.Config{}, nil)
-	web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	l := simulated(t, lettasim.Config{}, nil)
+	l.handle(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		q.Del("match_all_tags")
 		r.URL.RawQuery = q.Encode()
 		l.ServeHTTP(w, r)
 	})
-	b := backendAt(t, web.URL, agent.Config{})
+	b := l.backend(t, agent.Config{})
 	g := opened(t, b, scripted(2))
 	if other, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1}); !errors.Is(err, collector.ErrGone) {
 		t.Errorf("took agent %v, %v, want gone: that is one of another sample", other, err)
@@ -200,20 +198,18 @@ func TestForeignAgents(t *testing.T) {
 // TestRepeatedSend checks that no run counts if a proxy repeated the send.
 func TestRepeatedSend(t *testing.T) {
 	t.Parallel()
-	_, web := simulated(t, lettasim.Config{}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+	l := simulated(t, lettasim.Config{}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
 		if n != 2 {
 			l.sim.ServeHTTP(w, r)
 			return
 		}
 		body := mustRead(r)
 		for range 2 {
-			again := r.Clone(r.Context())
-			again.Body = readCloser(body)
-			l.sim.ServeHTTP(severed{}, again)
+			l.sim.ServeHTTP(severed{}, twice(r, body))
 		}
 		panic(http.ErrAbortHandler)
 	})
-	reply, err := rollout(t, backendAt(t, web.URL, agent.Config{}), scripted(1))
+	reply, err := rollout(t, l.backend(t, agent.Config{}), scripted(1))
 	if collector.Classify(err) != collector.ClassConnection || !contains(err, "3 server runs for 2 sends") || len(reply.Sends) != 1 {
 		t.Errorf("%d sends in the reply, %v, want the lost connection and why it cannot be made good", len(reply.Sends), err)
 	}
@@ -233,10 +229,10 @@ func TestDeletedMeanwhile(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			l, web := simulated(t, lettasim.Config{}, nil)
-			b := backendAt(t, web.URL, agent.Config{SystemText: test.before == "/v1/messages/"})
+			l := simulated(t, lettasim.Config{}, nil)
+			b := l.backend(t, agent.Config{SystemText: test.before == "/v1/messages/"})
 			id := orphan(t, b, 1, scripted(1).Task.Messages[:test.sent]...)
-			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			l.handle(func(w http.ResponseWriter, r *http.Request) {
 				if strings.Contains(r.URL.Path, test.before) {
 					l.ServeHTTP(severed{}, httptest.NewRequest(http.MethodDelete, "/v1/agents/"+id, nil))
 				}
@@ -244,8 +240,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 			})
 			g, err := b.Reattach(t.Context(), scripted(1), collector.OpenAttempt{N: 1, AgentID: id})
 			if err == nil {
-				_, err = g.Run(t.Context())
-				closeAgent(t, g)
+				_, err = ran(t, g)
 			}
 			if collector.Classify(err) != collector.ClassLost {
 				t.Errorf("%s: %v, want gone", collector.Classify(err), err)
@@ -257,11 +252,11 @@ func TestDeletedMeanwhile(t *testing.T) {
 // TestNoServer checks that a request that never left this machine is not looked up.
 func TestNoServer(t *testing.T) {
 	t.Parallel()
-	_, web := simulated(t, lettasim.Config{}, nil)
-	b := backendAt(t, web.URL, agent.Config{})
+	l := simulated(t, lettasim.Config{}, nil)
+	b := l.backend(t, agent.Config{})
 	g := opened(t, b, scripted(1))
 	b.Client().CloseIdle()
-	web.Close()
+	l.web.Close()
 	began := time.Now()
 	if _, err := g.Run(t.Context()); collector.Classify(err) != collector.ClassConnection {
 		t.Errorf("%v", err)

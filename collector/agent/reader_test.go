@@ -25,8 +25,7 @@ type driven struct {
 
 func drive(t *testing.T, cfg lettasim.Config) *driven {
 	t.Helper()
-	_, web := simulated(t, cfg, nil)
-	own := letta.ClientConfig{BaseURL: web.URL, ReadRetries: -1}
+	own := letta.ClientConfig{BaseURL: simulated(t, cfg, nil).web.URL, ReadRetries: -1}
 	d := &driven{t: t, client: newClient(t, own)}
 	own.Observe = func(ctx context.Context, op, method string) (context.Context, func(letta.Exchange)) {
 		if method != http.MethodGet {

@@ -32,7 +32,7 @@ func TestReattachMany(t *testing.T) {
 	}
 	var dead atomic.Bool
 	begun := make(chan struct{}, total)
-	l, web := simulated(t, cfg, func(l *line, _ int64, w http.ResponseWriter, r *http.Request) {
+	l := simulated(t, cfg, func(l *line, _ int64, w http.ResponseWriter, r *http.Request) {
 		if dead.Load() {
 			l.sim.ServeHTTP(w, r)
 			return
@@ -42,7 +42,7 @@ func TestReattachMany(t *testing.T) {
 	})
 
 	// The first process creates the agents, sends, and dies.
-	first := backendAt(t, web.URL, agent.Config{NoRecover: true})
+	first := l.backend(t, agent.Config{NoRecover: true})
 	var mu sync.Mutex
 	ids := map[int]string{}
 	var dying errgroup.Group
@@ -70,7 +70,7 @@ func TestReattachMany(t *testing.T) {
 	}
 	dead.Store(true)
 
-	second := patientBackendAt(t, web.URL, agent.Config{}, time.Minute)
+	second := backendAt(t, l.web.URL, agent.Config{}, time.Minute) // a loaded machine can pause for a second
 	replies, errs := make([]*collector.Reply, total), make([]error, total)
 	var taking errgroup.Group
 	taking.SetLimit(200)
@@ -93,7 +93,8 @@ func TestReattachMany(t *testing.T) {
 	_ = taking.Wait()
 
 	equal := 0
-	want := backendOf(t, cfg)
+	cfg.Latency = lettasim.Latency{}
+	want := simulated(t, cfg, nil).backend(t, agent.Config{})
 	for i := range total {
 		if errs[i] != nil {
 			t.Logf("sample %d: %v", i, errs[i])
@@ -120,14 +121,6 @@ func TestReattachMany(t *testing.T) {
 		t.Errorf("%d answers were taken from traces, want %d", traced, equal)
 	}
 	t.Logf("%d of %d taken over and equal", equal, total)
-}
-
-// backendOf returns a backend on its own server without latency.
-func backendOf(t *testing.T, cfg lettasim.Config) *agent.Backend {
-	t.Helper()
-	cfg.Latency = lettasim.Latency{}
-	_, web := simulated(t, cfg, nil)
-	return backendAt(t, web.URL, agent.Config{})
 }
 
 // orphan creates an agent of attempt n, runs it with the messages, and leaves it.
@@ -166,8 +159,8 @@ func TestReattachFinds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			l, web := simulated(t, lettasim.Config{}, nil)
-			b := backendAt(t, web.URL, agent.Config{Keep: test.keep})
+			l := simulated(t, lettasim.Config{}, nil)
+			b := l.backend(t, agent.Config{Keep: test.keep})
 			orphan(t, b, 1)
 			orphan(t, b, 2, "Add 2 and 3.")
 			id := orphan(t, b, 3, test.sent...)
@@ -214,30 +207,28 @@ func TestReattachFinds(t *testing.T) {
 // TestReattachGone checks that an agent that cannot be taken over is reported and deleted.
 func TestReattachGone(t *testing.T) {
 	t.Parallel()
-	l, web := simulated(t, lettasim.Config{}, nil)
-	b := backendAt(t, web.URL, agent.Config{})
-	id := orphan(t, b, 1, "Add 2 and 3.")
+	l := simulated(t, lettasim.Config{}, nil)
+	b := l.backend(t, agent.Config{})
 	for _, test := range []struct {
-		left collector.OpenAttempt
-		says string
+		n, runs int    // the attempt, and its known server runs
+		id      string // of another agent, if it is known
+		says    string
 	}{
-		{collector.OpenAttempt{N: 1, AgentID: "agent-00000000-0000-4000-8000-000000000000"}, "was deleted"},
-		{collector.OpenAttempt{N: 2}, "no agent of attempt 2"},
+		{1, 0, "agent-00000000-0000-4000-8000-000000000000", "was deleted"},
+		{2, 0, "", "no agent of attempt 2"},
+		{1, 1, "", "server run run-0000"},
 	} {
-		if _, err := b.Reattach(t.Context(), scripted(1), test.left); !errors.Is(err, collector.ErrGone) || !contains(err, test.says) {
-			t.Errorf("%v: %v, want gone: %s", test.left, err, test.says)
+		left := collector.OpenAttempt{N: test.n, AgentID: test.id}
+		left.ServerRuns = []string{"run-00000000-0000-4000-8000-000000000000"}[:test.runs]
+		if id := orphan(t, b, 1, "Add 2 and 3."); test.runs > 0 {
+			left.AgentID = id
+		}
+		if _, err := b.Reattach(t.Context(), scripted(1), left); !errors.Is(err, collector.ErrGone) || !contains(err, test.says) {
+			t.Errorf("%v: %v, want gone: %s", left, err, test.says)
 		}
 		if n := l.sim.Stats().AgentsAlive; n != 0 {
-			t.Errorf("%v: %d agents are left", test.left, n)
+			t.Errorf("%v: %d agents are left", left, n)
 		}
-		id = orphan(t, b, 1, "Add 2 and 3.")
-	}
-	left := collector.OpenAttempt{N: 1, AgentID: id, ServerRuns: []string{"run-00000000-0000-4000-8000-000000000000"}}
-	if _, err := b.Reattach(t.Context(), scripted(1), left); !errors.Is(err, collector.ErrGone) || !contains(err, "server run run-0000") {
-		t.Errorf("a missing run: %v", err)
-	}
-	if n := l.sim.Stats().AgentsAlive; n != 0 {
-		t.Errorf("%d agents are left", n)
 	}
 }
 
@@ -246,24 +237,20 @@ func TestReattachGone(t *testing.T) {
 func TestLateRequest(t *testing.T) {
 	t.Parallel()
 	var armed atomic.Bool
-	_, web := simulated(t, lettasim.Config{}, func(l *line, _ int64, w http.ResponseWriter, r *http.Request) {
+	l := simulated(t, lettasim.Config{}, func(l *line, _ int64, w http.ResponseWriter, r *http.Request) {
+		body := mustRead(r)
 		if armed.CompareAndSwap(true, false) {
-			late := r.Clone(r.Context())
-			body := mustRead(r)
-			late.Body = readCloser(body)
-			l.sim.ServeHTTP(severed{}, late)
-			r.Body = readCloser(body)
+			l.sim.ServeHTTP(severed{}, twice(r, body))
 		}
-		l.sim.ServeHTTP(w, r)
+		l.sim.ServeHTTP(w, twice(r, body))
 	})
-	b := backendAt(t, web.URL, agent.Config{})
+	b := l.backend(t, agent.Config{})
 	id := orphan(t, b, 1, "Add 2 and 3.")
 	g := reattached(t, b, scripted(1), collector.OpenAttempt{N: 1, AgentID: id})
 	armed.Store(true)
-	if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrGone) || !contains(err, "3 server runs for 2 sends") {
+	if _, err := ran(t, g); !errors.Is(err, collector.ErrGone) || !contains(err, "3 server runs for 2 sends") {
 		t.Errorf("%v, want gone", err)
 	}
-	closeAgent(t, g)
 }
 
 // TestToolsRunOnce checks that a client tool's result of a dead process comes from the server.
@@ -276,33 +263,22 @@ func TestToolsRunOnce(t *testing.T) {
 	for cutAt := int64(1); cutAt <= 2; cutAt++ {
 		t.Run(fmt.Sprint(cutAt), func(t *testing.T) {
 			t.Parallel()
-			_, web := simulated(t, lettasim.Config{Cases: cases}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
-				if n == cutAt {
-					l.accept(w, r)
-				}
-				l.sim.ServeHTTP(w, r)
-			})
+			l := simulated(t, lettasim.Config{Cases: cases}, accepts(func(n int64) bool { return n == cutAt }))
 			ran := filepath.Join(t.TempDir(), "ran")
 			cfg := agent.Config{NoRecover: true, ClientTools: []agent.ClientToolConfig{{
 				Tool:    letta.ClientTool{Name: "bash"},
 				Command: []string{"sh", "-c", `echo run >> "$0"; printf 'a.txt\nb.txt'`, ran},
 			}}}
-			a := attemptOf([]string{"What files are there?"})
+			a := attemptOf(messagesOf(t, lettatest.Read(t, "client-tool-return")))
 			a.Task.ID = "client-tool-return"
-			a.Task.Messages = messagesOf(t, lettatest.Read(t, "client-tool-return"))
-			g := opened(t, backendAt(t, web.URL, cfg), a)
-			if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
-				t.Fatal(err)
-			}
-			g = reattached(t, backendAt(t, web.URL, cfg), a, collector.OpenAttempt{N: a.N, AgentID: g.ID()})
-			reply, err := g.Run(t.Context())
+			id := cut(t, l.backend(t, cfg), a)
+			reply, err := takenOver(t, l.backend(t, cfg), a, collector.OpenAttempt{N: a.N, AgentID: id})
 			if err != nil || len(reply.Sends) != 2 || !reply.Sends[1].ClientTools || reply.Sends[0].ClientTools {
 				t.Errorf("%+v, %v", reply, err)
 			}
 			if b, err := os.ReadFile(ran); err != nil || string(b) != "run\n" {
 				t.Errorf("the tool ran %q, %v, want once", b, err)
 			}
-			closeAgent(t, g)
 		})
 	}
 }
@@ -326,24 +302,15 @@ func TestOldRun(t *testing.T) {
 				Latency: lettasim.Latency{Low: test.before},
 				Now:     func() time.Time { return time.Now().Add(-behind) },
 			}
-			l, web := simulated(t, cfg, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
-				if n == 1 {
-					l.accept(w, r)
-				}
-				l.sim.ServeHTTP(w, r)
-			})
-			web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			l := simulated(t, cfg, accepts(func(n int64) bool { return n == 1 }))
+			l.handle(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Date", time.Now().Add(test.date).UTC().Format(http.TimeFormat))
 				l.ServeHTTP(w, r)
 			})
-			first := backendAt(t, web.URL, agent.Config{NoRecover: true})
-			g := opened(t, first, scripted(1))
-			if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
-				t.Fatal(err)
-			}
+			cut(t, l.backend(t, agent.Config{NoRecover: true}), scripted(1))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			g, err := backendAt(t, web.URL, agent.Config{}).Reattach(ctx, scripted(1), collector.OpenAttempt{N: 1})
+			g, err := l.backend(t, agent.Config{}).Reattach(ctx, scripted(1), collector.OpenAttempt{N: 1})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,6 +27,7 @@ import (
 // A line is a proxy to a simulated server. If send is set, it handles every send.
 type line struct {
 	sim   *lettasim.Server
+	web   *httptest.Server
 	send  func(n int64, w http.ResponseWriter, r *http.Request)
 	sends atomic.Int64
 	work  sync.WaitGroup
@@ -67,8 +68,21 @@ func mustRead(r *http.Request) string {
 	return string(b)
 }
 
+// A sendFunc handles the n-th send.
+type sendFunc func(l *line, n int64, w http.ResponseWriter, r *http.Request)
+
+// accepts loses the connection of the n-th send, or of every send, after its begin.
+func accepts(lost func(n int64) bool) sendFunc {
+	return func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+		if lost(n) {
+			l.accept(w, r)
+		}
+		l.sim.ServeHTTP(w, r)
+	}
+}
+
 // simulated starts a simulated server behind a line.
-func simulated(t *testing.T, cfg lettasim.Config, send func(l *line, n int64, w http.ResponseWriter, r *http.Request)) (*line, *httptest.Server) {
+func simulated(t *testing.T, cfg lettasim.Config, send sendFunc) *line {
 	t.Helper()
 	cfg.InputIDs = true
 	sim, err := lettasim.New(cfg)
@@ -79,19 +93,21 @@ func simulated(t *testing.T, cfg lettasim.Config, send func(l *line, n int64, w 
 	if send != nil {
 		l.send = func(n int64, w http.ResponseWriter, r *http.Request) { send(l, n, w, r) }
 	}
-	web := httptest.NewServer(l)
-	t.Cleanup(func() { web.Close(); l.work.Wait() })
-	return l, web
+	l.web = httptest.NewServer(l)
+	t.Cleanup(func() { l.web.Close(); l.work.Wait() })
+	return l
 }
 
-func backendAt(t *testing.T, url string, cfg agent.Config) *agent.Backend {
+// handle replaces the handler of the web server.
+func (l *line) handle(h http.HandlerFunc) { l.web.Config.Handler = h }
+
+func (l *line) backend(t *testing.T, cfg agent.Config) *agent.Backend {
 	t.Helper()
-	return patientBackendAt(t, url, cfg, time.Second)
+	return backendAt(t, l.web.URL, cfg, time.Second)
 }
 
-// patientBackendAt is backendAt with an idle time, because a loaded machine can pause for a
-// second.
-func patientBackendAt(t *testing.T, url string, cfg agent.Config, idle time.Duration) *agent.Backend {
+// backendAt returns a backend with an idle time.
+func backendAt(t *testing.T, url string, cfg agent.Config, idle time.Duration) *agent.Backend {
 	t.Helper()
 	cfg.Model = model.Model
 	return newBackend(t, newClient(t, letta.ClientConfig{BaseURL: url, ReadRetries: -1, IdleBodyTimeout: idle}), cfg)
@@ -134,6 +150,29 @@ func reattached(t *testing.T, b *agent.Backend, a collector.Attempt, left collec
 	return g
 }
 
+// takenOver is rollout for an attempt that another process left.
+func takenOver(t *testing.T, b *agent.Backend, a collector.Attempt, left collector.OpenAttempt) (*collector.Reply, error) {
+	t.Helper()
+	return ran(t, reattached(t, b, a, left))
+}
+
+// ran runs the agent, and closes it at the end of the test.
+func ran(t *testing.T, g collector.Agent) (*collector.Reply, error) {
+	t.Helper()
+	t.Cleanup(func() { closeAgent(t, g) })
+	return g.Run(t.Context())
+}
+
+// cut opens an agent whose first send is cut, and returns its id.
+func cut(t *testing.T, b *agent.Backend, a collector.Attempt) string {
+	t.Helper()
+	g := opened(t, b, a)
+	if _, err := g.Run(t.Context()); !errors.Is(err, collector.ErrConnection) {
+		t.Fatal(err)
+	}
+	return g.ID()
+}
+
 // scripted returns the attempt at a scripted sample of two messages.
 func scripted(sample int) collector.Attempt {
 	task := &collector.Task{ID: "sums", Messages: []string{"Add 2 and 3.", "Multiply 6 by 7."}}
@@ -143,10 +182,7 @@ func scripted(sample int) collector.Attempt {
 // rollout creates an agent, runs it, and closes it at the end of the test.
 func rollout(t *testing.T, b *agent.Backend, a collector.Attempt) (*collector.Reply, error) {
 	t.Helper()
-	g := opened(t, b, a)
-	reply, err := g.Run(t.Context())
-	t.Cleanup(func() { closeAgent(t, g) })
-	return reply, err
+	return ran(t, opened(t, b, a))
 }
 
 // replyOf is rollout for an attempt that must succeed.
@@ -171,8 +207,7 @@ func closeAgent(t *testing.T, g collector.Agent) {
 func undisturbed(t *testing.T, cfg lettasim.Config, a collector.Attempt) *collector.Reply {
 	t.Helper()
 	cfg.Faults, cfg.Latency = nil, lettasim.Latency{}
-	_, web := simulated(t, cfg, nil)
-	return replyOf(t, backendAt(t, web.URL, agent.Config{}), a)
+	return replyOf(t, simulated(t, cfg, nil).backend(t, agent.Config{}), a)
 }
 
 // sameReply compares replies except for times and whether the answers were received.
@@ -205,8 +240,8 @@ func TestLostConnections(t *testing.T) {
 				var told []string
 				a.ServerRun = func(id string) { told = append(told, id) }
 				cfg := lettasim.Config{Faults: lettasim.Faults{{Kind: kind, Rate: 1, Send: send}}}
-				l, web := simulated(t, cfg, nil)
-				reply := replyOf(t, backendAt(t, web.URL, agents), a)
+				l := simulated(t, cfg, nil)
+				reply := replyOf(t, l.backend(t, agents), a)
 				sameReply(t, reply, undisturbed(t, cfg, scripted(1)))
 				s := l.sim.Stats()
 				if s.Sends != 2 || s.AgentsCreated != 1 || s.Faults[kind] != 1 {
@@ -224,8 +259,7 @@ func TestLostConnections(t *testing.T) {
 					t.Errorf("runs %v reported, want the runs of the two sends", told)
 				}
 
-				_, web = simulated(t, cfg, nil)
-				reply, err := rollout(t, backendAt(t, web.URL, agent.Config{NoRecover: true}), scripted(1))
+				reply, err := rollout(t, simulated(t, cfg, nil).backend(t, agent.Config{NoRecover: true}), scripted(1))
 				if c := collector.Classify(err); c != collector.ClassConnection && c != collector.ClassTimeoutIdle || len(reply.Sends) != send {
 					t.Errorf("not recovered: %d sends, %s: %v", len(reply.Sends), c, err)
 				}
@@ -238,14 +272,9 @@ func TestLostConnections(t *testing.T) {
 func TestLostAtOnce(t *testing.T) {
 	t.Parallel()
 	cfg := lettasim.Config{Latency: lettasim.Latency{Low: 700 * time.Millisecond}}
-	_, web := simulated(t, cfg, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
-		if n == 1 {
-			l.accept(w, r)
-		}
-		l.sim.ServeHTTP(w, r)
-	})
+	l := simulated(t, cfg, accepts(func(n int64) bool { return n == 1 }))
 	began := time.Now()
-	reply := replyOf(t, backendAt(t, web.URL, agent.Config{}), scripted(1))
+	reply := replyOf(t, l.backend(t, agent.Config{}), scripted(1))
 	if took := time.Since(began); took < 1400*time.Millisecond {
 		t.Errorf("took %v: less than the two runs", took)
 	}
@@ -256,8 +285,10 @@ func TestLostAtOnce(t *testing.T) {
 // and is not repeated.
 func TestNeverArrived(t *testing.T) {
 	t.Parallel()
-	l, web := simulated(t, lettasim.Config{}, func(*line, int64, http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	reply, err := rollout(t, backendAt(t, web.URL, agent.Config{}), scripted(1))
+	l := simulated(t, lettasim.Config{}, func(*line, int64, http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	})
+	reply, err := rollout(t, l.backend(t, agent.Config{}), scripted(1))
 	if collector.Classify(err) != collector.ClassConnection || len(reply.Sends) != 0 || l.sends.Load() != 1 {
 		t.Errorf("%d sends came, %d answered: %v", l.sends.Load(), len(reply.Sends), err)
 	}
@@ -267,8 +298,8 @@ func TestNeverArrived(t *testing.T) {
 func TestFailedMeanwhile(t *testing.T) {
 	t.Parallel()
 	cfg := lettasim.Config{Faults: lettasim.Faults{{Kind: lettasim.EngineDown, Rate: 1}}}
-	_, web := simulated(t, cfg, func(l *line, _ int64, w http.ResponseWriter, r *http.Request) { l.accept(w, r) })
-	_, err := rollout(t, backendAt(t, web.URL, agent.Config{}), scripted(1))
+	l := simulated(t, cfg, accepts(func(int64) bool { return true }))
+	_, err := rollout(t, l.backend(t, agent.Config{}), scripted(1))
 	run := (*agent.ServerRunError)(nil)
 	if collector.Classify(err) != collector.ClassUnavailable || !errors.As(err, &run) || !strings.Contains(run.Message, "503") {
 		t.Errorf("%v, want the engine's 503", err)
@@ -285,13 +316,9 @@ func TestStuck(t *testing.T) {
 		}
 		told.Add(1)
 	}}
-	done := make(chan struct{})
-	l, web := simulated(t, lettasim.Config{Latency: lettasim.Latency{Low: time.Hour}}, func(l *line, _ int64, w http.ResponseWriter, r *http.Request) {
-		l.accept(w, r)
-	})
-	defer close(done)
-	b := backendAt(t, web.URL, cfg)
-	g := opened(t, b, scripted(1))
+	slow := lettasim.Config{Latency: lettasim.Latency{Low: time.Hour}}
+	l := simulated(t, slow, accepts(func(int64) bool { return true }))
+	g := opened(t, l.backend(t, cfg), scripted(1))
 	_, err := g.Run(t.Context())
 	if collector.Classify(err) != collector.ClassConnection || !strings.Contains(err.Error(), "made no progress for") || told.Load() == 0 {
 		t.Errorf("reported %d times: %v", told.Load(), err)
@@ -305,29 +332,23 @@ func TestStuck(t *testing.T) {
 // TestSilent checks that a run without an answer is taken over once the answer is late.
 func TestSilent(t *testing.T) {
 	t.Parallel()
-	release := make(chan struct{})
-	_, web := simulated(t, lettasim.Config{}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+	l := simulated(t, lettasim.Config{}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
 		if n > 1 {
 			l.sim.ServeHTTP(w, r)
 			return
 		}
 		again := httptest.NewRequest(r.Method, r.URL.String(), strings.NewReader(mustRead(r)))
 		l.sim.ServeHTTP(httptest.NewRecorder(), again)
-		select {
-		case <-release:
-		case <-r.Context().Done():
-		}
+		<-r.Context().Done()
 	})
-	defer close(release)
 	var steps atomic.Int64
 	var told []string
 	a := scripted(1)
 	a.ServerRun = func(id string) { told = append(told, id) }
-	b := backendAt(t, web.URL, agent.Config{
+	reply := replyOf(t, l.backend(t, agent.Config{
 		SilentAfter: 100 * time.Millisecond, LostAfter: 300 * time.Millisecond,
 		Progress: func(p agent.Progress) { steps.Add(int64(p.Steps)) },
-	})
-	reply := replyOf(t, b, a)
+	}), a)
 	sameReply(t, reply, undisturbed(t, lettasim.Config{}, scripted(1)))
 	if steps.Load() == 0 || len(told) != 2 {
 		t.Errorf("%d steps seen, runs %v reported", steps.Load(), told)
@@ -338,11 +359,9 @@ func TestSilent(t *testing.T) {
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	cfg := lettasim.Config{BodyRate: 20 << 10, Script: lettasim.Script{Tokens: lettasim.Range{Min: 300, Max: 300}}}
-	l, web := simulated(t, cfg, nil)
-	b := backendAt(t, web.URL, agent.Config{SilentAfter: 500 * time.Millisecond, LostAfter: 500 * time.Millisecond})
-	if _, err := rollout(t, b, scripted(1)); err != nil {
-		t.Fatal(err)
-	}
+	l := simulated(t, cfg, nil)
+	b := l.backend(t, agent.Config{SilentAfter: 500 * time.Millisecond, LostAfter: 500 * time.Millisecond})
+	replyOf(t, b, scripted(1))
 	if n := l.sim.Stats().Requests["GET /v1/steps/{id}/trace"]; n != 0 {
 		t.Errorf("%d traces were read: the answer was given up", n)
 	}
@@ -366,7 +385,7 @@ func TestServerRestarts(t *testing.T) {
 	}
 	first := &http.Server{Handler: sim}
 	go first.Serve(listener)
-	b := backendAt(t, "http://"+address, agent.Config{})
+	b := backendAt(t, "http://"+address, agent.Config{}, time.Second)
 	g := opened(t, b, scripted(1))
 	time.AfterFunc(300*time.Millisecond, func() { _ = first.Close() })
 	back := time.AfterFunc(1500*time.Millisecond, func() {
@@ -389,7 +408,12 @@ func TestServerRestarts(t *testing.T) {
 
 func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
 
-func readCloser(text string) io.ReadCloser { return io.NopCloser(strings.NewReader(text)) }
+// twice is a copy of the request with this body.
+func twice(r *http.Request, body string) *http.Request {
+	r = r.Clone(r.Context())
+	r.Body = io.NopCloser(strings.NewReader(body))
+	return r
+}
 
 // severed discards an answer that has no reader.
 type severed struct{}
