@@ -217,9 +217,7 @@ func TestClientTool(t *testing.T) {
 			test.change(&tool)
 			cfg.ClientTools = []agent.ClientToolConfig{tool}
 			play(t, p, c, cfg, attemptOf(messagesOf(t, p.Recording)), func(r *collector.Reply, err error) {
-				if got := collector.Classify(err); got != test.class {
-					t.Errorf("Run = %v, class %v, want %v", err, got, test.class)
-				}
+				ends(t, err, test.class, "")
 				if len(r.Sends) == 0 {
 					t.Error("the answered send is lost")
 				}
@@ -363,19 +361,6 @@ func TestImport(t *testing.T) {
 	}
 	if meta, _ := json.Marshal(p.Made["metadata"]); !strings.Contains(string(meta), `"task_id":"t-1"`) {
 		t.Errorf("metadata %s", meta)
-	}
-}
-
-func TestTaskOverrides(t *testing.T) {
-	t.Parallel()
-	for _, bad := range []string{`{"colour":"x"}`, `[]`, `{"max_steps":-1}`, `{"approvals":"maybe"}`} {
-		_, c := lettatest.NewReplay(t, "single")
-		b := newBackend(t, c, model)
-		a := attemptOf([]string{"Hi."})
-		a.Task.Agent = json.RawMessage(bad)
-		if _, err := b.Open(t.Context(), a); collector.Classify(err) != collector.ClassBadRequest {
-			t.Errorf("Open with %s = %v, want bad_request", bad, err)
-		}
 	}
 }
 

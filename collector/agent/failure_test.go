@@ -56,9 +56,7 @@ func TestFailures(t *testing.T) {
 				test.change(p.Recording)
 			}
 			play(t, p, c, model, attemptOf([]string{"Hi."}), func(r *collector.Reply, err error) {
-				if got := collector.Classify(err); got != test.class || !strings.Contains(err.Error(), test.says) {
-					t.Errorf("Run = %v, class %v, want %v with %q", err, got, test.class, test.says)
-				}
+				ends(t, err, test.class, test.says)
 				if _, ok := errors.AsType[*letta.APIError](err); !ok {
 					t.Errorf("%v does not lead to the APIError", err)
 				}
@@ -117,9 +115,7 @@ func TestUnanswered(t *testing.T) {
 	id := p.Made["id"].(string)
 	p.Override["POST /v1/agents/"+id+"/messages"] = func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }
 	play(t, p, c, model, attemptOf([]string{"Hi."}), func(r *collector.Reply, err error) {
-		if collector.Classify(err) != collector.ClassConnection {
-			t.Errorf("Run = %v", err)
-		}
+		ends(t, err, collector.ClassConnection, "")
 	})
 	cancel := slices.Index(p.Requests, "POST /v1/agents/"+id+"/messages/cancel")
 	gone := slices.Index(p.Requests, "DELETE /v1/agents/"+id)
@@ -134,13 +130,16 @@ func TestRefused(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(agent, llm map[string]any)
-		want   string
+		want   string // empty: the agent is used
 	}{
 		{"flag", func(_, llm map[string]any) { llm["return_token_ids"] = false }, "return_token_ids"},
 		{"no flag", func(_, llm map[string]any) { delete(llm, "return_token_ids") }, "return_token_ids"},
 		{"provider", func(_, llm map[string]any) {
 			llm["handle"], llm["provider_name"] = "vllm//models/qwen3", "vllm"
 		}, "sglang"},
+		{"named like sglang", func(_, llm map[string]any) {
+			llm["handle"], llm["provider_name"] = "my//models/qwen3", "Slime-SGLang"
+		}, ""},
 		{"kind", func(agent, _ map[string]any) { agent["agent_type"] = "memgpt_v2_agent" }, "memgpt_v2_agent"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -149,28 +148,18 @@ func TestRefused(t *testing.T) {
 			test.change(p.Made, p.Made["llm_config"].(map[string]any))
 			b := newBackend(t, c, model)
 			_, err := b.Open(t.Context(), attemptOf([]string{"Hi."}))
-			var none *letta.NoTurnsError
-			if !errors.As(err, &none) || collector.Classify(err) != collector.ClassUnusable || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Open = %v, want a NoTurnsError with %q", err, test.want)
+			if test.want == "" {
+				ends(t, err, collector.ClassNone, "")
+				return
 			}
-			if p.Deleted != 1 {
-				t.Errorf("deleted %d agents, want 1", p.Deleted)
+			ends(t, err, collector.ClassUnusable, test.want)
+			if _, ok := errors.AsType[*letta.NoTurnsError](err); !ok || p.Deleted != 1 {
+				t.Errorf("Open = %v, deleted %d agents, want a NoTurnsError and 1", err, p.Deleted)
 			}
-			if _, err := b.Preflight(t.Context()); collector.Classify(err) != collector.ClassUnusable {
-				t.Errorf("Preflight = %v, want unusable", err)
-			}
+			_, err = b.Preflight(t.Context())
+			ends(t, err, collector.ClassUnusable, "")
 		})
 	}
-	t.Run("named like sglang", func(t *testing.T) {
-		t.Parallel()
-		p, c := lettatest.NewReplay(t, "single")
-		llm := p.Made["llm_config"].(map[string]any)
-		llm["handle"], llm["provider_name"] = "my//models/qwen3", "Slime-SGLang"
-		b := newBackend(t, c, model)
-		if _, err := b.Open(t.Context(), attemptOf([]string{"Hi."})); err != nil {
-			t.Errorf("Open = %v", err)
-		}
-	})
 }
 
 func answer(status int, body string) http.HandlerFunc {
@@ -204,9 +193,7 @@ func TestPreflight(t *testing.T) {
 			}
 			b := newBackend(t, c, agent.Config{Model: test.model})
 			_, err := b.Preflight(t.Context())
-			if got := collector.Classify(err); got != test.class || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("Preflight = %v, class %v, want %v with %q", err, got, test.class, test.want)
-			}
+			ends(t, err, test.class, test.want)
 			if got, want := p.Deleted, p.Count("POST /v1/agents/"); test.class == collector.ClassNone && (got != want || want != 1) {
 				t.Errorf("made %d agents and deleted %d", want, got)
 			}
@@ -240,21 +227,21 @@ func TestPreflightLeftovers(t *testing.T) {
 	}
 }
 
-// TestModelGone checks that a lost model ends the run, and that an unknown model of a task fails
-// only its sample.
+// TestModelGone checks that a lost model ends the run, and that an unknown model or another bad
+// setting of a task fails only its sample.
 func TestModelGone(t *testing.T) {
 	t.Parallel()
 	for overrides, class := range map[string]collector.Class{
 		"": collector.ClassUnusable, "null": collector.ClassUnusable, `{"model":"sglang/other"}`: collector.ClassBadRequest,
+		`{"colour":"x"}`: collector.ClassBadRequest, `[]`: collector.ClassBadRequest, `{"max_steps":-1}`: collector.ClassBadRequest,
 	} {
 		p, c := lettatest.NewReplay(t, "single")
 		p.Override["POST /v1/agents/"] = answer(404, `{"detail":"NOT_FOUND: Handle sglang//models/qwen3, must be one of []"}`)
 		b := newBackend(t, c, model)
 		a := attemptOf([]string{"Hi."})
 		a.Task.Agent = json.RawMessage(overrides)
-		if _, err := b.Open(t.Context(), a); collector.Classify(err) != class {
-			t.Errorf("Open with %q = %v, class %v, want %v", overrides, err, collector.Classify(err), class)
-		}
+		_, err := b.Open(t.Context(), a)
+		ends(t, err, class, "")
 	}
 }
 
@@ -273,17 +260,13 @@ func TestTry(t *testing.T) {
 			if len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 1 || len(r.Sends[0].Turns) == 0 {
 				t.Errorf("%d sends, %d steps", len(r.Sends), r.Sends[0].Usage.Steps)
 			}
-			if l.sim.Stats().AgentsAlive != 1 {
-				t.Error("the agent is gone already")
-			}
+			l.alive(t, 1)
 			return want
 		})
 		if !errors.Is(err, want) || looked != 1 {
 			t.Errorf("Try = %v after %d looks, want %v after one", err, looked, want)
 		}
-		if s := l.sim.Stats(); s.AgentsAlive != 0 {
-			t.Errorf("%d agents are left", s.AgentsAlive)
-		}
+		l.alive(t, 0)
 	}
 	if len(task.Messages) != 2 {
 		t.Error("the task was changed")
@@ -334,9 +317,7 @@ func TestBrokenRun(t *testing.T) {
 					}
 					return
 				}
-				if got := collector.Classify(err); got != tt.class || !got.Retryable() || !strings.Contains(err.Error(), "the server run failed: ") {
-					t.Errorf("Run = %v, class %v, want %v", err, got, tt.class)
-				}
+				ends(t, err, tt.class, "the server run failed: ")
 			})
 		})
 	}

@@ -176,14 +176,13 @@ func TestReattachFinds(t *testing.T) {
 				t.Errorf("found agent %s, want %s", g.ID(), id)
 			}
 			reply, err := g.Run(t.Context())
-			if s := l.sim.Stats(); s.Sends-before != test.sends || s.AgentsAlive != test.alive {
-				t.Errorf("%d sends, %d agents alive; want %d and %d", s.Sends-before, s.AgentsAlive, test.sends, test.alive)
+			if n := l.sim.Stats().Sends - before; n != test.sends {
+				t.Errorf("%d sends, want %d", n, test.sends)
 			}
+			l.alive(t, test.alive)
 			switch {
 			case test.gone != "":
-				if !errors.Is(err, collector.ErrGone) || !contains(err, test.gone) {
-					t.Errorf("%v, want gone: %s", err, test.gone)
-				}
+				ends(t, err, collector.ClassLost, test.gone)
 			case err != nil:
 				t.Error(err)
 			default:
@@ -197,8 +196,8 @@ func TestReattachFinds(t *testing.T) {
 				}
 			}
 			closeAgent(t, g)
-			if s := l.sim.Stats(); !test.keep && s.AgentsAlive != 0 {
-				t.Errorf("%d agents are left", s.AgentsAlive)
+			if !test.keep {
+				l.alive(t, 0)
 			}
 		})
 	}
@@ -223,12 +222,9 @@ func TestReattachGone(t *testing.T) {
 		if id := orphan(t, b, 1, "Add 2 and 3."); test.runs > 0 {
 			left.AgentID = id
 		}
-		if _, err := b.Reattach(t.Context(), scripted(1), left); !errors.Is(err, collector.ErrGone) || !contains(err, test.says) {
-			t.Errorf("%v: %v, want gone: %s", left, err, test.says)
-		}
-		if n := l.sim.Stats().AgentsAlive; n != 0 {
-			t.Errorf("%v: %d agents are left", left, n)
-		}
+		_, err := b.Reattach(t.Context(), scripted(1), left)
+		ends(t, err, collector.ClassLost, test.says)
+		l.alive(t, 0)
 	}
 }
 
@@ -248,9 +244,8 @@ func TestLateRequest(t *testing.T) {
 	id := orphan(t, b, 1, "Add 2 and 3.")
 	g := reattached(t, b, scripted(1), collector.OpenAttempt{N: 1, AgentID: id})
 	armed.Store(true)
-	if _, err := ran(t, g); !errors.Is(err, collector.ErrGone) || !contains(err, "3 server runs for 2 sends") {
-		t.Errorf("%v, want gone", err)
-	}
+	_, err := ran(t, g)
+	ends(t, err, collector.ClassLost, "3 server runs for 2 sends")
 }
 
 // TestToolsRunOnce checks that a client tool's result of a dead process comes from the server.
@@ -315,13 +310,13 @@ func TestOldRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = g.Run(ctx)
-			if errors.Is(err, collector.ErrGone) != test.gone || !test.gone && err != nil || test.gone && !contains(err, "made no progress for ") {
-				t.Errorf("%v", err)
+			if test.gone {
+				ends(t, err, collector.ClassLost, "made no progress for ")
+			} else if err != nil {
+				t.Error(err)
 			}
 			closeAgent(t, g)
-			if n := l.sim.Stats().AgentsAlive; n != 0 {
-				t.Errorf("%d agents are left", n)
-			}
+			l.alive(t, 0)
 		})
 	}
 }

@@ -289,8 +289,9 @@ func TestNeverArrived(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	reply, err := rollout(t, l.backend(t, agent.Config{}), scripted(1))
-	if collector.Classify(err) != collector.ClassConnection || len(reply.Sends) != 0 || l.sends.Load() != 1 {
-		t.Errorf("%d sends came, %d answered: %v", l.sends.Load(), len(reply.Sends), err)
+	ends(t, err, collector.ClassConnection, "")
+	if len(reply.Sends) != 0 || l.sends.Load() != 1 {
+		t.Errorf("%d sends came, %d answered", l.sends.Load(), len(reply.Sends))
 	}
 }
 
@@ -300,8 +301,8 @@ func TestFailedMeanwhile(t *testing.T) {
 	cfg := lettasim.Config{Faults: lettasim.Faults{{Kind: lettasim.EngineDown, Rate: 1}}}
 	l := simulated(t, cfg, accepts(func(int64) bool { return true }))
 	_, err := rollout(t, l.backend(t, agent.Config{}), scripted(1))
-	run := (*agent.ServerRunError)(nil)
-	if collector.Classify(err) != collector.ClassUnavailable || !errors.As(err, &run) || !strings.Contains(run.Message, "503") {
+	ends(t, err, collector.ClassUnavailable, "")
+	if run, ok := errors.AsType[*agent.ServerRunError](err); !ok || !strings.Contains(run.Message, "503") {
 		t.Errorf("%v, want the engine's 503", err)
 	}
 }
@@ -320,8 +321,8 @@ func TestStuck(t *testing.T) {
 	l := simulated(t, slow, accepts(func(int64) bool { return true }))
 	g := opened(t, l.backend(t, cfg), scripted(1))
 	_, err := g.Run(t.Context())
-	if collector.Classify(err) != collector.ClassConnection || !strings.Contains(err.Error(), "made no progress for") || told.Load() == 0 {
-		t.Errorf("reported %d times: %v", told.Load(), err)
+	if ends(t, err, collector.ClassConnection, "made no progress for"); told.Load() == 0 {
+		t.Error("it was not reported")
 	}
 	closeAgent(t, g)
 	if n := l.sim.Stats().Requests["POST /v1/agents/{id}/messages/cancel"]; n != 1 {
@@ -400,13 +401,25 @@ func TestServerRestarts(t *testing.T) {
 	})
 	defer back.Stop()
 	_, err = g.Run(t.Context())
-	if collector.Classify(err) != collector.ClassConnection || !strings.Contains(err.Error(), "the server was down") {
-		t.Errorf("%v, want the lost connection and why its run is gone", err)
-	}
+	ends(t, err, collector.ClassConnection, "the server was down")
 	closeAgent(t, g)
 }
 
-func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+// ends fails the test unless the error has the class and the text.
+func ends(t *testing.T, err error, class collector.Class, says string) {
+	t.Helper()
+	if got := collector.Classify(err); got != class || err != nil && !strings.Contains(err.Error(), says) {
+		t.Errorf("%v of class %v, want %v with %q", err, got, class, says)
+	}
+}
+
+// alive fails the test unless the server has n agents.
+func (l *line) alive(t *testing.T, n int64) {
+	t.Helper()
+	if got := l.sim.Stats().AgentsAlive; got != n {
+		t.Errorf("%d agents are alive, want %d", got, n)
+	}
+}
 
 // twice is a copy of the request with this body.
 func twice(r *http.Request, body string) *http.Request {
