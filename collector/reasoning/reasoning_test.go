@@ -48,33 +48,11 @@ func split(s *reasoning.Splitter, text string) *collector.Reply {
 	return r
 }
 
-// object returns a map with these members, in their order.
-func object(members ...any) chat.Value {
-	m := chat.NewMap(len(members) / 2)
-	for i := 0; i < len(members); i += 2 {
-		key, _ := members[i].(string)
-		switch v := members[i+1].(type) {
-		case string:
-			m.Set(key, chat.StringValue(v))
-		case chat.Value:
-			m.Set(key, v)
-		}
-	}
-	return chat.MapValue(m)
-}
-
 // prints lists the ways to put a thought into a message. Each template reads one of them.
-var prints = []func(thought, answer string) chat.Value{
-	func(thought, answer string) chat.Value {
-		return object("role", "assistant", "content", answer, "reasoning", thought, "reasoning_content", thought, "thinking", thought, "thought", thought)
-	},
-	func(thought, answer string) chat.Value {
-		return object("role", "assistant", "content", chat.ListValue(object("type", "thinking", "thinking", thought), object("type", "text", "text", answer)))
-	},
-	func(thought, answer string) chat.Value { // Apertus
-		blocks := chat.ListValue(object("type", "thoughts", "text", thought), object("type", "response", "text", answer))
-		return object("role", "assistant", "content", object("blocks", blocks))
-	},
+var prints = []string{
+	`{"role":"assistant","content":"ANSWER","reasoning":"THOUGHT","reasoning_content":"THOUGHT","thinking":"THOUGHT","thought":"THOUGHT"}`,
+	`{"role":"assistant","content":[{"type":"thinking","thinking":"THOUGHT"},{"type":"text","text":"ANSWER"}]}`,
+	`{"role":"assistant","content":{"blocks":[{"type":"thoughts","text":"THOUGHT"},{"type":"response","text":"ANSWER"}]}}`, // Apertus
 }
 
 // For every template that prints a thought, the answer is found in its output: whole, cut inside
@@ -82,20 +60,25 @@ var prints = []func(thought, answer string) chat.Value{
 func TestTemplatesThatPrintThoughts(t *testing.T) {
 	t.Parallel()
 	const thought, answer = "Is it 42? No, I think it is 41.", "The answer is 41."
-	user := object("role", "user", "content", "Hello")
+	const user = `{"role":"user","content":"Hello"}`
+	fill := strings.NewReplacer("THOUGHT", thought, "ANSWER", answer)
 	found := 0
 	for name, template := range templates(t) {
 		s := reasoning.New(&reasoning.Model{Template: template})
 		for i, message := range prints {
-			render := func(in chat.Input) string {
-				in.Now = time.Date(2026, time.November, 25, 0, 0, 0, 0, time.UTC)
-				text, err := template.Render(nil, in)
+			render := func(messages string, add bool) string {
+				list, err := chat.FromJSON([]byte("[" + messages + "]"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				at := time.Date(2026, time.November, 25, 0, 0, 0, 0, time.UTC)
+				text, err := template.Render(nil, chat.Input{Messages: list, AddGenerationPrompt: add, Now: at})
 				if err != nil {
 					return ""
 				}
 				return string(text)
 			}
-			text := render(chat.Input{Messages: chat.ListValue(user, message(thought, answer))})
+			text := render(user+","+fill.Replace(message), false)
 			before, rest, ok := strings.Cut(text, thought)
 			if !ok || !strings.Contains(rest, answer) || strings.Contains(text, "'type'") || strings.Contains(text, `"type"`) {
 				continue // it prints no thought, or prints the list that contains the thought
@@ -104,7 +87,7 @@ func TestTemplatesThatPrintThoughts(t *testing.T) {
 			// The output starts where the generation prompt ends. If that prompt is not a prefix of
 			// the conversation, the output starts at the word before the thought.
 			output := ""
-			if prompt := render(chat.Input{Messages: chat.ListValue(user), AddGenerationPrompt: true}); strings.HasPrefix(text, strings.TrimRight(prompt, "\n ")) {
+			if prompt := render(user, true); strings.HasPrefix(text, strings.TrimRight(prompt, "\n ")) {
 				output = text[len(strings.TrimRight(prompt, "\n ")):]
 			} else {
 				output = text[max(strings.LastIndexAny(before, "<["), 0):]
