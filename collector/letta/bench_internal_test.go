@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,39 +22,6 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
-
-// benchReply returns an answer with so many tokens, 40 bytes each, in turns of 4,096.
-func benchReply(tokens int) string {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	var b strings.Builder
-	b.WriteString(`{"messages":[{"id":"message-1","date":"2026-01-05T10:00:00+00:00","message_type":"assistant_message","run_id":"run-1","content":"done"}],` +
-		`"stop_reason":{"message_type":"stop_reason","stop_reason":"end_turn"},"usage":{"completion_tokens":1,"prompt_tokens":1,"total_tokens":2,"step_count":1},"logprobs":null,"turns":[`)
-	for at := 0; at < tokens; at += 4096 {
-		if at > 0 {
-			b.WriteByte(',')
-		}
-		n := min(4096, tokens-at)
-		ids := make([]int, n)
-		b.WriteString(`{"role":"assistant","output_ids":[`)
-		for i := range ids {
-			ids[i] = rnd.IntN(151936)
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			b.WriteString(strconv.Itoa(ids[i]))
-		}
-		b.WriteString(`],"output_token_logprobs":[`)
-		for i, id := range ids {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			fmt.Fprintf(&b, "[%v,%d,null]", -rnd.ExpFloat64(), id)
-		}
-		b.WriteString(`],"content":"text","tool_name":null}`)
-	}
-	b.WriteString("]}")
-	return b.String()
-}
 
 // TestMain also runs the server of BenchmarkSend in its own process, to exclude its memory.
 func TestMain(m *testing.M) {
@@ -199,8 +165,8 @@ func TestGateSendMemory(t *testing.T) {
 		t.Skip("the race detector empties pools at random")
 	}
 	const slots, inFlight = 2, 64
-	body := benchReply(25_000)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+	body := tokenizetest.Reply(1, tokenizetest.Options{Tokens: 25_000, Turns: 7})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }))
 	defer s.Close()
 	c, err := NewClient(ClientConfig{BaseURL: s.URL, ReadBytes: slots * chunkedBytes, IdleConns: inFlight})
 	if err != nil {

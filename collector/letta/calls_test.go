@@ -2,7 +2,6 @@ package letta_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -108,18 +107,6 @@ func TestPages(t *testing.T) {
 		got, err := c.RunMessages(t.Context(), "run-1")
 		if err != nil || len(got) != tt.want || asked != 2 {
 			t.Errorf("%s: %d messages by %d requests, %v, want %d", name, len(got), asked, err, tt.want)
-		}
-	}
-}
-
-// TestSendStatus checks that a send accepts no other status than 200.
-func TestSendStatus(t *testing.T) {
-	t.Parallel()
-	for _, status := range []int{http.StatusAccepted, http.StatusNoContent} {
-		c := lettatest.Serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		_, err := c.SendWith(t.Context(), letta.SendOptions{AgentID: "agent-1", Request: hello()})
-		if refused, ok := errors.AsType[*letta.APIError](err); !ok || refused.Status != status {
-			t.Errorf("status %d: %v", status, err)
 		}
 	}
 }

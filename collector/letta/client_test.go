@@ -1,7 +1,6 @@
 package letta_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,68 +23,54 @@ func hello() *letta.LettaRequest {
 	return &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("hi")}}
 }
 
+// must returns the value of a call that must not fail: must(os.ReadFile(path))(t).
+func must[T any](value T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return value
+	}
+}
+
 func newClient(t *testing.T, cfg letta.ClientConfig) *letta.Client {
 	t.Helper()
-	c, err := letta.NewClient(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must(letta.NewClient(cfg))(t)
 	t.Cleanup(c.CloseIdle)
 	return c
 }
 
 // A countingServer counts all requests, including those that it never answers.
 type countingServer struct {
-	listener net.Listener
+	*httptest.Server
 	mu       sync.Mutex
-	requests []string // method and path, in order
-	conns    int
+	requests []string       // method and path, in order
+	onConn   map[string]int // requests by connection
 	// answer is the number of requests answered per connection before the server closes it.
 	answer atomic.Int32
 }
 
 func newCountingServer(t *testing.T, answer int) *countingServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &countingServer{listener: l}
+	s := &countingServer{onConn: make(map[string]int)}
+	s.Server = httptest.NewServer(s)
 	s.answer.Store(int32(answer))
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			s.mu.Lock()
-			s.conns++
-			s.mu.Unlock()
-			go s.serve(conn)
-		}
-	}()
+	t.Cleanup(s.Close)
 	return s
 }
 
-func (s *countingServer) serve(conn net.Conn) {
-	defer conn.Close()
-	br := bufio.NewReader(conn)
-	for n := 0; ; n++ {
-		r, err := http.ReadRequest(br)
-		if err != nil {
-			return
-		}
-		_, _ = io.Copy(io.Discard, r.Body)
-		s.mu.Lock()
-		s.requests = append(s.requests, r.Method+" "+r.URL.Path)
-		s.mu.Unlock()
-		if n >= int(s.answer.Load()) {
-			return
-		}
-		const body = `{"messages":[],"stop_reason":{"stop_reason":"end_turn"},"usage":{},"turns":[]}`
-		_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+func (s *countingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	s.mu.Lock()
+	s.requests = append(s.requests, r.Method+" "+r.URL.Path)
+	n := s.onConn[r.RemoteAddr]
+	s.onConn[r.RemoteAddr]++
+	s.mu.Unlock()
+	if n >= int(s.answer.Load()) {
+		panic(http.ErrAbortHandler) // closes the connection
 	}
+	_, _ = io.WriteString(w, `{"messages":[],"stop_reason":{"stop_reason":"end_turn"},"usage":{},"turns":[]}`)
 }
 
 func (s *countingServer) count(method string) int {
@@ -108,7 +93,7 @@ func TestSendIsNeverRepeated(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d on the connection", answered), func(t *testing.T) {
 			t.Parallel()
 			s := newCountingServer(t, answered)
-			c := newClient(t, letta.ClientConfig{BaseURL: "http://" + s.listener.Addr().String()})
+			c := newClient(t, letta.ClientConfig{BaseURL: s.URL})
 			var err error
 			for i := range answered + 1 {
 				_, err = c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply))
@@ -158,7 +143,7 @@ func TestSendIsOneWrite(t *testing.T) {
 	s := newCountingServer(t, 1000)
 	var writes, dials atomic.Int32
 	c := newClient(t, letta.ClientConfig{
-		BaseURL: "http://" + s.listener.Addr().String(),
+		BaseURL: s.URL,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			dials.Add(1)
 			conn, err := new(net.Dialer).DialContext(ctx, network, address)
@@ -166,9 +151,7 @@ func TestSendIsOneWrite(t *testing.T) {
 		},
 	})
 	for range 2 {
-		if _, err := c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply)); err != nil {
-			t.Fatal(err)
-		}
+		must(c.Send(t.Context(), "agent-1", hello(), "", new(tokenize.Reply)))(t)
 	}
 	if got := writes.Load(); got != 2 {
 		t.Errorf("two sends took %d writes, want 2", got)
@@ -235,10 +218,7 @@ func TestConnectionIsReused(t *testing.T) {
 	reply := new(tokenize.Reply)
 	for range 3 {
 		for _, agent := range []string{"agent-1", "agent-chunked"} {
-			answer, err := c.Send(t.Context(), agent, hello(), "", reply)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := must(c.Send(t.Context(), agent, hello(), "", reply))(t)
 			if len(reply.Turns) != 3 || answer.StopReason != letta.StopMaxTokensExceeded || answer.Usage.StepCount != 2 || len(answer.Messages) == 0 {
 				t.Fatalf("reply has %d turns, stop reason %q, %d steps, %d messages", len(reply.Turns), answer.StopReason, answer.Usage.StepCount, len(answer.Messages))
 			}
@@ -246,9 +226,7 @@ func TestConnectionIsReused(t *testing.T) {
 		if _, err := c.Send(t.Context(), "agent-bad", hello(), "", reply); !errors.Is(err, letta.ErrServer) {
 			t.Fatal(err)
 		}
-		if _, err := c.Health(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(c.Health(t.Context()))(t)
 	}
 	if got := conns.Load(); got != 1 {
 		t.Errorf("12 requests, one after the other, took %d connections, want 1", got)

@@ -30,10 +30,7 @@ func TestObserve(t *testing.T) {
 	var seen []letta.Exchange
 	var parents []string
 	cfg.InputIDs = true
-	sim, err := lettasim.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := must(lettasim.New(cfg))(t)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		parents = append(parents, r.Header.Get("Traceparent")+" "+r.Header.Get("User-Agent"))
@@ -66,11 +63,8 @@ func TestObserve(t *testing.T) {
 		{"cut", 200, letta.ErrConnection, 0},
 		{"busy", 429, letta.ErrBusy, 89 * time.Second},
 	} {
-		state, err := client.CreateAgent(t.Context(), []byte(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"`+test.task+`"}}}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = client.Send(t.Context(), state.ID, &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Add 1 and 2.")}}, "", new(tokenize.Reply))
+		state := must(client.CreateAgent(t.Context(), []byte(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"`+test.task+`"}}}`)))(t)
+		_, err := client.Send(t.Context(), state.ID, &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Add 1 and 2.")}}, "", new(tokenize.Reply))
 		if !errors.Is(err, test.want) {
 			t.Errorf("%s: %v", test.task, err)
 		}

@@ -55,10 +55,7 @@ func TestSchemas(t *testing.T) {
 	for _, file := range []string{"letta-request", "agent-state", "tool-return-message"} {
 		check(published(t, file))
 	}
-	b, err := os.ReadFile("testdata/schema/steps-api.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must(os.ReadFile("testdata/schema/steps-api.txt"))(t)
 	for line := range strings.Lines(string(b)) {
 		if words := strings.Fields(line); publishedAs[words[0]].of != nil {
 			check(words[0], words[1:])

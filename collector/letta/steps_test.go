@@ -2,7 +2,6 @@ package letta_test
 
 import (
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +15,8 @@ func TestSteps(t *testing.T) {
 	t.Parallel()
 	p, _ := lettatest.NewReplay(t, "sixteen")
 	p.Sends = 1
-	s := http.Handler(p)
 	var notices []string
-	c := lettatest.Serve(t, s.ServeHTTP, func(cfg *letta.ClientConfig) { cfg.Notice = func(text string) { notices = append(notices, text) } })
+	c := lettatest.Serve(t, p.ServeHTTP, func(cfg *letta.ClientConfig) { cfg.Notice = func(text string) { notices = append(notices, text) } })
 	for _, descending := range []bool{false, true} {
 		steps, err := c.Steps(t.Context(), letta.StepsQuery{AgentID: p.Made["id"].(string), Limit: 10, Descending: descending})
 		if err != nil || len(steps) != 10 {
@@ -69,29 +67,27 @@ func TestStepsFilters(t *testing.T) {
 		{"before a step that is not there", letta.StepsQuery{Before: "step-x"}, nil, "no step step-x in the list"},
 		{"the wrong way round", letta.StepsQuery{After: id(6), Before: id(3)}, nil, "no step " + id(6) + " before step " + id(3)},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			for _, byRun := range []bool{false, true} {
-				if tt.query.AgentID = agent; byRun {
-					tt.query.AgentID, tt.query.RunID = "", all[0].RunID
-				}
-				steps, err := c.Steps(t.Context(), tt.query)
-				if tt.err != "" {
-					if err == nil || !strings.Contains(err.Error(), tt.err) {
-						t.Errorf("Steps = %v, want %q", err, tt.err)
-					}
-					continue
-				}
-				var got, want []string
-				for i := range steps {
-					got = append(got, steps[i].ID)
-				}
-				for _, i := range tt.want {
-					want = append(want, id(i))
-				}
-				if err != nil || !slices.Equal(got, want) {
-					t.Errorf("by run %v: Steps = %q, %v, want %q", byRun, got, err, want)
-				}
+		for _, byRun := range []bool{false, true} {
+			if tt.query.AgentID = agent; byRun {
+				tt.query.AgentID, tt.query.RunID = "", all[0].RunID
 			}
-		})
+			steps, err := c.Steps(t.Context(), tt.query)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("%s: Steps = %v, want %q", tt.name, err, tt.err)
+				}
+				continue
+			}
+			var got, want []string
+			for i := range steps {
+				got = append(got, steps[i].ID)
+			}
+			for _, i := range tt.want {
+				want = append(want, id(i))
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s, by run %v: Steps = %q, %v, want %q", tt.name, byRun, got, err, want)
+			}
+		}
 	}
 }

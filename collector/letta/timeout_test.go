@@ -3,9 +3,10 @@ package letta_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
-	"net/url"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,9 +111,9 @@ func TestCallersContext(t *testing.T) {
 // an answer of unknown length counts as 1 MiB.
 func TestReadBytes(t *testing.T) {
 	t.Parallel()
-	gate := make(chan struct{})
+	var gate chan struct{}
 	var read, most atomic.Int32
-	handler := func(w http.ResponseWriter, r *http.Request) {
+	lettatest.InBubble(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"messages":[],"stop_reason":{"stop_reason":"end_turn"},"usage":{},"turns":[]`)
 		_ = http.NewResponseController(w).Flush()
 		_, _ = io.WriteString(w, strings.Repeat(" ", 256<<10))
@@ -122,17 +123,9 @@ func TestReadBytes(t *testing.T) {
 		<-gate
 		read.Add(-1)
 		_, _ = io.WriteString(w, `}`)
-	}
-	synctest.Test(t, func(t *testing.T) {
+	}, letta.ClientConfig{ReadBytes: 2 << 20}, func(t *testing.T, c *letta.Client) {
+		t.Helper()
 		gate = make(chan struct{})
-		l := lettatest.NewPipeListener()
-		s := &http.Server{Handler: http.HandlerFunc(handler)}
-		served := make(chan struct{})
-		go func() { defer close(served); _ = s.Serve(l) }()
-		c, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://letta.test", Dial: l.Dial, ReadBytes: 2 << 20, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
@@ -150,8 +143,49 @@ func TestReadBytes(t *testing.T) {
 		if got := most.Load(); got != 2 {
 			t.Errorf("at most %d answers were read at once, want 2", got)
 		}
-		c.CloseIdle()
-		_ = s.Close()
-		<-served
 	})
+}
+
+// TestSlowBodies checks that ten slow answers do not block ninety others within ReadBytes.
+func TestSlowBodies(t *testing.T) {
+	t.Parallel()
+	const slow, fast = 10, 90
+	done := make(chan struct{}) // closed after the fast answers were read
+	body := `{"messages":[],"stop_reason":{"stop_reason":"end_turn"},"usage":{},"turns":[]` + strings.Repeat(" ", 300<<10) + `}`
+	var begun sync.WaitGroup // slow answers that are half sent
+	begun.Add(slow)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		if strings.Contains(r.URL.Path, "slow") {
+			_, _ = io.WriteString(w, body[:len(body)/2])
+			_ = http.NewResponseController(w).Flush()
+			begun.Done()
+			<-done
+			_, _ = io.WriteString(w, body[len(body)/2:])
+			return
+		}
+		_, _ = io.WriteString(w, body)
+	}))
+	defer s.Close()
+	client := newClient(t, letta.ClientConfig{BaseURL: s.URL, IdleConns: slow + fast})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var slows, fasts sync.WaitGroup
+	send := func(wg *sync.WaitGroup, agent string) {
+		wg.Go(func() {
+			if _, err := client.Send(ctx, agent, hello(), "", new(tokenize.Reply)); err != nil {
+				t.Errorf("%s: %v", agent, err)
+			}
+		})
+	}
+	for range slow {
+		send(&slows, "agent-slow")
+	}
+	begun.Wait()
+	for range fast {
+		send(&fasts, "agent-fast")
+	}
+	fasts.Wait()
+	close(done)
+	slows.Wait()
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
@@ -139,7 +140,7 @@ func FuzzTrace(f *testing.F) {
 func kept(raw json.RawMessage) RawJSON { return RawJSON(validText(string(raw))) }
 
 // recordedLives returns all recordings.
-func recordedLives(tb testing.TB) (all []*recordedLife) {
+func recordedLives(tb testing.TB) (all []*lettasim.Recording) {
 	tb.Helper()
 	paths, err := filepath.Glob("../../testdata/letta/*.json.gz")
 	if err != nil || len(paths) < 30 {
@@ -147,31 +148,13 @@ func recordedLives(tb testing.TB) (all []*recordedLife) {
 	}
 	for _, path := range paths {
 		b, err := tokenizetest.Recording(path)
-		life := new(recordedLife)
+		life := new(lettasim.Recording)
 		if err := errors.Join(err, json.Unmarshal(b, life)); err != nil {
 			tb.Fatalf("%s: %v", path, err)
 		}
 		all = append(all, life)
 	}
 	return all
-}
-
-type recordedLife struct {
-	Agent        json.RawMessage   `json:"agent"`
-	Conversation json.RawMessage   `json:"conversation"`
-	Tools        []json.RawMessage `json:"tools"`
-	Exchanges    []struct {
-		Response struct {
-			Status int             `json:"status"`
-			Body   json.RawMessage `json:"body"`
-		} `json:"response"`
-		Runs []struct {
-			Run      json.RawMessage   `json:"run"`
-			Steps    []json.RawMessage `json:"steps"`
-			Messages json.RawMessage   `json:"messages"`
-			Traces   []json.RawMessage `json:"traces"`
-		} `json:"runs"`
-	} `json:"exchanges"`
 }
 
 // mutated changes a JSON text in one place. The result can be invalid JSON.
