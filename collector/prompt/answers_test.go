@@ -6,12 +6,11 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/record"
@@ -47,14 +46,7 @@ var plans = []struct {
 }
 
 func asked(r record.Requests) string {
-	out, by := "", r.BySource()
-	for _, source := range slices.Sorted(maps.Keys(by)) {
-		if out != "" {
-			out += " "
-		}
-		out += fmt.Sprintf("%s:%d", source, by[source])
-	}
-	return out
+	return strings.Trim(strings.TrimPrefix(fmt.Sprint(r.BySource()), "map"), "[]") // keys are printed in order
 }
 
 // A road is the result of one way of finding prompts.
@@ -108,25 +100,16 @@ func short(c *tokenize.Call) string {
 func TestAnswersMetamorphic(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
-	at := func(kind lettasim.LookKind, n int, f lettasim.Face) func(lettasim.Look) lettasim.Face {
-		return func(l lettasim.Look) lettasim.Face {
-			if l.Kind == kind && (n < 0 || l.N == n) {
-				return f
-			}
-			return lettasim.Face{}
-		}
-	}
-	turn, stamp, described := lettasim.Face{Rotate: 1}, lettasim.Face{Old: ":21 AM UTC", New: ":22 AM UTC"}, lettasim.Face{Old: "the first number", New: "the other number"}
 	servers := map[string]lettasim.Config{
 		"as recorded":                           {},
 		"no traces":                             {NoTraces: true},
-		"tools turned for requests":             {Face: at(lettasim.LookSend, -1, turn)},
-		"tools turned for the second request":   {Face: at(lettasim.LookSend, 1, turn)},
-		"tools turned after the create":         {Face: at(lettasim.LookCreate, -1, turn)},
-		"another system message":                {Face: at(lettasim.LookSend, -1, stamp)},
-		"another system message for the second": {Face: at(lettasim.LookSend, 1, stamp)},
-		"another tool":                          {Face: at(lettasim.LookSend, -1, described)},
-		"another tool for the second":           {Face: at(lettasim.LookSend, 1, described)},
+		"tools turned for requests":             {Face: faceAt(lettasim.LookSend, -1, turned)},
+		"tools turned for the second request":   {Face: faceAt(lettasim.LookSend, 1, turned)},
+		"tools turned after the create":         {Face: faceAt(lettasim.LookCreate, -1, turned)},
+		"another system message":                {Face: faceAt(lettasim.LookSend, -1, restamped)},
+		"another system message for the second": {Face: faceAt(lettasim.LookSend, 1, restamped)},
+		"another tool":                          {Face: faceAt(lettasim.LookSend, -1, described)},
+		"another tool for the second":           {Face: faceAt(lettasim.LookSend, 1, described)},
 	}
 	seeds, most := uint64(4), int32(400)
 	if testing.Short() || raceEnabled {
@@ -149,8 +132,8 @@ func TestAnswersMetamorphic(t *testing.T) {
 						configs = configs[:1] // each waits for traces
 					}
 					for _, cfg := range configs {
-						records := take(t, cfg, false, reply, again(reply))
-						answers := take(t, cfg, true, reply, again(reply))
+						records := take(t, cfg, false, reply, fresh(reply.Client, reply.Evidence))
+						answers := take(t, cfg, true, reply, fresh(reply.Client, reply.Evidence))
 						if err := sameRoads(records, answers); err != nil {
 							t.Errorf("source %v: records and answers: %v", cfg.Force, err)
 						}
@@ -190,16 +173,9 @@ func TestAnswersMetamorphic(t *testing.T) {
 
 func (known *knownLife) roads(tb testing.TB, model *prompt.Model) (records, answers road) {
 	tb.Helper()
-	records = take(tb, prompt.Config{Model: model}, false, known.reply, prompt.Read(known.memory, known.reply.Evidence))
-	answers = take(tb, prompt.Config{Model: model}, true, known.reply, prompt.Read(known.memory, known.reply.Evidence))
+	records = take(tb, prompt.Config{Model: model}, false, known.reply, known.rollout())
+	answers = take(tb, prompt.Config{Model: model}, true, known.reply, known.rollout())
 	return records, answers
-}
-
-// again returns the rollout of a reply with nothing fetched.
-func again(reply *prompt.Answered) *record.Rollout {
-	fresh, e := record.New(reply.Client), reply.Evidence
-	fresh.Agent, fresh.Conversation, fresh.SystemText, fresh.Sends = e.Agent, e.Conversation, e.SystemText, e.Sends
-	return fresh
 }
 
 // TestRequestsOfRecordings pins the requests of the whole collector, including prefetches.
@@ -224,8 +200,7 @@ func TestRequestsOfRecordings(t *testing.T) {
 			if want[rec.name] == "" {
 				continue
 			}
-			task, cfg := rec.asTask(t)
-			s := collectWith(t, p, task, cfg)
+			s := rec.sample(t, lettasim.Config{}, p)
 			if len(s.Failures) > 0 || len(s.Rows) == 0 {
 				t.Errorf("%s: %d rows, %d failures", rec.name, len(s.Rows), len(s.Failures))
 			}
@@ -245,10 +220,10 @@ func minus(a, b record.Requests) record.Requests {
 	}
 }
 
-// keptIDs collects one task, without times, from a server that keeps the recorded ids.
-func keptIDs(t *testing.T, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
+// keptIDs collects one sample, without times, from a server that keeps the recorded ids.
+func (r *recording) keptIDs(t *testing.T, p *prompt.Prompter) *tokenize.Sample {
 	t.Helper()
-	s := collectOn(t, simulate(t, lettasim.Config{KeepIDs: true}, task.ID), p, task, cfg)
+	s := r.sample(t, lettasim.Config{KeepIDs: true}, p)
 	s.StartedAt, s.Duration, s.Working = time.Time{}, 0, 0
 	for i := range s.Failures {
 		for k, v := range s.Failures[i].Logprobs {

@@ -25,11 +25,7 @@ func rollout(tb testing.TB, model *prompt.Model, seed uint64, calls, tokens int,
 
 func traceOf(tb testing.TB, request, response string) *letta.ProviderTrace {
 	tb.Helper()
-	trace, err := letta.Read[letta.ProviderTrace](`{"request_json":` + request + `,"response_json":` + response + "}")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return trace
+	return must(letta.Read[letta.ProviderTrace](`{"request_json":` + request + `,"response_json":` + response + "}"))(tb)
 }
 
 var syllables = [...]string{"ba", "con", "der", "fi", "gre", "hol", "in", "ju", "ka", "lor", "mun", "ne", "op", "pra", "qui", "rest", "sta", "tion", "ul", "ver", "wex", "yl", "zon"}
@@ -76,10 +72,7 @@ func BenchmarkRebuild(b *testing.B) {
 			for b.Loop() {
 				known := lives[n%len(lives)]
 				n++
-				calls, err := r.Prompts(b.Context(), known.memory, known.reply)
-				if err != nil {
-					b.Fatal(err)
-				}
+				calls := known.rebuilt(b, r)
 				last := &calls[len(calls)-1]
 				if last.Grade != tokenize.CountVerified {
 					b.Fatal(last.Note)

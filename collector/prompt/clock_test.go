@@ -1,10 +1,8 @@
 package prompt_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,10 +10,8 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
-	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/chat"
-	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
 // clockZones lists 48 zones: every kind of offset, and summer time in both hemispheres.
@@ -37,16 +33,8 @@ type clockTemplate struct {
 // clockTemplates returns the real templates that read the clock, and some test templates.
 func clockTemplates(t *testing.T) []clockTemplate {
 	t.Helper()
-	raw, err := tokenizetest.Gunzip(filepath.Join("..", "..", "testdata", "chat-templates", "templates.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sources map[string]string
-	if err := json.Unmarshal(raw, &sources); err != nil {
-		t.Fatal(err)
-	}
 	var all []clockTemplate
-	for name, source := range sources {
+	for name, source := range chatTemplates(t) {
 		if strings.Contains(source, "strftime_now") {
 			// These print the time only in their own system message.
 			own := strings.HasPrefix(name, "Mistral-Small") || strings.HasPrefix(name, "ibm-granite") || strings.HasPrefix(name, "Apertus")
@@ -89,15 +77,6 @@ func (c *clockTemplate) fixed(t *testing.T, at time.Time, tok *prompt.Model) (ke
 	return c.name + source[:strings.Index(source, "endmacro")], &prompt.Model{Template: template, Tokenizer: tok.Tokenizer}
 }
 
-func loadZone(t *testing.T, name string) *time.Location {
-	t.Helper()
-	zone, err := time.LoadLocation(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return zone
-}
-
 func serverStamp(at time.Time) letta.Time {
 	return letta.Time(at.UTC().Format("2006-01-02T15:04:05+00:00"))
 }
@@ -131,29 +110,26 @@ func (w *clockWorld) life(c *clockTemplate, of plan, zone *time.Location, start 
 			}
 		}
 	}
-	e, n, now := out.reply.Evidence, 0, start
-	out.memory = out.memory.with(func(m *memory) {
-		for i := range m.steps {
-			m.steps[i], m.messages[i] = slices.Clone(m.steps[i]), slices.Clone(m.messages[i])
-			u := letta.UsageStatistics{StepCount: int32(len(m.steps[i]))}
-			m.messages[i][0].Date = serverStamp(now.Add(-200 * time.Millisecond)) // the user's message
-			for k := range m.steps[i] {
-				l, s := at(now), &m.steps[i][k]
-				*s = l.memory.steps[i][k]
-				m.traces[s.ID] = l.memory.traces[s.ID]
-				out.truths = append(out.truths, l.truths[n])
-				n++
-				u.PromptTokens, u.CompletionTokens = u.PromptTokens+*s.PromptTokens, u.CompletionTokens+*s.CompletionTokens
-				u.ContextTokens = new(*s.PromptTokens + *s.CompletionTokens)
-				for _, list := range []letta.Messages{m.messages[i], e.Sends[i].Response.Messages} {
-					stamp(list, s.ID, letta.TypeAssistant, now.Add(700*time.Millisecond))
-					stamp(list, s.ID, letta.TypeToolReturn, now.Add(900*time.Millisecond))
-				}
-				now = now.Add(pause)
+	m, e, n, now := out.memory, out.reply.Evidence, 0, start
+	for i := range m.steps {
+		u := letta.UsageStatistics{StepCount: int32(len(m.steps[i]))}
+		m.messages[i][0].Date = serverStamp(now.Add(-200 * time.Millisecond)) // the user's message
+		for k := range m.steps[i] {
+			l, s := at(now), &m.steps[i][k]
+			*s = l.memory.steps[i][k]
+			m.traces[s.ID] = l.memory.traces[s.ID]
+			out.truths = append(out.truths, l.truths[n])
+			n++
+			u.PromptTokens, u.CompletionTokens = u.PromptTokens+*s.PromptTokens, u.CompletionTokens+*s.CompletionTokens
+			u.ContextTokens = new(*s.PromptTokens + *s.CompletionTokens)
+			for _, list := range []letta.Messages{m.messages[i], e.Sends[i].Response.Messages} {
+				stamp(list, s.ID, letta.TypeAssistant, now.Add(700*time.Millisecond))
+				stamp(list, s.ID, letta.TypeToolReturn, now.Add(900*time.Millisecond))
 			}
-			e.Sends[i].Response.Usage = u
+			now = now.Add(pause)
 		}
-	})
+		e.Sends[i].Response.Usage = u
+	}
 	return out
 }
 
@@ -171,7 +147,7 @@ func TestClock(t *testing.T) {
 	proven, open, runs := map[string]int{}, map[string]int{}, 0
 	templates := clockTemplates(t)
 	for _, name := range clockZones {
-		zone := loadZone(t, name)
+		zone := must(time.LoadLocation(name))(t)
 		for i := range templates {
 			c := &templates[i]
 			template := parseTemplate(t, c.name, c.source, clockOptions)
@@ -195,14 +171,11 @@ func TestClock(t *testing.T) {
 							continue
 						}
 						runs++
-						reply := *known.reply
+						rollout := known.rollout()
 						if kind == "traces" && r.IntN(2) == 0 { // as --from-runs reads it
-							kind = "runs"
-							e := record.New(nil)
-							e.Agent, e.SystemText, e.Sends, e.Recorded = reply.Evidence.Agent, reply.Evidence.SystemText, reply.Evidence.Sends, true
-							reply.Evidence = e
+							kind, rollout.Recorded = "runs", true
 						}
-						calls := rebuilt(t, rebuilder, known.memory, &reply)
+						calls := must(rebuilder.Prompts(t.Context(), &known.reply.Reply, rollout))(t)
 						for k := range calls {
 							call := &calls[k]
 							where := fmt.Sprintf("%s %s %s %s, %v before midnight, set %v, call %d", c.name, of.name, kind, name, before, set, k)
@@ -240,7 +213,7 @@ func TestExamineClock(t *testing.T) {
 	templates := clockTemplates(t)
 	c := &templates[slices.IndexFunc(templates, func(c clockTemplate) bool { return strings.HasPrefix(c.name, "openai") })]
 	template := parseTemplate(t, c.name, c.source, clockOptions)
-	tokyo := loadZone(t, "Asia/Tokyo")
+	tokyo := must(time.LoadLocation("Asia/Tokyo"))(t)
 	w := &clockWorld{t, qwen, map[string]*knownLife{}}
 	known := w.life(c, clockPlans[0], tokyo, time.Date(2026, 11, 24, 20, 0, 0, 0, time.UTC), time.Second)
 	for _, tt := range []struct {
@@ -261,10 +234,7 @@ func TestExamineClock(t *testing.T) {
 		if tt.shown {
 			life.reply.Sends[0].Turns[0].PromptIDs = known.truths[0].prompt
 		}
-		calls, err := prompt.Examine(t.Context(), model, &life.reply.Reply, prompt.Read(life.memory, life.reply.Evidence))
-		if err != nil {
-			t.Fatal(err)
-		}
+		calls := must(prompt.Examine(t.Context(), model, &life.reply.Reply, life.rollout()))(t)
 		x := &calls[0]
 		if same := slices.Equal(x.Stored.IDs, known.truths[0].prompt); !x.PrintsTime(model) || (x.Stored.Clock != "") != tt.open || (x.Trace.Clock != "") != tt.open || same != tt.same && !tt.open {
 			t.Errorf("%s: prints %v, the right ids %v, open %q and %q", tt.name, x.PrintsTime(model), same, x.Stored.Clock, x.Trace.Clock)

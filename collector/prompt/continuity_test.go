@@ -48,6 +48,19 @@ func (known *knownLife) behind(tb testing.TB, pass []passage) *knownLife {
 	return out
 }
 
+// show puts the prompts into the turns of the life.
+func (known *knownLife) show(prompts []truth) {
+	n := 0
+	for i := range known.reply.Sends {
+		for j := range known.reply.Sends[i].Turns {
+			if turn := &known.reply.Sends[i].Turns[j]; turn.Role == tokenize.RoleAssistant {
+				turn.PromptIDs = prompts[n].prompt
+				n++
+			}
+		}
+	}
+}
+
 func withMark(tb testing.TB, t *letta.ProviderTrace, mark string) *letta.ProviderTrace {
 	tb.Helper()
 	response := strings.Replace(string(t.Response.JSON), `"meta_info":{`, `"meta_info":{"rollout":`+mark+`,`, 1)
@@ -88,19 +101,12 @@ func TestContinuityWithoutTap(t *testing.T) {
 		if r.IntN(4) == 0 {
 			cfg.Force = []tokenize.PromptSource{tokenize.SourceStored, tokenize.SourceTrace}[r.IntN(2)]
 		}
-		rollout := prompt.Read(life.memory, life.reply.Evidence)
+		rollout := life.rollout()
 		if r.IntN(2) == 0 {
 			rollout.Engines = seenBehind(t, model)
 		}
 		if r.IntN(4) == 0 { // the server sends the prompts that it rendered
-			for i, n := 0, 0; i < len(life.reply.Sends); i++ {
-				for j := range life.reply.Sends[i].Turns {
-					if turn := &life.reply.Sends[i].Turns[j]; turn.Role == tokenize.RoleAssistant {
-						turn.PromptIDs = known.truths[n].prompt
-						n++
-					}
-				}
-			}
+			life.show(known.truths)
 			rollout.Engines = seenBehind(t, model)
 			cfg.Force = tokenize.SourceNone
 		}
@@ -141,11 +147,9 @@ func seenBehind(tb testing.TB, model *prompt.Model) *record.Engines {
 	tb.Helper()
 	known := madeUp(tb, model, 1, plans[0].plan)
 	life := known.behind(tb, []passage{{continuity: true, mark: mark(0)}})
-	rollout := prompt.Read(life.memory, life.reply.Evidence)
+	rollout := life.rollout()
 	for id := range life.memory.traces {
-		if _, err := rollout.Trace(tb.Context(), id); err != nil {
-			tb.Fatal(err)
-		}
+		must(rollout.Trace(tb.Context(), id))(tb)
 	}
 	if !rollout.Engines.Continuity() {
 		tb.Fatal("the mark was not read")
@@ -165,70 +169,52 @@ func TestContinuityProof(t *testing.T) {
 		pass     []passage
 		seen     bool // the tap was noticed before
 		cfg      prompt.Config
-		turns    bool // the turns have prompts
-		want     []tokenize.Grade
+		turns    bool   // the turns have prompts
+		want     string // first letters of the grades
 		requests string
 	}{
-		{name: "no tap", plan: plan{sends: []int{2}, tools: 1}, pass: all(passage{}, 2), want: grades("cc"), requests: "traces:1"},
-		{name: "an engine's own member", plan: plan{sends: []int{2}, tools: 1}, pass: all(passage{continuity: true, mark: `["x"]`}, 2), want: grades("cc"), requests: "traces:1"},
-		{name: "it says false", plan: plan{sends: []int{2}, tools: 1}, pass: all(passage{continuity: true, mark: `{"continuity":false,"spliced":1}`}, 2), want: grades("cc"), requests: "traces:1"},
-		{name: "nothing was spliced", plan: plan{sends: []int{3}, tools: 1}, pass: all(marks, 3), want: grades("ccc"), requests: "steps:1 traces:3"},
-		{name: "one was spliced", plan: plan{sends: []int{3}, tools: 1}, pass: []passage{marks, {continuity: true, mark: mark(1), spliced: true}, marks}, want: grades("cqc"), requests: "steps:1 traces:3"},
-		{name: "the last was spliced", plan: plan{sends: []int{2}, tools: 1}, pass: []passage{marks, {continuity: true, mark: mark(2), spliced: true}}, want: grades("cq"), requests: "traces:2"},
-		{name: "one has no trace", plan: plan{sends: []int{2}, tools: 1}, pass: []passage{{continuity: true, mark: mark(0), lost: true}, marks}, want: grades("qc"), requests: "traces:2"},
+		{name: "no tap", plan: plan{sends: []int{2}, tools: 1}, pass: all(passage{}, 2), want: "cc", requests: "traces:1"},
+		{name: "an engine's own member", plan: plan{sends: []int{2}, tools: 1}, pass: all(passage{continuity: true, mark: `["x"]`}, 2), want: "cc", requests: "traces:1"},
+		{name: "it says false", plan: plan{sends: []int{2}, tools: 1}, pass: all(passage{continuity: true, mark: `{"continuity":false,"spliced":1}`}, 2), want: "cc", requests: "traces:1"},
+		{name: "nothing was spliced", plan: plan{sends: []int{3}, tools: 1}, pass: all(marks, 3), want: "ccc", requests: "steps:1 traces:3"},
+		{name: "one was spliced", plan: plan{sends: []int{3}, tools: 1}, pass: []passage{marks, {continuity: true, mark: mark(1), spliced: true}, marks}, want: "cqc", requests: "steps:1 traces:3"},
+		{name: "the last was spliced", plan: plan{sends: []int{2}, tools: 1}, pass: []passage{marks, {continuity: true, mark: mark(2), spliced: true}}, want: "cq", requests: "traces:2"},
+		{name: "one has no trace", plan: plan{sends: []int{2}, tools: 1}, pass: []passage{{continuity: true, mark: mark(0), lost: true}, marks}, want: "qc", requests: "traces:2"},
 		{
 			name: "one has no trace, and any will do", plan: plan{sends: []int{2}, tools: 1}, pass: []passage{{continuity: true, mark: mark(0), lost: true}, marks},
-			cfg: prompt.Config{Unverified: true}, want: grades("uc"), requests: "traces:2",
+			cfg: prompt.Config{Unverified: true}, want: "uc", requests: "traces:2",
 		},
-		{name: "only the last trace is read", plan: plan{sends: []int{1, 1, 1}}, pass: []passage{marks, {continuity: true, mark: mark(1), spliced: true}, marks}, want: grades("cqc"), requests: "agents:1 traces:3"},
-		{name: "it came after the first call", plan: plan{sends: []int{2}, tools: 1}, pass: []passage{{}, marks}, want: grades("cc"), requests: "traces:2"},
-		{name: "it was noticed before, and is gone", plan: plan{sends: []int{2}, tools: 1}, pass: all(passage{}, 2), seen: true, want: grades("cc"), requests: "traces:2"},
-		{name: "it was noticed before, and there are no traces", plan: plan{sends: []int{1}}, pass: all(passage{lost: true}, 1), seen: true, want: grades("q")},
-		{name: "no traces, and nothing noticed", plan: plan{sends: []int{1}}, pass: all(passage{lost: true}, 1), want: grades("c")},
-		{name: "the server sends prompts", plan: plan{sends: []int{2}, tools: 1}, pass: []passage{marks, {continuity: true, mark: mark(1), spliced: true}}, turns: true, seen: true, want: grades("eq"), requests: "traces:2"},
-		{name: "the server sends prompts, and nothing was noticed", plan: plan{sends: []int{2}, tools: 1}, pass: all(passage{}, 2), turns: true, want: grades("ee"), requests: ""},
+		{name: "only the last trace is read", plan: plan{sends: []int{1, 1, 1}}, pass: []passage{marks, {continuity: true, mark: mark(1), spliced: true}, marks}, want: "cqc", requests: "agents:1 traces:3"},
+		{name: "it came after the first call", plan: plan{sends: []int{2}, tools: 1}, pass: []passage{{}, marks}, want: "cc", requests: "traces:2"},
+		{name: "it was noticed before, and is gone", plan: plan{sends: []int{2}, tools: 1}, pass: all(passage{}, 2), seen: true, want: "cc", requests: "traces:2"},
+		{name: "it was noticed before, and there are no traces", plan: plan{sends: []int{1}}, pass: all(passage{lost: true}, 1), seen: true, want: "q"},
+		{name: "no traces, and nothing noticed", plan: plan{sends: []int{1}}, pass: all(passage{lost: true}, 1), want: "c"},
+		{name: "the server sends prompts", plan: plan{sends: []int{2}, tools: 1}, pass: []passage{marks, {continuity: true, mark: mark(1), spliced: true}}, turns: true, seen: true, want: "eq", requests: "traces:2"},
+		{name: "the server sends prompts, and nothing was noticed", plan: plan{sends: []int{2}, tools: 1}, pass: all(passage{}, 2), turns: true, want: "ee", requests: ""},
 	} {
 		known := madeUp(t, model, 3, tt.plan)
 		life := known.behind(t, tt.pass)
 		if tt.turns {
-			n := 0
-			for j := range life.reply.Sends[0].Turns {
-				if turn := &life.reply.Sends[0].Turns[j]; turn.Role == tokenize.RoleAssistant {
-					turn.PromptIDs = known.truths[n].prompt
-					n++
-				}
-			}
+			life.show(known.truths)
 		}
-		rollout := prompt.Read(life.memory, life.reply.Evidence)
+		rollout := life.rollout()
 		if tt.seen {
 			rollout.Engines = seenBehind(t, model)
 		}
 		tt.cfg.Model = model
 		got := take(t, tt.cfg, true, life.reply, rollout)
-		if got.err != nil {
-			t.Errorf("%s: %v", tt.name, got.err)
-			continue
-		}
-		var graded []tokenize.Grade
-		var notes []string
+		graded, notes := "", ""
 		for k := range got.calls {
-			graded, notes = append(graded, got.calls[k].Grade), append(notes, short(&got.calls[k]))
+			c := &got.calls[k]
+			graded, notes = graded+c.Grade.String()[:1], notes+"; "+short(c)
 		}
-		if !slices.Equal(graded, tt.want) {
-			t.Errorf("%s: %v, want %v: %s", tt.name, graded, tt.want, strings.Join(notes, "; "))
+		if got.err != nil || graded != tt.want {
+			t.Errorf("%s: %q, %v, want %q%s", tt.name, graded, got.err, tt.want, notes)
 		}
 		if tt.requests != "" && asked(got.asked) != tt.requests {
 			t.Errorf("%s: %q is requested, want %q", tt.name, asked(got.asked), tt.requests)
 		}
 	}
-}
-
-func grades(letters string) (list []tokenize.Grade) {
-	by := map[rune]tokenize.Grade{'e': tokenize.Exact, 'c': tokenize.CountVerified, 'u': tokenize.Unverified, 'q': tokenize.Quarantined}
-	for _, l := range letters {
-		list = append(list, by[l])
-	}
-	return list
 }
 
 // An invalid mark does not fail the trace.

@@ -2,7 +2,6 @@ package prompt
 
 import (
 	"context"
-	"slices"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
@@ -10,65 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Fetcher reads the server's records of a send.
-type Fetcher interface {
-	// Steps returns the steps of send i with completion tokens, oldest first.
-	Steps(ctx context.Context, i int) ([]letta.Step, error)
-	Messages(ctx context.Context, i int) (letta.Messages, error)
-	Trace(ctx context.Context, stepID string) (*letta.ProviderTrace, error)
-	AgentNow(ctx context.Context) (*letta.AgentState, string, error)
-}
-
-// Read returns a copy of rollout r whose records are fetched through from.
-func Read(from Fetcher, r *record.Rollout) *record.Rollout {
-	fresh := record.New(source{from, r})
-	fresh.Agent, fresh.Conversation, fresh.SystemText, fresh.Late, fresh.Recorded, fresh.Sends = r.Agent, r.Conversation, r.SystemText, r.Late, r.Recorded, r.Sends
-	return fresh
-}
-
-// A source makes a record.Source of a Fetcher.
-type source struct {
-	from Fetcher
-	of   *record.Rollout
-}
-
-func (s source) send(runID string) int {
-	return slices.IndexFunc(s.of.Sends, func(x record.Send) bool { return x.RunID == runID })
-}
-
-func (s source) RunSteps(ctx context.Context, id string) ([]letta.Step, error) {
-	return s.from.Steps(ctx, s.send(id))
-}
-
-func (s source) RunMessages(ctx context.Context, id string) (letta.Messages, error) {
-	return s.from.Messages(ctx, s.send(id))
-}
-
-func (s source) PollStepTrace(ctx context.Context, id string) (*letta.ProviderTrace, error) {
-	return s.from.Trace(ctx, id)
-}
-
-func (s source) Agent(ctx context.Context, _ string) (*letta.AgentState, error) {
-	agent, _, err := s.from.AgentNow(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now := *agent
-	now.MessageIDs = []string{"message-0"}
-	return &now, nil
-}
-
-func (s source) SystemText(ctx context.Context, _ string) (string, error) {
-	_, text, err := s.from.AgentNow(ctx)
-	return text, err
-}
-
-// Conversation returns a conversation with the agent's system message.
-func (s source) Conversation(context.Context, string) (*letta.Conversation, error) {
-	return &letta.Conversation{InContextMessageIDs: []string{"message-0"}}, nil
-}
-
-// A Rebuilder rebuilds prompts from records that do not come over HTTP.
+// A Rebuilder rebuilds prompts from records, without the other steps of a Prompter.
 type Rebuilder struct{ p *Prompter }
 
 // NewRebuilder returns a Rebuilder for the given sources.
@@ -101,26 +42,22 @@ type Answered struct {
 	Client   *letta.Client // where the records are read
 }
 
-// Prompts is Prompter.Prompts with the records fetched through from.
-func (r *Rebuilder) Prompts(ctx context.Context, from Fetcher, reply *Answered) ([]tokenize.Call, error) {
-	calls, err := fromTurns(&reply.Reply)
+// Prompts is Prompter.Prompts.
+func (r *Rebuilder) Prompts(ctx context.Context, reply *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error) {
+	calls, err := fromTurns(reply)
 	if err != nil {
 		return nil, err
 	}
-	return calls, r.p.rebuild(ctx, &reply.Reply, Read(from, reply.Evidence), calls)
+	return calls, r.p.rebuild(ctx, reply, rollout, calls)
 }
 
-// An Encoder encodes several texts with one renderer, as a sample encodes its prompts.
-type Encoder struct{ r renderer }
-
-// NewEncoder returns an Encoder. The template must print the first message's text.
-func NewEncoder(m *Model) *Encoder {
-	return &Encoder{renderer{model: m, tok: m.Tokenizer}}
-}
-
-// Encode returns the ids of the text.
-func (e *Encoder) Encode(text string) ([]int32, error) {
-	return e.r.prompt(input{messages: history{{role: roleSystem, content: text}}})
+// Encoder returns a function that encodes several texts with one renderer, as a sample encodes its
+// prompts. The template must print the first message's text.
+func Encoder(m *Model) func(text string) ([]int32, error) {
+	r := renderer{model: m, tok: m.Tokenizer}
+	return func(text string) ([]int32, error) {
+		return r.prompt(input{messages: history{{role: roleSystem, content: text}}})
+	}
 }
 
 // Foreign returns a function that reports whether a prompt names another agent than the rollout's,

@@ -25,7 +25,7 @@ func TestEndsOfRecordings(t *testing.T) {
 	known, named := 0, 0
 	for _, rec := range recordings(t) {
 		var want []string
-		for _, x := range rec.exchanges {
+		for _, x := range rec.Exchanges {
 			for _, c := range x.ModelCalls {
 				if x.Response.Status == 200 && c.Path == "/generate" && c.Status == 200 && len(c.Response.OutputIDs) > 0 {
 					want = append(want, c.Response.MetaInfo.FinishReason.Type)
@@ -36,10 +36,7 @@ func TestEndsOfRecordings(t *testing.T) {
 			continue
 		}
 		reply := live(t, &rec)
-		calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
-		if err != nil {
-			t.Fatal(err)
-		}
+		calls := must(p.Prompts(t.Context(), &reply.Reply, reply.Evidence))(t)
 		for i := range calls {
 			if got := calls[i].FinishReason; got != "" && got != want[i] {
 				t.Errorf("%s: call %d ended with %q, but the engine returned %q", rec.name, i, got, want[i])
@@ -54,10 +51,7 @@ func TestEndsOfRecordings(t *testing.T) {
 			if send.RunID == "" {
 				continue // the only send that names no run; it has one call
 			}
-			steps, err := reply.Evidence.Run(send.RunID).Calls(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			steps := must(reply.Evidence.Run(send.RunID).Calls(t.Context()))(t)
 			for i := range steps[:min(len(steps), len(left))] {
 				if got := left[i].StepID; got != steps[i].ID {
 					t.Errorf("%s: a call has step %q, want %s", rec.name, got, steps[i].ID)
@@ -78,44 +72,40 @@ func TestEndsOfRecordings(t *testing.T) {
 // played runs one attempt and returns its calls.
 func played(t *testing.T, backend *agent.Backend, a collector.Attempt) []tokenize.Call {
 	t.Helper()
-	g, err := backend.Open(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reply, err := g.Run(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls, err := g.Prompts(t.Context(), reply)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must(backend.Open(t.Context(), a))(t)
+	reply := must(g.Run(t.Context()))(t)
+	calls := must(g.Prompts(t.Context(), reply))(t)
 	if err := g.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	return calls
 }
 
-// traceCounter counts the requests for traces.
-type traceCounter struct {
+// A traceServer counts the requests for traces.
+type traceServer struct {
 	http.Handler
-	mu     sync.Mutex
-	traces int
-	none   bool // answer that there is no trace
+	// lacks reports whether the n-th request for the trace of a step finds none. steps counts the
+	// steps whose traces were requested so far, including this one.
+	lacks func(n, steps int) bool
+
+	mu    sync.Mutex
+	total int
+	asked map[string]int
 }
 
-func (c *traceCounter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *traceServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/trace") {
-		c.mu.Lock()
-		c.traces++
-		c.mu.Unlock()
-		if c.none {
-			w.Header().Set("Content-Type", "application/json")
+		s.mu.Lock()
+		s.total++
+		s.asked[r.URL.Path]++
+		lacks := s.lacks(s.asked[r.URL.Path], len(s.asked))
+		s.mu.Unlock()
+		if lacks {
 			_, _ = w.Write([]byte("null"))
 			return
 		}
 	}
-	c.Handler.ServeHTTP(w, r)
+	s.Handler.ServeHTTP(w, r)
 }
 
 // TestEnds collects over HTTP from a server that hides finish reasons, with prompts from turns.
@@ -147,12 +137,9 @@ func TestEnds(t *testing.T) {
 			if tt.fault != "" {
 				cfg.Faults = lettasim.Faults{{Kind: tt.fault, Rate: 1}}
 			}
-			sim, err := lettasim.New(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			counter := &traceCounter{Handler: sim, none: tt.none}
-			backend := newBackend(t, dial(t, counter, letta.ClientConfig{}), agent.Config{Model: "sglang//models/qwen3", Create: add, Prompter: newPrompter(t, prompt.Config{})})
+			sim := must(lettasim.New(cfg))(t)
+			server := &traceServer{Handler: sim, lacks: func(int, int) bool { return tt.none }, asked: make(map[string]int)}
+			backend := newBackend(t, dial(t, server, letta.ClientConfig{}), agent.Config{Model: "sglang//models/qwen3", Create: add, Prompter: newPrompter(t, prompt.Config{})})
 			for i := range 10 {
 				calls := played(t, backend, collector.Attempt{
 					Task: &collector.Task{ID: "t", Messages: []string{"Add 3 and 4."}}, Key: "key", Index: i, GroupSize: 10, N: 1, RunID: "run",
@@ -168,34 +155,11 @@ func TestEnds(t *testing.T) {
 					t.Errorf("sample %d: steps %q", i, steps)
 				}
 			}
-			if counter.traces > tt.traces {
-				t.Errorf("%d requests for traces, want at most %d", counter.traces, tt.traces)
+			if server.total > tt.traces {
+				t.Errorf("%d requests for traces, want at most %d", server.total, tt.traces)
 			}
 		})
 	}
-}
-
-// A lateTraces server has the trace of a step, except the first, only after that many requests.
-type lateTraces struct {
-	http.Handler
-	after int
-
-	mu    sync.Mutex
-	asked map[string]int
-}
-
-func (l *lateTraces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if strings.HasSuffix(r.URL.Path, "/trace") {
-		l.mu.Lock()
-		l.asked[r.URL.Path]++
-		late := len(l.asked) > 1 && l.asked[r.URL.Path] <= l.after
-		l.mu.Unlock()
-		if late {
-			_, _ = w.Write([]byte("null"))
-			return
-		}
-	}
-	l.Handler.ServeHTTP(w, r)
 }
 
 // TestEndOfLateTrace: a trace that was missing for a proof can exist when the finish reason is
@@ -203,13 +167,12 @@ func (l *lateTraces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestEndOfLateTrace(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
-	sim, err := lettasim.New(lettasim.Config{
+	sim := must(lettasim.New(lettasim.Config{
 		Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 1}}, Faults: lettasim.Faults{{Kind: lettasim.Abort, Rate: 1}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := dial(t, &lateTraces{Handler: sim, after: 3, asked: make(map[string]int)}, letta.ClientConfig{})
+	}))(t)
+	late := func(n, steps int) bool { return steps > 1 && n <= 3 } // from the second step on
+	server := &traceServer{Handler: sim, lacks: late, asked: make(map[string]int)}
+	client := dial(t, server, letta.ClientConfig{})
 	backend := newBackend(t, client, agent.Config{Model: "sglang//models/qwen3", Prompter: newPrompter(t, prompt.Config{Model: model})})
 	for n := 1; n <= 2; n++ {
 		calls := played(t, backend, collector.Attempt{
@@ -250,26 +213,17 @@ func TestUncertainSteps(t *testing.T) {
 		{"no step", []tokenize.Turn{assistant("x")}, []string{said("assistant", "")}, []string{""}},
 		{"no messages", []tokenize.Turn{assistant("x")}, nil, []string{""}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			messages, err := letta.Read[letta.Messages]("[" + strings.Join(tt.messages, ",") + "]")
-			if err != nil {
-				t.Fatal(err)
-			}
-			reply := &prompt.Answered{Reply: collector.Reply{Sends: []collector.Send{{Turns: tt.turns}}}, Evidence: record.New(nil)}
-			reply.Evidence.Sends = []record.Send{{Response: &letta.LettaResponse{Messages: *messages}}}
-			p := newPrompter(t, prompt.Config{})
-			calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for k := range calls {
-				got = append(got, calls[k].StepID)
-			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("steps %q, want %q", got, tt.want)
-			}
-		})
+		messages := must(letta.Read[letta.Messages]("[" + strings.Join(tt.messages, ",") + "]"))(t)
+		rollout := record.New(nil)
+		rollout.Sends = []record.Send{{Response: &letta.LettaResponse{Messages: *messages}}}
+		reply := &collector.Reply{Sends: []collector.Send{{Turns: tt.turns}}}
+		calls := must(newPrompter(t, prompt.Config{}).Prompts(t.Context(), reply, rollout))(t)
+		var got []string
+		for k := range calls {
+			got = append(got, calls[k].StepID)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: steps %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/collector/tap"
@@ -70,7 +71,7 @@ func taps(t *testing.T, all []*tap.Call, down error) *tap.Index {
 // tapped returns the tap's calls of a recording that is played now.
 func (r *recording) tapped() (all []*tap.Call) {
 	now := time.Now()
-	for _, e := range r.exchanges {
+	for _, e := range r.Exchanges {
 		for _, c := range e.ModelCalls {
 			meta := &c.Response.MetaInfo
 			seen := &tap.Call{
@@ -100,17 +101,13 @@ func TestTappedSamples(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
 	calls := 0
-	for _, rec := range recordings(t) {
+	for _, rec := range provable(t) {
 		truths := rec.truths()
-		if len(truths) == 0 || rec.name == "logprobs-only" {
-			continue
-		}
-		task, cfg := rec.asTask(t)
 		if rec.name == "compaction" {
 			truths = truths[:2] // the first send ends the sample
 		}
 		p := newPrompter(t, prompt.Config{Tap: taps(t, rec.tapped(), nil), Model: model})
-		s := collectWith(t, p, task, cfg)
+		s := rec.sample(t, lettasim.Config{}, p)
 		n, err := checkGrade(s, truths, tokenize.Exact)
 		if err != nil {
 			t.Errorf("%s: %v", rec.name, err)
@@ -174,9 +171,8 @@ func TestTapFallsBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			truths := rec.truths()
-			task, cfg := rec.asTask(t)
 			p := newPrompter(t, prompt.Config{Tap: taps(t, tt.without(rec.tapped()), tt.down), Model: model, Force: tt.force})
-			s := collectWith(t, p, task, cfg)
+			s := rec.sample(t, lettasim.Config{}, p)
 			seen := make([]bool, len(truths))
 			exact := 0
 			for i := range s.Rows {
@@ -267,10 +263,7 @@ func TestTappedVersions(t *testing.T) {
 		for i := range reply.Evidence.Sends {
 			reply.Evidence.Sends[i].Began, reply.Evidence.Sends[i].Ended = time.Now().Add(-time.Second), time.Now().Add(time.Second)
 		}
-		calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
-		if err != nil {
-			t.Fatal(err)
-		}
+		calls := must(p.Prompts(t.Context(), &reply.Reply, reply.Evidence))(t)
 		if c := &calls[0]; c.Grade != tokenize.Exact || c.Version != tt.one || !slices.Equal(c.Versions, tt.each) || c.VersionFrom != tokenize.VersionTap || c.StopID == nil || *c.StopID != 151645 {
 			t.Errorf("%s: %v %d %v (%s)", tt.name, c.Grade, c.Version, c.Versions, c.Note)
 		}

@@ -45,9 +45,8 @@ func TestGateRebuild(t *testing.T) {
 	r := prompt.NewRebuilder(model, true, true)
 	var calls []tokenize.Call
 	once := func() {
-		var err error
-		if calls, err = r.Prompts(t.Context(), known.memory, known.reply); err != nil || calls[9].Grade != tokenize.CountVerified {
-			t.Fatal(err, calls[9].Note)
+		if calls = known.rebuilt(t, r); calls[9].Grade != tokenize.CountVerified {
+			t.Fatal(calls[9].Note)
 		}
 	}
 	once()
@@ -75,11 +74,7 @@ func TestGateRebuild(t *testing.T) {
 		return least / 10
 	}
 	whole := best(once)
-	encode := best(func() {
-		if _, err := model.Tokenizer.AppendTokens(nil, text); err != nil {
-			t.Fatal(err)
-		}
-	})
+	encode := best(func() { encode(t, model, text) })
 	t.Logf("ten calls rebuilt in %v, the last prompt encoded in %v, ratio %.1f", whole, encode, float64(whole)/float64(encode))
 	if whole > 8*encode {
 		t.Errorf("ten calls cost %v, more than 8 × %v", whole, encode)

@@ -3,7 +3,6 @@ package prompt_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,27 +23,10 @@ import (
 // prompts, and what the next prompt adds is context. Each test covers one rule about these tokens.
 
 // counted rebuilds and aligns a generated life. The server's counts come from a first run.
-func counted(t *testing.T, model *prompt.Model, m *memory, reply *prompt.Answered, cfg tokenize.AlignConfig) ([]tokenize.Call, []tokenize.Row, tokenize.Alignment) {
+func (known *knownLife) counted(t *testing.T, model *prompt.Model, cfg tokenize.AlignConfig) ([]tokenize.Call, []tokenize.Row, tokenize.Alignment) {
 	t.Helper()
-	r := prompt.NewRebuilder(model, true, false).Unverified() // generated lives have no traces
-	calls := rebuilt(t, r, m, reply)
-	for k := range calls {
-		if calls[k].Grade != tokenize.Quarantined {
-			continue
-		}
-		n := new(int64(0))
-		if _, err := fmt.Sscanf(calls[k].Note, "stored: rebuilt %d tokens", n); err != nil {
-			t.Fatalf("call %d: %q", k, calls[k].Note)
-		}
-		for s := range m.steps {
-			for j := range m.steps[s] {
-				if m.steps[s][j].ID == calls[k].StepID {
-					m.steps[s][j].PromptTokens = n
-				}
-			}
-		}
-	}
-	calls = rebuilt(t, r, m, reply)
+	known.countAll(t, model)
+	calls := known.rebuilt(t, prompt.NewRebuilder(model, true, false).Unverified()) // it has no traces
 	rows, al := aligned(t, cfg, calls)
 	return calls, rows, al
 }
@@ -52,30 +34,19 @@ func counted(t *testing.T, model *prompt.Model, m *memory, reply *prompt.Answere
 func sampled(t *testing.T, model *prompt.Model, id, output, content string) (tokenize.Turn, letta.Step) {
 	t.Helper()
 	ids := encode(t, model, output)
-	logprobs := make([]float32, len(ids))
-	for i := range logprobs {
-		logprobs[i] = -0.25
-	}
+	logprobs := slices.Repeat([]float32{-0.25}, len(ids))
 	return tokenize.Turn{Role: tokenize.RoleAssistant, OutputIDs: ids, Logprobs: logprobs, Content: content, IDMismatch: -1},
-		letta.Step{ID: id, CompletionTokens: new(int64(len(ids))), PromptTokens: new(int64(0))}
+		letta.Step{ID: id, CompletionTokens: new(int64(len(ids)))}
 }
 
 func encode(tb testing.TB, model *prompt.Model, text string) []int32 {
 	tb.Helper()
-	ids, err := model.Tokenizer.AppendTokens(nil, text)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return ids
+	return must(model.Tokenizer.AppendTokens(nil, text))(tb)
 }
 
 func decode(tb testing.TB, model *prompt.Model, ids []int32) string {
 	tb.Helper()
-	text, err := model.Tokenizer.AppendText(nil, ids, bpe.DecodeOptions{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return string(text)
+	return string(must(model.Tokenizer.AppendText(nil, ids, bpe.DecodeOptions{}))(tb))
 }
 
 func aligned(tb testing.TB, cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment) {
@@ -112,7 +83,7 @@ func TestMissingNewline(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
 	known := remembered(t, "tool")[0]
-	calls := rebuilt(t, prompt.NewRebuilder(model, true, false), known.memory, known.reply)
+	calls := known.rebuilt(t, prompt.NewRebuilder(model, true, false))
 	rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(calls)
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%d rows, %v", len(rows), err)
@@ -131,7 +102,7 @@ func TestParallelResultsAreOneGroup(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
 	known := remembered(t, "tool-parallel")[0]
-	calls := rebuilt(t, prompt.NewRebuilder(model, true, false), known.memory, known.reply)
+	calls := known.rebuilt(t, prompt.NewRebuilder(model, true, false))
 	text := decode(t, model, calls[1].PromptIDs)
 	if n := strings.Count(text, "<tool_response>"); n != 1 || strings.Count(text, `"status": "OK"`) != 2 {
 		t.Errorf("%d tool messages in the prompt, want one with both results:\n%s", n, text)
@@ -153,25 +124,21 @@ func TestTruncatedTurnIsClosed(t *testing.T) {
 	}{{"as recorded", 0, 2}, {"without its last space", 1, 1}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			e := *known.reply.Evidence
-			e.Sends = append(slices.Clone(e.Sends), record.Send{
+			of := known.clone()
+			e, m := of.reply.Evidence, of.memory
+			clear(m.traces) // the recorded trace has the whole output
+			cut := &of.reply.Sends[0].Turns[0]
+			n := len(cut.OutputIDs) - tt.less
+			cut.OutputIDs, cut.Logprobs = cut.OutputIDs[:n], cut.Logprobs[:n]
+			m.steps[0][0].CompletionTokens = new(int64(n))
+			turn, step := sampled(t, model, "step-2", "Done.<|im_end|>", "Done.")
+			of.reply.Sends = append(of.reply.Sends, collector.Send{Turns: []tokenize.Turn{turn}, RunID: "run-2"})
+			e.Sends = append(e.Sends, record.Send{
 				Request: &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Go on.")}}, Response: &letta.LettaResponse{}, RunID: "run-2",
 			})
-			turn, step := sampled(t, model, "step-2", "Done.<|im_end|>", "Done.")
-			cut := slices.Clone(known.reply.Sends[0].Turns)
-			n := len(cut[0].OutputIDs) - tt.less
-			cut[0].OutputIDs, cut[0].Logprobs = cut[0].OutputIDs[:n], cut[0].Logprobs[:n]
-			m := known.memory.with(func(m *memory) {
-				clear(m.traces) // the recorded trace has the whole output
-				first := m.steps[0][0]
-				first.CompletionTokens = new(int64(n))
-				m.steps = [][]letta.Step{{first}, {step}}
-				m.messages = append(m.messages, letta.Messages{{Type: letta.TypeUser, Content: letta.Content{Text: "Go on."}}})
-			})
-			reply := *known.reply
-			reply.Evidence = &e
-			reply.Sends = []collector.Send{{Turns: cut, RunID: "run-1"}, {Turns: []tokenize.Turn{turn}, RunID: "run-2"}}
-			calls, rows, _ := counted(t, model, m, &reply, tokenize.AlignConfig{})
+			m.steps = append(m.steps, []letta.Step{step})
+			m.messages = append(m.messages, letta.Messages{{Type: letta.TypeUser, Content: letta.Content{Text: "Go on."}}})
+			calls, rows, _ := of.counted(t, model, tokenize.AlignConfig{})
 			if !slices.Equal(calls[0].PromptIDs, known.truths[0].prompt) {
 				t.Error("the first prompt is not the recorded one")
 			}
@@ -227,19 +194,21 @@ func TestRecordedLengthStopThenCall(t *testing.T) {
 	}
 }
 
+// chatTemplates returns the templates of many models, by name.
+func chatTemplates(t *testing.T) (sources map[string]string) {
+	t.Helper()
+	raw := must(tokenizetest.Gunzip(filepath.Join(testdata, "chat-templates/templates.json.gz")))(t)
+	if err := json.Unmarshal(raw, &sources); err != nil {
+		t.Fatal(err)
+	}
+	return sources
+}
+
 // glm returns GLM-4.5's template with a tokenizer that has its markers. GLM's own vocabulary is not
 // stored, and the ids of words do not matter here.
 func glm(t *testing.T) *prompt.Model {
 	t.Helper()
-	raw, err := tokenizetest.Gunzip(filepath.Join(testdata, "chat-templates/templates.json.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var templates map[string]string
-	if err := json.Unmarshal(raw, &templates); err != nil {
-		t.Fatal(err)
-	}
-	tmpl := parseTemplate(t, "glm-4.5", templates["zai-GLM-4.5.jinja"], chat.Options{})
+	tmpl := parseTemplate(t, "glm-4.5", chatTemplates(t)["zai-GLM-4.5.jinja"], chat.Options{})
 	file := bpetest.Read(t, "qwen3", "tokenizer.json")
 	for was, is := range map[string]string{
 		"<|im_start|>": "<|system|>", "<|im_end|>": "<|user|>", "<|box_start|>": "<|assistant|>", "<|box_end|>": "<|observation|>",
@@ -247,10 +216,7 @@ func glm(t *testing.T) *prompt.Model {
 	} {
 		file = bytes.ReplaceAll(file, []byte(was), []byte(is))
 	}
-	tok, err := bpe.Parse(file, bpe.Options{Experimental: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := must(bpe.Parse(file, bpe.Options{Experimental: true}))(t)
 	return &prompt.Model{Template: tmpl, Tokenizer: tok}
 }
 
@@ -291,22 +257,19 @@ func TestRoleMarkerStop(t *testing.T) {
 			first, step1 := sampled(t, model, "step-1", called+tt.marker, "<think></think>")
 			second, step2 := sampled(t, model, "step-2", "\n<think></think>\n5<|user|>", "<think></think>\n5")
 			id, args := "step-1", `{"a": 2}`
-			m := &memory{
-				steps: [][]letta.Step{{step1, step2}},
+			of := &knownLife{reply: new(prompt.Answered), memory: &memory{
+				agent: new(letta.AgentState), system: "Be brief.", steps: [][]letta.Step{{step1, step2}},
 				messages: []letta.Messages{{
 					{Type: letta.TypeToolCall, StepID: id, ToolCalls: []letta.ToolCall{{Name: "add", Arguments: args, ToolCallID: "c1"}}},
 					{Type: letta.TypeToolReturn, StepID: id, ToolReturns: []letta.ToolReturn{{ToolCallID: "c1"}}},
 				}},
-			}
-			reply := &prompt.Answered{
-				Evidence: &record.Rollout{Agent: new(letta.AgentState), SystemText: "Be brief.", Sends: []record.Send{{
-					Request: &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Add.")}}, Response: &letta.LettaResponse{}, RunID: "run-1",
-				}}},
-				Reply: collector.Reply{Sends: []collector.Send{{Turns: []tokenize.Turn{first, {Role: tokenize.RoleTool, Content: result, ToolName: "add", IDMismatch: -1}, second}, RunID: "run-1"}}},
-			}
-			e := reply.Evidence
-			m.agent, m.system = e.Agent, e.SystemText
-			_, rows, al := counted(t, model, m, reply, tt.cfg)
+			}}
+			of.reply.Evidence = &record.Rollout{Agent: of.memory.agent, SystemText: of.memory.system, Sends: []record.Send{{
+				Request: &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText("Add.")}}, Response: &letta.LettaResponse{}, RunID: "run-1",
+			}}}
+			tool := tokenize.Turn{Role: tokenize.RoleTool, Content: result, ToolName: "add", IDMismatch: -1}
+			of.reply.Sends = []collector.Send{{Turns: []tokenize.Turn{first, tool, second}, RunID: "run-1"}}
+			_, rows, al := of.counted(t, model, tt.cfg)
 			var got []string
 			for i := range rows {
 				got = append(got, marked(t, model, &rows[i]))
@@ -326,27 +289,26 @@ func TestTraceTellsTheEnd(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
 	known := remembered(t, "length")[0]
-	versioned := known.memory.with(func(m *memory) {
-		for id, trace := range m.traces {
-			response := strings.Replace(string(trace.Response.JSON), `"default"`, `"17"`, 1)
-			m.traces[id] = traceOf(t, string(trace.Request.JSON), response)
-		}
-	})
-	untraced := known.memory.with(func(m *memory) { clear(m.traces) })
+	versioned, untraced := known.clone(), known.clone()
+	for id, trace := range known.memory.traces {
+		response := strings.Replace(string(trace.Response.JSON), `"default"`, `"17"`, 1)
+		versioned.memory.traces[id] = traceOf(t, string(trace.Request.JSON), response)
+	}
+	clear(untraced.memory.traces)
 	for _, tt := range []struct {
 		name    string
 		trace   bool
-		memory  *memory
+		life    *knownLife
 		finish  string
 		version int32
 		grade   tokenize.Grade
 	}{
 		{"no trace", false, untraced, "", -1, tokenize.Unverified},
-		{"a trace for the order of the tools", false, known.memory, "length", -1, tokenize.CountVerified},
-		{"a trace", true, known.memory, "length", -1, tokenize.CountVerified},
+		{"a trace for the order of the tools", false, known, "length", -1, tokenize.CountVerified},
+		{"a trace", true, known, "length", -1, tokenize.CountVerified},
 		{"an engine that is updated", true, versioned, "length", 17, tokenize.CountVerified},
 	} {
-		calls := rebuilt(t, prompt.NewRebuilder(model, !tt.trace, tt.trace).Unverified(), tt.memory, known.reply)
+		calls := tt.life.rebuilt(t, prompt.NewRebuilder(model, !tt.trace, tt.trace).Unverified())
 		if c := &calls[0]; c.FinishReason != tt.finish || c.Version != tt.version || c.Grade != tt.grade {
 			t.Errorf("%s: finish %q, version %d, %v", tt.name, c.FinishReason, c.Version, c.Grade)
 		}

@@ -48,17 +48,11 @@ func madeUp(tb testing.TB, model *prompt.Model, seed uint64, of plan) *knownLife
 	if of.block {
 		blocks = append(blocks, map[string]any{"id": "block-1", "label": "human", "value": "x"})
 	}
-	state, err := json.Marshal(map[string]any{
+	state := must(json.Marshal(map[string]any{
 		"llm_config": map[string]any{"put_inner_thoughts_in_kwargs": false, "enable_reasoner": of.keep, "max_reasoning_tokens": 0},
 		"tools":      tools, "blocks": blocks,
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	agent, err := letta.Read[letta.AgentState](string(state))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))(tb)
+	agent := must(letta.Read[letta.AgentState](string(state)))(tb)
 	e := &record.Rollout{Agent: agent, SystemText: prose(r, 40)}
 	if of.talk {
 		e.Conversation = &letta.Conversation{ID: "conv-1"}
@@ -94,7 +88,7 @@ func madeUp(tb testing.TB, model *prompt.Model, seed uint64, of plan) *knownLife
 			}
 			ids := encode(tb, model, output)
 			turns = append(turns, tokenize.Turn{Role: tokenize.RoleAssistant, OutputIDs: ids, Logprobs: slices.Repeat([]float32{-0.5}, len(ids)), Content: text, IDMismatch: -1})
-			steps = append(steps, letta.Step{ID: step, CompletionTokens: new(int64(len(ids))), PromptTokens: new(int64(0))})
+			steps = append(steps, letta.Step{ID: step, CompletionTokens: new(int64(len(ids)))})
 			if !last {
 				result, _ := json.MarshalIndent(map[string]string{"status": "OK", "message": prose(r, words)}, "", "  ")
 				turns = append(turns, tokenize.Turn{Role: tokenize.RoleTool, Content: string(result), ToolName: "search", IDMismatch: -1})
@@ -115,7 +109,12 @@ func madeUp(tb testing.TB, model *prompt.Model, seed uint64, of plan) *knownLife
 // countAll sets the steps' counts from a first run, and the answers' sums.
 func (known *knownLife) countAll(tb testing.TB, model *prompt.Model) {
 	tb.Helper()
-	tried := rebuilt(tb, prompt.NewRebuilder(model, true, false), known.memory, known.reply)
+	for _, steps := range known.memory.steps {
+		for k := range steps {
+			steps[k].PromptTokens = new(int64(0))
+		}
+	}
+	tried := known.rebuilt(tb, prompt.NewRebuilder(model, true, false))
 	n := 0
 	for i, steps := range known.memory.steps {
 		u := letta.UsageStatistics{StepCount: int32(len(steps))}
@@ -173,10 +172,7 @@ func (*knownLife) traced(tb testing.TB, of plan, history, tools []any, turn *tok
 	if len(tools) > 0 {
 		body["tools"] = tools
 	}
-	request, err := json.Marshal(body)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	request := must(json.Marshal(body))(tb)
 	finish, version := map[string]any{"type": "stop", "matched": 151645}, "default"
 	if cut {
 		finish = map[string]any{"type": "length", "length": len(turn.OutputIDs)}
@@ -188,20 +184,17 @@ func (*knownLife) traced(tb testing.TB, of plan, history, tools []any, turn *tok
 	for i, id := range turn.OutputIDs {
 		logprobs[i] = [3]any{turn.Logprobs[i], id, nil}
 	}
-	response, err := json.Marshal(map[string]any{
+	response := must(json.Marshal(map[string]any{
 		"text": turn.Content, "output_ids": turn.OutputIDs,
 		"meta_info": map[string]any{"finish_reason": finish, "weight_version": version, "prompt_tokens": counted, "output_token_logprobs": logprobs},
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))(tb)
 	return traceOf(tb, string(request), string(response))
 }
 
 // findTruths sets the true prompts to those that the records prove.
 func (known *knownLife) findTruths(tb testing.TB, model *prompt.Model) {
 	tb.Helper()
-	calls := rebuilt(tb, prompt.NewRebuilder(model, true, false), known.memory, known.reply)
+	calls := known.rebuilt(tb, prompt.NewRebuilder(model, true, false))
 	for k := range calls {
 		if calls[k].Grade != tokenize.CountVerified {
 			tb.Fatalf("%s: call %d is %v: %s", known.name, k, calls[k].Grade, calls[k].Note)
@@ -210,19 +203,20 @@ func (known *knownLife) findTruths(tb testing.TB, model *prompt.Model) {
 	}
 }
 
-// clone returns a copy of the life whose answers, turns and traces can be changed.
+// clone returns a copy of the life whose agent, requests, answers, turns and records can be changed.
 func (known *knownLife) clone() *knownLife {
 	out := *known
-	e := *known.reply.Evidence
-	e.Sends = slices.Clone(e.Sends)
+	e, agent := *known.reply.Evidence, *known.reply.Evidence.Agent
+	agent.Tools = slices.Clone(agent.Tools)
+	e.Agent, e.Sends = &agent, slices.Clone(e.Sends)
 	for i := range e.Sends {
-		answer := *e.Sends[i].Response
-		answer.Messages = slices.Clone(answer.Messages)
+		request, answer := *e.Sends[i].Request, *e.Sends[i].Response
+		request.Messages, answer.Messages = slices.Clone(request.Messages), slices.Clone(answer.Messages)
 		for k := range answer.Messages {
 			m := &answer.Messages[k]
 			m.ToolCalls, m.ToolReturns = slices.Clone(m.ToolCalls), slices.Clone(m.ToolReturns)
 		}
-		e.Sends[i].Response = &answer
+		e.Sends[i].Request, e.Sends[i].Response = &request, &answer
 	}
 	reply := *known.reply
 	reply.Evidence, reply.Sends = &e, slices.Clone(reply.Sends)
@@ -230,7 +224,11 @@ func (known *knownLife) clone() *knownLife {
 		reply.Sends[i].Turns = slices.Clone(reply.Sends[i].Turns)
 	}
 	out.reply = &reply
-	out.memory = known.memory.with(func(*memory) {})
-	out.memory.traces = maps.Clone(known.memory.traces)
+	m := *known.memory
+	m.steps, m.messages, m.traces = slices.Clone(m.steps), slices.Clone(m.messages), maps.Clone(m.traces)
+	for i := range m.steps {
+		m.steps[i], m.messages[i] = slices.Clone(m.steps[i]), slices.Clone(m.messages[i])
+	}
+	out.memory = &m
 	return &out
 }

@@ -76,7 +76,7 @@ func TestMembersOfAnotherType(t *testing.T) {
 		known := withSpans(t, known)
 		for _, sources := range [][2]bool{{true, true}, {false, true}} {
 			rebuilder := prompt.NewRebuilder(model, sources[0], sources[1])
-			whole := rebuilt(t, rebuilder, known.memory, known.reply)
+			whole := known.rebuilt(t, rebuilder)
 			if slices.ContainsFunc(whole, func(c tokenize.Call) bool { return c.Grade != tokenize.CountVerified }) {
 				t.Fatalf("%s: not all is proven as it is", known.name)
 			}
@@ -100,15 +100,12 @@ func TestMembersOfAnotherType(t *testing.T) {
 							continue // the value is plausible and is believed
 						}
 						text := doc.text[:at.From] + value + doc.text[at.To:]
-						m, reply, err := doc.put(text)
+						of, calls := known.clone(), []tokenize.Call(nil)
 						trials++
-						if err != nil {
-							if !isEvidence {
-								t.Errorf("%s: %s%s = %.30s: %v", known.name, doc.kind, path, value, err)
-							}
-							continue
+						err := doc.put(of, text)
+						if err == nil {
+							calls, err = rebuilder.Prompts(t.Context(), &of.reply.Reply, of.rollout())
 						}
-						calls, err := rebuilder.Prompts(t.Context(), m, reply)
 						if err != nil {
 							if !isEvidence {
 								t.Errorf("%s: %s%s = %.30s: %v", known.name, doc.kind, path, value, err)
@@ -147,87 +144,52 @@ func TestMembersOfAnotherType(t *testing.T) {
 // withSpans returns the life with two weight versions in each call.
 func withSpans(t *testing.T, known *knownLife) *knownLife {
 	t.Helper()
-	out := *known
-	out.memory = known.memory.with(func(m *memory) {
-		for id, trace := range m.traces {
-			n := len(tokenIDs(t, trace))
-			spans := fmt.Sprintf(`"weight_version":"8","weight_versions":[{"version":"7","start":0,"end":1},{"version":"8","start":1,"end":%d}]`, n)
-			text := strings.Replace(string(trace.JSON), `"weight_version": "default"`, spans, 1)
-			if text = strings.Replace(text, `"weight_version":"default"`, spans, 1); !strings.Contains(text, spans) {
-				t.Fatalf("no version in %.400s", trace.JSON)
-			}
-			var err error
-			if m.traces[id], err = letta.Read[letta.ProviderTrace](text); err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
-	return &out
-}
-
-func tokenIDs(t *testing.T, trace *letta.ProviderTrace) []int32 {
-	t.Helper()
-	response, err := trace.Response.Parsed()
-	if err != nil {
-		t.Fatal(err)
+	out := known.clone()
+	for id, trace := range out.memory.traces {
+		ids := must(must(trace.Response.Parsed())(t).AppendIDs(nil))(t)
+		spans := fmt.Sprintf(`"weight_version":"8","weight_versions":[{"version":"7","start":0,"end":1},{"version":"8","start":1,"end":%d}]`, len(ids))
+		text := strings.Replace(string(trace.JSON), `"weight_version": "default"`, spans, 1)
+		text = strings.Replace(text, `"weight_version":"default"`, spans, 1)
+		out.memory.traces[id] = must(letta.Read[letta.ProviderTrace](text))(t)
 	}
-	ids, err := response.AppendIDs(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ids
+	return out
 }
 
 // A document is a JSON text that prompts are found from.
 type document struct {
 	kind, text string
-	// put replaces the document with another text.
-	put func(text string) (*memory, *prompt.Answered, error)
+	// put replaces the document in a copy of the life.
+	put func(of *knownLife, text string) error
 }
 
 func documents(known *knownLife) (all []document) {
+	add := func(kind string, text letta.RawJSON, put func(of *knownLife, text string) error) {
+		all = append(all, document{kind, string(text), put})
+	}
 	for _, id := range slices.Sorted(maps.Keys(known.memory.traces)) {
-		all = append(all, document{"trace", string(known.memory.traces[id].JSON), func(text string) (*memory, *prompt.Answered, error) {
-			v, err := letta.Read[letta.ProviderTrace](text)
-			return known.memory.with(func(m *memory) { m.traces[id] = v }), known.reply, err
-		}})
+		add("trace", known.memory.traces[id].JSON, func(of *knownLife, text string) (err error) {
+			of.memory.traces[id], err = letta.Read[letta.ProviderTrace](text)
+			return err
+		})
 	}
 	for i := range known.memory.steps {
-		for k := range known.memory.steps[i] {
-			all = append(all, document{"step", string(known.memory.steps[i][k].JSON), func(text string) (*memory, *prompt.Answered, error) {
-				v, err := letta.Read[letta.Step](text)
-				if err != nil {
-					return nil, nil, err
-				}
-				return known.memory.with(func(m *memory) {
-					m.steps[i] = slices.Clone(m.steps[i])
-					m.steps[i][k] = *v
-				}), known.reply, nil
-			}})
+		for k, step := range known.memory.steps[i] {
+			add("step", step.JSON, func(of *knownLife, text string) error { return readInto(&of.memory.steps[i][k], text) })
 		}
-		for k := range known.memory.messages[i] {
-			all = append(all, document{"message", string(known.memory.messages[i][k].JSON), func(text string) (*memory, *prompt.Answered, error) {
-				v, err := letta.Read[letta.Message](text)
-				if err != nil {
-					return nil, nil, err
-				}
-				return known.memory.with(func(m *memory) {
-					m.messages[i] = slices.Clone(m.messages[i])
-					m.messages[i][k] = *v
-				}), known.reply, nil
-			}})
+		for k, message := range known.memory.messages[i] {
+			add("message", message.JSON, func(of *knownLife, text string) error { return readInto(&of.memory.messages[i][k], text) })
 		}
-		all = append(all, document{"answer", string(known.reply.Evidence.Sends[i].Response.JSON), func(text string) (*memory, *prompt.Answered, error) {
-			v, err := letta.Read[letta.LettaResponse](text)
-			if err != nil {
-				return nil, nil, err
-			}
-			reply, e := *known.reply, *known.reply.Evidence
-			e.Sends = slices.Clone(e.Sends)
-			e.Sends[i].Response = v
-			reply.Evidence = &e
-			return known.memory, &reply, nil
-		}})
+		add("answer", known.reply.Evidence.Sends[i].Response.JSON, func(of *knownLife, text string) error {
+			return readInto(of.reply.Evidence.Sends[i].Response, text)
+		})
 	}
 	return all
+}
+
+func readInto[T any](at *T, text string) error {
+	v, err := letta.Read[T](text)
+	if err == nil {
+		*at = *v
+	}
+	return err
 }

@@ -2,12 +2,12 @@ package prompt_test
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/prompt"
+	"github.com/rollout-rl/rollout/collector/record"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -21,31 +21,8 @@ type memory struct {
 	err      error // returned by every fetch, if set
 }
 
-var _ prompt.Fetcher = (*memory)(nil)
-
-func (m *memory) Steps(_ context.Context, i int) ([]letta.Step, error) { return m.steps[i], m.err }
-
-func (m *memory) Messages(_ context.Context, i int) (letta.Messages, error) {
-	return m.messages[i], m.err
-}
-
-func (m *memory) Trace(_ context.Context, id string) (*letta.ProviderTrace, error) {
-	return m.traces[id], m.err
-}
-
-func (m *memory) AgentNow(context.Context) (*letta.AgentState, string, error) {
-	return m.agent, m.system, m.err
-}
-
-// with returns a copy whose lists can be replaced.
-func (m *memory) with(change func(*memory)) *memory {
-	c := &memory{slices.Clone(m.steps), slices.Clone(m.messages), map[string]*letta.ProviderTrace{}, m.agent, m.system, m.err}
-	maps.Copy(c.traces, m.traces)
-	change(c)
-	return c
-}
-
-// A knownLife is a recorded life with the server's records and the true prompts.
+// A knownLife is a recorded life with the server's records and the true prompts. It is a
+// record.Source of these records.
 type knownLife struct {
 	name   string
 	reply  *prompt.Answered
@@ -53,32 +30,62 @@ type knownLife struct {
 	truths []truth
 }
 
+// fresh returns a copy of the rollout with nothing fetched, which reads its records from a source.
+func fresh(from record.Source, r *record.Rollout) *record.Rollout {
+	out := record.New(from)
+	out.Agent, out.Conversation, out.SystemText, out.Late, out.Recorded, out.Sends = r.Agent, r.Conversation, r.SystemText, r.Late, r.Recorded, r.Sends
+	return out
+}
+
+// send returns the number of the send with this server run.
+func (known *knownLife) send(runID string) int {
+	return slices.IndexFunc(known.reply.Evidence.Sends, func(x record.Send) bool { return x.RunID == runID })
+}
+
+func (known *knownLife) RunSteps(_ context.Context, id string) ([]letta.Step, error) {
+	return known.memory.steps[known.send(id)], known.memory.err
+}
+
+func (known *knownLife) RunMessages(_ context.Context, id string) (letta.Messages, error) {
+	return known.memory.messages[known.send(id)], known.memory.err
+}
+
+func (known *knownLife) PollStepTrace(_ context.Context, id string) (*letta.ProviderTrace, error) {
+	return known.memory.traces[id], known.memory.err
+}
+
+func (known *knownLife) Agent(context.Context, string) (*letta.AgentState, error) {
+	now := *known.memory.agent
+	now.MessageIDs = []string{"message-0"}
+	return &now, known.memory.err
+}
+
+func (known *knownLife) SystemText(context.Context, string) (string, error) {
+	return known.memory.system, known.memory.err
+}
+
+// Conversation returns a conversation with the agent's system message.
+func (known *knownLife) Conversation(context.Context, string) (*letta.Conversation, error) {
+	return &letta.Conversation{InContextMessageIDs: []string{"message-0"}}, nil
+}
+
 // remembered plays the named recordings once and keeps the server's records.
 func remembered(tb testing.TB, names ...string) []*knownLife {
 	tb.Helper()
 	var all []*knownLife
-	for _, rec := range recordings(tb) {
-		truths := rec.truths()
-		if len(truths) == 0 || rec.name == "logprobs-only" || len(names) > 0 && !slices.Contains(names, rec.name) {
+	for _, rec := range provable(tb) {
+		if !slices.Contains(names, rec.name) {
 			continue
 		}
-		k := &knownLife{name: rec.name, reply: live(tb, &rec), truths: truths, memory: &memory{traces: map[string]*letta.ProviderTrace{}}}
+		k := &knownLife{name: rec.name, reply: live(tb, &rec), truths: rec.truths(), memory: &memory{traces: map[string]*letta.ProviderTrace{}}}
 		e := k.reply.Evidence
 		k.memory.agent, k.memory.system = e.Agent, e.SystemText
 		for i := range e.Sends {
 			run := e.Run(e.Sends[i].RunID)
-			steps, err := run.Calls(tb.Context())
-			if err != nil {
-				tb.Fatal(err)
-			}
-			messages, err := run.Messages(tb.Context())
-			if err != nil {
-				tb.Fatal(err)
-			}
+			steps := must(run.Calls(tb.Context()))(tb)
+			messages := must(run.Messages(tb.Context()))(tb)
 			for _, s := range steps {
-				if k.memory.traces[s.ID], err = k.reply.Client.StepTrace(tb.Context(), s.ID); err != nil {
-					tb.Fatal(err)
-				}
+				k.memory.traces[s.ID] = must(k.reply.Client.StepTrace(tb.Context(), s.ID))(tb)
 			}
 			k.memory.steps, k.memory.messages = append(k.memory.steps, steps), append(k.memory.messages, messages)
 		}
@@ -87,12 +94,11 @@ func remembered(tb testing.TB, names ...string) []*knownLife {
 	return all
 }
 
-// rebuilt returns the calls of a reply with its records in memory.
-func rebuilt(tb testing.TB, r *prompt.Rebuilder, m *memory, reply *prompt.Answered) []tokenize.Call {
+// rollout returns the rollout of the life, with nothing fetched.
+func (known *knownLife) rollout() *record.Rollout { return fresh(known, known.reply.Evidence) }
+
+// rebuilt returns the calls of the life.
+func (known *knownLife) rebuilt(tb testing.TB, r *prompt.Rebuilder) []tokenize.Call {
 	tb.Helper()
-	calls, err := r.Prompts(tb.Context(), m, reply)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return calls
+	return must(r.Prompts(tb.Context(), &known.reply.Reply, known.rollout()))(tb)
 }

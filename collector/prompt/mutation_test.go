@@ -1,7 +1,6 @@
 package prompt_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
@@ -11,8 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/letta/lettatest"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
 	"github.com/rollout-rl/rollout/tokenize/chat"
@@ -35,13 +34,13 @@ func TestMutations(t *testing.T) {
 		"multi", "conversation", "approval", "client-tool-return", "reasoner-on", "empty", "newlines")
 
 	type tally struct{ lost, same, kept, refused int }
-	got := map[string]*tally{"template byte": {}, "system": {}, "request": {}, "turn": {}, "stored call": {}, "answered call": {}, "schema": {}}
 	kinds := []string{"template byte", "system", "request", "turn", "stored call", "answered call", "schema"}
+	got := make([]tally, len(kinds))
 	for range trials {
 		known := lives[r.IntN(len(lives))]
-		kind := kinds[r.IntN(len(kinds))]
-		n := got[kind]
-		with, reply, m := model, known.reply, known.memory
+		k := r.IntN(len(kinds))
+		kind, n := kinds[k], &got[k]
+		with, of := model, known
 		if kind == "template byte" {
 			source := []byte(model.Template.Source())
 			source[r.IntN(len(source))] ^= byte(1 + r.IntN(127))
@@ -51,14 +50,14 @@ func TestMutations(t *testing.T) {
 				continue
 			}
 			with = &prompt.Model{Template: tmpl, Tokenizer: model.Tokenizer}
-		} else if reply, m = mutated(r, known, kind); reply == nil {
+		} else if of = mutated(r, known, kind); of == nil {
 			continue // the life has nothing to change of this kind
 		}
 		rebuilder := prompt.NewRebuilder(with, true, false)
 		if r.IntN(2) == 0 {
 			rebuilder.Answers()
 		}
-		calls, err := rebuilder.Prompts(t.Context(), m, reply)
+		calls, err := rebuilder.Prompts(t.Context(), &of.reply.Reply, of.rollout())
 		if err != nil {
 			n.refused++
 			continue
@@ -82,8 +81,8 @@ func TestMutations(t *testing.T) {
 		}
 	}
 	lost := 0
-	for _, kind := range kinds {
-		n := got[kind]
+	for k, kind := range kinds {
+		n := got[k]
 		lost += n.lost
 		t.Logf("%-13s calls lost %5d, unaffected %5d, another prompt of the same count %4d; samples refused %d", kind, n.lost, n.same, n.kept, n.refused)
 	}
@@ -93,27 +92,24 @@ func TestMutations(t *testing.T) {
 }
 
 // mutated returns a copy of the life with one character changed, or nil.
-func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *memory) {
+func mutated(r *rand.Rand, known *knownLife, kind string) *knownLife {
 	of := known.clone()
-	e, m := of.reply.Evidence, of.memory
-	i := r.IntN(len(of.reply.Sends))
+	e := of.reply.Evidence
+	i := r.IntN(len(e.Sends))
 	switch kind {
 	case "system":
 		if e.Conversation != nil {
-			return nil, nil // its system message is read from the server
+			return nil // its system message is read from the server
 		}
 		e.SystemText = changed(r, e.SystemText)
 	case "request":
 		c, ok := e.Sends[i].Request.Messages[0].(*letta.MessageCreate)
 		if !ok {
-			return nil, nil
+			return nil
 		}
 		copied := *c
 		copied.Content = letta.TextOf(changed(r, letta.InputText(c.Content)))
-		of.request(i, func(q *letta.LettaRequest) {
-			q.Messages = slices.Clone(q.Messages)
-			q.Messages[0] = &copied
-		})
+		e.Sends[i].Request.Messages[0] = &copied
 	case "turn":
 		turns := of.reply.Sends[i].Turns
 		t := &turns[r.IntN(len(turns))]
@@ -121,12 +117,11 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 	case "stored call", "answered call":
 		list := e.Sends[i].Response.Messages
 		if kind == "stored call" {
-			list = slices.Clone(m.messages[i])
-			m.messages[i] = list
+			list = of.memory.messages[i]
 		}
 		k := slices.IndexFunc(list, func(m letta.Message) bool { return m.Type == letta.TypeToolCall })
 		if k < 0 || len(list[k].ToolCalls) == 0 {
-			return nil, nil
+			return nil
 		}
 		list[k].ToolCalls = slices.Clone(list[k].ToolCalls)
 		if c := &list[k].ToolCalls[0]; r.IntN(2) == 0 {
@@ -135,16 +130,13 @@ func mutated(r *rand.Rand, known *knownLife, kind string) (*prompt.Answered, *me
 			c.Arguments = changed(r, c.Arguments)
 		}
 	case "schema":
-		agent := *e.Agent
-		agent.Tools = slices.Clone(agent.Tools)
-		if len(agent.Tools) == 0 {
-			return nil, nil
+		if len(e.Agent.Tools) == 0 {
+			return nil
 		}
-		tool := &agent.Tools[r.IntN(len(agent.Tools))]
+		tool := &e.Agent.Tools[r.IntN(len(e.Agent.Tools))]
 		tool.JSONSchema = letta.RawJSON(changed(r, string(tool.JSONSchema)))
-		e.Agent = &agent
 	}
-	return of.reply, m
+	return of
 }
 
 // changed returns s with one character replaced, inserted or deleted.
@@ -188,7 +180,7 @@ func TestMutatedTokens(t *testing.T) {
 			continue
 		}
 		for range 100 {
-			turns := slices.Clone(known.reply.Sends[0].Turns)
+			turns := known.reply.Sends[0].Turns
 			var said []int
 			for i := range turns {
 				if turns[i].Role == tokenize.RoleAssistant {
@@ -198,18 +190,18 @@ func TestMutatedTokens(t *testing.T) {
 			i := said[r.IntN(len(said))]
 			at := r.IntN(len(turns[i].OutputIDs))
 			for _, how := range []string{"alone", "gone", "both"} {
-				body := mutateToken(t, rec.exchanges[0].Response.Body, i, at, how)
+				body := mutateToken(t, rec.Exchanges[0].Response.Body, i, at, how)
 				var got tokenize.Reply
 				if err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes(body, &got); err != nil {
 					t.Fatal(err)
 				}
-				reply := *known.reply
-				reply.Sends = []collector.Send{{Turns: got.Turns, RunID: reply.Sends[0].RunID}}
+				of := known.clone()
+				of.reply.Sends[0].Turns = got.Turns
 				rebuilder := prompt.NewRebuilder(model, true, true)
 				if r.IntN(2) == 0 {
 					rebuilder.Answers()
 				}
-				calls, err := rebuilder.Prompts(t.Context(), known.memory, &reply)
+				calls, err := rebuilder.Prompts(t.Context(), &of.reply.Reply, of.rollout())
 				a := (*tokenize.AlignError)(nil)
 				switch {
 				case how == "alone" && errors.As(err, &a) && a.Reason == tokenize.ReasonIDMismatch:
@@ -242,12 +234,7 @@ func TestMutatedTokens(t *testing.T) {
 // log-probability, or removes both.
 func mutateToken(t *testing.T, body []byte, i, at int, how string) []byte {
 	t.Helper()
-	var reply map[string]any
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.UseNumber() // keep the text of log-probabilities
-	if err := dec.Decode(&reply); err != nil {
-		t.Fatal(err)
-	}
+	reply := lettatest.Tree(t, body).(map[string]any)
 	turn := reply["turns"].([]any)[i].(map[string]any)
 	ids, logprobs := turn["output_ids"].([]any), turn["output_token_logprobs"].([]any)
 	const other = 7
@@ -260,9 +247,5 @@ func mutateToken(t *testing.T, body []byte, i, at int, how string) []byte {
 		ids[at] = other
 		logprobs[at].([]any)[1] = other
 	}
-	out, err := json.Marshal(map[string]any{"turns": reply["turns"]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return must(json.Marshal(map[string]any{"turns": reply["turns"]}))(t)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,37 +24,22 @@ import (
 // aRecord matches the path of a request for a record.
 var aRecord = regexp.MustCompile(`^/v1/(runs/[^/]+/(steps|messages)|steps/[^/]+/trace)$`)
 
-// A waiting server answers its second send only after want requests for records.
-type waiting struct {
-	next http.Handler
-	want int
-
-	mu    sync.Mutex
-	sends int
-	asked []string
-	there chan struct{} // closed at the want-th request
+func isSend(r *http.Request) bool {
+	return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages")
 }
 
-func (s *waiting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	wait := false
-	switch {
-	case aRecord.MatchString(r.URL.Path):
-		if s.asked = append(s.asked, r.URL.Path); len(s.asked) == s.want {
-			close(s.there)
+// waiting handles the second send only once ready is closed.
+func waiting(ready <-chan struct{}, next http.HandlerFunc) http.HandlerFunc {
+	var sends atomic.Int32
+	return func(w http.ResponseWriter, r *http.Request) {
+		if isSend(r) && sends.Add(1) == 2 {
+			select {
+			case <-ready:
+			case <-time.After(time.Minute):
+			}
 		}
-	case r.Method == http.MethodPost && regexp.MustCompile(`/messages$`).MatchString(r.URL.Path):
-		s.sends++
-		wait = s.sends == 2
+		next(w, r)
 	}
-	s.mu.Unlock()
-	if wait {
-		select {
-		case <-s.there:
-		case <-time.After(time.Minute):
-		}
-	}
-	s.next.ServeHTTP(w, r)
 }
 
 // While the server works on a send, the records of the previous one are fetched: its steps and
@@ -77,33 +63,36 @@ func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
 	task, cfg := recordingOf(t, "multi").asTask(t)
 	cfg.Prompter = p
 	for n, want := range wanted {
-		server := &waiting{next: sim, want: want, there: make(chan struct{})}
+		var mu sync.Mutex
+		var asked []string
+		ready := make(chan struct{}) // closed at the want-th request for a record
 		if want == 0 {
-			close(server.there)
+			close(ready)
 		}
+		server := waiting(ready, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			if aRecord.MatchString(r.URL.Path) {
+				if asked = append(asked, r.URL.Path); len(asked) == want {
+					close(ready)
+				}
+			}
+			mu.Unlock()
+			sim.ServeHTTP(w, r)
+		})
 		backend := newBackend(t, dial(t, server, letta.ClientConfig{}), cfg)
-		g, err := backend.Open(t.Context(), collector.Attempt{Task: task, Key: "key", GroupSize: 1, N: n + 1, RunID: "run"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		reply, err := g.Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		server.mu.Lock()
-		ahead := len(server.asked)
-		server.mu.Unlock()
+		g := must(backend.Open(t.Context(), collector.Attempt{Task: task, Key: "key", GroupSize: 1, N: n + 1, RunID: "run"}))(t)
+		reply := must(g.Run(t.Context()))(t)
+		mu.Lock()
+		ahead := len(asked)
+		mu.Unlock()
 		if ahead < want { // plus the requests of the second send, if the first ones arrived in time
-			t.Errorf("attempt %d: %d records were fetched ahead, want at least %d: %q", n+1, ahead, want, server.asked)
+			t.Errorf("attempt %d: %d records were fetched ahead, want at least %d: %q", n+1, ahead, want, asked)
 		}
-		calls, err := g.Prompts(t.Context(), reply)
-		if err != nil {
-			t.Fatal(err)
-		}
+		calls := must(g.Prompts(t.Context(), reply))(t)
 		checkProven(t, fmt.Sprint("attempt ", n+1), calls)
-		slices.Sort(server.asked)
-		if once := slices.Compact(slices.Clone(server.asked)); len(once) != len(server.asked) || len(once) != each*len(reply.Sends) {
-			t.Errorf("attempt %d: requested %q", n+1, server.asked)
+		slices.Sort(asked)
+		if once := slices.Compact(slices.Clone(asked)); len(once) != len(asked) || len(once) != each*len(reply.Sends) {
+			t.Errorf("attempt %d: requested %q", n+1, asked)
 		}
 		if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
@@ -115,22 +104,12 @@ func prefetches(t *testing.T, answers bool, wanted [2]int, each int) {
 func TestPrefetchTooSoon(t *testing.T) {
 	t.Parallel()
 	answered := make(chan struct{})
-	var once sync.Once
-	var sends atomic.Int32
-	backend, attempt := recordsOnly(t, func(sim http.Handler, w http.ResponseWriter, r *http.Request) {
-		switch {
-		case regexp.MustCompile(`/steps$`).MatchString(r.URL.Path):
-			first := false
-			once.Do(func() { first = true })
-			if first {
-				_, _ = w.Write([]byte("[]"))
-				close(answered)
-				return
-			}
-		case r.Method == http.MethodPost && regexp.MustCompile(`/messages$`).MatchString(r.URL.Path):
-			if sends.Add(1) == 2 {
-				<-answered
-			}
+	var steps atomic.Int32
+	backend, attempt := recordsOnly(t, answered, func(sim http.Handler, w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/steps") && steps.Add(1) == 1 {
+			_, _ = w.Write([]byte("[]"))
+			close(answered)
+			return
 		}
 		sim.ServeHTTP(w, r)
 	})
@@ -138,12 +117,13 @@ func TestPrefetchTooSoon(t *testing.T) {
 }
 
 // recordsOnly returns a backend that plays the recording multi without its answers, and its attempt.
-// serve handles each request before the simulated server.
-func recordsOnly(t *testing.T, serve func(sim http.Handler, w http.ResponseWriter, r *http.Request)) (*agent.Backend, collector.Attempt) {
+// serve handles each request before the simulated server, the second send once ready is closed.
+func recordsOnly(t *testing.T, ready <-chan struct{}, serve func(sim http.Handler, w http.ResponseWriter, r *http.Request)) (*agent.Backend, collector.Attempt) {
 	t.Helper()
 	task, cfg := recordingOf(t, "multi").asTask(t)
 	sim := simulate(t, lettasim.Config{}, "multi")
-	client := dial(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(sim, w, r) }), letta.ClientConfig{ReadRetries: -1})
+	server := waiting(ready, func(w http.ResponseWriter, r *http.Request) { serve(sim, w, r) })
+	client := dial(t, server, letta.ClientConfig{ReadRetries: -1})
 	cfg.Prompter = newPrompter(t, prompt.Config{Model: qwen3(t)}).WithoutAnswers()
 	return newBackend(t, client, cfg), collector.Attempt{Task: task, Key: "key", GroupSize: 1, N: 1, RunID: "run"}
 }
@@ -152,28 +132,23 @@ func recordsOnly(t *testing.T, serve func(sim http.Handler, w http.ResponseWrite
 func TestPrefetchEndsWithRun(t *testing.T) {
 	t.Parallel()
 	hanging, ended := make(chan struct{}), make(chan struct{})
-	var once sync.Once
 	sends := 0
-	backend, attempt := recordsOnly(t, func(sim http.Handler, w http.ResponseWriter, r *http.Request) {
-		switch {
-		case regexp.MustCompile(`/steps$`).MatchString(r.URL.Path):
-			once.Do(func() { close(hanging) })
+	backend, attempt := recordsOnly(t, hanging, func(sim http.Handler, w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/steps") {
+			close(hanging)
 			<-r.Context().Done()
 			close(ended)
 			return
-		case r.Method == http.MethodPost && regexp.MustCompile(`/messages$`).MatchString(r.URL.Path):
+		}
+		if isSend(r) {
 			if sends++; sends == 2 {
-				<-hanging
 				w.WriteHeader(http.StatusBadRequest)
 				return
 			}
 		}
 		sim.ServeHTTP(w, r)
 	})
-	g, err := backend.Open(t.Context(), attempt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must(backend.Open(t.Context(), attempt))(t)
 	if _, err := g.Run(t.Context()); err == nil {
 		t.Error("Run = nil, want the refusal of the second send")
 	}
@@ -198,16 +173,13 @@ func TestRequests(t *testing.T) {
 		known := madeUp(t, model, 2, shape.plan)
 		var got [3]string // with a new server, with a known one, and with prefetching
 		for n := range got {
-			rollout := prompt.Read(known.memory, known.reply.Evidence)
+			rollout := known.rollout()
 			for i, s := range rollout.Sends {
 				if n == 2 && i+1 < len(rollout.Sends) {
 					p.Prefetch(t.Context(), rollout, s, known.reply.Sends[i].Turns)
 				}
 			}
-			calls, err := p.Prompts(t.Context(), &known.reply.Reply, rollout)
-			if err != nil {
-				t.Fatal(err)
-			}
+			calls := must(p.Prompts(t.Context(), &known.reply.Reply, rollout))(t)
 			got[n] = asked(rollout.Requests())
 			for k := range calls {
 				if c := &calls[k]; c.Grade != tokenize.CountVerified || !slices.Equal(c.PromptIDs, known.truths[k].prompt) {

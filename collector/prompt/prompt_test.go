@@ -83,22 +83,14 @@ func TestAuto(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			for _, force := range []tokenize.PromptSource{tokenize.SourceNone, tokenize.SourceTurns} {
-				p := newPrompter(t, prompt.Config{Force: force})
-				calls, err := p.Prompts(t.Context(), tt.reply, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := show(calls)
-				want := slices.Clone(tt.want)
-				want[0] = strings.Replace(want[0], "*", calls[0].After.String(), 1)
-				if !slices.Equal(got, want) {
-					t.Errorf("source %v: calls\n%q\nwant\n%q", force, got, want)
-				}
+		for _, force := range []tokenize.PromptSource{tokenize.SourceNone, tokenize.SourceTurns} {
+			calls := must(newPrompter(t, prompt.Config{Force: force}).Prompts(t.Context(), tt.reply, nil))(t)
+			got, want := show(calls), slices.Clone(tt.want)
+			want[0] = strings.Replace(want[0], "*", calls[0].After.String(), 1)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: source %v: calls\n%q\nwant\n%q", tt.name, force, got, want)
 			}
-		})
+		}
 	}
 }
 
@@ -127,10 +119,7 @@ func (letters) AppendTokens(dst []int32, text string) ([]int32, error) {
 func TestLiteral(t *testing.T) {
 	t.Parallel()
 	p := newPrompter(t, prompt.Config{Force: tokenize.SourceLiteral, Encoder: letters{}})
-	calls, err := p.Prompts(t.Context(), reply([]tokenize.Turn{says(10, 1, 0), returns("ab")}, []tokenize.Turn{says(20, 1, 0)}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	calls := must(p.Prompts(t.Context(), reply([]tokenize.Turn{says(10, 1, 0), returns("ab")}, []tokenize.Turn{says(20, 1, 0)}), nil))(t)
 	if len(calls) != 2 || !slices.Equal(calls[1].Context, []int32{'a', 'b'}) || calls[1].Grade != tokenize.Unverified || calls[1].Source != tokenize.SourceLiteral {
 		t.Errorf("calls %+v", calls)
 	}

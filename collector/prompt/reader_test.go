@@ -17,7 +17,7 @@ import (
 
 // truthOf returns the traced generations of exchange i and the number of untraced ones.
 func (r *recording) truthOf(i int) (traced []truth, untraced int) {
-	one := recording{exchanges: r.exchanges[i : i+1]}
+	one := recording{Exchanges: r.Exchanges[i : i+1]}
 	for _, t := range one.truths() {
 		if t.hasTrace {
 			traced = append(traced, t)
@@ -37,12 +37,9 @@ func TestReaderPrompts(t *testing.T) {
 	exact, missing, ended := 0, 0, map[string]string{}
 	for _, rec := range recordings(t) {
 		life := live(t, &rec)
-		runs, err := life.Client.Runs(t.Context(), letta.RunsQuery{AgentID: life.AgentID, Ascending: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		runs := must(life.Client.Runs(t.Context(), letta.RunsQuery{AgentID: life.AgentID, Ascending: true}))(t)
 		p := newPrompter(t, prompt.Config{Model: model})
-		client, err := letta.NewClient(letta.ClientConfig{
+		client := must(letta.NewClient(letta.ClientConfig{
 			BaseURL: life.Client.BaseURL(),
 			Observe: func(ctx context.Context, _, method string) (context.Context, func(letta.Exchange)) {
 				if method != http.MethodGet {
@@ -50,21 +47,15 @@ func TestReaderPrompts(t *testing.T) {
 				}
 				return ctx, func(letta.Exchange) {}
 			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		reader := agent.NewReader(client, agent.ReaderConfig{Prompter: p})
 		for i := range runs {
 			task := &collector.Task{ID: runs[i].ID, Recorded: &collector.Recorded{Server: "x", Run: runs[i].ID}, Samples: 1}
-			g, err := reader.Open(t.Context(), collector.Attempt{Task: task, Key: "k-0", GroupSize: 1, N: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			g := must(reader.Open(t.Context(), collector.Attempt{Task: task, Key: "k-0", GroupSize: 1, N: 1}))(t)
+			want, untraced := rec.truthOf(i)
+			missing += untraced
 			reply, err := g.Run(t.Context())
 			if err != nil {
-				_, untraced := rec.truthOf(i)
-				missing += untraced
 				ended[rec.name] = collector.Classify(err).String() + " " + collector.ReasonOf(err).String()
 				t.Logf("%s run %d: %v", rec.name, i, err)
 				continue
@@ -74,12 +65,10 @@ func TestReaderPrompts(t *testing.T) {
 				t.Errorf("%s run %d: %v", rec.name, i, err)
 				continue
 			}
-			want, untraced := rec.truthOf(i)
 			if len(calls) != len(want) || len(reply.Missing) != untraced {
 				t.Errorf("%s run %d: %d calls and %d missing, want %d and %d", rec.name, i, len(calls), len(reply.Missing), len(want), untraced)
 				continue
 			}
-			missing += untraced
 			for k := range calls {
 				switch c := &calls[k]; {
 				case rec.name == "client-tool-return": // the schema of a client tool is not stored

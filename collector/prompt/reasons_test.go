@@ -1,6 +1,7 @@
 package prompt_test
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -23,7 +24,13 @@ func alertAfter(m *memory, k int) {
 			at = i + 1
 		}
 	}
-	m.messages[0] = slices.Insert(slices.Clone(m.messages[0]), at, alertOf(id))
+	m.messages[0] = slices.Insert(m.messages[0], at, alertOf(id))
+}
+
+// alertAtEnd stores a compaction note in the last step of the last send.
+func alertAtEnd(m *memory) {
+	last := &m.messages[len(m.messages)-1]
+	*last = append(*last, alertOf((*last)[len(*last)-1].StepID))
 }
 
 // alertOf returns a compaction note in a step.
@@ -53,13 +60,13 @@ func TestReasons(t *testing.T) {
 		{name: "all is there", life: "tool-two", want: []string{"stored", "stored", "stored"}, finish: "stop"},
 		{
 			name: "the tools in another order than the agent's", life: "tool-two",
-			change: func(_ *memory, e *record.Rollout) { reverseTools(e) },
+			change: func(_ *memory, e *record.Rollout) { slices.Reverse(e.Agent.Tools) },
 			want:   []string{"stored", "stored", "stored"},
 		},
 		{
 			name: "another order between two sends", life: "multi",
 			change: func(m *memory, e *record.Rollout) {
-				reverseTools(e)
+				slices.Reverse(e.Agent.Tools)
 				delete(m.traces, m.steps[2][len(m.steps[2])-1].ID)
 			},
 			want: []string{"stored", "stored", "stored", "tool_order"}, note: "stored: no trace of this request shows the order in which the server read the agent's 2 tools; step step-",
@@ -67,14 +74,14 @@ func TestReasons(t *testing.T) {
 		{
 			name: "another order and a trace of the last call but one only", life: "tool-two",
 			change: func(m *memory, e *record.Rollout) {
-				reverseTools(e)
+				slices.Reverse(e.Agent.Tools)
 				delete(m.traces, m.steps[0][2].ID)
 			},
 			want: []string{"stored", "stored", "stored"},
 		},
 		{
 			name: "another order and no traces", life: "tool-two",
-			change: func(m *memory, e *record.Rollout) { reverseTools(e); noTraces(m) },
+			change: func(m *memory, e *record.Rollout) { slices.Reverse(e.Agent.Tools); noTraces(m) },
 			want:   []string{"tool_order", "tool_order", "tool_order"}, note: "no trace of this request shows the order in which",
 		},
 		{
@@ -86,7 +93,7 @@ func TestReasons(t *testing.T) {
 		{
 			name: "traces without names of tools", life: "tool-two",
 			change: func(m *memory, e *record.Rollout) {
-				reverseTools(e)
+				slices.Reverse(e.Agent.Tools)
 				for id, trace := range m.traces {
 					m.traces[id] = traceOf(t, `{"messages":[],"tools":[1,{"function":2},{"function":{"name":3}}]}`, string(trace.Response.JSON))
 				}
@@ -102,17 +109,13 @@ func TestReasons(t *testing.T) {
 			err: "turn 2 (hole): call has no step",
 		},
 		{
-			name: "a step without turn", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
-				m.steps[0] = append(slices.Clone(m.steps[0]), m.steps[0][2])
-			},
-			err: "(hole): server run has 4 steps with output, but its answer has 3 turns",
+			name: "a step without turn", life: "tool-two",
+			change: func(m *memory, _ *record.Rollout) { m.steps[0] = append(m.steps[0], m.steps[0][2]) },
+			err:    "(hole): server run has 4 steps with output, but its answer has 3 turns",
 		},
 		{
-			name: "another number of tokens", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
-				m.steps[0] = slices.Clone(m.steps[0])
-				m.steps[0][1].CompletionTokens = new(int64(3))
-			},
-			err: "has 3",
+			name: "another number of tokens", life: "tool-two",
+			change: func(m *memory, _ *record.Rollout) { m.steps[0][1].CompletionTokens = new(int64(3)) }, err: "has 3",
 		},
 		{
 			name: "no messages, but traces", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.messages[0] = nil },
@@ -140,11 +143,9 @@ func TestReasons(t *testing.T) {
 			want: []string{"count_mismatch", "count_mismatch", "count_mismatch"}, note: "the server counted 5",
 		},
 		{
-			name: "a step without count", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
-				m.steps[0] = slices.Clone(m.steps[0])
-				m.steps[0][2].PromptTokens = nil
-			},
-			want: []string{"stored", "stored", "no_prompt"}, note: "has no prompt token count",
+			name: "a step without count", life: "tool-two",
+			change: func(m *memory, _ *record.Rollout) { m.steps[0][2].PromptTokens = nil },
+			want:   []string{"stored", "stored", "no_prompt"}, note: "has no prompt token count",
 		},
 		{
 			name: "traces of other calls", life: "tool-two", change: func(m *memory, e *record.Rollout) {
@@ -190,13 +191,9 @@ func TestReasons(t *testing.T) {
 			want: []string{"no_prompt", "no_prompt", "trace"},
 		},
 		{
-			name: "an overridden system message after a compaction", life: "tool-two", change: func(m *memory, e *record.Rollout) {
-				alertAfter(m, 0)
-				request := *e.Sends[0].Request
-				request.OverrideSystem = new("another")
-				e.Sends[0].Request = &request
-			},
-			want: []string{"tool_order", "compacted", "compacted"}, note: "the native one is unknown",
+			name: "an overridden system message after a compaction", life: "tool-two",
+			change: func(m *memory, e *record.Rollout) { alertAfter(m, 0); override(e) },
+			want:   []string{"tool_order", "compacted", "compacted"}, note: "the native one is unknown",
 		},
 		{
 			name: "a mismatch before a compaction keeps its reason", life: "compaction",
@@ -208,42 +205,25 @@ func TestReasons(t *testing.T) {
 				noTraces(m)
 				note := alertOf(m.messages[0][0].StepID)
 				e.Sends[0].Request = &letta.LettaRequest{Messages: letta.InputMessages{letta.UserText(note.Content.Text)}}
-				m.messages[0] = slices.Concat(letta.Messages{note}, m.messages[0][1:])
+				m.messages[0][0] = note
 			},
 			want: []string{"count_mismatch", "count_mismatch", "count_mismatch"},
 		},
 		{
-			name: "a conversation that was summarized", life: "conversation", change: func(m *memory, _ *record.Rollout) {
-				noTraces(m)
-				last := len(m.messages) - 1
-				note := alertOf(m.messages[last][len(m.messages[last])-1].StepID)
-				m.messages[last] = append(slices.Clone(m.messages[last]), note)
-			},
-			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "a compaction replaced the first system message",
+			name: "a conversation that was summarized", life: "conversation",
+			change: func(m *memory, _ *record.Rollout) { noTraces(m); alertAtEnd(m) },
+			want:   []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "a compaction replaced the first system message",
 		},
 		{
 			// The override is in the trace. The system message that the engine received was read
 			// only after the compaction replaced it with another text of the same length.
-			name: "an overridden system message in a conversation that was summarized", life: "conversation", change: func(m *memory, e *record.Rollout) {
-				last := len(m.messages) - 1
-				note := alertOf(m.messages[last][len(m.messages[last])-1].StepID)
-				m.messages[last] = append(slices.Clone(m.messages[last]), note)
-				for i := range e.Sends {
-					request := *e.Sends[i].Request
-					request.OverrideSystem = new("another")
-					e.Sends[i].Request = &request
-				}
-			},
-			want: []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "a compaction replaced the first system message",
+			name: "an overridden system message in a conversation that was summarized", life: "conversation",
+			change: func(m *memory, e *record.Rollout) { alertAtEnd(m); override(e) },
+			want:   []string{"no_prompt", "no_prompt", "no_prompt", "no_prompt"}, note: "a compaction replaced the first system message",
 		},
 		{
-			name: "a step twice", life: "tool-two", change: func(m *memory, _ *record.Rollout) {
-				m.steps[0] = slices.Clone(m.steps[0])
-				again := m.steps[0][0]
-				again.CompletionTokens = m.steps[0][1].CompletionTokens
-				m.steps[0][1] = again
-			},
-			err: "twice",
+			name: "a step twice", life: "tool-two",
+			change: func(m *memory, _ *record.Rollout) { m.steps[0][1].ID = m.steps[0][0].ID }, err: "twice",
 		},
 		{
 			name: "the server is away", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.err = collector.ErrUnavailable },
@@ -258,11 +238,7 @@ func TestReasons(t *testing.T) {
 			if tt.change != nil {
 				tt.change(of.memory, of.reply.Evidence)
 			}
-			with := model
-			if tt.model != nil {
-				with = tt.model
-			}
-			calls, err := prompt.NewRebuilder(with, true, true).Prompts(t.Context(), of.memory, of.reply)
+			calls, err := prompt.NewRebuilder(cmp.Or(tt.model, model), true, true).Prompts(t.Context(), &of.reply.Reply, of.rollout())
 			if tt.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.err) {
 					t.Fatalf("error %v, want %q", err, tt.err)
@@ -306,14 +282,6 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// reverseTools reverses the agent's tools, so that their order differs from its requests.
-func reverseTools(e *record.Rollout) {
-	agent := *e.Agent
-	agent.Tools = slices.Clone(agent.Tools)
-	slices.Reverse(agent.Tools)
-	e.Agent = &agent
-}
-
 // TestTraceLost: a trace that the server could not store because of a NaN is distinguished from a
 // trace that the server does not keep.
 func TestTraceLost(t *testing.T) {
@@ -328,9 +296,9 @@ func TestTraceLost(t *testing.T) {
 		{"tool-two", tokenize.ReasonToolOrder, "no trace of this request shows the order in which the server read the agent's 2 tools"},
 	} {
 		known := remembered(t, tt.life)[0]
-		m := known.memory.with(func(m *memory) { clear(m.traces) })
+		clear(known.memory.traces)
 		for _, rebuilder := range []*prompt.Rebuilder{prompt.NewRebuilder(model, true, true), prompt.NewRebuilder(model, true, true).Answers()} {
-			calls := rebuilt(t, rebuilder, m, known.reply)
+			calls := known.rebuilt(t, rebuilder)
 			for i := range calls {
 				if c := &calls[i]; c.Reason != tt.reason || !strings.Contains(c.Note, tt.note) {
 					t.Errorf("%s call %d: %v (%s), want %v with %q", tt.life, i, c.Reason, c.Note, tt.reason, tt.note)

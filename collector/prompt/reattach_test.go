@@ -22,24 +22,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A cut server is a simulated server that loses one answer: at send n, counted from 1, the agent
-// works, and the connection ends without an answer.
-type cut struct {
-	next  http.Handler
-	n     int64
-	sends atomic.Int64
-}
-
-func (c *cut) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && c.sends.Add(1) == c.n {
-		c.next.ServeHTTP(httptest.NewRecorder(), r)
-		panic(http.ErrAbortHandler)
-	}
-	c.next.ServeHTTP(w, r)
-}
-
 // A told is a reply with its calls, or with the error.
 type told struct {
+	server   *lettasim.Server
 	prompter *prompt.Prompter
 	reply    *collector.Reply
 	evidence *record.Rollout
@@ -60,38 +45,31 @@ func (o *told) Prefetch(ctx context.Context, rollout *record.Rollout, of record.
 	o.prompter.Prefetch(ctx, rollout, of, turns)
 }
 
-// rollOut plays a recording. If cutAt is not 0, the answer to that send is lost together with the
-// process that waits for it, and another process takes over.
-func rollOut(t *testing.T, rec *recording, model *prompt.Model, inputIDs bool, cutAt int64, change ...func(*agent.Config)) told {
-	t.Helper()
-	out, _ := rollOutOn(t, rec, model, lettasim.Config{InputIDs: inputIDs}, cutAt, change...)
-	return out
-}
-
-func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasim.Config, cutAt int64, change ...func(*agent.Config)) (told, *lettasim.Server) {
+// rollOut plays a recording. If cutAt is not 0, the agent works at that send, counted from 1, but
+// the answer is lost together with the process that waits for it, and another process takes over.
+func rollOut(t *testing.T, rec *recording, model *prompt.Model, config lettasim.Config, cutAt int64, change ...func(*agent.Config)) *told {
 	t.Helper()
 	sim := simulate(t, config, rec.name)
-	web := httptest.NewServer(&cut{next: sim, n: cutAt})
-	t.Cleanup(web.Close)
+	var sends atomic.Int64
+	server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isSend(r) && sends.Add(1) == cutAt {
+			sim.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		sim.ServeHTTP(w, r)
+	})
 	task, cfg := rec.asTask(t)
 	cfg.NoRecover = true // the process that waits for the answer dies
 	for _, f := range change {
 		f(&cfg)
 	}
-	out := told{prompter: newPrompter(t, prompt.Config{Model: model})}
-	cfg.Prompter = &out
+	out := &told{server: sim, prompter: newPrompter(t, prompt.Config{Model: model})}
+	cfg.Prompter = out
 	a := collector.Attempt{Task: task, Key: "key-" + rec.name, GroupSize: 1, N: 1, RunID: "run"}
-	open := func() *agent.Backend {
-		client, err := letta.NewClient(letta.ClientConfig{BaseURL: web.URL, ReadRetries: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(client.CloseIdle)
-		return newBackend(t, client, cfg)
-	}
+	open := func() *agent.Backend { return newBackend(t, dial(t, server, letta.ClientConfig{ReadRetries: -1}), cfg) }
 	agent, err := open().Open(t.Context(), a)
 	if err != nil {
-		return told{err: err}, sim
+		return &told{err: err}
 	}
 	reply, err := agent.Run(t.Context())
 	if cutAt > 0 {
@@ -104,7 +82,7 @@ func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasi
 		}
 		agent, err = open().Reattach(t.Context(), a, left)
 		if err != nil {
-			return told{err: err}, sim
+			return &told{err: err}
 		}
 		reply, err = agent.Run(t.Context())
 	}
@@ -121,7 +99,7 @@ func rollOutOn(t *testing.T, rec *recording, model *prompt.Model, config lettasi
 			t.Errorf("%s: %d agents left", rec.name, alive)
 		}
 	})
-	return out, sim
+	return out
 }
 
 // TestReattachRecorded kills the client of every recorded life after the server accepted a send,
@@ -138,13 +116,13 @@ func TestReattachRecorded(t *testing.T) {
 				if rec.name == "bad-body" || rec.name == "unknown-agent" {
 					continue // refused before there is anything to take over
 				}
-				whole := rollOut(t, &rec, model, inputIDs, 0)
+				whole := rollOut(t, &rec, model, lettasim.Config{InputIDs: inputIDs}, 0)
 				sends := 1
 				if whole.err == nil {
 					sends = len(whole.reply.Sends)
 				}
 				for n := 1; n <= sends; n++ {
-					again := rollOut(t, &rec, model, inputIDs, int64(n))
+					again := rollOut(t, &rec, model, lettasim.Config{InputIDs: inputIDs}, int64(n))
 					if errors.Is(again.err, collector.ErrGone) {
 						given[fmt.Sprintf("%s %d", rec.name, n)] = again.err.Error()
 						continue
@@ -189,7 +167,8 @@ func TestReattachOverridden(t *testing.T) {
 			continue
 		}
 		tried++
-		whole, again := rollOut(t, &rec, model, false, 0, override), rollOut(t, &rec, model, false, 1, override)
+		whole := rollOut(t, &rec, model, lettasim.Config{}, 0, override)
+		again := rollOut(t, &rec, model, lettasim.Config{}, 1, override)
 		for k, c := range whole.calls {
 			if c.Grade != tokenize.CountVerified || c.TakenOver {
 				t.Errorf("%s: call %d is %s: %s", rec.name, k, c.Grade, c.Note)
@@ -218,7 +197,7 @@ var notRemembered = map[string]string{
 }
 
 // differ describes how two rollouts differ, or returns nothing.
-func differ(a, b told, cut int) string {
+func differ(a, b *told, cut int) string {
 	if a.err != nil || b.err != nil {
 		if fmt.Sprint(a.err) == fmt.Sprint(b.err) {
 			return ""

@@ -78,12 +78,6 @@ const lines = "{% for m in messages %}{{ m | tojson }}\n{% endfor %}{% for t in 
 
 func runRecipe(t *testing.T, archive *txtar.Archive) string {
 	t.Helper()
-	into := func(data []byte, v any) {
-		t.Helper()
-		if err := json.Unmarshal(data, v); err != nil {
-			t.Fatalf("%v in %s", err, data)
-		}
-	}
 	rollout := record.New(nil)
 	rollout.Agent = new(letta.AgentState)
 	l := &transcript{rollout: rollout}
@@ -104,7 +98,9 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 				ToolName string `json:"tool_name"`
 				Step     string
 			}
-			into(f.Data, &turns)
+			if err := json.Unmarshal(f.Data, &turns); err != nil {
+				t.Fatalf("%v in %s", err, f.Data)
+			}
 			s := &l.sends[last]
 			for _, u := range turns {
 				s.turns = append(s.turns, tokenize.Turn{Role: u.Role, Content: u.Content, ToolName: u.ToolName})
@@ -118,10 +114,7 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 		case "trace":
 			raw := letta.RawJSON(f.Data)
 			if raw.Member("response_json") == "" {
-				var err error
-				if raw, err = raw.With("response_json", `{"output_ids":[1]}`); err != nil {
-					t.Fatal(err)
-				}
+				raw, _ = raw.With("response_json", `{"output_ids":[1]}`) // an error fails the reading
 			}
 			traces = append(traces, lettatest.Object(t, letta.Read[letta.ProviderTrace], []byte(raw)))
 		case "want":
@@ -170,20 +163,13 @@ func runRecipe(t *testing.T, archive *txtar.Archive) string {
 // TestDecidedBefore: the messages of earlier server runs contain the decisions about their calls.
 func TestDecidedBefore(t *testing.T) {
 	t.Parallel()
-	var messages letta.Messages
-	for _, text := range []string{
-		`{"id":"m1","message_type":"approval_request_message","tool_calls":[{"tool_call_id":"a"},{"tool_call_id":"b"},{"tool_call_id":"c"},{"tool_call_id":"open"}]}`,
-		`{"id":"m2","message_type":"approval_response_message","approvals":[{"type":"approval","tool_call_id":"a","approve":true},{"type":"approval","tool_call_id":"b","approve":false},{"type":"tool","tool_call_id":"c","status":"success","tool_return":"x"}]}`,
-		`{"id":"m3","message_type":"approval_request_message","tool_calls":[{"tool_call_id":"d"}]}`,
-		`{"id":"m4","message_type":"approval_response_message","approve":false,"approval_request_id":"m3"}`,
-		`{"id":"m5","message_type":"tool_call_message","tool_calls":[{"tool_call_id":"plain"}]}`,
-	} {
-		m, err := letta.Read[letta.Message](text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		messages = append(messages, *m)
-	}
+	messages := *lettatest.Object(t, letta.Read[letta.Messages], []byte(`[
+		{"id":"m1","message_type":"approval_request_message","tool_calls":[{"tool_call_id":"a"},{"tool_call_id":"b"},{"tool_call_id":"c"},{"tool_call_id":"open"}]},
+		{"id":"m2","message_type":"approval_response_message","approvals":[{"type":"approval","tool_call_id":"a","approve":true},{"type":"approval","tool_call_id":"b","approve":false},{"type":"tool","tool_call_id":"c","status":"success","tool_return":"x"}]},
+		{"id":"m3","message_type":"approval_request_message","tool_calls":[{"tool_call_id":"d"}]},
+		{"id":"m4","message_type":"approval_response_message","approve":false,"approval_request_id":"m3"},
+		{"id":"m5","message_type":"tool_call_message","tool_calls":[{"tool_call_id":"plain"}]}
+	]`))
 	slices.Reverse(messages) // the order does not matter
 	x := transcript{}
 	x.decide(messages)
@@ -217,5 +203,34 @@ func TestDecidedByMessage(t *testing.T) {
 	want := decisions{"a": decisionDenied, "b": decisionDenied, "c": decisionOpen, "d": decisionApproved, "e": decisionOpen}
 	if !maps.Equal(x.decisions, want) {
 		t.Errorf("decisions are %v, want %v", x.decisions, want)
+	}
+}
+
+// TestCompiled: a traced system message counts only if the server compiled it or the agent has it.
+func TestCompiled(t *testing.T) {
+	t.Parallel()
+	const block = "<memory_metadata>\n- AGENT_ID: agent-0d0e8f6e-3f0e-4c59-9f4b-3b8b2c7a1e55\n- CONVERSATION_ID: default\n" +
+		"- System prompt last recompiled: 2026-01-05 09:59:58 AM UTC+0000\n" +
+		"- 12 previous messages between you and the user are stored in recall memory\n"
+	for _, test := range []struct {
+		name, shown, today string
+		want               bool
+	}{
+		{"as today", "Be brief.", "Be brief.", true},
+		{"edited since", "Be brief.\n\n\n\n" + block + "</memory_metadata>", "Be long.", true},
+		{"with an archive", "Be brief.\n\n" + block + "- 3 total memories you created are stored in archival memory (use tools to access them)\n</memory_metadata>\n", "", true},
+		{"overridden", "Be terse.", "Be brief.", false},
+		{"nothing is known of today", "", "", false},
+		{"with skills", "Be brief.\n\n" + block + "</memory_metadata>\n\n<available_skills>\nbake\n</available_skills>", "Be brief.\n\n" + block + "</memory_metadata>", false},
+		{"cut", "Be brief.\n\n" + block, "", false},
+	} {
+		b := &rebuild{rollout: record.New(nil), transcript: &transcript{system: test.today}}
+		if got := b.compiled(&traced{messages: history{{role: roleSystem, content: test.shown}}}); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+	b := &rebuild{rollout: record.New(nil), transcript: &transcript{}}
+	if b.compiled(&traced{}) || b.compiled(&traced{messages: history{{role: "user", content: block + "</memory_metadata>"}}}) {
+		t.Error("a message that is not the system's counts")
 	}
 }

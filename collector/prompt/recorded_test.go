@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
@@ -29,6 +30,17 @@ import (
 
 const testdata = "../../testdata"
 
+// must returns the value of a call that must not fail: must(os.ReadFile(path))(t).
+func must[T any](value T, err error) func(tb testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return value
+	}
+}
+
 // qwen3 returns the model of the recordings.
 func qwen3(tb testing.TB) *prompt.Model {
 	tb.Helper()
@@ -38,35 +50,23 @@ func qwen3(tb testing.TB) *prompt.Model {
 
 func parseTemplate(tb testing.TB, name, source string, opts chat.Options) *chat.Template {
 	tb.Helper()
-	tmpl, err := chat.Parse(name, source, opts)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return tmpl
+	return must(chat.Parse(name, source, opts))(tb)
 }
 
 func newPrompter(tb testing.TB, cfg prompt.Config) *prompt.Prompter {
 	tb.Helper()
-	p, err := prompt.New(cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return p
+	return must(prompt.New(cfg))(tb)
 }
 
 func newBackend(tb testing.TB, client *letta.Client, cfg agent.Config) *agent.Backend {
 	tb.Helper()
-	backend, err := agent.NewBackend(client, cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return backend
+	return must(agent.NewBackend(client, cfg))(tb)
 }
 
 // A recording contains what the tests know of a recorded life and a client does not.
 type recording struct {
 	name      string
-	exchanges []struct {
+	Exchanges []struct {
 		Request struct {
 			Path string
 			Body json.RawMessage
@@ -96,41 +96,32 @@ type recording struct {
 
 func recordings(tb testing.TB) []recording {
 	tb.Helper()
-	all, err := readRecordings()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return all
+	return must(readRecordings())(tb)
+}
+
+// provable returns the recordings with the prompts that the engine received.
+func provable(tb testing.TB) []recording {
+	tb.Helper()
+	return slices.DeleteFunc(slices.Clone(recordings(tb)), func(r recording) bool {
+		return len(r.truths()) == 0 || r.name == "logprobs-only"
+	})
 }
 
 var readRecordings = sync.OnceValues(func() ([]recording, error) {
 	files, err := filepath.Glob(filepath.Join(testdata, "letta/*.json.gz"))
-	if err != nil {
-		return nil, err
-	}
-	if len(files) == 0 {
-		return nil, errors.New("no recordings")
+	if err != nil || len(files) == 0 {
+		return nil, errors.Join(err, errors.New("no recordings"))
 	}
 	var all []recording
 	for _, file := range files {
-		raw, err := tokenizetest.Recording(file)
-		if err != nil {
-			return nil, err
-		}
-		var d struct {
-			Exchanges json.RawMessage
-		}
-		if err := json.Unmarshal(raw, &d); err != nil {
-			return nil, err
-		}
-		if d.Exchanges == nil {
-			continue
-		}
 		r := recording{name: strings.TrimSuffix(filepath.Base(file), ".json.gz")}
-		if err := json.Unmarshal(d.Exchanges, &r.exchanges); err != nil {
+		raw, err := tokenizetest.Recording(file)
+		if err := errors.Join(err, json.Unmarshal(raw, &r)); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		all = append(all, r)
+		if r.Exchanges != nil {
+			all = append(all, r)
+		}
 	}
 	return all, nil
 })
@@ -153,20 +144,13 @@ var readCases = sync.OnceValues(func() ([]*lettasim.Case, error) {
 // simulate returns a simulated server that plays the recording of this name.
 func simulate(tb testing.TB, cfg lettasim.Config, name string) *lettasim.Server {
 	tb.Helper()
-	all, err := readCases()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	all := must(readCases())(tb)
 	i := slices.IndexFunc(all, func(c *lettasim.Case) bool { return c.Name == name })
 	if i < 0 {
 		tb.Fatalf("no recording %s", name)
 	}
 	cfg.Cases = all[i : i+1]
-	server, err := lettasim.New(cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return server
+	return must(lettasim.New(cfg))(tb)
 }
 
 // dial serves the handler until the test ends, and returns a client of it.
@@ -175,10 +159,7 @@ func dial(tb testing.TB, server http.Handler, cfg letta.ClientConfig) *letta.Cli
 	web := httptest.NewServer(server)
 	tb.Cleanup(web.Close)
 	cfg.BaseURL = web.URL
-	client, err := letta.NewClient(cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	client := must(letta.NewClient(cfg))(tb)
 	tb.Cleanup(client.CloseIdle)
 	return client
 }
@@ -191,7 +172,7 @@ type truth struct {
 
 func (r *recording) truths() []truth {
 	var all []truth
-	for _, e := range r.exchanges {
+	for _, e := range r.Exchanges {
 		if e.Response.Status != 200 {
 			continue
 		}
@@ -221,41 +202,28 @@ func liveOn(tb testing.TB, server *lettasim.Server, rec *recording) *prompt.Answ
 	tb.Helper()
 	client := dial(tb, server, letta.ClientConfig{})
 	ctx := tb.Context()
-	agent, err := client.CreateAgent(ctx, json.RawMessage(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"`+rec.name+`"}}}`))
-	if err != nil {
-		tb.Fatalf("%s: %v", rec.name, err)
-	}
+	agent := must(client.CreateAgent(ctx, json.RawMessage(`{"model":"sglang//models/qwen3","metadata":{"rollout":{"task_id":"`+rec.name+`"}}}`)))(tb)
 	e := record.New(client)
-	e.Agent = agent
-	if e.SystemText, err = client.SystemText(ctx, agent.MessageIDs[0]); err != nil {
-		tb.Fatal(err)
-	}
+	e.Agent, e.SystemText = agent, must(client.SystemText(ctx, agent.MessageIDs[0]))(tb)
 	reply := &prompt.Answered{Reply: collector.Reply{AgentID: agent.ID}, Evidence: e, Client: client}
-	for _, x := range rec.exchanges {
+	for _, x := range rec.Exchanges {
 		request, body := lettatest.Request(tb, x.Request.Body), new(tokenize.Reply)
-		var answer *letta.LettaResponse
+		send := letta.SendOptions{
+			AgentID: agent.ID, Request: request, RequestID: "test", Reply: func() *tokenize.Reply { return body },
+		}
 		if strings.Contains(x.Request.Path, "/conversations/") {
 			if e.Conversation == nil {
-				if e.Conversation, err = client.CreateConversation(ctx, agent.ID); err != nil {
-					tb.Fatal(err)
-				}
+				e.Conversation = must(client.CreateConversation(ctx, agent.ID))(tb)
 			}
-			answer, err = client.SendWith(ctx, letta.SendOptions{
-				ConversationID: e.Conversation.ID, Request: request, RequestID: "test", Reply: func() *tokenize.Reply { return body },
-			})
-		} else {
-			answer, err = client.Send(ctx, agent.ID, request, "test", body)
+			send.ConversationID = e.Conversation.ID
 		}
+		answer, err := client.SendWith(ctx, send)
 		if err != nil {
 			continue // recorded as an error; its turns are lost
 		}
 		runID := answer.RunID()
 		if runID == "" {
-			run, err := client.LastRun(ctx, agent.ID)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			runID = run.ID
+			runID = must(client.LastRun(ctx, agent.ID))(tb).ID
 		}
 		e.Sends = append(e.Sends, record.Send{Request: request, Response: answer, RunID: runID})
 		reply.Sends = append(reply.Sends, collector.Send{Turns: body.Turns, RunID: runID})
@@ -282,11 +250,8 @@ func TestRecordedPrompts(t *testing.T) {
 		t.Run("source="+test.source.String(), func(t *testing.T) {
 			t.Parallel()
 			var got tally
-			for _, rec := range recordings(t) {
+			for _, rec := range provable(t) {
 				truths := rec.truths()
-				if len(truths) == 0 || rec.name == "logprobs-only" {
-					continue
-				}
 				reply := live(t, &rec)
 				p := newPrompter(t, prompt.Config{Force: test.source, Model: model})
 				calls, err := p.Prompts(t.Context(), &reply.Reply, reply.Evidence)
@@ -319,5 +284,63 @@ func TestRecordedPrompts(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, test.want)
 			}
 		})
+	}
+}
+
+// within reports whether text is part of the memory of whole.
+func within(text, whole string) bool {
+	if text == "" || whole == "" {
+		return false
+	}
+	at, from := uintptr(unsafe.Pointer(unsafe.StringData(text))), uintptr(unsafe.Pointer(unsafe.StringData(whole)))
+	return at >= from && at < from+uintptr(len(whole))
+}
+
+// checkOwned checks that the strings that rows take from a call do not point into an answer of the
+// server. Otherwise a row that waits to be written keeps the answer in memory.
+func checkOwned(t *testing.T, name string, reply *prompt.Answered, calls []tokenize.Call) {
+	t.Helper()
+	var bodies []letta.RawJSON
+	for _, s := range reply.Evidence.Sends {
+		bodies = append(bodies, s.Response.JSON)
+		if s.RunID == "" {
+			continue
+		}
+		steps := must(reply.Evidence.Run(s.RunID).Steps(t.Context()))(t)
+		for i := range steps {
+			bodies = append(bodies, steps[i].JSON)
+			trace := must(reply.Evidence.Trace(t.Context(), steps[i].ID))(t)
+			if trace == nil {
+				continue
+			}
+			if answer, err := trace.Answer(); err == nil {
+				bodies = append(bodies, letta.RawJSON(answer.Finish))
+			}
+		}
+	}
+	for i := range calls {
+		for _, body := range bodies {
+			if within(calls[i].StepID, string(body)) || within(calls[i].FinishReason, string(body)) {
+				t.Fatalf("%s: call %d keeps an answer: step %q, finish reason %q", name, i, calls[i].StepID, calls[i].FinishReason)
+			}
+		}
+	}
+}
+
+// Both recipes return the prompt that the model saw, even if the server read the tools in another
+// order than it showed at creation.
+func TestExamine(t *testing.T) {
+	t.Parallel()
+	model := qwen3(t)
+	for _, name := range []string{"tool-two", "multi"} {
+		rec := recordingOf(t, name)
+		reply := live(t, rec)
+		slices.Reverse(reply.Evidence.Agent.Tools)
+		examined := must(prompt.Examine(t.Context(), model, &reply.Reply, reply.Evidence))(t)
+		for i, want := range rec.truths() {
+			if !slices.Equal(examined[i].Stored.IDs, want.prompt) || !slices.Equal(examined[i].Trace.IDs, want.prompt) {
+				t.Errorf("%s: call %d: the model saw another prompt", name, i)
+			}
+		}
 	}
 }

@@ -20,13 +20,10 @@ func TestSharedPrefix(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
 	pieces := []string{"<|im_start|>", "<|im_end|>\n", "<think>", "<think", "</think>", " ", "word", " <", "<|", "\n\n", "é", "e\u0301", "123", "漢"}
-	e := prompt.NewEncoder(&prompt.Model{Template: tmpl, Tokenizer: model.Tokenizer})
+	encodeShared := prompt.Encoder(&prompt.Model{Template: tmpl, Tokenizer: model.Tokenizer})
 	var given, wanted [][]int32
 	check := func(text string) {
-		got, err := e.Encode(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(encodeShared(text))(t)
 		want := encode(t, model, text)
 		if !slices.Equal(got, want) {
 			t.Fatalf("seed %d: %q is %v, want %v", seed, text, got, want)

@@ -19,16 +19,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A keeper is a sink that keeps its samples by task.
+// A keeper is a sink that keeps its samples.
 type keeper struct {
 	mu      sync.Mutex
-	samples map[string]*tokenize.Sample
+	samples []*tokenize.Sample
 }
 
 func (k *keeper) Append(_ context.Context, s *tokenize.Sample, done func(error)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.samples[s.TaskID] = s
+	k.samples = append(k.samples, s)
 	done(nil)
 	return nil
 }
@@ -39,7 +39,7 @@ func (r *recording) asTask(t *testing.T) (*collector.Task, agent.Config) {
 	t.Helper()
 	task := &collector.Task{ID: r.name}
 	cfg := agent.Config{Model: "sglang//models/qwen3", SystemText: true, Approvals: agent.ApprovalApprove}
-	for _, x := range r.exchanges {
+	for _, x := range r.Exchanges {
 		request := lettatest.Request(t, x.Request.Body)
 		cfg.Conversation = strings.Contains(x.Request.Path, "/conversations/")
 		if request.OverrideModel != nil {
@@ -72,22 +72,18 @@ func TestRecordedSamples(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
 	calls, rows := 0, 0
-	for _, rec := range recordings(t) {
+	for _, rec := range provable(t) {
 		truths := rec.truths()
-		if len(truths) == 0 || rec.name == "logprobs-only" {
-			continue
-		}
 		if rec.name == "compaction" {
 			truths = truths[:2] // the first send ends the sample
 		}
-		task, cfg := rec.asTask(t)
-		s := keptIDs(t, newPrompter(t, prompt.Config{Model: model}), task, cfg)
-		n, err := checkSample(s, truths)
+		s := rec.keptIDs(t, newPrompter(t, prompt.Config{Model: model}))
+		n, err := checkGrade(s, truths, tokenize.CountVerified)
 		if err != nil {
 			t.Errorf("%s: %v", rec.name, err)
 		}
 		calls, rows = calls+n, rows+len(s.Rows)
-		if records := keptIDs(t, newPrompter(t, prompt.Config{Model: model}).WithoutAnswers(), task, cfg); !reflect.DeepEqual(records, s) {
+		if records := rec.keptIDs(t, newPrompter(t, prompt.Config{Model: model}).WithoutAnswers()); !reflect.DeepEqual(records, s) {
 			t.Errorf("%s: the samples differ:\n%+v\n%+v", rec.name, records, s)
 		}
 	}
@@ -99,38 +95,38 @@ func TestRecordedSamples(t *testing.T) {
 	t.Logf("%d calls in %d rows", calls, rows)
 }
 
-// collectWith collects one task with prompts from p.
-func collectWith(t *testing.T, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
+// collect collects n samples of the recording from the server.
+func (r *recording) collect(t *testing.T, server *lettasim.Server, p *prompt.Prompter, n int) []*tokenize.Sample {
 	t.Helper()
-	return collectOn(t, simulate(t, lettasim.Config{}, task.ID), p, task, cfg)
-}
-
-func collectOn(t *testing.T, server *lettasim.Server, p *prompt.Prompter, task *collector.Task, cfg agent.Config) *tokenize.Sample {
-	t.Helper()
+	task, cfg := r.asTask(t)
 	cfg.Prompter = p
 	backend := newBackend(t, dial(t, server, letta.ClientConfig{}), cfg)
-	kept := &keeper{samples: map[string]*tokenize.Sample{}}
-	c, err := collector.New(collector.Config{
-		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 1}}, Sink: kept,
+	kept := new(keeper)
+	c := must(collector.New(collector.Config{
+		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 8}}, Sink: kept, Planned: n,
+	}))(t)
+	err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
+		for i := range n {
+			one := *task
+			one.ID = fmt.Sprintf("%s#%d", r.name, i)
+			if !yield(&one, nil) {
+				return
+			}
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || len(kept.samples) != n {
+		t.Fatalf("%s: %d samples, want %d; %v", r.name, len(kept.samples), n, err)
 	}
-	if err := c.Run(t.Context(), func(yield func(*collector.Task, error) bool) { yield(task, nil) }); err != nil {
-		t.Fatalf("%s: %v", task.ID, err)
-	}
-	if kept.samples[task.ID] == nil {
-		t.Fatalf("%s: no sample", task.ID)
-	}
-	return kept.samples[task.ID]
+	return kept.samples
 }
 
-// checkSample compares the rows of a sample with the truth and returns the number of calls in them.
+func (r *recording) sample(t *testing.T, server lettasim.Config, p *prompt.Prompter) *tokenize.Sample {
+	t.Helper()
+	return r.collect(t, simulate(t, server, r.name), p, 1)[0]
+}
+
+// checkGrade compares the rows of a sample with the truth and returns the number of calls in them.
 // All other calls must be failures.
-func checkSample(s *tokenize.Sample, truths []truth) (int, error) {
-	return checkGrade(s, truths, tokenize.CountVerified)
-}
-
 func checkGrade(s *tokenize.Sample, truths []truth, grade tokenize.Grade) (int, error) {
 	seen := make([]bool, len(truths))
 	for i := range s.Rows {
@@ -205,7 +201,7 @@ func TestCompactedSample(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
 	known := remembered(t, "compaction")[0]
-	calls := rebuilt(t, prompt.NewRebuilder(model, true, true), known.memory, known.reply)
+	calls := known.rebuilt(t, prompt.NewRebuilder(model, true, true))
 	var sum tokenize.Counts
 	for _, e := range known.reply.Evidence.Sends {
 		sum.PromptTokens += e.Response.Usage.PromptTokens
@@ -250,8 +246,7 @@ func TestFailureSaysWhatWasTried(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			task, cfg := rec.asTask(t)
-			s := collectWith(t, newPrompter(t, prompt.Config{Model: tt.model}), task, cfg)
+			s := rec.sample(t, lettasim.Config{}, newPrompter(t, prompt.Config{Model: tt.model}))
 			if len(s.Rows) != 0 || len(s.Failures) != 1 {
 				t.Fatalf("%d rows, %d failures", len(s.Rows), len(s.Failures))
 			}

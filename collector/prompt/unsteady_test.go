@@ -2,15 +2,12 @@ package prompt_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize"
@@ -43,77 +40,80 @@ func faced(tb testing.TB, model *prompt.Model) func([]int32, lettasim.Face) []in
 	}
 }
 
+// These changes do not change a length.
+var (
+	turned    = lettasim.Face{Rotate: 1}
+	restamped = lettasim.Face{Old: ":21 AM UTC", New: ":22 AM UTC"}
+	described = lettasim.Face{Old: "the first number", New: "the other number"}
+)
+
+// faceAt changes what the server sees at looks of a kind: at look n, or at all if n is negative.
+func faceAt(kind lettasim.LookKind, n int, f lettasim.Face) func(lettasim.Look) lettasim.Face {
+	return func(l lettasim.Look) lettasim.Face {
+		if l.Kind == kind && (n < 0 || l.N == n) {
+			return f
+		}
+		return lettasim.Face{}
+	}
+}
+
 // TestUnsteadyAgents collects over HTTP from a server whose agents change unnoticed without
 // changing a length. It compares every context with the model's input. Every graded prompt is
 // right, and a prompt without proof is not graded.
 func TestUnsteadyAgents(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
-	at := func(kind lettasim.LookKind, f lettasim.Face) func() func(lettasim.Look) lettasim.Face {
-		return func() func(lettasim.Look) lettasim.Face {
-			return func(l lettasim.Look) lettasim.Face {
-				if l.Kind == kind {
-					return f
-				}
-				return lettasim.Face{}
-			}
-		}
-	}
-	flip := func() func(lettasim.Look) lettasim.Face {
-		r := rand.New(rand.NewPCG(9, 1))
-		return func(lettasim.Look) lettasim.Face { return lettasim.Face{Rotate: r.IntN(2)} }
-	}
-	turn, stamp, described := lettasim.Face{Rotate: 1}, lettasim.Face{Old: ":21 AM UTC", New: ":22 AM UTC"}, lettasim.Face{Old: "the first number", New: "the other number"}
 	const samples = 12 // a run ends if its first 16 samples have no row
 	for _, tt := range []struct {
 		name, life string
-		face       func() func(lettasim.Look) lettasim.Face
+		face       func(lettasim.Look) lettasim.Face // nil: tools flip at random
 		noTraces   bool
 		unverified bool
 		graded     int    // samples whose rows are all count_verified and right
 		reason     string // of the others
 		source     tokenize.PromptSource
 	}{
-		{name: "as recorded", life: "tool-two", face: at(lettasim.LookSend, lettasim.Face{}), graded: samples, source: tokenize.SourceStored},
-		{name: "tools flip at every look", life: "tool-two", face: flip, graded: samples, source: tokenize.SourceStored},
-		{name: "tools flip at every look, four calls in three sends", life: "multi", face: flip, graded: samples, source: tokenize.SourceStored},
-		{name: "tools flip at every look, a conversation", life: "conversation", face: flip, graded: samples, source: tokenize.SourceStored},
-		{name: "tools flip at every look, sixteen calls", life: "sixteen", face: flip, graded: samples, source: tokenize.SourceStored},
-		{name: "tools flip for the request only", life: "tool-two", face: at(lettasim.LookSend, turn), graded: samples, source: tokenize.SourceStored},
-		{name: "tools flip after the create", life: "tool-two", face: at(lettasim.LookCreate, turn), graded: samples, source: tokenize.SourceStored},
-		{name: "no traces, nothing changes", life: "tool-two", face: at(lettasim.LookSend, lettasim.Face{}), noTraces: true, reason: "tool_order"},
-		{name: "no traces, tools flip at every look", life: "tool-two", face: flip, noTraces: true, reason: "tool_order"},
-		{name: "no traces, tools flip for the request only", life: "tool-two", face: at(lettasim.LookSend, turn), noTraces: true, reason: "tool_order"},
-		{name: "no traces, tools flip after the create", life: "tool-two", face: at(lettasim.LookCreate, turn), noTraces: true, reason: "tool_order"},
-		{name: "no traces, three sends", life: "multi", face: flip, noTraces: true, reason: "tool_order"},
-		{name: "no traces, unverified rows", life: "tool-two", face: flip, noTraces: true, unverified: true},
-		{name: "the system message of the request is another", life: "tool-two", face: at(lettasim.LookSend, stamp), graded: samples, source: tokenize.SourceTrace},
-		{name: "the system message was another before", life: "tool-two", face: at(lettasim.LookSystem, stamp), graded: samples, source: tokenize.SourceTrace},
-		{name: "a tool is described otherwise for the request", life: "tool-two", face: at(lettasim.LookSend, described), reason: "no_prompt"},
-		{name: "a tool was described otherwise before", life: "tool-two", face: at(lettasim.LookCreate, described), reason: "no_prompt"},
-		{name: "a tool is described otherwise, unverified rows", life: "tool-two", face: at(lettasim.LookSend, described), unverified: true, reason: "no_prompt"},
-		{name: "one tool, no traces, nothing changes", life: "tool-list", face: at(lettasim.LookSend, lettasim.Face{}), noTraces: true, graded: samples, source: tokenize.SourceStored},
-		{name: "one tool, no traces, the system message is another now", life: "tool-list", face: func() func(lettasim.Look) lettasim.Face {
-			return func(l lettasim.Look) lettasim.Face {
-				if l.Kind == lettasim.LookSend || l.Kind == lettasim.LookSystem && l.N > 0 {
-					return lettasim.Face{Old: " AM UTC", New: " PM UTC"}
-				}
-				return lettasim.Face{}
+		{name: "as recorded", life: "tool-two", face: faceAt(lettasim.LookSend, -1, lettasim.Face{}), graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip at every look", life: "tool-two", graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip at every look, four calls in three sends", life: "multi", graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip at every look, a conversation", life: "conversation", graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip at every look, sixteen calls", life: "sixteen", graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip for the request only", life: "tool-two", face: faceAt(lettasim.LookSend, -1, turned), graded: samples, source: tokenize.SourceStored},
+		{name: "tools flip after the create", life: "tool-two", face: faceAt(lettasim.LookCreate, -1, turned), graded: samples, source: tokenize.SourceStored},
+		{name: "no traces, nothing changes", life: "tool-two", face: faceAt(lettasim.LookSend, -1, lettasim.Face{}), noTraces: true, reason: "tool_order"},
+		{name: "no traces, tools flip at every look", life: "tool-two", noTraces: true, reason: "tool_order"},
+		{name: "no traces, tools flip for the request only", life: "tool-two", face: faceAt(lettasim.LookSend, -1, turned), noTraces: true, reason: "tool_order"},
+		{name: "no traces, tools flip after the create", life: "tool-two", face: faceAt(lettasim.LookCreate, -1, turned), noTraces: true, reason: "tool_order"},
+		{name: "no traces, three sends", life: "multi", noTraces: true, reason: "tool_order"},
+		{name: "no traces, unverified rows", life: "tool-two", noTraces: true, unverified: true},
+		{name: "the system message of the request is another", life: "tool-two", face: faceAt(lettasim.LookSend, -1, restamped), graded: samples, source: tokenize.SourceTrace},
+		{name: "the system message was another before", life: "tool-two", face: faceAt(lettasim.LookSystem, -1, restamped), graded: samples, source: tokenize.SourceTrace},
+		{name: "a tool is described otherwise for the request", life: "tool-two", face: faceAt(lettasim.LookSend, -1, described), reason: "no_prompt"},
+		{name: "a tool was described otherwise before", life: "tool-two", face: faceAt(lettasim.LookCreate, -1, described), reason: "no_prompt"},
+		{name: "a tool is described otherwise, unverified rows", life: "tool-two", face: faceAt(lettasim.LookSend, -1, described), unverified: true, reason: "no_prompt"},
+		{name: "one tool, no traces, nothing changes", life: "tool-list", face: faceAt(lettasim.LookSend, -1, lettasim.Face{}), noTraces: true, graded: samples, source: tokenize.SourceStored},
+		{name: "one tool, no traces, the system message is another now", life: "tool-list", face: func(l lettasim.Look) lettasim.Face {
+			if l.Kind == lettasim.LookSend || l.Kind == lettasim.LookSystem && l.N > 0 {
+				return lettasim.Face{Old: " AM UTC", New: " PM UTC"}
 			}
+			return lettasim.Face{}
 		}, noTraces: true, unverified: true, reason: "no_prompt"},
-		{name: "one tool, no traces, it is described otherwise now", life: "tool-list", face: func() func(lettasim.Look) lettasim.Face {
-			return func(l lettasim.Look) lettasim.Face {
-				if l.Kind != lettasim.LookCreate {
-					return lettasim.Face{Old: "List", New: "Show"}
-				}
-				return lettasim.Face{}
+		{name: "one tool, no traces, it is described otherwise now", life: "tool-list", face: func(l lettasim.Look) lettasim.Face {
+			if l.Kind != lettasim.LookCreate {
+				return lettasim.Face{Old: "List", New: "Show"}
 			}
+			return lettasim.Face{}
 		}, noTraces: true, reason: "no_prompt"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			sim := simulate(t, lettasim.Config{Face: tt.face(), Prompt: faced(t, model), NoTraces: tt.noTraces}, tt.life)
-			got := collectMany(t, sim, model, tt.life, samples, tt.unverified)
+			if tt.face == nil {
+				r := rand.New(rand.NewPCG(9, 1))
+				tt.face = func(lettasim.Look) lettasim.Face { return lettasim.Face{Rotate: r.IntN(2)} }
+			}
+			sim := simulate(t, lettasim.Config{Face: tt.face, Prompt: faced(t, model), NoTraces: tt.noTraces}, tt.life)
+			p := newPrompter(t, prompt.Config{Model: model, Unverified: tt.unverified})
+			got := recordingOf(t, tt.life).collect(t, sim, p, samples)
 			given := map[string][]truth{}
 			for _, g := range sim.Given() {
 				given[g.AgentID] = append(given[g.AgentID], truth{prompt: g.InputIDs, output: g.Output})
@@ -159,37 +159,6 @@ func TestUnsteadyAgents(t *testing.T) {
 	}
 }
 
-func collectMany(t *testing.T, sim *lettasim.Server, model *prompt.Model, life string, n int, unverified bool) map[string]*tokenize.Sample {
-	t.Helper()
-	task, cfg := recordingOf(t, life).asTask(t)
-	cfg.Prompter = newPrompter(t, prompt.Config{Model: model, Unverified: unverified})
-	backend := newBackend(t, dial(t, sim, letta.ClientConfig{}), cfg)
-	kept := &keeper{samples: map[string]*tokenize.Sample{}}
-	c, err := collector.New(collector.Config{
-		Endpoints: []collector.Endpoint{{Name: "sim", Backend: backend, MaxInFlight: 8}}, Sink: kept, Planned: n,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var made atomic.Int64
-	err = c.Run(t.Context(), func(yield func(*collector.Task, error) bool) {
-		for made.Load() < int64(n) {
-			one := *task
-			one.ID = fmt.Sprintf("%s#%d", life, made.Add(1))
-			if !yield(&one, nil) {
-				return
-			}
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(kept.samples) != n {
-		t.Fatalf("%d samples, want %d", len(kept.samples), n)
-	}
-	return kept.samples
-}
-
 // If a server keeps no traces, traces are soon no longer requested.
 func TestTracelessServer(t *testing.T) {
 	t.Parallel()
@@ -197,7 +166,7 @@ func TestTracelessServer(t *testing.T) {
 	const samples = 40
 	for none, most := range map[bool]int64{false: samples, true: samples + 2*16} { // some are requested concurrently before it is known
 		sim := simulate(t, lettasim.Config{NoTraces: none}, "single")
-		collectMany(t, sim, model, "single", samples, true)
+		recordingOf(t, "single").collect(t, sim, newPrompter(t, prompt.Config{Model: model, Unverified: true}), samples)
 		if n := sim.Stats().Requests["GET /v1/steps/{id}/trace"]; n > most || n < samples {
 			t.Errorf("no traces %v: %d requests for traces of %d calls, want at most %d", none, n, samples, most)
 		}
@@ -214,8 +183,8 @@ func TestUnsteadyTakenOver(t *testing.T) {
 		if rec.name != "tool-two" && rec.name != "multi" {
 			continue
 		}
-		for cutAt := int64(1); cutAt <= int64(len(rec.exchanges)); cutAt++ {
-			for _, f := range []lettasim.Face{{}, {Old: ":21 AM UTC", New: ":22 AM UTC"}, {Old: "the first number", New: "the other number"}} {
+		for cutAt := int64(1); cutAt <= int64(len(rec.Exchanges)); cutAt++ {
+			for _, f := range []lettasim.Face{{}, restamped, described} {
 				for _, kind := range []lettasim.LookKind{lettasim.LookAgent, lettasim.LookSend} {
 					config := lettasim.Config{Prompt: faced(t, model), Face: func(l lettasim.Look) lettasim.Face {
 						if l.Kind != kind {
@@ -223,7 +192,7 @@ func TestUnsteadyTakenOver(t *testing.T) {
 						}
 						return lettasim.Face{Rotate: l.N + 1, Old: f.Old, New: f.New}
 					}}
-					got, sim := rollOutOn(t, &rec, model, config, cutAt)
+					got := rollOut(t, &rec, model, config, cutAt)
 					if errors.Is(got.err, collector.ErrGone) {
 						others++ // collected again
 						continue
@@ -231,7 +200,7 @@ func TestUnsteadyTakenOver(t *testing.T) {
 					if got.err != nil {
 						t.Fatal(got.err)
 					}
-					given := sim.Given()
+					given := got.server.Given()
 					for k := range got.calls {
 						switch c := &got.calls[k]; {
 						case c.Grade == tokenize.Quarantined:

@@ -14,12 +14,10 @@ import (
 )
 
 // edited edits the text of the true prompt of call k, and sets the step's count to match.
-func edited(tb testing.TB, model *prompt.Model, known *knownLife, m *memory, k int, edit func(text string) string) []int32 {
+func (known *knownLife) edited(tb testing.TB, model *prompt.Model, k int, edit func(text string) string) []int32 {
 	tb.Helper()
-	text := decode(tb, model, known.truths[k].prompt)
-	ids := encode(tb, model, edit(text))
-	m.steps[0] = slices.Clone(m.steps[0])
-	m.steps[0][k].PromptTokens = new(int64(len(ids)))
+	ids := encode(tb, model, edit(decode(tb, model, known.truths[k].prompt)))
+	known.memory.steps[0][k].PromptTokens = new(int64(len(ids)))
 	return ids
 }
 
@@ -28,11 +26,9 @@ func edited(tb testing.TB, model *prompt.Model, known *knownLife, m *memory, k i
 func TestMembersOfATool(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
-	known := remembered(t, "tool-two")[0]
-	reply := known.clone().reply
-	agent := *reply.Evidence.Agent
-	agent.Tools = slices.Clone(agent.Tools)
-	reply.Evidence.Agent = &agent
+	known := remembered(t, "tool-two")[0].clone()
+	agent := known.reply.Evidence.Agent
+	known.memory.agent = agent
 	description := `"description": "Multiply two integers.", `
 	at := slices.IndexFunc(agent.Tools, func(tool letta.Tool) bool { return tool.Name == "mul" })
 	var schema struct {
@@ -44,19 +40,16 @@ func TestMembersOfATool(t *testing.T) {
 	}
 	agent.Tools[at].JSONSchema = letta.RawJSON(slices.Concat([]byte(`{"description":`), schema.Description, []byte(`,"name":`), schema.Name, []byte(`,"parameters":`), schema.Parameters, []byte("}")))
 	var want [][]int32
-	m := known.memory.with(func(m *memory) {
-		m.agent = &agent
-		for k := range known.truths {
-			want = append(want, edited(t, model, known, m, k, func(text string) string {
-				return strings.Replace(text, `"function": {"name": "mul", `+description, `"function": {`+description+`"name": "mul", `, 1)
-			}))
-		}
-	})
+	for k := range known.truths {
+		want = append(want, known.edited(t, model, k, func(text string) string {
+			return strings.Replace(text, `"function": {"name": "mul", `+description, `"function": {`+description+`"name": "mul", `, 1)
+		}))
+	}
 	if slices.Equal(want[0], known.truths[0].prompt) || len(want[0]) != len(known.truths[0].prompt) {
 		t.Fatalf("%d ids for %d: the test changes nothing, or the length", len(want[0]), len(known.truths[0].prompt))
 	}
 	for _, stored := range []bool{true, false} {
-		calls := rebuilt(t, prompt.NewRebuilder(model, stored, true), m, reply)
+		calls := known.rebuilt(t, prompt.NewRebuilder(model, stored, true))
 		for k := range calls {
 			if calls[k].Grade != tokenize.CountVerified || !slices.Equal(calls[k].PromptIDs, want[k]) {
 				t.Errorf("stored %v: call %d is %v from %v, with its true prompt %v; %s", stored, k, calls[k].Grade, calls[k].Source, slices.Equal(calls[k].PromptIDs, want[k]), calls[k].Note)
@@ -70,40 +63,33 @@ func TestMembersOfATool(t *testing.T) {
 func TestToolRules(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
-	known := remembered(t, "tool-two")[0]
-	reply := known.clone().reply
-	agent := *reply.Evidence.Agent
-	reply.Evidence.Agent = &agent
+	known := remembered(t, "tool-two")[0].clone()
+	agent, m := known.reply.Evidence.Agent, known.memory
+	m.agent = agent
 	only := func(k int) string { return [...]string{"add", "mul"}[k%2] }
 	var want [][]int32
-	m := known.memory.with(func(m *memory) {
-		m.agent = &agent
-		for k := range known.truths {
-			want = append(want, edited(t, model, known, m, k, func(text string) string {
-				head, rest, _ := strings.Cut(text, "<tools>\n")
-				list, tail, _ := strings.Cut(rest, "\n</tools>")
-				for line := range strings.SplitSeq(list, "\n") {
-					if strings.Contains(line, `"name": "`+only(k)+`"`) {
-						return head + "<tools>\n" + line + "\n</tools>" + tail
-					}
+	for k := range known.truths {
+		want = append(want, known.edited(t, model, k, func(text string) string {
+			head, rest, _ := strings.Cut(text, "<tools>\n")
+			list, tail, _ := strings.Cut(rest, "\n</tools>")
+			for line := range strings.SplitSeq(list, "\n") {
+				if strings.Contains(line, `"name": "`+only(k)+`"`) {
+					return head + "<tools>\n" + line + "\n</tools>" + tail
 				}
-				t.Fatalf("no tool %s in %s", only(k), list)
-				return ""
-			}))
-			trace := m.traces[m.steps[0][k].ID]
-			var tools []json.RawMessage
-			if trace.Request.JSON.Member("tools").Decode(&tools) != nil {
-				t.Fatal("the trace has no tools")
 			}
-			tools = slices.DeleteFunc(tools, func(raw json.RawMessage) bool { return !bytes.Contains(raw, []byte(only(k)+`"`)) })
-			list, _ := json.Marshal(tools)
-			request, err := trace.Request.JSON.With("tools", letta.RawJSON(list))
-			if err != nil {
-				t.Fatal(err)
-			}
-			m.traces[m.steps[0][k].ID] = traceOf(t, string(request), string(trace.Response.JSON))
+			t.Fatalf("no tool %s in %s", only(k), list)
+			return ""
+		}))
+		trace := m.traces[m.steps[0][k].ID]
+		var tools []json.RawMessage
+		if trace.Request.JSON.Member("tools").Decode(&tools) != nil {
+			t.Fatal("the trace has no tools")
 		}
-	})
+		tools = slices.DeleteFunc(tools, func(raw json.RawMessage) bool { return !bytes.Contains(raw, []byte(only(k)+`"`)) })
+		list, _ := json.Marshal(tools)
+		request := must(trace.Request.JSON.With("tools", letta.RawJSON(list)))(t)
+		m.traces[m.steps[0][k].ID] = traceOf(t, string(request), string(trace.Response.JSON))
+	}
 	for _, tt := range []struct {
 		name   string
 		rules  string
@@ -115,14 +101,13 @@ func TestToolRules(t *testing.T) {
 		{"a rule that nobody knows", `{"type":"new_rule"}`, []int{1, 2}, []string{"", "trace", "trace"}},
 	} {
 		agent.ToolRules = []letta.RawJSON{letta.RawJSON(tt.rules)}
-		some := m.with(func(m *memory) {
-			for k := range known.truths {
-				if !slices.Contains(tt.traces, k) {
-					delete(m.traces, m.steps[0][k].ID)
-				}
+		some := known.clone()
+		for k := range known.truths {
+			if !slices.Contains(tt.traces, k) {
+				delete(some.memory.traces, m.steps[0][k].ID)
 			}
-		})
-		calls := rebuilt(t, prompt.NewRebuilder(model, true, true), some, reply)
+		}
+		calls := some.rebuilt(t, prompt.NewRebuilder(model, true, true))
 		for k := range calls {
 			c := &calls[k]
 			if tt.want[k] == "" && c.Grade == tokenize.Quarantined {
@@ -140,16 +125,13 @@ func TestToolRules(t *testing.T) {
 func TestWitnessNotHeard(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)
-	known := remembered(t, "tool-two")[0]
-	reply := known.clone().reply
-	e := reply.Evidence
+	known := remembered(t, "tool-two")[0].clone()
+	e := known.reply.Evidence
 	system := e.SystemText
 	e.SystemText = "Not what the model was given. " + system
-	m := known.memory.with(func(m *memory) {
-		edited(t, model, known, m, 0, func(text string) string { return strings.Replace(text, system, e.SystemText, 1) })
-		m.messages[0] = nil // so that only the first call can be rebuilt
-	})
-	calls := rebuilt(t, prompt.NewRebuilder(model, true, false), m, reply)
+	known.edited(t, model, 0, func(text string) string { return strings.Replace(text, system, e.SystemText, 1) })
+	known.memory.messages[0] = nil // so that only the first call can be rebuilt
+	calls := known.rebuilt(t, prompt.NewRebuilder(model, true, false))
 	if c := &calls[0]; c.Grade != tokenize.Quarantined || c.Reason != tokenize.ReasonNoPrompt || !strings.Contains(c.Note, "was not compared") {
 		t.Errorf("the first call is %v/%v; %s", c.Grade, c.Reason, c.Note)
 	}
@@ -184,16 +166,16 @@ func TestReadAgain(t *testing.T) {
 		{name: "it was read late, and there is a trace", before: func(e *record.Rollout) { e.Late = true }, trace: true},
 		{name: "it has a block, and there is a trace", before: func(e *record.Rollout) { e.Agent.Blocks = block }, trace: true},
 		{
-			name: "the trace shows an override", trace: true,
-			before: func(e *record.Rollout) { override(e) }, now: func(m *memory) { m.system += "!" }, want: "the agent's system message has changed since before the first request",
+			name: "the trace shows an override", trace: true, before: override,
+			now: func(m *memory) { m.system += "!" }, want: "the agent's system message has changed since before the first request",
 		},
-		{name: "the trace shows an override, nothing has changed", trace: true, before: func(e *record.Rollout) { override(e) }},
+		{name: "the trace shows an override, nothing has changed", trace: true, before: override},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			of := known.clone()
-			before, now := *of.reply.Evidence.Agent, *of.reply.Evidence.Agent
-			of.reply.Evidence.Agent, of.memory.agent = &before, &now
+			now := *of.memory.agent
+			of.memory.agent = &now
 			if tt.before != nil {
 				tt.before(of.reply.Evidence)
 			}
@@ -203,7 +185,7 @@ func TestReadAgain(t *testing.T) {
 			if !tt.trace {
 				clear(of.memory.traces)
 			}
-			calls := rebuilt(t, prompt.NewRebuilder(model, true, true), of.memory, of.reply)
+			calls := of.rebuilt(t, prompt.NewRebuilder(model, true, true))
 			for k := range calls {
 				c := &calls[k]
 				switch {
@@ -217,8 +199,9 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
+// override makes the requests of a clone override the system message.
 func override(e *record.Rollout) {
-	request := *e.Sends[0].Request
-	request.OverrideSystem = new("another")
-	e.Sends[0].Request = &request
+	for i := range e.Sends {
+		e.Sends[i].Request.OverrideSystem = new("another")
+	}
 }
