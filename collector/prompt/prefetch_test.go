@@ -149,6 +149,7 @@ func TestPrefetchEndsWithRun(t *testing.T) {
 		sim.ServeHTTP(w, r)
 	})
 	g := must(backend.Open(t.Context(), attempt))(t)
+	began := time.Now()
 	if _, err := g.Run(t.Context()); err == nil {
 		t.Error("Run = nil, want the refusal of the second send")
 	}
@@ -156,6 +157,9 @@ func TestPrefetchEndsWithRun(t *testing.T) {
 	case <-ended:
 	case <-time.After(time.Minute):
 		t.Error("the request for steps outlives Run")
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("Run took %v: it waited until the request for steps timed out", took)
 	}
 	if err := g.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
