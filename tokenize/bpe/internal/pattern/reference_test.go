@@ -1,5 +1,7 @@
 package pattern
 
+import "slices"
+
 // ends calls then with each end of a match of n in s from at, in order of preference, until then
 // returns true. This is the definition of a backtracking matcher.
 func (n *node) ends(s []rune, at int, then func(end int) bool) bool {
@@ -19,12 +21,7 @@ func (n *node) ends(s []rune, at int, then func(end int) bool) bool {
 		}
 		return next(0, at)
 	case opAlternate:
-		for _, sub := range n.subs {
-			if sub.ends(s, at, then) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(n.subs, func(sub *node) bool { return sub.ends(s, at, then) })
 	case opRepeat:
 		var more func(k, at int) bool
 		more = func(k, at int) bool {
@@ -44,5 +41,3 @@ func (n *node) end(s string, i int) int {
 	n.ends(rest, 0, func(e int) bool { end = i + len(string(rest[:e])); return true })
 	return end
 }
-
-func parse(expr string) (*node, error) { return (&parser{s: expr}).alternatives() }
