@@ -25,29 +25,10 @@ type autoAnswer struct {
 	Class, Error, Version string
 }
 
-// autoReleases are the releases by version prefix.
-var autoReleases = []struct {
-	prefix  string
-	release chat.Transformers
-}{
-	{"4.57.", chat.Transformers457},
-	{"5.3.", chat.Transformers50},
-	{"5.20.", chat.Transformers50},
-	{"5.21.", chat.Transformers521},
-	{"5.22.", chat.Transformers5222},
-	{"5.23.", chat.Transformers523},
-	{"5.24.", chat.Transformers523},
-}
-
-func releaseOf(t *testing.T, version string) chat.Transformers {
-	t.Helper()
-	for _, r := range autoReleases {
-		if strings.HasPrefix(version, r.prefix) {
-			return r.release
-		}
-	}
-	t.Fatalf("transformers %s: no rules are known", version)
-	return 0
+// autoReleases are the releases by the beginning of a version.
+var autoReleases = map[string]chat.Transformers{
+	"4.57": chat.Transformers457, "5.3": chat.Transformers50, "5.20": chat.Transformers50, "5.21": chat.Transformers521,
+	"5.22": chat.Transformers5222, "5.23": chat.Transformers523, "5.24": chat.Transformers523,
 }
 
 // An autoCase is a folder and texts to encode with its tokenizer.
@@ -73,59 +54,12 @@ func (c *autoCase) chars() bool {
 	return c.base == "gemma" || c.base == "llama" || c.base == "llama first"
 }
 
-func (c *autoCase) folder() fstest.MapFS {
-	files := fstest.MapFS{}
-	for name, text := range c.Files {
-		files[name] = &fstest.MapFile{Data: []byte(text)}
-	}
-	return files
-}
-
-// compareAuto compares folders with AutoTokenizer, and logs how many are rejected for each field.
+// compareAuto compares folders with AutoTokenizer, and logs how many have each outcome.
 func compareAuto(t *testing.T, interpreter string, n int) {
 	t.Helper()
 	batch := min(2000, (n+1)/2)
 	var mu sync.Mutex
-	refused, taken, failed, both := map[string]int{}, map[string]int{}, map[string]int{}, 0
-	version, bad := "", 0
-	// judge counts a case and describes what is wrong with it.
-	judge := func(t *testing.T, c *autoCase, want autoAnswer) (problem string, err error) {
-		t.Helper()
-		release := releaseOf(t, want.Version)
-		tok, err := bpe.Load(c.folder(), bpe.Options{Experimental: true, Releases: []chat.Transformers{release}})
-		all, allErr := bpe.Load(c.folder(), bpe.Options{Experimental: true})
-		mu.Lock()
-		defer mu.Unlock()
-		version = want.Version
-		switch {
-		case err != nil && want.Error != "":
-			both++
-			return "", err
-		case err != nil:
-			refused[autoReason(err)]++
-			if autoReason(err) == "" || !errors.Is(err, bpe.ErrUnsupported) && !errors.Is(err, bpe.ErrCorrupt) {
-				problem = "a refusal that names no field"
-			}
-			return problem, err
-		case want.Error != "":
-			failed[shortened(want.Error)]++
-			return "", nil
-		}
-		taken[c.base+" "+want.Class]++
-		chars := want.Class == "LlamaTokenizer" || want.Class == "GemmaTokenizer"
-		if release == chat.Transformers50 && want.Class != "TokenizersBackend" && c.chars() != chars {
-			return "", nil // the release 5.0 has two readings, and a reading of the wrong kind is skipped
-		}
-		for k, text := range c.Texts {
-			if got := encode(t, tok, text, bpe.EncodeOptions{}); !slices.Equal(got, want.IDs[k]) {
-				return fmt.Sprintf("%q: ids %v, AutoTokenizer (%s) gives %v", text, got, want.Class, want.IDs[k]), nil
-			}
-		}
-		if allErr == nil && all.Digest() != tok.Digest() && c.chars() == chars {
-			problem = "another tokenizer without a release"
-		}
-		return problem, nil
-	}
+	outcomes, compared, version, bad := map[string]int{}, 0, "", 0
 	t.Run("batches", func(t *testing.T) {
 		for first := 0; first < n; first += batch {
 			t.Run(fmt.Sprint(first), func(t *testing.T) {
@@ -135,43 +69,67 @@ func compareAuto(t *testing.T, interpreter string, n int) {
 					cases[i] = randomAuto(rand.New(rand.NewPCG(*seed, uint64(first+i))))
 				}
 				for i, want := range askScript[autoAnswer](t, interpreter, "auto.py", "auto", nil, cases) {
-					problem, err := judge(t, cases[i], want)
-					if problem == "" {
-						continue
-					}
+					outcome, problem, err := cases[i].judge(t, want)
 					mu.Lock()
-					if bad++; bad <= 5 {
-						t.Errorf("transformers %s, folder %d (seed %d): %s\n%serr %v", want.Version, first+i, *seed, problem, cases[i], err)
+					version = want.Version
+					outcomes[outcome]++
+					if strings.HasPrefix(outcome, "compared") {
+						compared++
+					}
+					if problem != "" {
+						if bad++; bad <= 5 {
+							t.Errorf("transformers %s, folder %d (seed %d): %s\n%serr %v", want.Version, first+i, *seed, problem, cases[i], err)
+						}
 					}
 					mu.Unlock()
 				}
 			})
 		}
 	})
-	total := 0
-	for _, k := range slices.Sorted(maps.Keys(taken)) {
-		t.Logf("transformers %s: %6d compared: %s", version, taken[k], k)
-		total += taken[k]
+	for _, k := range slices.Sorted(maps.Keys(outcomes)) {
+		t.Logf("transformers %s: %6d %s", version, outcomes[k], k)
 	}
-	t.Logf("transformers %s: %d of %d folders compared, %d differ, %d refused by both, %d only by transformers", version, total, n, bad, both, sum(failed))
-	for _, m := range []struct {
-		what   string
-		counts map[string]int
-	}{{"refused here only", refused}, {"refused by transformers only", failed}} {
-		for _, k := range slices.SortedFunc(maps.Keys(m.counts), func(a, b string) int { return m.counts[b] - m.counts[a] }) {
-			t.Logf("transformers %s: %6d %s: %s", version, m.counts[k], m.what, k)
-		}
-	}
-	if total < n/3 {
-		t.Errorf("transformers %s: %d of %d folders compared: too many are refused", version, total, n)
+	t.Logf("transformers %s: %d of %d folders compared, %d differ", version, compared, n, bad)
+	if compared < n/3 {
+		t.Errorf("transformers %s: %d of %d folders compared: too many are refused", version, compared, n)
 	}
 }
 
-func sum(m map[string]int) (n int) {
-	for _, k := range m {
-		n += k
+// judge returns the outcome of a case and what is wrong with it.
+func (c *autoCase) judge(t *testing.T, want autoAnswer) (outcome, problem string, err error) {
+	t.Helper()
+	release, ok := autoReleases[want.Version[:strings.LastIndexByte(want.Version, '.')]]
+	if !ok {
+		t.Fatalf("transformers %s: no rules are known", want.Version)
 	}
-	return n
+	folder := withFiles(fstest.MapFS{}, c.Files)
+	tok, err := bpe.Load(folder, bpe.Options{Experimental: true, Releases: []chat.Transformers{release}})
+	switch {
+	case err != nil && want.Error != "":
+		return "refused by both", "", err
+	case err != nil:
+		if autoReason(err) == "" || !errors.Is(err, bpe.ErrUnsupported) && !errors.Is(err, bpe.ErrCorrupt) {
+			problem = "a refusal that names no field"
+		}
+		return "refused here only: " + autoReason(err), problem, err
+	case want.Error != "":
+		return "refused by transformers only: " + shortened(want.Error), "", nil
+	}
+	outcome = "compared: " + c.base + " " + want.Class
+	chars := want.Class == "LlamaTokenizer" || want.Class == "GemmaTokenizer"
+	if release == chat.Transformers50 && want.Class != "TokenizersBackend" && c.chars() != chars {
+		return outcome, "", nil // the release 5.0 has two readings, and a reading of the wrong kind is skipped
+	}
+	for k, text := range c.Texts {
+		if got := encode(t, tok, text, bpe.EncodeOptions{}); !slices.Equal(got, want.IDs[k]) {
+			return outcome, fmt.Sprintf("%q: ids %v, AutoTokenizer (%s) gives %v", text, got, want.Class, want.IDs[k]), nil
+		}
+	}
+	all, err := bpe.Load(folder, bpe.Options{Experimental: true})
+	if err == nil && all.Digest() != tok.Digest() && c.chars() == chars {
+		problem = "another tokenizer without a release"
+	}
+	return outcome, problem, nil
 }
 
 var autoQuoted = regexp.MustCompile(`"(\\.|[^"\\])*"|[0-9]+`)

@@ -3,6 +3,7 @@ package bpe_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -22,7 +23,7 @@ func benchBytes() int {
 // filled by earlier passes (warm).
 func BenchmarkEncode(b *testing.B) {
 	docs := corpus(b, benchBytes())
-	size := totalBytes(docs)
+	size := len(strings.Join(docs, ""))
 	for _, name := range bpetest.Names() {
 		for _, cache := range []string{"cold", "warm"} {
 			b.Run(fmt.Sprintf("tokenizer=%s/cache=%s", name, cache), func(b *testing.B) {
@@ -64,7 +65,7 @@ func BenchmarkDecode(b *testing.B) {
 				ids = append(ids, encode(b, tok, d, bpe.EncodeOptions{})...)
 			}
 			text := make([]byte, 0, 2<<20)
-			b.SetBytes(int64(totalBytes(docs)))
+			b.SetBytes(int64(len(strings.Join(docs, ""))))
 			b.ReportAllocs()
 			for b.Loop() {
 				var err error
@@ -96,16 +97,8 @@ func BenchmarkLoad(b *testing.B) {
 
 // BenchmarkRun encodes 1 MiB that is a single pre-token.
 func BenchmarkRun(b *testing.B) {
-	rng := rand.New(rand.NewPCG(2, 3))
-	letters := make([]byte, 1<<20)
-	for i := range letters {
-		letters[i] = 'a' + byte(rng.IntN(26))
-	}
-	same := make([]byte, 1<<20)
-	for i := range same {
-		same[i] = 'a'
-	}
-	for name, text := range map[string]string{"same": string(same), "random": string(letters)} {
+	random := randomLetters(rand.New(rand.NewPCG(2, 3)), lowerCase, 1<<20)
+	for name, text := range map[string]string{"same": strings.Repeat("a", 1<<20), "random": random} {
 		b.Run("letters="+name, func(b *testing.B) {
 			tok := bpetest.Tokenizer(b, "qwen3")
 			b.SetBytes(1 << 20)

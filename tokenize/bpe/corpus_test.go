@@ -48,14 +48,6 @@ func corpus(tb testing.TB, bytes int) []string {
 	return docs
 }
 
-func totalBytes(docs []string) int {
-	n := 0
-	for _, d := range docs {
-		n += len(d)
-	}
-	return n
-}
-
 // goroot is the folder of the Go distribution.
 var goroot = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()

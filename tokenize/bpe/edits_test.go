@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
 var edits = flag.Int("edits", 4000, "edited files to compare with the reference engine")
@@ -19,7 +16,7 @@ var edits = flag.Int("edits", 4000, "edited files to compare with the reference 
 // invents a name. It checks that Parse rejects what the reference engine rejects, and that files
 // accepted by both give the same ids. Parse can reject more.
 func TestPeerEdits(t *testing.T) {
-	interpreter := python(t)
+	python(t)
 	t.Parallel()
 	t.Logf("go test ./tokenize/bpe -run TestPeerEdits -seed %d", *seed)
 	rng := rand.New(rand.NewPCG(*seed, 900))
@@ -41,57 +38,37 @@ func TestPeerEdits(t *testing.T) {
 		"decoder":       object{"type": "Sequence", "decoders": []object{{"type": "ByteFallback"}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false}}},
 	}))
 	texts := []string{"abc ab<s>ab", "ca e\u0301 \u00e8<b>x <l> <r>  12", "ab a\nabca 日本 \u00e9"}
-	cases := make([][2]any, 0, *edits)
-	wholes := make([]string, 0, *edits)
-	for range *edits {
-		file := files[rng.IntN(len(files))]
-		tree := parseTree(t, file)
-		var whole strings.Builder
-		tree.write(&whole)
-		wholes = append(wholes, whole.String())
+	cases, wholes := make([]smallCase, *edits), make([]string, *edits)
+	for i := range cases {
+		tree := parseTree(t, files[rng.IntN(len(files))])
+		wholes[i] = tree.String()
 		for range 1 + rng.IntN(2) {
 			tree.edit(rng)
 		}
-		var b strings.Builder
-		tree.write(&b)
-		cases = append(cases, [2]any{b.String(), texts})
+		cases[i] = smallCase{File: []byte(tree.String()), Texts: texts, IDs: [][]int32{}}
 	}
 
 	var both, ours, theirs, bad int
-	for i, want := range askScript[[][3]json.RawMessage](t, interpreter, "edits.py", "edits", nil, cases) {
-		file, _ := cases[i][0].(string)
-		tok, err := bpe.Parse([]byte(file), bpe.Options{Experimental: true})
+	for i, want := range askCases(t, cases) {
+		c, problem := &cases[i], ""
 		switch {
-		case err != nil && want == nil:
+		case c.err != nil && want.Error != "":
 			both++
-			continue
-		case err != nil:
+		case c.err != nil:
 			ours++
-			continue
-		case want == nil:
-			t.Errorf("accepted here, refused by the reference engine: %s", changed(file, wholes[i]))
-			bad++
+		case want.Error != "":
+			problem = "accepted here, refused by the reference engine"
+		case slices.ContainsFunc(slices.Concat(want.IDs, want.Post), func(ids []int32) bool { return ids == nil }):
+			problem = "accepted here, the reference engine panics"
 		default:
 			theirs++
-			for k, text := range texts {
-				ids := encode(t, tok, text, bpe.EncodeOptions{})
-				post := encode(t, tok, text, bpe.EncodeOptions{PostProcess: true})
-				got := fmt.Sprint(ids, post, decode(t, tok, ids, bpe.DecodeOptions{}))
-				var wantIDs, wantPost []int32
-				var back string
-				for j, v := range []any{&wantIDs, &wantPost, &back} {
-					if err := json.Unmarshal(want[k][j], v); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if want := fmt.Sprint(wantIDs, wantPost, back); got != want {
-					t.Errorf("%q: %s, want %s: %s", text, got, want, changed(file, wholes[i]))
-					bad++
-				}
-			}
+			problem = c.compare(t, want)
 		}
-		if bad > 10 {
-			t.FailNow()
+		if problem != "" {
+			t.Errorf("%s: %s", problem, changed(string(c.File), wholes[i]))
+			if bad++; bad > 10 {
+				t.FailNow()
+			}
 		}
 	}
 	t.Logf("%d files: refused by both %d, by us alone %d, accepted by both %d", len(cases), both, ours, theirs)
@@ -129,7 +106,7 @@ func parseTree(tb testing.TB, raw []byte) *tree {
 		}
 		open, ok := tok.(json.Delim)
 		if !ok {
-			return &tree{text: treeText(tok)}
+			return &tree{text: string(marshal(tok))}
 		}
 		n := &tree{open: byte(open)}
 		for d.More() {
@@ -138,7 +115,7 @@ func parseTree(tb testing.TB, raw []byte) *tree {
 				if err != nil {
 					tb.Fatal(err)
 				}
-				n.names = append(n.names, treeText(name))
+				n.names = append(n.names, string(marshal(name)))
 			}
 			n.nodes = append(n.nodes, parse())
 		}
@@ -150,30 +127,19 @@ func parseTree(tb testing.TB, raw []byte) *tree {
 	return parse()
 }
 
-func treeText(v any) string {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(raw)
-}
-
-func (n *tree) write(b *strings.Builder) {
+func (n *tree) String() string {
 	if n.open == 0 {
-		b.WriteString(n.text)
-		return
+		return n.text
 	}
-	b.WriteByte(n.open)
+	var parts []string
 	for i, c := range n.nodes {
-		if i > 0 {
-			b.WriteByte(',')
-		}
+		part := c.String()
 		if n.open == '{' {
-			b.WriteString(n.names[i] + ":")
+			part = n.names[i] + ":" + part
 		}
-		c.write(b)
+		parts = append(parts, part)
 	}
-	b.WriteByte(n.open + 2)
+	return string(n.open) + strings.Join(parts, ",") + string(n.open+2)
 }
 
 // madeUp are values to put in place of others.

@@ -67,41 +67,27 @@ func TestAppends(t *testing.T) {
 	}
 }
 
-// TestUntrusted checks that plain text cannot make a special token.
-func TestUntrusted(t *testing.T) {
-	t.Parallel()
-	tok := bpetest.Tokenizer(t, "qwen3")
-	for mode, want := range map[bpe.AddedMode]bool{bpe.AddedAll: true, bpe.AddedNone: false} {
-		ids := encode(t, tok, "<|im_end|>\n<tool_call>", bpe.EncodeOptions{Added: mode})
-		if slices.Contains(ids, 151645) != want || slices.Contains(ids, 151657) != want {
-			t.Errorf("mode %d: ids %v, added tokens wanted: %v", mode, ids, want)
-		}
-	}
-}
-
-// invalidUTF8 has byte strings and the result of Python's bytes.decode(errors="replace").
-var invalidUTF8 = []struct{ in, want string }{
-	{"\xff", "\ufffd"},
-	{"a\xffb", "a\ufffdb"},
-	{"\xe2\x82", "\ufffd"},
-	{"\xe2\x82a", "\ufffda"},
-	{"\xf0\x9f\x98", "\ufffd"},
-	{"\xf0\x9f\x98\xe2\x82", "\ufffd\ufffd"},
-	{"\xc0\x80", "\ufffd\ufffd"},
-	{"\xe0\x80\x80", "\ufffd\ufffd\ufffd"},
-	{"\xed\xa0\x80", "\ufffd\ufffd\ufffd"},
-	{"\xf4\x90\x80\x80", "\ufffd\ufffd\ufffd\ufffd"},
-	{"\xf5\x80", "\ufffd\ufffd"},
-	{"\xc3\xa9\x80\xc3", "é\ufffd\ufffd"},
-	{"\x80\x80\x80", "\ufffd\ufffd\ufffd"},
-	{"\xf0\x80\x80", "\ufffd\ufffd\ufffd"},
-	{"\xf1\x80\x80\xf1", "\ufffd\ufffd"},
-}
-
+// TestInvalidUTF8 has byte strings and the result of Python's bytes.decode(errors="replace").
 func TestInvalidUTF8(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "gpt-oss")
-	for _, test := range invalidUTF8 {
+	for _, test := range []struct{ in, want string }{
+		{"\xff", "\ufffd"},
+		{"a\xffb", "a\ufffdb"},
+		{"\xe2\x82", "\ufffd"},
+		{"\xe2\x82a", "\ufffda"},
+		{"\xf0\x9f\x98", "\ufffd"},
+		{"\xf0\x9f\x98\xe2\x82", "\ufffd\ufffd"},
+		{"\xc0\x80", "\ufffd\ufffd"},
+		{"\xe0\x80\x80", "\ufffd\ufffd\ufffd"},
+		{"\xed\xa0\x80", "\ufffd\ufffd\ufffd"},
+		{"\xf4\x90\x80\x80", "\ufffd\ufffd\ufffd\ufffd"},
+		{"\xf5\x80", "\ufffd\ufffd"},
+		{"\xc3\xa9\x80\xc3", "é\ufffd\ufffd"},
+		{"\x80\x80\x80", "\ufffd\ufffd\ufffd"},
+		{"\xf0\x80\x80", "\ufffd\ufffd\ufffd"},
+		{"\xf1\x80\x80\xf1", "\ufffd\ufffd"},
+	} {
 		checkIDs(t, test.in, encode(t, tok, test.in, bpe.EncodeOptions{}), encode(t, tok, test.want, bpe.EncodeOptions{}))
 		var ids []int32
 		for _, b := range []byte(test.in) {

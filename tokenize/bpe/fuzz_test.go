@@ -8,6 +8,7 @@ import (
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 )
 
 // twin is a tokenizer and its slow reference.
@@ -16,43 +17,39 @@ type twin struct {
 	slow *slowTokenizer
 }
 
-// newTwins makes each twin on first use. Some have another pattern than their file, so that a few
-// files cover all patterns. None normalizes.
-func newTwins() []func(tb testing.TB) twin {
-	var twins []func(tb testing.TB) twin
-	slow := map[string]*slowTokenizer{}
-	for _, base := range []struct{ name, pattern string }{
-		{"llama3.1", ""},
-		{"deepseek-v3", ""},
+// newTwins returns functions that make a twin on first use. Some have another pattern than their file,
+// so that a few files cover all patterns. None normalizes.
+func newTwins() (twins []func(tb testing.TB) twin) {
+	for _, base := range [][]string{
+		{"llama3.1", "", bpe.PatternO200K},
+		{"deepseek-v3", "", bpe.PatternCL100K, bpe.PatternKimi, bpe.PatternQwen35, bpe.PatternGPT2},
 		{"mistral-nemo-tekken", ""},
-		{"deepseek-v3", bpe.PatternCL100K},
-		{"llama3.1", bpe.PatternO200K},
-		{"deepseek-v3", bpe.PatternKimi},
-		{"deepseek-v3", bpe.PatternQwen35},
-		{"deepseek-v3", bpe.PatternGPT2},
 	} {
-		var made *twin
-		twins = append(twins, func(tb testing.TB) twin {
-			tb.Helper()
-			if made != nil {
-				return *made
-			}
-			file := bpetest.Read(tb, base.name, bpe.FileJSON)
-			if slow[base.name] == nil {
-				slow[base.name] = newSlowTokenizer(tb, file)
-			}
-			double := *slow[base.name]
-			if base.pattern != "" {
-				file = edit(tb, base.name, map[string]any{"pre_tokenizer": splitPart(base.pattern, "Isolated", false)})
-				double.patterns = []matcher{compilePattern(tb, base.pattern)}
-			}
-			tok, err := bpe.Parse(file, bpe.Options{Experimental: true})
-			if err != nil {
-				tb.Fatal(err)
-			}
-			made = &twin{tok, &double}
-			return *made
-		})
+		var slow *slowTokenizer
+		for _, expr := range base[1:] {
+			var made twin
+			twins = append(twins, func(tb testing.TB) twin {
+				tb.Helper()
+				if made.tok != nil {
+					return made
+				}
+				file := bpetest.Read(tb, base[0], bpe.FileJSON)
+				if slow == nil {
+					slow = newSlowTokenizer(tb, file)
+				}
+				double := *slow
+				if expr != "" {
+					file = edit(tb, base[0], map[string]any{"pre_tokenizer": splitPart(expr, "Isolated", false)})
+					double.patterns = []*pattern.Pattern{compilePattern(tb, expr)}
+				}
+				tok, err := bpe.Parse(file, bpe.Options{Experimental: true})
+				if err != nil {
+					tb.Fatal(err)
+				}
+				made = twin{tok, &double}
+				return made
+			})
+		}
 	}
 	return twins
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
+	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 )
 
 // smallFile returns a tokenizer.json of 256 bytes and a few merges; "model.x" changes the model.
@@ -31,7 +32,7 @@ func smallFile(changes map[string]any) []byte {
 	}
 	file := object{
 		"version": "1.0", "truncation": nil, "padding": nil, "normalizer": object{"type": "NFC"},
-		"added_tokens":   flagged(object{"id": 259, "content": "<s>", "special": true}),
+		"added_tokens":   []object{addedPart(259, "<s>", "special")},
 		"pre_tokenizer":  splitPart(bpe.PatternO200K, "Isolated", false),
 		"post_processor": nil, "decoder": object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}, "model": model,
 	}
@@ -45,18 +46,6 @@ func smallFile(changes map[string]any) []byte {
 	return marshal(file)
 }
 
-// flagged returns the added tokens with missing flags set to false.
-func flagged(tokens ...object) []object {
-	for _, o := range tokens {
-		for _, flag := range []string{"single_word", "lstrip", "rstrip", "normalized", "special"} {
-			if _, ok := o[flag]; !ok {
-				o[flag] = false
-			}
-		}
-	}
-	return tokens
-}
-
 func smallFiles() [][]byte {
 	return [][]byte{
 		smallFile(nil),
@@ -65,106 +54,8 @@ func smallFiles() [][]byte {
 	}
 }
 
-func TestSmallFile(t *testing.T) {
-	t.Parallel()
-	for i, raw := range smallFiles() {
-		tok := parseFile(t, raw)
-		want := []int32{257, 32, 256, 259, 256}
-		checkIDs(t, "abc ab<s>ab", encode(t, tok, "abc ab<s>ab", bpe.EncodeOptions{}), want)
-		post := want
-		if i == 2 {
-			post = append(append([]int32{259}, want...), 259)
-		}
-		checkIDs(t, "abc ab<s>ab", encode(t, tok, "abc ab<s>ab", bpe.EncodeOptions{PostProcess: true}), post)
-		if got := tok.VocabSize(); got != 260 {
-			t.Errorf("VocabSize() = %d, want 260", got)
-		}
-	}
-}
-
-// TestRefused checks that an unimplemented feature is rejected by name.
-func TestRefused(t *testing.T) {
-	t.Parallel()
-	seq := func(parts ...object) object { return object{"type": "Sequence", "pretokenizers": parts} }
-	byteLevel := object{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}
-	for _, test := range []struct {
-		name    string
-		changes map[string]any
-		want    string
-	}{
-		{"wordpiece", map[string]any{"model.type": "WordPiece"}, "WordPiece"},
-		{"unigram", map[string]any{"model.type": "Unigram", "model.vocab": []any{[]any{"a", -1.5}}}, "Unigram"},
-		{"dropout", map[string]any{"model.dropout": 0.1}, "dropout"},
-		{"prefix", map[string]any{"model.continuing_subword_prefix": "##"}, "continuing_subword_prefix"},
-		{"suffix", map[string]any{"model.end_of_word_suffix": "</w>"}, "end_of_word_suffix"},
-		{"truncation", map[string]any{"truncation": object{"max_length": 5}}, "truncation"},
-		{"padding", map[string]any{"padding": object{}}, "padding"},
-		{"normalizer", map[string]any{"normalizer": object{"type": "NFKC"}}, "normalizer NFKC"},
-		{"normalizer in a sequence", map[string]any{"normalizer": object{"type": "Sequence", "normalizers": []object{{"type": "Lowercase"}}}}, "normalizer Lowercase"},
-		{"no pre-tokenizer", map[string]any{"pre_tokenizer": nil}, "pre_tokenizer null"},
-		{"metaspace", map[string]any{"pre_tokenizer": object{"type": "Metaspace"}}, "pre_tokenizer Metaspace"},
-		{"punctuation", map[string]any{"pre_tokenizer": seq(object{"type": "Punctuation"}, byteLevel)}, "pre_tokenizer Punctuation"},
-		{"digits last", map[string]any{"pre_tokenizer": seq(object{"type": "Digits", "individual_digits": true})}, "pre_tokenizer Digits at position 1 of 1"},
-		{"prefix space", map[string]any{"pre_tokenizer": object{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true}}, "add_prefix_space"},
-		{"pattern", map[string]any{"pre_tokenizer": splitPart(`\p{L}+(?<=a)`, "Isolated", false)}, `Split pattern "\\p{L}+(?<=a)": byte 6: group (?<=a)`},
-		{"behavior", map[string]any{"pre_tokenizer": splitPart(bpe.PatternO200K, "Merged", false)}, `behavior "Merged"`},
-		{"no byte level", map[string]any{"pre_tokenizer": seq(splitPart(bpe.PatternO200K, "Isolated", false)["pretokenizers"].([]object)[0])}, "want one ByteLevel"},
-		{"decoder", map[string]any{"decoder": object{"type": "WordPiece"}}, "decoder WordPiece"},
-		{"no decoder", map[string]any{"decoder": nil}, "decoder null"},
-		{"post-processor", map[string]any{"post_processor": object{"type": "BertProcessing"}}, "post_processor BertProcessing"},
-		{"two templates", map[string]any{"post_processor": object{"type": "Sequence", "processors": []object{template("<s>", "<s>", 259), template("<s>", "<s>", 259)}}}, "2 templates"},
-		{"unknown part", map[string]any{"extra": 1}, `"extra"`},
-	} {
-		_, err := bpe.Parse(smallFile(test.changes), bpe.Options{Experimental: true})
-		if !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: Parse = %v, want ErrUnsupported with %q", test.name, err, test.want)
-		}
-	}
-}
-
-// TestCorrupt checks that files that contradict themselves are rejected.
-func TestCorrupt(t *testing.T) {
-	t.Parallel()
-	whole := string(smallFile(nil))
-	added := func(id int, content string) map[string]any {
-		return map[string]any{"added_tokens": flagged(object{"id": id, "content": content})}
-	}
-	for _, test := range []struct{ name, file string }{
-		{"empty", ""},
-		{"null", "null"},
-		{"cut", whole[:len(whole)/2]},
-		{"unexpected data after the end", whole + "{}"},
-		{"invalid UTF-8", strings.Replace(whole, "abc", "ab\xff", 1)},
-		{"deep", `{"version":` + strings.Repeat("[", 100_000)},
-		{"no model", `{"version":"1.0"}`},
-		{"version twice", `{"version":"1.0","version":"1.0"}`},
-		{"option twice, once null", strings.Replace(whole, `"fuse_unk":false`, `"fuse_unk":true,"fuse_unk":null`, 1)},
-		{"token twice", strings.Replace(whole, `"abc":257`, `"ab":257`, 1)},
-		{"id twice", strings.Replace(whole, `"abc":257`, `"abc":256`, 1)},
-		{"id too high", strings.Replace(whole, `"abc":257`, `"abc":2000000000`, 1)},
-		{"id of too many digits", strings.Replace(whole, `"abc":257`, `"abc":99999999999999999999999`, 1)},
-		{"id negative", strings.Replace(whole, `"abc":257`, `"abc":-1`, 1)},
-		{"id a fraction", strings.Replace(whole, `"abc":257`, `"abc":257.5`, 1)},
-		{"merge of no tokens", string(smallFile(map[string]any{"model.merges": []string{"x y"}}))},
-		{"merge of three", string(smallFile(map[string]any{"model.merges": []string{"a b c"}}))},
-		{"merge of one", string(smallFile(map[string]any{"model.merges": [][]string{{"a"}}}))},
-		{"half a surrogate", strings.Replace(whole, `"abc"`, `"\ud800"`, 1)},
-		{"added id elsewhere", string(smallFile(added(400, "<s>")))},
-		{"added id of another", string(smallFile(added(97, "<s>")))},
-		{"added id negative", string(smallFile(added(-1, "<s>")))},
-		{"added empty", string(smallFile(added(259, "")))},
-		{"added long", string(smallFile(added(259, strings.Repeat("x", 5000))))},
-		{"added unknown flag", string(smallFile(map[string]any{"added_tokens": flagged(object{"id": 259, "content": "<s>", "lstripp": true})}))},
-		{"template of an unknown id", string(smallFile(map[string]any{"post_processor": template("<s>", "x", 9999)}))},
-	} {
-		_, err := bpe.Parse([]byte(test.file), bpe.Options{Experimental: true})
-		if !errors.Is(err, bpe.ErrCorrupt) {
-			t.Errorf("%s: Parse = %v, want ErrCorrupt", test.name, err)
-		}
-	}
-}
-
-// TestHoles checks that a vocabulary can skip ids, which then have no token.
+// TestHoles checks that a vocabulary can skip ids, which then have no token. New added tokens are
+// numbered from the vocabulary's size, despite holes.
 func TestHoles(t *testing.T) {
 	t.Parallel()
 	file := strings.Replace(string(smallFile(map[string]any{"added_tokens": []object{}})), `"abc":257`, `"abc":5000`, 1)
@@ -174,6 +65,9 @@ func TestHoles(t *testing.T) {
 	if _, err := bpe.Parse([]byte(far), bpe.Options{}); !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), "ids up to 4194303 for only 259 tokens") {
 		t.Errorf("an id far from the others: %v", err)
 	}
+	withAdded := string(smallFile(map[string]any{"added_tokens": []object{addedPart(5000, "abc"), addedPart(259, "<s>")}}))
+	added := parseFile(t, []byte(strings.Replace(withAdded, `"abc":257`, `"abc":5000`, 1)))
+	checkIDs(t, "abc<s>", encode(t, added, "abc<s>", bpe.EncodeOptions{}), []int32{5000, 259})
 	for _, id := range []int32{257, 4999, 5001, -1, 1 << 30, -1 << 31} {
 		dst := []byte("kept")
 		got, err := tok.AppendText(dst, []int32{97, id}, bpe.DecodeOptions{})
@@ -189,83 +83,76 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestExperimental checks that Kimi is rejected unless Options.Experimental is set.
+// TestExperimental checks that Kimi's pattern, and a pre-tokenizer that no known family has, need
+// Options.Experimental.
 func TestExperimental(t *testing.T) {
-	if raceEnabled {
-		t.Skip(oneGoroutine)
-	}
 	t.Parallel()
-	checkKimi(t, fstest.MapFS{bpe.FileJSON: {Data: edit(t, "gpt-oss", map[string]any{"pre_tokenizer": splitPart(bpe.PatternKimi, "Isolated", false)})}})
+	for family, parts := range map[bpe.Family][]object{
+		bpe.FamilyKimi: {splitPart(bpe.PatternKimi, "Isolated", false)},
+		bpe.FamilyOther: {
+			splitPart(`\p{L}+|\p{N}`, "Isolated", false),
+			splitPart(bpe.PatternO200K, "MergedWithNext", false),
+			{"type": "Sequence", "pretokenizers": []object{{"type": "Digits", "individual_digits": false}, {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}}},
+		},
+	} {
+		for _, part := range parts {
+			file, text := smallFile(map[string]any{"pre_tokenizer": part}), ""
+			if family == bpe.FamilyOther {
+				text = string(marshal(part))
+			}
+			checkExperimental(t, fstest.MapFS{bpe.FileJSON: {Data: file}}, family, text)
+		}
+	}
 }
 
-// checkKimi checks that a folder is Kimi's and needs Options.Experimental, and returns its tokenizer.
-func checkKimi(t *testing.T, folder fstest.MapFS) *bpe.Tokenizer {
+// checkExperimental checks that a folder needs Options.Experimental, and returns its tokenizer.
+func checkExperimental(t *testing.T, folder fstest.MapFS, family bpe.Family, text string) *bpe.Tokenizer {
 	t.Helper()
-	if _, err := bpe.Load(folder, bpe.Options{}); !errors.Is(err, bpe.ErrExperimental) {
-		t.Errorf("Load = %v, want ErrExperimental", err)
+	if _, err := bpe.Load(folder, bpe.Options{}); !errors.Is(err, bpe.ErrExperimental) || !strings.Contains(err.Error(), text) {
+		t.Errorf("Load = %v, want ErrExperimental with %q", err, text)
 	}
 	tok, err := bpe.Load(folder, bpe.Options{Experimental: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tok.Family() != bpe.FamilyKimi {
-		t.Errorf("Family() = %s", tok.Family())
+	if tok.Family() != family {
+		t.Errorf("Family() = %s, want %s", tok.Family(), family)
 	}
 	return tok
 }
 
-// TestUnknownPattern checks that an unknown pattern needs Options.Experimental.
-func TestUnknownPattern(t *testing.T) {
-	t.Parallel()
-	for _, pre := range []object{
-		splitPart(`\p{L}+|\p{N}`, "Isolated", false),
-		splitPart(bpe.PatternO200K, "MergedWithNext", false),
-		{"type": "Sequence", "pretokenizers": []object{{"type": "Digits", "individual_digits": false}, {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}}},
-	} {
-		file := smallFile(map[string]any{"pre_tokenizer": pre})
-		raw := marshal(pre)
-		if _, err := bpe.Parse(file, bpe.Options{}); !errors.Is(err, bpe.ErrExperimental) || !strings.Contains(err.Error(), string(raw)) {
-			t.Errorf("Parse with %s = %v, want ErrExperimental with it", raw, err)
-		}
-		tok, err := bpe.Parse(file, bpe.Options{Experimental: true})
-		if err != nil {
-			t.Errorf("Parse with %s = %v", raw, err)
-			continue
-		}
-		if tok.Family() != bpe.FamilyOther {
-			t.Errorf("Family() with %s = %s", raw, tok.Family())
-		}
-	}
-}
-
-// kimiFolder returns Kimi's configuration with a rank file from the DeepSeek vocabulary.
-func kimiFolder(tb testing.TB) fstest.MapFS {
+// kimiFolder returns Kimi's configuration with a rank file from the DeepSeek vocabulary, and the words
+// of that file.
+func kimiFolder(tb testing.TB) (folder fstest.MapFS, words []string) {
 	tb.Helper()
 	base := bpetest.Tokenizer(tb, "deepseek-v3")
+	words = byteWords()
 	seen := map[string]bool{}
-	var words [][]byte
-	for b := range 256 {
-		words = append(words, []byte{byte(b)})
-		seen[string([]byte{byte(b)})] = true
+	for _, w := range words {
+		seen[w] = true
 	}
 	for id := range int32(base.VocabSize()) {
 		if w, err := base.Bytes(id); err == nil && len(w) > 0 && !seen[string(w)] {
 			seen[string(w)] = true
-			words = append(words, w)
+			words = append(words, string(w))
 		}
 	}
 	for n := 0; len(words) < 163584; n++ { // the number of ranks determines the ids of the special tokens
-		w := fmt.Appendf(nil, "\x00filler %d", n)
-		words = append(words, w)
+		words = append(words, fmt.Sprintf("\x00filler %d", n))
 	}
-	var ranks strings.Builder
-	for i, w := range words[:163584] {
-		fmt.Fprintf(&ranks, "%s %d\n", base64.StdEncoding.EncodeToString(w), i)
-	}
+	words = words[:163584]
 	return fstest.MapFS{
-		bpe.FileTiktoken: {Data: []byte(ranks.String())},
+		bpe.FileTiktoken: {Data: []byte(rankFile(words))},
 		bpe.FileConfig:   {Data: bpetest.Read(tb, "kimi-k2", bpe.FileConfig)},
+	}, words
+}
+
+func rankFile(words []string) string {
+	var ranks strings.Builder
+	for i, w := range words {
+		fmt.Fprintf(&ranks, "%s %d\n", base64.StdEncoding.EncodeToString([]byte(w)), i)
 	}
+	return ranks.String()
 }
 
 // TestTiktoken checks that ranks merge as in tiktoken, special tokens have the right ids, and the
@@ -275,35 +162,21 @@ func TestTiktoken(t *testing.T) {
 		t.Skip(oneGoroutine)
 	}
 	t.Parallel()
-	folder := kimiFolder(t)
-	tok := checkKimi(t, folder)
-	ranks := map[string]int32{}
-	for line := range strings.Lines(string(folder[bpe.FileTiktoken].Data)) {
-		var word string
-		var rank int32
-		if _, err := fmt.Sscan(line, &word, &rank); err != nil {
-			t.Fatal(err)
-		}
-		raw, err := base64.StdEncoding.DecodeString(word)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ranks[string(raw)] = rank
+	folder, words := kimiFolder(t)
+	tok := checkExperimental(t, folder, bpe.FamilyKimi, "")
+	slow := &slowTokenizer{patterns: []*pattern.Pattern{compilePattern(t, bpe.PatternKimi)}, vocab: map[string]int32{}, ignore: true}
+	for i, w := range words {
+		slow.vocab[spelled(w)] = int32(i)
 	}
-	split := compilePattern(t, bpe.PatternKimi)
-	slow := func(text string) (ids []int32) {
-		s := []rune(text)
-		for at := 0; at < len(s); {
-			end := at
-			split(s, at, func(e int) bool { end = e; return true })
-			ids = append(ids, tiktokenMerge(ranks, string(s[at:end]))...)
-			at = end
+	slow.rank = func(a, b string) int { // the rank of a pair is that of its word
+		if r, ok := slow.vocab[a+b]; ok {
+			return int(r)
 		}
-		return ids
+		return math.MaxInt
 	}
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, text := range hostileTexts(t, rng, 2000) {
-		if checkIDs(t, text, encode(t, tok, text, bpe.EncodeOptions{Added: bpe.AddedNone}), slow(text)) {
+		if checkIDs(t, text, encode(t, tok, text, bpe.EncodeOptions{Added: bpe.AddedNone}), slow.encode(text)) {
 			if back := decode(t, tok, encode(t, tok, text, bpe.EncodeOptions{}), bpe.DecodeOptions{}); back != text {
 				t.Errorf("AppendText(AppendTokens(%q)) = %q", text, back)
 			}
@@ -329,36 +202,10 @@ func TestTiktoken(t *testing.T) {
 	}
 }
 
-// tiktokenMerge is tiktoken's byte_pair_merge.
-func tiktokenMerge(ranks map[string]int32, word string) []int32 {
-	if id, ok := ranks[word]; ok {
-		return []int32{id}
-	}
-	var parts []string
-	for i := range len(word) {
-		parts = append(parts, word[i:i+1])
-	}
-	parts = mergePairs(parts, func(a, b string) int {
-		if r, ok := ranks[a+b]; ok {
-			return int(r)
-		}
-		return math.MaxInt
-	})
-	var ids []int32
-	for _, p := range parts {
-		ids = append(ids, ranks[p])
-	}
-	return ids
-}
-
 // TestTiktokenCorrupt checks that a damaged rank file or configuration is rejected.
 func TestTiktokenCorrupt(t *testing.T) {
 	t.Parallel()
-	var all strings.Builder
-	for b := range 256 {
-		fmt.Fprintf(&all, "%s %d\n", base64.StdEncoding.EncodeToString([]byte{byte(b)}), b)
-	}
-	good := all.String()
+	good := rankFile(byteWords())
 	for _, test := range []struct {
 		name, ranks, config string
 		want                error
@@ -435,14 +282,8 @@ func TestLookup(t *testing.T) {
 			t.Errorf("IsSpecial(%d) = %v", test.id, got)
 		}
 	}
-	if _, ok := tok.ID("no such token"); ok {
-		t.Error("ID found a missing token")
-	}
-	if n := tok.VocabSize(); n != 151669 {
-		t.Errorf("VocabSize() = %d, want 151669", n)
-	}
-	if n := len(tok.Added()); n != 26 {
-		t.Errorf("%d added tokens, want 26", n)
+	if _, ok := tok.ID("no such token"); ok || tok.VocabSize() != 151669 || len(tok.Added()) != 26 {
+		t.Errorf("a missing token found: %v, %d ids and %d added tokens, want 151669 and 26", ok, tok.VocabSize(), len(tok.Added()))
 	}
 }
 

@@ -56,23 +56,6 @@ func TestMarked(t *testing.T) {
 	}
 }
 
-// TestMarkedNeedsMargin checks that the margin of LongestAdded is needed. Without it, a text would
-// continue at an added token of the other text and lose a token that extends past that position.
-func TestMarkedNeedsMargin(t *testing.T) {
-	t.Parallel()
-	tok := bpetest.Tokenizer(t, "qwen3")
-	a, b := "x <think>", "x <think"
-	ids, marks := marked(t, tok, nil, nil, a, bpe.Mark{})
-	if at := lastSafe(marks, a, b, tok.LongestAdded()); at != (bpe.Mark{}) {
-		t.Errorf("of the marks %v %v is safe, want none", marks, at)
-	}
-	at := lastSafe(marks, a, b, 0)
-	wrong, _ := marked(t, tok, slices.Clone(ids[:at.IDs]), nil, b[at.Text:], at)
-	if slices.Equal(wrong, encode(t, tok, b, bpe.EncodeOptions{})) {
-		t.Error("without the margin the ids are the same: the test proves nothing")
-	}
-}
-
 // lastSafe returns the last mark of a from which b can continue.
 func lastSafe(marks []bpe.Mark, a, b string, margin int) bpe.Mark {
 	same := 0

@@ -3,7 +3,6 @@ package bpe_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -13,89 +12,27 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
 
-// randomVocabulary returns a tokenizer.json over a few letters with merges that no training
-// produces: merges of tokens that no merge makes, several merges to one token, duplicate merges,
-// and an order unrelated to the sizes of the tokens.
-func randomVocabulary(rng *rand.Rand, letters []string) []byte {
-	pieces := []string{}
-	for b := range 256 {
-		pieces = append(pieces, spell(byte(b)))
-	}
-	var some []string // pieces of the letters
-	for _, l := range letters {
-		for i := range len(l) {
-			some = append(some, spell(l[i]))
-		}
-	}
-	var merges [][2]string
-	for range 1 + rng.IntN(30) {
-		a, b := some[rng.IntN(len(some))], some[rng.IntN(len(some))]
-		if len(a)+len(b) > 40 {
-			continue
-		}
-		merges = append(merges, [2]string{a, b})
-		if !slices.Contains(pieces, a+b) {
-			pieces = append(pieces, a+b)
-		}
-		some = append(some, a+b)
-	}
-	// All other ways to split some tokens.
-	for range rng.IntN(20) {
-		p := []rune(some[rng.IntN(len(some))])
-		for cut := 1; cut < len(p); cut++ {
-			if a, b := string(p[:cut]), string(p[cut:]); slices.Contains(pieces, a) && slices.Contains(pieces, b) {
-				merges = append(merges, [2]string{a, b})
-			}
-		}
-	}
-	switch rng.IntN(4) {
-	case 0: // in the order of creation
-	case 1: // a few out of order
-		for range 3 {
-			i, j := rng.IntN(len(merges)), rng.IntN(len(merges))
-			merges[i], merges[j] = merges[j], merges[i]
-		}
-	case 2: // one is duplicated
-		merges = append(merges, merges[rng.IntN(len(merges))])
-	default:
-		rng.Shuffle(len(merges), func(i, j int) { merges[i], merges[j] = merges[j], merges[i] })
-	}
-	rng.Shuffle(len(pieces), func(i, j int) { pieces[i], pieces[j] = pieces[j], pieces[i] })
-	vocab := map[string]int{}
-	for id, p := range pieces {
-		vocab[p] = id
-	}
-	return smallFile(map[string]any{
-		"added_tokens": []object{}, "normalizer": nil, "pre_tokenizer": splitPart(bpe.PatternCL100K, "Isolated", false),
-		"model.vocab": vocab, "model.merges": merges, "model.ignore_merges": rng.IntN(4) == 0,
+// awkward returns a tokenizer with a random vocabulary that has all bytes, and its generator.
+func awkward(t *testing.T, k int) (file []byte, tok *bpe.Tokenizer, d *byteGenerator) {
+	t.Helper()
+	d = newByteGenerator(rand.New(rand.NewPCG(*seed, uint64(k))))
+	d.few, d.allBytes = true, true
+	file = smallFile(map[string]any{
+		"added_tokens": []object{}, "normalizer": nil, "model": d.byteModel(),
+		"pre_tokenizer": splitPart(bpe.PatternCL100K, "Isolated", false),
 	})
+	return file, parseFile(t, file), d
 }
 
-// awkwardWords returns words of a few letters, random and repeated.
-func awkwardWords(rng *rand.Rand, letters []string, n int) []string {
-	words := make([]string, n)
-	for i := range words {
-		var b strings.Builder
-		for range 1 + rng.IntN(12) {
-			b.WriteString(letters[rng.IntN(len(letters))])
-		}
-		switch rng.IntN(8) {
-		case 0:
-			words[i] = strings.Repeat(b.String(), 1+rng.IntN(20))
-		case 1:
-			words[i] = strings.Repeat(letters[rng.IntN(len(letters))], 1+rng.IntN(200))
-		default:
-			words[i] = b.String()
-		}
+// word returns a word of the letters, often with a repetition.
+func (d *byteGenerator) word() string {
+	switch d.IntN(8) {
+	case 0:
+		return strings.Repeat(d.pick(d.letters...)+d.text(11, d.letters), 1+d.IntN(20))
+	case 1:
+		return strings.Repeat(d.pick(d.letters...), 1+d.IntN(200))
 	}
-	return words
-}
-
-// awkwardCase returns vocabulary k with n words.
-func awkwardCase(k, n int) smallCase {
-	rng := rand.New(rand.NewPCG(*seed, uint64(k)))
-	letters := [][]string{{"a", "b"}, {"a", "b", "c"}, {"a"}, {"a", "é", "中", "丰"}}[rng.IntN(4)]
-	return smallCase{File: randomVocabulary(rng, letters), Texts: awkwardWords(rng, letters, n), IDs: [][]int32{}}
+	return d.pick(d.letters...) + d.text(11, d.letters)
 }
 
 // TestRandomVocabularies checks, on vocabularies with awkward merges, that the tokens equal the
@@ -107,12 +44,12 @@ func TestRandomVocabularies(t *testing.T) {
 		vocabularies = 300
 	}
 	for k := range vocabularies {
-		c := awkwardCase(k, 60)
-		tok := parseFile(t, c.File)
-		slow := newSlowTokenizer(t, c.File)
-		for _, word := range c.Texts {
+		file, tok, d := awkward(t, k)
+		slow := newSlowTokenizer(t, file)
+		for range 60 {
+			word := d.word()
 			if got, want := encode(t, tok, word, bpe.EncodeOptions{}), slow.encode(word); !slices.Equal(got, want) {
-				t.Fatalf("AppendTokens(%q) = %v, want %v (-seed %d, vocabulary %d)\n%s", word, got, want, *seed, k, c.File)
+				t.Fatalf("AppendTokens(%q) = %v, want %v (-seed %d, vocabulary %d)\n%s", word, got, want, *seed, k, file)
 			}
 		}
 	}
@@ -137,11 +74,9 @@ func TestTries(t *testing.T) {
 		}
 	}
 	for k := range 100 {
-		rng := rand.New(rand.NewPCG(*seed, uint64(k)))
-		letters := []string{"a", "b", "c"}[:1+rng.IntN(3)]
-		tok := parseFile(t, randomVocabulary(rng, letters))
+		_, tok, d := awkward(t, k)
 		for range 10 {
-			count(fmt.Sprintf("vocabulary %d (-seed %d)", k, *seed), tok, awkwardWords(rng, letters, 1)[0])
+			count(fmt.Sprintf("vocabulary %d (-seed %d)", k, *seed), tok, d.word())
 		}
 	}
 }
@@ -152,48 +87,19 @@ func TestGateMemoryOfLongWord(t *testing.T) {
 		t.Skip(oneGoroutine)
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties the pool of encoders
-	rng := rand.New(rand.NewPCG(1, 1))
-	random := make([]byte, bpe.MaxPretoken)
-	for i := range random {
-		random[i] = 'a' + byte(rng.IntN(26))
-	}
-	for what, text := range map[string]string{"one letter": strings.Repeat("a", bpe.MaxPretoken), "random letters": string(random)} {
+	random := randomLetters(rand.New(rand.NewPCG(1, 1)), lowerCase, bpe.MaxPretoken)
+	for what, text := range map[string]string{"one letter": strings.Repeat("a", bpe.MaxPretoken), "random letters": random} {
 		for _, name := range []string{"qwen3", "gpt-oss"} {
 			tok := bpetest.Tokenizer(t, name)
 			ids := encode(t, tok, text, bpe.EncodeOptions{})
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			var err error
-			if ids, err = tok.AppendTokens(ids[:0], text); err != nil {
-				t.Fatal(err)
-			}
-			runtime.ReadMemStats(&after)
 			const limit = 1 << 20
-			if took := after.TotalAlloc - before.TotalAlloc; took > limit {
-				t.Errorf("%s, %s of %d bytes: %d bytes allocated beside %d ids, want at most %d", name, what, len(text), took, len(ids), limit)
-			} else {
-				t.Logf("%s, %s of %d bytes: %d bytes allocated beside %d ids", name, what, len(text), took, len(ids))
+			took := uint64(limit + 1)
+			for try := 0; took > limit && try < 3; try++ { // the pool has an encoder for each processor
+				took = allocated(func() { ids, _ = tok.AppendTokens(ids[:0], text) })
 			}
-		}
-	}
-}
-
-// TestPeerMerges compares such vocabularies with the reference engine.
-func TestPeerMerges(t *testing.T) {
-	python(t)
-	t.Parallel()
-	cases := make([]smallCase, 1000)
-	for k := range cases {
-		cases[k] = awkwardCase(k, 40)
-	}
-	for k, want := range askReference[smallAnswer](t, "cases", nil, cases) {
-		tok, err := bpe.Parse(cases[k].File, bpe.Options{})
-		if err != nil || want.Error != "" {
-			t.Fatalf("vocabulary %d: Parse = %v, the reference engine returned %q (-seed %d)", k, err, want.Error, *seed)
-		}
-		for i, word := range cases[k].Texts {
-			if got := encode(t, tok, word, bpe.EncodeOptions{}); !slices.Equal(got, want.IDs[i]) {
-				t.Fatalf("AppendTokens(%q) = %v, want %v (-seed %d, vocabulary %d)\n%s", word, got, want.IDs[i], *seed, k, cases[k].File)
+			t.Logf("%s, %s of %d bytes: %d bytes allocated beside %d ids", name, what, len(text), took, len(ids))
+			if took > limit || len(ids) == 0 {
+				t.Errorf("%s, %s: %d bytes allocated beside %d ids, want at most %d", name, what, took, len(ids), limit)
 			}
 		}
 	}

@@ -11,11 +11,18 @@ import (
 // A byteGenerator generates small byte-level tokenizers that combine all features.
 type byteGenerator struct {
 	generator
-	vocab  map[string]int
-	words  []string // texts of the vocabulary, without the single bytes
-	merges [][2]string
-	added  []object
-	next   int // the first unused id
+	vocab    map[string]int
+	letters  []string
+	words    []string // texts of the vocabulary, without the single bytes
+	merges   [][2]string
+	added    []object
+	next     int  // the first unused id
+	few      bool // letters from a small alphabet, so that more merges apply to a text
+	allBytes bool
+}
+
+func newByteGenerator(rng *rand.Rand) *byteGenerator {
+	return &byteGenerator{generator: generator{rng}, vocab: map[string]int{}, few: rng.IntN(2) == 0}
 }
 
 // randomAlphabet has letters of every class that a pattern, normalizer or flag distinguishes.
@@ -48,7 +55,9 @@ func spelled(text string) string {
 	return b.String()
 }
 
-// byteModel generates a byte-level vocabulary, including tokens that no merge makes.
+// byteModel generates a byte-level vocabulary that no training produces: with tokens that no merge
+// makes and merges of them, several merges to one token, duplicate merges, and an order of merges and
+// ids unrelated to the sizes of the tokens.
 func (d *byteGenerator) byteModel() object {
 	order := d.Perm(256)
 	if d.one(2) {
@@ -57,16 +66,19 @@ func (d *byteGenerator) byteModel() object {
 		}
 	}
 	for i, b := range order {
-		if i != 255 || !d.one(30) { // rarely, one byte is missing
+		if i != 255 || d.allBytes || !d.one(30) { // rarely, one byte is missing
 			d.add(spell(byte(b)))
 		}
 	}
-	letters := make([]string, 2+d.IntN(8))
-	for i := range letters {
-		letters[i] = randomAlphabet[d.IntN(len(randomAlphabet))]
+	d.letters = [][]string{{"a", "b"}, {"a", "b", "c"}, {"a"}, {"a", "é", "中", "丰"}}[d.IntN(4)]
+	if !d.few {
+		d.letters = nil
+		for range 2 + d.IntN(8) {
+			d.letters = append(d.letters, d.pick(randomAlphabet...))
+		}
 	}
 	var pieces []string
-	for _, l := range letters {
+	for _, l := range d.letters {
 		for _, c := range []byte(l) {
 			pieces = append(pieces, spell(c))
 		}
@@ -81,14 +93,23 @@ func (d *byteGenerator) byteModel() object {
 		pieces = append(pieces, a+b)
 	}
 	for range d.IntN(4) { // no merge makes these, except by chance
-		if w := d.text(4, letters); w != "" {
+		if w := d.text(4, d.letters); w != "" {
 			d.add(spelled(w))
 		}
+	}
+	if d.one(2) {
+		d.moreMerges(pieces)
 	}
 	if d.one(3) {
 		d.Shuffle(len(d.merges), func(i, j int) { d.merges[i], d.merges[j] = d.merges[j], d.merges[i] })
 	}
-	d.words = append(d.words, letters...)
+	if d.one(3) {
+		ids := d.Perm(d.next)
+		for piece, id := range d.vocab {
+			d.vocab[piece] = ids[id]
+		}
+	}
+	d.words = append(d.words, d.letters...)
 	for _, p := range pieces {
 		d.words = append(d.words, unspelled(p))
 	}
@@ -108,6 +129,25 @@ func (d *byteGenerator) byteModel() object {
 		model["unk_token"] = d.pick("a", "<unk>")
 	}
 	return model
+}
+
+// moreMerges adds all other ways to split some of the pieces, and a merge twice.
+func (d *byteGenerator) moreMerges(pieces []string) {
+	for range d.IntN(20) {
+		p := []rune(d.pick(pieces...))
+		for cut := 1; cut < len(p); cut++ {
+			a, b := string(p[:cut]), string(p[cut:])
+			if _, ok := d.vocab[a]; !ok {
+				continue
+			}
+			if _, ok := d.vocab[b]; ok {
+				d.merges = append(d.merges, [2]string{a, b})
+			}
+		}
+	}
+	if len(d.merges) > 0 && d.one(2) {
+		d.merges = append(d.merges, d.merges[d.IntN(len(d.merges))])
+	}
 }
 
 func (d *byteGenerator) mergeList() []any {
@@ -247,7 +287,7 @@ func (d *byteGenerator) postProcessor() any {
 
 // randomCase generates a tokenizer, sometimes with a part that fits only the other kind.
 func randomCase(rng *rand.Rand) smallCase {
-	d := &byteGenerator{generator: generator{rng}, vocab: map[string]int{}}
+	d := newByteGenerator(rng)
 	if d.one(3) {
 		c := randomCharCase(rng)
 		if !d.one(4) {
@@ -271,8 +311,11 @@ func randomCase(rng *rand.Rand) smallCase {
 	}
 	c := smallCase{File: marshal(file)}
 	inside := append([]string{" ", "a", "1"}, d.words...)
-	for range 10 {
+	for i := range 14 {
 		text := d.text(14, inside)
+		if i >= 10 {
+			text = d.word()
+		}
 		if d.one(3) {
 			text = d.text(10, randomAlphabet) + text + d.text(10, inside)
 		}

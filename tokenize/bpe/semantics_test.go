@@ -1,6 +1,7 @@
 package bpe_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,57 +10,61 @@ import (
 )
 
 // addedFile returns a small tokenizer.json with added tokens of every kind.
-func addedFile() []byte {
-	kinds := []object{
-		{"id": 259, "content": "<a<", "special": true},
-		{"id": 260, "content": "<b"},
-		{"id": 261, "content": "<b>x"},
-		{"id": 262, "content": "ca", "single_word": true},
-		{"id": 263, "content": "<l>", "lstrip": true},
-		{"id": 264, "content": "<r>", "rstrip": true},
-		{"id": 265, "content": "e\u0301", "normalized": true},
-		{"id": 266, "content": "\n", "lstrip": true, "rstrip": true},
-	}
-	return smallFile(map[string]any{"added_tokens": flagged(kinds...)})
+func addedFile() []byte { return smallFile(addedKinds()) }
+
+func addedKinds() map[string]any {
+	return map[string]any{"added_tokens": []object{
+		addedPart(259, "<a<", "special"),
+		addedPart(260, "<b"),
+		addedPart(261, "<b>x"),
+		addedPart(262, "ca", "single_word"),
+		addedPart(263, "<l>", "lstrip"),
+		addedPart(264, "<r>", "rstrip"),
+		addedPart(265, "e\u0301", "normalized"),
+		addedPart(266, "\n", "lstrip", "rstrip"),
+	}}
 }
 
-// TestAddedSemantics pins the reference engine's treatment of added tokens, on a vocabulary small
-// enough to read. TestPeerVariants compares the same file with that engine: do not fix the test.
-func TestAddedSemantics(t *testing.T) {
+// TestSemantics pins the reference engine's ids for changes of the small file, whose vocabulary is
+// small enough to read. TestPeerVariants compares the added tokens with that engine: do not fix the test.
+func TestSemantics(t *testing.T) {
 	t.Parallel()
-	tok := parseFile(t, addedFile())
+	kinds := addedKinds()
+	texts := []string{"a b", "ab c", "Ġ a"}
+	var all, none, post bpe.EncodeOptions
+	none.Added, post.PostProcess = bpe.AddedNone, true
 	for _, test := range []struct {
-		name, text string
-		mode       bpe.AddedMode
-		want       []int32
+		name    string
+		changes map[string]any
+		text    string
+		opts    bpe.EncodeOptions
+		want    []int32
 	}{
-		{"leftmost", "<a<b", bpe.AddedAll, []int32{259, 'b'}},
-		{"longest", "<b>x<b>y", bpe.AddedAll, []int32{261, 260, '>', 'y'}},
-		{"none", "<b", bpe.AddedNone, []int32{'<', 'b'}},
-		{"single word", "ca xca ca_ (ca)", bpe.AddedAll, []int32{262, ' ', 'x', 'c', 'a', ' ', 'c', 'a', '_', ' ', '(', 262, ')'}},
-		{"left strip", "b \t<l>b", bpe.AddedAll, []int32{'b', 263, 'b'}},
-		{"right strip", "b<r> \u3000 b", bpe.AddedAll, []int32{'b', 264, 'b'}},
-		{"both strip one space", "<r> <l>", bpe.AddedAll, []int32{264, 263}},
-		{"swallowed", "b<r> \n ", bpe.AddedAll, []int32{'b', 264}},
-		{"normalized content", "\u00e9e\u0301", bpe.AddedAll, []int32{265, 265}},
+		{"leftmost", kinds, "<a<b", all, []int32{259, 'b'}},
+		{"longest", kinds, "<b>x<b>y", all, []int32{261, 260, '>', 'y'}},
+		{"no added tokens", kinds, "<b", none, []int32{'<', 'b'}},
+		{"single word", kinds, "ca xca ca_ (ca)", all, []int32{262, ' ', 'x', 'c', 'a', ' ', 'c', 'a', '_', ' ', '(', 262, ')'}},
+		{"left strip", kinds, "b \t<l>b", all, []int32{'b', 263, 'b'}},
+		{"right strip", kinds, "b<r> \u3000 b", all, []int32{'b', 264, 'b'}},
+		{"both strip one space", kinds, "<r> <l>", all, []int32{264, 263}},
+		{"swallowed", kinds, "b<r> \n ", all, []int32{'b', 264}},
+		{"normalized content", kinds, "\u00e9e\u0301", all, []int32{265, 265}},
+		{"merges", nil, "abc ab<s>ab", all, []int32{257, ' ', 256, 259, 256}},
+		{"merges as texts", object{"model.merges": texts}, "abc ab<s>ab", all, []int32{257, ' ', 256, 259, 256}},
+		{"post-processor that adds nothing", nil, "ab", post, []int32{256}},
+		{"template", object{"post_processor": template("<s>", "<s>", 259, 259)}, "ab", post, []int32{259, 256, 259}},
+		{"template unused", object{"post_processor": template("<s>", "<s>", 259, 259)}, "ab", all, []int32{256}},
+		{"token of no merge, as a whole word", object{"model.ignore_merges": true, "model.merges": texts[:2]}, " a", all, []int32{258}},
+		{"token of no merge", object{"model.merges": texts[:2]}, " a", all, []int32{' ', 'a'}},
+		{"no merges", object{"model.merges": []any{}}, "abc", all, []int32{'a', 'b', 'c'}},
+		{"no merges in a long word", object{"model.merges": []any{}}, strings.Repeat("abé", 20), all, slices.Repeat([]int32{'a', 'b', 0xC3, 0xA9}, 20)},
+		{"options for unknown characters, of which a vocabulary with all bytes has none", object{
+			"model.byte_fallback": true, "model.fuse_unk": true, "model.unk_token": "<none>",
+		}, "abc ab<s>ab\x00", all, []int32{257, ' ', 256, 259, 256, 0}},
 	} {
-		checkIDs(t, test.text, encode(t, tok, test.text, bpe.EncodeOptions{Added: test.mode}), test.want)
+		tok := parseFile(t, smallFile(test.changes))
+		checkIDs(t, test.name+": "+test.text, encode(t, tok, test.text, test.opts), test.want)
 	}
-}
-
-// TestAddedIDs checks that new added tokens are numbered from the vocabulary's size, despite holes.
-func TestAddedIDs(t *testing.T) {
-	t.Parallel()
-	vocab := map[string]int{}
-	for b := range 256 {
-		vocab[spell(byte(b))] = b
-	}
-	vocab["ab"], vocab["abc"], vocab["Ġa"] = 256, 5000, 258
-	tok := parseFile(t, smallFile(map[string]any{
-		"model.vocab":  vocab,
-		"added_tokens": []object{addedPart(5000, "abc"), addedPart(259, "<s>")},
-	}))
-	checkIDs(t, "abc<s>", encode(t, tok, "abc<s>", bpe.EncodeOptions{}), []int32{5000, 259})
 }
 
 // TestAddedDecoded checks that a normalized added token decodes to its normalized content.
@@ -78,18 +83,6 @@ func TestAddedDecoded(t *testing.T) {
 	}
 	if got := tok.Piece(259); got != "\u212b" {
 		t.Errorf("Piece(259) = %q, want the content", got)
-	}
-}
-
-// TestUnreachable checks that a token that no merges make is matched as a whole word with
-// ignore_merges, and never without.
-func TestUnreachable(t *testing.T) {
-	t.Parallel()
-	for ignore, want := range map[bool][]int32{true: {258}, false: {' ', 'a'}} {
-		tok := parseFile(t, smallFile(map[string]any{
-			"model.ignore_merges": ignore, "model.merges": []string{"a b", "ab c"},
-		}))
-		checkIDs(t, " a", encode(t, tok, " a", bpe.EncodeOptions{}), want)
 	}
 }
 
@@ -114,19 +107,5 @@ func TestComposition(t *testing.T) {
 		if got := decode(t, tok, encode(t, tok, test.in, bpe.EncodeOptions{}), bpe.DecodeOptions{}); got != test.want {
 			t.Errorf("%s: NFC(%+q) = %+q, want %+q", test.name, test.in, got, test.want)
 		}
-	}
-}
-
-// TestNoMerges checks a vocabulary of single bytes.
-func TestNoMerges(t *testing.T) {
-	t.Parallel()
-	tok := parseFile(t, smallFile(map[string]any{"model.merges": []any{}}))
-	for _, text := range []string{"abc", strings.Repeat("abé", 20)} {
-		got := encode(t, tok, text, bpe.EncodeOptions{})
-		want := []int32{}
-		for _, b := range []byte(text) {
-			want = append(want, int32(b))
-		}
-		checkIDs(t, text, got, want)
 	}
 }

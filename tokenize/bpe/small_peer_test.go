@@ -15,15 +15,19 @@ import (
 
 // A smallCase is a random tokenizer with texts and ids to convert.
 type smallCase struct {
-	File  json.RawMessage `json:"file"`
-	Texts []string        `json:"texts"`
-	IDs   [][]int32       `json:"ids"`
+	File  []byte    `json:"file"`
+	Texts []string  `json:"texts"`
+	IDs   [][]int32 `json:"ids"`
+
+	tok *bpe.Tokenizer
+	err error
 }
 
 // A smallAnswer is the reference engine's result for a smallCase; null means that it panicked.
 type smallAnswer struct {
 	Error string       `json:"error"`
 	IDs   [][]int32    `json:"ids"`
+	Back  []*string    `json:"back"`
 	Post  [][]int32    `json:"post"`
 	None  [][]int32    `json:"none"`
 	Texts []*[2]string `json:"texts"`
@@ -228,14 +232,20 @@ func randomCharCase(rng *rand.Rand) smallCase {
 }
 
 // compare returns the first difference, or "".
-func (c *smallCase) compare(t *testing.T, tok *bpe.Tokenizer, want smallAnswer) string {
+func (c *smallCase) compare(t *testing.T, want smallAnswer) string {
 	t.Helper()
+	tok := c.tok
 	for k, text := range c.Texts {
 		for opts, ids := range map[bpe.EncodeOptions][]int32{
 			{}: want.IDs[k], {PostProcess: true}: want.Post[k], {Added: bpe.AddedNone}: want.None[k],
 		} {
 			if got := encode(t, tok, text, opts); ids != nil && fmt.Sprint(got) != fmt.Sprint(ids) {
 				return fmt.Sprintf("ids of %q, %+v = %v, want %v", text, opts, got, ids)
+			}
+		}
+		if back := want.Back[k]; back != nil {
+			if got := decode(t, tok, want.IDs[k], bpe.DecodeOptions{}); got != *back {
+				return fmt.Sprintf("text of %v = %q, want %q", want.IDs[k], got, *back)
 			}
 		}
 	}

@@ -21,12 +21,7 @@ import (
 )
 
 // A speedText is a text whose encoding is timed against the reference engine.
-type speedText struct {
-	name string
-	what string // the source of the text
-	text string
-	word bool // one pre-token in most families
-}
+type speedText struct{ name, text string }
 
 // speedTexts returns a text of each kind, with about n bytes.
 func speedTexts(tb testing.TB, n int) []speedText {
@@ -39,29 +34,33 @@ func speedTexts(tb testing.TB, n int) []speedText {
 		}
 		return -1
 	}, chinese)
-	letters := func(alphabet string) string {
-		b := make([]byte, n)
-		for i := range b {
-			b[i] = alphabet[rng.IntN(len(alphabet))]
-		}
-		return string(b)
-	}
-	const lower, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
+	letters := func(alphabet string) string { return randomLetters(rng, alphabet, n) }
+	const digits = "0123456789"
 	return []speedText{
-		{"english", "Newton's Opticks, comments of Go source", cutText(proseText(tb, n), n), false},
-		{"code", "Go source", cutText(goText(tb, n, false), n), false},
-		{"chinese", "The Rust Programming Language in Chinese", cutText(chinese, n), false},
-		{"japanese", "The Rust Programming Language in Japanese", cutText(string(bpetest.Read(tb, "text", "japanese.txt")), n), false},
-		{"mixed", "code, JSON, logs, prose, other scripts", cutText(strings.Join(corpus(tb, n), "\n"), n), false},
-		{"hostile", "random small alphabets that split unusually", cutText(strings.Join(hostileTexts(tb, rng, n/20), ""), n), false},
-		{"word of letters", "random a to z", letters(lower), true},
-		{"word of one letter", "a, repeated", strings.Repeat("a", n), true},
-		{"word of base64", "random", letters(lower + strings.ToUpper(lower) + digits + "+/"), false},
-		{"word of hex", "random", letters(digits + "abcdef"), false},
-		{"word of digits", "random", letters(digits), false},
-		{"word of Han", "the Chinese text without all else", cutText(strings.Repeat(han, 2), n), true},
-		{"spaces", "a space, repeated", strings.Repeat(" ", n), true},
+		{"english", cutText(proseText(tb, n), n)},
+		{"code", cutText(goText(tb, n, false), n)},
+		{"chinese", cutText(chinese, n)},
+		{"japanese", cutText(string(bpetest.Read(tb, "text", "japanese.txt")), n)},
+		{"mixed", cutText(strings.Join(corpus(tb, n), "\n"), n)},
+		{"hostile", cutText(strings.Join(hostileTexts(tb, rng, n/20), ""), n)},
+		{"word of letters", letters(lowerCase)},
+		{"word of one letter", strings.Repeat("a", n)},
+		{"word of base64", letters(lowerCase + strings.ToUpper(lowerCase) + digits + "+/")},
+		{"word of hex", letters(digits + "abcdef")},
+		{"word of digits", letters(digits)},
+		{"word of Han", cutText(strings.Repeat(han, 2), n)},
+		{"spaces", strings.Repeat(" ", n)},
 	}
+}
+
+const lowerCase = "abcdefghijklmnopqrstuvwxyz"
+
+func randomLetters(rng *rand.Rand, alphabet string, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = alphabet[rng.IntN(len(alphabet))]
+	}
+	return string(b)
 }
 
 // cutText returns the first n bytes of s, or a few less, so that it ends between characters.

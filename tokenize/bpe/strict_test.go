@@ -1,68 +1,94 @@
 package bpe_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/fstest"
 	"unicode/utf8"
 
+	"github.com/rogpeppe/go-internal/txtar"
+
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// TestStrict checks that names must match exactly and be unique, that no field is missing, and that
-// null is rejected unless it has a meaning. TestPeerEdits compares with the reference engine.
-func TestStrict(t *testing.T) {
+// TestRefused checks that Parse rejects a file that contradicts itself or needs a feature that is not
+// implemented, and that the error has the reason: names match exactly and are unique, no field is
+// missing, and null is rejected unless it has a meaning. TestPeerEdits compares with the reference engine.
+func TestRefused(t *testing.T) {
 	t.Parallel()
-	whole := string(smallFile(map[string]any{"post_processor": template("<s>", "<s>", 259, 259)}))
-	for _, test := range []struct{ name, old, new, want string }{
-		{"case", `"ignore_merges":false`, `"Ignore_Merges":true`, `Ignore_Merges: unknown field (did you mean "ignore_merges"?)`},
-		{"case beside", `"ignore_merges":false`, `"ignore_merges":false,"Ignore_merges":true`, "Ignore_merges: unknown field"},
-		{"case of a part", `{"type":"NFC"}`, `{"Type":"NFC"}`, "normalizer without a type"},
-		{"case at the top", `"version"`, `"Version"`, `"Version"`},
-		{"case in a part", `"trim_offsets"`, `"Trim_Offsets"`, "Trim_Offsets: unknown field"},
-		{"twice in the model", `"ignore_merges":false`, `"ignore_merges":false,"ignore_merges":true`, "ignore_merges: given twice in one object"},
-		{"twice a type", `{"type":"NFC"}`, `{"type":"NFC","type":"NFD"}`, "type: given twice in one object"},
-		{"twice a flag", `"special":true`, `"special":true,"special":false`, "special: given twice in one object"},
-		{"twice a token", `"ab":256`, `"ab":256,"ab":256`, `duplicate token "ab"`},
-		{"twice a special token", `"special_tokens":{`, `"special_tokens":{"<s>":{"id":"<s>","ids":[1],"tokens":["<s>"]},`, "<s>: given twice in one object"},
-		{"no flag", `"normalized":false,`, ``, `"normalized" is missing`},
-		{"null for a flag", `"normalized":false,`, `"normalized":null,`, "null where a boolean is expected"},
-		{"version null", `"version":"1.0"`, `"version":null`, "version: null where a string is expected"},
-		{"version 2.0", `"version":"1.0"`, `"version":"2.0"`, `version "2.0"`},
-		{"version a number", `"version":"1.0"`, `"version":1.0`, "version: a number where a string is expected"},
-		{"null for the added tokens", `"added_tokens":[`, `"added_tokens":null,"x":[`, "added_tokens: null where a list is expected"},
-		{"null in a list", `"pretokenizers":[`, `"pretokenizers":[null,`, "element 0: null"},
-		{"null for the vocabulary", `"vocab":{`, `"vocab":null,"x":{`, "null where an object is expected"},
-		{"merge without a space", `["a","b"]`, `"ab"`, `merge "ab" is not a pair of tokens`},
-		{"merge with two spaces", `["a","b"]`, `"a  b"`, `merge "a  b" is not a pair of tokens`},
-		{"merge with an empty side", `["a","b"]`, `["","ab"]`, `merge 0 ("", "ab") with a token`},
-		{"merge of one", `["a","b"]`, `["ab"]`, "a merge of 1 tokens"},
-		{"merge of three", `["a","b"]`, `["a","b","c"]`, "a merge of 3 tokens"},
-		{"merge of a number", `["a","b"]`, `["a",1]`, "a number where a string is expected"},
-		{"merge a number", `["a","b"]`, `1`, "a number where a list is expected"},
-		{"merges of two kinds", `["a","b"]`, `"a b"`, "not in the format of the first merge"},
-		{"half a number", `"ab":256`, `"ab":256.`, "where a digit is expected"},
-		{"no value", `"fuse_unk":false`, `"fuse_unk":falsch`, `"f" where a value is expected`},
-		{"unknown option", `"fuse_unk":false`, `"fuse_unk":false,"fuse_byte":true`, "fuse_byte: unknown field"},
-		{"text where a flag is wanted", `"fuse_unk":false`, `"fuse_unk":"false"`, "a string where a boolean is expected"},
-	} {
-		file := strings.Replace(whole, test.old, test.new, 1)
-		if file == whole {
-			t.Errorf("%s: nothing to change", test.name)
-		}
-		_, err := bpe.Parse([]byte(file), bpe.Options{})
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v, want %q", test.name, err, test.want)
+	parse := func(raw []byte) (*bpe.Tokenizer, error) { return bpe.Parse(raw, bpe.Options{Experimental: true}) }
+	refuse := func(parse func([]byte) (*bpe.Tokenizer, error), name, file, want string) {
+		t.Helper()
+		kind, text, _ := strings.Cut(want, ": ")
+		kinds := map[string]error{"unsupported": bpe.ErrUnsupported, "corrupt": bpe.ErrCorrupt}
+		_, err := parse([]byte(file))
+		if !errors.Is(err, kinds[kind]) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: Parse = %v, want %s", name, err, want)
 		}
 	}
+	small := func(changes map[string]any) []byte {
+		return smallFile(merged(object{"post_processor": template("<s>", "<s>", 259, 259)}, changes))
+	}
+	for _, base := range []struct {
+		name  string
+		build func(changes map[string]any) []byte
+		parse func([]byte) (*bpe.Tokenizer, error)
+	}{{"small", small, parse}, {"chars", charFile, parse}, {"tekken", tekkenFile, loadTekken}} {
+		archive, err := txtar.ParseFile(filepath.Join("testdata", "refused", base.name+".txtar"))
+		if err != nil || len(archive.Files) < 14 {
+			t.Fatalf("%s: %v", base.name, err)
+		}
+		whole := string(base.build(nil))
+		for _, c := range archive.Files {
+			lines := strings.Split(string(c.Data), "\n") // the error, then changes, or a text and its replacement
+			file := strings.Replace(whole, lines[1], lines[2], 1)
+			var changes map[string]any
+			if lines[2] == "" && json.Unmarshal([]byte(lines[1]), &changes) == nil {
+				file = string(base.build(changes))
+			}
+			if file == whole {
+				t.Errorf("%s: nothing to change", c.Name)
+			}
+			refuse(base.parse, c.Name, file, lines[0])
+		}
+	}
+	check := func(name, file, want string) { t.Helper(); refuse(parse, name, file, want) }
+	whole, long := string(small(nil)), strings.Repeat("a", 5000)
+	check("empty", "", "corrupt: ")
+	check("null", "null", "corrupt: ")
+	check("unexpected data after the end", whole+"{}", "corrupt: where the end is expected")
+	check("invalid UTF-8", strings.Replace(whole, "abc", "ab\xff", 1), "corrupt: not valid UTF-8")
+	check("deep", `{"version":`+strings.Repeat("[", 100_000), "corrupt: ")
+	check("no model", `{"version":"1.0"}`, "corrupt: ")
+	check("added long", strings.Replace(whole, `"content":"`, `"content":"`+long, 1), "corrupt: ")
+	many := func(key, list string, part object, n int) object {
+		return object{key: object{"type": "Sequence", list: slices.Repeat([]object{part}, n)}}
+	}
+	twice := many("post_processor", "processors", template("<s>", "<s>", 259), 2)
+	check("two templates", string(small(twice)), "unsupported: 2 templates")
+	steps := many("normalizer", "normalizers", object{"type": "NFC"}, 100)
+	check("steps", string(charFile(steps)), "unsupported: 100 steps")
+	stages := many("pre_tokenizer", "pretokenizers", object{"type": "Digits", "individual_digits": true}, 17)
+	check("stages", string(charFile(stages)), "unsupported: Sequence of 17")
+	prepend := object{"normalizer": object{"type": "Prepend", "prepend": long}}
+	check("long prepend", string(charFile(prepend)), "unsupported: prepends more than 64 bytes")
+	longer := object{
+		"normalizer":   replacePart("a", strings.Repeat("b", 64)),
+		"added_tokens": []object{addedPart(278, long[:1000], "normalized")},
+	}
+	check("normalized to a long one", string(charFile(longer)), "unsupported: 64000 bytes after normalization")
+}
+
+// TestAccepted checks files that look wrong.
+func TestAccepted(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]map[string]any{
 		"null options":        {"model.fuse_unk": nil, "model.ignore_merges": nil, "model.byte_fallback": nil},
 		"names of Command-R":  {"post_processor": merged(template("<s>", "<s>", 259, 259), object{"add_prefix_space": true, "trim_offsets": false, "use_regex": true})},
@@ -104,20 +130,15 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestLoadHostile checks that Load and LoadTiktoken reject a path that is not a regular file.
-func TestLoadHostile(t *testing.T) {
+// TestLoadPointer checks that Load and LoadTiktoken read with package modelfile, which rejects a path that
+// is not a regular file.
+func TestLoadPointer(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{bpe.FileJSON, bpe.FileTiktoken} {
-		dir := t.TempDir()
-		if err := syscall.Mkfifo(filepath.Join(dir, file), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := bpe.Load(os.DirFS(dir), bpe.Options{Experimental: true}); !errors.Is(err, bpe.ErrCorrupt) || !strings.Contains(err.Error(), file+": corrupt tokenizer: is a named pipe") {
-			t.Errorf("pipe as %s: %v", file, err)
-		}
-		pointer := fstest.MapFS{file: {Data: []byte("version https://git-lfs.github.com/spec/v1\noid sha256:1\n")}}
-		if _, err := bpe.Load(pointer, bpe.Options{Experimental: true}); !errors.Is(err, bpe.ErrCorrupt) || !strings.Contains(err.Error(), "git lfs pull") {
-			t.Errorf("pointer as %s: %v", file, err)
+		folder := fstest.MapFS{file: {Data: []byte("version https://git-lfs.github.com/spec/v1\noid sha256:1\n")}}
+		_, err := bpe.Load(folder, bpe.Options{Experimental: true})
+		if !errors.Is(err, bpe.ErrCorrupt) || !strings.Contains(err.Error(), file+": ") || !strings.Contains(err.Error(), "git lfs pull") {
+			t.Errorf("%s: %v", file, err)
 		}
 	}
 }

@@ -83,7 +83,8 @@ func TestTekken(t *testing.T) {
 	}
 }
 
-// TestTekkenRefused checks that contradictory files and unknown values are rejected.
+// TestTekkenRefused checks lists of special tokens, and damage to the whole file. TestRefused has other
+// contradictory files and unknown values.
 func TestTekkenRefused(t *testing.T) {
 	t.Parallel()
 	special := func(n int) (list []object) {
@@ -100,24 +101,10 @@ func TestTekkenRefused(t *testing.T) {
 		{"v11 with a list", string(tekkenFile(map[string]any{"config.version": "v11", "special_tokens": special(25)})), nil},
 		{"v7 with a short list", string(tekkenFile(map[string]any{"config.version": "v7", "special_tokens": special(3)})), nil},
 		{"v7 with null", string(tekkenFile(map[string]any{"config.version": "v7", "special_tokens": nil})), nil},
-		{"v11 without a list", string(tekkenFile(map[string]any{"config.version": "v11"})), bpe.ErrCorrupt},
-		{"unknown version", string(tekkenFile(map[string]any{"config.version": "v99"})), bpe.ErrUnsupported},
-		{"unknown pattern", string(tekkenFile(map[string]any{"config.pattern": `\p{L}+`})), bpe.ErrUnsupported},
-		{"unknown part", string(tekkenFile(map[string]any{"merges": 1})), bpe.ErrUnsupported},
 		{"list too long", string(tekkenFile(map[string]any{"special_tokens": special(26)})), bpe.ErrCorrupt},
 		{"list twice the same", string(tekkenFile(map[string]any{"special_tokens": append(special(1), object{"rank": 1, "token_str": "[T0]", "is_control": true})})), bpe.ErrCorrupt},
 		{"list in another order", string(tekkenFile(map[string]any{"special_tokens": special(2)[1:]})), bpe.ErrCorrupt},
-		{"more tokens than there are", string(tekkenFile(map[string]any{"config.default_vocab_size": 500})), bpe.ErrCorrupt},
-		{"all special", string(tekkenFile(map[string]any{"config.default_vocab_size": 10})), bpe.ErrCorrupt},
-		{"case of a name", strings.Replace(whole, `"pattern"`, `"Pattern"`, 1), bpe.ErrCorrupt},
-		{"case of a token's name", strings.Replace(whole, `"rank"`, `"Rank"`, 1), bpe.ErrCorrupt},
-		{"rank twice", strings.Replace(whole, `"rank":0`, `"rank":0,"rank":0`, 1), bpe.ErrCorrupt},
-		{"rank elsewhere", strings.Replace(whole, `"rank":256`, `"rank":257`, 1), bpe.ErrCorrupt},
-		{"no base64", strings.Replace(whole, `"YWI="`, `"@@"`, 1), bpe.ErrCorrupt},
 		{"long token", strings.Replace(whole, `"YWI="`, `"`+strings.Repeat("YWFh", 100)+`"`, 1), bpe.ErrCorrupt},
-		{"token twice", strings.Replace(whole, `"YWI="`, `"YWJj"`, 1), bpe.ErrCorrupt},
-		{"bytes in another order", strings.Replace(whole, `"AA=="`, `"AQ=="`, 1), bpe.ErrCorrupt},
-		{"no token_str", strings.Replace(whole, `,"token_str":null`, ``, 1), bpe.ErrCorrupt},
 		{"cut", whole[:len(whole)/2], bpe.ErrCorrupt},
 		{"more", whole + "{}", bpe.ErrCorrupt},
 		{"no object", "[]", bpe.ErrCorrupt},

@@ -6,11 +6,12 @@ usage: peer.py ask     tokenizer.json
 ask reads one JSON list per line. ["plain", text] is answered with a line of ids, ["post", text]
 with those of the post-processor, and ["none", text] with the ids of the file without added
 tokens. ["decode", ids] is answered with two JSON strings: special tokens skipped, and printed.
-cases reads one object {"file", "texts", "ids"} per line: a whole tokenizer.json, texts to encode and
-ids to decode. It answers {"error"}, or {"ids", "post", "none", "texts"} with null for anything that
-the engine cannot answer. post are the ids with the post-processor, none the ids of the file without
-added tokens.
+cases reads one object {"file", "texts", "ids"} per line: a whole tokenizer.json in base64, texts to
+encode and ids to decode. It answers {"error"}, or {"ids", "back", "post", "none", "texts"} with null
+for anything that the engine cannot answer. back are the decoded ids, post the ids with the
+post-processor, none the ids of the file without added tokens.
 """
+import base64
 import json
 import os
 import signal
@@ -81,7 +82,7 @@ elif what == "cases":
         signal.alarm(60)  # the engine can loop: then it ends here, and the case is known
         case = json.loads(line)
         try:
-            tok = tokenizers.Tokenizer.from_str(json.dumps(case["file"]))
+            tok = tokenizers.Tokenizer.from_str(base64.b64decode(case["file"]).decode())
         except BaseException as e:
             out.write(json.dumps({"error": str(e) or "?"}) + "\n")
             continue
@@ -90,6 +91,7 @@ elif what == "cases":
         for key in ("ids", "post", "none"):
             engine = bare if key == "none" else tok
             answer[key] = [attempt(lambda: engine.encode(text, add_special_tokens=key == "post").ids) for text in case["texts"]]
+        answer["back"] = [attempt(lambda: tok.decode(ids, skip_special_tokens=False)) for ids in answer["ids"]]
         for ids in case["ids"]:
             answer["texts"].append(attempt(lambda: [tok.decode(ids, skip_special_tokens=s) for s in (True, False)]))
         out.write(json.dumps(answer) + "\n")
