@@ -210,7 +210,7 @@ func (c *comparison) run(t *testing.T, sources map[string]string, requests []req
 			tpl, what = parsed[*r.Name], fmt.Sprintf("%s with %s", *r.Name, r.Vars)
 		} else {
 			tpl, err = chat.Parse("random", *r.Src, testOptions())
-			what = clipped(*r.Src)
+			what = fmt.Sprintf("%.600s", *r.Src)
 		}
 		if err == nil {
 			out, err = tpl.Render(nil, input(t, r.Vars))

@@ -181,13 +181,6 @@ var address = regexp.MustCompile(`(?i)t 0[x0][0-9a-f]{6}`)
 // unrecognizable.
 var methodAsValue = regexp.MustCompile(`(\.|\[')(items|keys|values|get|pop|append|update|split|strip|join|lower|upper|replace)('\])?([^a-z_('\]]|$)`)
 
-func clipped(s string) string {
-	if len(s) > 600 {
-		return s[:600] + "…"
-	}
-	return s
-}
-
 var expressions = flag.Int("expressions", 2000, "random templates to compare")
 
 const maxShown = 25

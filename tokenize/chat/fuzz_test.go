@@ -30,10 +30,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		start := time.Now()
-		tpl, err := chat.Parse("fuzz", src, fuzzOptions())
-		if err == nil {
-			_, err = tpl.Render(nil, input(t, []byte(templateVars)))
-		}
+		_, err := render("fuzz", src, fuzzOptions(), input(t, []byte(templateVars)))
 		var e *chat.Error
 		if err != nil && !errors.As(err, &e) {
 			t.Errorf("error %T, want *chat.Error", err)

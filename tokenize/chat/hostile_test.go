@@ -96,10 +96,7 @@ func measure(src string, opts chat.Options) cost {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := time.Now()
-	tpl, err := chat.Parse("hostile", src, opts)
-	if err == nil {
-		_, err = tpl.Render(nil, chat.Input{Now: fixedNow(), Extra: hostileVars()})
-	}
+	_, err := render("hostile", src, opts, chat.Input{Now: fixedNow(), Extra: hostileVars()})
 	c := cost{took: time.Since(start), err: err}
 	runtime.ReadMemStats(&after)
 	c.bytes = after.TotalAlloc - before.TotalAlloc

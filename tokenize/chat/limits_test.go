@@ -81,11 +81,7 @@ func TestCheap(t *testing.T) {
 	vars := chat.NewMap(1)
 	vars.Set("s", chat.StringValue("<"+strings.Repeat("x", 999)))
 	for _, src := range []string{"{{ s|first }}", "{{ 99999 in range(100000) }}", "{{ s|upper|length }}", "{{ ((''|safe) + s)|length }}"} {
-		tpl, err := chat.Parse("x", src, chat.Options{MaxValueBytes: 3500})
-		if err == nil {
-			_, err = tpl.Render(nil, chat.Input{Extra: vars})
-		}
-		if err != nil {
+		if _, err := render("x", src, chat.Options{MaxValueBytes: 3500}, chat.Input{Extra: vars}); err != nil {
 			t.Errorf("Render(%s): %v", src, err)
 		}
 	}
@@ -106,32 +102,18 @@ func TestIdenticalElements(t *testing.T) {
 		vars.Set(name, chat.MapValue(m))
 	}
 	for _, test := range []string{"a == b", "c == d"} {
-		tpl, err := chat.Parse("x", "{% for i in range(100) %}{% if not "+test+" %}{{ 1 / 0 }}{% endif %}{% endfor %}", chat.Options{MaxSteps: 50_000})
-		if err == nil {
-			_, err = tpl.Render(nil, chat.Input{Extra: vars})
-		}
+		src := "{% for i in range(100) %}{% if not " + test + " %}{{ 1 / 0 }}{% endif %}{% endfor %}"
+		_, err := render("x", src, chat.Options{MaxSteps: 50_000}, chat.Input{Extra: vars})
 		if !errors.Is(err, chat.ErrLimit) {
 			t.Errorf("%s: error %v, want ErrLimit", test, err)
 		}
 	}
 }
 
-// TestNegativeLimits: a limit below 1 is the default.
-func TestNegativeLimits(t *testing.T) {
-	t.Parallel()
-	tpl, err := chat.Parse("x", "{% macro m() %}{{ ['a'] }}{% endmacro %}{{ m() }}", chat.Options{
-		MaxSourceBytes: -1, MaxNesting: -1, MaxOutputBytes: -1, MaxValueBytes: -1, MaxSteps: -1, MaxDepth: -1,
-	})
-	if err == nil {
-		_, err = tpl.Render(nil, chat.Input{})
-	}
-	if err != nil {
-		t.Error(err)
-	}
-}
-
+// TestLimitsAreNamed also checks that a limit below 1 is the default.
 func TestLimitsAreNamed(t *testing.T) {
 	t.Parallel()
+	below := chat.Options{MaxSourceBytes: -1, MaxNesting: -1, MaxOutputBytes: -1, MaxValueBytes: -1, MaxSteps: -1, MaxDepth: -1}
 	for _, c := range []struct {
 		name, src string
 		opts      chat.Options
@@ -143,22 +125,13 @@ func TestLimitsAreNamed(t *testing.T) {
 		{"steps", "{% for i in range(200) %}{% endfor %}", chat.Options{MaxSteps: 100}},
 		{"depth", "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(12) }}", chat.Options{MaxDepth: 10}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			tpl, err := chat.Parse("x", c.src, c.opts)
-			if err == nil {
-				_, err = tpl.Render(nil, chat.Input{})
+		if _, err := render("x", c.src, c.opts, chat.Input{}); !errors.Is(err, chat.ErrLimit) {
+			t.Errorf("%s: error %v, want ErrLimit", c.name, err)
+		}
+		for _, opts := range []chat.Options{{}, below} { // the same template renders within the default limits
+			if _, err := render("x", c.src, opts, chat.Input{}); err != nil {
+				t.Errorf("%s: with default limits: %v", c.name, err)
 			}
-			if !errors.Is(err, chat.ErrLimit) {
-				t.Errorf("error %v, want ErrLimit", err)
-			}
-			// The same template renders within the default limits.
-			if tpl, err = chat.Parse("x", c.src, chat.Options{}); err == nil {
-				_, err = tpl.Render(nil, chat.Input{})
-			}
-			if err != nil {
-				t.Errorf("with default limits: %v", err)
-			}
-		})
+		}
 	}
 }

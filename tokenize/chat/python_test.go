@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,24 +18,18 @@ type answer struct{ Out, Err, Skip *string }
 
 // A request is one template, by name or by source, with its variables as JSON.
 type request struct {
-	Name *string         `json:"name,omitempty"`
-	Src  *string         `json:"src,omitempty"`
-	Vars json.RawMessage `json:"vars"`
+	Name, Src *string
+	Vars      []byte
 }
 
 // line returns the request as a line for render.py. It does not encode the variables, because Go's
 // encoder rejects NaN and changes numbers.
-func (r request) line(t *testing.T) []byte {
-	t.Helper()
-	b, err := json.Marshal(struct {
-		Name *string `json:"name,omitempty"`
-		Src  *string `json:"src,omitempty"`
-	}{r.Name, r.Src})
-	if err != nil {
-		t.Fatal(err)
+func (r request) line() []byte {
+	key, template := "src", r.Src
+	if r.Name != nil {
+		key, template = "name", r.Name
 	}
-	b = append(b[:len(b)-1], `,"vars":`...)
-	return append(append(b, r.Vars...), "}\n"...)
+	return fmt.Appendf(nil, "{%q: %s, \"vars\": %s}\n", key, quoted(*template), r.Vars)
 }
 
 // askPython renders all requests with Jinja2. Without an interpreter it fails, because no other
@@ -46,9 +39,12 @@ func askPython(t *testing.T, sources map[string]string, requests []request) []an
 	if testing.Short() {
 		t.Skip("-short: skipping the comparison with Python's Jinja2")
 	}
-	python := interpreter()
 	if err := hasJinja(); err != nil {
 		t.Fatal(err)
+	}
+	lines := make([][]byte, len(requests))
+	for i, r := range requests {
+		lines[i] = r.line()
 	}
 	var answers []answer
 	for hung := 0; len(answers) < len(requests); hung++ {
@@ -57,10 +53,14 @@ func askPython(t *testing.T, sources map[string]string, requests []request) []an
 		}
 		if n := len(answers); n > 0 {
 			why := "hung"
-			t.Logf("Python hung on %s", clipped(string(requests[n].line(t))))
+			t.Logf("Python hung on %.600s", lines[n])
 			answers = append(answers, answer{Skip: &why})
 		}
-		answers = append(answers, askOnce(t, python, sources, requests[len(answers):])...)
+		more, err := answersOf(t, interpreter(), "render.py", sources, lines[len(answers):])
+		if err != nil && len(more) == 0 {
+			t.Fatal(err)
+		}
+		answers = append(answers, more...)
 	}
 	return answers
 }
@@ -77,20 +77,6 @@ func interpreter() string {
 		return python
 	}
 	return filepath.Join("..", "..", ".build", "venv", "bin", "python")
-}
-
-// askOnce returns the answers of one interpreter process, up to the request on which it hangs.
-func askOnce(t *testing.T, python string, sources map[string]string, requests []request) []answer {
-	t.Helper()
-	lines := make([][]byte, len(requests))
-	for i, r := range requests {
-		lines[i] = r.line(t)
-	}
-	answers, err := answersOf(t, python, "render.py", sources, lines)
-	if err != nil && len(answers) == 0 {
-		t.Fatal(err)
-	}
-	return answers
 }
 
 // answersOf runs a script with the templates and lines, and returns its answers.
@@ -142,20 +128,11 @@ func compare(a answer, got string, err error) string {
 	case a.Skip != nil:
 		return ""
 	case a.Out == nil && err == nil:
-		return "no error, but Python: " + *a.Err + "; output " + clip(got)
+		return fmt.Sprintf("no error, but Python: %s; output %.200q", *a.Err, got)
 	case a.Out != nil && err != nil:
-		return "error " + err.Error() + ", but Python gives " + clip(*a.Out)
+		return fmt.Sprintf("error %v, but Python gives %.200q", err, *a.Out)
 	case a.Out != nil && got != *a.Out:
 		return firstDifference(got, *a.Out)
 	}
 	return ""
-}
-
-func clip(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) > 200 {
-		s = s[:200] + "…"
-	}
-	b, _ := json.Marshal(s)
-	return string(b)
 }

@@ -58,9 +58,8 @@ func TestSemantics(t *testing.T) {
 		{"first character", "{{ 'ñb'|first }}{{ ''|first }}{{ ('<b'|safe|first) + '<' }}", "ñ<<"},
 		{"unknown filter in an if", "{% if false %}{{ x|nosuch }}{% endif %}ok", "ok"},
 	} {
-		tpl := parse(t, c.name, c.src, testOptions())
-		got, err := tpl.Render(nil, input(t, []byte(vars)))
-		if err != nil || string(got) != c.want {
+		got, err := render(c.name, c.src, testOptions(), input(t, []byte(vars)))
+		if err != nil || got != c.want {
 			t.Errorf("%s: Render(%s) = %q, %v, want %q", c.name, c.src, got, err, c.want)
 		}
 	}
@@ -105,30 +104,23 @@ func TestErrors(t *testing.T) {
 		{"break", "{% break %}", 1, nil, "outside of a loop"},
 		{"surrogate", `{{ '\ud83d' }}`, 1, nil, "not a character"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			dst := []byte("kept")
-			tpl, err := chat.Parse("file.jinja", c.src, chat.Options{})
-			if err == nil {
-				dst, err = tpl.Render(dst, chat.Input{})
-			}
-			var e *chat.Error
-			if !errors.As(err, &e) {
-				t.Fatalf("error %v, want *chat.Error", err)
-			}
-			if e.Line != c.line || e.Template != "file.jinja" || !strings.Contains(e.Error(), c.text) || c.is != nil && !errors.Is(err, c.is) {
-				t.Errorf("error %q at line %d, want %q at line %d", err, e.Line, c.text, c.line)
-			}
-			if string(dst) != "kept" {
-				t.Errorf("dst = %q, want it as it was", dst)
-			}
-		})
+		dst := []byte("kept")
+		tpl, err := chat.Parse("file.jinja", c.src, chat.Options{})
+		if err == nil {
+			dst, err = tpl.Render(dst, chat.Input{})
+		}
+		e, ok := errors.AsType[*chat.Error](err)
+		if !ok || e.Line != c.line || e.Template != "file.jinja" || !strings.Contains(e.Error(), c.text) || c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%s: error %q, want *chat.Error with %q at line %d", c.name, err, c.text, c.line)
+		}
+		if string(dst) != "kept" {
+			t.Errorf("%s: dst = %q, want it as it was", c.name, dst)
+		}
 	}
 }
 
 func TestFromJSON(t *testing.T) {
 	t.Parallel()
-	show := parse(t, "print", "{{ v }}", chat.Options{})
 	deep := strings.Repeat("[", 902) + strings.Repeat("]", 902)
 	for _, c := range []struct{ name, js, want, err string }{
 		{"order", `{"z": 1, "a": 2, "z": 3}`, "{'z': 3, 'a': 2}", ""},
@@ -141,25 +133,18 @@ func TestFromJSON(t *testing.T) {
 		{"deep", deep, "", "nested deeper than 900 levels"},
 		{"digits", strings.Repeat("9", 4301), "", "more than 4300 digits"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			v, err := chat.FromJSON([]byte(c.js))
-			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) {
-					t.Errorf("FromJSON(%.40s) = %v, want an error with %q", c.js, err, c.err)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			m := chat.NewMap(1)
-			m.Set("v", v)
-			got, err := show.Render(nil, chat.Input{Extra: m})
-			if err != nil || string(got) != c.want {
-				t.Errorf("FromJSON(%s) prints as %s, %v, want %s", c.js, got, err, c.want)
-			}
-		})
+		v, err := chat.FromJSON([]byte(c.js))
+		if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: FromJSON(%.40s) = %v, want an error with %q", c.name, c.js, err, c.err)
+		}
+		if err != nil {
+			continue
+		}
+		m := chat.NewMap(1)
+		m.Set("v", v)
+		if got, err := render("print", "{{ v }}", chat.Options{}, chat.Input{Extra: m}); err != nil || got != c.want {
+			t.Errorf("%s: FromJSON(%s) prints as %s, %v, want %s", c.name, c.js, got, err, c.want)
+		}
 	}
 }
 
@@ -180,9 +165,9 @@ func TestValues(t *testing.T) {
 	if k, _ := m.At(2); func() string { s, _ := k.Text(); return s }() != "c" {
 		t.Errorf("At(2) = %v, want c in its first place", k)
 	}
-	tpl := parse(t, "x", "{{ c }}{{ messages }}{{ tools }}{{ add_generation_prompt }}{{ eos_token is defined }}", chat.Options{})
-	got, err := tpl.Render(nil, chat.Input{Extra: m, AddGenerationPrompt: true})
-	if want := "[None, True, 2.0, 'a\uFFFDb']NoneNoneTrueFalse"; err != nil || string(got) != want {
+	const src = "{{ c }}{{ messages }}{{ tools }}{{ add_generation_prompt }}{{ eos_token is defined }}"
+	got, err := render("x", src, chat.Options{}, chat.Input{Extra: m, AddGenerationPrompt: true})
+	if want := "[None, True, 2.0, 'a\uFFFDb']NoneNoneTrueFalse"; err != nil || got != want {
 		t.Errorf("Render = %q, %v, want %q", got, err, want)
 	}
 }
@@ -248,10 +233,8 @@ func TestPrintedAgain(t *testing.T) {
 	m.Set("b", chat.StringValue("é"))
 	m.Set("a", chat.IntValue(1))
 	in := chat.Input{Messages: chat.ListValue(chat.MapValue(m))}
-	render := func(filter string, o chat.Options) (string, error) {
-		tmpl := parse(t, "printed", "{% for m in messages %}{{ m | "+filter+" }}{% endfor %}", o)
-		out, err := tmpl.Render(nil, in)
-		return string(out), err
+	show := func(filter string, o chat.Options) (string, error) {
+		return render("printed", "{% for m in messages %}{{ m | "+filter+" }}{% endfor %}", o, in)
 	}
 	for range 2 {
 		for filter, want := range map[string]string{
@@ -261,11 +244,11 @@ func TestPrintedAgain(t *testing.T) {
 			"tojson(indent=1)":              "{\n \"b\": \"é\",\n \"a\": 1\n}",
 			"tojson(separators=(',', ':'))": `{"b":"é","a":1}`,
 		} {
-			if got, err := render(filter, chat.Options{}); err != nil || got != want {
+			if got, err := show(filter, chat.Options{}); err != nil || got != want {
 				t.Errorf("%s = %s, %v, want %s", filter, got, err, want)
 			}
 		}
-		if got, err := render("tojson", chat.Options{MaxOutputBytes: 10}); err == nil || !strings.Contains(err.Error(), "10 bytes") {
+		if got, err := show("tojson", chat.Options{MaxOutputBytes: 10}); err == nil || !strings.Contains(err.Error(), "10 bytes") {
 			t.Errorf("beyond the limit: %q, %v", got, err)
 		}
 	}

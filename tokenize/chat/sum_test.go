@@ -19,12 +19,12 @@ func TestSum(t *testing.T) {
 		for _, b := range terms {
 			for _, c := range terms {
 				steps := before + "{% set s = " + a + " + " + b + " %}{% set s = s + " + c + " %}"
-				want, failed := sum(t, steps+"{{ s }}", chat.Options{})
+				want, failed := sum(steps+"{{ s }}", chat.Options{})
 				for _, chain := range []string{
 					before + "{{ " + a + " + " + b + " + " + c + " }}",
 					before + "{% set s = " + a + " + " + b + " + " + c + " %}{{ s }}",
 				} {
-					got, err := sum(t, chain, chat.Options{})
+					got, err := sum(chain, chat.Options{})
 					if got != want || (err == nil) != (failed == nil) || err != nil && err.Error() != failed.Error() {
 						t.Errorf("%s = %q, %v, want %q, %v", chain, got, err, want, failed)
 					}
@@ -44,7 +44,7 @@ func TestSumLine(t *testing.T) {
 		"{{ 'a'\n+ 'b'\n+ missing.attr }}":     2, // not added yet
 		"{% set x = 'a'\n+ 'b'\n+ 1 %}{{ x }}": 3,
 	} {
-		_, err := sum(t, source, chat.Options{})
+		_, err := sum(source, chat.Options{})
 		if e, ok := errors.AsType[*chat.Error](err); !ok || e.Line != line {
 			t.Errorf("%q: %v, want an error in line %d", source, err, line)
 		}
@@ -56,21 +56,18 @@ func TestSumLimit(t *testing.T) {
 	t.Parallel()
 	const chain = "{{ word + '-' + word + '-' + word }}"
 	for limit := int64(1); limit < 60; limit++ {
-		_, err := sum(t, chain, chat.Options{MaxValueBytes: limit})
+		_, err := sum(chain, chat.Options{MaxValueBytes: limit})
 		if want := limit < 5+9+10+14; errors.Is(err, chat.ErrLimit) != want {
 			t.Errorf("with %d bytes for values: %v, want an error: %v", limit, err, want)
 		}
 	}
-	if _, err := sum(t, chain, chat.Options{MaxOutputBytes: 13}); !errors.Is(err, chat.ErrLimit) {
+	if _, err := sum(chain, chat.Options{MaxOutputBytes: 13}); !errors.Is(err, chat.ErrLimit) {
 		t.Errorf("14 bytes of output with a limit of 13: %v", err)
 	}
 }
 
-func sum(t *testing.T, source string, opts chat.Options) (string, error) {
-	t.Helper()
-	tmpl := parse(t, "sum", source, opts)
+func sum(source string, opts chat.Options) (string, error) {
 	extra := chat.NewMap(1)
 	extra.Set("word", chat.StringValue("word"))
-	out, err := tmpl.Render(nil, chat.Input{Extra: extra})
-	return string(out), err
+	return render("sum", source, opts, chat.Input{Extra: extra})
 }

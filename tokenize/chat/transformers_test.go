@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"maps"
@@ -95,8 +96,7 @@ func newApplications(r *rand.Rand, sources map[string]string, n int) []applicati
 // storedContinued combines each template with the stored conversations, with an open final message.
 func storedContinued(tb testing.TB, sources map[string]string) []application {
 	tb.Helper()
-	var cases map[string]map[string]json.RawMessage
-	stored(tb, "cases.json.gz", &cases)
+	cases := stored[map[string]map[string]json.RawMessage](tb, "cases.json.gz")
 	var apps []application
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		for _, id := range slices.Sorted(maps.Keys(cases)) {
@@ -202,18 +202,9 @@ func checkApplications(t *testing.T, sources map[string]string, apps []applicati
 	n, texts, bad, apart := 0, 0, 0, 0
 	for i := range apps {
 		a := &apps[i]
-		tpl, err := parsed[a.Name], error(nil)
-		if tpl == nil {
-			src := a.Src
-			if a.Name != "" {
-				src = sources[a.Name]
-			}
-			if tpl, err = chat.Parse(a.Name, src, testOptions()); err != nil {
-				t.Fatalf("Parse(%s) = %v", a.Name, err)
-			}
-			if a.Name != "" {
-				parsed[a.Name] = tpl
-			}
+		src := cmp.Or(sources[a.Name], a.Src)
+		if parsed[src] == nil {
+			parsed[src] = parse(t, a.Name, src, testOptions())
 		}
 		for _, p := range packages {
 			if p.version == "4.57.6" && a.ContinueFinalMessage != "" && a.ContinueFinalMessage != "content" {
@@ -227,7 +218,7 @@ func checkApplications(t *testing.T, sources map[string]string, apps []applicati
 			if !same(theirs, want[packages[1].version][i]) {
 				apart++
 			}
-			out, err := tpl.Render(nil, a.input(t, p.rules))
+			out, err := parsed[src].Render(nil, a.input(t, p.rules))
 			if d := compare(theirs, string(out), err); d != "" {
 				if bad++; bad <= 10 {
 					t.Errorf("transformers %s: %s\n%s", p.version, d, a.line(t))
@@ -262,8 +253,7 @@ func TestTransformers(t *testing.T) {
 	if *update {
 		storeApplications(t, sources)
 	}
-	var f storedApplications
-	stored(t, transformersFile, &f)
+	f := stored[storedApplications](t, transformersFile)
 	want := map[string][]answer{}
 	for j, p := range packages {
 		for i, a := range f.Answers[p.version] {

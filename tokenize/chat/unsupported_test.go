@@ -132,11 +132,7 @@ func TestUnsupportedValues(t *testing.T) {
 		"{{ d['__class__'] }}", "{{ [d]|sort(attribute='a,b') }}", "{{ d[1:] }}", "{% set f = 'int' %}{{ ['x']|map(f, base=16)|list }}",
 		"{{ [range] }}", "{{ s.upper }}", "{{ (s|safe).upper }}", "{% for i in l %}{{ loop }}{% endfor %}", "{{ l|map('string') }}", "{{ [[1]]|map(attribute='٣')|list }}",
 	} {
-		tpl, err := chat.Parse("file.jinja", src, chat.Options{})
-		if err != nil {
-			t.Errorf("Parse(%s) = %v", src, err)
-			continue
-		}
+		tpl := parse(t, "file.jinja", src, chat.Options{})
 		out, err := tpl.Render(nil, input(t, []byte(`{"s": "a", "l": [1], "n": 99999999999999999999, "d": {"copy": 1, "fromkeys": 2}}`)))
 		if !errors.Is(err, chat.ErrUnsupported) || !strings.Contains(err.Error(), "rewrite this line") {
 			t.Errorf("%s: Render = %s, %v, want ErrUnsupported", src, out, err)

@@ -2,6 +2,7 @@ package chat_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -21,25 +22,21 @@ func testOptions() chat.Options {
 	}
 }
 
-func stored(tb testing.TB, name string, into any) []byte {
+func stored[T any](tb testing.TB, name string) (v T) {
 	tb.Helper()
 	b, err := tokenizetest.Gunzip(filepath.Join("..", "..", "testdata", "chat-templates", name))
+	if err == nil {
+		err = json.Unmarshal(b, &v)
+	}
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if into != nil {
-		if err := json.Unmarshal(b, into); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	return b
+	return v
 }
 
 func templates(tb testing.TB) map[string]string {
 	tb.Helper()
-	m := map[string]string{}
-	stored(tb, "templates.json.gz", &m)
-	return m
+	return stored[map[string]string](tb, "templates.json.gz")
 }
 
 func fromJSON(tb testing.TB, js []byte) chat.Value {
@@ -65,14 +62,22 @@ func parse(tb testing.TB, name, source string, opts chat.Options) *chat.Template
 	return tpl
 }
 
+// render parses and renders source.
+func render(name, source string, opts chat.Options, in chat.Input) (string, error) {
+	tpl, err := chat.Parse(name, source, opts)
+	if err != nil {
+		return "", err
+	}
+	out, err := tpl.Render(nil, in)
+	return string(out), err
+}
+
 // TestStored renders every template with every conversation. The output equals Python's byte for
 // byte, and there is an error if Python raised one.
 func TestStored(t *testing.T) {
 	t.Parallel()
-	var cases map[string]json.RawMessage
-	stored(t, "cases.json.gz", &cases)
-	var want map[string]map[string]struct{ Out, Err *string }
-	stored(t, "expected.json.gz", &want)
+	cases := stored[map[string]json.RawMessage](t, "cases.json.gz")
+	want := stored[map[string]map[string]answer](t, "expected.json.gz")
 	srcs := templates(t)
 	n, texts := 0, 0
 	for name, src := range srcs {
@@ -85,13 +90,8 @@ func TestStored(t *testing.T) {
 			if err == nil {
 				got, err = tpl.Render(nil, input(t, js))
 			}
-			switch {
-			case w.Out == nil && err == nil:
-				t.Errorf("%s, %s: Render succeeded, want an error as in Python: %s", name, id, *w.Err)
-			case w.Out != nil && err != nil:
-				t.Errorf("%s, %s: Render = %v, want output", name, id, err)
-			case w.Out != nil && string(got) != *w.Out:
-				t.Errorf("%s, %s: %s", name, id, firstDifference(string(got), *w.Out))
+			if d := compare(w, string(got), err); d != "" {
+				t.Errorf("%s, %s: %s", name, id, d)
 			}
 			if w.Out != nil {
 				texts++
@@ -110,6 +110,5 @@ func firstDifference(got, want string) string {
 		i++
 	}
 	cut := func(s string) string { return s[max(0, min(i-40, len(s))):min(i+40, len(s))] }
-	b, _ := json.Marshal(map[string]any{"offset": i, "got": cut(got), "want": cut(want)})
-	return string(b)
+	return fmt.Sprintf("at byte %d: got %q, want %q", i, cut(got), cut(want))
 }
