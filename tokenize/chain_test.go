@@ -2,6 +2,7 @@ package tokenize_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -85,7 +86,7 @@ func checkChain(calls []tokenize.Call, rows []tokenize.Row, lost []int32, vocab 
 			}
 			for j, want := range c.Logprobs {
 				mask, v := row.LossMask[int(lo)+j], row.Logprobs[int(lo)+j]
-				if want != want && (mask != 0 || v != 0) || want == want && (mask != 1 || !sameBits(v, want)) {
+				if want != want && (mask != 0 || v != 0) || want == want && (mask != 1 || math.Float32bits(v) != math.Float32bits(want)) {
 					return fmt.Errorf("row %d: call %d token %d has mask %d and log-probability %v, want %v", i, k, j, mask, v, want)
 				}
 			}
@@ -133,60 +134,4 @@ func TestChains(t *testing.T) {
 		t.Errorf("%d forks, %d continued, %d lost: nothing was tested", forks, continued, lost)
 	}
 	t.Logf("seed %d: %d calls forked, %d continued, %d lost", seed, forks, continued, lost)
-}
-
-// TestChainsCatch checks that checkChain detects aligners with one fault each.
-func TestChainsCatch(t *testing.T) {
-	t.Parallel()
-	faults := map[string]func([]tokenize.Call) []tokenize.Call{
-		"context one token short": func(calls []tokenize.Call) []tokenize.Call {
-			for k := range calls {
-				if c := &calls[k]; len(c.PromptIDs) > 1 && k%2 == 1 {
-					c.PromptIDs = c.PromptIDs[:len(c.PromptIDs)-1]
-				}
-			}
-			return calls
-		},
-		"output glued on, whatever the prompt says": func(calls []tokenize.Call) []tokenize.Call {
-			for k := 1; k < len(calls); k++ {
-				before, c := &calls[k-1], &calls[k]
-				if seen := slices.Concat(before.PromptIDs, before.OutputIDs); before.PromptIDs != nil && len(c.PromptIDs) > len(seen) {
-					c.PromptIDs = append(seen, c.PromptIDs[len(seen):]...)
-				}
-			}
-			return calls
-		},
-		"a lost call left out and forgotten": func(calls []tokenize.Call) []tokenize.Call {
-			return slices.DeleteFunc(calls, func(c tokenize.Call) bool { return c.Grade == tokenize.Quarantined })
-		},
-		"log-probabilities of the call before": func(calls []tokenize.Call) []tokenize.Call {
-			for k := len(calls) - 1; k > 0; k-- {
-				if len(calls[k].Logprobs) == len(calls[k-1].Logprobs) {
-					calls[k].Logprobs = calls[k-1].Logprobs
-				}
-			}
-			return calls
-		},
-		"the last token left off": func(calls []tokenize.Call) []tokenize.Call {
-			for k := range calls {
-				if c := &calls[k]; len(c.OutputIDs) > 1 {
-					c.OutputIDs, c.Logprobs = c.OutputIDs[:len(c.OutputIDs)-1], c.Logprobs[:len(c.Logprobs)-1]
-				}
-			}
-			return calls
-		},
-	}
-	for name, plant := range faults {
-		caught := false
-		for n := range 500 {
-			calls := chain(rand.New(rand.NewPCG(1, uint64(n))))
-			rows, sum, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(plant(slices.Clone(calls)))
-			if caught = err != nil || checkChain(calls, rows, sum.LostCalls, 0) != nil; caught {
-				break
-			}
-		}
-		if !caught {
-			t.Errorf("not noticed: %s", name)
-		}
-	}
 }

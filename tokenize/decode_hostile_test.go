@@ -218,27 +218,27 @@ func TestDecodeReader(t *testing.T) {
 	d := tokenize.NewDecoder(tokenize.DecoderConfig{})
 	var r tokenize.Reply
 	broken := errors.New("connection reset")
-
-	var readErr *tokenize.ReadError
-	err := d.Decode(io.MultiReader(strings.NewReader(`{"a":1`), iotest.ErrReader(broken)), &r)
-	if !errors.As(err, &readErr) || !errors.Is(err, broken) || readErr.Offset != 6 {
-		t.Errorf("failing reader: %v", err)
+	for _, tt := range []struct {
+		name   string
+		text   string
+		then   error
+		read   bool // a ReadError, not a DecodeError
+		offset int64
+		want   error
+	}{
+		{"failing reader", `{"a":1`, broken, true, 6, broken},
+		{"body cut by the transport behind a whole object", `{"a":1}`, io.ErrUnexpectedEOF, true, 7, io.ErrUnexpectedEOF},
+		{"bad bytes before the failure", `{"a":x`, broken, false, 5, tokenize.ErrSyntax},
+		{"truncated", `{"a":1`, io.EOF, false, 6, io.ErrUnexpectedEOF},
+	} {
+		err := d.Decode(io.MultiReader(strings.NewReader(tt.text), iotest.ErrReader(tt.then)), &r)
+		readErr, read := errors.AsType[*tokenize.ReadError](err)
+		decodeErr, _ := errors.AsType[*tokenize.DecodeError](err)
+		if read != tt.read || !errors.Is(err, tt.want) || read && readErr.Offset != tt.offset || !read && decodeErr.Offset != tt.offset {
+			t.Errorf("%s: %v", tt.name, err)
+		}
 	}
-	err = d.Decode(io.MultiReader(strings.NewReader(`{"a":1}`), iotest.ErrReader(io.ErrUnexpectedEOF)), &r)
-	if !errors.As(err, &readErr) || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("body cut by the transport behind a whole object: %v", err)
-	}
-	var decodeErr *tokenize.DecodeError
-	err = d.Decode(io.MultiReader(strings.NewReader(`{"a":x`), iotest.ErrReader(broken)), &r)
-	if !errors.As(err, &decodeErr) || decodeErr.Offset != 5 {
-		t.Errorf("bad bytes before the failure: %v", err)
-	}
-	err = d.Decode(strings.NewReader(`{"a":1`), &r)
-	if !errors.As(err, &decodeErr) || !errors.Is(err, io.ErrUnexpectedEOF) || decodeErr.Offset != 6 {
-		t.Errorf("truncated: %v", err)
-	}
-	err = d.Decode(stuck{}, &r)
-	if !errors.Is(err, io.ErrNoProgress) {
+	if err := d.Decode(stuck{}, &r); !errors.Is(err, io.ErrNoProgress) {
 		t.Errorf("stuck reader: %v", err)
 	}
 	if err := d.Decode(strings.NewReader(`{"turns":[]}`), &r); err != nil || !r.HasTurns {
@@ -303,12 +303,8 @@ func TestRepeatedStrings(t *testing.T) {
 // TestViewsDoNotOverlap checks that an append to one view cannot overwrite another.
 func TestViewsDoNotOverlap(t *testing.T) {
 	t.Parallel()
-	d := tokenize.NewDecoder(tokenize.DecoderConfig{})
-	var r tokenize.Reply
 	in := `{"turns":[{"role":"assistant","output_ids":[1,2],"output_token_logprobs":[[null,1,null],[-0.5,2,null]]},{"role":"assistant","output_ids":[3],"output_token_logprobs":[[-1.5,3,null]]}]}`
-	if err := d.DecodeBytes([]byte(in), &r); err != nil {
-		t.Fatal(err)
-	}
+	r := mustDecode(t, []byte(in))
 	_ = append(r.Turns[0].OutputIDs, 99)
 	_ = append(r.Turns[0].Logprobs, 99)
 	if r.Turns[1].OutputIDs[0] != 3 || r.Turns[1].Logprobs[0] != -1.5 {

@@ -91,13 +91,8 @@ func TestDecodeUnneeded(t *testing.T) {
 		if value[0] == '[' {
 			prompt = "{}"
 		}
-		var r tokenize.Reply
 		text := `{"turns":[{"role":"assistant","input_ids":` + prompt + `,"output_ids":[5],"output_token_logprobs":[[-1,5,` + value + `]],"tool_name":` + name + `,"more":` + value + `}]}`
-		if err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes([]byte(text), &r); err != nil {
-			t.Errorf("%s: %v", text, err)
-			continue
-		}
-		if turn := &r.Turns[0]; turn.PromptIDs != nil || turn.ToolName != "" || len(turn.OutputIDs) != 1 || turn.Logprobs[0] != -1 {
+		if turn := mustDecode(t, []byte(text)).Turns[0]; turn.PromptIDs != nil || turn.ToolName != "" || len(turn.OutputIDs) != 1 || turn.Logprobs[0] != -1 {
 			t.Errorf("%s: %+v", text, turn)
 		}
 	}

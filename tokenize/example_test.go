@@ -8,20 +8,24 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// writeBrackets writes the ids of r with the trained ids in brackets.
-func writeBrackets(s *strings.Builder, r *tokenize.Row) {
-	for i, id := range r.InputIDs {
-		if i > 0 {
-			s.WriteByte(' ')
+// brackets renders rows with the trained ids in brackets.
+func brackets(rows ...tokenize.Row) string {
+	var all []string
+	for _, r := range rows {
+		var ids []string
+		for i, id := range r.InputIDs {
+			text := fmt.Sprint(id)
+			if r.LossMask[i] == 1 && (i == 0 || r.LossMask[i-1] == 0) {
+				text = "[" + text
+			}
+			if r.LossMask[i] == 1 && (i+1 == len(r.InputIDs) || r.LossMask[i+1] == 0) {
+				text += "]"
+			}
+			ids = append(ids, text)
 		}
-		if r.LossMask[i] == 1 && (i == 0 || r.LossMask[i-1] == 0) {
-			s.WriteByte('[')
-		}
-		fmt.Fprint(s, id)
-		if r.LossMask[i] == 1 && (i+1 == len(r.InputIDs) || r.LossMask[i+1] == 0) {
-			s.WriteByte(']')
-		}
+		all = append(all, strings.Join(ids, " "))
 	}
+	return strings.Join(all, " | ")
 }
 
 // A reply of a server that sends input_ids becomes rows.
@@ -78,9 +82,7 @@ func ExampleAligner_Align() {
 		return
 	}
 	for i := range rows {
-		var s strings.Builder
-		writeBrackets(&s, &rows[i])
-		fmt.Println(s.String())
+		fmt.Println(brackets(rows[i]))
 		if d := rows[i].Divergence; d != nil {
 			fmt.Println("because", string(d.AppendJSON(nil)))
 		}

@@ -233,6 +233,16 @@ func decodeEveryWay(tb testing.TB, cfg tokenize.DecoderConfig, b []byte) (string
 	return want, wantErr
 }
 
+// mustDecode returns a reply of its own: the turns point into it.
+func mustDecode(tb testing.TB, b []byte) *tokenize.Reply {
+	tb.Helper()
+	r := new(tokenize.Reply)
+	if err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes(b, r); err != nil {
+		tb.Fatalf("%v in %.300s", err, b)
+	}
+	return r
+}
+
 // checkPlain checks that b decodes as with encoding/json.
 func checkPlain(t *testing.T, name string, b []byte) {
 	t.Helper()

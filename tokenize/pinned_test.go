@@ -2,7 +2,6 @@ package tokenize_test
 
 import (
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -14,15 +13,32 @@ import (
 // fails after a change, the change is wrong; do not fix the test. A change of its behavior needs a
 // new schema version and a line in the changelog.
 
-// A sampled token is trained under the context that the model saw, or not at all.
-func TestPinnedTrueContext(t *testing.T) {
+func TestPinned(t *testing.T) {
 	t.Parallel()
-	// the server renders the last output without its stop token, 99
-	rows := mustAlign(t, tokenize.AlignConfig{},
-		exactCall([]int32{1}, []int32{10, 99}),
-		exactCall([]int32{1, 10, 2}, []int32{20}))
-	if got := brackets(rows); got != "1 [10 99] | 1 10 2 [20]" {
-		t.Error(got)
+	for _, tt := range []struct {
+		promise string
+		calls   []tokenize.Call
+		want    string
+	}{
+		{ // the server renders the last output without its stop token, 99
+			"A sampled token is trained under the context that the model saw, or not at all.",
+			[]tokenize.Call{exactCall([]int32{1}, []int32{10, 99}), exactCall([]int32{1, 10, 2}, []int32{20})},
+			"1 [10 99] | 1 10 2 [20]",
+		},
+		{
+			"The mask follows provenance, never role: an assistant message in a prompt is context.",
+			[]tokenize.Call{exactCall([]int32{1}, []int32{10}), exactCall([]int32{5, 10, 6}, []int32{20})},
+			"1 [10] | 5 10 6 [20]",
+		},
+		{
+			"Ids are exactly the sampled ids, including the stop token and special tokens.",
+			[]tokenize.Call{exactCall([]int32{151644}, []int32{151667, 198, 151645})},
+			"151644 [151667 198 151645]",
+		},
+	} {
+		if got := brackets(mustAlign(t, tokenize.AlignConfig{}, tt.calls...)...); got != tt.want {
+			t.Errorf("%s Got %s, want %s", tt.promise, got, tt.want)
+		}
 	}
 }
 
@@ -62,41 +78,17 @@ func TestPinnedZeroIsAValue(t *testing.T) {
 	}
 }
 
-// The mask follows provenance, never role: an assistant message in a prompt is context.
-func TestPinnedProvenance(t *testing.T) {
-	t.Parallel()
-	rows := mustAlign(t, tokenize.AlignConfig{},
-		exactCall([]int32{1}, []int32{10}),
-		exactCall([]int32{5, 10, 6}, []int32{20}))
-	if got := brackets(rows); got != "1 [10] | 5 10 6 [20]" {
-		t.Error(got)
-	}
-}
-
-// Ids are exactly the sampled ids, including the stop token and special tokens.
-func TestPinnedIDsVerbatim(t *testing.T) {
-	t.Parallel()
-	rows := mustAlign(t, tokenize.AlignConfig{}, exactCall([]int32{151644}, []int32{151667, 198, 151645}))
-	if got := brackets(rows); got != "151644 [151667 198 151645]" {
-		t.Error(got)
-	}
-}
-
 // A row ends with its last sampled token.
 func TestPinnedEnd(t *testing.T) {
 	t.Parallel()
-	d := tokenize.NewDecoder(tokenize.DecoderConfig{})
-	var reply tokenize.Reply
-	if err := d.DecodeBytes([]byte(`{"turns":[
+	reply := mustDecode(t, []byte(`{"turns":[
 		{"role":"assistant","input_ids":[1],"output_ids":[10],"output_token_logprobs":[[-0.5,10,null]]},
-		{"role":"tool","content":"nobody answered this"}]}`), &reply); err != nil {
-		t.Fatal(err)
-	}
+		{"role":"tool","content":"nobody answered this"}]}`))
 	calls, err := tokenize.CallsFromTurns(nil, reply.Turns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := brackets(mustAlign(t, tokenize.AlignConfig{}, calls...)); got != "1 [10]" {
+	if got := brackets(mustAlign(t, tokenize.AlignConfig{}, calls...)...); got != "1 [10]" {
 		t.Error(got)
 	}
 }
@@ -133,16 +125,4 @@ func mustAlign(t *testing.T, cfg tokenize.AlignConfig, calls ...tokenize.Call) [
 		}
 	}
 	return rows
-}
-
-// brackets renders rows with the trained ids in brackets.
-func brackets(rows []tokenize.Row) string {
-	var s strings.Builder
-	for i := range rows {
-		if i > 0 {
-			s.WriteString(" | ")
-		}
-		writeBrackets(&s, &rows[i])
-	}
-	return s.String()
 }

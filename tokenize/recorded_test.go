@@ -19,10 +19,7 @@ func recordedCalls(t *testing.T, rec recording) ([]tokenize.Call, tokenize.Count
 		if x.Response.Status != 200 {
 			continue
 		}
-		var r tokenize.Reply // not reused: the turns point into it
-		if err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes(x.Response.Body, &r); err != nil {
-			t.Fatalf("%s: %v", rec.name, err)
-		}
+		r := mustDecode(t, x.Response.Body)
 		if !r.HasTurns {
 			continue
 		}
@@ -58,7 +55,8 @@ func recordedCalls(t *testing.T, rec recording) ([]tokenize.Call, tokenize.Count
 }
 
 // TestAlignRecorded checks that each recorded token is trained exactly once, with its own
-// log-probability and after exactly the ids that the engine saw before it.
+// log-probability and after exactly the ids that the engine saw before it. DriftReject rejects every
+// recording that forks.
 func TestAlignRecorded(t *testing.T) {
 	t.Parallel()
 	pairs, continued := 0, 0
@@ -80,6 +78,11 @@ func TestAlignRecorded(t *testing.T) {
 		}
 		if err := checkChain(calls, rows, sum.LostCalls, 151_936); err != nil {
 			t.Errorf("%s: %v", rec.name, err)
+		}
+		none, _, err := tokenize.NewAligner(tokenize.AlignConfig{Drift: tokenize.DriftReject}).Align(calls)
+		e, rejected := errors.AsType[*tokenize.AlignError](err)
+		if rejected != (sum.Forks > 0) || rejected && (e.Reason != tokenize.ReasonDrift || !errors.Is(err, tokenize.ErrPrefix) || len(none) != 0) {
+			t.Errorf("%s: %d forks, but reject returned %v with %d rows", rec.name, sum.Forks, err, len(none))
 		}
 		for k := 1; k < len(calls); k++ {
 			pairs++
@@ -132,25 +135,5 @@ func TestRealignRecorded(t *testing.T) {
 			t.Error("N=32 repairs nothing: the test has lost its teeth")
 		}
 		t.Logf("N=%d: %d of %d tokens trained, %d trimmed, %d forks", limit, total.Trained, total.Sampled, total.Trimmed, total.Forks)
-	}
-}
-
-// TestDriftRejectRecorded checks that DriftReject rejects every recording that forks.
-func TestDriftRejectRecorded(t *testing.T) {
-	t.Parallel()
-	for _, rec := range recordings(t) {
-		calls, _ := recordedCalls(t, rec)
-		_, sum, err := tokenize.NewAligner(tokenize.AlignConfig{}).Align(calls)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rows, _, err := tokenize.NewAligner(tokenize.AlignConfig{Drift: tokenize.DriftReject}).Align(calls)
-		var e *tokenize.AlignError
-		if (sum.Forks > 0) != errors.As(err, &e) {
-			t.Errorf("%s: %d forks, but reject returned %v", rec.name, sum.Forks, err)
-		}
-		if e != nil && (e.Reason != tokenize.ReasonDrift || !errors.Is(err, tokenize.ErrPrefix) || len(rows) != 0) {
-			t.Errorf("%s: %v with %d rows", rec.name, err, len(rows))
-		}
 	}
 }

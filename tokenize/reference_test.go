@@ -1,10 +1,8 @@
 package tokenize_test
 
 import (
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -30,12 +28,10 @@ type refSpan struct {
 type refRow struct {
 	spans        []refSpan
 	first, last  int // calls
-	kind         tokenize.DivergenceKind
-	offset       int
-	call         int // of the divergence
+	diverged     *tokenize.Divergence
 	cut, aligned bool
 	trimmed      int
-	repairs      []string
+	repairs      []tokenize.Divergence
 }
 
 func (r *refRow) tokens() (all []refToken) {
@@ -76,7 +72,7 @@ func refOutput(cfg tokenize.AlignConfig, k int, c tokenize.Call) (out []refToken
 }
 
 // reference aligns calls, which must be valid for Align. ok is false if DriftReject rejects them.
-func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok bool) {
+func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (out []tokenize.Row, sum tokenize.Alignment, ok bool) {
 	type state struct {
 		row     *refRow // the open row, or nil
 		virtual []int32 // what the model has seen and sampled so far; nil if nothing or unknown
@@ -85,17 +81,14 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 	var st state
 	var rows []*refRow
 	lost := false
-	var sampled, cutTokens, lostTokens int
-	var cuts, losts []int
-	forks, realigned := 0, 0
 	fits := func(n int) bool { return cfg.MaxRowTokens <= 0 || n <= cfg.MaxRowTokens }
 
 	for k, c := range calls {
-		sampled += len(c.OutputIDs)
+		sum.Sampled += len(c.OutputIDs)
 		if c.Grade == tokenize.Quarantined {
 			st, lost = state{}, true
-			lostTokens += len(c.OutputIDs)
-			losts = append(losts, k)
+			sum.Lost += len(c.OutputIDs)
+			sum.LostCalls = append(sum.LostCalls, int32(k))
 			continue
 		}
 		prompt := c.PromptIDs
@@ -104,20 +97,20 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 		}
 		now := append(append([]int32{}, prompt...), c.OutputIDs...) // never nil
 		cut := func() {
-			cutTokens += len(c.OutputIDs)
-			cuts = append(cuts, k)
+			sum.Cut += len(c.OutputIDs)
+			sum.CutCalls = append(sum.CutCalls, int32(k))
 			st.row, st.virtual = nil, now
 			lost = false
 		}
-		begin := func(kind tokenize.DivergenceKind, offset int) {
+		begin := func(diverged *tokenize.Divergence) {
 			if !fits(len(now)) {
 				st.span = nil
 				cut()
 				return
 			}
-			r := &refRow{first: k, last: k + 1, kind: kind, offset: offset, call: k}
+			r := &refRow{first: k, last: k + 1, diverged: diverged}
 			if lost {
-				r.kind, r.offset = tokenize.DivergedAfterLost, 0
+				r.diverged = &tokenize.Divergence{Call: int32(k), Kind: tokenize.DivergedAfterLost}
 			}
 			lost = false
 			r.add(tokenize.RolePrompt, refContext(prompt))
@@ -126,13 +119,16 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 			st = state{row: r, virtual: now, span: r}
 		}
 		if st.virtual == nil {
-			begin(0, 0)
+			begin(nil)
 			continue
 		}
 		// the first position at which the prompt differs
 		n := 0
 		for n < len(prompt) && n < len(st.virtual) && prompt[n] == st.virtual[n] {
 			n++
+		}
+		divergence := tokenize.Divergence{
+			Call: int32(k), Offset: int32(n), Kind: tokenize.DivergedInLast, Row: refWindow(st.virtual[n:]), Prompt: refWindow(prompt[n:]),
 		}
 		literal := c.Source == tokenize.SourceLiteral
 		continues := n == len(st.virtual) && n < len(prompt) || literal
@@ -152,10 +148,10 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 				if len(last.tokens) == 0 {
 					st.row.spans = st.row.spans[:len(st.row.spans)-1]
 				}
-				st.row.repairs = append(st.row.repairs, fmt.Sprintf("%d@%d:%v>%v", k, n, refWindow(st.virtual[n:]), refWindow(prompt[n:])))
+				st.row.repairs = append(st.row.repairs, divergence)
 				st.row.aligned = true
 				st.row.trimmed += len(st.virtual) - n
-				realigned++
+				sum.Realigned++
 			}
 			role := tokenize.RoleUser
 			if c.After == tokenize.RoleTool {
@@ -166,26 +162,21 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 			st.row.last = k + 1
 			st.virtual = now
 		case cfg.Drift == tokenize.DriftReject:
-			return "", false
+			return nil, sum, false
 		default:
-			forks++
-			kind := tokenize.DivergedInEarlier
-			if n == len(prompt) {
-				kind = tokenize.DivergedProperPrefix
-			} else if st.span != nil && n < refPromptLength(st.span) {
-				kind = tokenize.DivergedInPrompt
-			} else if n >= lastOutput {
-				kind = tokenize.DivergedInLast
-			} else if st.span != nil {
-				at := 0
-				for _, s := range st.span.spans {
-					if at <= n && n < at+len(s.tokens) && s.role != tokenize.RoleAssistant {
-						kind = tokenize.DivergedInContext
-					}
-					at += len(s.tokens)
+			sum.Forks++
+			switch {
+			case n == len(prompt):
+				divergence.Kind = tokenize.DivergedProperPrefix
+			case st.span != nil && n < refPromptLength(st.span):
+				divergence.Kind = tokenize.DivergedInPrompt
+			case n < lastOutput:
+				divergence.Kind = tokenize.DivergedInEarlier
+				if st.span != nil && st.span.roleAt(n) != tokenize.RoleAssistant {
+					divergence.Kind = tokenize.DivergedInContext
 				}
 			}
-			begin(kind, n)
+			begin(&divergence)
 		}
 		if st.span != nil && refTrained(st.span) == 0 && st.row == nil {
 			st.span = nil // dropped
@@ -193,28 +184,39 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (text string, ok
 	}
 
 	var kept []*refRow
-	trained, unscored, trimmed, empty := 0, 0, 0, 0
 	for _, r := range rows {
-		trained += refTrained(r)
-		trimmed += r.trimmed
-		for _, t := range r.tokens() {
-			if t.sampled && t.mask == 0 {
-				unscored++
-			}
-		}
+		sum.Trained += refTrained(r)
+		sum.Trimmed += r.trimmed
+		sum.Unscored += refUnscored(r)
 		if refTrained(r) == 0 {
-			empty++
+			sum.EmptyRows++
 			continue
 		}
 		kept = append(kept, r)
 	}
-	var s strings.Builder
-	fmt.Fprintf(&s, "sampled=%d trained=%d unscored=%d trimmed=%d cut=%d lost=%d losts=%v cuts=%v forks=%d realigned=%d empty=%d\n",
-		sampled, trained, unscored, trimmed, cutTokens, lostTokens, losts, cuts, forks, realigned, empty)
 	for i, r := range kept {
-		refRender(&s, cfg, calls, r, i, len(kept))
+		out = append(out, refResult(cfg, calls, r, i, len(kept)))
 	}
-	return s.String(), true
+	return out, sum, true
+}
+
+// roleAt returns the role of the span with token n, or of an assistant if there is none.
+func (r *refRow) roleAt(n int) tokenize.Role {
+	for _, s := range r.spans {
+		if n -= len(s.tokens); n < 0 {
+			return s.role
+		}
+	}
+	return tokenize.RoleAssistant
+}
+
+func refUnscored(r *refRow) (n int) {
+	for _, t := range r.tokens() {
+		if t.sampled && t.mask == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func refTrained(r *refRow) (n int) {
@@ -225,7 +227,9 @@ func refTrained(r *refRow) (n int) {
 }
 
 // refWindow returns the ids that a divergence keeps.
-func refWindow(ids []int32) []int32 { return ids[:min(len(ids), tokenize.DivergenceWindow)] }
+func refWindow(ids []int32) []int32 {
+	return append([]int32(nil), ids[:min(len(ids), tokenize.DivergenceWindow)]...)
+}
 
 func refPromptLength(r *refRow) int {
 	for i, t := range r.tokens() {
@@ -236,110 +240,49 @@ func refPromptLength(r *refRow) int {
 	return len(r.tokens())
 }
 
-func refRender(s *strings.Builder, cfg tokenize.AlignConfig, calls []tokenize.Call, r *refRow, i, n int) {
-	tokens := r.tokens()
-	versions := false
-	for _, t := range tokens {
-		versions = versions || t.version >= 0
+func refResult(cfg tokenize.AlignConfig, calls []tokenize.Call, r *refRow, i, n int) tokenize.Row {
+	first, last := calls[r.first], calls[r.last-1]
+	row := tokenize.Row{
+		SegmentIndex: int32(i), SegmentCount: int32(n), FirstCall: int32(r.first), LastCall: int32(r.last),
+		PromptLength: int32(refPromptLength(r)), Unscored: int32(refUnscored(r)), Trimmed: int32(r.trimmed),
+		Grade: first.Grade, Source: first.Source, Divergence: r.diverged, Realigned: r.repairs,
+		Truncated: r.cut || last.FinishReason == "length", TurnOffsets: []int32{0},
 	}
-	grade, source, flags := calls[r.first].Grade, calls[r.first].Source, tokenize.Flags(0)
+	versions := false // also if the tokens with a version are trimmed
 	for _, c := range calls[r.first:r.last] {
-		if c.Grade > grade {
-			grade, source = c.Grade, c.Source
+		if c.Grade > row.Grade {
+			row.Grade, row.Source = c.Grade, c.Source
 		}
-		flags |= c.Flags
-	}
-	// Trimmed tokens with a version are gone, but Versions stays.
-	for _, c := range calls[r.first:r.last] {
+		row.Flags |= c.Flags
+		row.FinishReasons, row.StepIDs = append(row.FinishReasons, c.FinishReason), append(row.StepIDs, c.StepID)
 		versions = versions || c.Version >= 0 && c.Versions == nil && len(c.OutputIDs) > 0
-		for _, v := range c.Versions {
-			versions = versions || v >= 0
-		}
+		versions = versions || slices.ContainsFunc(c.Versions, func(v int32) bool { return v >= 0 })
 	}
-	for _, t := range tokens {
-		if t.leaked {
-			flags |= tokenize.FlagAfterStop
+	for _, span := range r.spans {
+		for _, t := range span.tokens {
+			row.InputIDs, row.LossMask = append(row.InputIDs, t.id), append(row.LossMask, t.mask)
+			row.Logprobs = append(row.Logprobs, t.logprob)
+			if versions {
+				row.Versions = append(row.Versions, t.version)
+			}
+			if t.leaked {
+				row.Flags |= tokenize.FlagAfterStop
+			}
+			if cfg.TokenizerSize > 0 && int(t.id) >= cfg.TokenizerSize {
+				row.Flags |= tokenize.FlagPaddedID
+			}
 		}
-		if cfg.TokenizerSize > 0 && int(t.id) >= cfg.TokenizerSize {
-			flags |= tokenize.FlagPaddedID
-		}
+		row.TurnRoles = append(row.TurnRoles, int8(span.role))
+		row.TurnOffsets = append(row.TurnOffsets, int32(len(row.InputIDs)))
 	}
 	if r.cut {
-		flags |= tokenize.FlagCut
+		row.Flags |= tokenize.FlagCut
 	}
 	if r.aligned {
-		flags |= tokenize.FlagRealigned
+		row.Flags |= tokenize.FlagRealigned
 	}
-	byLength := calls[r.last-1].FinishReason == "length"
-	if byLength {
-		flags |= tokenize.FlagLength
+	if last.FinishReason == "length" {
+		row.Flags |= tokenize.FlagLength
 	}
-	truncated := r.cut || byLength
-	unscored := 0
-	for _, t := range tokens {
-		if t.sampled && t.mask == 0 {
-			unscored++
-		}
-	}
-	fmt.Fprintf(s, "row %d/%d calls=%d-%d prompt=%d grade=%s source=%s flags=%s truncated=%v unscored=%d trimmed=%d",
-		i, n, r.first, r.last, refPromptLength(r), grade, source, flags, truncated, unscored, r.trimmed)
-	if r.kind != 0 {
-		fmt.Fprintf(s, " diverged=%d@%d:%s", r.call, r.offset, r.kind)
-	}
-	for _, repair := range r.repairs {
-		fmt.Fprintf(s, " realigned=%s:last_output", repair)
-	}
-	for k := r.first; k < r.last; k++ {
-		fmt.Fprintf(s, " %s/%s", calls[k].FinishReason, calls[k].StepID)
-	}
-	s.WriteString("\n")
-	for _, span := range r.spans {
-		fmt.Fprintf(s, "  %s:", span.role)
-		for _, t := range span.tokens {
-			fmt.Fprintf(s, " %d", t.id)
-			if t.mask == 1 {
-				fmt.Fprintf(s, "~%08x", math.Float32bits(t.logprob))
-			}
-			if versions {
-				fmt.Fprintf(s, "v%d", t.version)
-			}
-		}
-		s.WriteString("\n")
-	}
-}
-
-// renderAlignment renders the result of Align in the same format.
-func renderAlignment(rows []tokenize.Row, sum tokenize.Alignment) string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "sampled=%d trained=%d unscored=%d trimmed=%d cut=%d lost=%d losts=%v cuts=%v forks=%d realigned=%d empty=%d\n",
-		sum.Sampled, sum.Trained, sum.Unscored, sum.Trimmed, sum.Cut, sum.Lost, sum.LostCalls, sum.CutCalls, sum.Forks, sum.Realigned, sum.EmptyRows)
-	for i := range rows {
-		r := &rows[i]
-		fmt.Fprintf(&s, "row %d/%d calls=%d-%d prompt=%d grade=%s source=%s flags=%s truncated=%v unscored=%d trimmed=%d",
-			r.SegmentIndex, r.SegmentCount, r.FirstCall, r.LastCall, r.PromptLength, r.Grade, r.Source, r.Flags, r.Truncated, r.Unscored, r.Trimmed)
-		if d := r.Divergence; d != nil {
-			fmt.Fprintf(&s, " diverged=%d@%d:%s", d.Call, d.Offset, d.Kind)
-		}
-		for _, d := range r.Realigned {
-			fmt.Fprintf(&s, " realigned=%d@%d:%v>%v:%s", d.Call, d.Offset, d.Row, d.Prompt, d.Kind)
-		}
-		for k := range r.FinishReasons {
-			fmt.Fprintf(&s, " %s/%s", r.FinishReasons[k], r.StepIDs[k])
-		}
-		s.WriteString("\n")
-		for k, role := range r.TurnRoles {
-			fmt.Fprintf(&s, "  %s:", tokenize.Role(role))
-			for j := r.TurnOffsets[k]; j < r.TurnOffsets[k+1]; j++ {
-				fmt.Fprintf(&s, " %d", r.InputIDs[j])
-				if r.LossMask[j] == 1 {
-					fmt.Fprintf(&s, "~%08x", math.Float32bits(r.Logprobs[j]))
-				}
-				if r.Versions != nil {
-					fmt.Fprintf(&s, "v%d", r.Versions[j])
-				}
-			}
-			s.WriteString("\n")
-		}
-	}
-	return s.String()
+	return row
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rollout-rl/rollout/tokenize"
@@ -11,11 +12,15 @@ import (
 
 // goodRow is prompt(1 2) [10 ~11] tool(3) [20] with versions.
 func goodRow() *tokenize.Row {
+	return rowOf([]float32{-0.5, float32(math.NaN())}, []float32{0})
+}
+
+func rowOf(first, second []float32) *tokenize.Row {
 	r := &tokenize.Row{Source: tokenize.SourceTap, SegmentCount: 1, LastCall: 2, FinishReasons: []string{"stop", ""}, StepIDs: []string{"", ""}}
 	r.AppendContext(tokenize.RolePrompt, []int32{1, 2})
-	r.AppendSampled([]int32{10, 11}, []float32{-0.5, float32(math.NaN())}, 4)
+	r.AppendSampled([]int32{10, 11}, first, 4)
 	r.AppendContext(tokenize.RoleTool, []int32{3})
-	r.AppendSampled([]int32{20}, []float32{0}, -1)
+	r.AppendSampled([]int32{20}, second, -1)
 	return r
 }
 
@@ -23,12 +28,7 @@ func goodRow() *tokenize.Row {
 // and with one too many, which is ignored.
 func TestRowAppend(t *testing.T) {
 	t.Parallel()
-	other := &tokenize.Row{Source: tokenize.SourceTap, SegmentCount: 1, LastCall: 2, FinishReasons: []string{"stop", ""}, StepIDs: []string{"", ""}}
-	other.AppendContext(tokenize.RolePrompt, []int32{1, 2})
-	other.AppendSampled([]int32{10, 11}, []float32{-0.5}, 4)
-	other.AppendContext(tokenize.RoleTool, []int32{3})
-	other.AppendSampled([]int32{20}, []float32{0, -7}, -1)
-	for _, r := range []*tokenize.Row{goodRow(), other} {
+	for _, r := range []*tokenize.Row{goodRow(), rowOf([]float32{-0.5}, []float32{0, -7})} {
 		if err := r.Check(100); err != nil {
 			t.Fatal(err)
 		}
@@ -104,8 +104,8 @@ func TestRowCheck(t *testing.T) {
 		r := goodRow()
 		tt.corrupt(r)
 		err := r.Check(100)
-		var e *tokenize.AlignError
-		if !errors.As(err, &e) || !errors.Is(err, tt.want) {
+		e, ok := errors.AsType[*tokenize.AlignError](err)
+		if !ok || !errors.Is(err, tt.want) || !strings.HasSuffix(err.Error(), e.Err.Error()) || strings.Contains(err.Error(), " :") {
 			t.Errorf("%s: Check() = %v, want %v", tt.name, err, tt.want)
 		}
 	}

@@ -35,20 +35,11 @@ func TestCheckTurn(t *testing.T) {
 		{"another token", mismatch, tokenize.ErrIDMismatch, tokenize.ReasonIDMismatch, 1},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			err := tokenize.CheckTurn(&tt.turn)
-			if tt.err == nil {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			var e *tokenize.AlignError
-			if !errors.As(err, &e) || !errors.Is(err, tt.err) || e.Reason != tt.reason || e.Token != tt.token {
-				t.Errorf("got %v (token %d), want %v %s at %d", err, e.Token, tt.err, tt.reason, tt.token)
-			}
-		})
+		err := tokenize.CheckTurn(&tt.turn)
+		e, ok := errors.AsType[*tokenize.AlignError](err)
+		if !errors.Is(err, tt.err) || tt.err != nil && (!ok || e.Reason != tt.reason || e.Token != tt.token) {
+			t.Errorf("%s: got %v, want %v %s at token %d", tt.name, err, tt.err, tt.reason, tt.token)
+		}
 	}
 }
 
@@ -171,10 +162,40 @@ func TestCheckCounts(t *testing.T) {
 	}
 	for _, tt := range tests {
 		err := tokenize.CheckCounts(tt.calls, tt.want)
-		var e *tokenize.AlignError
-		if errors.As(err, &e) != (tt.err != tokenize.ReasonNone) || e != nil && (e.Reason != tt.err || !errors.Is(err, tokenize.ErrCounts)) {
+		e, ok := errors.AsType[*tokenize.AlignError](err)
+		if ok != (tt.err != tokenize.ReasonNone) || ok && (e.Reason != tt.err || !errors.Is(err, tokenize.ErrCounts)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
 		}
+	}
+}
+
+// checkWords checks the words of an enum's values, in both directions.
+func checkWords[T interface {
+	comparable
+	String() string
+	MarshalText() ([]byte, error)
+}, P interface {
+	*T
+	UnmarshalText(text []byte) error
+}](t *testing.T, value func(i int) T, words ...string,
+) {
+	t.Helper()
+	for i, want := range words {
+		v := value(i)
+		if b, err := v.MarshalText(); v.String() != want || string(b) != want || err != nil {
+			t.Errorf("%T(%d) is %q, marshals to %q (%v), want %q", v, i, v.String(), b, err, want)
+		}
+		var got T
+		if err := P(&got).UnmarshalText([]byte(want)); err != nil || got != v {
+			t.Errorf("%T: reading %q = %v, %v", v, want, got, err)
+		}
+	}
+	beyond := value(len(words))
+	if b, err := beyond.MarshalText(); err == nil {
+		t.Errorf("%T: a value without a word marshals to %q", beyond, b)
+	}
+	if err := P(&beyond).UnmarshalText([]byte("nonsense")); err == nil {
+		t.Errorf("%T: nonsense is accepted", beyond)
 	}
 }
 
@@ -182,86 +203,17 @@ func TestCheckCounts(t *testing.T) {
 // changed word is a new schema version.
 func TestWords(t *testing.T) {
 	t.Parallel()
-	type enum interface {
-		String() string
-		MarshalText() ([]byte, error)
-	}
-	tests := []struct {
-		name  string
-		value func(i int) enum
-		words []string
-		read  func(string) (enum, error)
-	}{
-		{
-			"role", func(i int) enum { return tokenize.Role(i) },
-			[]string{"prompt", "assistant", "tool", "user"},
-			func(s string) (enum, error) { var v tokenize.Role; err := v.UnmarshalText([]byte(s)); return v, err },
-		},
-		{
-			"source", func(i int) enum { return tokenize.PromptSource(i) },
-			[]string{"none", "turns", "tap", "stored", "trace", "literal"},
-			func(s string) (enum, error) {
-				var v tokenize.PromptSource
-				err := v.UnmarshalText([]byte(s))
-				return v, err
-			},
-		},
-		{
-			"grade", func(i int) enum { return tokenize.Grade(i) },
-			[]string{"exact", "count_verified", "unverified", "quarantined"},
-			func(s string) (enum, error) { var v tokenize.Grade; err := v.UnmarshalText([]byte(s)); return v, err },
-		},
-		{
-			"reason", func(i int) enum { return tokenize.Reason(i) },
-			[]string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order", "clock", "no_trace", "not_native", "deleted", "unfinished", "trace_lost", "continuity"},
-			func(s string) (enum, error) { var v tokenize.Reason; err := v.UnmarshalText([]byte(s)); return v, err },
-		},
-		{
-			"divergence", func(i int) enum { return tokenize.DivergenceKind(i) },
-			[]string{"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost"},
-			func(s string) (enum, error) {
-				var v tokenize.DivergenceKind
-				err := v.UnmarshalText([]byte(s))
-				return v, err
-			},
-		},
-		{
-			"drift", func(i int) enum { return tokenize.Drift(i) },
-			[]string{"fork", "realign", "reject"},
-			func(s string) (enum, error) { var v tokenize.Drift; err := v.UnmarshalText([]byte(s)); return v, err },
-		},
-		{
-			"flags", func(i int) enum {
-				if i == 0 {
-					return tokenize.Flags(0)
-				}
-				return tokenize.Flags(1 << (i - 1))
-			},
-			[]string{"", "cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced", "after_stop", "padded_id"},
-			func(s string) (enum, error) { var v tokenize.Flags; err := v.UnmarshalText([]byte(s)); return v, err },
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			for i, want := range tt.words {
-				v := tt.value(i)
-				if b, err := v.MarshalText(); v.String() != want || string(b) != want || err != nil {
-					t.Errorf("%d is %q, marshals to %q (%v), want %q", i, v.String(), b, err, want)
-				}
-				if got, err := tt.read(want); err != nil || got != v {
-					t.Errorf("reading %q = %v, %v", want, got, err)
-				}
-			}
-			beyond := tt.value(len(tt.words))
-			if b, err := beyond.MarshalText(); err == nil {
-				t.Errorf("a value without a word marshals to %q", b)
-			}
-			if _, err := tt.read("nonsense"); err == nil {
-				t.Error("nonsense is accepted")
-			}
-		})
-	}
+	checkWords(t, func(i int) tokenize.Role { return tokenize.Role(i) }, "prompt", "assistant", "tool", "user")
+	checkWords(t, func(i int) tokenize.PromptSource { return tokenize.PromptSource(i) }, "none", "turns", "tap", "stored", "trace", "literal")
+	checkWords(t, func(i int) tokenize.Grade { return tokenize.Grade(i) }, "exact", "count_verified", "unverified", "quarantined")
+	checkWords(t, func(i int) tokenize.Reason { return tokenize.Reason(i) },
+		"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns",
+		"grade", "tool_order", "clock", "no_trace", "not_native", "deleted", "unfinished", "trace_lost", "continuity")
+	checkWords(t, func(i int) tokenize.DivergenceKind { return tokenize.DivergenceKind(i) },
+		"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost")
+	checkWords(t, func(i int) tokenize.Drift { return tokenize.Drift(i) }, "fork", "realign", "reject")
+	checkWords(t, func(i int) tokenize.Flags { return tokenize.Flags(1 << i >> 1) },
+		"", "cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced", "after_stop", "padded_id")
 	both := tokenize.FlagCut | tokenize.FlagRealigned
 	if both.String() != "cut,realigned" || !slices.Equal(both.AppendNames(nil), []string{"cut", "realigned"}) {
 		t.Errorf("flags = %q", both)

@@ -3,9 +3,12 @@ package tokenize_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,81 +53,92 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestVectorsCatch checks that some vector detects each aligner with one small fault.
-func TestVectorsCatch(t *testing.T) {
-	t.Parallel()
-	wrong := []struct {
-		name  string
-		align aligner
-	}{
-		{"context one token short", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
-			rows, sum, err := align(cfg, calls)
-			for i := range rows {
-				if r := &rows[i]; len(r.TurnRoles) > 2 {
-					r.TurnOffsets[2]--
-				}
-			}
-			return rows, sum, err
-		}},
-		{"mask shifted by one", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
-			rows, sum, err := align(cfg, calls)
-			for i := range rows {
-				copy(rows[i].LossMask, rows[i].LossMask[1:])
-			}
-			return rows, sum, err
-		}},
-		{"log-probabilities slide over the missing one", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
-			for k, c := range calls {
-				var kept []float32
-				for _, v := range c.Logprobs {
-					if v == v {
-						kept = append(kept, v)
-					}
-				}
-				for len(kept) < len(c.Logprobs) {
-					kept = append(kept, -1)
-				}
-				calls[k].Logprobs = kept
-			}
-			return align(cfg, calls)
-		}},
-		{"realign one token further", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
-			cfg.RealignMax++
-			return align(cfg, calls)
-		}},
-		{"a row one token longer", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
-			if cfg.MaxRowTokens > 0 {
-				cfg.MaxRowTokens++
-			}
-			return align(cfg, calls)
-		}},
-		{"concatenation without looking at prompts", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
-			for k := range calls {
-				if calls[k].Grade < tokenize.Quarantined && calls[k].Source != tokenize.SourceLiteral {
-					calls[k].Context, calls[k].PromptIDs, calls[k].Source = nil, nil, tokenize.SourceLiteral
-				}
-			}
-			return align(cfg, calls)
-		}},
-		{"a row across a lost call", func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
-			var kept []tokenize.Call
-			for _, c := range calls {
-				if c.Grade < tokenize.Quarantined {
-					kept = append(kept, c)
-				}
-			}
-			return align(cfg, kept)
-		}},
-	}
-	for _, w := range wrong {
-		caught := 0
-		for _, vector := range readVectors(t) {
-			if vector.run(w.align) != vector.want {
-				caught++
+// faults are errors that an aligner could have: it aligns other calls than it got.
+var faults = []struct {
+	name  string
+	plant func(cfg *tokenize.AlignConfig, calls []tokenize.Call) []tokenize.Call
+	// config tells that only the vectors have a configuration in which the fault shows.
+	config bool
+}{
+	{"context one token short", func(_ *tokenize.AlignConfig, calls []tokenize.Call) []tokenize.Call {
+		for k := range calls {
+			if c := &calls[k]; len(c.PromptIDs) > 1 && k%2 == 1 {
+				c.PromptIDs = c.PromptIDs[:len(c.PromptIDs)-1]
 			}
 		}
-		if caught == 0 {
-			t.Errorf("no vector catches: %s", w.name)
+		return calls
+	}, false},
+	{"output glued on, whatever the prompt says", func(_ *tokenize.AlignConfig, calls []tokenize.Call) []tokenize.Call {
+		for k := 1; k < len(calls); k++ {
+			before, c := &calls[k-1], &calls[k]
+			seen := slices.Concat(before.PromptIDs, before.OutputIDs)
+			if before.PromptIDs != nil && len(c.PromptIDs) > len(seen) {
+				c.PromptIDs = append(seen, c.PromptIDs[len(seen):]...)
+			}
+		}
+		return calls
+	}, false},
+	{"a row across a lost call", func(_ *tokenize.AlignConfig, calls []tokenize.Call) []tokenize.Call {
+		return slices.DeleteFunc(calls, func(c tokenize.Call) bool { return c.Grade == tokenize.Quarantined })
+	}, false},
+	{"log-probabilities of the call before", func(_ *tokenize.AlignConfig, calls []tokenize.Call) []tokenize.Call {
+		for k := len(calls) - 1; k > 0; k-- {
+			if len(calls[k].Logprobs) == len(calls[k-1].Logprobs) {
+				calls[k].Logprobs = calls[k-1].Logprobs
+			}
+		}
+		return calls
+	}, false},
+	{"log-probabilities slide over the missing one", func(_ *tokenize.AlignConfig, calls []tokenize.Call) []tokenize.Call {
+		for k, c := range calls {
+			kept := slices.DeleteFunc(slices.Clone(c.Logprobs), func(v float32) bool { return v != v })
+			for len(kept) < len(c.Logprobs) {
+				kept = append(kept, -1)
+			}
+			calls[k].Logprobs = kept
+		}
+		return calls
+	}, true},
+	{"the last token left off", func(_ *tokenize.AlignConfig, calls []tokenize.Call) []tokenize.Call {
+		for k := range calls {
+			if c := &calls[k]; len(c.OutputIDs) > 1 && len(c.Logprobs) == len(c.OutputIDs) {
+				c.OutputIDs, c.Logprobs = c.OutputIDs[:len(c.OutputIDs)-1], c.Logprobs[:len(c.Logprobs)-1]
+			}
+		}
+		return calls
+	}, false},
+	{"realign one token further", func(cfg *tokenize.AlignConfig, calls []tokenize.Call) []tokenize.Call {
+		cfg.RealignMax++
+		return calls
+	}, true},
+	{"a row one token longer", func(cfg *tokenize.AlignConfig, calls []tokenize.Call) []tokenize.Call {
+		if cfg.MaxRowTokens > 0 {
+			cfg.MaxRowTokens++
+		}
+		return calls
+	}, true},
+}
+
+// TestFaultsAreCaught checks that some vector detects each fault, and that checkChain does on some chain.
+func TestFaultsAreCaught(t *testing.T) {
+	t.Parallel()
+	vectors := slices.Collect(maps.Values(readVectors(t)))
+	for _, f := range faults {
+		faulty := func(cfg tokenize.AlignConfig, calls []tokenize.Call) ([]tokenize.Row, tokenize.Alignment, error) {
+			planted := f.plant(&cfg, slices.Clone(calls))
+			return align(cfg, planted)
+		}
+		if !slices.ContainsFunc(vectors, func(v vector) bool { return v.run(faulty) != v.want }) {
+			t.Errorf("no vector catches: %s", f.name)
+		}
+		caught := f.config
+		for n := 0; n < 500 && !caught; n++ {
+			calls := chain(rand.New(rand.NewPCG(1, uint64(n))))
+			rows, sum, err := faulty(tokenize.AlignConfig{}, calls)
+			caught = err != nil || checkChain(calls, rows, sum.LostCalls, 0) != nil
+		}
+		if !caught {
+			t.Errorf("no chain catches: %s", f.name)
 		}
 	}
 }
@@ -169,11 +183,7 @@ func readVectors(t *testing.T) map[string]vector {
 					v.calls = append(v.calls, parseCall(t, line, literal))
 				}
 			case "reply":
-				var r tokenize.Reply
-				if err := tokenize.NewDecoder(tokenize.DecoderConfig{}).DecodeBytes(f.Data, &r); err != nil {
-					t.Fatalf("%s: %v", file, err)
-				}
-				v.calls, v.err = tokenize.CallsFromTurns(nil, r.Turns)
+				v.calls, v.err = tokenize.CallsFromTurns(nil, mustDecode(t, f.Data).Turns)
 			case "counts":
 				v.counts = new(tokenize.Counts)
 				if _, err := fmt.Sscanf(text, "prompt %d completion %d steps %d", &v.counts.PromptTokens, &v.counts.CompletionTokens, &v.counts.Steps); err != nil {
@@ -234,31 +244,26 @@ func parseCall(t *testing.T, line string, literal bool) tokenize.Call {
 	if literal {
 		c.Source, c.Grade = tokenize.SourceLiteral, tokenize.Unverified
 	}
-	words := strings.Fields(line)
-	arguments := func(i int) []string { // up to the next word that is not a number
-		n := i + 1
-		for n < len(words) {
-			if _, err := strconv.ParseFloat(words[n], 64); err != nil && words[n] != "null" {
-				break
-			}
-			n++
-		}
-		return words[i+1 : n]
+	notNumber := func(word string) bool {
+		_, err := strconv.ParseFloat(word, 64)
+		return err != nil && word != "null"
 	}
-	for i := 0; i < len(words); {
-		args := arguments(i)
+	for words := strings.Fields(line); len(words) > 0; {
+		word, rest := words[0], words[1:]
+		n := slices.IndexFunc(append(rest, "end"), notNumber)
+		args := rest[:n]
+		words = rest[n:]
+		text := ""
+		if n == 0 && len(rest) > 0 {
+			text = rest[0]
+		}
 		var ids []int32
 		for _, a := range args {
 			v, _ := strconv.Atoi(a)
 			ids = append(ids, int32(v))
 		}
-		text := ""
-		if len(args) == 0 && i+1 < len(words) {
-			text = words[i+1]
-		}
-		next := i + 1 + len(args)
 		var err error
-		switch words[i] {
+		switch word {
 		case "prompt":
 			c.PromptIDs = ids
 		case "context":
@@ -285,19 +290,18 @@ func parseCall(t *testing.T, line string, literal bool) tokenize.Call {
 		case "counted":
 			c.Source, c.Grade = tokenize.SourceStored, tokenize.CountVerified
 		case "after":
-			err, next = c.After.UnmarshalText([]byte(text)), i+2
+			err, words = c.After.UnmarshalText([]byte(text)), rest[1:]
 		case "finish":
-			c.FinishReason, next = text, i+2
+			c.FinishReason, words = text, rest[1:]
 		case "lost":
-			c.Grade, next = tokenize.Quarantined, i+2
+			c.Grade, words = tokenize.Quarantined, rest[1:]
 			err = c.Reason.UnmarshalText([]byte(text))
 		default:
-			t.Fatalf("unknown word %q in %q", words[i], line)
+			t.Fatalf("unknown word %q in %q", word, line)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		i = next
 	}
 	return c
 }
@@ -314,8 +318,7 @@ func (v vector) run(align aligner) string {
 		}
 		s.WriteString("counts agree\n")
 	}
-	calls := append([]tokenize.Call(nil), v.calls...)
-	rows, sum, err := align(v.cfg, calls)
+	rows, sum, err := align(v.cfg, v.calls)
 	if err != nil {
 		return err.Error() + "\n"
 	}
