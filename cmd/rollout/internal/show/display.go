@@ -16,8 +16,8 @@ import (
 )
 
 // A Display shows the progress of a run. It has four modes: a live block on a terminal, a plain
-// line at intervals, JSON lines, or nothing. Messages go through it, so that they are never printed
-// inside the live block. No method except Flush waits for the reader of the output.
+// line at intervals, JSON lines, or nothing. All messages are printed through the display, so that
+// none appears inside the live block. No method except Flush waits for the reader of the output.
 type Display struct {
 	mode  displayMode
 	every time.Duration
@@ -28,8 +28,8 @@ type Display struct {
 	now   func() time.Time
 
 	mu    sync.Mutex
-	drawn []int // columns of each line of the live block on the screen
-	done  bool  // Finish was called
+	drawn []int // width, in columns, of each line of the live block on the screen
+	done  bool  // Finish has been called
 	meter meter
 }
 
@@ -42,7 +42,8 @@ const (
 	displayQuiet
 )
 
-// NewDisplay selects the mode from the flags and from whether stderr is a terminal.
+// NewDisplay selects the mode. asJSON and quiet take precedence. Otherwise the mode depends on
+// whether stderr is a terminal.
 func NewDisplay(stdout, stderr *termsafe.Writer, getenv func(string) string, asJSON, quiet bool) *Display {
 	talk := newQueue(stderr)
 	d := &Display{mode: displayPlain, every: 10 * time.Second, out: talk, talk: talk, now: time.Now, size: func() (int, int) { return 80, 24 }}
@@ -69,17 +70,18 @@ func NewDisplay(stdout, stderr *termsafe.Writer, getenv func(string) string, asJ
 // JSON reports whether the output is JSON lines.
 func (d *Display) JSON() bool { return d.mode == displayJSON }
 
-// OnUnread sets a callback. The display calls f(true) when the reader falls too far behind and
-// f(false) when it has caught up. f must not block, not even on a disk, and must not write to the
-// display.
+// OnUnread sets a callback. The display calls f(true) when the reader has fallen too far behind,
+// and f(false) when it has caught up. f must not block, not even on disk I/O, and must not write to
+// the display.
 func (d *Display) OnUnread(f func(bool)) {
 	d.out.mu.Lock()
 	defer d.out.mu.Unlock()
 	d.out.onFull = f
 }
 
-// Flush waits until all output is read. It stops waiting for the events or the messages, and
-// returns false for them, if no byte of them was read for patience.
+// Flush waits until all events and messages have been read. If no byte of the events is read for
+// the duration of patience, it stops waiting and returns false for the events. The same holds for
+// the messages.
 func (d *Display) Flush(patience time.Duration) (events, messages bool) {
 	if events = d.out.flush(patience); d.out == d.talk {
 		return events, events
@@ -87,11 +89,11 @@ func (d *Display) Flush(patience time.Duration) (events, messages bool) {
 	return events, d.talk.flush(patience)
 }
 
-// Quiet reports whether only errors are shown.
+// Quiet reports whether the display shows only errors.
 func (d *Display) Quiet() bool { return d.mode == displayQuiet }
 
-// Show shows the run until ctx is done. The live block is drawn at once. The other modes print
-// their first line after their interval. Rates are measured from the call of Show.
+// Show shows the run until ctx is done. It draws the live block at once. In the other modes, the
+// first line appears after one interval. Rates are measured from the start of Show.
 func (d *Display) Show(ctx context.Context, state func() View) {
 	if d.mode == displayQuiet {
 		return
@@ -110,7 +112,7 @@ func (d *Display) Show(ctx context.Context, state func() View) {
 	d.clear()
 }
 
-// show shows one state of the run, unless the previous state is still unread.
+// show shows one state of the run, unless the previous state has not yet been read.
 func (d *Display) show(v View) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -122,7 +124,7 @@ func (d *Display) show(v View) {
 	case displayLive:
 		width, height := d.size()
 		lines := v.block(width, d.paint)
-		d.draw(lines[:min(len(lines), height-1)]) // the cursor is below the block, and cannot move above the screen
+		d.draw(lines[:min(len(lines), height-1)]) // the cursor stays below the block, and cannot move above the top of the screen
 	case displayJSON:
 		writeEvent(d.out, "status", v.json())
 	case displayPlain:
@@ -132,7 +134,7 @@ func (d *Display) show(v View) {
 	d.out.status()
 }
 
-// measure sets the time and the rates of v. d.mu is held.
+// measure sets the time and the rates in v. The caller holds d.mu.
 func (d *Display) measure(v *View) {
 	v.Now = d.now()
 	v.rate, v.tokens = d.meter.add(v.Now, doneNow(v.Stats), v.Sampled)
@@ -149,11 +151,12 @@ func (d *Display) draw(lines []string) {
 	_, _ = d.out.Write(b.Bytes())
 }
 
-// eraseRow moves the cursor up and erases the new row. ESC [ J would erase all rows at once, but on
-// the first row of the screen tmux copies them into its history instead.
+// eraseRow moves the cursor up one row and erases that row. ESC [ J would erase all rows at once.
+// But if the block starts at the top of the screen, tmux copies the erased rows into its history.
 const eraseRow = "\x1b[A\x1b[2K"
 
-// erase writes the escapes that remove the live block, counting lines that a terminal has wrapped.
+// erase writes the escape sequences that remove the live block. A line that the terminal has
+// wrapped takes several rows.
 func (d *Display) erase(b *bytes.Buffer) {
 	width, height := d.size()
 	rows := 0
@@ -185,7 +188,7 @@ func (d *Display) Say(format string, args ...any) {
 	}
 }
 
-// above writes a message above the live block. d.mu is held.
+// above writes a message above the live block. The caller holds d.mu.
 func (d *Display) above(format string, args ...any) {
 	var b bytes.Buffer
 	if d.mode == displayLive {
@@ -195,8 +198,8 @@ func (d *Display) above(format string, args ...any) {
 	_, _ = d.talk.Write(b.Bytes())
 }
 
-// Others returns a writer for the messages of child processes. It writes them above the live block,
-// and drops them while more than a megabyte is unread. It never blocks.
+// Others returns a writer for the messages of child processes. The writer prints them above the
+// live block. While more than a megabyte is unread, it drops them. It never blocks.
 func (d *Display) Others() io.Writer { return others{d} }
 
 type others struct{ *Display }
@@ -210,14 +213,14 @@ func (o others) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Note is [Display.Say] for a message that --quiet omits.
+// Note is like [Display.Say], but prints nothing with --quiet.
 func (d *Display) Note(format string, args ...any) {
 	if d.mode != displayQuiet {
 		d.Say(format, args...)
 	}
 }
 
-// Event writes an event as a JSON line. It does nothing in the other modes and after Finish.
+// Event writes an event as a JSON line. It does nothing in the other modes or after Finish.
 func (d *Display) Event(name string, fields map[string]any) {
 	if d.mode != displayJSON {
 		return
@@ -229,7 +232,7 @@ func (d *Display) Event(name string, fields map[string]any) {
 	}
 }
 
-// Finish shows the end of the run: the summary as text, or as the last JSON line.
+// Finish shows the summary at the end of the run, as text or as the last JSON line.
 func (d *Display) Finish(s *Summary) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -249,8 +252,8 @@ func (d *Display) Finish(s *Summary) {
 	}
 }
 
-// folded wraps long lines for a terminal. Each line of text must begin with a name, as in the
-// summary. In other modes it returns text.
+// folded wraps long lines of text for a terminal. Each line must begin with a name, as in the
+// summary. If the mode is not the live block, folded returns text unchanged.
 func (d *Display) folded(text string) string {
 	if d.mode != displayLive {
 		return text
@@ -272,7 +275,8 @@ type mark struct {
 
 const meterWindow = 30 * time.Second
 
-// add records a state and returns the finished samples and the sampled tokens per second.
+// add records a state of the run. It returns the number of samples finished per second and the
+// number of tokens sampled per second.
 func (m *meter) add(now time.Time, done int, tokens int64) (samples, sampled float64) {
 	m.marks = append(m.marks, mark{now, done, tokens})
 	for len(m.marks) > 2 && now.Sub(m.marks[1].at) >= meterWindow {

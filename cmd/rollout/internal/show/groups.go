@@ -7,27 +7,28 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// A groupSummary counts the groups of a run that collects by whole groups. All fields except Lag
-// cover the whole run.
+// A groupSummary counts the groups of a run that commits whole groups. All fields except Lag cover
+// the whole run.
 type groupSummary struct {
 	Begun int `json:"begun"`
-	// Whole is the sum of the next three fields. The reader gets the informative groups. A filtered
-	// group has keep=false. A failed group has no row.
+	// Whole is the sum of the next three fields. Informative groups are delivered to the reader.
+	// Filtered groups have keep=false. Failed groups have no rows.
 	Whole       int `json:"whole"`
 	Informative int `json:"informative"`
 	Filtered    int `json:"filtered"`
 	Failed      int `json:"failed"`
-	// Until is the requested number of informative groups; 0: no limit.
+	// Until is the requested number of informative groups; 0 means no limit.
 	Until int `json:"until"`
-	// Ahead counts the groups in progress and the groups that the reader has not acknowledged.
+	// Ahead counts the groups that are in progress and the groups that the reader has not yet
+	// acknowledged.
 	Ahead int `json:"ahead"`
-	// Version is the last known policy version, or nil.
+	// Version is the latest known policy version. It is nil if no version is known.
 	Version *int32 `json:"version"`
-	// Lag is the value of pace.Stats.LagCounts for this invocation.
+	// Lag is the histogram from pace.Stats.LagCounts for this invocation.
 	Lag []int `json:"lag"`
 }
 
-// groupsOf returns the counts of the groups, or nil if the run does not commit whole groups.
+// groupsOf returns the group counts, or nil if the run does not commit whole groups.
 func groupsOf(s *pace.Stats) *groupSummary {
 	if s == nil {
 		return nil
@@ -42,10 +43,10 @@ func groupsOf(s *pace.Stats) *groupSummary {
 	return g
 }
 
-// Short reports whether fewer groups are informative than requested.
+// Short reports whether the run has fewer informative groups than requested.
 func (g *groupSummary) Short() bool { return g != nil && g.Informative < g.Until }
 
-// String formats the counts for people.
+// String formats the counts as text.
 func (g *groupSummary) String() string {
 	text := fmt.Sprintf("%d whole of %d started: %d informative", g.Whole, g.Begun, g.Informative)
 	if g.Until > 0 {
@@ -58,5 +59,5 @@ func (g *groupSummary) String() string {
 	return text
 }
 
-// lags formats Lag. It returns "" if no lag is known.
+// lags formats Lag, or returns "" if no lag is known.
 func (g *groupSummary) lags() string { return format.Lags(g.Lag) }

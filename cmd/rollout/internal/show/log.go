@@ -20,18 +20,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Log records the events of a run as JSON lines of log/slog. It contains no secrets and no text
-// of a person or a model. So it omits prompts, answers, and the text of errors in which a server
-// can quote them.
+// A Log records the events of a run as JSON lines, written by log/slog. The log contains no
+// secrets, and no text from a person or a model. It therefore omits prompts, answers, and the text
+// of any error in which a server can quote them.
 type Log struct {
 	*slog.Logger
-	file *os.File // nil: the log discards entries
+	file *os.File // nil if the log discards its entries
 }
 
 // DiscardLog returns a log that discards everything.
 func DiscardLog() *Log { return &Log{Logger: slog.New(slog.DiscardHandler)} }
 
-// OpenLog opens a log in a run's folder. As a precaution it masks the secrets in every text.
+// OpenLog opens a log in a run's folder. As a precaution, the log masks the given secrets in every
+// string.
 func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error) {
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	if err := runfolder.MkdirAll(filepath.Dir(path), mode); err != nil {
@@ -60,8 +61,8 @@ func OpenLog(dir, name string, mode fs.FileMode, secrets []string) (*Log, error)
 	return &Log{Logger: slog.New(slog.NewJSONHandler(termsafe.NewWriter(f), &slog.HandlerOptions{ReplaceAttr: replace})), file: f}, nil
 }
 
-// shortestSecret is the minimum length of a masked secret. A shorter text can be part of other
-// words.
+// shortestSecret is the minimum length of a secret that is masked. A shorter secret could also be
+// part of an ordinary word.
 const shortestSecret = 5
 
 // Close closes the log's file.
@@ -92,14 +93,14 @@ func (l *Log) Status(s collector.Stats) {
 		"in_flight", s.InFlight, "limit", limit, "committed", s.Committed, "failed", s.Failed, "skipped", s.Skipped, "remaining", s.Remaining,
 		"accepted", s.Accepted, "attempts", s.Attempts, "retries", s.Retries, "sampled_tokens", s.Sampled, "trained_tokens", s.Trained,
 	}
-	if g := groupsOf(s.Pace); g != nil { // the report reads the lags here, because no row has them
+	if g := groupsOf(s.Pace); g != nil { // the report reads the lags from the log, because rows do not contain them
 		attrs = append(attrs, "filtered", s.Filtered, "groups_begun", g.Begun, "groups_whole", g.Whole, "groups_ahead", g.Ahead,
 			"version", s.Pace.Version, "held", s.Pace.Held.String(), "lag", g.Lag)
 	}
 	l.Info("status", attrs...)
 }
 
-// LimitChanged logs a new concurrency limit of an endpoint.
+// LimitChanged logs a change of an endpoint's concurrency limit.
 func (l *Log) LimitChanged(endpoint string, from, to int, reason string) {
 	l.Info("limit changed", "endpoint", endpoint, "from", from, "to", to, "reason", reason)
 }
@@ -112,7 +113,7 @@ func (l *Log) failed(s *tokenize.Sample) {
 	l.Warn("sample failed", "sample_key", s.Key, "attempt", s.Attempt, "class", f.Class, "stage", f.Stage, "reason", f.Reason, "agent_id", s.AgentID)
 }
 
-// Tail logs which samples the tail policy kept and cut.
+// Tail logs how many samples the tail policy kept and cut, with their mean durations and lengths.
 func (l *Log) Tail(t *tailSummary) {
 	if t == nil {
 		return
@@ -121,8 +122,8 @@ func (l *Log) Tail(t *tailSummary) {
 		"cut", t.Cut.Samples, "cut_mean_s", t.Cut.MeanSeconds, "cut_mean_tokens", t.Cut.MeanTokens, "unstarted", t.Unstarted)
 }
 
-// Ended logs the end of the run, as the last line. It is logged as an error unless the user
-// requested the end or allowed the failures.
+// Ended logs the end of the run, as the last line. The level is Error, unless the run succeeded, the
+// user interrupted it, or no more samples failed than allowed.
 func (l *Log) Ended(outcome string, err error) {
 	code := exit.Code(err)
 	if s, ok := errors.AsType[exit.SilentError](err); ok {
@@ -142,7 +143,7 @@ func (l *Log) Ended(outcome string, err error) {
 	l.Log(context.Background(), level, "end", attrs...)
 }
 
-// withError adds the class of an error to attributes. It also adds the error's text, without text
+// withError adds the error's class to attrs. It also adds the error's text, after removing text
 // from the server.
 func withError(err error, attrs ...any) []any {
 	attrs = append(attrs, "class", collector.Classify(err).String())

@@ -22,13 +22,13 @@ import (
 )
 
 // Metrics exports a run to Prometheus. Names and units follow Prometheus's naming rules. Every
-// label has a closed set of values, or one value per endpoint, so the number of series does not
-// grow with the run. Ids and error texts are never labels. Most series exist from the start, at
+// label has a fixed set of values or one value per endpoint, so the number of series does not grow
+// with the run. IDs and error messages are never label values. Most series exist from the start, at
 // zero.
 //
 // Events are counted when they happen. The values of snapshots are read on each scrape
-// (metrics_stats.go). Counters cover this process: they start at zero in a resumed run, and
-// rollout_samples_earlier counts the samples of earlier processes.
+// (metrics_stats.go). Counters cover only this process. In a resumed run, they start at zero, and
+// rollout_samples_earlier counts the samples from earlier processes.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -56,23 +56,24 @@ type Metrics struct {
 	fsync         prometheus.Observer
 }
 
-// Vitals are the sources that each scrape reads.
+// Vitals contains the sources that are read on each scrape.
 type Vitals struct {
 	Collector func() collector.Stats
 	Sink      func() sink.Stats
 	Dir       string // the run's folder
-	// Taps returns the statistics of the taps; nil: no tap.
+	// Taps returns the statistics of the taps. It is nil if the run has no tap.
 	Taps func() tap.IndexStats
 }
 
-// The buckets of durations, from a second to over an hour, and from a millisecond to a minute.
+// longBuckets are for durations from a second to over an hour, shortBuckets for durations from a
+// millisecond to a minute.
 var (
 	longBuckets  = prometheus.ExponentialBuckets(1, 2, 13)
 	shortBuckets = prometheus.ExponentialBuckets(0.001, 4, 9)
 )
 
-// rewardBuckets returns the buckets from -1 to 1 in tenths. It does not add up steps, because
-// rounding errors would miss 0.
+// rewardBuckets returns the bucket bounds from -1 to 1 in steps of 0.1. It divides integers,
+// because repeated addition of 0.1 would miss 0 by a rounding error.
 func rewardBuckets() (b []float64) {
 	for i := -10; i <= 10; i++ {
 		b = append(b, float64(i)/10)
@@ -80,10 +81,11 @@ func rewardBuckets() (b []float64) {
 	return b
 }
 
-// nativeFactor is the resolution of native histograms, for servers that use them.
+// nativeFactor is the bucket growth factor of native histograms. Prometheus servers use them only
+// if configured to.
 const nativeFactor = 1.1
 
-// NewMetrics returns the metrics of a process that has not begun its run.
+// NewMetrics returns the metrics of a process, with all known series at zero.
 func NewMetrics(version string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), open: openGroups{groups: map[string]*openGroup{}}}
 	registered := promauto.With(m.registry)
@@ -138,7 +140,7 @@ func NewMetrics(version string) *Metrics {
 	return m
 }
 
-// Label values: outcomes of samples and groups, and reasons for an early end of a sample.
+// Values of the labels outcome and reason, for samples and groups.
 const (
 	outcomeCommitted = "committed"
 	outcomeFailed    = "failed"
@@ -156,7 +158,8 @@ const (
 	reasonMaxRowTokens = "max_row_tokens"
 )
 
-// begin creates the series with known labels, so that a rate has a first value.
+// begin creates the series whose labels are known in advance, so that rate() sees their first
+// increment.
 func (m *Metrics) begin() {
 	for _, outcome := range []string{outcomeCommitted, outcomeFailed, outcomeSkipped} {
 		m.duration.WithLabelValues(outcome)
@@ -195,7 +198,7 @@ func (m *Metrics) begin() {
 	}
 }
 
-// Endpoint creates the series of one endpoint.
+// Endpoint creates the series for one endpoint.
 func (m *Metrics) Endpoint(name string) {
 	m.first.WithLabelValues(name)
 	m.taken.WithLabelValues(name, "taken_over")
@@ -207,7 +210,7 @@ func (m *Metrics) Endpoint(name string) {
 	}
 }
 
-// sampleFinished counts a sample that is passed to the sink.
+// sampleFinished counts a sample that was passed to the sink.
 func (m *Metrics) sampleFinished(s *tokenize.Sample) {
 	outcome := outcomeCommitted
 	if len(s.Rows) == 0 && len(s.Failures) > 0 {
@@ -250,8 +253,7 @@ func (m *Metrics) sampleFinished(s *tokenize.Sample) {
 	}
 }
 
-// attemptStarted, attemptFinished, reattached, retryWaiting and limitChanged count events of the
-// collector.
+// The following methods count the collector's events.
 func (m *Metrics) attemptStarted(a collector.Attempt, _ string) {
 	m.attempts.WithLabelValues(a.Kind.String()).Inc()
 }
@@ -288,7 +290,8 @@ func (m *Metrics) limitChanged(endpoint string, from, to int, reason string) {
 	m.changes.WithLabelValues(endpoint, direction, reason).Inc()
 }
 
-// engine sets the gauges of an endpoint's engine. A negative value is unknown.
+// engine sets the gauges for an endpoint's engine. A negative value is unknown, and its gauge is
+// not changed.
 func (m *Metrics) engine(endpoint string, e limit.Engine) {
 	if e.KVUsage >= 0 {
 		m.kv.WithLabelValues(endpoint).Set(e.KVUsage)
@@ -298,8 +301,8 @@ func (m *Metrics) engine(endpoint string, e limit.Engine) {
 	}
 }
 
-// codeLabel returns the label of a status. Statuses that HTTP does not define share one label,
-// because a server can send any number.
+// codeLabel returns the label for an HTTP status code. Codes that HTTP does not define share one
+// label, because a server can send any number.
 func codeLabel(code int) string {
 	switch {
 	case code == 0:
@@ -310,7 +313,7 @@ func codeLabel(code int) string {
 	return strconv.Itoa(code)
 }
 
-// committed, sealed and synced count events of the sink.
+// The following methods count the sink's events.
 func (m *Metrics) committed(c sink.Commit) {
 	m.commit.Set(float64(c.CreatedAt.UnixMilli()) / 1e3)
 	for _, s := range c.Shards {
@@ -340,8 +343,8 @@ func (m *Metrics) Watch(endpoint string) func(context.Context, string, string) (
 	}
 }
 
-// openGroups holds the groups of which some, but not all, samples have ended in this process. There
-// are few, because the collector finishes open groups first.
+// openGroups contains the groups that have both ended and unfinished samples in this process. There
+// are only a few, because the collector finishes open groups first.
 type openGroups struct {
 	mu     sync.Mutex
 	groups map[string]*openGroup
@@ -353,7 +356,8 @@ type openGroup struct {
 	differ             bool
 }
 
-// add counts a sample that has ended. ended reports whether it is the last sample of its group.
+// add counts a sample that has ended, and returns its group. ended reports whether it was the last
+// sample of the group.
 func (o *openGroups) add(s *tokenize.Sample, kept bool) (g *openGroup, ended bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

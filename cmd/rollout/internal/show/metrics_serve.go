@@ -15,8 +15,9 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Serve serves /metrics, /healthz, /readyz and, if profiles is set, /debug/pprof of a run on l
-// until ctx is done. It then closes l. stop ends serving and waits for the end.
+// Serve serves a run's /metrics, /healthz and /readyz on l until ctx is done, and then closes l. If
+// profiles is set, it also serves /debug/pprof. stop stops the server and waits until it has
+// stopped.
 func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, v Vitals) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.gather(v), promhttp.HandlerOpts{EnableOpenMetrics: true}))
@@ -38,7 +39,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, v Vi
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(l) // ends when the server is closed; the scraper reports a failed scrape
+		_ = server.Serve(l) // returns when the server is closed; if it fails earlier, the scraper reports failed scrapes
 	}()
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
 	return func() {
@@ -48,7 +49,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, v Vi
 	}
 }
 
-// gather returns the metrics of events and the metrics of v.
+// gather returns a gatherer for the event metrics and for the values of v.
 func (m *Metrics) gather(v Vitals) prometheus.Gatherer {
 	stats := prometheus.NewRegistry()
 	stats.MustRegister(snapshot(func(out sender) { out.vitals(v, m.prompted.Load()) }))
@@ -58,8 +59,8 @@ func (m *Metrics) gather(v Vitals) prometheus.Gatherer {
 // writable is W_OK of access(2).
 const writable = 2
 
-// ready returns the reason why a run cannot work: no endpoint is up, or its folder is not writable.
-// It returns nil if the run can work.
+// ready returns nil if the run can make progress. Otherwise the error is the reason: no endpoint is
+// up, the folder is not writable, or its disk is full.
 func (v Vitals) ready() error {
 	if err := endpointsUp(v.Collector()); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A snapshot sends metrics whose values are read on each scrape.
+// A snapshot is a Prometheus collector whose values are read on each scrape.
 type snapshot func(out sender)
 
 // Describe sends nothing, because the set of metrics depends on the run.
@@ -46,7 +46,7 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-// vitals sends the metrics of a run. prompted counts prompt tokens.
+// vitals sends the metrics of a run. prompted is the number of prompt tokens.
 func (out sender) vitals(v Vitals, prompted int64) {
 	out.collector(v.Collector(), prompted)
 	out.sink(v.Sink())
@@ -120,10 +120,10 @@ func (out sender) sink(s sink.Stats) {
 	merges(float64(s.MergeErrors), "failed")
 }
 
-// lagBounds are the histogram's bucket bounds. Larger lags are in +Inf.
+// lagBounds are the bucket bounds of the lag histogram. Larger lags count in the +Inf bucket.
 var lagBounds = []int{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, pace.LagMost - 1}
 
-// pace sends the metrics of groups. It sends nothing if the run does not commit whole groups.
+// pace sends the group metrics. It sends nothing if the run does not commit whole groups.
 func (out sender) pace(s *pace.Stats) {
 	if s == nil {
 		return
@@ -154,8 +154,8 @@ func (out sender) pace(s *pace.Stats) {
 	out <- prometheus.MustNewConstHistogram(desc, count, sum, buckets)
 }
 
-// tapped sends the metrics of a collection that reads the spools of taps. The tap's own metrics are
-// in metrics_tap.go.
+// tapped sends the metrics about the calls read from the taps' spools. The metrics of the tap
+// itself are in metrics_tap.go.
 func (out sender) tapped(s tap.IndexStats) {
 	out.counter("rollout_tapped_calls_total", "Calls read from the spools of the taps.")(float64(s.Calls))
 	out.counter("rollout_tapped_joined_total", "Calls of samples that were found in the spools.")(float64(s.Claimed))
@@ -181,15 +181,15 @@ func (out sender) tapped(s tap.IndexStats) {
 	out.counter("rollout_tapped_read_errors_total", "Failed reads of a spool, which are retried.")(float64(s.Read.Errors))
 }
 
-// missing counts missing spool data by reason.
+// missing returns the counts of missing spool data by reason.
 func missing(s *tap.ReaderStats) map[string]int64 {
 	return map[string]int64{
 		"damaged": s.Damaged, "torn": s.Torn, "dropped": s.Dropped, "lost": s.Lost, "orphans": s.Orphans, "removed": s.Removed,
 	}
 }
 
-// diskFree returns how many bytes an unprivileged user can write on dir's disk. ok reports whether
-// the number is known.
+// diskFree returns how many bytes an unprivileged user can write to dir's file system. ok is false
+// if the number is unknown.
 func diskFree(dir string) (free uint64, ok bool) {
 	var fs syscall.Statfs_t
 	if dir == "" || syscall.Statfs(dir, &fs) != nil {

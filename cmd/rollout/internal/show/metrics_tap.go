@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
-// NewTapMetrics returns the metrics of a tap: its proxy, its spool and, if prompts is not nil, its
-// continuity. Each scrape calls the functions.
+// NewTapMetrics returns the metrics of a tap's proxy and spool and, if prompts is not nil, of its
+// continuity. Each scrape calls the three functions.
 func NewTapMetrics(calls func() proxy.Stats, spool func() tap.SpoolStats, prompts func() continuity.Stats) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), snapshot(func(out sender) {

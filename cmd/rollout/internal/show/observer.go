@@ -23,18 +23,18 @@ type Observer struct {
 	*Display
 	Log     *Log
 	Metrics *Metrics
-	Tracing *Tracing // nil: no spans
+	Tracing *Tracing // nil if tracing is off
 	Tally   Tally
 
-	agentLeft   atomic.Bool // the message about an agent that was not removed was shown
-	scoreFailed atomic.Bool // the message about a sample that was not scored was shown
+	agentLeft   atomic.Bool // the message about an agent that was not removed has been shown
+	scoreFailed atomic.Bool // the message about a sample that was not scored has been shown
 
 	mu           sync.Mutex
-	versionNotes []string // reasons for unknown policy versions
+	versionNotes []string // reasons why policy versions are unknown
 }
 
-// Events returns the collector's event functions. They first call ended for every attempt that ends
-// and for every earlier attempt that cannot be reattached.
+// Events returns the collector's event functions. The functions first call ended for every attempt
+// that ends, and for every earlier attempt that cannot be reattached.
 func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.Events {
 	return o.Tracing.Events(collector.Events{
 		SampleFinished: func(s *tokenize.Sample) func() {
@@ -63,7 +63,7 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 		},
 		ScoreFailed: func(a collector.Attempt, err error) {
 			o.Log.Warn("not scored", "sample_key", a.Key, "attempt", a.N, "error", err.Error())
-			if !o.scoreFailed.Swap(true) { // show the message once: a broken scorer fails on every sample
+			if !o.scoreFailed.Swap(true) { // show the message only once, because a broken scorer fails on every sample
 				o.Say("%s #%d could not be scored: %v; further cases are only logged and counted in the summary", termsafe.Text(a.Task.ID, 40), a.Index, err)
 			}
 		},
@@ -77,7 +77,7 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 		},
 		CloseFailed: func(a collector.Attempt, endpoint string, err error) {
 			o.Log.Warn("agent not removed", withError(err, "sample_key", a.Key, "attempt", a.N, "endpoint", endpoint)...)
-			if !o.agentLeft.Swap(true) { // show the message once: a crashing server can leave hundreds of agents
+			if !o.agentLeft.Swap(true) { // show the message only once, because a crashing server can leave hundreds of agents
 				o.Say("agent of %s #%d not removed: %v; further cases are only logged and counted in the summary", termsafe.Text(a.Task.ID, 40), a.Index, err)
 			}
 		},
@@ -97,9 +97,9 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 	})
 }
 
-// outline returns a copy of the sample that is readable after the sink takes ownership of the
-// sample. The slices of its rows and failures keep their lengths, but their elements belong to the
-// sink.
+// outline returns a copy of the sample that can be read after the sink has taken ownership of the
+// sample. The slices inside the rows and failures keep their lengths, but the sink owns their
+// elements.
 func outline(s *tokenize.Sample) *tokenize.Sample {
 	one := *s
 	one.Rows, one.Failures = slices.Clone(s.Rows), slices.Clone(s.Failures)
@@ -111,7 +111,7 @@ func (o *Observer) SinkEvents() sink.Events {
 	return sink.Events{Committed: o.committed, Sealed: o.Metrics.sealed, Synced: o.Metrics.synced}
 }
 
-// committed shows a commit and each of its shards.
+// committed reports a commit and each of its shards.
 func (o *Observer) committed(commit sink.Commit) {
 	o.Metrics.committed(commit)
 	var rows, tokens int64
@@ -127,8 +127,8 @@ func (o *Observer) committed(commit sink.Commit) {
 	o.Log.Info("commit", "seq", commit.Seq, "samples", len(commit.Samples), "rows", rows, "tokens", tokens)
 }
 
-// Recovered shows the data and attempts that an earlier process left in the folder. open is the
-// number of attempts that can be reattached.
+// Recovered reports the data and the attempts that an earlier process left in the folder. open is
+// the number of attempts that can be reattached.
 func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Recovery {
 	if r.Segments == 0 && r.Temporaries == 0 && len(r.Orphans) == 0 && found.Open == 0 && len(found.Torn) == 0 {
 		return Recovery{}
@@ -151,8 +151,8 @@ func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Rec
 	return Recovery{Samples: r.Replayed + r.Waiting, Open: open}
 }
 
-// Cleared shows how many agents of earlier processes were removed from a server. err explains why
-// others were not.
+// Cleared reports how many agents from earlier processes were removed from a server. If some could
+// not be removed, err is the reason.
 func (o *Observer) Cleared(endpoint string, n int, err error) {
 	o.Log.Info("leftover agents removed", "endpoint", endpoint, "agents", n)
 	if n > 0 {
@@ -164,14 +164,15 @@ func (o *Observer) Cleared(endpoint string, n int, err error) {
 	}
 }
 
-// Silent logs a send that has no reply yet, and the steps that the server reports for it.
+// Silent logs a send that has not yet been answered, and the number of steps that the server
+// reports for it.
 func (o *Observer) Silent(p agent.Progress) {
 	o.Log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
 		"steps", p.Steps, "silent_s", p.Silent.Seconds())
 }
 
 // Damaged logs a damaged file of the run. If first is set, it also shows a message. The run
-// continues, because new data is unaffected, and reports all damage at its end.
+// continues, because new data is unaffected. At the end, the run reports all damage.
 func (o *Observer) Damaged(err error, first bool) {
 	o.Log.Error("damage", "error", err)
 	if first {
@@ -179,8 +180,9 @@ func (o *Observer) Damaged(err error, first bool) {
 	}
 }
 
-// Engine returns callbacks for the reader of an inference engine's metrics. read receives the
-// metrics and passes them to seen. failed receives errors. Both must be called from one goroutine.
+// Engine returns callbacks for the reader of an inference engine's metrics. The reader calls read
+// with new metrics, which read passes to seen for each endpoint. It calls failed with an error.
+// Both callbacks must be called from one goroutine.
 func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit.Engine)) (read func(limit.Engine), failed func(error)) {
 	failing, ever := false, false
 	read = func(e limit.Engine) {
@@ -219,7 +221,7 @@ func (o *Observer) VersionUnknown(text string) {
 	o.Say("%s", text)
 }
 
-// VersionNotes returns the texts passed to VersionUnknown.
+// VersionNotes returns the reasons passed to VersionUnknown.
 func (o *Observer) VersionNotes() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -6,34 +6,37 @@ import (
 	"time"
 )
 
-// A queue passes writes to another writer, in order. A write never blocks on that writer. The queue
-// runs a goroutine that writes as long as data is unwritten.
+// A queue passes writes to another writer, in order. A write to the queue never blocks on that
+// writer. While data is unwritten, a goroutine of the queue writes it.
 type queue struct {
 	to io.Writer
-	// onFull is called with true when more than queueFull bytes are unwritten, and with false when
-	// less than half of queueFull is unwritten. It must not block or write. Nil: not used.
+	// onFull is called with true when more than queueFull bytes are unwritten, and with false once
+	// at most half of queueFull is unwritten. It must not block or write to the queue. It can be
+	// nil.
 	onFull func(bool)
 
 	mu      sync.Mutex
-	lines   [][]byte // one element per Write that is not being written yet
+	lines   [][]byte // one element per Write; the batch that is being written is not included
 	size    int      // unwritten bytes
-	last    int      // unwritten bytes up to the end of the last status; ≤ 0: the status is written
+	last    int      // unwritten bytes up to the end of the last status; ≤ 0 if the status has been written
 	full    bool
 	running bool          // the goroutine is running
-	moved   chan struct{} // closed when the goroutine has written something; nil: no waiter
+	moved   chan struct{} // closed when the goroutine has written something; nil if flush is not waiting
 }
 
 const (
-	// queueFull is the size of a full queue. The events of a group of eight samples have about 2
-	// kB.
+	// queueFull is the number of unwritten bytes above which the queue is full. The events of a
+	// group of eight samples take about 2 kB.
 	queueFull = 1 << 20
-	// queueBatch is the approximate size of one write: the capacity of a pipe.
+	// queueBatch is the approximate maximum size of one write. It is the default capacity of a
+	// Linux pipe.
 	queueBatch = 64 << 10
 )
 
 func newQueue(to io.Writer) *queue { return &queue{to: to} }
 
-// Write implements io.Writer. It never fails, because a missing reader must not stop a run.
+// Write implements io.Writer. It never fails, because a run must not stop if its output has no
+// reader.
 func (q *queue) Write(b []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -47,15 +50,15 @@ func (q *queue) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// status marks the last write as a status.
+// status marks the last Write as a status.
 func (q *queue) status() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.last = q.size
 }
 
-// behind reports whether a status is unwritten. Another status would only delay a slow reader
-// further.
+// behind reports whether a status has not yet been written. Another status would only delay a slow
+// reader further.
 func (q *queue) behind() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,7 +97,7 @@ func (q *queue) run() {
 	}
 }
 
-// setFull calls onFull if the state changes.
+// setFull updates full, and calls onFull if full changes. The caller holds q.mu.
 func (q *queue) setFull() {
 	full := q.size > queueFull || q.full && q.size > queueFull/2
 	if full != q.full && q.onFull != nil {
@@ -103,7 +106,8 @@ func (q *queue) setFull() {
 	q.full = full
 }
 
-// flush waits until everything is written. It returns false if nothing was written for patience.
+// flush waits until everything has been written. It returns false if nothing is written for the
+// duration of patience.
 func (q *queue) flush(patience time.Duration) bool {
 	for {
 		q.mu.Lock()

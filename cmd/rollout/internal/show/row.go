@@ -20,14 +20,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A RowView configures [WriteRow].
+// A RowView configures [WriteRow] and [WriteFailure].
 type RowView struct {
 	Number int
 	Paint  Painter
 	Spell  model.Speller
 	Whole  bool // also show the middle of long spans
 	Width  int
-	// Unshown counts a sample's calls that no reply shows, by sample key.
+	// Unshown maps a sample key to the counts of the sample's calls that no reply shows.
 	Unshown map[string]tokenize.Unshown
 }
 
@@ -40,17 +40,17 @@ func (v RowView) unshown(key string) string {
 	return n.String() + ": calls that the tap saw but no reply shows"
 }
 
-// facts returns a function that writes a named fact.
+// facts returns a function that writes a labeled line to b.
 func (v RowView) facts(b *bytes.Buffer) func(name, format string, args ...any) {
 	return func(name, format string, args ...any) {
 		termsafe.Fprintf(b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
 	}
 }
 
-// edgeTokens is how many tokens are shown at each end of a long context span.
+// edgeTokens is the number of tokens shown at each end of a long context span.
 const edgeTokens = 24
 
-// WriteRow writes one row: its facts, then its spans with their tokens.
+// WriteRow writes one row: first its properties, then its spans with their tokens.
 func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	var b bytes.Buffer
 	fact := v.facts(&b)
@@ -79,7 +79,7 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	b.WriteByte('\n')
 	for k, role := range r.TurnRoles {
 		if k+1 >= len(r.TurnOffsets) {
-			break // rollout verify reports the error; the facts above are still shown
+			break // offsets are missing; rollout verify reports the error
 		}
 		showSpan(&b, r, v, tokenize.Role(role), int(r.TurnOffsets[k]), int(r.TurnOffsets[k+1]))
 	}
@@ -87,8 +87,8 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	return err
 }
 
-// A storedDivergence is the decoded divergence column: the point where the row forked, and the
-// points where it was realigned.
+// A storedDivergence is the decoded divergence column. It contains the point at which the row
+// forked, and the points at which the row was realigned.
 type storedDivergence struct {
 	divergedAt
 	Realigned []divergedAt
@@ -157,7 +157,7 @@ func divergenceText(kind string) string {
 	return kind
 }
 
-// WriteFailure writes one failure: its facts, its remaining tokens and its text.
+// WriteFailure writes one failure: first its properties, then its remaining tokens.
 func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	var b bytes.Buffer
 	fact := v.facts(&b)
@@ -169,7 +169,7 @@ func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	}
 	fact("lost", "%s", what)
 	fact("class", "%s in %s%s", f.Class, f.Stage, map[bool]string{true: ", " + f.Reason}[f.Reason != ""])
-	// An error can be long, because it lists everything that was tried.
+	// Print each part on its own line, because an error can list everything that was tried.
 	for i, part := range strings.Split(termsafe.Text(f.Error, ErrorWidth(true)), "; ") {
 		fact(map[bool]string{true: "error"}[i == 0], "%s", part)
 	}
@@ -223,7 +223,7 @@ func showSpan(b *bytes.Buffer, r *sink.StoredRow, v RowView, role tokenize.Role,
 	b.WriteByte('\n')
 }
 
-// tokens writes n tokens in lines. It skips the middle of a long list if elide is set.
+// tokens writes n tokens, wrapped to v.Width. If elide is set, it skips the middle of a long list.
 func (v RowView) tokens(b *bytes.Buffer, n int, elide bool, token func(i int) (plain string, painted termsafe.Own)) {
 	column := 0
 	put := func(plain string, painted termsafe.Own) {
@@ -250,7 +250,7 @@ func (v RowView) tokens(b *bytes.Buffer, n int, elide bool, token func(i int) (p
 	}
 }
 
-// logprob colors a token by its log-probability, from green for certain to red for unlikely.
+// logprob colors a token by its log-probability, from green (certain) to red (unlikely).
 func (p Painter) logprob(lp float32, s string) termsafe.Own {
 	shades := [...]struct {
 		above float32
@@ -264,7 +264,8 @@ func (p Painter) logprob(lp float32, s string) termsafe.Own {
 	return p.Code("38;5;196", s)
 }
 
-// ColumnsOf returns a stored row by column name. A NaN becomes null, because JSON has no NaN.
+// ColumnsOf returns the values of a stored row by column name. A NaN becomes nil, because JSON has
+// no NaN.
 func ColumnsOf(row any) map[string]any {
 	v := reflect.ValueOf(row).Elem()
 	out := make(map[string]any, v.NumField())
@@ -286,7 +287,7 @@ func ColumnsOf(row any) map[string]any {
 	return out
 }
 
-// Trained returns the number of trained tokens.
+// Trained returns the number of trained tokens in a loss mask.
 func Trained(mask []int8) (n int) {
 	for _, m := range mask {
 		n += int(m)
@@ -294,7 +295,8 @@ func Trained(mask []int8) (n int) {
 	return n
 }
 
-// ShortKey returns the first digits and the index of a key, enough to distinguish samples.
+// ShortKey returns the first digits of a sample key's group and the sample's index. That is enough
+// to distinguish samples on the screen.
 func ShortKey(key string) string {
 	group, index, ok := strings.Cut(key, "-")
 	if !ok || len(group) < 8 {
@@ -303,7 +305,7 @@ func ShortKey(key string) string {
 	return group[:8] + "-" + index
 }
 
-// Reward formats a reward, which can be nil.
+// Reward formats a reward, or returns "-" for nil.
 func Reward(r *float64) string {
 	if r == nil {
 		return "-"
@@ -311,10 +313,10 @@ func Reward(r *float64) string {
 	return strconv.FormatFloat(*r, 'g', 6, 64)
 }
 
-// List joins words with commas, or returns "-" for none.
+// List joins words with commas, or returns "-" if there are none.
 func List(words []string) string { return cmp.Or(strings.Join(words, ","), "-") }
 
-// RowFlags returns the flags of a row, with keep=false and its reason if the row is filtered.
+// RowFlags lists the flags of a row. If the row is filtered, it adds keep=false and the reason.
 func RowFlags(r *sink.StoredRow) string {
 	flags := r.Flags
 	if r.Keep != nil && !*r.Keep {
@@ -330,7 +332,7 @@ func keepReason(r *sink.StoredRow) string {
 	return termsafe.Text(*r.KeepReason, 60)
 }
 
-// ErrorWidth returns how many columns of an error are shown.
+// ErrorWidth returns the maximum number of columns in which an error is shown.
 func ErrorWidth(whole bool) int {
 	if whole {
 		return 1000

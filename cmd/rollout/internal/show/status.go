@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// Status returns the lines of a status after its first line.
+// Status returns the lines of a status report, except its first line.
 func (v *View) Status(oldest []collector.InFlight) []string {
 	var lines []string
 	line := func(name, format string, args ...any) {
@@ -78,14 +78,14 @@ func (v *View) doing(o *collector.InFlight) string {
 	return text
 }
 
-// Block writes a head and the lines below it, above the live block.
+// Block writes head and the lines below it, above the live block.
 func (d *Display) Block(head string, lines []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.above("rollout: %s\n%s\n", head, termsafe.Own(d.folded(strings.Join(lines, "\n"))))
 }
 
-// Works describes the current work on the samples in flight. It omits samples that wait for a
+// Works describes the current work on the samples in flight. It excludes samples that wait for a
 // retry, because a drain does not wait for them.
 func Works(s collector.Stats) string {
 	var inFlight, scored, written, removed int

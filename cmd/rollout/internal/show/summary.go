@@ -25,7 +25,7 @@ type Summary struct {
 	Outcome string `json:"outcome"` // finished, interrupted, stopped, retried
 	Error   string `json:"error,omitempty"`
 
-	// Planned is the sum of the next five fields. Committed counts kept samples, and Filtered
+	// Planned is the sum of the next five fields. Committed counts kept samples. Filtered counts
 	// samples whose rows have keep=false.
 	Planned   int `json:"planned"`
 	Committed int `json:"committed"`
@@ -33,13 +33,15 @@ type Summary struct {
 	Skipped   int `json:"skipped"`
 	Remaining int `json:"remaining"`
 	Filtered  int `json:"filtered"`
-	// Durable is the part of Remaining that is finished but only in the write-ahead log, because
-	// the storage failed or its group is incomplete. The next invocation commits it.
+	// Durable counts the samples in Remaining that have finished but are only in the write-ahead
+	// log, because the storage failed or their group is incomplete. The next invocation commits
+	// them.
 	Durable int `json:"durable,omitempty"`
 
-	// Earlier counts the samples of earlier processes. All numbers below are of this invocation,
-	// which has number Invocation in the run. It found Recovered samples in the write-ahead log and
-	// OpenFound attempts in flight. It reattached Reattached attempts; Gone attempts were lost.
+	// Earlier counts the samples from earlier processes. All numbers below cover only this
+	// invocation. Invocation is its number within the run. It found Recovered samples in the
+	// write-ahead log and OpenFound attempts in flight. Of these attempts, Reattached were
+	// reattached and Gone were lost.
 	Earlier    earlier `json:"earlier"`
 	Invocation int     `json:"invocation"`
 	Recovered  int64   `json:"recovered"`
@@ -51,10 +53,10 @@ type Summary struct {
 	Attempts      int            `json:"attempts"`
 	Retries       int            `json:"retries"`
 	LostCalls     int            `json:"lost_calls"`
-	// Remade counts rollouts that the infrastructure lost and that were collected again. A key is a
-	// failure class. If a reply was lost and the server run's record is incomplete, the key names
-	// the missing part. Kept counts the rollouts that became data. Downgraded counts rows with a
-	// lower grade because their reply was lost.
+	// Remade counts rollouts that were lost to the infrastructure and collected again, by failure
+	// class. If a reply was lost and the server run's record is incomplete, the key names the
+	// missing part instead. Kept counts the rollouts that became data. Downgraded counts rows whose
+	// grade is lower because their reply was lost.
 	Remade     map[string]RolloutCount `json:"remade"`
 	Kept       RolloutCount            `json:"kept"`
 	Downgraded int                     `json:"downgraded_rows"`
@@ -62,10 +64,10 @@ type Summary struct {
 	BadTasks   int                     `json:"bad_tasks"`
 
 	Rows  int `json:"rows"`
-	Empty int `json:"empty"` // samples without a row
+	Empty int `json:"empty"` // samples without rows
 	// CutCalls and CutTokens count the calls and tokens that tokens.max_row_tokens cut off. No
-	// other number includes them. EmptyRows counts the rows dropped because they have no token to
-	// train on.
+	// other field includes them. EmptyRows counts the rows that were dropped because they have no
+	// token to train on.
 	CutCalls  int   `json:"cut_calls"`
 	CutTokens int64 `json:"cut_tokens"`
 	EmptyRows int   `json:"empty_rows"`
@@ -77,21 +79,21 @@ type Summary struct {
 	// TrainedShare is Trained divided by Sampled. ActionRatio is Trained divided by Tokens.
 	TrainedShare float64 `json:"trained_share"`
 	ActionRatio  float64 `json:"action_ratio"`
-	// Versions counts sampled tokens in rows by the source of their policy version: trace, url,
-	// flag, set-version, or unknown. VersionNotes explains unknown versions.
+	// Versions counts the sampled tokens in rows by the source of their policy version: trace, tap,
+	// url, flag, set-version, or unknown. VersionNotes explains why versions are unknown.
 	Versions     map[string]int64 `json:"versions"`
 	VersionNotes []string         `json:"version_notes,omitempty"`
 	Prompts      promptCost       `json:"prompts"`
-	// Tap has the counts of the taps; nil: no tap.
+	// Tap contains the counts from the taps. It is nil if the run has no tap.
 	Tap *tapCounts `json:"tap,omitempty"`
 
 	// Groups is nil if the run does not commit whole groups.
 	Groups *groupSummary `json:"groups,omitempty"`
 
-	// Unscored counts the run's committed samples with rows and without a reward, as the report
-	// does. It includes samples of earlier processes.
+	// Unscored counts the run's committed samples that have rows but no reward, as the report does.
+	// It includes samples from earlier processes.
 	Unscored int `json:"unscored"`
-	inRun    int // committed samples of the run that have rows; 0: unknown
+	inRun    int // committed samples of the run that have rows; 0 if unknown
 	// ScorerFailures counts the samples of this process whose scorer failed.
 	ScorerFailures int `json:"scorer_failures"`
 
@@ -99,7 +101,7 @@ type Summary struct {
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"`
 
-	// Tail shows how the tail policy biased the data; nil: it cut nothing.
+	// Tail shows how the tail policy biased the data. It is nil if the policy cut nothing.
 	Tail *tailSummary `json:"tail,omitempty"`
 
 	Hints []string `json:"hints,omitempty"`
@@ -114,16 +116,17 @@ type earlier struct {
 
 type promptCost struct {
 	Requests int64 `json:"requests"`
-	// BySource counts requests by kind: steps, messages, traces, agents, conversations.
+	// BySource counts requests by the kind of data they fetched: steps, messages, traces, agents,
+	// conversations.
 	BySource  map[string]int64 `json:"by_source"`
 	Seconds   float64          `json:"seconds"` // summed over samples
 	MillisPer float64          `json:"ms_per_request"`
 }
 
-// versionUnknown is the key for tokens without a policy version.
+// versionUnknown is the key for sampled tokens without a policy version.
 const versionUnknown = "unknown"
 
-// versionCounts counts tokens by the source of their policy version.
+// versionCounts counts sampled tokens by the source of their policy version.
 func versionCounts(y collector.Yield) map[string]int64 {
 	return map[string]int64{
 		tokenize.VersionTrace.String(): y.VersionTrace, tokenize.VersionTap.String(): y.VersionTap, tokenize.VersionURL.String(): y.VersionURL,
@@ -144,7 +147,8 @@ func costOf(s prompt.Stats) promptCost {
 	return c
 }
 
-// Summarize builds a Summary from the statistics of a run's parts.
+// Summarize builds a Summary from the statistics of the collector, the sink, the prompt source and
+// the tally.
 func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took time.Duration) *Summary {
 	of := t.result()
 	return &Summary{
@@ -165,13 +169,14 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 	}
 }
 
-// AddUnscored sets how many samples of the run have a reward and how many do not. If it is not
-// called, Unscored covers only this process, and includes uncommitted samples.
+// AddUnscored sets how many samples of the run have a reward and how many do not. Without this
+// call, Unscored covers only this process and includes uncommitted samples.
 func (s *Summary) AddUnscored(scored, unscored int) {
 	s.Unscored, s.inRun = unscored, scored+unscored
 }
 
-// text returns the summary for people. The numbers of its first block add up.
+// text returns the summary as text. In the first block, the other counts add up to the planned
+// samples.
 func (s *Summary) text() string {
 	var b bytes.Buffer
 	line := func(name, format string, args ...any) {
@@ -278,7 +283,7 @@ func (s *Summary) text() string {
 	return b.String()
 }
 
-// ended counts the samples that were not skipped and do not remain.
+// ended counts the samples that are neither skipped nor remaining.
 func (s *Summary) ended() int { return s.Committed + s.Filtered + s.Failed }
 
 func (e earlier) ended() int { return e.Committed + e.Filtered + e.Failed }
@@ -298,7 +303,8 @@ func (s *Summary) resumed() string {
 	return text
 }
 
-// leftOut describes sampled tokens that are in no row and no failure, or returns "".
+// leftOut describes the sampled tokens that are in neither a row nor a failure. It returns "" if
+// there are none.
 func (s *Summary) leftOut() string {
 	var parts []string
 	if s.CutCalls > 0 {
@@ -319,7 +325,7 @@ func Counted[N int | int64](by map[string]N) string {
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
-// A RolloutCount counts rollouts and holds their mean duration.
+// A RolloutCount is a number of rollouts and their mean duration.
 type RolloutCount struct {
 	N     int     `json:"n"`
 	Timed int     `json:"timed"` // rollouts with a known duration
@@ -338,8 +344,8 @@ func remadeMap(by map[string]collector.RolloutCount) map[string]RolloutCount {
 	return out
 }
 
-// remade describes the rollouts that the infrastructure lost. It compares their durations with the
-// kept rollouts, because longer rollouts are lost more often.
+// remade describes the rollouts that were lost to the infrastructure. It compares their durations
+// with the durations of the kept rollouts, because longer rollouts are lost more often.
 func (s *Summary) remade() string {
 	n, timed, sum := 0, 0, 0.0
 	var parts []string
@@ -371,7 +377,8 @@ type tailSummary struct {
 	Unstarted int `json:"unstarted"`
 }
 
-// A tailLength holds durations and lengths of samples. Only the Known samples have lengths.
+// A tailLength contains the durations and lengths of samples. Only Known of the samples have a
+// known length.
 type tailLength struct {
 	Samples       int     `json:"samples"`
 	MeanSeconds   float64 `json:"mean_seconds"`
@@ -381,7 +388,8 @@ type tailLength struct {
 	MedianTokens  float64 `json:"median_tokens"`
 }
 
-// AddTail adds the effect of the tail policy, or nothing if all samples had ended before the cut.
+// AddTail adds the effect of the tail policy. It adds nothing if the policy did not cut, or if all
+// samples had already ended.
 func (s *Summary) AddTail(policy string, unstarted int, t collector.TailStats) {
 	if !t.Cut || t.Censored.N == 0 && unstarted == 0 {
 		return

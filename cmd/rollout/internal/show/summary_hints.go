@@ -15,13 +15,13 @@ func (s *Summary) AddHints(c *config.Config, stats collector.Stats) { s.Hints = 
 
 func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	var out []string
-	drives := c.Tasks.FromRuns == nil // otherwise agent.* has no effect
+	drives := c.Tasks.FromRuns == nil // otherwise rollout does not drive the agents, and agent.* has no effect
 	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" && drives {
 		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens: agent.keep_reasoning: true avoids most of them", s.Forks, s.Rows))
 	}
 	for _, e := range stats.Endpoints {
-		// More samples in flight can be faster only if the limit's controller measured a gain that
-		// was still there at the end.
+		// More samples in flight can increase the rate only if the controller of the limit measured
+		// a gain that lasted until the end.
 		if g := e.Topped; g != nil && !e.Down && !e.Lost {
 			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight and %s with %d, the maximum that server.max_in_flight allows: "+
 				"--max-in-flight %d can be even faster (a Letta server with a default PostgreSQL fails near 30)",
@@ -60,8 +60,8 @@ func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	return out
 }
 
-// next returns the suggested next step, or "" if the run did not finish, is damaged, or has no row.
-// The error of such a run has its own hint.
+// next returns the suggested next step. It returns "" if the run did not finish, is damaged, or has
+// no kept sample. The error of such a run has its own hint.
 func (s *Summary) next() string {
 	if s.Outcome != "finished" || s.Error != "" || s.Committed == 0 {
 		return ""

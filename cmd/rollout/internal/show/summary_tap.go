@@ -12,21 +12,22 @@ import (
 type tapCounts struct {
 	Calls   int64 `json:"calls"`
 	Claimed int64 `json:"claimed"` // calls that belong to samples
-	// Retries counts calls with the prompt of a claimed call that no reply shows. Unread counts
-	// calls without token ids: a server's summaries. Others counts calls of failed rollouts or
-	// other programs.
+	// Retries counts calls that no reply shows and whose prompt equals the prompt of a claimed
+	// call. Unread counts calls without token ids, such as a server's summaries. Others counts
+	// calls from failed rollouts and from other programs.
 	Retries int64 `json:"retries"`
 	Unread  int64 `json:"unread"`
 	Others  int64 `json:"others"`
 	Evicted int64 `json:"evicted"`
-	// Broken counts calls that failed at the engine or whose reply broke off. Unshown counts calls
-	// of samples that no reply shows, by kind: retry, failed, cut, summary.
+	// Broken counts calls that failed at the engine or whose reply was interrupted. Unshown counts
+	// the samples' calls that no reply shows, by kind: retry, failed, cut, summary.
 	Broken  int64            `json:"broken"`
 	Unshown map[string]int64 `json:"unshown,omitempty"`
-	// Refused counts the samples' calls that were not found, by reason.
+	// Refused counts the samples' calls that were not found in a spool, by reason.
 	Refused map[string]int64 `json:"refused,omitempty"`
 	// Missing counts missing spool data by reason: damaged, torn, dropped, lost, orphans, removed.
-	// ReadErrors counts failed reads. ReadError is the latest error, or empty once a read succeeds.
+	// ReadErrors counts failed reads. ReadError is the latest error, or empty if a later read
+	// succeeded.
 	Missing    map[string]int64 `json:"missing,omitempty"`
 	ReadErrors int64            `json:"read_errors,omitempty"`
 	ReadError  string           `json:"read_error,omitempty"`
@@ -71,7 +72,7 @@ func (t *tapCounts) addLines(line func(name, format string, args ...any)) {
 	}
 }
 
-// troubles describes missing spool data and the remedies.
+// troubles describes the missing spool data and how to fix each cause.
 func (t *tapCounts) troubles() (all []string) {
 	add := func(n int64, what, todo string) {
 		if n > 0 {
@@ -92,7 +93,7 @@ func (t *tapCounts) troubles() (all []string) {
 	return all
 }
 
-// hint explains why the taps saw no call of the run, or returns "".
+// hint explains why the taps saw no calls from the run, or returns "".
 func (t *tapCounts) hint() string {
 	switch {
 	case t == nil || t.Claimed > 0:

@@ -12,15 +12,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Tally sums up the samples of a run during the collection. It is safe for concurrent use. Add is
-// called once for every sample that the sink accepted.
+// A Tally sums up the samples of a run during collection. It is safe for concurrent use. Add must
+// be called once for every sample that the sink accepts.
 type Tally struct {
 	mu     sync.Mutex
 	sums   sums
 	failed map[string]int // failed samples by class, committed or not
 }
 
-// Add adds a sample that the sink accepted. s must be an outline: the tokens belong to the sink.
+// Add adds a sample that the sink has accepted. s must be a copy made by outline, because the sink
+// owns the tokens.
 func (t *Tally) Add(s *tokenize.Sample) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,14 +31,14 @@ func (t *Tally) Add(s *tokenize.Sample) {
 	}
 }
 
-// Failures returns the number of failed samples so far, committed or not, by class.
+// Failures returns the number of failed samples so far by class, committed or not.
 func (t *Tally) Failures() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.failed)
 }
 
-// Rewards returns the rewards so far, committed or not.
+// Rewards returns the rewards of the samples so far, committed or not.
 func (t *Tally) Rewards() Rewards {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,7 +51,7 @@ type Rewards struct {
 	Mean   *float64 // nil: no sample was scored
 }
 
-// mean formats the mean reward with a fixed width.
+// mean formats the mean reward, or returns "-" if no sample was scored.
 func (r Rewards) mean() string {
 	switch {
 	case r.Mean == nil:
@@ -61,7 +62,7 @@ func (r Rewards) mean() string {
 	return strconv.FormatFloat(*r.Mean, 'g', 4, 64)
 }
 
-// result returns the sums of all samples. No sample can be added after it.
+// result returns the sums over all samples. It must be called after the last Add.
 func (t *Tally) result() sums {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,16 +75,18 @@ func (t *Tally) result() sums {
 	return out
 }
 
-// sums holds the aggregates of the samples. Tally.result lists the maps.
+// sums contains the aggregates of the samples. Tally.result clones the maps, so a new map must be
+// added there.
 type sums struct {
 	CutRows int   `json:"cut_rows"`
 	Forks   int   `json:"forks"`
 	Tokens  int64 `json:"tokens"` // tokens of all rows, including context
-	// RowsPerSample is the mean over samples with a row. MostRows is the highest number of rows of
-	// a sample.
+	// RowsPerSample is the mean number of rows over the samples that have a row. MostRows is the
+	// largest number of rows in a sample.
 	RowsPerSample float64 `json:"rows_per_sample"`
 	MostRows      int     `json:"most_rows"`
-	// Grades and Sources count rows. Reasons counts quarantined samples and single quarantined calls.
+	// Grades and Sources count rows. Reasons counts quarantined samples and individually
+	// quarantined calls.
 	Grades     map[string]int `json:"grades"`
 	Sources    map[string]int `json:"prompt_sources"`
 	Reasons    map[string]int `json:"quarantine_reasons"`
@@ -137,7 +140,8 @@ func count(counts *map[string]int, name string) {
 	(*counts)[name]++
 }
 
-// sampleEnds counts samples with rows whose end the policy did not choose. The fields can overlap.
+// sampleEnds counts samples with rows that ended at a limit and not by the policy's choice. A
+// sample can count in several fields.
 type sampleEnds struct {
 	Cut      int `json:"cut"`       // samples with a row that was cut at tokens.max_row_tokens
 	Length   int `json:"length"`    // samples with a row whose last output ended at the engine's token limit
@@ -156,7 +160,7 @@ func (e *sampleEnds) add(flags tokenize.Flags, status string) {
 	}
 }
 
-// text returns "" if the policy ended every sample.
+// text describes the counts. It returns "" if the policy ended every sample.
 func (e *sampleEnds) text() string {
 	var parts []string
 	say := func(n int, what string) {

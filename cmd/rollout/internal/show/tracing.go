@@ -26,26 +26,27 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// flushTimeout bounds how long the end of a run waits for the last spans.
+// flushTimeout is the maximum time for which the end of a run waits to send the last spans.
 const flushTimeout = 5 * time.Second
 
 // Tracing creates the spans of a run:
 //
 //	rollout.sample             task, sample index, key
-//	  └─ rollout.attempt       number, kind, endpoint; its error's class
-//	       └─ create agent     an HTTP request, named as in letta; its status
+//	  └─ rollout.attempt       number, kind, endpoint; the class of its error
+//	       └─ create agent     an HTTP request and its status, named as in package letta
 //	       └─ invoke_agent     a send
 //
-// It forwards the trace to the server in the headers traceparent and tracestate. The attributes
-// contain no prompt, no answer and no error text. A nil *Tracing creates no spans.
+// Tracing sends the trace context to the server in the headers traceparent and tracestate. The
+// attributes of the spans contain no prompts, answers or error messages. A nil *Tracing creates no
+// spans.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	headers  propagation.TraceContext
 }
 
-// NewTracing returns nil if the environment configures no spans. It calls say once if spans are
-// lost.
+// NewTracing returns nil if the environment does not configure tracing. The Tracing calls say once
+// if spans are lost.
 func NewTracing(getenv func(string) string, say func(format string, args ...any)) (*Tracing, error) {
 	var once sync.Once
 	client, err := otlp.FromEnv(getenv, func(err error) {
@@ -81,17 +82,17 @@ func resourceOf(getenv func(string) string) *resource.Resource {
 	return resource.NewSchemaless(append(attrs, attribute.String("service.name", name))...)
 }
 
-// Stop sends the remaining spans.
+// Stop sends the remaining spans and ends tracing.
 func (t *Tracing) Stop(ctx context.Context) {
 	if t == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // say has reported lost spans
+	_ = t.provider.Shutdown(ctx) // say has already reported lost spans
 }
 
-// Events adds spans to the events of the collector.
+// Events adds spans to the collector's events.
 func (t *Tracing) Events(e collector.Events) collector.Events {
 	if t == nil {
 		return e
@@ -113,7 +114,7 @@ func (t *Tracing) Events(e collector.Events) collector.Events {
 	return e
 }
 
-// start starts a span. The returned function ends it with the class of its error.
+// start starts a span. The returned function ends the span and records the class of the error.
 func (t *Tracing) start(ctx context.Context, name, endpoint string, attrs ...attribute.KeyValue) (context.Context, func(error)) {
 	ctx, span := t.tracer.Start(ctx, name, trace.WithAttributes(append(attrs, attribute.String("rollout.endpoint", endpoint))...))
 	return ctx, func(err error) {
@@ -129,7 +130,7 @@ func fail(span trace.Span, class string) {
 	span.SetStatus(codes.Error, class)
 }
 
-// Watch adds a span for each request of an attempt to the client's observer.
+// Watch adds a span for each of an attempt's requests to the client's observer.
 func (t *Tracing) Watch(endpoint string, cfg *letta.ClientConfig) {
 	if t == nil {
 		return

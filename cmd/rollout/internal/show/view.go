@@ -17,19 +17,20 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A View is one state of a run with its rates.
+// A View is one state of a run, with its rates.
 type View struct {
 	collector.Stats
 	Sink         sink.Stats
 	Now          time.Time
 	rate, tokens float64 // finished samples and sampled tokens, per second
-	// Failing counts the failed samples by class. Failed counts a sample only when it is committed,
-	// which can be minutes later.
+	// Failing counts the failed samples by class. Failed counts a failed sample only once it is
+	// committed, which can be minutes later.
 	Failing map[string]int
-	// Rewards summarizes the samples so far; nil: the run scores nothing.
+	// Rewards summarizes the rewards so far. It is nil if the run does not score its samples.
 	Rewards *Rewards
-	// Draining reports that no more samples start. Stopping reports that the samples in flight are
-	// being canceled. Until is the end of a drain's grace time; zero: no limit.
+	// Draining is true if no new samples are being started. Stopping is true if the samples in
+	// flight are being canceled. Until is the end of a drain's grace time, or zero if there is no
+	// limit.
 	Draining, Stopping bool
 	Until              time.Time
 	Recovery           Recovery
@@ -55,7 +56,7 @@ func (v *View) failed() (n int) {
 	return n
 }
 
-// retried counts the failed attempts, by class, that another attempt can follow.
+// retried counts, by class, the failed attempts that can be followed by another attempt.
 func (v *View) retried() map[string]int {
 	out := map[string]int{}
 	for c, n := range v.FailedByClass {
@@ -66,17 +67,18 @@ func (v *View) retried() map[string]int {
 	return out
 }
 
-// done counts the samples that are committed or wait only for their commit.
+// done counts the samples that need no more work. It includes samples that only wait for their
+// commit.
 func done(s collector.Stats) int {
 	return s.Committed + s.Filtered + s.Failed + s.Skipped + s.Accepted
 }
 
-// doneNow counts like done, without the samples of earlier processes.
+// doneNow is like done, but excludes the samples from earlier processes.
 func doneNow(s collector.Stats) int {
 	return done(s) - earlier(s.Earlier).ended() - s.Earlier.Skipped
 }
 
-// eta returns the remaining time at the current rate, or -1 if unknown.
+// eta returns the remaining time at the current rate, or -1 if it is unknown.
 func (v *View) eta() time.Duration {
 	left := v.Planned - done(v.Stats)
 	if v.rate <= 0 || left < 0 || v.Draining {
@@ -85,7 +87,7 @@ func (v *View) eta() time.Duration {
 	return time.Duration(float64(left) / v.rate * float64(time.Second))
 }
 
-// limits returns the current and the highest limit of samples in flight.
+// limits returns the current and the maximum limit on the number of samples in flight.
 func (v *View) limits() (now, most int) {
 	for _, e := range v.Endpoints {
 		if !e.Lost {
@@ -96,12 +98,12 @@ func (v *View) limits() (now, most int) {
 	return now, most
 }
 
-// flight describes the samples in flight and their limit. After the limit is lowered, more samples
-// than the limit are in flight until enough of them have ended.
+// flight describes the number of samples in flight and its limit. After the limit has been lowered,
+// the number exceeds the limit until enough samples have ended.
 func (v *View) flight() string {
 	limit, most := v.limits()
 	switch {
-	case v.Draining: // the limit applies to new samples
+	case v.Draining: // the limit applies only to new samples
 		return fmt.Sprint(v.InFlight)
 	case limit == most:
 		return fmt.Sprintf("%d/%d", v.InFlight, most)
@@ -109,7 +111,7 @@ func (v *View) flight() string {
 	return fmt.Sprintf("%d, limit %d of %d", v.InFlight, limit, most)
 }
 
-// scored describes the samples behind the mean reward.
+// scored describes which samples the mean reward covers.
 func (v *View) scored() string {
 	text := format.Count(int64(v.Rewards.Scored)) + " scored"
 	if v.Earlier.Committed > 0 {
@@ -121,7 +123,7 @@ func (v *View) scored() string {
 	return text
 }
 
-// groups describes the groups of a run that collects by whole groups, or returns "".
+// groups describes the groups of a run that commits whole groups. It returns "" for any other run.
 func (v *View) groups() string {
 	p := v.Pace
 	if p == nil {
@@ -140,7 +142,7 @@ func (v *View) groups() string {
 	return text
 }
 
-// line returns the whole state as one line.
+// line returns the whole state as one line of text.
 func (v *View) line() string {
 	var b strings.Builder
 	termsafe.Fprintf(&b, "rollout: %s/%s done, in flight %s, %s samples/s, %s tokens/s",
@@ -227,7 +229,7 @@ func (v *View) block(width int, paint Painter) []string {
 	return lines
 }
 
-// recoveredText describes the samples and attempts of earlier processes, or returns "".
+// recoveredText describes the samples and attempts from earlier processes, or returns "".
 func (v *View) recoveredText() string {
 	var parts []string
 	if n := earlier(v.Earlier).ended(); n > 0 {
@@ -306,10 +308,10 @@ func classMap(m map[collector.Class]int) map[string]int {
 	return out
 }
 
-// A Painter colors text if it is true.
+// A Painter adds colors to text if it is true.
 type Painter bool
 
-// Code returns text in the color of an escape sequence.
+// Code returns text with the attribute code of an SGR escape sequence.
 func (p Painter) Code(code, text string) termsafe.Own {
 	text = termsafe.Text(text, termsafe.MaxText)
 	if !p || text == "" {
@@ -324,8 +326,8 @@ func (p Painter) red(s string) termsafe.Own    { return p.Code("31", s) }
 func (p Painter) green(s string) termsafe.Own  { return p.Code("32", s) }
 func (p Painter) yellow(s string) termsafe.Own { return p.Code("33", s) }
 
-// bar draws a bar that is size columns wide for whole, with parts for good and bad. If bad is not
-// zero, it has at least one column.
+// bar draws a progress bar of size columns. good and bad are shown as parts of whole. If bad is not
+// zero, it gets at least one column.
 func (p Painter) bar(good, bad, whole, size int) termsafe.Own {
 	if size < 4 || whole <= 0 {
 		return ""
@@ -338,8 +340,8 @@ func (p Painter) bar(good, bad, whole, size int) termsafe.Own {
 	return p.green(strings.Repeat("█", g)) + p.red(strings.Repeat("█", b)) + p.dim(strings.Repeat("░", size-g-b))
 }
 
-// A Recovery counts the samples in the write-ahead log and the attempts without an outcome that
-// earlier processes left.
+// A Recovery counts what earlier processes left: samples in the write-ahead log, and attempts
+// without an outcome.
 type Recovery struct {
 	Samples int64
 	Open    int
