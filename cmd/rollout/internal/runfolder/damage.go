@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// HasRows reports whether a run has a row, in a shard or in the write-ahead log. The next process
-// turns the write-ahead log into a shard.
+// HasRows reports whether a run has a row. It includes rows in the write-ahead log, because the
+// next process writes them to a shard.
 func HasRows(dir string) (bool, error) {
 	has, err := sink.HasRows(dir)
 	if err != nil {
@@ -46,7 +46,8 @@ func damageHint(dir string, damage error) string {
 	return "rollout verify " + format.Shell(dir) + " lists the damage; a commit or a shard cannot be repaired: restore a copy, or start a new run with --out"
 }
 
-// DamageError returns the error for a run with damaged files: the first error, and their number.
+// DamageError returns the error for a run with damaged files. The error contains the first damage
+// and the number of damaged places.
 func DamageError(dir string, damage []error) error {
 	err := fmt.Errorf("%s: %w", dir, damage[0])
 	if n := len(damage); n > 1 {
@@ -78,9 +79,9 @@ func RepairHint(dir string) string {
 	return "rollout verify --repair " + format.Shell(dir) + " keeps all undamaged records and moves the damaged file aside; --dry-run shows what it would do"
 }
 
-// CheckFiles compares every committed file of the run in dir with its digest. It calls found for
-// each file that differs. It reads at most rate bytes per second; 0: no limit. It returns the number
-// of bytes read, and an error if the commit log cannot be read or ctx is done.
+// CheckFiles compares every committed file of the run in dir with its recorded digest. It calls
+// found for each file that differs. It reads at most rate bytes per second; 0 means no limit. It
+// returns the number of bytes read. It fails if the commit log cannot be read or ctx is done.
 func CheckFiles(ctx context.Context, dir string, rate float64, found func(error)) (read int, err error) {
 	log, err := sink.ReadLogEach(dir, func(*sink.Commit) {}) // the commits are not needed
 	if err != nil {
@@ -100,14 +101,14 @@ func CheckFiles(ctx context.Context, dir string, rate float64, found func(error)
 	return read, err
 }
 
-// A Damage collects errors in files that earlier processes committed. The sink verifies the commits
-// of this process itself.
+// A Damage collects errors about files that earlier processes committed. The sink itself verifies
+// the commits of this process.
 type Damage struct {
 	mu    sync.Mutex
 	found []error
 }
 
-// Add records one damaged file and returns the number recorded so far.
+// Add records one damaged file. It returns the number of damaged files recorded so far.
 func (d *Damage) Add(err error) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -5,24 +5,24 @@
 //	  lock           lock.go       one process at a time
 //	  run.json       info.go       the configuration and the history, with a checksum
 //	                 identity.go   settings that must not change, because rows depend on them
-//	  tasks.jsonl    snapshot.go   the validated tasks, and how they grow
+//	  tasks.jsonl    snapshot.go   the validated tasks; adding tasks on resume
 //	                 tasklog.go    tasks that arrive during the run
 //	  report.json    report.go     the report for programs; report.html is for people
-//	  journal/       package journal: attempts, and what servers can still be doing
+//	  journal/       package journal: attempts, and the work that servers can still be doing
 //	  logs/          one file per invocation
 //	  the rest       package sink: the dataset
 //
-// For a new run, [Begin] locks the folder, and [Folder.Create] writes run.json and the tasks.
-// For a resumed run, [Find] locks the folder and loads the settings. [Earlier.ReadTasks] merges
-// the run's tasks with the given ones, and [Changes] lists the other differences.
-// [Folder.Update] writes the changes of the invocation.
+// For a new run, [Begin] locks the folder, and [Folder.Create] writes run.json and the tasks. For a
+// resumed run, [Find] locks the folder and loads the settings. [Earlier.ReadTasks] merges the run's
+// tasks with the given tasks, and [Changes] lists all other differences. [Folder.Update] writes the
+// changes made by the invocation.
 //
 // run.json, tasks.jsonl, report.json and report.html are written to a temporary file, synced and
-// renamed; then the folder is synced. A power failure leaves the old file or the new one. A new
-// run's tasks.jsonl is durable before run.json is written. If the tasks of a run grow, run.json is
-// written first, with the digests of the old and the new tasks. run.json and tasks.jsonl are
-// durable before the dataset and the journal are opened. A streaming run syncs tasks.jsonl before
-// it reports a task as accepted. The lock and the logs are not synced.
+// renamed. Then the folder is synced. After a power failure, either the old file or the new file
+// exists. The tasks.jsonl of a new run is durable before run.json is written. When tasks are added
+// to a run, run.json is written first, with the digests of the old and the new tasks. run.json and
+// tasks.jsonl are durable before the dataset and the journal are opened. A streaming run syncs
+// tasks.jsonl before it reports a task as accepted. The lock and the logs are not synced.
 package runfolder
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
-// The files in a run's folder that belong to the command. The sink owns the others.
+// Names of the files in a run's folder that belong to the command. The sink owns all other files.
 const (
 	RunFile    = "run.json"
 	TasksFile  = "tasks.jsonl"
@@ -53,7 +53,7 @@ const (
 	temporary = ".tmp-" // prefix of a file that is being written
 )
 
-// A Folder is a run's folder that this process has locked.
+// A Folder is a run folder that this process has locked.
 type Folder struct {
 	Dir  string
 	Mode fs.FileMode // mode of files created in the folder
@@ -61,7 +61,7 @@ type Folder struct {
 	made []string // folders that Begin created, innermost first
 }
 
-// CheckNew returns an error if a run cannot be created in dir. It changes nothing.
+// CheckNew returns an error if a run cannot be created in dir. It does not change the folder.
 func CheckNew(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
@@ -81,7 +81,8 @@ func CheckNew(dir string) error {
 	for _, e := range entries {
 		switch name := e.Name(); {
 		case name == LockFile, name == TasksFile, strings.HasPrefix(name, temporary):
-			// Without run.json, these files of an ended process hold no data.
+			// If there is no run.json, these files were left by a process that has ended, and
+			// contain no data.
 		case name == RunFile:
 			if h, held := Locked(dir); held {
 				return LockedError(dir, h, "wait for it, or pass another folder with --out")
@@ -136,13 +137,13 @@ func Begin(dir string, mode fs.FileMode) (*Folder, error) {
 }
 
 // Create writes the task snapshot and then run.json. The snapshot and the folders that [Begin]
-// created are durable first, so a folder with run.json has its tasks.
+// created become durable first, so a folder that has a run.json also has its tasks.
 func (f *Folder) Create(info Info, tasks *TaskSet) error {
 	return f.create(info, tasks, durable.SyncDir)
 }
 
-// create implements Create. syncDir syncs a folder. A sync needs read permission. If a writable
-// folder cannot be read, the run continues without the sync.
+// create implements Create. syncDir syncs a folder, which needs read permission. If a folder is
+// writable but not readable, the run continues without the sync.
 func (f *Folder) create(info Info, tasks *TaskSet, syncDir func(string) error) error {
 	err := f.writeTasks(tasks)
 	for _, dir := range f.made {
@@ -171,8 +172,8 @@ func (f *Folder) Abandon() error {
 	err := f.Clear()
 	if f.made != nil {
 		_ = os.Remove(f.TasksPath()) // exists if Create failed after writing it
-		// The lock is still held, so a process that opens the file now notices that its name is
-		// gone.
+		// Remove the lock file while its lock is held. A process that has already opened the file
+		// then notices that its name is gone.
 		err = errors.Join(err, os.Remove(filepath.Join(f.Dir, LockFile)))
 		for _, dir := range f.made {
 			_ = os.Remove(dir) // fails if another process put a file there
@@ -181,7 +182,7 @@ func (f *Folder) Abandon() error {
 	return errors.Join(err, f.close())
 }
 
-// openRun locks the folder of an existing run.
+// openRun locks the folder of an existing run and removes its temporary files.
 func openRun(dir string, mode fs.FileMode) (*Folder, error) {
 	if err := Need(dir); err != nil {
 		return nil, err
@@ -197,7 +198,7 @@ func openRun(dir string, mode fs.FileMode) (*Folder, error) {
 	return f, nil
 }
 
-// Clear removes temporary files of killed processes.
+// Clear removes the temporary files that killed processes have left.
 func (f *Folder) Clear() error {
 	entries, err := os.ReadDir(f.Dir)
 	for _, e := range entries {
@@ -208,7 +209,7 @@ func (f *Folder) Clear() error {
 	return err
 }
 
-// Exists reports whether dir is a run's folder, that is, contains run.json.
+// Exists reports whether dir is a run's folder, that is, whether it contains run.json.
 func Exists(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, RunFile))
 	return err == nil
@@ -217,7 +218,7 @@ func Exists(dir string) bool {
 // ResumeCommand returns the command that resumes the run in dir.
 func ResumeCommand(dir string) string { return "rollout collect --resume --out " + format.Shell(dir) }
 
-// writeTasks renames the spool to the task snapshot. Both are in the run's folder.
+// writeTasks makes the spool the task snapshot by renaming it. Both files are in the run's folder.
 func (f *Folder) writeTasks(tasks *TaskSet) error {
 	info, err := os.Stat(tasks.path)
 	if err == nil && !tasks.grows {
@@ -251,11 +252,11 @@ func writeFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) 
 	if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.IsDir() {
 		return exit.Hint(exit.With(exit.Storage, errors.New("is a folder, not a file")), "pass the path of a file") // fail before write does its work
 	}
-	f, err := createTemporary(dir, "", mode) // do not use name as a prefix: it can already have the maximum length
+	f, err := createTemporary(dir, "", mode) // do not use name as a prefix, because it can already have the maximum length
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // fails if the file was renamed
+	defer func() { _ = os.Remove(f.Name()) }() // fails if the file has been renamed
 	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -265,8 +266,9 @@ func writeFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) 
 	return durable.SyncDir(dir)
 }
 
-// WriteNamed writes the file that the user named, atomically. It follows a symbolic link and
-// replaces the target. It writes directly to a pipe or a device such as /dev/null.
+// WriteNamed atomically writes the file at a path given by the user. If the path is a symbolic
+// link, WriteNamed replaces the link's target. It writes directly to a pipe or a device such as
+// /dev/null.
 func WriteNamed(path string, write func(io.Writer) error) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -289,8 +291,8 @@ func createTemporary(dir, prefix string, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, temporary+prefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
 
-// MkdirAll creates a folder for files with the given mode. New parents get the mode that the umask
-// allows.
+// MkdirAll creates a folder that will contain files of the given mode. Missing parent folders get
+// the mode that the umask allows.
 func MkdirAll(dir string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
 		return err

@@ -16,20 +16,21 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// An Identity holds the settings and digests that the rows of a run depend on, except its tasks. A
-// resumed run must have the same identity, except for the differences that [Changes] allows. Other
-// settings can change.
+// An Identity contains the settings and digests that the rows of a run depend on, except for the
+// tasks. A resumed run must have the same identity, except for the differences that [Changes]
+// allows. All other settings can change.
 type Identity struct {
-	// SHA256 is the digest of the fields below and of the tokenizer and template.
+	// SHA256 is the digest of the fields below, the tokenizer and the template.
 	SHA256 string `json:"sha256"`
-	// Settings are the values of the settings that rows depend on.
+	// Settings contains the values of the settings that rows depend on.
 	Settings map[string]json.RawMessage `json:"settings"`
-	// AgentFileSHA256 is the digest of the agent file's content; empty: no agent file.
+	// AgentFileSHA256 is the digest of the agent file's content. It is empty if there is no agent
+	// file.
 	AgentFileSHA256 string `json:"agent_file_sha256,omitempty"`
 }
 
-// keptSetting reports whether a setting must keep its value for the life of a run. snapshot.go has
-// the rules for tasks, samples and limit.
+// keptSetting reports whether a setting must keep its value for the life of a run. The rules for
+// tasks, samples and limit are in snapshot.go.
 func keptSetting(key string) bool {
 	switch key {
 	case "agent.keep", "reward.processes", "reward.timeout", "tokens.experimental":
@@ -80,9 +81,9 @@ func IdentityOf(l *config.Loader, model *Model) (Identity, error) {
 }
 
 // Changes compares the run with the invocation that resumes it. It returns a complaint for each
-// difference that would affect rows. rows reports whether the dataset has rows; without rows,
-// tokens.* can change. A tokenizer can always be added to a run without one, because its rows did
-// not need it.
+// difference that would affect rows. rows reports whether the dataset has rows. If it has none, the
+// tokens.* settings can change. A tokenizer can always be added to a run that has none, because the
+// existing rows did not need it.
 func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool) exit.Complaints {
 	var bad exit.Complaints
 	for _, s := range l.Settings {
@@ -147,9 +148,10 @@ func ShortDigest(hex string) string {
 	return "sha256 " + hex
 }
 
-// ServerChanges compares the servers with the run's servers. Another version of the same release is
-// a notice. Another release, or another model behind the handle, is a complaint, because it can
-// sample other tokens. Another URL is neither a notice nor a complaint.
+// ServerChanges compares the current servers with the servers in run.json. A different version of
+// the same release is a notice. A different release, or a different model behind the handle, is a
+// complaint, because the tokens that it samples can differ. A different URL is neither a notice nor
+// a complaint.
 func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 	if len(had) == 0 {
 		return nil, nil
@@ -184,13 +186,13 @@ func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 	return bad, notices
 }
 
-// release returns the first two components of a version.
+// release returns the first two components of a version, such as "0.16".
 func release(version string) string {
 	parts := strings.SplitN(version, ".", 3)
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// Refuse returns an error that lists the complaints against resuming the run, or nil if bad is
+// Refuse returns an error that lists the reasons why the run cannot be resumed, or nil if bad is
 // empty.
 func Refuse(dir string, bad exit.Complaints) error {
 	if len(bad) == 0 {

@@ -18,10 +18,10 @@ import (
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
-// Import creates the folder of a run that was not collected. fill writes the dataset into a
-// temporary folder next to dir. Import renames that folder once it is complete, so dir is a whole
-// run or unchanged. from lists the source files. Import first removes the temporary folders of
-// killed imports to dir.
+// Import creates the folder of a run whose data was not collected. fill writes the dataset to a
+// temporary folder next to dir. Once the temporary folder is complete, Import renames it to dir. So
+// dir is either a complete run or unchanged. from lists the source files. First, Import removes the
+// temporary folders that killed imports to dir have left.
 func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir string) error) (err error) {
 	if err := CheckNew(dir); err != nil {
 		return err
@@ -72,8 +72,8 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 }
 
 // beginImport creates and locks the temporary folder of an import. The lock shows other imports
-// that this import is alive. An import that checks the folder before it is locked can remove it;
-// beginImport then retries.
+// that this import is still running. Another import can remove the folder before it is locked. In
+// this case, beginImport retries.
 func beginImport(parent, prefix string, mode fs.FileMode) (temp string, lock *Lock, err error) {
 	for range beginTries {
 		temp, err = os.MkdirTemp(parent, prefix)
@@ -91,13 +91,14 @@ func beginImport(parent, prefix string, mode fs.FileMode) (temp string, lock *Lo
 	return "", nil, err
 }
 
-// beginTries exceeds the number of imports with the same target that start at the same moment.
+// beginTries is larger than the number of imports to the same target that can be expected to start
+// at the same moment.
 const beginTries = 10
 
-// clearImports removes the temporary folders of killed imports, which are not locked. It ignores
-// folders that it cannot remove.
+// clearImports removes the temporary folders of killed imports. Such folders are not locked.
+// clearImports ignores folders that it cannot remove.
 func clearImports(parent, prefix string, mode fs.FileMode) {
-	entries, _ := os.ReadDir(parent) // a writable folder can be unreadable
+	entries, _ := os.ReadDir(parent) // a folder can be writable but not readable
 	for _, e := range entries {
 		if !e.IsDir() || !strings.HasPrefix(e.Name(), prefix) {
 			continue
@@ -110,8 +111,8 @@ func clearImports(parent, prefix string, mode fs.FileMode) {
 	}
 }
 
-// replaceEmpty renames the folder temp to dir. An existing dir must pass [CheckNew] and be
-// unlocked. replaceEmpty removes its leftover files and keeps its mode.
+// replaceEmpty renames the folder temp to dir. If dir exists, it must pass [CheckNew] and must not
+// be locked. replaceEmpty then removes the leftover files in dir and keeps the mode of dir.
 func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	lock, err := TakeLock(dir, mode)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +132,7 @@ func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	if err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(dir) // the folder has only names that CheckNew allows
+	entries, err := os.ReadDir(dir) // the folder contains only files that CheckNew allows
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func replaceEmpty(temp, dir string, mode fs.FileMode) (err error) {
 	return nameRun(temp, dir)
 }
 
-// nameRun renames the folder temp to dir, which must be missing or empty.
+// nameRun renames the folder temp to dir. If dir exists, it must be empty.
 func nameRun(temp, dir string) error {
 	err := os.Rename(temp, dir)
 	if errors.Is(err, fs.ErrExist) {

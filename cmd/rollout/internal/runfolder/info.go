@@ -30,27 +30,28 @@ import (
 // runVersion is the version of run.json that this program writes and reads.
 const runVersion = 1
 
-// An Info is the content of run.json: the configuration and the history of a run. It is written
-// before the run starts and before each resume. It contains no secret.
+// An Info is the content of run.json: the configuration and the history of a run. run.json is
+// written before the run starts and before each resume. It contains no secrets.
 type Info struct {
-	Version   int           `json:"version"` // version of this file: runVersion
+	Version   int           `json:"version"` // version of the file format: runVersion
 	ID        string        `json:"id"`
 	CreatedAt time.Time     `json:"created_at"`
 	Rollout   version.Build `json:"rollout"` // the program that created the run
 	// Config is the resolved configuration of the last invocation. ConfigSHA256 is the digest of
-	// its JSON.
+	// its JSON encoding.
 	Config       config.Values `json:"config"`
 	ConfigSHA256 string        `json:"config_sha256"`
 	// Identity must stay the same for the life of the run.
 	Identity Identity `json:"identity"`
 	Tasks    Tasks    `json:"tasks"`
 	Servers  []Server `json:"servers"`         // servers of the last invocation
-	Model    *Model   `json:"model,omitempty"` // nil without a tokenizer
-	// Imported lists the files that the run was imported from; empty: it was collected.
+	Model    *Model   `json:"model,omitempty"` // nil if there is no tokenizer
+	// Imported lists the files that the run was imported from. It is empty if the run was
+	// collected.
 	Imported []string `json:"imported,omitempty"`
-	// Invocations are the processes that collected into the run, in order.
+	// Invocations lists the processes that collected into the run, oldest first.
 	Invocations []Invocation `json:"invocations"`
-	// SHA256 is the checksum of the file; see encodeRun.
+	// SHA256 is the checksum of run.json; see encodeRun.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
@@ -63,18 +64,18 @@ type Invocation struct {
 	ConfigSHA256 string        `json:"config_sha256"`
 	Planned      int           `json:"planned"`
 	RetryFailed  bool          `json:"retry_failed,omitempty"`
-	Log          string        `json:"log"` // path of its log, relative to the folder
+	Log          string        `json:"log"` // path of the log, relative to the run's folder
 	// VersionsSource lists the possible sources of the calls' policy versions, separated by commas:
-	// trace, url, flag and set-version. If there are none, it is none.
+	// trace, tap, url, flag and set-version. If there is no source, it is "none".
 	VersionsSource string `json:"versions_source,omitempty"`
 }
 
-// noVersions is the VersionsSource of an invocation without a source of versions.
+// noVersions is the VersionsSource of an invocation that has no source of policy versions.
 const noVersions = "none"
 
-// VersionsSource returns the possible sources of the policy versions in shards written from now on.
-// It joins the sources of all invocations, because such shards can hold samples of earlier
-// invocations.
+// VersionsSource returns the possible sources of the policy versions in shards that are written
+// from now on. It joins the sources of all invocations, because these shards can contain samples
+// from earlier invocations.
 func (i *Info) VersionsSource() string {
 	var said []string
 	for _, v := range i.Invocations {
@@ -99,13 +100,13 @@ func VersionsSources(said []string) string {
 	return cmp.Or(strings.Join(all, ","), noVersions)
 }
 
-// versionsSource returns the sources of an invocation. told reports whether rollout ctl set-version
-// can set versions during the run.
+// versionsSource returns the possible sources of an invocation's policy versions. told reports
+// whether rollout ctl set-version can set versions during the run.
 func versionsSource(c *config.Config, told bool) string {
 	var all []string
 	v := &c.Tokens.PolicyVersion
 	asks := v.Traces || v.URL.Reveal() != ""
-	// Traces are read for versions and for rebuilt prompts.
+	// Traces are fetched for policy versions and for rebuilding prompts.
 	rebuilds := c.Tokens.Tokenizer != "" && c.Tokens.Prompts != config.PromptsTurns && c.Tokens.Prompts != config.PromptsLiteral && c.Tokens.Prompts != config.PromptsTap
 	if asks || rebuilds {
 		all = append(all, tokenize.VersionTrace.String())
@@ -125,28 +126,29 @@ func versionsSource(c *config.Config, told bool) string {
 	return cmp.Or(strings.Join(all, ","), noVersions)
 }
 
-// LastLog returns the path of the last invocation's log, relative to the folder.
+// LastLog returns the path of the last invocation's log, relative to the run's folder.
 func (i *Info) LastLog() string { return i.Invocations[len(i.Invocations)-1].Log }
 
 // Tasks is the tasks section of run.json.
 type Tasks struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"` // digest of tasks.jsonl
-	// Stream marks a run that accepts tasks while it runs: tasks.jsonl grows at its end. SHA256
-	// then covers the first Bytes bytes, and the other numbers are from the last start.
+	// Stream is true if the run accepts tasks while it runs. tasks.jsonl then grows at the end. In
+	// this case, SHA256 covers only the first Bytes bytes, and the other numbers are from the start
+	// of the last invocation.
 	Stream bool  `json:"stream,omitempty"`
 	Bytes  int64 `json:"bytes,omitempty"`
-	// Groups records that an invocation committed whole groups. Raised records that an invocation
-	// raised the number of samples of existing tasks. A run cannot have both.
+	// Groups is true if an invocation committed whole groups. Raised is true if an invocation
+	// raised the number of samples of existing tasks. They exclude each other.
 	Groups bool `json:"groups,omitempty"`
 	Raised bool `json:"raised,omitempty"`
-	// GrewFrom is the digest of tasks.jsonl before it last grew. A process killed before it
-	// replaced the file leaves a file with this digest.
+	// GrewFrom is the digest of tasks.jsonl before tasks were last added. If a process is killed
+	// before it replaces the file, the file still has this digest.
 	GrewFrom string `json:"grew_from,omitempty"`
 	Tasks    int    `json:"tasks"`
-	// Samples is the number of samples of all tasks.
+	// Samples is the total number of samples, before the limit is applied.
 	Samples int `json:"samples,omitempty"`
-	// Planned is the number of samples after the limit.
+	// Planned is the number of samples after the limit is applied.
 	Planned int `json:"planned"`
 	// Bad counts the skipped lines.
 	Bad int `json:"bad"`
@@ -156,12 +158,13 @@ type Tasks struct {
 type Server struct {
 	URL     string `json:"url"`
 	Version string `json:"version"`
-	// Model is the server's description of the model; nil if agents are imported from a file that
-	// names the model.
+	// Model is the server's description of the model. It is nil if agents are imported from a file
+	// that names the model.
 	Model *ServerModel `json:"model,omitempty"`
 }
 
-// A ServerModel holds a server's model fields that affect sampling, without the engine's address.
+// A ServerModel contains the fields of a server's model that affect sampling, except the engine's
+// address.
 type ServerModel struct {
 	Handle        string `json:"handle"`
 	Name          string `json:"name"`
@@ -169,7 +172,7 @@ type ServerModel struct {
 	EndpointType  string `json:"endpoint_type,omitempty"`
 }
 
-// NewID returns a new run id. Ids are unique and sort by time.
+// NewID returns a new run id. Run ids are unique and sort by creation time.
 func NewID(now time.Time) string {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -182,8 +185,8 @@ func Need(dir string) error {
 	return err
 }
 
-// runAround returns the run folder that contains path, or "". path can be a file of the run, its
-// data folder or a shard.
+// runAround returns the run folder that contains path, or "". path can be a file of the run, such
+// as a shard, or the run's data folder.
 func runAround(path string) string {
 	for dir := path; ; {
 		parent := filepath.Dir(dir)
@@ -230,12 +233,12 @@ func Read(dir string) (Info, error) {
 	return info, nil
 }
 
-// A Model describes the tokenizer and the template in run.json.
+// A Model describes the tokenizer and the chat template in run.json.
 type Model struct {
 	Family    string `json:"family"`
 	VocabSize int    `json:"vocab_size"`
-	// EngineVocabSize is vocab_size of config.json; 0: the file is missing. StopIDs are the ids
-	// from generation_config.json and config.json, and the tokenizer's end-of-text id.
+	// EngineVocabSize is vocab_size from config.json, or 0 if the file is missing. StopIDs contains
+	// the ids from generation_config.json and config.json, and the tokenizer's end-of-text id.
 	EngineVocabSize    int     `json:"engine_vocab_size,omitempty"`
 	StopIDs            []int32 `json:"stop_ids,omitempty"`
 	TokenizerSHA256    string  `json:"tokenizer_sha256"`
@@ -261,8 +264,8 @@ func (m *Model) Tokenizer() string {
 	return m.TokenizerSHA256
 }
 
-// engine returns the values of config.json and generation_config.json that rows depend on, or "" if
-// the files have none.
+// engine returns the values from config.json and generation_config.json that rows depend on, or ""
+// if there are none.
 func (m *Model) engine() string {
 	if m == nil || m.EngineVocabSize == 0 && len(m.StopIDs) == 0 {
 		return ""
@@ -270,8 +273,9 @@ func (m *Model) engine() string {
 	return fmt.Sprintf("vocab_size %d, eos_token_id %v", m.EngineVocabSize, m.StopIDs)
 }
 
-// TokenizerPath returns the last invocation's tokenizer folder if it still exists, or "". A
-// relative path is tried from the working directory and from the run's parent folder.
+// TokenizerPath returns the tokenizer folder of the last invocation, or "" if the folder no longer
+// exists. A relative path is resolved against the working directory, and then against the run's
+// parent folder.
 func (i *Info) TokenizerPath(dir string) string {
 	var path string
 	if json.Unmarshal(i.Config["tokens"]["tokenizer"], &path) != nil || path == "" {
@@ -305,8 +309,9 @@ func (m *Model) Same(other *Model) bool {
 	return m.Tokenizer() == other.Tokenizer() && m.template() == other.template()
 }
 
-// Describe returns run.json for a run that is about to start. had is the run.json of a resumed run,
-// or nil. A resumed run keeps its id, creation time and invocations.
+// Describe returns the content of run.json for a run that is about to start. If the run is resumed,
+// had is the previous content. Otherwise had is nil. A resumed run keeps its id, creation time and
+// invocations.
 func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers []Server, model *Model) (Info, error) {
 	now := time.Now()
 	info := Info{Version: runVersion, ID: NewID(now), CreatedAt: now.UTC(), Rollout: version.Read()}
@@ -358,14 +363,13 @@ func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers 
 	return info, nil
 }
 
-// logsDir is the folder of a run's logs, with one file per invocation.
+// logsDir is the folder for a run's logs. It has one file per invocation.
 const logsDir = "logs"
 
-// LogName returns the path of the n-th invocation's log, relative to the folder.
+// LogName returns the path of the n-th invocation's log, relative to the run's folder.
 func LogName(n int) string { return fmt.Sprintf("%s/collect-%04d.jsonl", logsDir, n) }
 
-// run.json ends with its checksum: the SHA-256, in lower-case hex, of all bytes of the file before
-// this comma.
+// run.json ends with a checksum: the SHA-256, in lowercase hex, of all bytes before runSumBegin.
 const (
 	runSumBegin = ",\n  \"sha256\": \""
 	runSumEnd   = "\"\n}\n"

@@ -14,8 +14,9 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// A Holder is the process that holds the lock of a run's folder. The lock file names it for people.
-// The lock itself is a kernel lock, which is released however the process ends.
+// A Holder is the process that holds the lock of a run's folder. The lock file names the process
+// only for people to read. The lock itself is a kernel lock, which is released no matter how the
+// process ends.
 type Holder struct {
 	PID       int       `json:"pid"`
 	Host      string    `json:"host"`
@@ -30,20 +31,21 @@ func (h Holder) String() string {
 	return fmt.Sprintf("process %d on %s, since %s", h.PID, h.Host, h.StartedAt.Local().Format("2006-01-02 15:04:05"))
 }
 
-// A Lock is a run folder's lock that this process holds.
+// A Lock is the lock of a run's folder, held by this process.
 type Lock struct {
 	file *os.File
-	// Stale is the earlier process that ended without releasing the lock, if any.
+	// Stale is the process that last held the lock and ended without releasing it, if any.
 	Stale Holder
 }
 
-// TakeLock retries lockTries times, lockPause apart, while the holder has not written its name.
+// TakeLock tries lockTries times, lockPause apart, as long as the lock file does not name the
+// holder.
 const (
 	lockTries = 10
 	lockPause = 20 * time.Millisecond
 )
 
-// TakeLock locks a run's folder. If another process holds the lock, the error has code
+// TakeLock locks a run's folder. If another process holds the lock, the error has the code
 // [exit.Locked] and names the process.
 func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 	path := filepath.Join(dir, LockFile)
@@ -67,7 +69,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 		if held = readHolder(f); !errors.Is(err, syscall.EWOULDBLOCK) || held.PID != 0 {
 			break
 		}
-		time.Sleep(lockPause) // another process holds the lock briefly during Locked
+		time.Sleep(lockPause) // another process can hold the lock for a moment, in Locked
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written
@@ -98,13 +100,13 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 	return l, nil
 }
 
-// foreignLock returns the error for a lock that is not a regular file. Locking it would overwrite
-// its target.
+// foreignLock returns the error for a lock file that is not a regular file. It must not be locked,
+// because TakeLock would overwrite its target.
 func foreignLock(path, what string) error {
 	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is %s, not the lock of a run", path, what)), "remove it, or pass another folder with --out")
 }
 
-// sameFile reports whether path still names f.
+// sameFile reports whether path is still the path of f.
 func sameFile(f *os.File, path string) bool {
 	a, err := f.Stat()
 	if err != nil {
@@ -114,14 +116,15 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Close releases the lock and empties the file. An empty file shows that the process ended in
-// order. The file stays, because otherwise two processes could lock two files with the same name.
+// Close releases the lock and empties the file. An empty file shows that the process released the
+// lock before it ended. Close does not remove the file, because otherwise two processes could lock
+// two different files under the same name.
 func (l *Lock) Close() error {
 	return errors.Join(l.file.Truncate(0), l.file.Close())
 }
 
-// readHolder returns the process that holds or held the lock, or the zero Holder if the file cannot
-// be decoded.
+// readHolder returns the process that holds or last held the lock. It returns the zero Holder if
+// the file cannot be decoded.
 func readHolder(f *os.File) (h Holder) {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, 4096))
 	if err == nil && json.Unmarshal(b, &h) != nil {
@@ -130,7 +133,8 @@ func readHolder(f *os.File) (h Holder) {
 	return h
 }
 
-// Locked reports whether another process holds the lock of a run's folder, and returns it.
+// Locked reports whether another process holds the lock of a run's folder. If so, it returns the
+// process.
 func Locked(dir string) (Holder, bool) {
 	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

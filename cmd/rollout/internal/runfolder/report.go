@@ -15,11 +15,12 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 )
 
-// ReportPage is the report for people. [ReportFile] has the same content for programs.
+// ReportPage is the file name of the report for people. [ReportFile] has the same content for
+// programs.
 const ReportPage = "report.html"
 
-// WriteReport writes report.json and report.html of a run that has just ended. last returns the
-// summary of this process as JSON, or nil. last can use the report. WriteReport returns the damage
+// WriteReport writes report.json and report.html for a run that has just ended. last receives the
+// report and returns the summary of this process as JSON, or nil. WriteReport returns the damage
 // that it found in the run's files.
 func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, error)) (damage []error, err error) {
 	r, err := ReadReport(folder.Dir, report.DefaultPass, false, true)
@@ -40,7 +41,8 @@ func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, err
 }
 
 // ReadReport builds the current report of the run in dir. running reports whether another process
-// is collecting into it. again allows reuse of the existing report if nothing was collected since.
+// is collecting into the run. again allows ReadReport to reuse the existing report if nothing has
+// been collected since.
 func ReadReport(dir string, pass float64, running, again bool) (*report.Report, error) {
 	info, err := Read(dir)
 	if err != nil {
@@ -53,7 +55,7 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 		ID: info.ID, CreatedAt: info.CreatedAt, Tasks: info.Tasks.Tasks, Planned: info.Tasks.Planned,
 		Running: running, Program: version.Read().Version, Now: time.Now(), Pass: pass,
 	}
-	// The model's name is the only part of the configuration that the report shows.
+	// The model's name is the only setting that the report shows.
 	_ = json.Unmarshal(info.Config["agent"]["model"], &run.Model)
 	for _, s := range info.Servers {
 		run.Servers = append(run.Servers, s.URL)
@@ -75,7 +77,8 @@ func ReadReport(dir string, pass float64, running, again bool) (*report.Report, 
 	return r, nil
 }
 
-// lastReport returns the existing report in dir, or nil if it is missing or cannot be decoded.
+// lastReport returns the existing report in dir. It returns nil if the report is missing or cannot
+// be decoded.
 func lastReport(dir string) (*report.Report, error) {
 	b, err := os.ReadFile(filepath.Join(dir, ReportFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,12 +19,13 @@ import (
 // An Earlier is the run that an invocation resumes.
 type Earlier struct {
 	Info   Info
-	Folder *Folder // nil for a dry run, which locks nothing
+	Folder *Folder // nil for a dry run, which does not lock the folder
 }
 
-// Find opens the run in the configured folder and loads the settings that no flag, variable or file
-// set. If there is no run, it returns nil, because --resume then starts a run. It returns an error
-// instead if needed is set. A dry run locks nothing.
+// Find opens the run in the configured folder. It loads the run's settings that no flag,
+// environment variable or file overrides. If there is no run and needed is set, Find fails. If
+// needed is not set, it returns nil, because --resume then starts a new run. A dry run does not
+// lock the folder.
 func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	dir := l.Config.Output.Dir
 	switch {
@@ -59,7 +60,8 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	return e, nil
 }
 
-// Stale describes the process that ended without releasing the folder, or returns "".
+// Stale describes the process that ended without releasing the folder. It returns "" if there was
+// none.
 func (e *Earlier) Stale() string {
 	if e == nil || e.Folder == nil {
 		return ""
@@ -75,9 +77,9 @@ func (e *Earlier) Close() error {
 	return e.Folder.close()
 }
 
-// ReadTasks reads the tasks of a resumed run: the given tasks, or else its own, with more samples
-// if requested. stream reports whether more tasks will arrive. bad lists the conflicts with the
-// run.
+// ReadTasks returns the tasks of a resumed run. It merges the run's own tasks with the given tasks,
+// if any, and raises the numbers of samples if requested. stream reports whether more tasks will
+// arrive. bad lists the conflicts with the run.
 func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), stream bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	dir := l.Config.Output.Dir
 	snapshot := (&Folder{Dir: dir}).TasksPath()
@@ -113,7 +115,8 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	case planned < e.Info.Tasks.Planned:
 		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d planned samples, you set %d", e.Info.Tasks.Planned, planned))
 	case cut && l.Config.Tasks.Samples > had:
-		// A changed limit would select other samples than before.
+		// With a limit, another number of samples per task would select different samples than
+		// before.
 		bad = append(bad, fmt.Errorf("tasks.limit: changing from %[2]d to %[1]d samples per task needs all tasks: remove the limit with --limit 0", l.Config.Tasks.Samples, had))
 	}
 	if bad != nil {
@@ -123,13 +126,12 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	return set, nil, nil
 }
 
-// keepsGroups is the reason why a run that collects by whole groups rejects another number of
-// samples.
+// keepsGroups is the reason why a run that commits whole groups rejects another number of samples.
 const keepsGroups = "a started group keeps its size (--stream, --until-groups)"
 
-// tasksNow merges the snapshot of the run with the given tasks. It reads the given tasks once if
-// they equal the snapshot. It reads nothing if neither tasks nor another number of samples are
-// given. groups forbids another number of samples for a task.
+// tasksNow merges the run's snapshot with the given tasks. If the given tasks equal the snapshot,
+// it reads them only once. If neither tasks nor another number of samples are given, it reads
+// nothing. groups forbids changing the number of samples of a task.
 func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), snapshot string, had int, groups bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	same := &TaskSet{path: snapshot, own: true, digest: e.Info.Tasks.SHA256, Tasks: e.Info.Tasks.Tasks, Samples: e.Info.Tasks.Samples, Bad: e.Info.Tasks.Bad}
 	check := NewTaskCheck(l.Config, skipped)
@@ -177,8 +179,8 @@ func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, sk
 	return same, nil, nil
 }
 
-// NewTaskCheck returns the check of this invocation's tasks. It has no spool. It calls skipped for
-// each skipped task.
+// NewTaskCheck returns a check for this invocation's tasks, without a spool. The check calls
+// skipped for each task that it skips.
 func NewTaskCheck(c *config.Config, skipped func(error)) *TaskCheck {
 	check := &TaskCheck{samples: c.Tasks.Samples, skipBad: c.Tasks.SkipBad, skipped: skipped}
 	if c.Tasks.File == "-" { // standard input can be endless
@@ -194,8 +196,8 @@ func (i *Info) taskSettings() (*config.Config, error) {
 	return l.Config, l.Bad.Err()
 }
 
-// Update writes the changes of an invocation. It writes run.json first, with both digests of the
-// tasks, and then the tasks if they have grown.
+// Update writes the changes made by an invocation. It first writes run.json, with the digests of
+// the old and the new tasks. If tasks were added, it then writes the tasks.
 func (f *Folder) Update(info Info, tasks *TaskSet) error {
 	err := f.writeRun(info)
 	if err == nil && !tasks.own {
@@ -214,7 +216,7 @@ func (e *Earlier) Claimed() string {
 }
 
 // Proven returns the versions, by URL, of the servers that are known to produce rows. These are the
-// run's servers if the run has rows and keeps its tokenizer.
+// run's servers if the run has rows and its tokenizer is unchanged.
 func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 	if e == nil || !e.Info.Model.Same(model) {
 		return nil, nil
@@ -230,9 +232,9 @@ func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 	return out, nil
 }
 
-// TurnsHavePrompts reports whether the servers' replies contain their prompts. It returns nil if
-// this is unknown. In a run without a tokenizer, prompts have no other source. Otherwise the rows
-// of the last shard show the source.
+// TurnsHavePrompts reports whether the servers' replies contain the prompts, or returns nil if this
+// is unknown. If the run has no tokenizer, its prompts have no other source. Otherwise the rows in
+// the last shard show the source.
 func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error) {
 	switch c.Tokens.Prompts {
 	case config.PromptsAuto:

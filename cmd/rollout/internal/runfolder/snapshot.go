@@ -27,26 +27,26 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// This file validates and stores the tasks of a run, and lets them grow. A resumed run can reorder
-// its tasks, add tasks and raise their samples. No task can be missing or changed, because its
-// samples are in the dataset. A run that collects by whole groups cannot raise samples either,
-// because a group would then have two sizes.
+// This file validates and stores the tasks of a run, and adds tasks to a resumed run. A resumed run
+// can reorder its tasks, add tasks and raise their numbers of samples. No task can be removed or
+// changed, because its samples are in the dataset. A run that commits whole groups cannot raise the
+// number of samples, because a group would then have two sizes.
 
-// A TaskSet holds the validated tasks of a run. They are spooled to a file, so that standard input
-// and huge files need little memory.
+// A TaskSet contains the validated tasks of a run. The tasks are spooled to a file, so that
+// standard input and huge files need little memory.
 type TaskSet struct {
-	// path is the file; empty: the tasks were only validated. own reports whether the file is the
-	// run's unchanged snapshot and not a spool.
+	// path is the file, or empty if the tasks were only validated. own is true if the file is the
+	// run's unchanged snapshot, not a spool.
 	path   string
 	own    bool
-	digest string // SHA-256 of the file in hex; empty without a file
-	// Tasks and Samples ignore the limit. Bad counts the skipped lines.
+	digest string // SHA-256 of the file in hex; empty if there is no file
+	// Tasks and Samples are counted before the limit is applied. Bad counts the skipped lines.
 	Tasks, Samples, Bad int
-	// raised reports whether existing tasks have more samples than before.
+	// raised is true if an existing task has more samples than before.
 	raised bool
 
-	// grows marks a run that accepts tasks while it runs. bytes is then the length of the file, and
-	// marks holds the mark of each task. See tasklog.go.
+	// grows is true if the run accepts tasks while it runs. In this case, bytes is the length of
+	// the file, and marks contains the mark of each task. See tasklog.go.
 	grows bool
 	bytes int64
 	marks map[taskHash]taskMark
@@ -65,7 +65,7 @@ func (s *TaskSet) Has(id string) bool {
 	return has
 }
 
-// A taskHash identifies a task: the first bytes of its id's SHA-256.
+// A taskHash identifies a task. It consists of the first bytes of the SHA-256 of the task's id.
 type taskHash [16]byte
 
 func hashOf(id string) taskHash {
@@ -73,7 +73,7 @@ func hashOf(id string) taskHash {
 	return taskHash(sum[:16])
 }
 
-// A taskMark holds the properties of a task that must not change.
+// A taskMark contains the properties of a task that must not change.
 type taskMark struct {
 	content [16]byte // digest of everything except the number of samples
 	samples int32    // number of samples; 0: the run's default
@@ -92,7 +92,7 @@ func markOf(t *collector.Task) taskMark {
 		field([]byte(*t.Answer))
 	}
 	h.Write([]byte{0xff})
-	field(t.Metadata) // parsing has made the JSON compact
+	field(t.Metadata) // the parser has already compacted the JSON
 	return taskMark{content: [16]byte(h.Sum(nil)), samples: int32(t.Samples)}
 }
 
@@ -103,19 +103,20 @@ const maxComplaints = 20
 // A TaskCheck validates tasks and spools them.
 type TaskCheck struct {
 	samples int // number of samples of a task that does not set its own
-	// limit stops reading after this many planned samples; 0: no limit.
+	// limit is the number of planned samples after which Run stops reading; 0 means no limit.
 	limit   int
 	skipBad bool
 	skipped func(error) // called for each task that skipBad skips
-	// Dir is the folder of the spool and Mode the mode of its file; empty: no spool.
+	// Dir is the folder for the spool, and Mode is the mode of its file. If Dir is empty, there is
+	// no spool.
 	Dir  string
 	Mode fs.FileMode
-	// marks collects the mark of each task if it is not nil.
+	// marks, if not nil, receives the mark of each task.
 	marks map[taskHash]taskMark
 }
 
-// Run reads, validates and spools all tasks. It returns an error with a line for each bad task, or
-// skips them if skipBad is set.
+// Run reads, validates and spools all tasks. If a task is bad, Run returns an error that has one
+// line for each bad task. If skipBad is set, it skips bad tasks instead.
 func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, error) {
 	spool, err := newSpool(c.Dir, c.Mode)
 	if err != nil {
@@ -168,22 +169,23 @@ func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, erro
 	return spool.finish()
 }
 
-// A growth merges the snapshot of a run with the given tasks. It is the state of grow.
+// A growth merges the snapshot of a run with the given tasks.
 type growth struct {
 	old   string   // path of the snapshot
 	given *TaskSet // the given tasks, validated
-	// marks holds the marks of given. grow removes the marks of tasks in the snapshot.
+	// marks contains the marks of the given tasks. grow removes the marks of the tasks that are in
+	// the snapshot.
 	marks           map[taskHash]taskMark
 	had, now        int  // default samples per task, before and now
-	groups          bool // no task can have more samples than before
+	groups          bool // no task is allowed to have more samples than before
 	raised          bool // a task has more samples than before
 	spool           *spool
 	removed, change []string
 	fewer, more     []string
 }
 
-// grow returns the merged tasks: the snapshot's in their order, then the new ones. bad names the
-// tasks that are missing, are changed, or have fewer samples.
+// grow returns the merged tasks: first the snapshot's tasks in their order, then the new tasks. bad
+// names the tasks that are missing, have changed, or have fewer samples.
 func (g *growth) grow() (_ *TaskSet, bad exit.Complaints, err error) {
 	defer g.spool.discard()
 	for t, err := range tasks.Read(g.old, nil) {
@@ -278,7 +280,7 @@ func firstFew(ids []string) string {
 
 // A spool writes validated tasks to a file, or only counts them.
 type spool struct {
-	file *os.File // nil: only count
+	file *os.File // nil if the spool only counts
 	w    *bufio.Writer
 	enc  *json.Encoder
 	sum  hash.Hash
@@ -302,13 +304,13 @@ func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	return s, nil
 }
 
-// count counts a task with own samples. If own is 0, the task has the default number.
+// count counts a task with own samples. If own is 0, the task has the default number of samples.
 func (s *spool) count(own, samples int) {
 	s.set.Tasks++
 	s.set.Samples += samplesOf(own, samples)
 }
 
-// add counts and writes one task. samples is the default number.
+// add counts and writes one task. samples is the default number of samples.
 func (s *spool) add(t *collector.Task, samples int) error {
 	s.count(t.Samples, samples)
 	if s.file == nil {
@@ -336,7 +338,7 @@ func (s *spool) discard() {
 	}
 }
 
-// digestFile returns the digest of at most n bytes.
+// digestFile returns the digest of a file's first n bytes, or of the whole file if it is shorter.
 func digestFile(path string, n int64) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -350,7 +352,7 @@ func digestFile(path string, n int64) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// restoreTasks is the hint if a run's tasks are lost.
+// restoreTasks is the hint for a run whose tasks are lost.
 const restoreTasks = "restore the run's own " + TasksFile + "; pass other tasks with --tasks"
 
 // CheckSnapshot compares the tasks of the run in dir with run.json, and returns their digest.
@@ -384,9 +386,10 @@ func (s *TaskSet) First() (*collector.Task, error) {
 	return nil, errors.New("the task snapshot is empty")
 }
 
-// CheckLimit rejects a limit that ends inside a group of a run that commits whole groups. The
-// samples before the limit would wait forever for the rest of the group. Each task that has not
-// arrived (stream, dry run) counts with the run's number of samples; see CheckSamples.
+// CheckLimit rejects a limit that splits a group if the run commits whole groups. The samples
+// before the limit would wait forever for the other samples of the group. If a task has not yet
+// arrived (stream, dry run), CheckLimit assumes that it has the run's number of samples. See
+// CheckSamples.
 func CheckLimit(c *config.Config, set *TaskSet) error {
 	limit, samples := c.Tasks.Limit, c.Tasks.Samples
 	if limit == 0 || !set.grows && limit >= set.Samples {
@@ -418,7 +421,7 @@ func CheckLimit(c *config.Config, set *TaskSet) error {
 }
 
 // CheckSamples rejects a streamed task that sets its own number of samples if the run has a limit.
-// The limit could then end inside a group.
+// Such a task could make the limit split a group.
 func CheckSamples(c *config.Config, t *collector.Task) error {
 	if own, samples := samplesOf(t.Samples, c.Tasks.Samples), c.Tasks.Samples; c.Tasks.Limit > 0 && own != samples {
 		return fmt.Errorf("samples: %d, but each task has %d: tasks.limit could end inside a group; remove one of the two", own, samples)

@@ -23,15 +23,15 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// This file stores the tasks of a streaming run (collect --stream). Its tasks.jsonl only grows at
-// the end. A task is accepted once its whole line is durable. Bytes after the last line feed are
-// not part of an accepted task. run.json has the digest of the file at the start of the last
-// invocation.
+// This file stores the tasks of a streaming run (collect --stream). The run's tasks.jsonl only
+// grows at the end. A task is accepted once its whole line is durable. Bytes after the last line
+// feed are not part of an accepted task. run.json contains the digest that the file had at the
+// start of the last invocation.
 
-// ErrNoMore is the error for a task that arrives after End.
+// ErrNoMore is the error for a task that arrives after [TaskLog.End].
 var ErrNoMore = errors.New("no more tasks are accepted")
 
-// NoTasks returns the tasks of a streaming run that starts without any.
+// NoTasks returns an empty set of tasks for a streaming run.
 func NoTasks(dir string, mode fs.FileMode) (*TaskSet, error) {
 	if dir == "" {
 		return &TaskSet{grows: true}, nil
@@ -49,7 +49,7 @@ func NoTasks(dir string, mode fs.FileMode) (*TaskSet, error) {
 }
 
 // streamNow reads the accepted tasks of a run that is or becomes a streaming run. It truncates an
-// incomplete last line of a killed process. keep reports whether more tasks will arrive.
+// incomplete last line that a killed process has left. keep reports whether more tasks will arrive.
 func (e *Earlier) streamNow(l *config.Loader, keep bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	if given := l.ByKey["tasks.file"].Given(); given != "" && !keep {
 		return nil, exit.Complaints{fmt.Errorf("tasks.file: the run takes tasks from a stream: use --stream to add tasks%s", given)}, nil
@@ -117,16 +117,16 @@ type TaskLog struct {
 	size    int64 // bytes written
 	durable int64 // bytes synced; they end with a whole line
 	syncing bool
-	ended   bool // no further task is accepted
-	stopped bool // no further task is delivered
+	ended   bool // no more tasks are accepted
+	stopped bool // no more tasks are delivered
 	err     error
 }
 
-// OpenTaskLog opens the tasks of a run for appending.
+// OpenTaskLog opens a run's tasks.jsonl for appending.
 func (f *Folder) OpenTaskLog(set *TaskSet) (*TaskLog, error) {
 	path := f.TasksPath()
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
-	if errors.Is(err, fs.ErrPermission) { // the run started with a fixed set of tasks, which is read-only
+	if errors.Is(err, fs.ErrPermission) { // the run started with a fixed set of tasks, and its file is read-only
 		if info, serr := os.Stat(path); serr == nil && os.Chmod(path, info.Mode().Perm()|0o200) == nil {
 			file, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 		}
@@ -139,15 +139,15 @@ func (f *Folder) OpenTaskLog(set *TaskSet) (*TaskLog, error) {
 	return l, nil
 }
 
-// An Added is the result for one task.
+// An Added is the result of adding one task.
 type Added struct {
-	Again bool  // the task was accepted before
-	Err   error // reason for a rejection: another task has the same id
+	Again bool  // the task has been added before
+	Err   error // why the task is rejected: another task has the same id
 }
 
-// Add appends the new tasks of the batch. A task without an Err is accepted once Wait returns nil
-// for the returned end. If Add returns an error (a storage error or ErrNoMore), no task of the
-// batch is accepted.
+// Add appends the new tasks in the batch. A task without an Err is accepted once Wait has returned
+// nil for the returned end. If Add returns an error (a storage error or ErrNoMore), it accepts no
+// task of the batch.
 func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +187,7 @@ func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error)
 	return out, l.size, nil
 }
 
-// Has reports whether a task with the id was accepted.
+// Has reports whether a task with the given id has been added.
 func (l *TaskLog) Has(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +202,7 @@ func (l *TaskLog) Wait(end int64) error {
 	return l.sync(end)
 }
 
-// sync implements Wait. l.mu is held.
+// sync implements Wait. The caller holds l.mu.
 func (l *TaskLog) sync(to int64) error {
 	for l.durable < to && l.err == nil {
 		if l.syncing {
@@ -225,7 +225,7 @@ func (l *TaskLog) sync(to int64) error {
 	return l.err
 }
 
-// fail records a storage error and stops accepting tasks. l.mu is held.
+// fail records a storage error and stops accepting tasks. The caller holds l.mu.
 func (l *TaskLog) fail(err error) error {
 	if l.err == nil {
 		l.err = exit.With(exit.Storage, fmt.Errorf("the tasks of the run: %w", err))
@@ -250,15 +250,16 @@ func (l *TaskLog) set(f func()) {
 	l.change.Broadcast()
 }
 
-// Close closes the file. No other method can be called after it.
+// Close closes the file. No other method can be called afterwards.
 func (l *TaskLog) Close() error { return l.file.Close() }
 
-// Known yields the tasks that the file had when it was opened.
+// Known yields the tasks that were in the file when it was opened.
 func (l *TaskLog) Known() iter.Seq2[collector.Task, error] {
 	return tasks.ReadLines(io.NewSectionReader(l.file, 0, l.begin), TasksFile)
 }
 
-// Follow yields the tasks accepted since the file was opened. It blocks for more until End or Stop.
+// Follow yields the tasks accepted since the file was opened. It waits for more tasks until End,
+// Stop or Fail is called.
 func (l *TaskLog) Follow() iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		for t, err := range tasks.ReadLines(&taskReader{log: l, at: l.begin}, TasksFile) {
@@ -287,7 +288,7 @@ func (r *taskReader) Read(p []byte) (int, error) {
 		l.change.Wait()
 	}
 	if l.ended && !l.stopped {
-		_ = l.sync(l.size) // also accept tasks added just before End; l.err keeps the error
+		_ = l.sync(l.size) // also sync tasks added just before End; l.err records a failure
 	}
 	left, stopped, err := l.durable-r.at, l.stopped, l.err
 	l.mu.Unlock()
@@ -302,8 +303,8 @@ func (r *taskReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CountTasks updates the task counts of a streaming run from its tasks, because run.json has the
-// counts from the start of the last invocation. It does not count an incomplete last line.
+// CountTasks updates the task counts of a streaming run from its tasks, because the counts in
+// run.json are from the start of the last invocation. It does not count an incomplete last line.
 func (i *Info) CountTasks(dir string) error {
 	if !i.Tasks.Stream {
 		return nil
