@@ -4,7 +4,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Advice returns the remedy for a class of failures.
+// Advice returns advice on how to deal with a class of failures.
 func Advice(class string) string {
 	if text, ok := advice[class]; ok {
 		return text
@@ -12,7 +12,7 @@ func Advice(class string) string {
 	return "See the error and rollout inspect RUN --failures."
 }
 
-// advice by class. Every class that a sample can fail with has an entry.
+// advice maps a class to its advice. Every class with which a sample can fail has an entry.
 var advice = map[string]string{
 	collector.ClassTimeoutTotal.String():    "The sample took longer than run.attempt_timeout. Raise it, or give the agent fewer steps.",
 	collector.ClassTimeoutIdle.String():     "The server stopped during a reply. Check its log and load, or lower server.max_in_flight.",

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// The size of a plot and its margins, in CSS pixels. A plot is as wide as a phone, so text keeps
-// its size there. Wider pages show more plots per line.
+// The size of a plot and its margins, in CSS pixels. A plot is as wide as a phone's screen, so the
+// text is not scaled there. A wider page shows several plots side by side.
 const (
 	plotWidth, plotHeight = 360, 190
 
@@ -31,7 +31,7 @@ type figure struct {
 // An axis maps values to coordinates.
 type axis struct {
 	name      string
-	low, high float64 // values
+	low, high float64 // range of the values
 	from, to  float64 // the coordinates of low and high
 	log       bool
 	ticks     []tick
@@ -51,14 +51,15 @@ func (a *axis) place(v float64) float64 {
 }
 
 // A chart writes SVG for a page. It uses no style attributes, so a strict content security policy
-// accepts it. Colors are classes of the page's style sheet, so one drawing serves light and dark
-// mode. A title element shows the value under the pointer.
+// accepts the SVG. Colors are classes in the page's style sheet, so the same drawing works in light
+// and dark mode. A title element shows the value under the pointer.
 type chart struct {
 	out  strings.Builder
 	x, y axis
 }
 
-// newChart draws names, ticks and grid lines, and leaves space for legend lines above the drawing.
+// newChart draws the axis names, ticks and grid lines. It leaves space above the drawing for a
+// legend of the given number of lines.
 func newChart(x, y axis, legend int) *chart {
 	c := &chart{x: x, y: y}
 	c.x.from, c.x.to = leftMargin, plotWidth-rightMargin
@@ -82,7 +83,8 @@ func newChart(x, y axis, legend int) *chart {
 	return c
 }
 
-// every returns n so that every n-th label of the x axis fits.
+// every returns the smallest n such that every n-th label of the x axis can be drawn without
+// overlap.
 func (c *chart) every() int {
 	if len(c.x.ticks) < 2 {
 		return 1
@@ -115,7 +117,7 @@ func (c *chart) box(class string, x0, x1, y0, y1, gap float64, title string) {
 	c.path(class, fmt.Sprintf("M%s %sV%sH%sV%sZ", num(left), num(c.y.place(y0)), num(c.y.place(y1)), num(max(right-gap, left+.5)), num(c.y.place(y0))), title)
 }
 
-// text writes text at a coordinate. class sets how the text is aligned at x.
+// text writes text at a coordinate. class determines how the text is aligned with x.
 func (c *chart) text(class string, x, y float64, text string) {
 	fmt.Fprintf(&c.out, `<text class="%s" x="%s" y="%s">%s</text>`, class, num(x), num(y), html.EscapeString(text))
 }
@@ -124,7 +126,7 @@ func num(v float64) string {
 	return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64)
 }
 
-// top returns v plus space above the highest value.
+// top returns v plus some space above the highest value.
 func top(v float64) float64 {
 	if v <= 0 || math.IsInf(v, 0) {
 		return 1
@@ -132,7 +134,7 @@ func top(v float64) float64 {
 	return v * 1.12
 }
 
-// ticks returns about n round values.
+// ticks returns about n ticks at round values between low and high.
 func ticks(low, high float64, n int) (out []tick) {
 	if high <= low {
 		return nil
@@ -145,7 +147,7 @@ func ticks(low, high float64, n int) (out []tick) {
 	return out
 }
 
-// short formats a number for an axis: 0.25, 1.2k, 3.4M.
+// short formats a number for an axis, such as 0.25, 1.2k or 3.4M.
 func short(v float64) string {
 	abs := math.Abs(v)
 	for _, u := range []struct {

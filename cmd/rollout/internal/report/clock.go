@@ -5,23 +5,24 @@ import (
 	"time"
 )
 
-// Differences between log times that are not clock jumps. Lines of several goroutines are slightly
-// out of order, and status lines are ten seconds apart.
+// Two log times that differ by less than these limits do not count as a clock jump. Lines from
+// different goroutines can be slightly out of order, and status lines are ten seconds apart.
 const (
 	maxDisorder = 2 * time.Second
 	maxSilence  = 10 * time.Minute
-	maxJumps    = 20 // limit on the jumps that a report lists
+	maxJumps    = 20 // maximum number of jumps that a report lists
 )
 
-// A clock reads the lines of all logs in order and finds jumps of the clock that set their times.
+// A clock reads the lines of all logs in order and finds jumps of the system clock.
 type clock struct {
 	log   string
 	last  time.Time
-	beats bool // this log has reached its status lines
+	beats bool // this log has reached its first status line
 	jumps []ClockJump
 }
 
-// passed returns the seconds since an invocation's previous line. A jump counts as 0.
+// passed returns the number of seconds since the invocation's previous line. It returns 0 for a
+// jump.
 func (c *clock) passed(log string, l *logLine, at time.Time) float64 {
 	first := c.log != log
 	by := at.Sub(c.last)
@@ -42,7 +43,7 @@ func (c *clock) passed(log string, l *logLine, at time.Time) float64 {
 	return max(0, by.Seconds())
 }
 
-// clockNotes reports which times are unreliable.
+// clockNotes returns notes on which times are unreliable.
 func clockNotes(r *Report) (out []string) {
 	for _, j := range r.ClockJumps {
 		what := fmt.Sprintf("jumped back by %s", seconds(-j.Seconds))
@@ -60,11 +61,11 @@ func clockNotes(r *Report) (out []string) {
 	return out
 }
 
-// maxSkew is how far the clocks of two machines can differ without a note.
+// maxSkew is the largest difference between the clocks of two machines that is not reported.
 const maxSkew = time.Minute
 
-// rate computes the mean rate over the time of the invocations if the clock jumped, because the
-// time from the first start to the last end can then be years.
+// If the clock jumped, rate computes the mean rate over the time that the invocations took. The
+// time from the first start to the last end could then be years.
 func (r *Report) rate() {
 	var worked float64
 	for _, in := range r.Invocations {

@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// A Distribution summarizes a number over rows or samples. Percentiles use the nearest rank.
+// A Distribution summarizes the values of a number over rows or samples. The percentiles use the
+// nearest-rank method.
 type Distribution struct {
 	Count int     `json:"count"`
 	Mean  float64 `json:"mean"`
-	Std   float64 `json:"std"` // standard deviation of the population
+	Std   float64 `json:"std"` // population standard deviation
 	Min   float64 `json:"min"`
 	P10   float64 `json:"p10"`
 	P50   float64 `json:"p50"`
 	P90   float64 `json:"p90"`
 	P99   float64 `json:"p99"`
 	Max   float64 `json:"max"`
-	// Bins counts every value once: a bin covers [From, To), and the last bin includes To.
+	// Bins counts every value once. A bin covers [From, To), but the last bin includes To.
 	Bins []Bin `json:"bins"`
 }
 
-// A Bin counts the values between its ends.
+// A Bin counts the values between its bounds.
 type Bin struct {
 	From  float64 `json:"from"`
 	To    float64 `json:"to"`
@@ -28,13 +29,13 @@ type Bin struct {
 }
 
 // A histogram has one bin per value if there are at most fewValues distinct values, such as rewards
-// of 0 and 1. Otherwise its bins have a round width.
+// of 0 and 1. Otherwise it has at most maxBins bins of a round width.
 const (
 	fewValues = 12
 	maxBins   = 24
 )
 
-// distribute summarizes values. It sorts them in place and returns nil if there are none.
+// distribute summarizes values, which it sorts in place. It returns nil if there are none.
 func distribute(values []float64) *Distribution {
 	if len(values) == 0 {
 		return nil

@@ -8,14 +8,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// A Lag counts groups by their policy lag when they were complete. Only the logs have these
-// numbers.
+// A Lag is a histogram of groups by their policy lag at the time they became whole. Only the logs
+// contain these numbers.
 type Lag struct {
 	// Groups[i] counts the groups that were i versions old, up to the last nonzero count.
-	// Groups[pace.LagMost] includes older groups. Groups of unknown age are not counted.
+	// Groups[pace.LagMost] also includes older groups. Groups of unknown age are not counted.
 	Groups []int `json:"groups"`
-	// CutShort counts processes that did not end in order. Their last status line can lack their
-	// last groups.
+	// CutShort counts the processes that did not end normally. The last groups of such a process
+	// can be missing from its last status line.
 	CutShort int `json:"cut_short,omitempty"`
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// This file reads the commit log for a report, and reuses numbers of the last report.
+// This file reads the commit log for a report, and reuses numbers from the last report.
 
-// keys are the keys of the samples that are done, in 20 bytes each.
+// keys contains the keys of the samples that are done, in 20 bytes each.
 type keys []sink.KeyID
 
 func (k keys) has(key string) bool {
@@ -21,9 +21,9 @@ func (k keys) has(key string) bool {
 	return ok
 }
 
-// readLog reads the commit log of the run in dir. done has the keys of samples that are done.
-// filtered counts the samples with keep=false by reason. entries is a digest of everything that the
-// log records about samples and shards.
+// readLog reads the commit log of the run in dir. done contains the keys of the samples that are
+// done. filtered counts the samples with keep=false by reason. entries is a digest of everything
+// that the log records about samples and shards.
 func readLog(dir string) (_ *sink.Log, done keys, filtered map[string]int, entries string, err error) {
 	sum := sha256.New()
 	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
@@ -64,8 +64,8 @@ func addEntry(sum hash.Hash, c *sink.Commit) {
 	}
 }
 
-// basisOf identifies the sources of r's numbers about samples. It is empty if samples are not
-// committed yet or the clock jumped, because the numbers then depend on other files too.
+// basisOf identifies the sources of r's numbers about samples. It returns "" if samples have not
+// yet been committed or the clock jumped, because the numbers then also depend on other files.
 func basisOf(r *Report, run *Run, entries string) string {
 	if r.Storage.WALBytes > 0 || len(r.ClockJumps) > 0 {
 		return ""
@@ -73,8 +73,8 @@ func basisOf(r *Report, run *Run, entries string) string {
 	return fmt.Sprintf("%s/%d/%d/%d/%v/%s", run.Program, r.Version, run.Planned, r.Coverage.Unstarted, run.Pass, entries)
 }
 
-// takeOver copies the numbers about samples from the last report if its basis is the same and every
-// file has its digest.
+// takeOver copies the numbers about samples from the last report. It does so only if both reports
+// have the same basis and every file still matches its digest.
 func (r *Report) takeOver(last *Report, log *sink.Log) bool {
 	if last == nil || r.Basis == "" || last.Basis != r.Basis || len(last.ClockJumps) > 0 {
 		return false

@@ -20,7 +20,7 @@ const (
 	maxInFlight = 480
 )
 
-// A logLine is a line of logs/, with the fields that a report reads.
+// A logLine is a line of a file in logs/, with the fields that a report reads.
 type logLine struct {
 	Time time.Time `json:"time"`
 	Msg  string    `json:"msg"`
@@ -28,7 +28,8 @@ type logLine struct {
 	Resumed   bool `json:"resumed"`   // in lines with the message launch
 	Unstarted int  `json:"unstarted"` // in lines with the message tail
 	InFlight  int  `json:"in_flight"` // in lines with the message status
-	// Lag counts the process's groups so far by policy lag; nil: no groups.
+	// Lag counts the process's groups so far by policy lag. It is nil if the run does not commit
+	// whole groups.
 	Lag       []int `json:"lag"`
 	ExitCode  *int  `json:"exit"` // in lines with the message end
 	Duplicate *int  `json:"duplicates_refused"`
@@ -46,10 +47,10 @@ type diary struct {
 	report    *Report
 	endpoints map[string]*EndpointLimit
 	order     []string
-	every     int // one of this many status lines is kept
+	every     int // every every-th status line is kept
 	statuses  int
 	clock     clock
-	lag       []int // lags in the last status line of this log
+	lag       []int // lags in the last status line of the log that is being read
 }
 
 func readLogs(dir string, r *Report) {
@@ -92,7 +93,7 @@ func (d *diary) file(name string) error {
 			text = nil
 			_, err = b.ReadSlice('\n')
 		}
-		if err != nil { // the last line was incomplete
+		if err != nil { // the last line is incomplete
 			if in.Log != "" && !in.Started.IsZero() {
 				d.report.Invocations = append(d.report.Invocations, in)
 			}
@@ -149,7 +150,7 @@ func (d *diary) line(l *logLine, in *Invocation) {
 	}
 }
 
-// lags adds the lags of the process whose log was read.
+// lags adds the lags of the process whose log has been read.
 func (d *diary) lags(in *Invocation) {
 	if d.lag == nil {
 		return
@@ -163,7 +164,7 @@ func (d *diary) lags(in *Invocation) {
 	}
 }
 
-// status keeps every d.every-th point, to bound the number of points.
+// status keeps only every d.every-th point, to limit the number of points.
 func (d *diary) status(p Point) {
 	d.statuses++
 	if (d.statuses-1)%d.every != 0 {
@@ -190,7 +191,7 @@ func (d *diary) changed(c LimitChange) {
 		d.order = append(d.order, c.Endpoint)
 	}
 	e.Min, e.Max, e.Last = min(e.Min, c.To), max(e.Max, c.To), c.To
-	if c.From != 0 { // 0: the initial limit
+	if c.From != 0 { // 0 marks the initial limit
 		e.Changes++
 		if c.To < c.From {
 			e.Cuts++
@@ -210,7 +211,7 @@ func (d *diary) changed(c LimitChange) {
 func walBytes(dir string) (n int64) {
 	entries, err := os.ReadDir(filepath.Join(dir, "wal"))
 	if err != nil {
-		return 0 // the run has no wal/
+		return 0 // the run has no folder wal/
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && !strings.HasPrefix(e.Name(), ".") {

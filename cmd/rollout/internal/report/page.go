@@ -2,7 +2,7 @@ package report
 
 import (
 	"crypto/sha256"
-	_ "embed" // for the page and its style
+	_ "embed" // for embedding the page and its style
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -19,10 +19,10 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-// maxShownChanges bounds the table of the controller's decisions.
+// maxShownChanges is the maximum length of the table of the controller's decisions.
 const maxShownChanges = 60
 
-// A page is a Report prepared for the template.
+// A page is a Report prepared for the HTML template.
 type page struct {
 	R      *Report
 	Style  template.CSS
@@ -33,7 +33,7 @@ type page struct {
 	Parts  []part
 
 	Reasons, Status, Stop, Flags, Grades, Sources, Versions, Lag shares
-	Ends                                                         []string // sentences
+	Ends                                                         []string // one sentence each
 	LimitReasons, Attempts, RetryClasses                         shares
 	RewardPlot, PassPlot                                         *figure
 	Lengths, Times                                               spreads
@@ -53,8 +53,8 @@ type invocationRow struct {
 	Lasted, End, Mood string
 }
 
-// Page writes the report as one self-contained HTML page: no script, font, image or network access.
-// Text from models, tasks and servers is escaped, and invisible characters are shown.
+// Page writes the report as one self-contained HTML page, without scripts, fonts, images or network
+// access. Page escapes text from models, tasks and servers, and makes invisible characters visible.
 func Page(w io.Writer, r *Report) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"count": countAny, "plural": pluralAny,
@@ -71,7 +71,7 @@ func Page(w io.Writer, r *Report) error {
 	return errors.Join(t.Execute(out, newPage(r)), out.Flush())
 }
 
-// countAny is count for the integer types that the template passes.
+// countAny is count for the types that the template passes.
 func countAny(v any) string {
 	switch n := v.(type) {
 	case int:

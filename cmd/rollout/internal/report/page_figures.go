@@ -1,7 +1,7 @@
 package report
 
 import (
-	_ "embed" // for the page and its style
+	_ "embed" // for embedding the page and its style
 	"fmt"
 	"slices"
 	"strconv"
@@ -65,7 +65,8 @@ func (p *page) times() {
 	p.TimePlots = append(present(histogram("Time per sample", "seconds", t.Total, "samples")), p.throughput()...)
 }
 
-// throughput plots rates since the first sample started. A sample counts when it ends.
+// throughput plots rates over the time since the first sample started. A sample counts at the time
+// when it ends.
 func (p *page) throughput() []*figure {
 	s := p.R.Throughput
 	if s == nil {
@@ -91,7 +92,7 @@ func (p *page) throughput() []*figure {
 	)
 }
 
-// control plots the limits and the samples in flight over the time of the logs.
+// control plots the limits and the number of samples in flight over the time that the logs cover.
 func (p *page) control() {
 	k := p.R.Controller
 	p.Changes = slices.Clone(k.Changes[max(0, len(k.Changes)-maxShownChanges):])

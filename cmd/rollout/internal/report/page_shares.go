@@ -2,7 +2,7 @@ package report
 
 import (
 	"cmp"
-	_ "embed" // for the page and its style
+	_ "embed" // for embedding the page and its style
 	"maps"
 	"slices"
 	"strconv"
@@ -11,14 +11,14 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// A part is a segment of the coverage bar. The whole bar has a width of 100.
+// A part is a segment of the coverage bar. The whole bar is 100 units wide.
 type part struct {
 	Name, Key, Note, Share string
 	Count                  int
 	X, Width               string
 }
 
-// shares is a table of counts with their shares of the whole.
+// shares is a table of counts and their shares of the total.
 type shares struct {
 	Title string
 	Rows  []shareRow
@@ -84,7 +84,7 @@ func parts(c Coverage, filtered map[string]int) []part {
 	return out
 }
 
-// reasons lists the reasons for filtering, most frequent first.
+// reasons lists the reasons for filtering, the most frequent reason first.
 func reasons(by map[string]int) string {
 	var all []string
 	for _, row := range sharesOf("", by).Rows {
@@ -95,10 +95,10 @@ func reasons(by map[string]int) string {
 
 func num2(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// maxName bounds the shown length of a name that can come from a server.
+// maxName is the maximum length at which a name that can come from a server is shown.
 const maxName = 120
 
-// sharesOf returns a table of counts, largest first. An empty name becomes a dash.
+// sharesOf returns a table of counts, with the largest count first. An empty name becomes a dash.
 func sharesOf(title string, by map[string]int) shares {
 	whole := 0
 	for _, n := range by {
@@ -107,7 +107,7 @@ func sharesOf(title string, by map[string]int) shares {
 	return partsOf(title, by, whole)
 }
 
-// partsOf is sharesOf with shares of the given whole.
+// partsOf is like sharesOf, but computes the shares of the given whole.
 func partsOf(title string, by map[string]int, whole int) shares {
 	s := shares{Title: title}
 	for _, name := range slices.SortedFunc(maps.Keys(by), func(a, b string) int {

@@ -4,7 +4,7 @@ package report
 type group struct {
 	size, samples, scored, passed int
 	first                         float64 // reward of the first scored sample
-	same                          bool    // all rewards so far are equal to first
+	same                          bool    // all rewards so far equal first
 }
 
 func (g *group) reward(r, pass float64) {
@@ -18,8 +18,9 @@ func (g *group) reward(r, pass float64) {
 	}
 }
 
-// passAtK returns the unbiased estimate that at least one of k samples passes if c of n did: 1 -
-// C(n-c, k)/C(n, k). The product form stays within 0 and 1.
+// passAtK returns an unbiased estimate of the probability that at least one of k samples passes if
+// c of n samples passed. It is 1 - C(n-c, k)/C(n, k). Computed as a product, it stays between 0 and
+// 1.
 func passAtK(n, c, k int) float64 {
 	if n-c < k {
 		return 1
@@ -31,7 +32,7 @@ func passAtK(n, c, k int) float64 {
 	return 1 - none
 }
 
-// passes estimates pass@k for k = 1, 2, 4, … while some group has k scored samples.
+// passes estimates pass@k for k = 1, 2, 4, … as long as some group has k scored samples.
 func passes(groups map[string]*group) []PassAtK {
 	most := 0
 	for _, g := range groups {

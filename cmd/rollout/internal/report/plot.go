@@ -21,13 +21,15 @@ type line struct {
 
 type point struct{ x, y float64 }
 
-// The largest histogram with counts at its bins, and the longest line with titles at its points.
+// A histogram with at most maxCounts bins shows the count of each bin. A line with at most
+// maxTitles points shows the value at each point.
 const (
 	maxCounts = 8
 	maxTitles = 100
 )
 
-// histogram draws bins. Bins of single values are drawn with gaps and with their counts.
+// histogram draws the bins of d. If each bin is a single value, the bins are drawn with gaps and
+// with their counts.
 func histogram(title, unit string, d *Distribution, what string) *figure {
 	if d == nil {
 		return nil
@@ -39,7 +41,7 @@ func histogram(title, unit string, d *Distribution, what string) *figure {
 	high := top(float64(most))
 	x := axis{name: unit, low: d.Bins[0].From, high: d.Bins[len(d.Bins)-1].To}
 	single := x.low == d.Bins[0].To
-	if single { // one slot per value
+	if single { // each bin is a single value and gets one slot
 		x.low, x.high = -.6, float64(len(d.Bins))-.4
 		for i, b := range d.Bins {
 			x.ticks = append(x.ticks, tick{float64(i), short(b.From)})
@@ -61,7 +63,7 @@ func histogram(title, unit string, d *Distribution, what string) *figure {
 	return c.figure(title)
 }
 
-// lines draws lines from 0 up to their highest value.
+// lines draws lines on a y axis from 0 to their highest value.
 func lines(title, x, y string, all []line) *figure {
 	high := 0.0
 	for _, l := range all {
@@ -80,7 +82,8 @@ func lines(title, x, y string, all []line) *figure {
 	return drawLines(title, axis{name: x, low: low, high: end, ticks: ticks(low, end, 5)}, axis{name: y, high: high, ticks: ticks(0, high, 4)}, all)
 }
 
-// extent returns the first and the last x of the lines, or +Inf and -Inf if there are no points.
+// extent returns the lowest and the highest x of the lines, or +Inf and -Inf if there are no
+// points.
 func extent(all []line) (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, l := range all {
@@ -91,12 +94,13 @@ func extent(all []line) (low, high float64) {
 	return low, high
 }
 
-// tooShort returns a figure with a note instead of a plot, for data that covers too little time.
+// tooShort returns a figure with a note instead of a plot. It is for data that covers too little
+// time.
 func tooShort(title string) *figure {
 	return &figure{Title: title, Note: "Too short to plot."}
 }
 
-// drawLines draws lines within two axes. It returns nil if there are no points.
+// drawLines draws lines on the given axes. It returns nil if there are no points.
 func drawLines(title string, x, y axis, all []line) *figure {
 	named, drawn := 0, 0
 	for _, l := range all {
@@ -135,7 +139,7 @@ func drawLines(title string, x, y axis, all []line) *figure {
 	return c.figure(title)
 }
 
-// trace returns the path of a line.
+// trace returns the SVG path of a line.
 func (c *chart) trace(l *line) string {
 	var d strings.Builder
 	for i, p := range l.points {
@@ -152,8 +156,9 @@ func (c *chart) trace(l *line) string {
 	return d.String()
 }
 
-// titles draws an invisible box for each point that shows the point's value. The box covers the
-// points nearest to it, or the range where its value holds.
+// titles draws an invisible box for each point. The box shows the point's value under the pointer.
+// It covers the x values that are nearest to the point or, in a step line, the range in which the
+// value holds.
 func (c *chart) titles(l *line) {
 	for i, p := range l.points {
 		from, to := p.x, p.x
@@ -171,7 +176,7 @@ func (c *chart) titles(l *line) {
 	}
 }
 
-// elapsed returns the time unit for an axis that spans d, and its seconds.
+// elapsed returns the time unit for an axis that spans d, and the length of the unit in seconds.
 func elapsed(d time.Duration) (unit string, per float64) {
 	switch {
 	case d <= 3*time.Minute:

@@ -7,39 +7,39 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// DefaultPass is the reward that counts as a pass. Every built-in scorer returns 1 for a solved
-// task and less for a partly solved task.
+// DefaultPass is the lowest reward that counts as a pass by default. Every built-in scorer returns
+// 1 for a solved task, and less for a partly solved task.
 const DefaultPass = 1
 
-// A Run has the content of run.json that a report needs, and settings of the caller.
+// A Run contains what a report needs from run.json, and settings from the caller.
 type Run struct {
 	ID        string
 	CreatedAt time.Time
 	Model     string
 	Servers   []string
-	// Tasks and Planned count tasks and samples.
+	// Tasks is the number of tasks, and Planned is the number of planned samples.
 	Tasks, Planned int
-	// Running reports whether a process is collecting into the folder.
+	// Running is true if a process is collecting into the folder.
 	Running bool
 	// Program is the version of this program. Now is the current time.
 	Program string
 	Now     time.Time
-	// Pass is the lowest reward of a pass.
+	// Pass is the lowest reward that counts as a pass.
 	Pass float64
-	// LastInvocation is copied unchanged.
+	// LastInvocation is copied to the report unchanged.
 	LastInvocation json.RawMessage
-	// Last is the previous report, or nil. If its Basis still holds, its numbers about samples are
-	// reused, and shards are only compared with their digests.
+	// Last is the previous report, or nil. If its Basis is still valid, Read reuses its numbers
+	// about samples and only compares the shards with their digests.
 	Last *Report
 }
 
-// Read builds the report of the run in dir. It changes nothing. It returns an error if the commit
-// log cannot be read; other unreadable files are listed in Problems.
+// Read builds the report of the run in dir. It does not change any file. It returns an error if the
+// commit log cannot be read. It lists other unreadable files in Problems.
 //
-// It uses about 20 bytes per sample, and 200 more if it reads the rows.
+// Read needs about 20 bytes of memory per sample, and 200 more if it reads the rows.
 func Read(dir string, run Run) (*Report, error) {
-	// Samples of the write-ahead log can be committed during the read, so that the read sees them
-	// twice or not at all. In that case read again, up to maxTries times.
+	// While Read is working, samples in the write-ahead log can be committed. Read can then see
+	// them twice or not at all. In this case, it starts over, up to maxTries times.
 	for try := 0; ; try++ {
 		r, log, err := read(dir, run)
 		if err != nil {
@@ -55,7 +55,7 @@ func Read(dir string, run Run) (*Report, error) {
 	}
 }
 
-// maxTries bounds how often an active run is read again.
+// maxTries is the maximum number of times that a run in progress is reread.
 const maxTries = 3
 
 func read(dir string, run Run) (*Report, *sink.Log, error) {
@@ -85,7 +85,7 @@ func read(dir string, run Run) (*Report, *sink.Log, error) {
 	case run.Running:
 		r.State = "running"
 		if n := len(r.Invocations); r.Lag != nil && n > 0 && r.Invocations[n-1].Outcome == "" {
-			r.Lag.CutShort = max(0, r.Lag.CutShort-1) // the running process has not ended yet
+			r.Lag.CutShort = max(0, r.Lag.CutShort-1) // the running process has not yet ended
 		}
 	case r.Coverage.Remaining == 0:
 		r.State = "complete"

@@ -16,13 +16,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// censored is the class of samples that the tail policy cut. They are skipped, not failed.
+// censored is the class of the samples that the tail policy cut. They count as skipped, not as
+// failed.
 const censored = "censored"
 
-// maxExample bounds the example error of a class.
+// maxExample is the maximum length of a class's example error.
 const maxExample = 300
 
-// A survey reads a run's rows one at a time. It uses about 100 bytes per sample, none per token.
+// A survey reads a run's rows one at a time. It needs about 100 bytes of memory per sample, and
+// none per token.
 type survey struct {
 	pass   float64
 	log    *sink.Log
@@ -41,10 +43,10 @@ type survey struct {
 	failed  map[string]failure // last failure by sample key
 	slowest []Slow
 	lesser  int  // rows that are not exact because their reply was lost
-	along   bool // received replies contained their prompts
-	held    int  // samples with rows in shards
-	ended   ends // the ends already counted for the current sample
-	rows    int  // rows of all data shards so far, including unreadable ones
+	along   bool // received replies contain their prompts
+	held    int  // number of samples with rows in shards
+	ended   ends // the kinds of ends already counted for the current sample
+	rows    int  // number of rows in all data shards so far, including unreadable rows
 
 	versions versionSums
 }
@@ -54,7 +56,7 @@ type attemptSum struct {
 	sum             float64
 }
 
-// A failure is the last failure of a sample that is not done yet.
+// A failure is the last failure of a sample that is not yet done.
 type failure struct {
 	class, stage, error string
 	slow                Slow
@@ -69,7 +71,7 @@ func newSurvey(r *Report, log *sink.Log, done keys, pass float64) *survey {
 	}
 }
 
-// run reads every shard. An unreadable shard becomes a problem of the report.
+// run reads every shard. It records an unreadable shard as a problem in the report.
 func (s *survey) run() {
 	r := s.report
 	t := &r.Truncation
@@ -105,7 +107,7 @@ func (s *survey) run() {
 // inNoShard is the row number of a row that is only in the write-ahead log.
 const inNoShard = -2
 
-// waiting reads the samples of the write-ahead log.
+// waiting reads the samples in the write-ahead log.
 func (s *survey) waiting() {
 	for w, err := range s.log.Waiting() {
 		if err != nil {
@@ -132,8 +134,8 @@ func (s *survey) problem(err error) {
 	s.report.problem("not counted: ", err)
 }
 
-// row adds a row. at is its number in the dataset, or inNoShard. The rows of a sample are
-// consecutive, and the first has SegmentIndex 0.
+// row adds a row. at is its number in the dataset, or inNoShard. The rows of a sample must be
+// consecutive, and the first row has SegmentIndex 0.
 func (s *survey) row(row *sink.StoredRow, at int) {
 	r := s.report
 	r.Lengths.Rows++
@@ -163,10 +165,10 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 	once(slices.Contains(row.Flags, tokenize.FlagLength.String()), &s.ended.length, &r.Truncation.Length)
 }
 
-// ends records which ends were counted for the current sample.
+// ends records which kinds of ends have been counted for the current sample.
 type ends struct{ truncated, cut, length bool }
 
-// once increments n the first time that is is true.
+// once increments n the first time it is called with is true.
 func once(is bool, counted *bool, n *int) {
 	if is && !*counted {
 		*counted = true

@@ -4,13 +4,14 @@ import (
 	"time"
 )
 
-// maxSteps bounds the length of a series, however long the run is.
+// maxSteps is the maximum number of steps in a series.
 const maxSteps = 96
 
-// A timeline adds values by time. If the values span more than maxSteps steps, it doubles the step.
+// A timeline adds up values by time. If they span more than maxSteps steps, the timeline doubles
+// the length of a step.
 type timeline struct {
 	step       int64 // seconds
-	low, high  int64 // first and last step, numbered from 1970
+	low, high  int64 // first and last step, counted from 1970
 	tokens     map[int64]float64
 	samples    map[int64]float64
 	begun, end time.Time
@@ -59,7 +60,7 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// series returns nil if no sample ended.
+// series returns the timeline as a Series, or nil if no sample ended.
 func (t *timeline) series() *Series {
 	if len(t.samples) == 0 {
 		return nil

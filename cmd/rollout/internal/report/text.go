@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// Text returns the short form of a report, for a terminal.
+// Text returns a short form of the report for a terminal.
 func Text(r *Report) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {

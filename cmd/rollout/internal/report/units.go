@@ -10,12 +10,12 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
-// Formatting numbers for people, with thousands separators and units.
+// This file formats numbers for people, with thousands separators and units.
 
-// nbsp keeps a number and its unit on one line.
+// nbsp keeps a number and its unit on the same line.
 const nbsp = "\u00a0"
 
-// count formats 1,234,567.
+// count formats a number with thousands separators, such as 1,234,567.
 func count[T int | int64](n T) string {
 	s := strconv.FormatInt(int64(n), 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -24,7 +24,7 @@ func count[T int | int64](n T) string {
 	return s
 }
 
-// amount formats a number of tokens or calls. A large number has no decimals.
+// amount formats a number of tokens or calls. It omits the decimals of a large number.
 func amount(v float64) string {
 	if math.Abs(v) >= 100 || v == math.Trunc(v) {
 		return count(int64(math.Round(v)))
@@ -34,7 +34,7 @@ func amount(v float64) string {
 
 func value(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
-// seconds formats 0.42 s, 12.3 s, 1 min 05 s, 2 h 03 min.
+// seconds formats a duration, such as 0.42 s, 12.3 s, 1 min 05 s or 2 h 03 min.
 func seconds(s float64) string {
 	switch {
 	case s < 9.995:
@@ -50,10 +50,10 @@ func seconds(s float64) string {
 	}
 }
 
-// size formats 512 B, 1.23 MB.
+// size formats a number of bytes, such as 512 B or 1.23 MB.
 func size(n int64) string { return strings.Replace(format.Bytes(n), " ", nbsp, 1) }
 
-// share formats 12.3 %.
+// share formats a percentage, such as 12.3 %.
 func share(part, whole int) string {
 	if whole == 0 {
 		return "–"

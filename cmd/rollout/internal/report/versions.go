@@ -9,18 +9,18 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Versions counts rows by the policy version that sampled them.
+// Versions counts rows by the policy versions that sampled their tokens.
 type Versions struct {
-	// Unknown counts rows with a sampled token of unknown version. Mixed counts rows with tokens
-	// from several versions.
+	// Unknown counts the rows with a sampled token whose version is unknown. Mixed counts the rows
+	// with tokens from several versions.
 	Unknown int `json:"unknown,omitempty"`
 	Mixed   int `json:"mixed,omitempty"`
-	// Newest counts the other rows by their newest version. A key is one version, or a range such
-	// as 100-149 if there are many versions.
+	// Newest counts the rows, except Unknown, by their newest version. A key is one version or, if
+	// there are many versions, a range such as 100-149.
 	Newest map[string]int `json:"newest,omitempty"`
 }
 
-// maxVersions bounds the entries of Versions.Newest.
+// maxVersions is the maximum number of entries in Versions.Newest.
 const maxVersions = 12
 
 type versionSums struct {
@@ -42,7 +42,7 @@ func (v *versionSums) add(row *sink.StoredRow) {
 	v.newest[*row.PolicyVersionMax]++
 }
 
-// versions returns the counts, or nil if no row has a version.
+// versions returns the counts, or nil if no row has a known version.
 func (v *versionSums) versions() *Versions {
 	if len(v.newest) == 0 {
 		return nil
@@ -66,7 +66,7 @@ func (v *versionSums) versions() *Versions {
 	return out
 }
 
-// shares returns the page's table of versions.
+// shares returns the page's table of policy versions.
 func (v *Versions) shares() shares {
 	if v == nil {
 		return shares{}
