@@ -51,8 +51,8 @@ func (c *control) Status() ctl.Status {
 	return out
 }
 
-// lagOf converts the lag of the groups that have arrived. most is run.max_lag; a negative value
-// means no limit.
+// lagOf converts the histogram of policy lags. most is run.max_lag; a negative value means no
+// limit.
 func lagOf(p *pace.Stats, most int) ctl.Lag {
 	out := ctl.Lag{Counts: p.LagCounts()}
 	if most >= 0 {
@@ -64,7 +64,7 @@ func lagOf(p *pace.Stats, most int) ctl.Lag {
 	return out
 }
 
-// Pause holds back further samples until Resume.
+// Pause holds back new samples until Resume is called.
 func (c *control) Pause() error {
 	c.groups.pace.Pause()
 	c.plan.host.Log.Info("pause")
@@ -80,7 +80,7 @@ func (c *control) Resume() error {
 	return nil
 }
 
-// Drain accepts no further tasks and ends a pause. The run ends when all accepted tasks are
+// Drain stops accepting tasks and ends a pause. The run ends when all accepted tasks have been
 // collected.
 func (c *control) Drain() error {
 	c.plan.host.Log.Info("drain", "by", "ctl")
@@ -91,7 +91,7 @@ func (c *control) Drain() error {
 	return nil
 }
 
-// SetVersion records the policy version that the engines sample with from now on.
+// SetVersion records that the engines sample with this policy version from now on.
 func (c *control) SetVersion(version int32) error {
 	if c.plan.options.FromRuns {
 		return exit.Usagef("the run reads server runs (tasks.from_runs); their versions come from traces")
@@ -103,7 +103,7 @@ func (c *control) SetVersion(version int32) error {
 	return nil
 }
 
-// Acknowledge records that the reader has all groups up to the cursor.
+// Acknowledge records that the reader has received all groups up to the cursor.
 func (c *control) Acknowledge(_ context.Context, at ctl.Cursor) error {
 	if err := c.checkRun(at); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (c *control) Acknowledge(_ context.Context, at ctl.Cursor) error {
 	return c.cursorError(c.groups.tracker.Acknowledge(at.Seq, at.Groups))
 }
 
-// LeaveOut marks one group that the reader drops.
+// LeaveOut records one group that the reader drops.
 func (c *control) LeaveOut(at ctl.Cursor) error {
 	if err := c.checkRun(at); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (c *control) LeaveOut(at ctl.Cursor) error {
 	return c.cursorError(c.groups.tracker.LeaveOut(at.Seq, at.Groups))
 }
 
-// checkRun refuses a cursor of another run. A cursor without a run id counts as a cursor of this run.
+// checkRun refuses a cursor that belongs to another run. A cursor without a run id is accepted.
 func (c *control) checkRun(at ctl.Cursor) error {
 	if at.RunID == "" || at.RunID == c.plan.info.ID {
 		return nil
@@ -128,7 +128,8 @@ func (c *control) checkRun(at ctl.Cursor) error {
 		"send the cursor to the collector of its own run")
 }
 
-// cursorError converts the error of a refused cursor. It returns nil for nil.
+// cursorError adds the exit code and a hint to the error of a refused cursor. It returns nil for
+// nil.
 func (c *control) cursorError(err error) error {
 	switch _, storage := errors.AsType[*sink.ShardError](err); {
 	case err == nil:
@@ -139,7 +140,7 @@ func (c *control) cursorError(err error) error {
 	return exit.Hint(exit.With(exit.Usage, err), "use seq and n of a group event; rollout ctl "+format.Shell(c.plan.dir())+" status shows the last group")
 }
 
-// Task accepts one task. The returned function waits for the result.
+// Task adds one task. The returned function waits until the task is accepted or refused.
 func (c *control) Task(_ context.Context, line json.RawMessage) func() (ctl.Accepted, error) {
 	t, err := tasks.ParseTask(line)
 	wait := func() []stream.Receipt { return []stream.Receipt{{Err: exit.With(exit.Usage, err)}} }

@@ -22,12 +22,12 @@ type ends struct {
 	stopTasks func(why string)
 
 	step  atomic.Int32              // 0, endDrain or endStop
-	over  atomic.Bool               // no sample is in flight any more
-	late  atomic.Bool               // an interrupt came after over was set
-	until atomic.Pointer[time.Time] // end of the grace time; nil: none
+	over  atomic.Bool               // no samples are in flight any more
+	late  atomic.Bool               // an interrupt arrived after over was set
+	until atomic.Pointer[time.Time] // end of the grace time; nil if there is none
 }
 
-// Values of ends.step. Zero means that the run continues.
+// Values of ends.step. Zero means that the run continues normally.
 const (
 	endDrain = 1 + iota
 	endStop
@@ -36,7 +36,7 @@ const (
 func (e *ends) draining() bool { return e.step.Load() >= endDrain }
 func (e *ends) stopping() bool { return e.step.Load() == endStop }
 
-// watch handles interrupts until the returned function is called. stop cancels the run.
+// watch handles interrupts until the returned function is called. It calls stop to cancel the run.
 func (e *ends) watch(ctx context.Context, stop func(error)) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -50,8 +50,8 @@ func (e *ends) watch(ctx context.Context, stop func(error)) (end func()) {
 	}
 }
 
-// interruptAtEnd handles an interrupt after the last sample in flight has ended. The first such
-// interrupt prints the work that is left, and the second one exits at once.
+// interruptAtEnd handles an interrupt that arrives after the last sample in flight has ended. The
+// first such interrupt prints the remaining work, and the second one exits at once.
 func (e *ends) interruptAtEnd() {
 	if e.late.Swap(true) {
 		e.exitNow()
@@ -60,14 +60,14 @@ func (e *ends) interruptAtEnd() {
 	e.plan.host.Say("ending: writing finished samples and removing leftover agents; interrupt again to exit now")
 }
 
-// drain handles the first interrupt: no further sample starts.
+// drain handles the first interrupt: no new samples are started.
 func (e *ends) drain() {
 	if e.over.Load() {
 		e.interruptAtEnd()
 		return
 	}
 	if grace := e.plan.config.Run.Grace; grace > 0 {
-		until := time.Now().Add(grace) // keeps the monotonic reading, because the clock can be set
+		until := time.Now().Add(grace) // keeps the monotonic clock reading, because the wall clock can be set
 		e.until.Store(&until)
 	}
 	h := e.plan.host
@@ -79,8 +79,8 @@ func (e *ends) drain() {
 	e.stopTasks(whyDrain)
 }
 
-// stopNow handles the second interrupt. It cancels the samples in flight. The next process collects
-// them.
+// stopNow handles the second interrupt. It cancels the samples in flight, which the next process
+// collects.
 func (e *ends) stopNow(cause error, stop func(error)) {
 	switch over := e.over.Load(); {
 	case over && errors.Is(cause, signals.ErrGrace):
@@ -96,7 +96,7 @@ func (e *ends) stopNow(cause error, stop func(error)) {
 	h.Say("stopping: %v; writing finished samples; interrupt again to exit now", cause)
 	stop(cause)
 	e.stopTasks(whyStop)
-	e.plan.settings.kill() // a program that the scorer started can otherwise block the end for any time
+	e.plan.settings.kill() // otherwise a program started by the scorer could block the end of the run indefinitely
 }
 
 // exitNow handles the third interrupt. Finished samples are already in the folder.
@@ -104,19 +104,19 @@ func (e *ends) exitNow() {
 	e.abort("aborted", "exiting now; continue with: %s")
 }
 
-// orphaned ends the process at once because its parent process has ended.
+// orphaned exits at once because the parent process has ended.
 func (e *ends) orphaned() {
 	e.abort("detached", "standard input has ended, so the parent process is gone (--attached): exiting now; continue with: %s")
 }
 
-// abort ends the process. format has one verb, for the command that continues the run.
+// abort ends the process. format has one verb, which receives the command to continue the run.
 func (e *ends) abort(outcome, format string) {
 	e.plan.host.Log.Warn("end", "outcome", outcome, "exit", exit.Interrupted)
 	e.plan.settings.kill()
 	e.plan.host.abort(format, e.plan.resumeCommand())
 }
 
-// impatient reports whether the run must exit without waiting for a reader of its output.
+// impatient reports whether the run must exit without waiting until its output has been read.
 func (e *ends) impatient() bool {
 	until := e.until.Load()
 	return e.late.Load() || e.stopping() || until != nil && time.Now().After(*until)

@@ -11,18 +11,18 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// groups holds the state of a run that collects by whole groups: with --stream, --until-groups or
-// --min-std.
+// groups contains the state of a run that commits whole groups, because of --stream, --until-groups
+// or --min-std.
 type groups struct {
 	host    *Host
 	pace    *pace.Pacer
 	tracker *stream.Tracker
-	setting sync.Mutex // serializes setting and reporting a version
+	setting sync.Mutex // serializes setting and reporting a policy version
 }
 
 func newGroups(p *Plan) *groups {
 	cfg := pace.Config{MaxAhead: p.config.Run.MaxAhead, MaxLag: p.config.Run.MaxLag, UntilGroups: p.config.Tasks.UntilGroups}
-	if !p.options.Stream { // no reader acknowledges groups
+	if !p.options.Stream { // there is no reader to acknowledge groups
 		cfg.MaxAhead, cfg.MaxLag = 0, -1
 	}
 	if p.options.RetryFailed { // the groups of failed samples are already whole
@@ -40,7 +40,7 @@ func newGroups(p *Plan) *groups {
 	return g
 }
 
-// configure sets the fields of cfg that make a sink commit whole groups.
+// configure sets the fields of cfg that make the sink commit whole groups.
 func (g *groups) configure(cfg *sink.Config) {
 	cfg.CommitGroups, cfg.Judge = true, g.tracker.Judge
 	show := cfg.Events.Committed
@@ -68,9 +68,9 @@ func (g *groups) load(dir string, known iter.Seq2[collector.Task, error]) error 
 	return g.tracker.FindTasks(known)
 }
 
-// countEarlier counts samples of earlier processes that waited for the rest of their group and are
-// committed now. It skips failures. The collector counted lasting failures when it began, and the
-// commit contains the later successes of the other samples.
+// countEarlier counts the samples of earlier processes that were waiting for the rest of their
+// group and have now been committed. It skips failures. The collector counted lasting failures when
+// it started, and the commit contains the later successes of the other failed samples.
 func countEarlier(c *collector.Collector, held *sink.Ledger, commit *sink.Commit) {
 	var filtered []string
 	committed := 0
@@ -87,9 +87,9 @@ func countEarlier(c *collector.Collector, held *sink.Ledger, commit *sink.Commit
 	c.CommittedEarlier(committed, filtered...)
 }
 
-// setVersion sets and reports the policy version that the engines sample with from now on. If a
-// page returned the version (ofPage), setVersion ignores it unless it is above the known version:
-// the trainer has already reported a newer one.
+// setVersion sets and reports the policy version that the engines sample with from now on. ofPage
+// reports whether a page returned the version. Such a version is ignored unless it is newer than
+// the known version, because the trainer may already have reported a newer one.
 func (g *groups) setVersion(version int32, ofPage bool) {
 	g.setting.Lock()
 	defer g.setting.Unlock()

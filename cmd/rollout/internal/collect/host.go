@@ -1,23 +1,23 @@
-// Package collect implements the verb collect after its flags are parsed. A collection is three
-// values, each built from the previous one:
+// Package collect implements the verb collect, after its flags have been parsed. A collection
+// consists of three values, each built from the previous one:
 //
 //	Plan     plan.go     settings, tasks and servers: what will be collected
 //	Opened   open.go     the run's folder, its dataset and its journal
-//	Running  running.go  the collector and its helpers, until the run has ended
+//	Running  running.go  the collector and its helpers, until the end of the run
 //
-// Until a Plan is complete, only an empty folder is written, so a refused run leaves no files. An
-// Opened run can be resumed, however the process ends. No value depends on a later one. All three
-// use a Host.
+// Until a Plan is complete, nothing is written except an empty folder, so a refused run leaves no
+// files. An Opened run can be resumed, no matter how the process ends. No value depends on a later
+// one. All three use a Host.
 //
 //	options.go   the flags that are not settings
-//	host.go      streams, messages, interrupts before the run
+//	host.go      streams, messages, and interrupts before the run
 //	settings.go  converts settings into the configurations of the libraries
 //	tasks.go     the tasks of a plan
 //	servers.go   the servers of a plan
-//	print.go     the plan of a dry run
-//	groups.go    runs that collect by whole groups
+//	print.go     prints the plan of a dry run
+//	groups.go    runs that commit whole groups
 //	stream.go    tasks and server runs that arrive during a run
-//	control.go   the requests of rollout ctl
+//	control.go   requests from rollout ctl
 //	ends.go      interrupts during a run
 //	outcome.go   how a run ended
 package collect
@@ -35,36 +35,37 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/version"
 )
 
-// A Host holds the streams of the process, its messages, and the functions that undo preparations
-// if an interrupt comes before the run. It is created before the plan and outlives the run.
+// A Host contains the streams of the process, its messages, and the functions that undo
+// preparations if an interrupt arrives before the run begins. It is created before the plan and
+// outlives the run.
 type Host struct {
-	*show.Observer // NewPlan adds the spans, and Open the log
+	*show.Observer // NewPlan adds the spans, and Open adds the log
 
 	Stdin          io.Reader
-	Stdout, Stderr *termsafe.Writer // Close discards output that is not read
+	Stdout, Stderr *termsafe.Writer // Close discards output that has not been read
 	getenv         func(string) string
 	exit           func() // ends the process at once
 
-	phase   atomic.Value        // string: the current step
-	run     atomic.Pointer[run] // nil: the run has not begun
-	started func()              // makes interrupts no longer end the program
+	phase   atomic.Value        // the current step, a string
+	run     atomic.Pointer[run] // nil until the run begins
+	started func()              // makes interrupts no longer end the program at once
 	unshown func()              // stops showing the status
 
 	mu      sync.Mutex
-	undo    []func() // called by an interrupt before the run begins
-	closers []func() // called by Close, last first
-	unread  bool     // handOver gave up waiting for a reader
+	undo    []func() // called if an interrupt arrives before the run begins
+	closers []func() // called by Close, in reverse order
+	unread  bool     // handOver has stopped waiting for a reader
 }
 
-// A run holds the functions that a Host calls once the run has begun.
+// A run contains the functions that a Host calls once the run has begun.
 type run struct {
 	showStatus func()
 	orphaned   func()      // ends the process, because the parent process has ended
-	impatient  func() bool // reports whether to stop waiting for a reader of the output
+	impatient  func() bool // reports whether to stop waiting until the output has been read
 }
 
 // NewHost returns the host of a collection. Until the run begins, an interrupt ends the program,
-// even while it waits for a server or for standard input. exit ends the process at once.
+// even if the program is waiting for a server or for standard input. exit ends the process at once.
 func NewHost(stdin io.Reader, stdout, stderr *termsafe.Writer, getenv func(string) string, exit func(), o *Options) *Host {
 	h := &Host{
 		Observer: &show.Observer{
@@ -87,8 +88,8 @@ func NewHost(stdin io.Reader, stdout, stderr *termsafe.Writer, getenv func(strin
 	return h
 }
 
-// Close releases the resources of the collection, and waits until all output is read. It returns
-// end, the error of the collection.
+// Close releases the resources of the collection and waits until all output has been read. It
+// returns end, the error of the collection.
 func (h *Host) Close(end error) error {
 	for _, f := range slices.Backward(h.closers) {
 		f()
@@ -98,11 +99,12 @@ func (h *Host) Close(end error) error {
 	return h.handOver(end)
 }
 
-// atClose registers f to be called by Close, in reverse order of registration.
+// atClose registers f to be called by Close. Close calls the functions in reverse order of
+// registration.
 func (h *Host) atClose(f func()) { h.closers = append(h.closers, f) }
 
-// onAbort registers f to be called if an interrupt or the end of the parent process ends the
-// program before the run begins. It can be called while other goroutines work.
+// onAbort registers f to be called if the program ends before the run begins, because of an
+// interrupt or because its parent process has ended. onAbort is safe for concurrent use.
 func (h *Host) onAbort(f func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,15 +154,16 @@ func (h *Host) abort(format string, args ...any) {
 }
 
 const (
-	// lastWords is how long an aborting process waits for a reader of its output.
+	// lastWords is the maximum time for which an aborting process waits until its output has been
+	// read.
 	lastWords = 200 * time.Millisecond
-	// unreadAfter is how long output stays unread before a message reports it.
+	// unreadAfter is the time after which unread output is reported.
 	unreadAfter = time.Second
 )
 
 // handOver waits until all output has been read, and returns end, the error of the collection. If
-// the output is not read, it stops waiting at the second interrupt, at the end of the grace time
-// after the first, or at an interrupt during the wait itself.
+// the output is not read, handOver stops waiting at the second interrupt, or when the grace time
+// after the first interrupt ends. During the wait itself, the first interrupt is enough.
 func (h *Host) handOver(end error) error {
 	const phase = "waiting for the reader of standard output"
 	for !h.unread {

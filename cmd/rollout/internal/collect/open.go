@@ -15,26 +15,26 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// An Opened is a run with its folder, its files and its backends. Nothing has started.
+// An Opened is a run with its folder, its files and its backends. Nothing is running yet.
 type Opened struct {
 	plan      *Plan
 	endpoints []collector.Endpoint // the servers with their backends
 	answered  []string             // names of the endpoints that answered a trial call
 	dataset   *sink.Dataset
 	journal   *journal.Journal
-	held      *sink.Ledger // content of the dataset that earlier processes left
+	held      *sink.Ledger // content of the dataset that earlier processes have left
 	leftovers *leftovers.Agents
 	recovery  show.Recovery
-	groups    *groups // nil: the run does not collect by groups
+	groups    *groups // nil if the run does not commit whole groups
 }
 
-// Open makes a trial call on the servers. It creates the run in its folder, or records the changes
-// of this invocation. It then opens the dataset and the journal, and recovers the data that earlier
-// processes left in them. From then on, an interrupt ends the run so that it can be resumed.
+// Open makes a trial call to each server. It creates the run in its folder, or records the changes
+// made by this invocation. It then opens the dataset and the journal, and recovers the data that
+// earlier processes left in them. From then on, a run that is interrupted can be resumed.
 func Open(ctx context.Context, p *Plan) (*Opened, error) {
 	p.host.started()
 	o := &Opened{plan: p, endpoints: p.endpoints()}
-	if p.tasks.Tasks > 0 { // a stream tries its first task when it arrives
+	if p.tasks.Tasks > 0 { // a stream uses its first task for the trial when the task arrives
 		task, err := p.tasks.First()
 		if err == nil {
 			o.answered, err = p.tryServers(ctx, task)
@@ -49,8 +49,8 @@ func Open(ctx context.Context, p *Plan) (*Opened, error) {
 	return o, o.open()
 }
 
-// record creates the run in its folder, or records the changes of this invocation, and opens the
-// log.
+// record creates the run in its folder, or records the changes made by this invocation. It also
+// opens the log.
 func (o *Opened) record() (err error) {
 	p, h := o.plan, o.plan.host
 	if p.earlier != nil {
@@ -68,11 +68,11 @@ func (o *Opened) record() (err error) {
 		return exit.With(exit.Storage, err)
 	}
 	h.Log = log
-	h.atClose(func() { _ = log.Close() }) // an error is harmless: every line was written
+	h.atClose(func() { _ = log.Close() }) // an error is harmless, because every line has been written
 	return nil
 }
 
-// clearSocket removes the socket that a killed process left in the folder. This process holds the
+// clearSocket removes the socket that a killed process has left in the folder. The caller holds the
 // lock of the folder.
 func clearSocket(dir string) {
 	if info, err := os.Lstat(ctl.Path(dir)); err == nil && info.Mode()&os.ModeSocket != 0 {
@@ -101,7 +101,7 @@ func (o *Opened) open() (err error) {
 	if o.dataset, err = sink.Create(dir, cfg); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
-	if o.held, err = sink.ReadLedger(dir); err != nil { // read after the dataset was recovered
+	if o.held, err = sink.ReadLedger(dir); err != nil { // read after the dataset has been recovered
 		return runfolder.ReadError(dir, err)
 	}
 	if o.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: p.folder.Mode}); err != nil {

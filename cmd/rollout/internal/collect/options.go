@@ -14,22 +14,22 @@ import (
 type Options struct {
 	DryRun, JSON, Quiet bool
 	Resume              bool
-	Stream, Attached    bool // tasks arrive during the run; standard input belongs to the parent process
+	Stream, Attached    bool // tasks arrive during the run; standard input is a pipe from the parent process
 	StreamFlag          bool // --stream was given
 	FromRuns            bool // the run reads server runs (tasks.from_runs) and drives no agents
 	IgnoreClaim         bool // --unclaimed: set-version has replaced the claimed policy version
 	RetryFailed         bool // collect the failed samples instead of the remaining ones
 }
 
-// ReadRuns turns a run with tasks.from_runs into a stream. With --retry-failed the known tasks are
-// enough, so it is not a stream.
+// ReadRuns makes a run with tasks.from_runs a stream. With --retry-failed, the run is not a stream,
+// because the known tasks are enough.
 func (o *Options) ReadRuns(c *config.Config) {
 	o.FromRuns, o.StreamFlag = c.Tasks.FromRuns != nil, o.Stream
 	o.Stream = o.Stream || o.FromRuns && !o.RetryFailed
 }
 
-// CheckSameKind returns an error if a run that drives its own agents is resumed as a run that reads
-// server runs, or the reverse.
+// CheckSameKind returns an error if a resumed run would change between driving its own agents and
+// reading server runs.
 func CheckSameKind(l *config.Loader, info *runfolder.Info) error {
 	had := config.NewLoader(func(string) string { return "" })
 	had.FromRun(info.Config, "tasks")
@@ -43,7 +43,7 @@ func CheckSameKind(l *config.Loader, info *runfolder.Info) error {
 	return runfolder.Refuse(l.Config.Output.Dir, exit.Complaints{errors.New("tasks.from_runs: " + text)})
 }
 
-// Check returns the settings that conflict with --stream or need it.
+// Check returns a complaint for each setting that conflicts with --stream or is valid only with it.
 func (o *Options) Check(l *config.Loader) (bad exit.Complaints) {
 	complain := func(ok bool, format string, args ...any) {
 		if !ok {

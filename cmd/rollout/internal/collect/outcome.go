@@ -17,8 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// whyStopped returns the error that ended a run early, or nil. It reports a storage failure once, even
-// if the run was interrupted at the same time.
+// whyStopped returns the error that ended a run early, or nil. It reports a storage failure only
+// once, even if the run was interrupted at the same time.
 func whyStopped(dir string, runErr, sinkErr error) error {
 	if sinkErr == nil {
 		return runErr
@@ -40,7 +40,7 @@ func interrupted(err error) bool {
 	return errors.Is(err, signals.ErrInterrupted) || errors.Is(err, signals.ErrGrace) || errors.Is(err, context.Canceled)
 }
 
-// outcome classifies how the run ended. It sets the outcome in the summary and returns the error
+// outcome classifies how the run ended. It sets the outcome in the summary, and returns the error
 // with its exit code.
 func (r *Running) outcome(s *show.Summary, err error) error {
 	p := r.plan
@@ -81,8 +81,8 @@ func (r *Running) outcome(s *show.Summary, err error) error {
 	return r.finished(s)
 }
 
-// finished returns the error of a run that completed all its samples. It is nil if failures, skips
-// and groups are within the limits of the run.
+// finished returns the error of a run that has completed all its samples. It returns nil if the
+// numbers of failures, skips and groups are within the run's limits.
 func (r *Running) finished(s *show.Summary) error {
 	p := r.plan
 	dir, allowed := format.Shell(p.dir()), p.config.Run.FailOnError.Allowed(s.Planned)
@@ -99,7 +99,7 @@ func (r *Running) finished(s *show.Summary) error {
 		hint = "rollout inspect " + dir + " --row N shows why, under reward; --fail-on-error allows some"
 	}
 	told := p.tail().MaxSkipped(s.Planned)
-	if r.opened.groups != nil || p.info.Tasks.Stream { // samples are also cut at deadlines, or not needed
+	if r.opened.groups != nil || p.info.Tasks.Stream { // samples can also be cut at deadlines, or not be needed
 		told = s.Planned
 	}
 	switch {
@@ -134,17 +134,18 @@ func (r *Running) finished(s *show.Summary) error {
 	return nil
 }
 
-// hasRows reports whether the run has any row. It reports true if the files cannot be read, because
-// that damage is reported elsewhere.
+// hasRows reports whether the run has any row. It also returns true if the files cannot be read,
+// because that damage is reported elsewhere.
 func hasRows(dir string, s *show.Summary) bool {
-	if s.Rows > 0 || s.Planned == s.Failed { // the failures are already reported
+	if s.Rows > 0 || s.Planned == s.Failed { // failures are reported separately
 		return true
 	}
 	has, err := runfolder.HasRows(dir)
 	return has || err != nil
 }
 
-// withDamage returns the error of a run whose files are damaged: first the damage, then end.
+// withDamage returns the error of a run whose files are damaged. The error contains the damage,
+// followed by end.
 func withDamage(dir string, s *show.Summary, damage []error, end error) error {
 	if len(damage) == 0 {
 		return end
@@ -157,11 +158,11 @@ func withDamage(dir string, s *show.Summary, damage []error, end error) error {
 	return exit.Complaints{err, end}
 }
 
-// tail returns how the run cuts its slowest samples.
+// tail returns the run's policy for cutting its slowest samples.
 func (p *Plan) tail() collector.Tail { return p.settings.collector.Tail }
 
-// writeReport writes the report of the run. It returns end, the error of the run. If the report
-// finds the run's first damage, writeReport returns the damage followed by end.
+// writeReport writes the report of the run. It returns end, the error of the run. If the report is
+// the first to find damage in the run, writeReport returns the damage, followed by end.
 func (r *Running) writeReport(s *show.Summary, end error) error {
 	damage, err := runfolder.WriteReport(r.plan.folder, func(of *report.Report) (json.RawMessage, error) {
 		if r.plan.settings.collector.Scorer != nil {
@@ -181,7 +182,8 @@ func (r *Running) writeReport(s *show.Summary, end error) error {
 	return end
 }
 
-// reportDrained sends the event drained: no more groups follow, and why the run has ended.
+// reportDrained sends the event drained, which states why the run has ended. No groups follow this
+// event.
 func (r *Running) reportDrained(err error) {
 	if r.opened.groups == nil {
 		return

@@ -20,39 +20,40 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A Plan describes what one invocation will collect. It does not change after NewPlan.
+// A Plan describes what one invocation will collect. NewPlan returns it, and it does not change
+// afterwards.
 type Plan struct {
 	host     *Host
 	options  Options
 	config   *config.Config
-	earlier  *runfolder.Earlier // the run to resume; nil: a new run
+	earlier  *runfolder.Earlier // the run to resume; nil if the run is new
 	settings *settings
-	taps     *taps.Taps // nil: no tap is configured
+	taps     *taps.Taps // nil if no tap is configured
 	tasks    *runfolder.TaskSet
-	source   string              // where a stream's tasks come from besides its socket: a path, "-" or ""
-	folder   *runfolder.Folder   // locked; nil: a dry run
-	clients  []*letta.Client     // one per server, for backends and checks
+	source   string              // source of a stream's tasks, besides its socket: a path, "-" or ""
+	folder   *runfolder.Folder   // locked; nil for a dry run
+	clients  []*letta.Client     // one per server, for the backends and the checks
 	backends []collector.Backend // drive agents, or read server runs
 	checks   []preflight.Server
 	info     runfolder.Info
-	inFlight []int          // limit on samples in flight, by server
-	engine   *engine.Poller // nil: no engine metrics are configured
-	versions *policy.Source // nil: policy versions come only from traces
-	scrapes  net.Listener   // listener of the metrics; nil: none
-	unscored bool           // reward.kind is not set, not even to none
+	inFlight []int          // limit on the number of samples in flight, by server
+	engine   *engine.Poller // nil if no engine metrics are configured
+	versions *policy.Source // nil if policy versions come only from traces
+	scrapes  net.Listener   // listener for the metrics; nil if there is none
+	unscored bool           // reward.kind is not set at all, not even to none
 }
 
-// planning is a Plan under construction.
+// A planning is a Plan under construction.
 type planning struct {
 	*Plan
 	loader   *config.Loader
 	identity runfolder.Identity
-	first    *collector.Task // the first task read; nil: read it from the run's copy of the tasks
+	first    *collector.Task // the first task that was read; nil if it must be read from the run's copy of the tasks
 }
 
 // NewPlan reads the settings and the tasks, and checks that the run can work. It scores a trial
-// sample and checks the servers. It compares the settings, tasks and servers with the run that it
-// resumes. It creates and locks the folder, but writes nothing into it.
+// sample and checks the servers. If it resumes a run, it compares the settings, tasks and servers
+// with that run. It creates and locks the folder, but does not write to it.
 func NewPlan(ctx context.Context, h *Host, l *config.Loader, earlier *runfolder.Earlier, o *Options) (*Plan, error) {
 	p := &planning{Plan: &Plan{host: h, options: *o, config: l.Config, earlier: earlier}, loader: l}
 	for _, step := range []func(context.Context) error{
@@ -67,16 +68,16 @@ func NewPlan(ctx context.Context, h *Host, l *config.Loader, earlier *runfolder.
 
 func (p *Plan) dir() string { return p.config.Output.Dir }
 
-// resumed reports whether an earlier process began the run.
+// resumed reports whether an earlier process started the run.
 func (p *Plan) resumed() bool { return len(p.info.Invocations) > 1 }
 
-// byGroups reports whether the run collects by whole groups.
+// byGroups reports whether the run commits whole groups.
 func (p *Plan) byGroups() bool { return p.options.Stream || p.config.Groups() }
 
 // resumeCommand returns the command that continues the run.
 func (p *Plan) resumeCommand() string { return runfolder.ResumeCommand(p.dir()) }
 
-// readSettings builds the parts that the configuration names.
+// readSettings builds the parts that the settings configure.
 func (p *planning) readSettings(context.Context) (err error) {
 	h := p.host
 	h.phase.Store("checking the tasks")
@@ -91,8 +92,7 @@ func (p *planning) readSettings(context.Context) (err error) {
 	h.atClose(p.settings.close)
 	h.onAbort(p.settings.kill)
 	if p.options.RetryFailed && p.loader.ByKey["run.tail"].Given() == "" {
-		// --retry-failed asks for the failed samples, so the tail policy of the run does not cut
-		// them.
+		// --retry-failed requests the failed samples, so the run's tail policy does not cut them.
 		p.settings.collector.Tail = collector.Tail{}
 	}
 	p.identity, err = runfolder.IdentityOf(p.loader, p.settings.model)
@@ -101,10 +101,10 @@ func (p *planning) readSettings(context.Context) (err error) {
 
 // tryFirstScore scores a trial sample of the first task, if a task is known.
 func (p *planning) tryFirstScore(ctx context.Context) (err error) {
-	if p.tasks.Tasks == 0 && !p.options.FromRuns { // a stream tries its first task when it arrives
+	if p.tasks.Tasks == 0 && !p.options.FromRuns { // a stream uses its first task for the trial when the task arrives
 		return nil
 	}
-	task := &collector.Task{ID: "trial"} // server runs have neither messages nor answers
+	task := &collector.Task{ID: "trial"} // server runs have neither task messages nor answers
 	switch {
 	case p.options.FromRuns:
 	case p.first != nil:
@@ -117,13 +117,13 @@ func (p *planning) tryFirstScore(ctx context.Context) (err error) {
 	return p.tryScorer(ctx, task)
 }
 
-// Phases that end with the trial of a stream's first task.
+// The phases in which a stream tries its first task.
 const (
 	phaseScorer = "trying the scorer"
 	phaseTrial  = "trying a model call"
 )
 
-// tryScorer scores a trial sample of the task.
+// tryScorer scores a trial sample for the task.
 func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 	scorer := p.settings.collector.Scorer
 	if scorer == nil {
@@ -137,10 +137,10 @@ func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 	return nil
 }
 
-// tryServers makes one model call for the task on every server that has not passed such a trial in
-// this run. It returns the names of the servers that answered.
+// tryServers makes one model call for the task on every server that has not yet passed such a trial
+// in this run. It returns the names of the servers that answered.
 func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered []string, err error) {
-	if p.config.Run.Preflight == config.PreflightConnect || p.options.FromRuns { // no trial calls with preflight connect or for server runs
+	if p.config.Run.Preflight == config.PreflightConnect || p.options.FromRuns { // run.preflight: connect and server runs need no trial calls
 		return nil, nil
 	}
 	proven, err := p.earlier.Proven(p.dir(), p.settings.model)
@@ -156,8 +156,9 @@ func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered [
 	return t.Servers(ctx, p.checks, p.info.Servers, proven)
 }
 
-// bound sets the numbers of samples in flight. It creates the poller of engine metrics and opens
-// the listener for metrics, because errors in either refuse the run.
+// bound sets the limits on the number of samples in flight. It also creates the poller for engine
+// metrics and opens the listener for the run's metrics, so that errors in either end the run before
+// it begins.
 func (p *planning) bound(ctx context.Context) (err error) {
 	planned, lowered := p.info.Tasks.Planned, ""
 	if p.options.Stream {
@@ -165,7 +166,7 @@ func (p *planning) bound(ctx context.Context) (err error) {
 	}
 	p.inFlight, lowered = machine.InFlight(p.config, planned, machine.This())
 	if lowered != "" && (slices.Min(p.inFlight) < planned || p.loader.ByKey["server.max_in_flight"].Given() != "") {
-		p.host.Note("%s", lowered) // no note if a small run needs less than the default anyway
+		p.host.Note("%s", lowered) // no note if the run is so small that the limit does not matter
 	}
 	if urls := p.config.Server.EngineMetrics; len(urls) > 0 {
 		if p.engine, err = engine.New(engine.Config{URLs: urls}); err != nil {
@@ -176,12 +177,12 @@ func (p *planning) bound(ctx context.Context) (err error) {
 		if p.scrapes, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
 			return exit.Hint(exit.Usagef("run.metrics_addr: %w", err), "choose another address with --metrics-addr; port 0 picks a free port")
 		}
-		p.host.atClose(func() { _ = p.scrapes.Close() }) // fails if a server has already closed it
+		p.host.atClose(func() { _ = p.scrapes.Close() }) // fails if the server has already closed it
 	}
 	return nil
 }
 
-// checkFiles compares every file of the run with its digest if run.check is full. It runs before
+// checkFiles compares every file of the run with its digest if run.check is full. It does so before
 // anything is changed.
 func (p *planning) checkFiles(ctx context.Context) error {
 	if !p.config.Run.CheckFull || !p.resumed() {

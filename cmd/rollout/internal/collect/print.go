@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Print prints the plan, for a dry run.
+// Print prints the plan of a dry run.
 func (p *Plan) Print(ctx context.Context) error {
 	out, resumed := p.host.Stdout, p.earlier != nil
 	var committed, waiting, failed int
@@ -71,7 +71,7 @@ func (p *Plan) Print(ctx context.Context) error {
 	return p.checkMatched(found)
 }
 
-// checkMatched returns the error of a dry run that matches no server run.
+// checkMatched returns an error if a dry run matches no server runs.
 func (p *Plan) checkMatched(found serverruns.Counts) error {
 	if p.options.FromRuns && !p.options.RetryFailed && found.Total() == 0 && !p.config.Tasks.Follow {
 		return p.unmatchedError()
@@ -79,8 +79,8 @@ func (p *Plan) checkMatched(found serverruns.Counts) error {
 	return nil
 }
 
-// countHeld returns how many samples of a run are committed, how many are in the write-ahead log,
-// and how many have failed.
+// countHeld returns the number of a run's samples that are committed, that are in the write-ahead
+// log, and that have failed.
 func countHeld(dir string) (committed, waiting, failed int, err error) {
 	held, err := sink.ReadLedger(dir)
 	if err != nil {

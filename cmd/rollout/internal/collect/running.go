@@ -31,14 +31,14 @@ type Running struct {
 	opened    *Opened
 	collector *collector.Collector
 	ends      *ends
-	arrivals  *arrivals        // nil: all tasks are known
-	socket    *ctl.Listener    // accepts requests of rollout ctl; nil: none
-	damage    runfolder.Damage // damage in files that earlier processes committed
+	arrivals  *arrivals        // nil if all tasks are known at the start
+	socket    *ctl.Listener    // accepts requests from rollout ctl; nil if there is none
+	damage    runfolder.Damage // damage in files that earlier processes have committed
 	began     time.Time
 }
 
 // Start creates the collector. It opens the control socket and the tasks of a stream, and restores
-// the groups of earlier processes. Nothing runs before Run.
+// the groups of earlier processes. It starts no work, which Run does.
 func Start(o *Opened) (*Running, error) {
 	r := &Running{host: o.plan.host, plan: o.plan, opened: o}
 	err := r.start()
@@ -84,7 +84,7 @@ func (r *Running) start() error {
 	return nil
 }
 
-// configure returns the configuration of the collector of a run whose tasks are known.
+// configure returns the collector's configuration for a run whose tasks are known.
 func (r *Running) configure() (cfg collector.Config, err error) {
 	p, o := r.plan, r.opened
 	cfg = p.settings.collector
@@ -95,12 +95,12 @@ func (r *Running) configure() (cfg collector.Config, err error) {
 	cfg.Sink, cfg.Journal = o.dataset, o.journal
 	cfg.RetryFailed = p.options.RetryFailed
 	if cfg.Left = o.journal.Resume(o.held); cfg.Left == nil && cfg.RetryFailed {
-		cfg.Left = o.journal.Left // no sample has failed, so there is none to retry
+		cfg.Left = o.journal.Left // no sample has failed, so there are none to retry
 	}
 	cfg.MaxUnscored = maxUnscored(p.config, p.info.Tasks.Planned)
 	cfg.Logger, cfg.Events = r.host.Log.Logger, r.host.Events(o.leftovers.Finished)
 	cfg.Events.SampleDone = func(key string, err error) {
-		if err == nil { // keep the agents of a sample that did not become data
+		if err == nil { // otherwise keep the agents of the sample, because it did not become data
 			o.leftovers.Done(key)
 		}
 	}
@@ -108,14 +108,15 @@ func (r *Running) configure() (cfg collector.Config, err error) {
 	return cfg, nil
 }
 
-// Run collects and reports the result. It writes all finished samples, however the run ends.
+// Run collects the samples and reports the result. No matter how the run ends, it writes all
+// finished samples.
 func (r *Running) Run(ctx context.Context) error {
 	p, o, h := r.plan, r.opened, r.host
 	r.began = time.Now()
 	r.launch(ctx)
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	defer r.ends.watch(context.WithoutCancel(ctx), stop)() // watch to the very end, so that an interrupt also works while the run ends
+	defer r.ends.watch(context.WithoutCancel(ctx), stop)() // watch until Run returns, so that an interrupt also works while the run is ending
 	runErr, sinkErr := r.work(working)
 
 	h.phase.Store("ending")
@@ -144,7 +145,7 @@ func (r *Running) Run(ctx context.Context) error {
 	return h.handOver(end)
 }
 
-// launch reports the start of the run and starts serving its metrics.
+// launch reports the start of the run and starts the server for its metrics.
 func (r *Running) launch(ctx context.Context) {
 	p, h := r.plan, r.host
 	event := map[string]any{
@@ -178,12 +179,12 @@ func (r *Running) launch(ctx context.Context) {
 	h.run.Store(&run{showStatus: r.showStatus, orphaned: r.ends.orphaned, impatient: r.ends.impatient})
 }
 
-// work runs the sink, the collector and their helpers, and returns when all have ended.
+// work runs the sink, the collector and their helpers. It returns when all of them have ended.
 func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	o, h := r.opened, r.host
 	var sinks errgroup.Group
 	var helpers sync.WaitGroup
-	// The sink and the display outlive a stop, so that finished samples are written.
+	// The sink and the display continue after a stop, so that finished samples are written.
 	unstopped := context.WithoutCancel(ctx)
 	sinks.Go(func() error { return o.dataset.Run(unstopped) })
 
@@ -194,7 +195,7 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	r.help(helping, help)
 	if r.plan.resumed() {
 		help(func() { o.leftovers.Clear(ctx, h.Cleared) }) // ends when the run ends
-		help(func() { r.checkBeside(checking) })           // ends when no sample is left to collect
+		help(func() { r.checkBeside(checking) })           // ends when no samples are left to collect
 	}
 	if o.groups != nil {
 		r.helpGroups(helping, help)
@@ -204,7 +205,7 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	r.stopTasks(whyStop)
 	r.ends.over.Store(true)
 	if r.collector.Tail().Cut {
-		o.dataset.CommitParts() // the remaining samples of their groups are skipped
+		o.dataset.CommitParts() // the missing samples in these groups were skipped
 	}
 	h.phase.Store("writing finished samples")
 	sinkErr = errors.Join(o.dataset.Close(unstopped), o.journal.Close())
@@ -217,7 +218,7 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	return runErr, sinkErr
 }
 
-// help starts the helpers of every run. They end when ctx is done.
+// help starts the helpers that every run needs. They end when ctx is done.
 func (r *Running) help(ctx context.Context, help func(func())) {
 	p, h := r.plan, r.host
 	help(func() { h.Show(ctx, r.view) })
@@ -240,13 +241,14 @@ func (r *Running) help(ctx context.Context, help func(func())) {
 	}
 }
 
-// helpGroups starts the helpers of a run that collects by groups. They end when ctx is done.
+// helpGroups starts the helpers of a run that commits whole groups. They end when ctx is done.
 func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 	g := r.opened.groups
 	if v := r.plan.config.Tokens.PolicyVersion; v.Claimed {
 		g.pace.SetVersion(v.Version)
 	}
-	// The callback must not wait for a disk: the order of tasks is held during its writes.
+	// The callback must not wait for disk I/O, because a lock that orders tasks is held during such
+	// writes.
 	unread := make(chan bool, 1)    // holds the latest value
 	r.host.OnUnread(func(on bool) { // never called concurrently
 		select {
@@ -271,11 +273,12 @@ func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 		handler := &control{plan: r.plan, groups: g, collector: r.collector, arrivals: r.arrivals}
 		help(func() { r.socket.Serve(ctx, handler) })
 	}
-	// Reading a pipe cannot be interrupted, so do not wait for the reader.
+	// A read from a pipe cannot be interrupted, so do not wait for this goroutine.
 	go r.arrivals.read(ctx, r.socket == nil)
 }
 
-// holdUnread holds back tasks and samples while too many events are unread, until ctx is done.
+// holdUnread holds back tasks and samples while too many events are unread. It returns when ctx is
+// done.
 func (r *Running) holdUnread(ctx context.Context, unread <-chan bool) {
 	for {
 		select {
@@ -291,14 +294,14 @@ func (r *Running) holdUnread(ctx context.Context, unread <-chan bool) {
 	}
 }
 
-// stopTasks makes a stream refuse further tasks. Accepted tasks are still collected.
+// stopTasks makes a stream refuse new tasks. Tasks that have been accepted are still collected.
 func (r *Running) stopTasks(why string) {
 	if r.arrivals != nil {
 		r.arrivals.intake.Stop(why)
 	}
 }
 
-// snapshot yields the tasks in the run's own copy.
+// snapshot yields the tasks in the run's own copy, and adds them to the tracker of groups.
 func (r *Running) snapshot(yield func(*collector.Task, error) bool) {
 	for t, err := range r.knownTasks() {
 		if err == nil && r.opened.groups != nil {
@@ -310,7 +313,7 @@ func (r *Running) snapshot(yield func(*collector.Task, error) bool) {
 	}
 }
 
-// knownTasks yields the tasks that the run had when this process began.
+// knownTasks yields the tasks that the run had when this process started.
 func (r *Running) knownTasks() iter.Seq2[collector.Task, error] {
 	if r.arrivals != nil {
 		return r.arrivals.intake.Earlier()
@@ -318,14 +321,14 @@ func (r *Running) knownTasks() iter.Seq2[collector.Task, error] {
 	return tasks.Read(r.plan.folder.TasksPath(), nil)
 }
 
-// checkBeside compares the files of earlier processes with their digests during the run, until ctx
-// is done. The report at the end of a run reads every file again, so files that checkBeside does
-// not reach are checked there.
+// checkBeside compares the files of earlier processes with their digests while the run is
+// collecting, until ctx is done. If it does not reach all files, the report at the end of the run
+// checks the others, because it rereads every file.
 func (r *Running) checkBeside(ctx context.Context) {
 	if r.plan.config.Run.CheckFull {
-		return // NewPlan compared them
+		return // NewPlan has compared the files
 	}
-	const rate = 64 << 20 // bytes per second: 5 to 10% of a core and little disk bandwidth
+	const rate = 64 << 20 // bytes per second; takes 5 to 10% of a core and little disk bandwidth
 	read, err := runfolder.CheckFiles(ctx, r.plan.dir(), rate, func(err error) { r.host.Damaged(err, r.damage.Add(err) == 1) })
 	switch {
 	case err == nil:
@@ -335,10 +338,10 @@ func (r *Running) checkBeside(ctx context.Context) {
 	}
 }
 
-// sweep removes the agents that a run can leave behind if it did not end cleanly, and corrects
-// their count in stats.
+// sweep removes agents that can be left over if the run did not end cleanly. It corrects the number
+// of left-over agents in stats.
 func (r *Running) sweep(ctx context.Context, stats *collector.Stats, cut bool) {
-	// A failed request can have created an agent whose name is unknown.
+	// A request that failed can still have created an agent, whose name is unknown.
 	unsure := stats.InfraRetries > 0 || stats.Failed > 0
 	if !cut && !unsure && stats.CloseFailures == 0 && !r.plan.resumed() {
 		return

@@ -17,8 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// connect creates a client and a backend for each server, and attaches metrics and spans to its
-// requests.
+// connect creates a client and a backend for each server. It attaches metrics and spans to the
+// client's requests.
 func (p *planning) connect(ctx context.Context) (err error) {
 	h := p.host
 	if h.Tracing, err = show.NewTracing(h.getenv, h.Say); err != nil {
@@ -69,7 +69,7 @@ func (p *planning) newServer(client *letta.Client) (collector.Backend, preflight
 	return b, preflight.Drives(b), nil
 }
 
-// endpoints returns the servers as the collector needs them.
+// endpoints returns the servers in the form that the collector needs.
 func (p *Plan) endpoints() (out []collector.Endpoint) {
 	for i, backend := range p.backends {
 		out = append(out, collector.Endpoint{Name: p.checks[i].URL, Backend: backend, MaxInFlight: p.inFlight[i], Weight: p.config.Server.URLs[i].Weight})
@@ -77,7 +77,8 @@ func (p *Plan) endpoints() (out []collector.Endpoint) {
 	return out
 }
 
-// askServers checks that every server meets the needs of the run, and describes the run.
+// askServers checks that every server meets the needs of the run, and fills in the description of
+// the run.
 func (p *planning) askServers(ctx context.Context) error {
 	h := p.host
 	h.phase.Store("asking the servers")
@@ -111,7 +112,8 @@ func (p *planning) askServers(ctx context.Context) error {
 	return err
 }
 
-// checkNamedRuns checks before anything is written that the server runs listed by id exist.
+// checkNamedRuns checks that the server runs listed by id exist. It does so before anything is
+// written.
 func (p *planning) checkNamedRuns(ctx context.Context) error {
 	if !p.options.FromRuns || p.options.RetryFailed {
 		return nil
@@ -129,8 +131,8 @@ func (p *planning) checkNamedRuns(ctx context.Context) error {
 	return nil
 }
 
-// feed returns a feed of the server runs. known reports whether a server run is already a task of
-// the run.
+// feed returns a feed of server runs. known reports whether a server run is already a task of the
+// run.
 func (p *Plan) feed(known func(id string) bool) *serverruns.Feed {
 	return serverruns.New(serverruns.Config{
 		Client: p.clients[0], Which: *p.config.Tasks.FromRuns, Follow: p.config.Tasks.Follow && !p.options.DryRun,
@@ -141,7 +143,7 @@ func (p *Plan) feed(known func(id string) bool) *serverruns.Feed {
 	})
 }
 
-// runsError returns the error for server runs that cannot be listed.
+// runsError adds an exit code and a hint to an error from listing the server runs.
 func (p *Plan) runsError(err error) error {
 	if _, missing := errors.AsType[*serverruns.MissingError](err); missing {
 		return exit.Hint(exit.Usagef("tasks.from_runs: %w", err), "it may have been deleted with its agent; rollout steps list shows the steps of a server run")
@@ -149,8 +151,8 @@ func (p *Plan) runsError(err error) error {
 	return preflight.Unusable(p.checks[0].URL, err)
 }
 
-// unmatchedError returns the error of a collection that matched no server run and does not wait for
-// one.
+// unmatchedError returns the error of a collection that has matched no server runs and does not
+// wait for any.
 func (p *Plan) unmatchedError() error {
 	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run of %s matches --from-runs", p.checks[0].URL)),
 		"check agent=, tag= and since= (compared with the server's clock); --follow waits for new server runs")

@@ -24,28 +24,28 @@ import (
 
 // This file converts the settings into the configurations of the libraries:
 //
-//	newSettings  tasks.*, tokens.*, reward.*, output.*, server.adaptive, and the bounds of run.*
+//	newSettings  tasks.*, tokens.*, reward.*, output.*, server.adaptive, and the limits in run.*
 //	newVersions  tokens.policy_version and the settings that depend on it
 //	maxUnscored  run.fail_on_error
 //
-// Package connect reads server.* and agent.*, package taps reads tokens.tap, and planning.bound
-// reads server.engine_metrics. Package machine sets the number of samples in flight, and package
-// runfolder sets the file mode.
+// Other settings are read elsewhere: server.* and agent.* in package connect, tokens.tap in package
+// taps, and server.engine_metrics in planning.bound. Package machine sets the limits on the number
+// of samples in flight, and package runfolder sets the file mode.
 
-// settings holds the parts of a run other than its servers and its folder.
+// settings contains the parts of a run, except for its servers and its folder.
 type settings struct {
 	agent     agent.Config     // configuration of every agent
-	collector collector.Config // lacks endpoints, sink, journal and events, which depend on the run
-	sink      sink.Config      // lacks run id, files and events
-	prompts   prompt.Config    // configuration of prompter
+	collector collector.Config // lacks the endpoints, sink, journal and events, which depend on the run
+	sink      sink.Config      // lacks the run id, files and events
+	prompts   prompt.Config    // configuration of the prompter
 	prompter  *prompt.Prompter
-	model     *runfolder.Model // nil: no tokenizer is configured
-	close     func()           // ends the scorer's processes; can take some seconds
+	model     *runfolder.Model // nil if no tokenizer is configured
+	close     func()           // ends the scorer's processes; can take several seconds
 	kill      func()           // kills the scorer's processes at once
 }
 
-// newSettings builds the parts that the configuration names. seen holds the calls of the taps and is
-// nil without a tap. A scoring program's messages go to stderr.
+// newSettings builds the parts that the settings configure. seen contains the calls recorded by the
+// taps. It is nil if there is no tap. The messages of a scoring program go to stderr.
 func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settings, err error) {
 	p := &settings{close: func() {}, kill: func() {}}
 	p.prompts = prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Tap: seen, Unverified: c.Tokens.Require == config.RequireAny}
@@ -77,23 +77,25 @@ func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settin
 		Tail:           c.Run.Tail,
 	}
 	if c.Tasks.FromRuns != nil {
-		p.collector.DataRetries = 0 // another program's runs cannot be repeated
+		p.collector.DataRetries = 0 // runs of another program cannot be repeated
 	}
 	p.sink = sink.Config{Format: c.Output.Format, MaxShardBytes: c.Output.ShardBytes, MaxShardAge: c.Output.ShardAge}
 	return p, p.addScorer(c, stderr)
 }
 
-// leastUnscored is the least number of failed scores that ends a run without a successful score. A
-// scorer that starts slowly can fail on the first samples.
+// leastUnscored is the smallest number of failed scores that ends a run in which no score has
+// succeeded. The first samples can fail because a scorer starts slowly.
 const leastUnscored = 16
 
-// maxUnscored returns how many scores can fail before the run ends, if none has succeeded.
+// maxUnscored returns how many scores can fail before the run ends. It applies only until a score
+// succeeds.
 func maxUnscored(c *config.Config, planned int) int {
 	return max(leastUnscored, c.Run.FailOnError.Allowed(planned)+1) - 1
 }
 
-// paddedMost bounds the number of ids that an engine's vocabulary adds to the tokenizer's if
-// config.json lacks its size. The largest number among published models is 1,069, for gpt-oss.
+// paddedMost is the maximum number of ids that the engine's vocabulary is assumed to add to the
+// tokenizer's vocabulary. It is used if config.json does not contain the size. The largest
+// difference among published models is 1,069, for gpt-oss.
 const paddedMost = 4096
 
 func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
@@ -114,8 +116,8 @@ func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
 	return out
 }
 
-// addScorer adds the splitter, which finds the answer in a sample, and the scorer if one is
-// configured.
+// addScorer adds the splitter, which finds the answer in a sample. It also adds the scorer, if one
+// is configured.
 func (p *settings) addScorer(c *config.Config, stderr io.Writer) error {
 	r := &c.Reward
 	splitter := reasoning.New(nil)
@@ -152,15 +154,16 @@ func (p *settings) addScorer(c *config.Config, stderr io.Writer) error {
 		if err != nil {
 			return exit.Usagef("reward.command: %w", err)
 		}
-		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // Close cannot lose scores: all have been returned
+		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // Close cannot lose scores, because all have been returned
 	default:
 		return fmt.Errorf("internal error: reward.kind %q is not handled", r.Kind)
 	}
 	return nil
 }
 
-// newVersions returns the source of policy versions other than the traces that prove prompts, or
-// nil if none is configured. claims reports whether the run accepts rollout ctl RUN set-version.
+// newVersions returns the configured source of policy versions, or nil if none is configured. The
+// traces that prove prompts are a separate source. claims reports whether the run accepts rollout
+// ctl RUN set-version.
 func newVersions(c *config.Config, claims bool, unknown func(text string)) (*policy.Source, error) {
 	v := c.Tokens.PolicyVersion
 	cfg := policy.Config{

@@ -20,7 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Reasons why a stream accepts no more tasks, as in the event drained.
+// Reasons why a stream no longer accepts tasks. The event drained contains the reason.
 const (
 	whyEnd    = "end of tasks"
 	whyDrain  = "drain"
@@ -28,28 +28,28 @@ const (
 	whyStop   = "stop"
 )
 
-// arrivals passes the tasks of a stream to the collector: from a file, from standard input, from
-// the socket or, with tasks.from_runs, from the records of the server.
+// arrivals passes the tasks of a stream to the collector. They come from a file, from standard
+// input, from the socket or, with tasks.from_runs, from the server's records.
 type arrivals struct {
 	plan   *Plan
 	log    *runfolder.TaskLog
 	intake *stream.Intake
 
-	unmatched atomic.Bool // no server run matches tasks.from_runs
+	unmatched atomic.Bool // no server runs match tasks.from_runs
 
 	receipts sync.Mutex
-	ended    bool // drained was reported, so no more tasks are reported
+	ended    bool // drained has been reported, so no more tasks are reported
 }
 
-// openArrivals opens the task log of the run for appending, and the control socket. It adds to cfg
-// the functions that the collector of a stream needs.
+// openArrivals opens the run's task log for appending, and the control socket. It adds to cfg the
+// functions that the collector needs for a stream.
 func (r *Running) openArrivals(cfg *collector.Config) error {
 	p := r.plan
 	log, err := p.folder.OpenTaskLog(p.tasks)
 	if err != nil {
 		return err
 	}
-	r.host.atClose(func() { _ = log.Close() }) // an error is harmless: accepted tasks are already durable
+	r.host.atClose(func() { _ = log.Close() }) // an error is harmless, because accepted tasks are already durable
 	a := &arrivals{plan: p, log: log}
 	planned := p.tasks.Samples
 	a.intake = stream.New(stream.Config{Log: log, Samples: p.config.Tasks.Samples, Check: a.checker(), Accepted: func(samples int) {
@@ -66,18 +66,18 @@ func (r *Running) openArrivals(cfg *collector.Config) error {
 		}
 	}
 	r.socket, err = ctl.Listen(p.dir())
-	if errors.Is(err, errors.ErrUnsupported) && p.source != "" { // without a source, no task could ever arrive
+	if errors.Is(err, errors.ErrUnsupported) && p.source != "" { // without a source, no tasks could ever arrive
 		r.host.Say("%v: %s", err, exit.HintOf(err))
 		return nil
 	}
 	if err == nil {
-		r.host.atClose(func() { _ = r.socket.Close() }) // the next process replaces a stale socket
+		r.host.atClose(func() { _ = r.socket.Close() }) // if this fails, the next process replaces the stale socket
 	}
 	return err
 }
 
-// newTasks yields the tasks as they arrive. If the run has no task yet, the first one is used to
-// try the scorer and the servers.
+// newTasks yields tasks as they arrive. If the run had no tasks at the start, it tries the scorer
+// and the servers with the first task.
 func (r *Running) newTasks(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
 		tried := r.plan.tasks.Tasks > 0
@@ -111,7 +111,7 @@ func (r *Running) try(ctx context.Context, t *collector.Task) error {
 	return err
 }
 
-// checker returns the check of each task. It is called from one goroutine at a time.
+// checker returns the function that checks each new task. It is called by one goroutine at a time.
 func (a *arrivals) checker() func(t *collector.Task) error {
 	p := a.plan
 	fit := tasks.NewFit(p.settings.agent, p.settings.collector.Scorer)
@@ -134,8 +134,8 @@ func (a *arrivals) checker() func(t *collector.Task) error {
 	}
 }
 
-// read reads the tasks from a file, standard input or the server until ctx is done. Without a
-// socket, the end of the file ends the stream.
+// read reads tasks from a file, from standard input or from the server until ctx is done. If there
+// is no socket, the end of the file ends the stream.
 func (a *arrivals) read(ctx context.Context, noSocket bool) {
 	var err error
 	switch source := a.plan.source; {
@@ -157,7 +157,8 @@ func (a *arrivals) read(ctx context.Context, noSocket bool) {
 	}
 }
 
-// readRuns reads server runs until all have been accepted or, with tasks.follow, until ctx is done.
+// readRuns reads server runs until all of them have been accepted. With tasks.follow, it continues
+// until ctx is done.
 func (a *arrivals) readRuns(ctx context.Context) error {
 	feed := a.plan.feed(a.log.Has)
 	if err := a.intake.Take(feed.Tasks(ctx), feed.Ready, a.report); err != nil {
@@ -183,7 +184,7 @@ func (a *arrivals) reportRuns(n serverruns.Counts) {
 	}
 }
 
-// noteSource explains why the run does not end by itself.
+// noteSource prints a note that explains why the run does not end by itself.
 func (a *arrivals) noteSource() {
 	p, dir := a.plan, format.Shell(a.plan.dir())
 	switch {
@@ -198,7 +199,7 @@ func (a *arrivals) noteSource() {
 	}
 }
 
-// report reports whether a task was accepted. It reports nothing after the event drained, because
+// report reports whether a task was accepted. After the event drained, it reports nothing, because
 // standard input can still deliver tasks then.
 func (a *arrivals) report(t *collector.Task, r stream.Receipt) {
 	a.receipts.Lock()
@@ -226,7 +227,7 @@ func (a *arrivals) report(t *collector.Task, r stream.Receipt) {
 	}
 }
 
-// end calls last, which sends the event drained. No task is reported after it.
+// end calls last, which sends the event drained. No tasks are reported afterwards.
 func (a *arrivals) end(last func()) {
 	a.receipts.Lock()
 	defer a.receipts.Unlock()

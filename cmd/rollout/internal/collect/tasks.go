@@ -16,8 +16,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/journal"
 )
 
-// readTasks reads and checks the tasks, and locks the folder. It refuses to continue a run if the
-// tasks, or settings that its rows depend on, have changed, and lists every difference.
+// readTasks reads and checks the tasks, and locks the folder. It refuses to continue a run if its
+// tasks have changed, or if settings that its rows depend on have changed. The error lists every
+// difference.
 func (p *planning) readTasks(context.Context) (err error) {
 	fit := tasks.NewFit(p.settings.agent, p.settings.collector.Scorer)
 	skipped := func(bad error) { p.host.Say("skipped: %v", bad) }
@@ -50,10 +51,10 @@ func (p *planning) readTasks(context.Context) (err error) {
 	return fit.Scorable(string(p.config.Reward.Kind), p.host.Note)
 }
 
-// readTasksAgain does the work of readTasks for a run that is continued.
+// readTasksAgain is readTasks for a run that is resumed.
 func (p *planning) readTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	if p.folder = p.earlier.Folder; p.folder != nil {
-		tidy := func() { _ = p.folder.Clear() } // the next process would also clear it; the opener of the folder closes it
+		tidy := func() { _ = p.folder.Clear() } // if this fails, the next process clears it; the opener of the folder closes it
 		p.host.atClose(tidy)
 		p.host.onAbort(tidy)
 	}
@@ -81,7 +82,7 @@ func (p *planning) readTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	return nil
 }
 
-// findSource determines the source of a stream's tasks other than the socket. It returns an error
+// findSource determines the source of a stream's tasks, other than the socket. It returns an error
 // if the source is a file that cannot be opened.
 func (p *planning) findSource() error {
 	if !p.options.Stream || p.options.FromRuns {
@@ -103,7 +104,7 @@ func (p *planning) findSource() error {
 	return in.Close()
 }
 
-// carriesTasks reports whether standard input can carry tasks. A terminal and /dev/null cannot.
+// carriesTasks reports whether standard input can contain tasks. A terminal and /dev/null cannot.
 func carriesTasks(stdin io.Reader) bool {
 	f, ok := stdin.(*os.File)
 	if !ok {
@@ -113,17 +114,17 @@ func carriesTasks(stdin io.Reader) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice == 0
 }
 
-// checkLimit refuses a tasks.limit that ends inside a group.
+// checkLimit refuses a tasks.limit that would split a group.
 func (p *planning) checkLimit(context.Context) error {
-	if !p.byGroups() || p.options.RetryFailed { // --retry-failed collects failed samples of any group
+	if !p.byGroups() || p.options.RetryFailed { // --retry-failed collects failed samples from any group
 		return nil
 	}
 	return runfolder.CheckLimit(p.config, p.tasks)
 }
 
-// tappedSince returns the earliest time of a call that can belong to the run: the start of this
-// process, or of the oldest attempt that an earlier process left open. For server runs it is
-// tasks.from_runs since.
+// tappedSince returns the earliest time of a call that can belong to the run. This is the start of
+// this process, or the start of the oldest attempt that an earlier process left open. For server
+// runs, it is the time since in tasks.from_runs.
 func (p *planning) tappedSince() time.Time {
 	if runs := p.config.Tasks.FromRuns; runs != nil {
 		return runs.Since
@@ -135,8 +136,8 @@ func (p *planning) tappedSince() time.Time {
 	return since.Add(-taps.Before)
 }
 
-// openSince returns the start time of the oldest attempt in the journal that has no end, or now. It
-// ignores damage; opening the journal reports it.
+// openSince returns the start time of the oldest attempt in the journal that has not ended. If
+// there is none, it returns now. It ignores damage, which is reported when the journal is opened.
 func openSince(dir string, now time.Time) time.Time {
 	type attempt struct {
 		key string
