@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// check returns conflicts between values that are valid on their own. where returns the origin of a
-// key.
+// check returns complaints about values that are valid on their own but conflict. where returns the
+// origin of a key.
 func (c *Config) check(where func(key string) string) exit.Complaints {
 	var bad exit.Complaints
 	complain := func(when bool, key, format string, args ...any) {
@@ -66,8 +66,8 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 	return bad
 }
 
-// CheckComplete returns the missing settings of a run. tasks reports whether the run needs a task
-// file.
+// CheckComplete returns a complaint for each setting that a run needs and that is not set. tasks
+// reports whether the run needs a task file.
 func (c *Config) CheckComplete(tasks bool) exit.Complaints {
 	var bad exit.Complaints
 	need := func(ok bool, key, flag string) {
@@ -82,7 +82,7 @@ func (c *Config) CheckComplete(tasks bool) exit.Complaints {
 	return bad
 }
 
-// checkURL accepts http and https URLs that have a host and no password.
+// checkURL accepts an http or https URL that has a host and contains neither a user nor a password.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -93,7 +93,7 @@ func checkURL(text string) error {
 			return fmt.Errorf("%q does not begin with http:// or https://; did you mean %s?", text, near)
 		}
 		if err != nil || strings.ContainsAny(text, "@?#") {
-			return errors.New("not a URL (want one like http://127.0.0.1:8283)") // the text and the error of url.Parse can contain a secret
+			return errors.New("not a URL (want one like http://127.0.0.1:8283)") // the text and the error from url.Parse can contain a secret
 		}
 		return fmt.Errorf("%q is not a URL (want one like http://127.0.0.1:8283)", text)
 	case u.RawQuery != "" || u.Fragment != "":
@@ -103,15 +103,16 @@ func checkURL(text string) error {
 }
 
 var (
-	// almostScheme matches http or https with a letter too few or too many, or with an incomplete
+	// almostScheme matches http or https with one letter too few or too many, or with an incomplete
 	// "://".
 	almostScheme = regexp.MustCompile(`^(?i:h?t{1,3}p(s?)(?:[:;]/{0,3}|/{1,3}))([^/].*)$`)
-	// address matches a host with an optional port and path. Such a text cannot contain a secret.
+	// address matches a host with an optional port and path. Text that it matches cannot contain a
+	// secret.
 	address = regexp.MustCompile(`^(\[[0-9A-Fa-f:]+\]|[0-9A-Za-z][0-9A-Za-z.-]*)(:[0-9]{1,5})?(/[0-9A-Za-z/_.-]*)?$`)
 )
 
-// withScheme returns the likely URL for a text with a missing or misspelled scheme, such as
-// localhost:8283, http//host or htp://host. It returns "" if the text is ambiguous.
+// withScheme returns the URL that was probably meant by text whose scheme is missing or misspelled,
+// such as localhost:8283, http//host or htp://host. It returns "" if the text is ambiguous.
 func withScheme(text string) string {
 	scheme := "http"
 	if m := almostScheme.FindStringSubmatch(text); m != nil {
@@ -124,7 +125,7 @@ func withScheme(text string) string {
 	case m[2] == ":443":
 		scheme = "https"
 	case m[2] == "" && m[1] != "localhost" && !strings.Contains(m[1], "."):
-		return "" // the text can be any word
+		return "" // the text could be any word
 	}
 	return scheme + "://" + text
 }

@@ -1,17 +1,17 @@
-// Package config holds the settings of a run: their names in the file, in the environment and on
-// the command line, their values, and the origin of each value.
+// Package config contains the settings of a run: their values, the origin of each value, and their
+// names in the configuration file, the environment and on the command line.
 //
 //	settings.go   one entry per setting: key, type, default, flag, help
-//	load.go       file, environment and flags set texts; the last one wins
-//	setting.go    parses a text into a value of the setting's type
-//	check.go      conflicts between values that are valid on their own
+//	load.go       sets values from the file, the environment and the flags; the last one wins
+//	setting.go    parses text into a value of the setting's type
+//	check.go      finds conflicts between values that are valid on their own
 //
 // Packages collect and connect convert the values into the configurations of the libraries.
 //
-// To add a setting, add its field (config.go), its entry (settings.go), its words if it
-// has a closed list (words.go), its conflicts (check.go), its use (settings.go of collect) and its
-// line in configs/collect.yaml. If rows depend on it, add it to keptSetting in package runfolder
-// (identity.go).
+// To add a setting, add its field (config.go), its entry (settings.go), its values if they form a
+// fixed list (words.go), its conflicts (check.go), its use (settings.go in package collect) and its
+// line in configs/collect.yaml. If rows depend on the setting, add it to keptSetting in package
+// runfolder (identity.go).
 package config
 
 import (
@@ -25,23 +25,24 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A Config holds all settings of collect. It is filled from the defaults, a file, the environment
-// and flags, in that order. The method settings has the default and the names of each setting.
+// A Config contains all settings of collect. It is filled from the defaults, the configuration
+// file, the environment and the flags, in that order. The method settings defines the names and the
+// default of each setting.
 type Config struct {
 	Server struct {
 		URLs           servers
 		Password       Secret
-		MaxInFlight    int // limit per server; a server can have its own
+		MaxInFlight    int // limit per server; a server can have its own limit
 		Adaptive       bool
 		EngineMetrics  []string // URLs
 		ConnectTimeout time.Duration
 		IdleTimeout    time.Duration // maximum pause between two parts of a reply
-		StuckAfter     time.Duration // longest time without a new step of a server run that is recovered
-		Timeout        time.Duration // limit of one send
-		ReadBytes      int64         // limit on bytes of replies being read at the same time
+		StuckAfter     time.Duration // maximum time without a new step while a server run is being recovered
+		Timeout        time.Duration // timeout of one send
+		ReadBytes      int64         // maximum number of bytes of replies that are being read at the same time
 		ReceiveBuffer  int64         // in bytes; 0: the system's default
 		Headers        headers
-		Timezone       *time.Location // nil: unknown
+		Timezone       *time.Location // nil if unknown
 		CAFile         string
 		ClientCert     string
 		ClientKey      string
@@ -67,12 +68,12 @@ type Config struct {
 		Samples int
 		Limit   int // 0: all samples
 		SkipBad bool
-		// UntilGroups is the number of informative groups after which the run ends. 0: the run
-		// collects all tasks.
+		// UntilGroups is the number of informative groups after which the run ends. If it is 0, the
+		// run collects all tasks.
 		UntilGroups int
-		// FromRuns selects the server runs to read instead of driving agents. Nil: none.
+		// FromRuns selects server runs to read. If it is nil, the run drives agents.
 		FromRuns *Runs
-		Follow   bool // with FromRuns: also read runs that end later
+		Follow   bool // with FromRuns, also read server runs that end later
 	}
 	Tokens struct {
 		Prompts                  Prompts
@@ -82,9 +83,9 @@ type Config struct {
 		Tokenizer                string
 		RealignMax, MaxRowTokens int
 		VocabSize                int                // 0: vocab_size of the engine's config.json
-		VocabStrict              bool               // false: also accept the ids of an engine's padded vocabulary
-		MaskAfterStop            bool               // do not train the tokens after the first end-of-turn id of a call
-		Transformers             *chat.Transformers // nil: the server can have any release
+		VocabStrict              bool               // false: also accept ids from the engine's padded vocabulary
+		MaskAfterStop            bool               // do not train on tokens after a call's first end-of-turn id
+		Transformers             *chat.Transformers // nil: the server can use any release
 		Experimental             bool
 		PolicyVersion            PolicyVersion
 		OneEngine                bool
@@ -95,7 +96,7 @@ type Config struct {
 		Pattern, Path    string
 		Command          []string
 		Processes        int
-		Timeout          time.Duration // limit of one score by a command
+		Timeout          time.Duration // timeout of one score from a command
 		Tolerance        float64
 		IgnoreCase       bool
 		IncludeReasoning bool
@@ -111,7 +112,7 @@ type Config struct {
 	}
 	Run struct {
 		Preflight      Preflight
-		CheckFull      bool // true: compare all digests before a run is resumed; false: compare sizes before, and digests during the run
+		CheckFull      bool // true: compare all digests before resuming a run; false: compare sizes before, and digests during the run
 		Retries        int
 		DataRetries    int
 		FailOnError    Tolerance
@@ -127,11 +128,11 @@ type Config struct {
 	}
 }
 
-// Groups reports whether the run collects by whole groups even without --stream.
+// Groups reports whether the run commits whole groups even without --stream.
 func (c *Config) Groups() bool { return c.Tasks.UntilGroups > 0 || c.Reward.MinStd > 0 }
 
-// Release returns the release of transformers whose rules render the templates. It is the oldest
-// one if tokens.transformers is not set.
+// Release returns the release of the transformers library whose rules are used to render templates.
+// If tokens.transformers is not set, this is the oldest release.
 func (c *Config) Release() chat.Transformers {
 	if c.Tokens.Transformers == nil {
 		return chat.Transformers457
@@ -139,7 +140,8 @@ func (c *Config) Release() chat.Transformers {
 	return *c.Tokens.Transformers
 }
 
-// Releases returns the releases of transformers that the server can have, or nil for all.
+// Releases returns the releases of the transformers library that the server can use, or nil for all
+// releases.
 func (c *Config) Releases() []chat.Transformers {
 	if c.Tokens.Transformers == nil {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/input"
 )
 
-// File reads a YAML file strictly: an unknown or repeated key is an error in l.Bad.
+// File strictly reads a YAML file. It adds unknown or repeated keys to l.Bad.
 func (l *Loader) File(path string) error {
 	b, err := input.Read(path, input.MaxConfig, input.Wait)
 	if err != nil {
@@ -25,7 +25,7 @@ func (l *Loader) File(path string) error {
 	var doc yaml.Node
 	if err := dec.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) {
-			return nil // an empty file sets nothing
+			return nil // an empty file does not set anything
 		}
 		l.notYAML(path, b, strings.TrimPrefix(err.Error(), "yaml: "))
 		return nil
@@ -56,10 +56,10 @@ func (l *Loader) notYAML(path string, text []byte, said string) {
 	l.complain(fmt.Sprintf("%s:%d", path, line), "%s", said)
 }
 
-// maxConfigNodes bounds the values of a file after its aliases are expanded.
+// maxConfigNodes is the maximum number of YAML nodes in a file after its aliases are expanded.
 const maxConfigNodes = 100_000
 
-// countNodes adds the nodes of n, with aliases expanded, to seen. It stops just above
+// countNodes adds the number of nodes in n, with aliases expanded, to seen. It stops just above
 // maxConfigNodes, and at a depth at which jsonOf returns an error.
 func countNodes(n *yaml.Node, seen, depth int) int {
 	if n.Kind == yaml.AliasNode {
@@ -156,7 +156,8 @@ func (l *Loader) unknown(at, prefix, full string) {
 	}
 }
 
-// nearest returns the key that was likely meant, or "". The name can be right in the wrong section.
+// nearest returns the key that was probably meant, or "". The name can be right but in the wrong
+// section.
 func (l *Loader) nearest(prefix, full string) (near string) {
 	var names []string // names of keys in the same section
 	for _, s := range l.Settings {
@@ -192,7 +193,7 @@ func orTop(prefix string) string {
 	return strings.TrimSuffix(prefix, ".")
 }
 
-// shape describes the value that a setting takes in the file.
+// shape describes the kind of value that a setting accepts in the file.
 func (s *Setting) shape() string {
 	switch {
 	case s.node == yaml.SequenceNode && s.reset != nil:

@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// foreign maps a setting to the names that TRL, verl, OpenRLHF, slime, vLLM and SGLang use for it.
+// foreign maps a setting to the names that TRL, verl, OpenRLHF, slime, vLLM and SGLang use for the
+// same thing.
 var foreign = map[string][]string{
 	"agent.context_window":  {"max_model_len", "max_length", "max_seq_len", "max_seq_length", "context_length"},
 	"agent.max_steps":       {"max_turns", "max_assistant_turns", "max_tool_calling_iterations", "max_iterations"},
@@ -28,8 +29,8 @@ var foreign = map[string][]string{
 	"tokens.tokenizer":      {"tokenizer_path", "tokenizer_name", "tokenizer_name_or_path", "chat_template", "processing_class"},
 }
 
-// overrides maps a sampling parameter of rollout tap --set to its foreign names. A Letta server
-// fixes these parameters.
+// overrides maps a sampling parameter of rollout tap --set to the names that other programs use for
+// it. A Letta server does not let its clients set these parameters.
 var overrides = map[string][]string{
 	"max_new_tokens": {"max_tokens", "max_new_tokens", "max_completion_length", "max_completion_tokens", "response_length", "rollout_max_response_len"},
 	"min_p":          {"min_p"},
@@ -40,8 +41,8 @@ var overrides = map[string][]string{
 	"top_p":          {"top_p"},
 }
 
-// FlagHint returns a hint for an unknown flag that is a name of another program, such as
-// --group-size, or "". flags has the flags of the verb.
+// FlagHint returns a hint for an unknown flag if the flag is another program's name for a setting,
+// such as --group-size. Otherwise it returns "". flags contains the flags of the verb.
 func FlagHint(flags *pflag.FlagSet, name string) string {
 	s, override := NewLoader(func(string) string { return "" }).ofForeign(name)
 	switch {
@@ -61,8 +62,9 @@ func FlagHint(flags *pflag.FlagSet, name string) string {
 	return ""
 }
 
-// ofForeign looks up a name of another program, such as rollout.n, group-size or max_tokens. It
-// returns our setting, or the name of a sampling parameter for rollout tap --set, or neither.
+// ofForeign looks up another program's name for a setting, such as rollout.n, group-size or
+// max_tokens. It returns the setting, or the name of a sampling parameter for rollout tap --set, or
+// neither.
 func (l *Loader) ofForeign(name string) (s *Setting, override string) {
 	name = strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	name = name[strings.LastIndexByte(name, '.')+1:]

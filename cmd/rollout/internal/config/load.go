@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// A Loader fills a Config from its four sources and records the origin of each value.
+// A Loader fills a Config from its four sources. It records the origin of each value.
 type Loader struct {
 	Config   *Config
 	Settings []*Setting
@@ -21,7 +21,8 @@ type Loader struct {
 	Bad      exit.Complaints
 }
 
-// NewLoader returns a loader whose Config has the defaults. getenv resolves references to variables.
+// NewLoader returns a loader whose Config contains the defaults. getenv resolves references to
+// environment variables.
 func NewLoader(getenv func(string) string) *Loader {
 	l := &Loader{Config: new(Config), ByKey: map[string]*Setting{}}
 	l.Settings = l.Config.settings(getenv)
@@ -32,12 +33,12 @@ func NewLoader(getenv func(string) string) *Loader {
 	return l
 }
 
-// complain adds an error about a place, such as run.yaml:7.
+// complain adds a complaint about a place, such as run.yaml:7.
 func (l *Loader) complain(place, format string, args ...any) {
 	l.Bad = append(l.Bad, fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...)))
 }
 
-// Put sets one setting from texts and records its origin.
+// Put sets a setting from the given strings and records the origin of the value.
 func (l *Loader) Put(s *Setting, origin string, texts ...string) {
 	if s.reset != nil {
 		s.reset()
@@ -51,8 +52,8 @@ func (l *Loader) Put(s *Setting, origin string, texts ...string) {
 	s.Origin = origin
 }
 
-// env reads every variable ROLLOUT_… that names a setting. Lists are split at commas. A password
-// can be given directly, because the variable is then its reference.
+// env reads every environment variable ROLLOUT_… that names a setting. Lists are split at commas. A
+// password can be given directly, because the variable itself then serves as the reference.
 func (l *Loader) env(getenv func(string) string) {
 	for _, s := range l.Settings {
 		text := getenv(s.env())
@@ -70,9 +71,10 @@ func (l *Loader) env(getenv func(string) string) {
 	}
 }
 
-// unknownVariables reports variables that look like settings but are not. These begin with the name
-// of a section, or are nearly the name of a setting. It ignores variables that references use, and
-// all other variables, which can belong to other programs.
+// unknownVariables reports environment variables that look like settings but are not. Such a
+// variable begins with the name of a section or resembles the name of a setting. Variables that
+// references use are ignored. All other variables are ignored too, because they can belong to other
+// programs.
 func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 	var names []string
 	for _, s := range l.Settings {
@@ -95,7 +97,7 @@ func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 	}
 }
 
-// A flagText holds the texts of a flag until the loader reads them.
+// A flagText contains the strings given for a flag until the loader reads them.
 type flagText struct {
 	texts []string
 	list  bool
@@ -112,16 +114,17 @@ func (f *flagText) Set(text string) error {
 	return nil
 }
 
-// IsSetting reports whether AddFlags added f for a setting.
+// IsSetting reports whether f was added by AddFlags for a setting.
 func IsSetting(f *pflag.Flag) bool {
 	_, ok := f.Value.(*flagText)
 	return ok
 }
 
-// AddFlags adds -c and the flags of the settings in keys to cmd; without keys, all flags. The
-// command calls load when it runs. load reads all four sources, calls the functions in then, and
-// checks the result. It also reports variables in environ that look like settings but are not. The
-// Loader is nil if a source cannot be read. It is not nil if only values are wrong.
+// AddFlags adds -c and the flags of the settings in keys to cmd. Without keys, it adds the flags of
+// all settings. The command calls load when it runs. load reads all four sources, calls the
+// functions in then, and checks the result. It also reports environment variables in environ that
+// look like settings but are not. If a source cannot be read, load returns a nil Loader. If only
+// values are wrong, the Loader is not nil.
 func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, keys ...string) (load func(then ...func(*Loader) error) (*Loader, error)) {
 	flags := cmd.Flags()
 	path := flags.StringP("config", "c", "", "configuration `FILE`, YAML")
@@ -134,7 +137,7 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 		f := &flagText{list: s.reset != nil, kind: s.arg}
 		usage := s.doc
 		if isBool {
-			f.kind = "bool" // pflag needs this type for a flag without a value
+			f.kind = "bool" // pflag needs this type for a flag that takes no value
 		}
 		if d := s.Text(); d != "" && !isBool && d != "[]" && d != "0" {
 			usage += " (default " + d + ")"
@@ -179,7 +182,7 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 	}
 }
 
-// where returns the origin of a key as the prefix of a message.
+// where returns the origin of a key as a prefix for a message.
 func (l *Loader) where(key string) string {
 	if s := l.ByKey[key]; s != nil && s.Origin != OriginDefault {
 		return s.Origin + ": "

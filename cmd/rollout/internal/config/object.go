@@ -22,10 +22,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// Settings that are more than text: objects, headers and client tools.
+// This file contains settings with structured values: objects, headers and client tools.
 
-// structured returns a setting whose text is JSON and whose value in the file is a YAML node of
-// this kind.
+// structured returns a setting that is a YAML node of the given kind in the file. Elsewhere, it is
+// given as JSON.
 func structured(key string, node yaml.Kind, object func(json.RawMessage) error, get func() any) *Setting {
 	return &Setting{
 		Key: key, arg: "JSON", node: node, object: object, get: get,
@@ -38,8 +38,8 @@ func structured(key string, node yaml.Kind, object func(json.RawMessage) error, 
 	}
 }
 
-// scalarOf returns the text of a JSON string, number or Boolean. null is an empty text. ok is false
-// for a list or an object.
+// scalarOf returns the text of a JSON string, number or Boolean. For null, it returns "". ok is
+// false for a list or an object.
 func scalarOf(raw json.RawMessage) (text string, ok bool) {
 	switch raw[0] {
 	case '[', '{':
@@ -63,7 +63,7 @@ func objectSetting(key string, to *json.RawMessage) *Setting {
 	}, func() any { return withoutSecrets(*to) })
 }
 
-// withoutSecrets hides the two fields in which the server receives the secrets of an agent's tools.
+// withoutSecrets hides the values in the two fields that contain the secrets of an agent's tools.
 func withoutSecrets(object json.RawMessage) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(object, &fields) != nil {
@@ -88,7 +88,8 @@ func withoutSecrets(object json.RawMessage) json.RawMessage {
 	return b
 }
 
-// headers are sent with every request. A value can be a secret, so only its reference is shown.
+// headers are sent with every request. The values can be secrets, so only references to them are
+// shown.
 type headers map[string]headerValue
 
 type headerValue struct{ text, shown string }
@@ -112,7 +113,8 @@ func (h headers) shown() map[string]string {
 	return shown
 }
 
-// parse parses a JSON object of texts. Its errors contain no value, because a value can be a secret.
+// parse parses a JSON object of strings. Its errors do not contain values, because a value can be a
+// secret.
 func (h *headers) parse(raw json.RawMessage, getenv func(string) string) error {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &m); err != nil || m == nil {
@@ -148,10 +150,11 @@ func (h *headers) parse(raw json.RawMessage, getenv func(string) string) error {
 	return nil
 }
 
-// headerName matches a header name (RFC 9110, token).
+// headerName matches the name of a header (a token in RFC 9110).
 var headerName = regexp.MustCompile("^[0-9A-Za-z!#$%&'*+.^_`|~-]+$")
 
-// Reveal returns the headers with their values. Only the code that sends them calls it.
+// Reveal returns the headers with their values. It must be called only by code that sends the
+// headers.
 func (h headers) Reveal() http.Header {
 	out := make(http.Header, len(h))
 	for name, v := range h {
@@ -160,8 +163,8 @@ func (h headers) Reveal() http.Header {
 	return out
 }
 
-// ambiguous returns an error for JSON that different readers interpret differently. It returns nil
-// for text that is not JSON, because the reader of the text reports that.
+// ambiguous returns an error for JSON that different parsers interpret differently. For text that
+// is not JSON, it returns nil, because the parser of the text reports that.
 func ambiguous(text string) error {
 	err, bad := errors.AsType[*strictjson.Error](strictjson.Check(text, strictjson.Options{}))
 	if bad && err.Ambiguous {
@@ -170,10 +173,10 @@ func ambiguous(text string) error {
 	return nil
 }
 
-// clientTools are tools that run in this process.
+// clientTools are the tools that run in this process.
 type clientTools []agent.ClientToolConfig
 
-// A toolText is the form of a client tool in the file.
+// A toolText is a client tool as written in the file.
 type toolText struct {
 	Name        string          `json:"name"`
 	Description *string         `json:"description"`
@@ -207,7 +210,7 @@ func (c *clientTools) setting(key string) *Setting {
 	return s
 }
 
-// parseClientTools parses a JSON list of tools. It rejects unknown fields.
+// parseClientTools parses a JSON list of client tools. It rejects unknown fields.
 func parseClientTools(b []byte) (clientTools, error) {
 	var texts []toolText
 	dec := json.NewDecoder(bytes.NewReader(b))
@@ -244,12 +247,12 @@ func parseClientTools(b []byte) (clientTools, error) {
 	return tools, nil
 }
 
-// maxNesting bounds the depth in jsonOf, because an alias can contain itself.
+// maxNesting is the maximum depth in jsonOf. It is needed because an alias can contain itself.
 const maxNesting = 100
 
-// jsonOf converts a YAML node to JSON and keeps the order of keys, because the prompt can depend on
-// the order of a tool's fields. If texts is set, every scalar except null becomes a string with the
-// text in the file: 007 becomes "007".
+// jsonOf converts a YAML node to JSON. It keeps the order of keys, because a prompt can depend on
+// the order of a tool's fields. If texts is set, it converts every scalar except null to a string
+// that contains the text from the file. For example, 007 becomes "007".
 func jsonOf(n *yaml.Node, texts bool) (json.RawMessage, error) {
 	w := jsonWriter{texts: texts}
 	if err := w.value(n, maxNesting); err != nil {
@@ -258,8 +261,8 @@ func jsonOf(n *yaml.Node, texts bool) (json.RawMessage, error) {
 	return w.out.Bytes(), nil
 }
 
-// unambiguous is [ambiguous] for JSON from the file. Its error omits the position, because it is not
-// a position in the file.
+// unambiguous is like [ambiguous], but for JSON made from the file. Its error omits the position,
+// because that is not a position in the file.
 func unambiguous(raw json.RawMessage) error {
 	if err, bad := errors.AsType[*strictjson.Error](ambiguous(string(raw))); bad {
 		return errors.New(err.Path + err.Problem)
@@ -267,8 +270,8 @@ func unambiguous(raw json.RawMessage) error {
 	return nil
 }
 
-// A jsonWriter writes YAML nodes as JSON. Its errors contain no value, because a value can be a
-// secret.
+// A jsonWriter writes YAML nodes as JSON. Its errors do not contain values, because a value can be
+// a secret.
 type jsonWriter struct {
 	out   bytes.Buffer
 	texts bool
@@ -317,11 +320,11 @@ func (w *jsonWriter) value(n *yaml.Node, depth int) error {
 
 func (w *jsonWriter) scalar(n *yaml.Node) error {
 	switch {
-	case n.Tag == "!!timestamp": // JSON has no timestamps; use the text
+	case n.Tag == "!!timestamp": // JSON has no timestamps; use the text from the file
 		w.text(n.Value)
 		return nil
 	case !w.texts && (n.Tag == "!!int" || n.Tag == "!!float") && json.Valid([]byte(n.Value)):
-		w.out.WriteString(n.Value) // 1.0 is not 1 to a chat template
+		w.out.WriteString(n.Value) // chat templates distinguish 1.0 from 1
 		return nil
 	}
 	var v any
@@ -338,7 +341,7 @@ func (w *jsonWriter) scalar(n *yaml.Node) error {
 	return nil
 }
 
-// text writes a scalar without HTML escaping.
+// text writes a scalar as JSON, without HTML escaping.
 func (w *jsonWriter) text(v any) {
 	_ = format.NewJSONEncoder(&w.out).Encode(v) // cannot fail: the value is finite, and out is in memory
 	w.out.Truncate(w.out.Len() - 1)             // remove the line break
@@ -349,8 +352,8 @@ type yamlMember struct {
 	value *yaml.Node
 }
 
-// membersOf returns the members of a mapping: its own members, then the members that its merge keys
-// (<<) add. A merged member does not replace one with the same name.
+// membersOf returns the members of a mapping: first its own members, then the members that its
+// merge keys (<<) add. If two members have the same name, the earlier one wins.
 func membersOf(n *yaml.Node, depth int) (members []yamlMember, err error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

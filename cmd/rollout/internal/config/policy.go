@@ -10,22 +10,23 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A PolicyVersion is the source of policy versions other than the traces that prove prompts: the
-// user, a page, or the traces of all calls. The zero value is none of them.
+// A PolicyVersion is the source of policy versions: the user, a page, or the traces of all calls.
+// It excludes the traces that prove prompts. The zero value means that there is no source.
 type PolicyVersion struct {
-	// Claimed reports whether the user claims that Version is the policy that samples.
+	// Claimed is true if the user claims that the policy that samples has the version Version.
 	Claimed bool
 	Version int32
-	// URL is the page. Its reference is the URL itself if the URL holds no secret.
+	// URL is the URL of the page. Its reference is the URL itself if the URL does not contain a
+	// secret.
 	URL Secret
-	// Traces reports whether the trace of each call is read.
+	// Traces is true if the trace of each call is read.
 	Traces bool
-	// Shown is the name of the page in messages.
+	// Shown is the name of the page that messages use.
 	Shown string
 }
 
-// ClaimedVersion reports whether the text is a number. A number is a claim that holds for one
-// invocation.
+// ClaimedVersion reports whether text is a number. A number is the user's claim, which applies to
+// only one invocation.
 func ClaimedVersion(text string) bool {
 	_, err := strconv.ParseInt(text, 10, 64)
 	return err == nil
@@ -73,7 +74,7 @@ func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersio
 	return v, nil
 }
 
-// text returns the value in the form of files and run.json.
+// text returns the value as written in configuration files and in run.json.
 func (v PolicyVersion) text() string {
 	switch {
 	case v.Claimed:

@@ -10,23 +10,23 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// Runs selects server runs: by id, by agent, or by a tag of their agent. If all three lists are
+// Runs selects server runs by id, by agent, or by a tag of their agent. If all three lists are
 // empty, it selects every server run.
 type Runs struct {
 	IDs, Agents, Tags []string
-	// Since excludes server runs that began before it. The zero time excludes no run.
+	// Since excludes the server runs that began before this time. The zero time excludes none.
 	Since time.Time
 }
 
 // All reports whether Runs selects every server run that began after Since.
 func (r *Runs) All() bool { return len(r.IDs)+len(r.Agents)+len(r.Tags) == 0 }
 
-// lists returns the lists of r by name, in the order of texts.
+// lists returns the lists of r by name, and the names in the order that the method texts uses.
 func (r *Runs) lists() ([]string, map[string]*[]string) {
 	return []string{"agent", "run", "tag"}, map[string]*[]string{"agent": &r.Agents, "run": &r.IDs, "tag": &r.Tags}
 }
 
-// add parses a text such as agent=ID.
+// add parses one selection, such as agent=ID.
 func (r *Runs) add(text string) error {
 	name, value, ok := strings.Cut(text, "=")
 	names, lists := r.lists()
@@ -63,7 +63,8 @@ func (r *Runs) add(text string) error {
 	return nil
 }
 
-// texts returns texts that add accepts. A duration has become a time.
+// texts returns the selections in the form that add accepts. A duration has been converted to a
+// time.
 func (r *Runs) texts() []string {
 	out := []string{}
 	names, lists := r.lists()
@@ -78,8 +79,8 @@ func (r *Runs) texts() []string {
 	return out
 }
 
-// runsSetting returns a setting whose value is a list of texts that add accepts. *to is nil while
-// the list is empty.
+// runsSetting returns a setting whose value is a list of selections that add accepts. While the
+// list is empty, *to is nil.
 func runsSetting(key string, to **Runs) *Setting {
 	return &Setting{
 		Key: key, arg: "TEXT",
@@ -104,7 +105,7 @@ func runsSetting(key string, to **Runs) *Setting {
 	}
 }
 
-// checkRuns reports conflicts with tasks.from_runs.
+// checkRuns reports settings that conflict with tasks.from_runs.
 func (c *Config) checkRuns(complain func(when bool, key, format string, args ...any)) {
 	const key = "tasks.from_runs"
 	if c.Tasks.FromRuns == nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Resolved returns the whole configuration by section, safe to store and show: a secret is replaced
-// by its reference.
+// Resolved returns the whole configuration by section. The result is safe to store and show,
+// because secrets are replaced by their references.
 func (l *Loader) Resolved() map[string]map[string]any {
 	out := map[string]map[string]any{}
 	for _, s := range l.Settings {

@@ -10,20 +10,20 @@ import (
 )
 
 // A Secret is a value that must never be printed or stored. The user passes a reference to the
-// value, and only the reference is shown.
+// value. Only the reference is shown.
 type Secret struct {
-	letta.Secret        // the value, which formatting never shows
-	ref          string // ${env:NAME} or ${file:/path}; empty: no secret
+	letta.Secret        // the value, which formatting never reveals
+	ref          string // ${env:NAME} or ${file:/path}; empty if there is no secret
 }
 
 // Hidden replaces a secret in output.
 const Hidden = "***"
 
-// Reveal returns the value. Only the code that sends it calls Reveal.
+// Reveal returns the value. It must be called only by code that sends the value.
 func (s Secret) Reveal() string { return string(s.Secret) }
 
-// ParseSecret resolves a reference. It refuses a literal, because configuration files are copied,
-// committed and mailed.
+// ParseSecret resolves a reference. It refuses a literal value, because configuration files are
+// copied, committed and mailed.
 func ParseSecret(text string, getenv func(string) string) (Secret, error) {
 	if text == "" {
 		return Secret{}, nil
@@ -61,7 +61,7 @@ func cutReference(text string) (kind, name string, ok bool) {
 	return m[1], m[2], true
 }
 
-// Secrets returns the values that must not be in any file of a run.
+// Secrets returns the values that must not occur in any file of a run.
 func (c *Config) Secrets() []string {
 	out := []string{c.Server.Password.Reveal()}
 	if u := c.Tokens.PolicyVersion.URL; u.ref != u.Reveal() {

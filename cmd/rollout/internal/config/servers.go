@@ -17,22 +17,22 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A Server is one server of a run with its own settings. On the command line and in the environment
-// it is a URL, optionally followed by words:
+// A Server is one server of a run, with its own settings. On the command line and in the
+// environment, it is a URL that can be followed by options:
 //
 //	http://10.0.0.5:8283 weight=2 max_in_flight=64
 //
-// In the file, a server can also be a mapping. Only a mapping can have headers, because headers are
-// secrets. If a flag or variable has only the URL of a server in the file, the server keeps its
+// In the file, a server can also be a mapping. Only a mapping can have headers, because headers can
+// contain secrets. If a flag or variable contains only the URL of a server, the server keeps its
 // settings from the file.
 type Server struct {
 	URL         string
-	Weight      float64 // share of fresh samples; 0 means 1
+	Weight      float64 // share of new samples; 0 means 1
 	MaxInFlight int     // 0: server.max_in_flight
-	Headers     headers // added to server.headers; a header of the server replaces one with the same name
+	Headers     headers // added to server.headers; replaces a header of the same name
 }
 
-// InFlight returns the limit on samples in flight at server s.
+// InFlight returns the limit on the number of samples in flight at server s.
 func (c *Config) InFlight(s *Server) int {
 	if s.MaxInFlight > 0 {
 		return s.MaxInFlight
@@ -40,8 +40,8 @@ func (c *Config) InFlight(s *Server) int {
 	return c.Server.MaxInFlight
 }
 
-// HeadersOf returns the headers of every request to server s. Only the code that sends them calls
-// it.
+// HeadersOf returns the headers for requests to server s. It must be called only by code that sends
+// the headers.
 func (c *Config) HeadersOf(s *Server) http.Header {
 	out := c.Server.Headers.Reveal()
 	maps.Copy(out, s.Headers.Reveal())
@@ -51,7 +51,7 @@ func (c *Config) HeadersOf(s *Server) http.Header {
 type servers []Server
 
 func (l *servers) setting(key string, getenv func(string) string) *Setting {
-	var before servers // values replaced so far
+	var before servers // values that have been replaced so far
 	s := structured(key, yaml.SequenceNode, func(raw json.RawMessage) error {
 		var list []json.RawMessage
 		if err := json.Unmarshal(raw, &list); err != nil {
@@ -84,7 +84,7 @@ func (l *servers) setting(key string, getenv func(string) string) *Setting {
 	return s
 }
 
-// inherit copies the settings of from that s does not set itself.
+// inherit copies the settings that s does not set itself from the server from.
 func (s *Server) inherit(from *Server) {
 	s.Weight, s.MaxInFlight = cmp.Or(s.Weight, from.Weight), cmp.Or(s.MaxInFlight, from.MaxInFlight)
 	if from.Headers != nil {
@@ -108,7 +108,7 @@ func serverSchema() map[string]any {
 func parseServer(text string) (s Server, err error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		return s, nil // check reports the empty URL
+		return s, nil // check reports an empty URL
 	}
 	s.URL = words[0]
 	given := map[string]bool{}
@@ -152,7 +152,7 @@ func unknownWord(name string) error {
 	return fmt.Errorf("%s: unknown key%s", name, cmp.Or(format.DidYouMean("; ", name, words), " (want url, weight, max_in_flight or headers)"))
 }
 
-// parse parses a server from JSON: a string or an object.
+// parse parses a server from JSON, either a string or an object.
 func (s *Server) parse(raw json.RawMessage, getenv func(string) string) (err error) {
 	if text, ok := scalarOf(raw); ok {
 		*s, err = parseServer(text)
@@ -213,8 +213,8 @@ func (s *Server) String() string {
 	return text
 }
 
-// MarshalJSON encodes the servers for run.json. A server without its own settings is encoded as its
-// URL. Values of headers are omitted unless they are references.
+// MarshalJSON encodes the servers for run.json. A server that has no settings of its own is encoded
+// as its URL. Header values are omitted unless they are references.
 func (l servers) MarshalJSON() ([]byte, error) {
 	out := make([]any, len(l))
 	for i, s := range l {

@@ -14,25 +14,25 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
-// A Setting binds one key of the configuration to its field and records the origin of its value.
+// A Setting binds one key of the configuration to its field. It records the origin of the value.
 type Setting struct {
 	Key  string // key with its section, such as server.max_in_flight
-	flag string // without dashes; empty: no flag
+	flag string // without dashes; empty if there is no flag
 	doc  string
-	arg  string   // name of the value in help texts: "N", "DIR", …
-	enum []string // allowed values; nil: any value
+	arg  string   // name of the value in help text: "N", "DIR", …
+	enum []string // allowed values; nil if any value is allowed
 
-	// set parses one text. For a list, it adds one element per call after reset.
+	// set parses one string. For a list, each call after reset adds one element.
 	set   func(text string) error
 	reset func() // clears a list; nil for a scalar
-	// object sets the value from JSON, which is a YAML node of kind node in the file. It is nil for
-	// settings that are plain text.
+	// object sets the value from JSON. In the file, the value is a YAML node of kind node. object
+	// is nil if the setting is plain text.
 	object func(json.RawMessage) error
 	node   yaml.Kind
-	texts  bool           // scalars of the node become texts, and object rejects repeated keys
-	items  map[string]any // JSON Schema of an element; nil for a list of plain text
-	// get returns the value in its JSON type: string, int64, float64, bool, []string,
-	// map[string]string, json.RawMessage, Secret, servers.
+	texts  bool           // convert scalars to strings; object rejects repeated keys
+	items  map[string]any // JSON Schema of an element; nil if the elements are plain text
+	// get returns the value as its JSON type: string, int64, float64, bool, []string,
+	// map[string]string, json.RawMessage, Secret or servers.
 	get func() any
 
 	Origin string // "default", "run.yaml:7", "$ROLLOUT_TASKS_LIMIT", "--limit"
@@ -42,7 +42,7 @@ func (s *Setting) env() string {
 	return "ROLLOUT_" + strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
 }
 
-// Text formats the value for people.
+// Text formats the value for people to read.
 func (s *Setting) Text() string {
 	switch v := s.get().(type) {
 	case nil:
@@ -59,9 +59,10 @@ func (s *Setting) Text() string {
 	}
 }
 
-// Constructors of settings, one per kind of value. Each sets the field to its default value.
+// The following functions construct settings, one function per kind of value. Each sets the field
+// to its default value.
 
-// scalar returns a setting with one value. show converts the value to its JSON type.
+// scalar returns a setting with a single value. show converts the value to its JSON type.
 func scalar[T any](key, arg string, to *T, parse func(string) (T, error), show func(T) any) *Setting {
 	return &Setting{
 		Key: key, arg: arg,
@@ -84,7 +85,7 @@ func stringSetting(key string, to *string) *Setting {
 	return scalar(key, "TEXT", to, func(s string) (string, error) { return s, nil }, itself)
 }
 
-// enumSetting returns a setting that accepts the text of any of values. The first value is the
+// enumSetting returns a setting that accepts the name of any of values. The first value is the
 // default.
 func enumSetting[T comparable](key string, to *T, values ...T) *Setting {
 	*to = values[0]
@@ -102,7 +103,7 @@ func enumSetting[T comparable](key string, to *T, values ...T) *Setting {
 	return s
 }
 
-// choice returns a setting with the values no, which is the default, and yes.
+// choice returns a Boolean setting whose values are called no and yes. The default is no.
 func choice(key string, to *bool, no, yes string) *Setting {
 	word := new(string)
 	s := enumSetting(key, word, no, yes)
@@ -188,7 +189,7 @@ func secretSetting(key string, to *Secret, getenv func(string) string) *Setting 
 	return scalar(key, "REFERENCE", to, func(s string) (Secret, error) { return ParseSecret(s, getenv) }, itself)
 }
 
-// optional converts the setting of a value into a setting that can also be null.
+// optional converts a setting into a setting whose value can also be nil.
 func optional[T any](to **T, setting func(*T) *Setting) *Setting {
 	value := new(T)
 	s := setting(value)
@@ -210,7 +211,7 @@ func optional[T any](to **T, setting func(*T) *Setting) *Setting {
 	return s
 }
 
-// with sets the flag, the name of its value and the help text.
+// with sets the setting's flag, the name of its value, and its help text.
 func (s *Setting) with(flag, arg, doc string) *Setting {
 	s.flag, s.doc = flag, doc
 	if arg != "" {

@@ -13,11 +13,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// settings binds every key to its field, and sets the field to its default, in the order of config
-// show. A default that a library shares is the library's constant. A library can replace zero with
-// its own default. The default of a choice is its first value. run.retries has a default of its
-// own: package collector retries a failure that counts against a sample only if it is configured
-// to.
+// settings binds every key to its field and sets the field to its default. The order is the order
+// in which config show lists the settings. If a library has the same default, its constant is used.
+// A library can replace zero with its own default. The default of a choice is its first value.
+// run.retries has its own default, because package collector retries a failure that counts against
+// a sample only if it is configured to.
 func (c *Config) settings(getenv func(string) string) []*Setting {
 	return []*Setting{
 		c.Server.URLs.setting("server.urls", getenv).with("server", "URL",

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // a bare container has no zone files
+	_ "time/tzdata" // a minimal container has no time zone files
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
-// timezoneSetting returns a setting for a zone of the IANA database, or none.
+// timezoneSetting returns a setting for a time zone from the IANA database. The zone can be nil.
 func timezoneSetting(key string, to **time.Location) *Setting {
 	return scalar(key, "ZONE", to, parseTimezone, func(zone *time.Location) any {
 		if zone == nil {
@@ -28,7 +28,7 @@ func parseTimezone(text string) (*time.Location, error) {
 	switch text {
 	case "":
 		return nil, nil
-	case "Local": // a name that only Go knows
+	case "Local": // a name that only Go understands
 		return nil, fmt.Errorf("%q is the zone of this machine: name the server's zone (%s)", text, want)
 	}
 	zone, err := time.LoadLocation(text)
@@ -47,12 +47,12 @@ var zoneNames string
 
 var zones = sync.OnceValue(func() []string { return strings.Fields(zoneNames) })
 
-// fixedOffset matches an offset such as UTC+2, GMT-05 or +02:00.
+// fixedOffset matches an offset from UTC, such as UTC+2, GMT-05 or +02:00.
 var fixedOffset = regexp.MustCompile(`(?i)^(?:UTC|GMT)?([+-])0?([0-9]{1,2})(?::?00)?$`)
 
 func nearestZone(text string) string {
 	if m := fixedOffset.FindStringSubmatch(text); m != nil {
-		sign := map[string]string{"+": "-", "-": "+"}[m[1]] // Etc names use the POSIX sign, positive to the west
+		sign := map[string]string{"+": "-", "-": "+"}[m[1]] // the Etc names use the POSIX sign, which is positive to the west
 		n, _ := strconv.Atoi(m[2])
 		if name := fmt.Sprintf("Etc/GMT%s%d", sign, n); n > 0 && strings.Contains(zoneNames, name+"\n") {
 			return name

@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
-// Json returns the value in the form of run.json.
+// Json returns the value as stored in run.json.
 func (s *Setting) Json() (json.RawMessage, error) {
 	v := s.get()
 	if sec, ok := v.(Secret); ok {
@@ -20,8 +20,8 @@ func (s *Setting) Json() (json.RawMessage, error) {
 	return format.JSONLine(v)
 }
 
-// Given returns the origin of a value that this invocation gave, as " (origin)". Otherwise it
-// returns "".
+// Given returns the origin of a value that this invocation set, as " (origin)". For any other
+// value, it returns "".
 func (s *Setting) Given() string {
 	if s.Origin == OriginDefault || s.Origin == OriginRun {
 		return ""
@@ -29,8 +29,9 @@ func (s *Setting) Given() string {
 	return " (" + s.Origin + ")"
 }
 
-// FromRun sets every setting that still has its default from the values of a run. It sets only one
-// section, or all settings except output.dir if section is empty.
+// FromRun sets every setting that still has its default to the value from an earlier invocation of
+// the run. If section is empty, it sets all settings except output.dir. Otherwise it sets only the
+// settings in that section.
 func (l *Loader) FromRun(values Values, section string) {
 	for _, s := range l.Settings {
 		in, name, _ := strings.Cut(s.Key, ".")
@@ -41,7 +42,7 @@ func (l *Loader) FromRun(values Values, section string) {
 		if len(raw) == 0 || string(raw) == "null" || string(raw) == `""` {
 			continue
 		}
-		// A claimed version of an earlier invocation is not valid for this one.
+		// A version claimed for an earlier invocation does not apply to this invocation.
 		if text, err := strconv.Unquote(string(raw)); s.Key == "tokens.policy_version" && err == nil && ClaimedVersion(text) {
 			continue
 		}
@@ -55,13 +56,13 @@ func (l *Loader) FromRun(values Values, section string) {
 	}
 }
 
-// keeps reports whether a setting has the same value as in the run.
+// keeps reports whether a setting has the same value as in the earlier invocation.
 func (l *Loader) keeps(values Values, section, name string) bool {
 	now, err := l.ByKey[section+"."+name].Json()
 	return err == nil && bytes.Equal(format.CompactJSON(now), format.CompactJSON(values[section][name]))
 }
 
-// setJSON sets a setting from its JSON in run.json.
+// setJSON sets a setting from its JSON value in run.json.
 func (l *Loader) setJSON(s *Setting, raw json.RawMessage) (err error) {
 	texts := []string{string(raw)}
 	switch hidden := bytes.Contains(raw, []byte(`"`+Hidden+`"`)); {
@@ -94,11 +95,11 @@ func (l *Loader) setJSON(s *Setting, raw json.RawMessage) (err error) {
 	return nil
 }
 
-// Values is a configuration by section, with references instead of secrets. Values keep their
-// original text, because the order of keys in an object can matter.
+// Values is a configuration by section, with references in place of secrets. The JSON of each value
+// is kept unchanged, because the order of an object's keys can matter.
 type Values map[string]map[string]json.RawMessage
 
-// Origins of values that this invocation did not give: the default and the run that is continued.
+// Origins of values that this invocation did not set: the default, or the run that is resumed.
 const (
 	OriginDefault = "default"
 	OriginRun     = "run.json"

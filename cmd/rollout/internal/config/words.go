@@ -9,10 +9,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Types of values that belong to no library. The others have types in their libraries:
-// tokenize.Drift, chat.Transformers, sink.Format, agent.ApprovalPolicy.
+// Types of settings whose values are not defined by a library. The libraries define the other
+// types: tokenize.Drift, chat.Transformers, sink.Format and agent.ApprovalPolicy.
 
-// Prompts is the source of the prompts: one source, or the first that works.
+// Prompts is the source of prompts: either one fixed source, or the first source that works.
 type Prompts tokenize.PromptSource
 
 // Values of tokens.prompts.
@@ -32,7 +32,7 @@ func (p Prompts) String() string {
 	return tokenize.PromptSource(p).String()
 }
 
-// MarshalText returns the text of p.
+// MarshalText returns the name of p.
 func (p Prompts) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 func (p Prompts) best() tokenize.Grade {
@@ -46,19 +46,19 @@ func (p Prompts) best() tokenize.Grade {
 	}
 }
 
-// Require is the lowest grade that is written as data.
+// Require is the lowest grade of rows that are written as data.
 type Require string
 
 // Values of tokens.require.
 const (
-	RequireAuto          Require = "auto" // count_verified; unverified if tokens.prompts is literal
+	RequireAuto          Require = "auto" // count_verified, or unverified if tokens.prompts is literal
 	RequireAny           Require = "any"
 	RequireCountVerified Require = "count_verified"
 	RequireExact         Require = "exact"
 )
 
-// Require returns the lowest grade that tokens.require admits. Unverified rows are admitted only by
-// the value any, or by the value auto if tokens.prompts is literal.
+// Require returns the lowest grade that tokens.require accepts. Unverified rows are accepted only
+// with the value any, or with the value auto if tokens.prompts is literal.
 func (c *Config) Require() tokenize.Grade {
 	switch {
 	case c.Tokens.Require == RequireExact:
@@ -69,7 +69,7 @@ func (c *Config) Require() tokenize.Grade {
 	return tokenize.CountVerified
 }
 
-// Reward is the kind of scorer for finished samples.
+// Reward is the kind of scorer that scores finished samples.
 type Reward string
 
 // Values of reward.kind.
@@ -83,7 +83,7 @@ const (
 	RewardCommand  Reward = "command"
 )
 
-// Preflight is the check before a run begins.
+// Preflight is the kind of check that is made before a run begins.
 type Preflight string
 
 // Values of run.preflight.
@@ -92,8 +92,8 @@ const (
 	PreflightConnect Preflight = "connect" // an agent is created, but no call is made
 )
 
-// Share is who else can read the files of a run. Prompts, answers and metadata are private by
-// default.
+// Share determines which other users can read the files of a run. By default, no other user can,
+// because prompts, answers and metadata can be private.
 type Share string
 
 // Values of output.share.
@@ -115,11 +115,12 @@ func (s Share) FileMode() fs.FileMode {
 	}
 }
 
-// FolderMode returns the mode of a folder for files with the given mode. It lets every reader of
-// the files enter the folder.
+// FolderMode returns the mode for a folder that contains files of the given mode. Everyone who can
+// read the files can enter the folder.
 func FolderMode(files fs.FileMode) fs.FileMode { return files | files&0o444>>2 }
 
-// ShareOf derives the setting from the mode of a run's folder, so that current readers keep access.
+// ShareOf derives the setting from the mode of a run's folder, so that users who can read the run
+// now keep their access.
 func ShareOf(folder fs.FileInfo) Share {
 	switch mode := folder.Mode().Perm(); {
 	case mode&0o004 != 0:
@@ -130,7 +131,8 @@ func ShareOf(folder fs.FileInfo) Share {
 	return ShareNone
 }
 
-// A Tolerance limits how many samples can fail: a count, or a share of all samples.
+// A Tolerance is the maximum number of samples that can fail, as a count or as a share of all
+// samples.
 type Tolerance struct {
 	count   int
 	percent float64
@@ -144,7 +146,7 @@ func (t Tolerance) String() string {
 	return strconv.Itoa(t.count)
 }
 
-// parseTolerance parses "5" or "2.5%".
+// parseTolerance parses a count such as "5" or a share such as "2.5%".
 func parseTolerance(text string) (Tolerance, error) {
 	if p, ok := strings.CutSuffix(text, "%"); ok {
 		f, err := strconv.ParseFloat(p, 64)
@@ -160,7 +162,7 @@ func parseTolerance(text string) (Tolerance, error) {
 	return Tolerance{count: n}, nil
 }
 
-// Allowed returns how many of planned samples can fail.
+// Allowed returns how many of the planned samples can fail.
 func (t Tolerance) Allowed(planned int) int {
 	if t.share {
 		return int(t.percent / 100 * float64(planned))
