@@ -18,16 +18,16 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 )
 
-// Patience is the default of [Client.Patience].
+// Patience is the default value of [Client.Patience].
 const Patience = 30 * time.Second
 
 const maxAnswer = 16 << 20
 
-// A Client is a connection to the collector of a run. One goroutine can call Send while another one
-// calls Receive.
+// A Client is a connection to the collector of a run. One goroutine can call Send while another
+// goroutine calls Receive.
 type Client struct {
-	// Patience is how long Send and Receive wait. 0 means no limit, for clients that send more
-	// tasks than the collector accepts at once. Dial sets it to [Patience].
+	// Patience is the maximum time that Send and Receive wait. 0 means no limit, for clients that
+	// send more tasks than the collector accepts at once. Dial sets Patience to [Patience].
 	Patience time.Duration
 
 	dir  string
@@ -36,8 +36,8 @@ type Client struct {
 	stop func() bool
 }
 
-// Dial connects to the collector of the run in dir. The connection ends when ctx is done. If no
-// collector is running, the hint of the error shows how to start one.
+// Dial connects to the collector of the run in dir. When ctx is done, the connection is closed. If
+// no collector is running, the hint of the error shows how to start one.
 func Dial(ctx context.Context, dir string) (*Client, error) {
 	var conn net.Conn
 	err := within(dir, Name, func(address string) (err error) {
@@ -76,8 +76,9 @@ func unreached(dir string, err error) error {
 	return exit.With(exit.Unusable, fmt.Errorf("%s: %w", Path(dir), err))
 }
 
-// Do sends a request and decodes its answer into answer. answer can be nil, or a *[json.RawMessage]
-// that receives the line unchanged. A refusal is a [*RefusedError].
+// Do sends a request and decodes the answer into answer. answer can be nil. If it is a
+// *[json.RawMessage], it receives the line unchanged. If the collector refuses the request, the
+// error is a [*RefusedError].
 func (c *Client) Do(r Request, answer any) error {
 	if err := c.Send(r); err != nil {
 		return err
@@ -86,7 +87,8 @@ func (c *Client) Do(r Request, answer any) error {
 }
 
 // Send sends a request without waiting for the answer. A caller that sends many requests must call
-// Receive meanwhile: the collector stops reading after about 256 unread answers.
+// Receive in the meantime, because the collector stops reading requests after about 256 unread
+// answers.
 func (c *Client) Send(r Request) error {
 	line, err := format.JSONLine(r)
 	if err != nil {
@@ -102,8 +104,8 @@ func (c *Client) Send(r Request) error {
 	return nil
 }
 
-// Receive reads the answer to the oldest unanswered request. A refusal is a [*RefusedError]. After
-// any other error the connection is unusable.
+// Receive reads the answer to the oldest unanswered request. If the collector refuses the request,
+// the error is a [*RefusedError]. After any other error, the connection is unusable.
 func (c *Client) Receive(answer any) error {
 	_ = c.conn.SetReadDeadline(c.until())
 	var line []byte
@@ -143,12 +145,12 @@ func (c *Client) until() time.Time {
 	return time.Now().Add(c.Patience)
 }
 
-// A RefusedError is the collector's answer to a request that it refused.
+// A RefusedError reports that the collector refused a request.
 type RefusedError struct{ Answer Answer }
 
 func (r *RefusedError) Error() string { return r.Answer.Error }
 
-// Exit returns the refusal with the exit code of the program.
+// Exit returns the refusal with the exit code for the program.
 func (r *RefusedError) Exit() error {
 	code := r.Answer.Code
 	if code <= exit.OK || code > exit.Interrupted {

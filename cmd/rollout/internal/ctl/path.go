@@ -10,15 +10,16 @@ import (
 // Name is the file name of the socket.
 const Name = "ctl.sock"
 
-// maxPath is the longest address, in bytes, that works on every system. sockaddr_un has 108 bytes
-// for the address on Linux and 104 elsewhere, including a final zero.
+// maxPath is the maximum length, in bytes, of a socket address that works on every system.
+// sockaddr_un has 108 bytes for the address on Linux and 104 elsewhere, including a terminating
+// zero.
 const maxPath = 100
 
 // Path returns the path of the socket of the run in dir.
 func Path(dir string) string { return filepath.Join(dir, Name) }
 
-// within calls use with an address of name in dir that is short enough for a socket. The address is
-// valid until use returns.
+// within calls use with an address for name in dir that is short enough for a socket. The address
+// is valid until use returns.
 func within(dir, name string, use func(address string) error) error {
 	if path := filepath.Join(dir, name); len(path) <= maxPath {
 		return use(path)
@@ -34,7 +35,7 @@ func within(dir, name string, use func(address string) error) error {
 	return linked(dir, name, use) // the system is not Linux, or has no /proc
 }
 
-// linked does the work of within through a link in the folder for temporary files.
+// linked implements within by means of a link in the folder for temporary files.
 func linked(dir, name string, use func(address string) error) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

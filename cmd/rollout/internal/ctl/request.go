@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// Operations.
+// The operations that a client can request.
 const (
 	OpStatus     = "status"
 	OpPause      = "pause"
@@ -29,38 +29,37 @@ const (
 
 var ops = []string{OpStatus, OpPause, OpResume, OpDrain, OpSetVersion, OpAck, OpTask}
 
-// A Request is one line of a client. Op decides which fields it uses.
+// A Request is one line sent by a client. Op determines which of the other fields are used.
 type Request struct {
 	Op      string          `json:"op"`
 	Version *int32          `json:"version,omitempty"` // set-version: ≥ 0
-	RunID   string          `json:"run_id,omitempty"`  // ack: run of the cursor; empty: this run
+	RunID   string          `json:"run_id,omitempty"`  // ack: the run that the cursor belongs to; empty: this run
 	Seq     *int64          `json:"seq,omitempty"`     // ack: commit of the last group, ≥ 1; 0: none
-	Groups  *int            `json:"groups,omitempty"`  // ack: number of groups of that commit, ≥ 0
-	Only    bool            `json:"only,omitempty"`    // ack: only that last group, and none before it
+	Groups  *int            `json:"groups,omitempty"`  // ack: number of groups in that commit, ≥ 0
+	Only    bool            `json:"only,omitempty"`    // ack: only this group, and none of the groups before it
 	Task    json.RawMessage `json:"task,omitempty"`    // task: a JSON object, like a line of a task file
 }
 
-// An Answer has the fields that all answers share.
+// An Answer contains the fields that all answers have in common.
 type Answer struct {
 	OK    bool   `json:"ok"`
 	Error string `json:"error,omitempty"`
-	Hint  string `json:"hint,omitempty"` // remedy; can be empty
+	Hint  string `json:"hint,omitempty"` // can be empty
 	Code  int    `json:"code,omitempty"` // exit status of rollout ctl
 }
 
-// A Status is the state of a run. The counts of samples are of the whole run, over all its
-// processes:
+// A Status is the state of a run. The counts of samples cover all processes of the run:
 //
 //	Planned = Committed + Filtered + Failed + Skipped + Remaining
 type Status struct {
 	RunID      string    `json:"run_id"`
 	PID        int       `json:"pid"`
-	StartedAt  time.Time `json:"started_at"`   // start of this process
+	StartedAt  time.Time `json:"started_at"`   // start time of this process
 	Phase      string    `json:"phase"`        // the current step, such as collecting, draining or stopping
 	Paused     bool      `json:"paused"`       // set by pause, cleared by resume
-	EndOfTasks bool      `json:"end_of_tasks"` // no further tasks are accepted
+	EndOfTasks bool      `json:"end_of_tasks"` // no more tasks are accepted
 
-	Planned   int `json:"planned"`   // samples of the accepted tasks
+	Planned   int `json:"planned"`   // samples of all accepted tasks
 	Committed int `json:"committed"` // samples with rows and keep other than false
 	Filtered  int `json:"filtered"`  // samples with rows and keep=false
 	Failed    int `json:"failed"`    // samples without rows after the last attempt
@@ -69,11 +68,11 @@ type Status struct {
 	InFlight  int `json:"in_flight"` // part of Remaining
 
 	Groups Groups `json:"groups"`
-	// Version is the version that the engines sample with, or nil if unknown.
+	// Version is the version that the engines sample with. It is nil if unknown.
 	Version *int32 `json:"version"`
 	Lag     Lag    `json:"lag"`
-	// Cursor is the last acknowledged cursor, and End is the cursor after the last whole group.
-	// Each is nil if there is none.
+	// Cursor is the last acknowledged cursor. End is the cursor after the last whole group. Either
+	// is nil if there is none.
 	Cursor *Cursor `json:"cursor"`
 	End    *Cursor `json:"end"`
 }
@@ -82,21 +81,23 @@ type Status struct {
 type Groups struct {
 	Begun       int `json:"begun"`       // groups with at least one started sample
 	Whole       int `json:"whole"`       // groups whose samples are all committed or failed
-	Ahead       int `json:"ahead"`       // groups begun, and not yet acknowledged, filtered or failed
+	Ahead       int `json:"ahead"`       // groups that have begun but are not yet acknowledged, filtered or failed
 	Filtered    int `json:"filtered"`    // whole groups with keep=false
-	Informative int `json:"informative"` // whole groups with rows that are kept
-	// MaxAhead bounds Ahead. Until informative groups end the run. 0: no bound.
+	Informative int `json:"informative"` // whole groups with rows that were kept
+	// MaxAhead is the maximum value of Ahead. Until is the number of informative groups that ends
+	// the run. For both, 0 means no limit.
 	MaxAhead int `json:"max_ahead"`
 	Until    int `json:"until"`
 }
 
-// Lag counts groups by their lag on arrival (package pace): the version when the group became
-// whole, minus the version of its oldest token.
+// Lag is a histogram of groups by their policy lag on arrival (see package pace). The lag is the
+// policy version at the time the group became whole, minus the version of the group's oldest token.
 type Lag struct {
-	// Counts[i] is the number of groups with a lag of i. It ends with the last nonzero count.
-	// Counts[pace.LagMost] includes all higher lags. It is never nil, so that its JSON is a list.
+	// Counts[i] is the number of groups with a lag of i, up to the last nonzero count.
+	// Counts[pace.LagMost] includes all higher lags. Counts is never nil, so that its JSON is
+	// always a list.
 	Counts []int `json:"counts"`
-	// Stale is the number of groups with a lag above Max. Max is nil if there is no bound.
+	// Stale is the number of groups whose lag exceeds Max. Max is nil if there is no limit.
 	Stale int  `json:"stale"`
 	Max   *int `json:"max"`
 }
@@ -110,24 +111,25 @@ func (l *Lag) Text() string {
 	return text
 }
 
-// A Cursor is a position in the order in which groups became whole. It covers all groups of the
-// commits before Seq, and the first Groups of commit Seq.
+// A Cursor is a position in the order in which groups became whole. It covers all groups in the
+// commits before Seq, and the first Groups groups in commit Seq.
 type Cursor struct {
-	// RunID is the run that a client names with its cursor. Empty: the client named none.
+	// RunID is the run that a client specified with its cursor. It is empty if the client specified
+	// none.
 	RunID  string `json:"-"`
 	Seq    int64  `json:"seq"`
 	Groups int    `json:"groups"`
 }
 
-// Accepted is the answer to a task.
+// Accepted is the answer to a task that was accepted.
 type Accepted struct {
 	Task    string `json:"task"`    // id of the task
 	Group   string `json:"group"`   // id of its group
-	Samples int    `json:"samples"` // number of samples of the group
-	Again   bool   `json:"again"`   // the task was accepted before with the same content
+	Samples int    `json:"samples"` // number of samples in the group
+	Again   bool   `json:"again"`   // the same task, with the same content, was accepted before
 }
 
-// parse parses a request and checks everything that does not depend on the run.
+// parse parses a request. It checks everything that does not depend on the run.
 func parse(line []byte) (r Request, err error) {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()

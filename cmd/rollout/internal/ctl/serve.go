@@ -18,53 +18,54 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A Handler carries out requests. Several goroutines can call its methods at the same time. The
-// requests of one client are passed on in order. When Serve ends, ctx is done. A call must then
-// return soon, because Serve waits for it. The client receives an error with its hint and its code
-// (package exit).
+// A Handler carries out requests. Its methods must be safe for concurrent use. Requests from one
+// client are passed on in order. When Serve ends, ctx is done. Methods must then return soon,
+// because Serve waits for them. If a method returns an error, the client receives the error with
+// its hint and its code (see package exit).
 type Handler interface {
 	Status() Status
 	Pause() error
 	Resume() error
 	Drain() error
-	// SetVersion records that version ≥ 0 samples every reply to a send that begins after this call
-	// and ends before the next one.
+	// SetVersion records that version samples every reply to a send that starts after this call and
+	// before the next call of SetVersion. version is at least 0.
 	SetVersion(version int32) error
 	Acknowledge(ctx context.Context, c Cursor) error
-	// LeaveOut drops only the group that ends at c. This is not durable: the reader must repeat it
-	// to the next process.
+	// LeaveOut drops only the group that ends at c. This is not durable, so the reader must repeat
+	// the request to the next process.
 	LeaveOut(c Cursor) error
-	// Task adds a task, a JSON object as in a line of a task file. The task has its place in the
-	// order when Task returns. The returned function waits until the task is on disk; it is called
-	// once.
+	// Task adds a task, which is a JSON object as in a line of a task file. When Task returns, the
+	// task has its place in the order of tasks. The returned function waits until the task is on
+	// disk. It is called once.
 	Task(ctx context.Context, task json.RawMessage) func() (Accepted, error)
 }
 
 const (
-	// MaxLine is the longest line in bytes. It exceeds the longest line of a task file.
+	// MaxLine is the maximum length of a line in bytes. It exceeds the maximum length of a line in
+	// a task file.
 	MaxLine = 65 << 20
-	// MaxClients is the most clients that can be connected.
+	// MaxClients is the maximum number of clients that can be connected.
 	MaxClients = 256
 
 	longLine  = 1 << 20 // a longer line needs one of longLines slots
 	longLines = 2
-	queued    = 256 // limit on unread answers per client
+	queued    = 256 // limit on the number of unread answers per client
 	patience  = 30 * time.Second
-	lastWords = time.Second // time for the remaining answers when Serve ends
+	lastWords = time.Second // time to write the remaining answers when Serve ends
 	again     = 100 * time.Millisecond
 )
 
-// A server is the state of one call of Serve.
+// A server contains the state of one call of Serve.
 type server struct {
 	handler  Handler
 	patience time.Duration
-	places   chan struct{} // holds one value per client
-	long     chan struct{} // holds one value per long line that is being read
+	places   chan struct{} // contains one value per client
+	long     chan struct{} // contains one value per long line that is being read
 }
 
-// Serve answers clients until ctx is done or [Listener.Close] is called. It answers all requests
-// that were read before it returns, but gives each client only one second to read the answers. The
-// goroutines of all clients have ended when it returns.
+// Serve answers clients until ctx is done or [Listener.Close] is called. Before it returns, it
+// answers all requests that it has read, but each client has only one second to read the answers.
+// When Serve returns, the goroutines of all clients have ended.
 func (l *Listener) Serve(ctx context.Context, h Handler) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -83,7 +84,7 @@ func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil && wait.For(ctx, again): // for example, no file descriptor is left; clients wait
+		case err != nil && wait.For(ctx, again): // for example, no file descriptors are left; clients wait
 			continue
 		case err != nil:
 			return
@@ -108,7 +109,7 @@ func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.
 }
 
 // A client is one connection. One goroutine reads requests, carries them out and queues the
-// answers. Another one waits for the answers and writes them.
+// answers. Another goroutine waits for the answers and writes them.
 type client struct {
 	server  *server
 	conn    *net.UnixConn
@@ -116,10 +117,10 @@ type client struct {
 	answers chan func() any // closed by read
 
 	mu    sync.Mutex
-	ended bool // the deadlines no longer change
+	ended bool // the deadlines are no longer changed
 }
 
-// end stops the reading of requests, and bounds the time for the last answers.
+// end stops reading requests. It limits the time for writing the last answers.
 func (c *client) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +129,7 @@ func (c *client) end() {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(lastWords))
 }
 
-// deadline calls set, a method of the connection, unless the connection is ending.
+// deadline calls set, a method of the connection, unless end has been called.
 func (c *client) deadline(set func(time.Time) error, t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +143,7 @@ func (c *client) read(ctx context.Context) {
 	for {
 		line, err := c.line(ctx)
 		if len(bytes.TrimSpace(line)) > 0 {
-			c.answers <- c.do(ctx, line) // answer receives until read closes the channel
+			c.answers <- c.do(ctx, line) // never blocks forever: answer receives until read closes the channel
 		}
 		if err != nil {
 			if exit.HintOf(err) != "" {
@@ -157,15 +158,15 @@ func tooLong() error {
 	return exit.Hint(exit.Usagef("a line is longer than %d bytes", MaxLine), "end every request with a line break")
 }
 
-// slow returns the error for a line that is not completed in time.
+// slow returns the error for a line that was not completed in time.
 func (c *client) slow() error {
 	return exit.Hint(exit.Usagef("the line was incomplete %v after its first byte", c.server.patience), "end every request with a line break")
 }
 
-// line reads a line. The last line can lack its line break; err is then io.EOF.
+// line reads a line. The last line can lack a line break; err is then io.EOF.
 func (c *client) line(ctx context.Context) (line []byte, err error) {
 	c.deadline(c.conn.SetReadDeadline, time.Time{})
-	if _, err := c.in.Peek(1); err != nil { // an idle client has no deadline
+	if _, err := c.in.Peek(1); err != nil { // there is no deadline for an idle client
 		return nil, err
 	}
 	c.deadline(c.conn.SetReadDeadline, time.Now().Add(c.server.patience))
@@ -181,7 +182,7 @@ func (c *client) line(ctx context.Context) (line []byte, err error) {
 			return nil, tooLong()
 		}
 		if line == nil && err == nil {
-			return part, nil // do finishes with it before the next line is read
+			return part, nil // do finishes with the line before the next one is read
 		}
 		line = append(line, part...)
 		switch {
@@ -205,7 +206,7 @@ func (c *client) line(ctx context.Context) (line []byte, err error) {
 	}
 }
 
-// do carries out a request. The returned function waits for the answer.
+// do carries out a request. The returned function waits for the answer and returns it.
 func (c *client) do(ctx context.Context, line []byte) func() any {
 	r, err := parse(line)
 	if err != nil {
@@ -261,21 +262,21 @@ func (c *client) answer() {
 	defer c.conn.Close() //nolint:errcheck // what fails was said by write
 	dead := false
 	for wait := range c.answers {
-		a := wait() // wait even if the client has disconnected, because the task can depend on it
+		a := wait() // wait even if the client has disconnected, because a task can depend on it
 		if dead {
 			continue
 		}
 		c.deadline(c.conn.SetWriteDeadline, time.Now().Add(c.server.patience))
 		if c.write(a) != nil {
 			dead = true
-			_ = c.conn.Close() // ends read, which closes the queue
+			_ = c.conn.Close() // ends read, which closes the queue of answers
 		}
 	}
 }
 
 func (c *client) write(answer any) error {
 	line, err := format.JSONLine(answer)
-	if err != nil { // for example, JSON cannot represent a number
+	if err != nil { // for example, JSON cannot represent a number in the answer
 		line, err = format.JSONLine(refused(fmt.Errorf("internal error: %w", err)))
 	}
 	if err != nil {
