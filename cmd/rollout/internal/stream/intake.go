@@ -1,13 +1,15 @@
-// Package stream lets a run accept tasks while it runs, and reports the outcome of their groups.
+// Package stream allows a run to accept tasks while it runs, and reports the outcomes of the tasks'
+// groups.
 //
-//	intake.go    tasks from readers and from the socket: validated, made durable, passed on
-//	lines.go     the lines of a reader, any of which can be bad
-//	tracker.go   commits become whole groups: events, acknowledgement, counts for the pacer
-//	recall.go    figures of groups that are reported again
-//	judge.go     which groups are marked with keep=false
+//	intake.go    accepts tasks from readers and the socket: validates, stores and passes them on
+//	lines.go     reads lines, any of which can be invalid
+//	tracker.go   turns commits into whole groups: events, acknowledgments, counts for the pacer
+//	recall.go    restores the figures of groups that are reported again
+//	judge.go     decides which groups are marked with keep=false
 //
-// Accepted tasks are stored only in the run's tasks.jsonl, from which the collector reads them. So
-// an endless producer costs only 40 bytes of memory per task, to recognize a repeated task.
+// Accepted tasks are stored only in the run's tasks.jsonl. The collector reads them from this file.
+// An endless producer therefore needs only 40 bytes of memory per task, which are used to recognize
+// repeated tasks.
 package stream
 
 import (
@@ -21,27 +23,28 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// MaxWaiting is the approximate limit of tasks that are accepted and not started. Further tasks
-// wait in their pipe or connection.
+// MaxWaiting is the approximate maximum number of tasks that are accepted but have not started.
+// Further tasks wait in their pipe or connection.
 const MaxWaiting = 4096
 
 // Config configures an Intake.
 type Config struct {
 	Log *runfolder.TaskLog
-	// Samples is the number of samples of a task that does not set its own.
+	// Samples is the number of samples of a task that does not set its own number.
 	Samples int
-	// Check validates a task against the run's settings. It is called from one goroutine at a time.
+	// Check validates a task against the run's settings. It is called by one goroutine at a time.
 	Check func(*collector.Task) error
-	// Accepted is called with the number of samples of each new task, from one goroutine at a time.
+	// Accepted is called with the number of samples of each new task. It is called by one goroutine
+	// at a time.
 	Accepted func(samples int)
 }
 
-// A Receipt is the result for one task.
+// A Receipt is the result of adding one task.
 type Receipt struct {
 	Group   string // collector.GroupID of the task
 	Samples int
-	Again   bool  // the task was accepted before
-	Err     error // reason for a rejection; nil: accepted
+	Again   bool  // the same task was accepted before
+	Err     error // why the task was rejected; nil if it was accepted
 }
 
 // An Intake accepts tasks during a run. It is safe for concurrent use.
@@ -50,8 +53,8 @@ type Intake struct {
 
 	mu      sync.Mutex
 	change  *sync.Cond
-	waiting map[string]struct{} // groups that this process accepted and that have not started
-	why     string              // reason passed to the first End; empty: tasks are accepted
+	waiting map[string]struct{} // groups that this process has accepted and that have not started
+	why     string              // reason passed to the first End; empty while tasks are accepted
 	unread  bool                // set by HoldUnread
 
 	checking sync.Mutex
@@ -64,8 +67,8 @@ func New(cfg Config) *Intake {
 	return in
 }
 
-// End stops accepting tasks. The collector still gets the accepted tasks. Later calls do not change
-// the reason why.
+// End stops accepting tasks. The collector still receives the tasks that have been accepted. Only
+// the first call sets the reason.
 func (in *Intake) End(why string) {
 	in.mu.Lock()
 	if in.why == "" {
@@ -76,13 +79,13 @@ func (in *Intake) End(why string) {
 	in.mu.Unlock()
 }
 
-// Stop also stops passing tasks to the collector.
+// Stop stops accepting tasks, and stops passing them to the collector.
 func (in *Intake) Stop(why string) {
 	in.End(why)
 	in.cfg.Log.Stop()
 }
 
-// Why returns the reason why tasks are no longer accepted, or "".
+// Why returns the reason why tasks are no longer accepted. It returns "" while tasks are accepted.
 func (in *Intake) Why() string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -90,8 +93,8 @@ func (in *Intake) Why() string {
 }
 
 // Add adds tasks in order. The returned function blocks until the accepted tasks are durable. It
-// returns one receipt for each task, in order. Add blocks while MaxWaiting accepted tasks have not
-// started, and after HoldUnread(true).
+// returns one receipt per task, in order. Add blocks while MaxWaiting accepted tasks have not
+// started, and between HoldUnread(true) and HoldUnread(false).
 func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	out := make([]Receipt, len(batch))
 	var good []*collector.Task
@@ -110,7 +113,7 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 		}
 		good, at = append(good, t), append(at, i)
 	}
-	in.mu.Lock() // held until the tasks are recorded, because a task can start at once
+	in.mu.Lock() // held until the tasks are recorded in waiting, because a task can start at once
 	added, end, err := in.cfg.Log.Add(good)
 	for k := range added {
 		r := &out[at[k]]
@@ -144,8 +147,8 @@ func (in *Intake) HoldUnread(on bool) {
 	in.change.Broadcast()
 }
 
-// Begun records that a sample of the group has started, or that none will start. It reports whether
-// the group was waiting.
+// Begun records that a sample of the group has started, or that none will be started. It reports
+// whether the group was waiting.
 func (in *Intake) Begun(group string) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -157,7 +160,7 @@ func (in *Intake) Begun(group string) bool {
 	return waited
 }
 
-// room blocks until a task can be accepted. It returns an error if no more tasks are accepted.
+// room blocks until a task can be accepted. It returns an error if tasks are no longer accepted.
 func (in *Intake) room() error {
 	in.mu.Lock()
 	for (len(in.waiting) >= MaxWaiting || in.unread) && in.why == "" {
@@ -174,7 +177,7 @@ func (in *Intake) closed() error {
 	return nil
 }
 
-// A ClosedError rejects a task that arrives after End.
+// A ClosedError is the error for a task that arrives after End.
 type ClosedError struct{ why string }
 
 func (e *ClosedError) Error() string { return "no more tasks are accepted: " + e.why }
@@ -184,7 +187,7 @@ func (in *Intake) check(t *collector.Task) error {
 	defer in.checking.Unlock()
 	err := in.cfg.Check(t)
 	if bad, ok := errors.AsType[*tasks.BadError](err); ok {
-		return bad.Err // the caller adds the place
+		return bad.Err // the caller adds the location of the task
 	}
 	return err
 }
@@ -194,8 +197,8 @@ func (in *Intake) Earlier() iter.Seq2[collector.Task, error] {
 	return in.cfg.Log.Known()
 }
 
-// More yields the tasks accepted since this process started, and blocks for more. After End, it
-// ends once all accepted tasks were yielded. After Stop, it ends at once. It is used as
+// More yields the tasks accepted since this process started, and waits for more. After End, it ends
+// once it has yielded all accepted tasks. After Stop, it ends at once. It is used as
 // collector.Config.More.
 func (in *Intake) More(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {

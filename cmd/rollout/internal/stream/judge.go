@@ -7,27 +7,28 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Values of keep_reason for marked rows. Rows with ReasonStale have keep=true, the others
-// keep=false.
+// Values of keep_reason for marked rows. Rows with ReasonStale have keep=true. Rows with another
+// reason have keep=false.
 const (
-	// ReasonStd: the standard deviation of the group's rewards is below reward.min_std.
+	// ReasonStd means that the standard deviation of the group's rewards is below reward.min_std.
 	ReasonStd = "reward_std"
-	// ReasonNoReward: fewer than two samples of the group have a reward to compare.
+	// ReasonNoReward means that fewer than two samples in the group have a reward, so there is
+	// nothing to compare.
 	ReasonNoReward = "reward_missing"
-	// ReasonStale: when the group was whole, the rows were more than run.max_lag versions older
-	// than the current version, if it was known.
+	// ReasonStale means that the rows were more than run.max_lag versions older than the current
+	// version when the group became whole.
 	ReasonStale = "stale"
 )
 
-// figures holds the fields of a group event other than its counts.
+// figures contains the fields of a group event, except for its counts.
 type figures struct {
-	mean, std *float64 // mean and standard deviation of the rewards of samples with rows; nil: no rewards
+	mean, std *float64 // of the rewards of samples with rows; nil if there are no rewards
 	versions  *[2]int32
-	stale     *bool // set from the rows of a group that is reported again; nil: unknown
-	late      bool  // a sample was cut at the task's deadline
+	stale     *bool // known only for a group that is reported again, from its rows; nil if unknown
+	late      bool  // a sample was cut at its task's deadline
 }
 
-// figuresOf summarizes a group. rewards is the number of its samples with rows and a reward.
+// figuresOf summarizes a group. rewards is the number of samples that have both rows and a reward.
 func figuresOf(g *sink.GroupFacts) (f figures, rewards int) {
 	var sum, squares float64
 	known := true
@@ -72,10 +73,10 @@ func figuresOf(g *sink.GroupFacts) (f figures, rewards int) {
 
 func finite(x float64) bool { return !math.IsInf(x, 0) && !math.IsNaN(x) }
 
-// Judge judges a whole group before its rows are written. With MinStd, it marks all samples of a
-// group without a training signal. With MaxLag, it marks stale samples of the remaining groups.
-// Stale samples are kept, and the trainer decides whether to use them. It is used as
-// sink.Config.Judge.
+// Judge decides about a whole group before its rows are written. With MinStd, it marks all samples
+// of a group that has no training signal with keep=false. With MaxLag, it marks stale samples of
+// the remaining groups. Stale samples have keep=true, and the trainer decides whether to use them.
+// Judge is used as sink.Config.Judge.
 func (t *Tracker) Judge(g *sink.GroupFacts) {
 	f, rewards := figuresOf(g)
 	if reason := t.cfg.reason(f, rewards); reason != "" {
@@ -96,7 +97,7 @@ func (t *Tracker) Judge(g *sink.GroupFacts) {
 }
 
 // markStale marks stale samples. If the current version is unknown, it marks none. It never marks a
-// sample whose versions are unknown.
+// sample whose own versions are unknown.
 func (t *Tracker) markStale(g *sink.GroupFacts) {
 	now := int64(t.cfg.Pace.Version())
 	if now < 0 {
@@ -110,7 +111,7 @@ func (t *Tracker) markStale(g *sink.GroupFacts) {
 	}
 }
 
-// reason returns why a group is filtered, or "".
+// reason returns the reason why a group is filtered, or "" if it is kept.
 func (c *TrackerConfig) reason(f figures, rewards int) string {
 	switch {
 	case c.MinStd <= 0:

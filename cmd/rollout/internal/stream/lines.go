@@ -13,20 +13,20 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Tasks of a source share a sync. These bounds limit the number of tasks per sync and,
-// approximately, their bytes.
+// Tasks from the same source share a sync. These limits apply to the number of tasks per sync and,
+// approximately, to their total size in bytes.
 const (
 	batchMost  = 256
 	batchBytes = 4 << 20
 )
 
-// Told is called with the result of each task and each bad line, in order. task has the fields that
-// could be parsed.
+// Told is called with the result for each task and each bad line, in order. task contains the
+// fields that could be parsed.
 type Told func(task *collector.Task, r Receipt)
 
-// Take adds a source's tasks until the source ends or fails, or until no more tasks are accepted.
-// It reports a bad task to told and continues. ready reports whether the source has another task
-// now; nil: always.
+// Take adds the tasks from a source until the source ends or fails, or until tasks are no longer
+// accepted. It reports a bad task to told and continues. ready reports whether the source already
+// has another task. If ready is nil, the source always has one.
 func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() bool, told Told) error {
 	var batch []*collector.Task
 	size := 0
@@ -39,7 +39,7 @@ func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() boo
 	for t, err := range source {
 		bad, isBad := errors.AsType[*tasks.BadError](err)
 		if err != nil {
-			flush() // keeps the results in the order of the lines
+			flush() // report the earlier results first, in the order of the lines
 		}
 		switch {
 		case errors.Is(err, errBlank):
@@ -65,7 +65,8 @@ func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() boo
 	return nil
 }
 
-// Read is Take for a reader with one JSON object per line. Messages use name as the reader's name.
+// Read is like Take, for a reader with one JSON object per line. Messages use name as the name of
+// the reader.
 func (in *Intake) Read(from io.Reader, name string, told Told) error {
 	lines := &lineReader{from: bufio.NewReaderSize(from, 64<<10)}
 	return in.Take(lines.tasks(name), lines.ready, told)
@@ -74,17 +75,17 @@ func (in *Intake) Read(from io.Reader, name string, told Told) error {
 // errTooLong is the error for a line that is too long to be a task.
 var errTooLong = fmt.Errorf("a line is longer than %s", format.Size(tasks.MaxTaskBytes))
 
-// errBlank is yielded for a blank line if the buffer has no other whole line, because waiting for
-// the next task would mean waiting for the producer.
+// errBlank is yielded for a blank line if the buffer does not contain another whole line. Otherwise
+// the result of the last task would be delayed until the producer sends another task.
 var errBlank = errors.New("a blank line")
 
-// A lineReader reads lines of any length. It keeps at most the maximum length of a task.
+// A lineReader reads lines of any length. It keeps at most the maximum size of a task in memory.
 type lineReader struct {
 	from *bufio.Reader
 	line []byte
 }
 
-// tasks yields the tasks, and a *tasks.BadError for each bad line.
+// tasks yields the tasks in the lines, and a *tasks.BadError for each bad line.
 func (l *lineReader) tasks(name string) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		for n := 1; ; n++ {
@@ -118,8 +119,8 @@ func (l *lineReader) tasks(name string) iter.Seq2[collector.Task, error] {
 	}
 }
 
-// next returns the next line, which is valid until the next call. It can be called again after
-// errTooLong. Text after the last line feed is a line too.
+// next returns the next line, which is valid until the next call. It can be called again after it
+// has returned errTooLong. Text after the last line feed is also returned as a line.
 func (l *lineReader) next() ([]byte, error) {
 	if cap(l.line) > 1<<20 {
 		l.line = nil
@@ -144,8 +145,8 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// ready reports whether the buffer has a whole line.
+// ready reports whether the buffer contains a whole line.
 func (l *lineReader) ready() bool {
-	have, _ := l.from.Peek(l.from.Buffered()) // cannot fail: only buffered bytes
+	have, _ := l.from.Peek(l.from.Buffered()) // cannot fail, because the bytes are buffered
 	return bytes.IndexByte(have, '\n') >= 0
 }

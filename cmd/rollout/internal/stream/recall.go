@@ -8,13 +8,13 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// recalled is the maximum number of groups that are reported again with figures. If the reader
-// never acknowledges, a run has more such groups, and the start must not read all rows of a run.
+// recalled is the maximum number of groups that are reported again with figures. Without a limit,
+// the start of a run whose reader never acknowledges would have to read all its rows.
 const recalled = 1024
 
-// Recall reads the figures of the groups to report again from their rows and failures. It must be
-// called after Load. A group has no figures unless all its rows are found. If there are more than
-// recalled groups, Recall returns an error, and no group has figures.
+// Recall restores the figures of the groups to report again from their rows and failures. It must
+// be called after Load. If a row of a group is missing, the group has no figures. If there are more
+// than recalled groups, Recall returns an error, and no group has figures.
 func (t *Tracker) Recall(log *sink.Log) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,8 +71,8 @@ func (t *Tracker) Recall(log *sink.Log) error {
 	return nil
 }
 
-// factsOf returns the facts of one row. Only the first row of a sample has the sample's reward, so
-// that the reward counts once.
+// factsOf returns the facts about one row. Only the first row of a sample includes the sample's
+// reward, so that each reward is counted once.
 func factsOf(r *sink.StoredRow) sink.SampleFacts {
 	f := sink.SampleFacts{Rows: 1}
 	if r.PolicyVersionMin != nil && r.PolicyVersionMax != nil {

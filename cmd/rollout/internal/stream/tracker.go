@@ -14,28 +14,30 @@ import (
 // TrackerConfig configures a Tracker.
 type TrackerConfig struct {
 	RunID string
-	// MinStd is the lowest standard deviation of a kept group's rewards; 0: keep every group.
+	// MinStd is the minimum standard deviation of the rewards in a group that is kept. 0 keeps
+	// every group.
 	MinStd float64
 	// MaxLag is pace.Config.MaxLag.
 	MaxLag int
-	// Acks reports whether acknowledgements matter. Both pace.Config.MaxAhead and MaxLag need them:
-	// a group belongs to the trainer only once it is acknowledged.
+	// Acks is true if acknowledgments matter. Both pace.Config.MaxAhead and MaxLag need them,
+	// because a group counts as received by the trainer only once it is acknowledged.
 	Acks bool
-	// Pace is notified of whole groups and of acknowledged groups.
+	// Pace is notified of groups that become whole and of groups that are acknowledged.
 	Pace *pace.Pacer
-	// Claimed is the policy version at the start. Judge uses it until Pace has a version, because
-	// groups of earlier processes are judged before the run starts. 0: none.
+	// Claimed is the policy version at the start; 0 if there is none. Judge uses it until Pace
+	// knows a version, because groups from earlier processes are judged before the run starts.
 	Claimed int32
-	// Event writes an event. It is called from one goroutine at a time. Nil: no events.
+	// Event writes an event. It is called by one goroutine at a time. It is nil if events are not
+	// written.
 	Event func(name string, fields map[string]any)
 }
 
-// Hooks are functions that a Tracker calls during a run. A nil function is not called.
+// Hooks are functions that a Tracker calls during a run. Functions that are nil are not called.
 type Hooks struct {
 	// Committed is called with each new commit, before its groups are counted.
 	Committed func(*sink.Commit)
-	// Whole is called with each whole group. LeftOut is called with the keys of samples that will
-	// be committed with keep=false.
+	// Whole is called for each whole group. LeftOut is called with the keys of samples that will be
+	// committed with keep=false.
 	Whole   func(group string)
 	LeftOut func(keys ...string)
 	// Acknowledge makes a cursor durable.
@@ -47,14 +49,14 @@ type Tracker struct {
 	cfg   TrackerConfig
 	hooks Hooks
 
-	acking sync.Mutex // held during an acknowledgement
+	acking sync.Mutex // held while a group is being acknowledged
 
 	mu      sync.Mutex
 	log     sink.GroupLog
-	tasks   map[string]string  // task ids of groups that are not reported, by group
-	figures map[string]figures // figures of groups that are judged and not reported
-	again   []sink.WholeGroup  // groups of earlier processes to report again
-	ahead   []position         // groups that are not acknowledged, in order
+	tasks   map[string]string  // task ids, by group, of groups that have not been reported
+	figures map[string]figures // figures of groups that have been judged but not reported
+	again   []sink.WholeGroup  // groups from earlier processes that must be reported again
+	ahead   []position         // groups that have not been acknowledged, in order
 	acked   sink.Cursor
 	end     sink.Cursor // cursor of the last whole group
 }
@@ -65,16 +67,16 @@ type position struct {
 	n   int
 }
 
-// NewTracker returns the Tracker of a run without commits.
+// NewTracker returns a Tracker for a run that has no commits.
 func NewTracker(cfg TrackerConfig) *Tracker {
 	return &Tracker{cfg: cfg, tasks: map[string]string{}, figures: map[string]figures{}}
 }
 
-// Attach sets the hooks. It must be called before the run and before Load. Until then, Judge works
-// without LeftOut.
+// Attach sets the hooks. It must be called before the run starts and before Load. Until then, Judge
+// does not call LeftOut.
 func (t *Tracker) Attach(h Hooks) { t.hooks = h }
 
-// Task records a task whose samples can be collected.
+// Task records a task whose samples can be collected from now on.
 func (t *Tracker) Task(of *collector.Task) {
 	group := collector.GroupID(of)
 	t.mu.Lock()
@@ -84,11 +86,12 @@ func (t *Tracker) Task(of *collector.Task) {
 	}
 }
 
-// Acknowledged sets the cursor acknowledged in earlier processes. It must be called before Load.
+// Acknowledged sets the cursor that was acknowledged in earlier processes. It must be called before
+// Load.
 func (t *Tracker) Acknowledged(c sink.Cursor) { t.acked = c }
 
-// Load adds a commit of an earlier process. If events are read, Again reports the commit's groups
-// that are not acknowledged.
+// Load adds a commit made by an earlier process. If events are written, Again will report the
+// groups in the commit that have not been acknowledged.
 func (t *Tracker) Load(c *sink.Commit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +105,8 @@ func (t *Tracker) Load(c *sink.Commit) {
 	}
 }
 
-// FindTasks looks up the tasks of the groups to report again. It must be called after Load.
+// FindTasks finds the tasks of the groups that must be reported again. It must be called after
+// Load.
 func (t *Tracker) FindTasks(tasks iter.Seq2[collector.Task, error]) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,18 +128,19 @@ func (t *Tracker) FindTasks(tasks iter.Seq2[collector.Task, error]) error {
 	return nil
 }
 
-// Again reports the groups that were whole before this process and not acknowledged. It must be
-// called before Task.
+// Again reports the groups that were whole before this process started and have not been
+// acknowledged. It must be called before Task.
 func (t *Tracker) Again() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, g := range t.again {
 		t.report(g, pace.Arrival{Lag: -1}, true)
 	}
-	t.again, t.tasks = nil, map[string]string{} // a map never shrinks
+	t.again, t.tasks = nil, map[string]string{} // replace the map, because a map never shrinks
 }
 
-// Committed adds the next commit of the log, and reports its samples and the groups it completes.
+// Committed adds the next commit of the log. It reports the samples in the commit and the groups
+// that became whole.
 func (t *Tracker) Committed(c *sink.Commit) {
 	if t.hooks.Committed != nil {
 		t.hooks.Committed(c)
@@ -185,7 +190,7 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 		t.hooks.Whole(g.ID)
 	}
 	t.end = sink.Cursor{RunID: t.cfg.RunID, Seq: g.Seq, Groups: g.N}
-	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // the list must not grow if no acknowledgement will come
+	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // the list must not grow if no acknowledgments will arrive
 		t.cfg.Pace.Acknowledged(g.ID)
 		return a
 	}
@@ -193,7 +198,7 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 	return a
 }
 
-// report writes the event of one whole group. again is set if an earlier process can have reported
+// report writes the event for a whole group. again is true if an earlier process may have reported
 // the group.
 func (t *Tracker) report(g sink.WholeGroup, a pace.Arrival, again bool) {
 	task := t.tasks[g.ID]
@@ -212,7 +217,7 @@ func (t *Tracker) report(g sink.WholeGroup, a pace.Arrival, again bool) {
 	if task != "" {
 		out["task"] = task
 	}
-	if g.Failed > 0 { // failures show a missed deadline, but are not known for every group
+	if g.Failed > 0 { // a failure can show that a deadline was missed, but failures are not known for every group
 		if out["deadline"] = nil; known {
 			out["deadline"] = f.late
 		}
@@ -231,13 +236,13 @@ func (t *Tracker) forget(group string) {
 	delete(t.figures, group)
 }
 
-// behind reports whether a group is at or before a cursor.
+// behind reports whether a group is at or before the cursor.
 func behind(c sink.Cursor, seq int64, n int) bool {
 	return seq < c.Seq || seq == c.Seq && n <= c.Groups
 }
 
-// Acknowledge records that the reader has all groups up to the cursor. A cursor before the last one
-// has no effect. A cursor after the last whole group is an error.
+// Acknowledge records that the reader has received all groups up to the cursor. A cursor before the
+// last acknowledged one has no effect. A cursor after the last whole group is an error.
 func (t *Tracker) Acknowledge(seq int64, groups int) error {
 	t.acking.Lock()
 	defer t.acking.Unlock()
@@ -256,14 +261,14 @@ func (t *Tracker) Acknowledge(seq int64, groups int) error {
 	defer t.mu.Unlock()
 	t.acked = c
 	for len(t.ahead) > 0 && behind(c, t.ahead[0].seq, t.ahead[0].n) {
-		t.cfg.Pace.Acknowledged(t.ahead[0].id) // no effect for groups that failed or were filtered
+		t.cfg.Pace.Acknowledged(t.ahead[0].id) // has no effect on groups that failed or were filtered
 		t.ahead = t.ahead[1:]
 	}
 	return nil
 }
 
 // LeaveOut records that the reader skips one group. The group then no longer counts as ahead, even
-// if earlier groups do. Nothing is written until a cursor passes the group.
+// if earlier groups do. Nothing is written until a cursor that covers the group is acknowledged.
 func (t *Tracker) LeaveOut(seq int64, n int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -271,13 +276,13 @@ func (t *Tracker) LeaveOut(seq int64, n int) error {
 		return err
 	}
 	at := slices.IndexFunc(t.ahead, func(p position) bool { return p.seq == seq && p.n == n })
-	if at >= 0 { // a group not found was already acknowledged
+	if at >= 0 { // if it is missing, the group has already been acknowledged
 		t.cfg.Pace.Acknowledged(t.ahead[at].id)
 	}
 	return nil
 }
 
-// check returns an error unless the cursor is at a whole group.
+// check returns an error if the cursor does not end at a whole group.
 func (t *Tracker) check(c sink.Cursor) error {
 	at := func(p position) bool { return p.seq == c.Seq && p.n == c.Groups }
 	switch {
@@ -293,8 +298,8 @@ func (t *Tracker) check(c sink.Cursor) error {
 	return nil
 }
 
-// Cursors returns the cursors of the last acknowledged group and of the last whole group; Seq 0:
-// none.
+// Cursors returns the cursors of the last acknowledged group and of the last whole group. A cursor
+// whose Seq is 0 means that there is none.
 func (t *Tracker) Cursors() (acked, end sink.Cursor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
