@@ -9,16 +9,16 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
-// clock reports whether the template reads the clock, and the server's time zone. It compares
-// server.timezone with known prompts, which a tap saw or the server sent. Without the setting, it
-// reports the zones that fit these prompts.
+// clock reports whether the template reads the clock, and the time zone of the server. It compares
+// server.timezone with known prompts, which a tap saw or the server sent. If the setting is
+// missing, it reports the time zones that fit these prompts.
 func (d *Doctor) clock() {
 	const name = "clock"
 	if !d.model.Template.ReadsClock() {
 		return
 	}
 	printed, open := false, false
-	var offsets []time.Duration // every known prompt is exact with each of them
+	var offsets []time.Duration // with each of these offsets, every known prompt is reproduced exactly
 	known, unlike, agree := 0, 0, true
 	for i := range d.calls {
 		x := &d.calls[i]

@@ -1,6 +1,6 @@
-// Package doctor checks whether a run would work: the machine, the servers and the model. It makes
-// one real rollout per server and compares the prompt of every call with the server's record. With
-// Tune it also reports what makes a server slow or fragile (tune.go).
+// Package doctor checks whether a run would work on this machine, with these servers and this
+// model. It makes one real rollout per server and compares the prompt of every call with the
+// server's record. With Tune, it also reports what makes a server slow or fragile (tune.go).
 package doctor
 
 import (
@@ -31,29 +31,30 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Doctor runs the checks and counts the bad ones.
+// A Doctor runs the checks and counts the bad results.
 type Doctor struct {
 	Config *config.Config
-	// Prompt and TaskID choose the agent's message: a text, or a task. If both are empty, the
-	// doctor uses the first task, or its own text if there is no task file.
+	// Prompt and TaskID choose the message for the agent, either as text or as a task. If both are
+	// empty, the doctor uses the first task. If there is no task file, it uses its own message.
 	Prompt, TaskID string
-	// Tune also checks what makes the servers slow or fragile.
+	// Tune enables the checks for settings that make the servers slow or fragile.
 	Tune bool
-	// Report is called with the result of every check, and Say with messages about connections.
+	// Report is called with the result of every check. Say is called with messages about
+	// connections.
 	Report func(Check)
 	Say    func(format string, args ...any)
 
-	tap   *tap.Index    // the calls that taps saw; nil: no tap is configured, or it cannot be opened
-	model *prompt.Model // nil: no tokenizer is configured
+	tap   *tap.Index    // calls that taps saw; nil if no tap is configured or the taps cannot be opened
+	model *prompt.Model // nil if no tokenizer is configured
 	task  *collector.Task
 	bad   int
-	// The calls of the last reply, with the findings about their prompts.
+	// The calls in the last reply, with the findings about their prompts.
 	calls    []prompt.Examined
 	releases prompt.Releases
-	// The calls of the last reply as the tap saw them; nil without a tap.
+	// The calls in the last reply, as seen by the tap. It is nil if there is no tap.
 	tapped []tokenize.Call
-	// endpoint is the URL at which the server called the model in the last reply. seen reports
-	// whether the tap saw every call of that reply.
+	// endpoint is the URL at which the server called the model for the last reply. seen is true if
+	// the tap saw every call in that reply.
 	endpoint string
 	seen     bool
 }
@@ -82,23 +83,23 @@ func (d *Doctor) findTask() error {
 // A State is the result of a check.
 type State string
 
-// The states. A hint is about something that can matter.
+// The possible states. A Hint is about something that is not necessarily a problem.
 const (
 	OK   State = "ok"
 	Bad  State = "bad"
 	Hint State = "hint"
 )
 
-// A Check is the result of one check and its remedy.
+// A Check is the result of one check, with a hint on how to fix the problem.
 type Check struct {
 	State      State
 	Name, Text string
 	Detail     []string
-	Hint       string // remedy; can be empty
+	Hint       string // how to fix the problem; can be empty
 }
 
-// Run runs all checks, first of this machine and then of every server. It returns the number of bad
-// results. It returns an error only if the arguments are wrong.
+// Run runs all checks, first for this machine and then for every server. It returns the number of
+// bad results. It returns an error only if the arguments are wrong.
 func (d *Doctor) Run(ctx context.Context) (bad int, err error) {
 	d.disk()
 	d.files()
@@ -126,7 +127,7 @@ func (d *Doctor) Run(ctx context.Context) (bad int, err error) {
 	return d.bad, nil
 }
 
-// report passes a check to Report, and counts it if it is bad.
+// report passes the result of a check to Report. It counts the result if it is bad.
 func (d *Doctor) report(state State, name, text string, detail []string, hint string) {
 	if state == Bad {
 		d.bad++
@@ -170,8 +171,8 @@ func (d *Doctor) disk() {
 	d.ok("disk", "%s free at %s", format.Bytes(free), dir)
 }
 
-// files compares the limit on open files with the connections of a run. If the limit is too low, a
-// run has fewer samples in flight.
+// files compares the limit on open files with the number of connections that a run needs. If the
+// limit is too low, the run has fewer samples in flight.
 func (d *Doctor) files() {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

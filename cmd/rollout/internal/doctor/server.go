@@ -24,8 +24,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// server checks one server. It stops at the first failed check on which later checks depend. It
-// reports whether the server answers.
+// server checks one server. If a check fails that later checks depend on, it stops. It reports
+// whether the server answers.
 func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool) {
 	version, err := client.Version(ctx)
 	if err != nil {
@@ -54,7 +54,8 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 		d.failed("agent", err)
 		return true
 	}
-	// Preflight checks that the model is listed and that an agent on it returns token data.
+	// Preflight checks that the server lists the model, and that an agent with this model returns
+	// token data.
 	if _, err := backend.Preflight(ctx); err != nil {
 		d.failed("model", preflight.Unusable(client.BaseURL(), err))
 		return true
@@ -63,7 +64,8 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 	defer d.bypassing(ctx, client)
 	used, all := d.call(ctx, client, backend, d.task)
 	if all && !used && d.Prompt == "" && d.TaskID == "" && d.task.ID != "doctor" {
-		// The rollout of the first task did not show how tools are rendered.
+		// The rollout of the first task did not show how tools are rendered, so make one that calls
+		// a tool.
 		used, _ = d.call(ctx, client, backend, &collector.Task{ID: "doctor", Messages: []string{doctorText}, Agent: d.task.Agent})
 	}
 	if all && !used {
@@ -73,15 +75,15 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 	return true
 }
 
-// Messages to an agent without a task. The first one, for agents without tools, contains text that
-// tokenizers split differently.
+// Messages to the agent if there is no task. The first one is for agents without tools. It contains
+// text that tokenizers split in different ways.
 const (
 	doctorText = `Reply with the word ok. Do not mind the rest: 3.14159, 2026-01-05T10:00:00Z, naïve café, 日本語, Привет, {"a": [1, 2.5, null]}, if (x >= 10) { return y; }`
 	doctorTool = "Call the tool %s once, with any arguments that fit. Then reply with the word ok."
 )
 
-// call runs one agent and checks its reply. It reports whether the agent called a tool, and whether
-// an agent with tools ran without an error.
+// call runs one agent and checks its reply. used reports whether the agent called a tool. all
+// reports whether the agent has tools and ran without an error.
 func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.Backend, task *collector.Task) (used, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, d.Config.Run.AttemptTimeout)
 	defer cancel()
@@ -98,7 +100,7 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 		d.endpoint = a.ModelEndpoint()
 	}
 	if len(tools) > 0 && task.Messages[0] == doctorText {
-		task.Messages[0] = fmt.Sprintf(doctorTool, tools[0]) // only the doctor's own task names a tool
+		task.Messages[0] = fmt.Sprintf(doctorTool, tools[0]) // only the doctor's own task refers to a tool
 		defer func() { task.Messages[0] = doctorText }()
 	}
 	began := time.Now()
@@ -122,7 +124,7 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 	return used, all
 }
 
-// Prompts examines the prompts of a reply.
+// Prompts examines the prompts in a reply.
 func (d *Doctor) Prompts(ctx context.Context, reply *collector.Reply, e *record.Rollout) (_ []tokenize.Call, err error) {
 	if err := d.findTapped(ctx, reply, e); err != nil || d.model == nil {
 		return nil, err
@@ -135,7 +137,7 @@ func (d *Doctor) Prompts(ctx context.Context, reply *collector.Reply, e *record.
 	return nil, err
 }
 
-// Prefetch does nothing, because only one send is made at a time.
+// Prefetch does nothing, because the doctor makes only one send at a time.
 func (d *Doctor) Prefetch(context.Context, *record.Rollout, record.Send, []tokenize.Turn) {}
 
 func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *collector.Reply, took time.Duration) {
@@ -208,7 +210,7 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 	text := fmt.Sprintf("%s; the stored messages give %s, the trace gives %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
 	v := model.Diagnose(x, d.model.Tokenizer)
 	if _, other := d.releases.Other(d.model.Transformers); other && v.Culprit != "" {
-		v = model.Diagnosis{Culprit: "release of transformers"} // transformers reports the details
+		v = model.Diagnosis{Culprit: "release of transformers"} // the check named transformers reports the details
 	}
 	switch byTrace := x.Trace.Err == nil && int64(len(x.Trace.IDs)) == x.Counted; {
 	case v.Culprit == "" && len(x.PromptIDs) > 0:
@@ -216,7 +218,7 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 	case v.Culprit == "":
 		d.ok(name, "%s", text)
 	case len(x.PromptIDs) > 0:
-		// The server's ids are correct. Only the rebuilt prompt differs.
+		// The server's ids are correct. Only the rebuilt prompt differs from them.
 		d.report(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts still come from "+from+", and are exact")
 	case byTrace:
 		d.report(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "")
@@ -225,7 +227,7 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 	}
 }
 
-// transformers reports which releases of transformers reproduce the server's prompts.
+// transformers reports which releases of the transformers library reproduce the server's prompts.
 func (d *Doctor) transformers() {
 	const name = "transformers"
 	now := d.model.Transformers
@@ -242,11 +244,11 @@ func (d *Doctor) transformers() {
 	case wrong:
 		state := Bad
 		if !slices.ContainsFunc(d.calls, func(x prompt.Examined) bool { return len(x.PromptIDs) == 0 }) {
-			state = Hint // the prompts come from the turns
+			state = Hint // a hint is enough, because prompts come from the turns
 		}
 		d.report(state, name, fmt.Sprintf("the server renders like transformers %s, but tokens.transformers is %s", strings.Join(fit, ", "), now), nil,
 			"--transformers "+other.String())
-	case len(fit) == 0: // something other than the release differs
+	case len(fit) == 0: // something other than the release is different
 	case !d.releases.Apart:
 		d.ok(name, "all releases render these prompts equally, so tokens.transformers does not matter here")
 	default:

@@ -40,7 +40,7 @@ func (d *Doctor) compareTapped() {
 	}
 }
 
-// tapSaw reports how many calls of the last reply the tap saw. It returns true if the tap saw all
+// tapSaw reports how many calls in the last reply the tap saw. It returns true if the tap saw all
 // of them.
 func (d *Doctor) tapSaw() bool {
 	if d.tap == nil {
@@ -80,15 +80,15 @@ const (
 	movePage = "see A tap for a server that has agents, in collector/tap/README.md"
 )
 
-// Bounds of bypassing: agents per page, agents in total, and agents named in the message.
+// The limits of bypassing: agents per page, agents in total, and agents that the message names.
 const (
 	agentsPage = 100
 	agentsMost = 20000
 	agentsName = 3
 )
 
-// bypassing reports agents whose calls bypass the tap. An agent keeps the address that its provider
-// had when the agent was created.
+// bypassing reports agents whose calls bypass the tap. An agent keeps the model address that its
+// provider had at the time the agent was created.
 func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 	taps := map[string]bool{}
 	if d.seen {
@@ -99,7 +99,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 			taps[hostPort(where)] = true
 		}
 	}
-	if len(taps) == 0 || ctx.Err() != nil { // the address of a tap with a spool folder is unknown
+	if len(taps) == 0 || ctx.Err() != nil { // the address of a tap that is given by its spool folder is unknown
 		return
 	}
 	all, past := 0, 0
@@ -145,7 +145,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 		"send PATCH /v1/agents/ID with the agent's llm_config, in which model_endpoint is the tap's URL plus /v1: "+movePage)
 }
 
-// hostPort returns the host and port of a URL. It maps all names of this machine to the same text.
+// hostPort returns the host and port of a URL. It replaces all loopback addresses by localhost.
 func hostPort(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

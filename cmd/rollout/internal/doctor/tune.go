@@ -20,18 +20,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Checks for settings that make a server slow or fragile. Each check reports the effect of a
-// setting, measured on this server or as a reference.
+// This file checks for settings that make a server slow or fragile. Each check reports the effect
+// of a setting, either measured on this server or as a reference value.
 //
-//	sandbox    runs an empty tool, measures its cost, and reads a few settings of the server by name
+//	sandbox    runs an empty tool, measures its cost, and reads a few of the server's settings
 //	pool       checks one of these settings
-//	database   makes parallel reads, doubling up to the samples in flight of a run
+//	database   makes parallel reads, doubling their number up to the connections that a run needs
 //	others     check settings of the run and of the server, and facts about its release
 
-// reference is the source of figures that were not measured on this server.
+// reference names the source of figures that were not measured on this server.
 const reference = "reference: release 0.16.7 on 2 cores"
 
-// tune checks one server. Its settings are known only if its sandbox runs on its own machine.
+// tune checks one server. The server's settings are known only if its sandbox runs on the server's
+// machine.
 func (d *Doctor) tune(ctx context.Context, at int, client *letta.Client) {
 	own, known := d.sandbox(ctx, client)
 	d.pool(own, known)
@@ -48,7 +49,7 @@ func effect(format string, args ...any) []string {
 	return []string{"effect: " + fmt.Sprintf(format, args...)}
 }
 
-// pool reports whether the server opens a new PostgreSQL connection for each use.
+// pool reports whether the server opens a new PostgreSQL connection each time it needs one.
 func (d *Doctor) pool(own settings, known bool) {
 	const name = "pool"
 	const gain = "a send takes 0.14 s instead of 0.26–0.34 s, and one process makes 7 rollouts per second instead of 4.7 (" + reference + ")"
@@ -63,7 +64,7 @@ func (d *Doctor) pool(own settings, known bool) {
 	}
 }
 
-// reasoning reports whether the server deletes the text before a tool call.
+// reasoning reports whether the server deletes the text before a tool call from the next prompt.
 func (d *Doctor) reasoning() {
 	const name = "reasoning"
 	if d.Config.Agent.KeepReasoning {
@@ -80,8 +81,9 @@ func (d *Doctor) reasoning() {
 		"set agent.keep_reasoning: true, unless the policy should be trained without seeing its think blocks")
 }
 
-// continued counts the known prompts of the last rollout that follow an earlier call (all), and how
-// many of them begin with all tokens of that call (continued).
+// continued looks at the calls of the last rollout. all is the number of known prompts that follow
+// another call. continued is the number of these prompts that begin with all tokens of the previous
+// call.
 func (d *Doctor) continued() (all, continued int) {
 	for i := 1; i < len(d.calls); i++ {
 		before, now := promptOf(&d.calls[i-1]), promptOf(&d.calls[i])
@@ -97,7 +99,7 @@ func (d *Doctor) continued() (all, continued int) {
 	return all, continued
 }
 
-// promptOf returns the prompt of a call, or nil if it is unknown.
+// promptOf returns the prompt of a call, or nil if the prompt is unknown.
 func promptOf(x *prompt.Examined) []int32 {
 	switch {
 	case len(x.PromptIDs) > 0:
@@ -110,8 +112,8 @@ func promptOf(x *prompt.Examined) []int32 {
 	return nil
 }
 
-// manyAgents is the number of agents of rollout on a server above which they are probably never
-// deleted.
+// manyAgents is a number of agents created by rollout. If a server has more of them, they are
+// probably never deleted.
 const manyAgents = 1000
 
 func (d *Doctor) agents(ctx context.Context, client *letta.Client) {
@@ -138,13 +140,14 @@ func (d *Doctor) agents(ctx context.Context, client *letta.Client) {
 	}
 }
 
-// Values that release 0.16 sends to an engine, regardless of the agent's settings.
+// Values that release 0.16 sends to an engine regardless of the agent's settings.
 const (
 	fixedTopP   = 0.9
 	fixedTokens = 4096
 )
 
-// sampling reports the parameters that a tap saw, or otherwise the values that the server fixes.
+// sampling reports the sampling parameters that a tap saw. If no tap saw any, it reports the values
+// that the server always sends.
 func (d *Doctor) sampling(ctx context.Context, client *letta.Client) {
 	const name = "sampling"
 	const cure = "rollout tap --set top_p=1.0 --set max_new_tokens=N between the server and its engines"
@@ -164,7 +167,7 @@ func (d *Doctor) sampling(ctx context.Context, client *letta.Client) {
 	}
 	version, err := client.Version(ctx)
 	if err != nil || !strings.HasPrefix(version, "0.16.") {
-		return // the values of other releases are unknown
+		return // for other releases, the values are unknown
 	}
 	d.report(Hint, name, fmt.Sprintf("the server always sends top_p %v and max_new_tokens %d; only the temperature comes from the agent", fixedTopP, fixedTokens),
 		harm, cure+", unless it is already in place")
@@ -188,7 +191,7 @@ func describeSampling(s *tokenize.Sampling) string {
 	return strings.Join(words, ", ")
 }
 
-// traces reports whether the server keeps the requests to the engine.
+// traces reports whether the server stores its requests to the engine.
 func (d *Doctor) traces(own settings, known bool) {
 	const name = "traces"
 	if on, given := own.flag("LETTA_TRACK_PROVIDER_TRACE"); known && given && !on {
@@ -207,7 +210,7 @@ func (d *Doctor) traces(own settings, known bool) {
 	}
 }
 
-// leastTimeout is the longest stall that was observed. A timeout up to it can cut off a send.
+// leastTimeout is the longest stall observed. A timeout that is not longer can interrupt a send.
 const leastTimeout = time.Minute
 
 func (d *Doctor) timeouts(own settings) {
@@ -240,7 +243,7 @@ func (d *Doctor) processes() {
 	d.ok(name, "%d servers; %s", n, text)
 }
 
-// short formats a duration that can be far below a second.
+// short formats a duration, which can be far below a second.
 func short(d time.Duration) string {
 	if d < time.Second {
 		return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond))
@@ -252,7 +255,7 @@ func oneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 
 type settings map[string]string
 
-// flag returns a Boolean setting. given is false if the setting is not set.
+// flag returns the value of a Boolean setting. given is false if the setting is not set.
 func (s settings) flag(name string) (on, given bool) {
 	switch strings.ToLower(s[name]) {
 	case "":
@@ -268,11 +271,12 @@ func (s settings) below(name string, n float64) bool {
 	return err == nil && v < n
 }
 
-// probe is a tool that reports only its own start-up cost and a few settings of the server, none of
-// them a secret. A sandbox on the server's machine has the server's environment.
+// probe is a tool that reports only the cost of starting it and a few of the server's settings.
+// None of these settings is a secret. A sandbox that runs on the server's machine has the server's
+// environment.
 var probe = letta.ToolRun{
 	Name: "rollout_probe",
-	Args: map[string]any{"x": 1}, // the tool has arguments, as in a model's call
+	Args: map[string]any{"x": 1}, // the tool has an argument, as in a model's call
 	JSONSchema: json.RawMessage(`{"name": "rollout_probe", "description": "Report the cost of running this.",` +
 		` "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}}`),
 	SourceCode: `def rollout_probe(x: int) -> str:
@@ -296,19 +300,19 @@ var probe = letta.ToolRun{
 type probed struct {
 	CPU      float64  `json:"cpu"`   // seconds
 	Letta    bool     `json:"letta"` // all of Letta was imported
-	Local    bool     `json:"local"` // it has the server's environment
+	Local    bool     `json:"local"` // the tool ran with the server's environment
 	Settings settings `json:"settings"`
 	took     time.Duration
 }
 
 const (
 	probes = 3
-	// slowTool is the duration above which tool calls dominate the time of rollouts.
+	// slowTool is the duration above which tool calls take most of the time of a rollout.
 	slowTool = time.Second
 )
 
-// sandbox runs the probe a few times and returns the settings that it reported. known is false if
-// the settings are not available.
+// sandbox runs the probe a few times. It returns the server's settings that the probe reported.
+// known is false if the settings are not available.
 func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own settings, known bool) {
 	const name = "sandbox"
 	const venv = "0.1–0.25 s in a small environment (" + reference + ")"
@@ -359,9 +363,10 @@ func runProbe(ctx context.Context, client *letta.Client) (*probed, error) {
 }
 
 const (
-	// perRollout is the most PostgreSQL connections that a rollout uses without a pool.
+	// perRollout is the maximum number of PostgreSQL connections that a rollout uses if there is no
+	// pool.
 	perRollout = 4
-	// mostReads bounds the parallel reads.
+	// mostReads is the maximum number of parallel reads.
 	mostReads = 256
 	firstRead = 8
 )
@@ -374,9 +379,10 @@ type burst struct {
 	err    error // error of one failed read
 }
 
-// database reads the number of agents, which is a cheap call: first once, and then with doubling
-// parallelism. It stops at the number of connections that a run with max_in_flight samples needs.
-// It also stops at the first failure, because other clients can be using the server.
+// database reads the number of agents, which is a cheap request. It makes one request first, and
+// then doubles the number of parallel requests. It stops at the number of connections that a run
+// with max_in_flight samples needs. It also stops at the first failure, because other clients may
+// be using the server.
 func (d *Doctor) database(ctx context.Context, at int, own settings) {
 	const name = "database"
 	cfg, err := connect.ClientConfig(d.Config, &d.Config.Server.URLs[at], nil)
@@ -413,7 +419,7 @@ func (d *Doctor) database(ctx context.Context, at int, own settings) {
 	d.ok(name, "%s", text)
 }
 
-// exhausted reports failed reads. before is the last burst without a failure.
+// exhausted reports that reads failed. before is the last burst that had no failures.
 func (d *Doctor) exhausted(name string, b, before burst, inFlight int, own settings) {
 	text := fmt.Sprintf("%d of %d parallel reads failed, %d succeeded: %s", b.failed, b.n, before.n, oneLine(b.err))
 	fit := max(before.n/perRollout, 1)
@@ -442,7 +448,7 @@ func (d *Doctor) burst(ctx context.Context, client *letta.Client, n int) burst {
 			defer mu.Unlock()
 			if err != nil {
 				b.failed++
-				if b.err == nil || errors.Is(err, letta.ErrServer) { // such an error describes the cause best
+				if b.err == nil || errors.Is(err, letta.ErrServer) { // prefer this error, because it describes the cause best
 					b.err = err
 				}
 				return

@@ -18,7 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// Count formats a number as 1,234, or as 123k or 1.23M from 100,000 on.
+// Count formats a number, such as 1,234. From 100,000 on, it formats the number as 123k or 1.23M.
 func Count(n int64) string {
 	switch {
 	case n < 0:
@@ -34,7 +34,7 @@ func Count(n int64) string {
 	}
 }
 
-// Bytes formats a size as 512 B or 1.23 MB.
+// Bytes formats a size, such as 512 B or 1.23 MB.
 func Bytes(n int64) string {
 	if n < 1000 {
 		return strconv.FormatInt(n, 10) + " B"
@@ -54,7 +54,8 @@ func Rate(f float64) string {
 	}
 }
 
-// unit formats f ≥ 1000 with a decimal prefix, between before and after.
+// unit formats f, which is at least 1000, with a decimal prefix. before and after are inserted
+// before and after the prefix.
 func unit(f float64, before, after string) string {
 	const prefixes = "kMGT"
 	i := -1
@@ -71,7 +72,7 @@ func unit(f float64, before, after string) string {
 	return strconv.FormatFloat(f, 'f', digits, 64) + before + prefixes[i:i+1] + after
 }
 
-// Duration formats a duration as 0.42s, 12.3s, 1m05s or 2h03m.
+// Duration formats a duration, such as 0.42s, 12.3s, 1m05s or 2h03m.
 func Duration(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -87,7 +88,7 @@ func Duration(d time.Duration) string {
 	}
 }
 
-// Percent formats part/whole as 12.3%. It returns 0% if whole is 0.
+// Percent formats part/whole as a percentage, such as 12.3%. It returns 0% if whole is 0.
 func Percent(part, whole int64) string {
 	if whole == 0 {
 		return "0%"
@@ -103,7 +104,7 @@ func Share(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// PerSecond returns n/seconds, or 0 if no time has passed.
+// PerSecond returns n/seconds, or 0 if seconds is not positive.
 func PerSecond(n int, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0
@@ -111,7 +112,7 @@ func PerSecond(n int, seconds float64) float64 {
 	return float64(n) / seconds
 }
 
-// Columns returns the width of a line on a terminal, without its color codes.
+// Columns returns the width of a line on a terminal, ignoring color codes.
 func Columns(line string) int {
 	n := 0
 	for rest := line; rest != ""; {
@@ -126,7 +127,7 @@ func Columns(line string) int {
 	return n
 }
 
-// Fold breaks lines longer than width at spaces, and indents the continuation lines.
+// Fold breaks lines that are longer than width at spaces. It indents the continuation lines.
 func Fold(text string, width, indent int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -142,7 +143,7 @@ func Fold(text string, width, indent int) string {
 				seen++
 			}
 			if at == 0 {
-				break // one word is too long
+				break // a word is too long
 			}
 			b.WriteString(line[:at] + "\n")
 			line = strings.Repeat(" ", indent) + line[at+1:]
@@ -152,7 +153,7 @@ func Fold(text string, width, indent int) string {
 	return b.String()
 }
 
-// Plural returns "1 place" or "2 places".
+// Plural returns a count with its noun, such as "1 place" or "2 places".
 func Plural(n int64, one string) string {
 	if n == 1 {
 		return "1 " + one
@@ -160,8 +161,8 @@ func Plural(n int64, one string) string {
 	return Count(n) + " " + one + "s"
 }
 
-// Lags formats a histogram of lags: counts[i] groups have lag i. The last bucket means that lag or
-// more. It returns "" if all counts are 0.
+// Lags formats a histogram of lags: counts[i] groups have lag i. The bucket pace.LagMost includes
+// all higher lags. It returns "" if all counts are 0.
 func Lags(counts []int) string {
 	var parts []string
 	for lag, n := range counts {
@@ -181,7 +182,7 @@ var sizes = []struct {
 	bytes int64
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}
 
-// ParseSize parses "256MiB", "1GB" or a plain number of bytes.
+// ParseSize parses a size such as "256MiB" or "1GB", or a plain number of bytes.
 func ParseSize(s string) (int64, error) {
 	number, factor := s, int64(1)
 	for _, u := range sizes {
@@ -197,7 +198,7 @@ func ParseSize(s string) (int64, error) {
 	return int64(n * float64(factor)), nil
 }
 
-// Size formats n without rounding. It is the inverse of ParseSize.
+// Size formats a number of bytes without rounding. It is the inverse of ParseSize.
 func Size(n int64) string {
 	for _, u := range sizes {
 		if n >= u.bytes && n%u.bytes == 0 {
@@ -207,7 +208,7 @@ func Size(n int64) string {
 	return strconv.FormatInt(n, 10) + "B"
 }
 
-// CompactJSON returns a JSON value without white space.
+// CompactJSON returns a JSON value without insignificant white space.
 func CompactJSON(v json.RawMessage) json.RawMessage {
 	if v == nil {
 		return nil
@@ -219,26 +220,27 @@ func CompactJSON(v json.RawMessage) json.RawMessage {
 	return out.Bytes()
 }
 
-// JSONLine encodes v on one line, without HTML escapes.
+// JSONLine encodes v as JSON on one line, without HTML escaping.
 func JSONLine(v any) (json.RawMessage, error) {
 	var out bytes.Buffer
 	err := NewJSONEncoder(&out).Encode(v)
 	return bytes.TrimSpace(out.Bytes()), err
 }
 
-// NewJSONEncoder returns an encoder without HTML escapes.
+// NewJSONEncoder returns an encoder that does not escape HTML.
 func NewJSONEncoder(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	return enc
 }
 
-// maxWord is the length in bytes of the longest word that is compared, because a comparison takes
-// quadratic time.
+// maxWord is the maximum length, in bytes, of words that are compared. It exists because a
+// comparison takes quadratic time.
 const maxWord = 100
 
-// NearestOf returns the first of the words that are nearest to word, or "" if none is near. A word
-// is near if its edit distance is at most 3 and at most a third of the length of word, plus one.
+// NearestOf returns the word in words that is nearest to word, or "" if none is near. If several
+// words are equally near, it returns the first. A word is near if its edit distance is at most 3
+// and at most 1 + len(word)/3.
 func NearestOf(word string, words iter.Seq[string]) string {
 	best, at := min(3, 1+len(word)/3)+1, ""
 	if len(word) > maxWord {
@@ -255,11 +257,11 @@ func NearestOf(word string, words iter.Seq[string]) string {
 	return at
 }
 
-// Nearest is [NearestOf] for a slice.
+// Nearest is like [NearestOf], but takes a slice.
 func Nearest(word string, words []string) string { return NearestOf(word, slices.Values(words)) }
 
-// DidYouMean returns before and "did you mean WORD?", where WORD is the entry of words nearest to
-// word. It returns "" if none is near.
+// DidYouMean returns before followed by "did you mean WORD?". WORD is the entry of words that is
+// nearest to word. DidYouMean returns "" if none is near.
 func DidYouMean(before, word string, words []string) string {
 	near := Nearest(word, words)
 	if near == "" {

@@ -8,10 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// Shell quotes a path for a shell, for commands that the user can copy.
+// Shell quotes a path for a shell. It is for commands that the user can copy.
 func Shell(path string) string {
 	if strings.HasPrefix(path, "-") {
-		path = "./" + path // so that the path is not parsed as a flag
+		path = "./" + path // otherwise the path would be parsed as a flag
 	}
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:,@%", r) || r >= 0x80

@@ -1,5 +1,5 @@
-// Package otlp sends spans to an OpenTelemetry collector: OTLP over HTTP, in protobuf.
-// The environment configures it:
+// Package otlp sends spans to an OpenTelemetry collector, using OTLP over HTTP with protobuf. It is
+// configured by these environment variables:
 //
 //	OTEL_EXPORTER_OTLP_ENDPOINT             /v1/traces is appended; default http://localhost:4318
 //	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT      used unchanged
@@ -11,9 +11,9 @@
 //	OTEL_TRACES_EXPORTER                    otlp or none
 //	OTEL_SDK_DISABLED                       true: send nothing
 //
-// It replaces the SDK's otlptracehttp, which links all of gRPC and adds 5.6 MB to the binary.
-// This package and the rest of the SDK add 1.8 MB. It is only the transport: the SDK encodes
-// the spans.
+// Package otlp replaces the SDK's otlptracehttp, which links all of gRPC and adds 5.6 MB to the
+// binary. This package and the rest of the SDK add 1.8 MB. Package otlp is only the transport; the
+// SDK encodes the spans.
 package otlp
 
 import (
@@ -45,27 +45,27 @@ const (
 	tracesPath      = "v1/traces"
 	defaultTimeout  = 10 * time.Second
 
-	// A rejected upload is retried until its timeout. The pause doubles from firstPause to
-	// maxPause.
+	// An upload that is rejected is retried until its timeout. The pause before a retry doubles
+	// from firstPause to maxPause.
 	firstPause = 500 * time.Millisecond
 	maxPause   = 5 * time.Second
-	// maxAnswer bounds how much of a response body is read and discarded.
+	// maxAnswer is the maximum number of bytes of a response body that are read and discarded.
 	maxAnswer = 64 << 10
 )
 
 // A Client uploads spans. It implements otlptrace.Client and starts no goroutine.
 type Client struct {
 	url     string
-	headers http.Header // can hold secrets
+	headers http.Header // can contain secrets
 	timeout time.Duration
 	gzip    bool
 	http    *http.Client
 	failed  func(error)
 }
 
-// FromEnv returns the client that the environment configures, or nil if it configures none. It
-// calls failed for each upload that is abandoned. The error contains no address and no header,
-// because both can hold secrets. failed must not block.
+// FromEnv returns the client that the environment configures, or nil if it configures none. The
+// client calls failed for each upload that it gives up. The error contains neither the address nor
+// headers, because they can contain secrets. failed must not block.
 func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	env := func(name string) string {
 		if v := getenv("OTEL_EXPORTER_OTLP_TRACES_" + name); v != "" {
@@ -118,7 +118,7 @@ func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	}
 	c.http = &http.Client{
 		Transport: transport,
-		// A redirect would carry the headers to another address.
+		// A redirect would send the headers to another address.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -127,7 +127,8 @@ func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	return c, nil
 }
 
-// endpoint returns the collector's URL. Its errors omit the value, because it can hold a password.
+// endpoint returns the URL of the OpenTelemetry collector. Its errors omit the URL, because it can
+// contain a password.
 func endpoint(getenv func(string) string) (string, error) {
 	name, text := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	whole := text != ""
@@ -180,7 +181,7 @@ func (c *Client) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces sends spans. It passes an error to failed instead of returning it, because an error
+// UploadTraces sends spans. It passes errors to failed instead of returning them, because an error
 // must not end a run.
 func (c *Client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	if len(spans) == 0 {
@@ -193,7 +194,8 @@ func (c *Client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 }
 
 func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	// On the wire, a TracesData equals an ExportTraceServiceRequest, whose package imports gRPC.
+	// On the wire, TracesData is identical to ExportTraceServiceRequest. The package of the latter
+	// imports gRPC.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err
@@ -219,7 +221,8 @@ func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) err
 	}
 }
 
-// post sends one request. wait is the minimum pause before a retry, or negative: do not retry.
+// post sends one request. wait is the minimum pause before a retry. If wait is negative, the
+// request must not be retried.
 func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
@@ -233,7 +236,7 @@ func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // the inner error lacks the address
+			err = u.Err // the inner error does not contain the address
 		}
 		return 0, fmt.Errorf("spans: %w", err)
 	}

@@ -1,5 +1,6 @@
-// Package picturetest draws the pictures of the documentation: terminal output as SVG. A test redraws each
-// picture and compares it, so a picture always shows the current output.
+// Package picturetest draws the pictures in the documentation, which show terminal output as SVG. A
+// test redraws each picture and compares it with the file, so a picture always shows the current
+// output.
 package picturetest
 
 import (
@@ -14,15 +15,15 @@ import (
 	"unicode/utf8"
 )
 
-// The size of a character and of the margin, in CSS pixels.
+// The size of a character cell and of the margin, in CSS pixels.
 const (
 	column, row = 8, 18
 	margin      = 16
 )
 
-// Terminal draws text on a terminal of the given width. It supports the escape sequences that the
-// program writes: bold, dim and colors. The test fails if a line is longer or contains another
-// sequence.
+// Terminal draws text as it appears on a terminal of the given width. It supports the escape
+// sequences that the program writes: bold, dim and colors. The test fails if a line is too long or
+// contains any other sequence.
 func Terminal(t *testing.T, columns int, text string) []byte {
 	t.Helper()
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
@@ -56,7 +57,7 @@ func Terminal(t *testing.T, columns int, text string) []byte {
 	return out.Bytes()
 }
 
-// escape matches a sequence that sets the style.
+// escape matches a sequence that sets the style of text.
 var escape = regexp.MustCompile(`^\x1b\[([0-9;]*)m`)
 
 func attributes(codes string) string {
@@ -71,11 +72,11 @@ func attributes(codes string) string {
 	}[codes]
 }
 
-// words matches text without two consecutive spaces, because a browser collapses them.
+// words matches text without consecutive spaces, because a browser collapses them.
 var words = regexp.MustCompile(`[^ ]+(?: [^ ]+)*`)
 
-// draw writes text at a column and returns its width in columns. It draws the blocks of a bar as
-// rectangles, because many fonts leave gaps between them.
+// draw draws text at a column and returns the text's width in columns. It draws the blocks of a
+// progress bar as rectangles, because many fonts leave gaps between blocks.
 func draw(out *bytes.Buffer, at, y int, text, style string) int {
 	for _, span := range words.FindAllStringIndex(text, -1) {
 		word := text[span[0]:span[1]]
@@ -92,7 +93,7 @@ func draw(out *bytes.Buffer, at, y int, text, style string) int {
 	return utf8.RuneCountInString(text)
 }
 
-// Check compares a picture with the file at path, or writes the file if update is set.
+// Check compares a picture with the file at path. If update is set, it writes the file instead.
 func Check(t *testing.T, path string, picture []byte, update bool) {
 	t.Helper()
 	if update {

@@ -1,4 +1,4 @@
-// Package preflight checks whether a run can work before anything is written. [Ask] checks each
+// Package preflight checks whether a run can work, before anything is written. [Ask] checks each
 // server. A [Trial] makes one model call per server and judges the reply as the run would.
 package preflight
 
@@ -21,18 +21,19 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A Server has the checks of one server of a run.
+// A Server contains the checks for one server of a run.
 type Server struct {
 	URL string
-	// Ask checks that the server answers, authorizes us and meets the needs of the run.
+	// Ask checks that the server answers, that it authorizes the client, and that it meets the
+	// needs of the run.
 	Ask func(context.Context) (runfolder.Server, error)
-	// Try makes one model call for a task, as [agent.Backend.Try] does. Nil: the run only reads, so
-	// there is nothing to try.
+	// Try makes one model call for a task, like [agent.Backend.Try]. It is nil if the run only
+	// reads server runs, because there is no call to try.
 	Try func(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *record.Rollout) error) error
 }
 
-// Drives returns the server of a run that drives agents. It must have the model and return token
-// data.
+// Drives returns the Server for a run that drives agents. The server must have the model and return
+// token data.
 func Drives(b *agent.Backend) Server {
 	url := b.Client().BaseURL()
 	return Server{URL: url, Try: b.Try, Ask: func(ctx context.Context) (runfolder.Server, error) {
@@ -44,7 +45,8 @@ func Drives(b *agent.Backend) Server {
 	}}
 }
 
-// Reads returns the server of a run that only reads. It must list its server runs.
+// Reads returns the Server for a run that only reads server runs. The server must be able to list
+// them.
 func Reads(r *agent.Reader) Server {
 	url := r.Client().BaseURL()
 	return Server{URL: url, Ask: func(ctx context.Context) (runfolder.Server, error) {
@@ -59,8 +61,8 @@ func Reads(r *agent.Reader) Server {
 	}}
 }
 
-// Ask checks every server, one after the other. One unusable server fails the check, whatever the
-// others answer. Ask retries transient errors a few times, and calls again before each retry.
+// Ask checks every server, one after the other. If any server is unusable, Ask fails. Ask retries
+// after transient errors a few times, and calls again before each retry.
 func Ask(ctx context.Context, servers []Server, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
 	var infos []runfolder.Server
 	for _, s := range servers {
@@ -80,17 +82,17 @@ func Ask(ctx context.Context, servers []Server, again func(server string, err er
 	return infos, nil
 }
 
-// The bounds of tryAgain. An unreachable server fails within seconds. If all requests to a server
-// time out, tryAgain does not spend minutes on retries.
+// The limits of tryAgain. An unreachable server makes tryAgain fail within seconds. If all requests
+// to a server time out, tryAgain does not spend minutes on retries.
 const (
 	preflightTries = 3
-	preflightPause = time.Second // pause before the first retry; doubled after each try
+	preflightPause = time.Second // pause before the first retry; doubles after each try
 	preflightMost  = 30 * time.Second
-	preflightAsked = 5 * time.Second // longest Retry-After that is honored
+	preflightAsked = 5 * time.Second // maximum Retry-After that is honored
 )
 
-// tryAgain retries ask after a transient error, because an unattended run has no user to restart
-// it.
+// tryAgain retries ask after a transient error, because an unattended run has no user who could
+// restart it.
 func tryAgain(ctx context.Context, ask func() error, again func(err error, wait time.Duration)) error {
 	began := time.Now()
 	for try, pause := 1, preflightPause; ; try, pause = try+1, 2*pause {
@@ -109,7 +111,7 @@ func tryAgain(ctx context.Context, ask func() error, again func(err error, wait 
 }
 
 // mayPass reports whether an error is transient: no connection, no capacity, no answer in time, or
-// an error of the server.
+// an error on the server.
 func mayPass(err error) bool {
 	if errors.Is(err, http.ErrSchemeMismatch) {
 		return false
@@ -119,7 +121,7 @@ func mayPass(err error) bool {
 		return true
 	case collector.ClassServerError:
 		e, ok := errors.AsType[*letta.APIError](err)
-		return ok && e.Status >= http.StatusInternalServerError // a reply that cannot be decoded is not transient
+		return ok && e.Status >= http.StatusInternalServerError // an undecodable reply is not transient
 	default:
 		return false
 	}
@@ -132,7 +134,7 @@ func describeServerModel(m *letta.Model) *runfolder.ServerModel {
 	return &runfolder.ServerModel{Handle: m.Handle, Name: cmp.Or(m.Model, m.Name), ContextWindow: m.ContextWindow, EndpointType: m.ModelEndpointType}
 }
 
-// Unusable adds a server's URL and a hint to an error that ends the run.
+// Unusable adds the server's URL and a hint to an error that ends the run.
 func Unusable(base string, err error) error {
 	if !strings.Contains(err.Error(), base) {
 		err = fmt.Errorf("server %s: %w", base, err)
@@ -165,7 +167,8 @@ func Unusable(base string, err error) error {
 	}
 }
 
-// withPort adds Letta's port to an http URL without a port. It returns "" for any other URL.
+// withPort adds Letta's default port to an http URL that has no port. It returns "" for any other
+// URL.
 func withPort(base string) string {
 	u, err := url.Parse(base)
 	if err != nil || u.Port() != "" || u.Scheme != "http" {

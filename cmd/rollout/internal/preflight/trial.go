@@ -23,43 +23,44 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// The bounds of a trial. A model call takes seconds, or minutes for a thinking model on a slow
-// engine. A longer call proves nothing, and the run starts without a proof.
+// The time limits of a trial. A model call takes seconds, or minutes if a thinking model runs on a
+// slow engine. A call that exceeds the timeout proves nothing, so the run starts without a proof.
 const (
 	trialTimeout = 2 * time.Minute
-	trialQuiet   = 3 * time.Second // after this time, a note names the server that has not answered
+	trialQuiet   = 3 * time.Second // after this time, a note names the server that has not yet answered
 )
 
-// A Trial checks before anything is written whether a run would produce rows. Each server makes one
-// real model call, with the first message of the run's first task. The reply is judged like a
-// sample's. A trial that fails for an unrelated reason, such as a busy server, a bad task or a
-// timeout, proves nothing and does not stop the run.
+// A Trial checks whether a run would produce rows, before anything is written. Each server makes
+// one real model call with the first message of the run's first task. The reply is judged like the
+// reply for a sample. A trial can fail for an unrelated reason, such as a busy server, a bad task
+// or a timeout. Such a failure proves nothing and does not stop the run.
 type Trial struct {
 	config  *config.Config
 	prompts prompt.Config
 	judge   collector.Config
-	find    agent.Prompter // finds prompts for judge
+	find    agent.Prompter // finds the prompts that judge needs
 	task    *collector.Task
-	note    func(format string, args ...any) // prints a note for the user
+	note    func(format string, args ...any) // prints a note to the user
 
 	timeout, quiet time.Duration
 }
 
-// NewTrial returns the trial of a run. It rebuilds prompts and judges replies as the run would.
-// note logs for the user.
+// NewTrial returns the trial for a run. The trial rebuilds prompts and judges replies as the run
+// would. note prints a note to the user.
 func NewTrial(c *config.Config, prompts prompt.Config, judge collector.Config, task *collector.Task, note func(format string, args ...any)) (*Trial, error) {
-	find, err := prompt.New(prompts) // a separate prompter, so that the trial does not count in the run's statistics
+	find, err := prompt.New(prompts) // a separate prompter, so that the trial does not count in the statistics of the run
 	if err != nil {
 		return nil, err
 	}
 	return &Trial{config: c, prompts: prompts, judge: judge, find: find, task: task, note: note, timeout: trialTimeout, quiet: trialQuiet}, nil
 }
 
-// Servers runs the trial on every server that has not passed one in this run. infos are the results
-// of Ask. proven maps the URL of each server that has passed to its version. Servers returns the URLs
-// of the servers that answered their call.
+// Servers runs the trial on every server that has not yet passed a trial in this run. infos
+// contains the results of Ask. proven maps the URL of each server that has passed to the version
+// with which it passed. Servers returns the URLs of the servers that answered the call.
 func (t *Trial) Servers(ctx context.Context, servers []Server, infos []runfolder.Server, proven map[string]string) (answered []string, err error) {
-	// The first interrupt ends the call and deletes its agent. The second ends the process.
+	// The first interrupt cancels the call and deletes its agent. The second interrupt ends the
+	// process.
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
@@ -78,7 +79,7 @@ func (t *Trial) Servers(ctx context.Context, servers []Server, infos []runfolder
 	}
 	for i, err := range refused {
 		if err != nil {
-			return nil, err // many servers usually fail for the same reason
+			return nil, err // return one error, because many servers usually fail for the same reason
 		}
 		if replied[i] {
 			answered = append(answered, servers[i].URL)
@@ -87,9 +88,8 @@ func (t *Trial) Servers(ctx context.Context, servers []Server, infos []runfolder
 	return answered, nil
 }
 
-// server runs the trial on one server. It makes a second call if the time in the prompt is still
-// ambiguous although the server's time zone is known. The error explains why the run would have no
-// rows.
+// server runs the trial on one server. If the time in the prompt is ambiguous although the server's
+// time zone is known, it makes a second call. The error explains why the run would have no rows.
 func (t *Trial) server(ctx context.Context, s Server, version string) (answered bool, err error) {
 	defer time.AfterFunc(t.quiet, func() {
 		t.note("waiting for %s to answer one model call, at most %s; --preflight connect skips it", s.URL, t.timeout)
@@ -111,7 +111,7 @@ func (t *Trial) server(ctx context.Context, s Server, version string) (answered 
 		})
 	}
 	if err = call(); t.config.Server.Timezone != nil && collector.ReasonOf(err) == tokenize.ReasonClock {
-		calls++ // the first call can span midnight
+		calls++ // midnight may have passed during the first call
 		err = call()
 	}
 	switch {
@@ -128,11 +128,11 @@ func (t *Trial) server(ctx context.Context, s Server, version string) (answered 
 	return judged, nil
 }
 
-// look judges the reply like a sample's and returns an error if the reply cannot become data. If a
-// rebuilt prompt has the wrong length and the cause is known, the error is a *promptError.
+// look judges the reply like the reply for a sample, and returns an error if it cannot become data.
+// If a rebuilt prompt has the wrong length and the cause is known, the error is a *promptError.
 func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
-	// The trial asks for one call and answers no approval request, so it ignores an unfinished
-	// rollout.
+	// The trial makes only one call and does not answer approval requests, so an open request does
+	// not count as an error.
 	if n := len(reply.Sends); n > 0 && letta.StopReason(reply.Sends[n-1].StopReason) == letta.StopRequiresApproval {
 		reply.Sends[n-1].StopReason = string(letta.StopMaxSteps)
 	}
@@ -169,18 +169,18 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 	return err
 }
 
-// readTraces reads the traces of the calls even if no proof needs them. They show whether a tap
-// with continuity is in front of the engine.
+// readTraces fetches the traces of the calls even if they are not needed for a proof. They show
+// whether a tap with --continuity is in front of the engine.
 func readTraces(ctx context.Context, e *record.Rollout, calls []tokenize.Call) {
 	for i := range calls {
 		if id := calls[i].StepID; id != "" && calls[i].Source != tokenize.SourceTap {
-			_, _ = e.Trace(ctx, id) // an unreadable trace shows nothing
+			_, _ = e.Trace(ctx, id) // if a trace cannot be read, it does not show anything
 		}
 	}
 }
 
-// lookTapped logs a call that the tap did not see. Its prompt can come from another source, with a
-// lower grade than the user expects.
+// lookTapped prints a note if the tap did not see a call. The prompts can then come from another
+// source, with a lower grade than the user expects.
 func (t *Trial) lookTapped(calls []tokenize.Call) {
 	if t.prompts.Tap == nil || t.config.Tokens.Prompts != config.PromptsAuto {
 		return
@@ -193,22 +193,22 @@ func (t *Trial) lookTapped(calls []tokenize.Call) {
 	}
 }
 
-// tapRemedy is the hint if a tap does not see calls.
+// tapRemedy is the hint if a tap does not see the calls.
 const tapRemedy = "does the base URL of the server's provider point to the tap? run rollout doctor with the same settings for details"
 
-// A promptError reports why a rebuilt prompt differs from the server's.
+// A promptError reports why a rebuilt prompt differs from the server's prompt.
 type promptError struct {
 	text   string
 	detail []string
-	remedy string // hint; empty: use the hint of Remedy
+	remedy string // hint; if empty, the hint comes from Remedy
 	err    error
 }
 
 func (e *promptError) Error() string { return e.text }
 func (e *promptError) Unwrap() error { return e.err }
 
-// refusal returns the error for a server whose calls produce no rows because of err. It returns nil
-// if a further call could produce rows. calls is the number of trial calls so far.
+// refusal returns the error for a server whose calls do not produce rows because of err. If another
+// call could produce rows, refusal returns nil. calls is the number of trial calls made so far.
 func (t *Trial) refusal(url, version string, calls int, err error) error {
 	what := err.Error()
 	switch reason := collector.ReasonOf(err); reason {
@@ -245,7 +245,7 @@ func (t *Trial) refusal(url, version string, calls int, err error) error {
 	return exit.Hint(exit.With(exit.Unusable, bad), remedy)
 }
 
-// Remedy returns a hint on which setting to add or remove if samples fail for the reason. It
+// Remedy returns a hint about the setting to add or remove if samples fail for the given reason. It
 // returns "" if no setting helps.
 func Remedy(c *config.Config, reason tokenize.Reason) string {
 	const addTokenizer = "add --tokenizer DIR, the folder of the model's tokenizer and chat template, or use a server that sends input_ids"

@@ -17,7 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// maxLine bounds the length of a line, and so the memory of a Reader. A token takes about 20 bytes.
+// maxLine is the maximum length of a line, which also limits the memory of a Reader. A token takes
+// about 20 bytes.
 const maxLine = 256 << 20
 
 // A Reader reads lines. It keeps one line in memory.
@@ -27,11 +28,11 @@ type Reader struct {
 	Line int // number of the last line read, from 1
 }
 
-// NewReader returns a Reader of r.
+// NewReader returns a Reader that reads from r.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 256<<10)} }
 
-// Read returns the next line that is not empty: a part of a sample, or a header. It returns io.EOF
-// at the end. Other errors omit the line number, which is in Line.
+// Read returns the next line that is not empty, as a part of a sample or as a header. At the end,
+// it returns io.EOF. Other errors do not contain the line number, which is in Line.
 func (r *Reader) Read() (*sink.StoredSample, *Header, error) {
 	for {
 		text, err := r.line()
@@ -58,7 +59,7 @@ func (r *Reader) line() (string, error) {
 		case err == io.EOF && len(r.buf) > 0, err == nil:
 			r.Line++
 			text := string(r.buf)
-			if cap(r.buf) > 16<<20 { // do not keep a buffer that large
+			if cap(r.buf) > 16<<20 { // do not keep such a large buffer
 				r.buf = nil
 			}
 			return text, nil
@@ -90,8 +91,8 @@ func decode(text string) (*sink.StoredSample, *Header, error) {
 	}, nil, nil
 }
 
-// hasMember reports whether an object in the line has the member name. Quotes inside strings are
-// escaped, so text cannot look like a member.
+// hasMember reports whether any object in the line has a member called name. A string value cannot
+// look like a member, because quotes in strings are escaped.
 func hasMember(text, name string) bool {
 	quoted := `"` + name + `"`
 	for {
@@ -134,7 +135,7 @@ func decodeHeader(text string) (*Header, error) {
 	return h, nil
 }
 
-// decodeRow decodes an object with the given columns into row, a pointer to a struct.
+// decodeRow decodes an object with the given columns into row, which is a pointer to a struct.
 func decodeRow(text, what string, columns []column, row any) error {
 	s := &scanner{strictjson.New(text, strictjson.Options{}), text}
 	v := reflect.ValueOf(row).Elem()
@@ -163,7 +164,7 @@ func decodeRow(text, what string, columns []column, row any) error {
 	return nil
 }
 
-// columnAt returns the index of a column, or -1. likely is a hint.
+// columnAt returns the index of the column called name, or -1. likely is tried first.
 func columnAt(columns []column, name string, likely int) int {
 	if likely < len(columns) && columns[likely].name == name {
 		return likely
@@ -171,13 +172,13 @@ func columnAt(columns []column, name string, likely int) int {
 	return slices.IndexFunc(columns, func(c column) bool { return c.name == name })
 }
 
-// A scanner reads one line.
+// A scanner scans one line.
 type scanner struct {
 	*strictjson.Scanner
 	text string
 }
 
-// decodeValue decodes the value of a field. The scanner keeps its error.
+// decodeValue decodes the value of a field. Errors are recorded in the scanner.
 func decodeValue(s *scanner, field any, nullable bool) {
 	switch p := field.(type) {
 	case *string:
@@ -224,8 +225,8 @@ func integer[T int8 | int32 | int64](s *scanner, p *T, bits int) {
 
 func float32Value(s *scanner, p *float32) { *p = math.Float32frombits(uint32(float(s, 32))) }
 
-// float decodes a float with the given number of bits and returns its bits. NaN and the infinities
-// are strings.
+// float decodes a float of size bits and returns the bits. NaN and the infinities are encoded as
+// strings.
 func float(s *scanner, size int) uint64 {
 	kind, at := s.Kind(), s.Offset()
 	switch kind {
@@ -265,10 +266,10 @@ func float(s *scanner, size int) uint64 {
 	return bits
 }
 
-// maxAhead bounds the preallocation for a list.
+// maxAhead is the maximum number of elements for which a list is preallocated.
 const maxAhead = 1 << 20
 
-// list decodes a list. The result is nil only for null.
+// list decodes a list. The result is nil only if the value is null.
 func list[T any](s *scanner, p *[]T, nullable bool, one func(*scanner, *T)) {
 	if nullable && s.Null() {
 		return

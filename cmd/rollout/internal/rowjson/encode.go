@@ -16,21 +16,21 @@ import (
 
 // A Header is the first line of the export of a whole run.
 type Header struct {
-	// Version is the version of the lines: 1.
+	// Version is the version of the line format: 1.
 	Version       int               `json:"rollout_export"`
 	RunID         string            `json:"run_id"`
 	SchemaVersion int               `json:"schema_version"`
-	Format        sink.Format       `json:"format"` // format of the shards
+	Format        sink.Format       `json:"format"` // file format of the shards
 	Rows          int64             `json:"rows"`
 	Failures      int64             `json:"failures"`
 	Samples       int64             `json:"samples"` // a sample that failed and then succeeded counts twice
-	Meta          map[string]string `json:"meta"`    // metadata that all shards share
+	Meta          map[string]string `json:"meta"`    // metadata that is the same in all shards
 }
 
-// headerVersion is the line version that this program writes and reads.
+// headerVersion is the version of the line format that this program writes and reads.
 const headerVersion = 1
 
-// A column is a field of a row.
+// A column describes one field of a row.
 type column struct {
 	name     string
 	index    int
@@ -43,7 +43,7 @@ var (
 	emptyColumns   = columnsOf[emptySample]()
 )
 
-// An emptySample is the line of a sample without rows and failures.
+// An emptySample is the line for a sample without rows and failures.
 type emptySample struct {
 	SampleKey   string `parquet:"sample_key"`
 	Attempt     int32  `parquet:"attempt"`
@@ -69,10 +69,10 @@ type Writer struct {
 	buf []byte
 }
 
-// NewWriter returns a Writer to w, which should be buffered.
+// NewWriter returns a Writer that writes to w. w should be buffered.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
-// Header writes the first line of a whole run.
+// Header writes the first line of the export of a whole run.
 func (w *Writer) Header(h Header) error {
 	h.Version, h.SchemaVersion = headerVersion, sink.SchemaVersion
 	line, err := format.JSONLine(h)
@@ -82,7 +82,8 @@ func (w *Writer) Header(h Header) error {
 	return err
 }
 
-// Write writes one line for each row and failure of s, or one line if s has neither.
+// Write writes one line for each row and each failure of s. If s has neither, Write writes one
+// line.
 func (w *Writer) Write(s *sink.StoredSample) error {
 	for i := range s.Rows {
 		if err := w.row(rowColumns, &s.Rows[i]); err != nil {
@@ -112,7 +113,7 @@ func (w *Writer) row(columns []column, row any) error {
 	b[0] = '{' // replaces the first comma
 	w.buf = append(b, '}', '\n')
 	_, err := w.w.Write(w.buf)
-	if cap(w.buf) > 16<<20 { // do not keep a buffer that large
+	if cap(w.buf) > 16<<20 { // do not keep such a large buffer
 		w.buf = nil
 	}
 	return err
@@ -168,7 +169,7 @@ func appendList[T any](b []byte, list []T, nullable bool, one func([]byte, T) []
 	return append(b, ']')
 }
 
-// The NaNs that are written without their bits.
+// The bits of the NaNs that are written without their bits.
 const (
 	plainNaN32 = 0x7fc00000
 	plainNaN64 = 0x7ff8000000000000
@@ -197,15 +198,15 @@ func appendFloat(b []byte, v float64, bits, plainNaN uint64, size int) []byte {
 	case math.IsInf(v, -1):
 		return append(b, `"-Infinity"`...)
 	case v == 0 && math.Signbit(v):
-		return append(b, "-0.0"...) // many parsers turn -0 into an integer
+		return append(b, "-0.0"...) // many parsers convert -0 to an integer
 	}
 	return strconv.AppendFloat(b, v, 'g', -1, size)
 }
 
 const hexDigits = "0123456789abcdef"
 
-// appendText appends a JSON string of UTF-8 text. It escapes the characters that a terminal must
-// not receive, so a line can be printed unchanged.
+// appendText appends UTF-8 text as a JSON string. It escapes the characters that a terminal must
+// not receive, so a line can be printed without further escaping.
 func appendText(b []byte, s string) []byte {
 	b = append(b, '"')
 	from := 0

@@ -1,26 +1,27 @@
-// Package serverruns lists the server runs of other programs. Each becomes a task that reads the
-// server run (collect --from-runs).
+// Package serverruns lists server runs that other programs started. Each server run becomes a task
+// that reads it (collect --from-runs).
 //
-//	feed.go      the loop: list, yield the ended runs, wait for the others
-//	listing.go   one list of the server, oldest run first, and its cursor; agents by tag
+//	feed.go      the loop: list runs, yield the ended runs, wait for the others
+//	listing.go   one of the server's lists, oldest run first, and its cursor; agents by tag
 //	waiting.go   runs that have not ended
 //
 // # No server run is lost
 //
-// The server lists runs by their start time, not their end time, so the run that started first can
-// end last. The feed keeps a listed run that has not ended and checks it again until it ends. The
-// listing continues after it.
+// The server lists runs by start time, not by end time, so the run that started first can end last.
+// If a listed run has not ended, the feed keeps the run and checks it until it ends. Meanwhile, the
+// listing continues with later runs.
 //
-// A run can also become visible after runs that started later, because its start time is earlier
-// than its commit and the clocks of several processes differ. So the listing continues after the
-// newest run that is older than overlap, not after the newest run. Runs that are listed twice are
-// recognized by id.
+// A run can become visible after runs that started later. One reason is that its start time is
+// earlier than its commit. The other is that the clocks of several processes differ. Therefore the
+// listing does not continue after the newest run, but after the newest run that is older than
+// overlap. Runs that are listed twice are recognized by their ids.
 //
-// If the run after which the listing continues was deleted with its agent, the listing continues
-// after the newest older run.
+// If the run after which the listing would continue has been deleted with its agent, the listing
+// continues after the newest run that is older.
 //
-// This state is not saved. The next process lists from the beginning, or from since=. The run's
-// tasks show which server runs are known, and its commit log shows which are done.
+// This state is not saved. The next process lists from the beginning, or from the time given by
+// since=. The tasks of the run show which server runs are known, and the commit log shows which are
+// done.
 //
-// All requests are GETs, one at a time.
+// All requests are GET requests, made one at a time.
 package serverruns

@@ -15,42 +15,42 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// Config selects the server runs of a Feed.
+// Config selects the server runs for a Feed.
 type Config struct {
 	Client *letta.Client
 	Which  config.Runs
-	// Follow keeps the feed running until the context is done or no run can be added. Otherwise the
-	// feed ends after the runs that exist.
+	// Follow keeps the feed running until the context is done or no more runs can be added. Without
+	// Follow, the feed ends after the runs that exist.
 	Follow bool
-	// StuckAfter is how long the feed waits for a run without activity. It then yields the run, and
-	// the reader reports that it has not ended.
+	// StuckAfter is the time for which the feed waits for a run without activity. The feed then
+	// yields the run, and the reader reports that the run has not ended.
 	StuckAfter time.Duration
 	// Known reports whether a server run is already a task of the collection.
 	Known func(id string) bool
-	// Again is called before a failed request is retried; wait is the pause.
+	// Again is called before a failed request is retried. wait is the pause before the retry.
 	Again func(err error, wait time.Duration)
 }
 
 // Counts counts the runs that a Feed has found.
 type Counts struct {
-	// Given counts the runs that were yielded as tasks, Known the runs that were tasks before, and
-	// Running the runs that have not ended.
+	// Given counts the runs that were yielded as tasks. Known counts the runs that were already
+	// tasks. Running counts the runs that have not ended.
 	Given, Known, Running int
 }
 
 // Total returns the number of runs found.
 func (c Counts) Total() int { return c.Given + c.Known + c.Running }
 
-// A Feed yields each server run that has ended. It yields a run once, as long as Known reports the
-// runs that it has yielded. It is not safe for concurrent use.
+// A Feed yields each server run that has ended. It yields a run only once, provided that Known
+// reports the runs that have been yielded. A Feed is not safe for concurrent use.
 type Feed struct {
 	cfg      Config
 	listings []*listing
-	tagged   *tagged // tags of the last listing; nil: no tags are set
+	tagged   *tagged // tags in the last listing; nil if no tags are selected
 
-	seen    map[string]bool // runs of the first pass, ended or not; nil after that pass
+	seen    map[string]bool // runs seen in the first pass, ended or not; nil after that pass
 	waiting []*waiting
-	ahead   int // ended runs that are fetched but not yet yielded
+	ahead   int // number of ended runs that have been fetched but not yet yielded
 	counts  Counts
 }
 
@@ -76,23 +76,23 @@ func (f *Feed) Counts() Counts {
 	return c
 }
 
-// Ready reports whether the next task is available without a request.
+// Ready reports whether the next task can be yielded without a request to the server.
 func (f *Feed) Ready() bool { return f.ahead > 0 }
 
-// A MissingError reports a server run that was requested by id and does not exist.
+// A MissingError reports that a server run requested by id does not exist.
 type MissingError struct{ ID string }
 
 func (e *MissingError) Error() string { return "the server has no run " + e.ID }
 
-// The pause between two passes of a feed that follows. After a new run, the pause is pauseLeast
-// again.
+// The limits of the pause between two passes of a feed with Follow. When a pass finds a new run,
+// the pause is reset to pauseLeast.
 const (
 	pauseLeast = time.Second
 	pauseMost  = 10 * time.Second
 )
 
-// Tasks yields one task for each server run that has ended. An error ends the iteration: a
-// permanent error, or a transient error that lasts longer than patience.
+// Tasks yields one task for each server run that has ended. The iteration ends with an error if an
+// error is permanent, or if a transient error lasts longer than patience.
 func (f *Feed) Tasks(ctx context.Context) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		err := f.each(ctx, func(runs []letta.Run) error {
@@ -112,14 +112,14 @@ func (f *Feed) Tasks(ctx context.Context) iter.Seq2[collector.Task, error] {
 	}
 }
 
-// errEnough ends a feed whose caller stops the iteration.
+// errEnough ends a feed whose caller has stopped the iteration.
 var errEnough = errors.New("enough")
 
 func (f *Feed) task(r *letta.Run) collector.Task {
 	return collector.Task{ID: r.ID, Samples: 1, Recorded: &collector.Recorded{Server: f.cfg.Client.BaseURL(), Run: r.ID}}
 }
 
-// each passes new runs to give. It makes one pass or, with Follow, many.
+// each passes new runs to give. It makes one pass or, with Follow, repeated passes.
 func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 	if err := f.named(ctx, give); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 		if err := f.look(ctx, give); err != nil {
 			return err
 		}
-		if !f.cfg.Follow || len(f.listings) == 0 && len(f.waiting) == 0 { // runs requested by id do not increase in number
+		if !f.cfg.Follow || len(f.listings) == 0 && len(f.waiting) == 0 { // the number of runs requested by id does not grow
 			return nil
 		}
 		if pause = min(pause*3/2, pauseMost); f.counts.Given > before {
@@ -170,7 +170,7 @@ func (f *Feed) named(ctx context.Context, give func([]letta.Run) error) error {
 	return nil
 }
 
-// look makes one pass: it lists new runs and checks the waiting runs again.
+// look makes one pass. It lists new runs and rechecks the waiting runs.
 func (f *Feed) look(ctx context.Context, give func([]letta.Run) error) error {
 	for i, l := range f.listings {
 		tagged := f.tagged
@@ -203,7 +203,7 @@ func (f *Feed) look(ctx context.Context, give func([]letta.Run) error) error {
 	return give(ended)
 }
 
-// withTag returns the runs whose agents have one of the tags.
+// withTag returns the runs whose agent has at least one of the tags.
 func (f *Feed) withTag(ctx context.Context, runs []letta.Run) ([]letta.Run, error) {
 	out := runs[:0:0]
 	for i := range runs {
@@ -218,12 +218,12 @@ func (f *Feed) withTag(ctx context.Context, runs []letta.Run) ([]letta.Run, erro
 	return out, nil
 }
 
-// sort passes the new runs that have ended to give, and adds the others to the waiting runs.
+// sort passes the new runs that have ended to give. It adds the other new runs to the waiting runs.
 func (f *Feed) sort(runs []letta.Run, give func([]letta.Run) error) error {
 	ended := runs[:0:0]
 	for i := range runs {
 		r := &runs[i]
-		again := f.seen[r.ID] // several lists can contain the run
+		again := f.seen[r.ID] // a run can be in several lists
 		if f.seen != nil {
 			f.seen[r.ID] = true
 		}
@@ -247,20 +247,20 @@ func (f *Feed) sort(runs []letta.Run, give func([]letta.Run) error) error {
 	return give(ended)
 }
 
-// firstLook returns when the steps of a run are first checked.
+// firstLook returns the time when the steps of a run are first checked.
 func (f *Feed) firstLook(r *letta.Run) time.Time {
 	at, _ := began(r)
 	return at.Add(quietLeast)
 }
 
-// The bounds of patiently. A server restart must pass unnoticed, and a long outage must end the
-// program with an error.
+// The limits of patiently. A restart of the server must not end the program, but a long outage must
+// end it with an error.
 const (
 	patience  = 10 * time.Minute
 	retryMost = 30 * time.Second
 )
 
-// patiently retries look after a transient error. The retry recognizes runs that look passed on
+// patiently retries look after a transient error. A retry recognizes the runs that look passed on
 // before it failed.
 func (f *Feed) patiently(ctx context.Context, look func() error) error {
 	began := time.Now()
@@ -276,7 +276,7 @@ func (f *Feed) patiently(ctx context.Context, look func() error) error {
 	}
 }
 
-// passing reports whether a failure is transient.
+// passing reports whether an error is transient.
 func passing(err error) bool {
 	for _, may := range []error{letta.ErrConnection, letta.ErrUnavailable, letta.ErrBusy, letta.ErrServer, letta.ErrTimeout, letta.ErrIdle} {
 		if errors.Is(err, may) {

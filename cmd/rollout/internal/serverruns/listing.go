@@ -9,28 +9,30 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// pageSize is the largest page that the server returns.
+// pageSize is the maximum page size that the server supports.
 const pageSize = 1000
 
-// overlap is the age that a run needs before the listing continues after it. It exceeds the time
-// until a send commits its run, and the clock differences between a server's processes.
+// overlap is the minimum age of a run after which the listing can continue. It is longer than the
+// time until a send commits its run, plus the clock differences between a server's processes.
 const overlap = 2 * time.Minute
 
-// A listing is one list of the server's runs, oldest first. A pass continues where the last ended.
+// A listing is one of the server's lists of runs, oldest run first. Each pass continues where the
+// previous pass ended.
 type listing struct {
 	client *letta.Client
-	agent  string // agent id; empty: all agents
+	agent  string // agent id; empty for all agents
 	since  time.Time
-	after  *letta.Run // the list continues after this run; nil: from the beginning
+	after  *letta.Run // the list continues after this run; nil to list from the beginning
 	begun  bool
 }
 
-// restarts bounds how often a pass restarts after an older run because its cursor run was deleted.
+// restarts is the maximum number of times that a pass restarts after an older run because its
+// cursor run was deleted.
 const restarts = 10
 
-// all passes each page of runs that are not older than since to take. It stops at an empty page or
-// at a run that began after the pass did. A short page is not the end: a server can return fewer
-// runs than the limit.
+// all passes each page of runs to take, except for runs that are older than since. It stops at an
+// empty page, or at a run that began after this pass did. A short page does not mean the end,
+// because a server can return fewer runs than the limit.
 func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	if !l.begun && !l.since.IsZero() {
 		if err := l.seek(ctx, l.since.Add(-overlap)); err != nil {
@@ -74,7 +76,7 @@ func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	}
 }
 
-// seek makes the list continue after the newest run that began before moment.
+// seek makes the list continue after the newest run that began before the given moment.
 func (l *listing) seek(ctx context.Context, moment time.Time) error {
 	l.after = nil
 	query := letta.RunsQuery{AgentID: l.agent, Limit: pageSize}
@@ -103,7 +105,7 @@ func serverNow(c *letta.Client) time.Time {
 	return time.Now().Add(ahead)
 }
 
-// began returns when a run began, by the server's clock.
+// began returns the time when a run began, by the server's clock.
 func began(r *letta.Run) (at time.Time, known bool) {
 	if r.CreatedAt == "" {
 		return at, false
@@ -112,19 +114,19 @@ func began(r *letta.Run) (at time.Time, known bool) {
 	return at, err == nil
 }
 
-// agentsPage is the number of agents per page. It is small because their states are large.
+// agentsPage is the number of agents per page. It is small because the states of agents are large.
 const agentsPage = 100
 
-// A tagged finds out which agents have one of the tags. It lists all agents once, at the first run.
-// If a run's agent was created after that, it fetches this agent once.
+// A tagged determines which agents have at least one of the tags. It lists all agents once, when it
+// checks the first run. If a run's agent was created after that listing, it fetches the agent once.
 type tagged struct {
 	client *letta.Client
 	tags   []string
-	has    map[string]bool // whether an agent has one of the tags, by agent id; nil: not listed yet
+	has    map[string]bool // by agent id: whether the agent has one of the tags; nil if the agents have not yet been listed
 	listed time.Time       // time of the listing, by the server's clock
 }
 
-// match reports whether the agent of the run has one of the tags. A deleted agent has none.
+// match reports whether the run's agent has at least one of the tags. A deleted agent has no tags.
 func (t *tagged) match(ctx context.Context, r *letta.Run) (bool, error) {
 	if t.has == nil {
 		if err := t.list(ctx); err != nil {

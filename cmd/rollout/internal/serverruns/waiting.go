@@ -9,20 +9,21 @@ import (
 
 type waiting struct {
 	letta.Run
-	next time.Time // when its steps are checked next, by the server's clock
+	next time.Time // next time to check the steps, by the server's clock
 }
 
 const (
-	// Up to askedEach runs are fetched one by one. If there are more, the feed lists all active
-	// runs instead.
+	// askedEach is the maximum number of waiting runs that are fetched one by one. If there are
+	// more, the feed lists all active runs instead.
 	askedEach = 4
-	// quietLeast is how long a run must be silent before its steps prove that it has ended. A run
-	// of a conversation never reports its end. Every other run reports it soon after its last step.
+	// quietLeast is the time for which a run must be silent before its steps prove that it has
+	// ended. A run in a conversation never reports its end. Every other run reports its end soon
+	// after its last step.
 	quietLeast = 30 * time.Second
 	quietMost  = 5 * time.Minute // longest time between two checks
 )
 
-// ended returns the waiting runs that have ended. The others remain in the list.
+// ended returns the waiting runs that have ended. The other runs remain in the list.
 func (f *Feed) ended(ctx context.Context) (out []letta.Run, err error) {
 	if len(f.waiting) == 0 {
 		return nil, nil
@@ -38,7 +39,7 @@ func (f *Feed) ended(ctx context.Context) (out []letta.Run, err error) {
 		over := false
 		if !active[w.ID] {
 			if over, err = f.over(ctx, w); err != nil {
-				return nil, err // the next pass checks all waiting runs again
+				return nil, err // the next pass rechecks all waiting runs
 			}
 		}
 		if !over && !serverNow(f.cfg.Client).Before(w.next) {
@@ -69,7 +70,8 @@ func (f *Feed) active(ctx context.Context) (map[string]bool, error) {
 	return active, nil
 }
 
-// over reports whether the run has ended or is deleted. The reader reports a deleted run.
+// over reports whether the run has ended or has been deleted. The reader reports a deleted run as
+// an error.
 func (f *Feed) over(ctx context.Context, w *waiting) (bool, error) {
 	run, err := f.cfg.Client.Run(ctx, w.ID)
 	switch {
@@ -82,9 +84,9 @@ func (f *Feed) over(ctx context.Context, w *waiting) (bool, error) {
 	return run.Ended(), nil
 }
 
-// quiet reports whether a run that still counts as active is over. It is over if its steps prove
-// the end, or if it was silent for Config.StuckAfter. A crash of the server leaves such runs
-// behind.
+// quiet reports whether a run is over although the server still lists it as active. A crash of the
+// server leaves such runs behind. A run is over if its steps prove that it has ended, or if it has
+// been silent for Config.StuckAfter.
 func (f *Feed) quiet(ctx context.Context, w *waiting) (bool, error) {
 	steps, err := f.cfg.Client.RunSteps(ctx, w.ID)
 	if letta.IsNotFound(err) {

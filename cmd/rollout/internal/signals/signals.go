@@ -1,5 +1,5 @@
-// Package signals maps signals to actions of a run: stopping it in three steps, printing its
-// status, and canceling a program before its run starts.
+// Package signals maps signals to actions: stopping a run in three steps, printing its status, and
+// canceling a program before its run starts.
 package signals
 
 import (
@@ -18,15 +18,16 @@ var ErrInterrupted = errors.New("interrupted")
 // ErrGrace is the cause if the samples in flight do not finish within run.grace.
 var ErrGrace = errors.New("the samples in flight did not finish within run.grace")
 
-// Stops are the three ways to end a run from outside.
+// Stops contains the three ways to end a run from outside.
 type Stops struct {
-	Drain func()            // start no more samples
+	Drain func()            // start no new samples
 	Stop  func(cause error) // cancel the samples in flight
 	Abort func()            // end the process
 }
 
-// Watch translates interrupts until ctx is done. The first interrupt calls Drain. The second
-// interrupt, or the end of the grace time, calls Stop. The next interrupt calls Abort.
+// Watch handles interrupts until ctx is done. The first interrupt calls Drain. The second interrupt
+// calls Stop; so does the end of the grace time after the first one. The next interrupt calls
+// Abort.
 func Watch(ctx context.Context, grace time.Duration, s Stops) {
 	got := make(chan os.Signal, 3) // room for one signal per step
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
@@ -60,15 +61,16 @@ func Watch(ctx context.Context, grace time.Duration, s Stops) {
 	}
 }
 
-// OnStatus calls show for every SIGUSR1 until end is called. end waits for a running show.
+// OnStatus calls show on every SIGUSR1 until end is called. If show is running, end waits for it.
 func OnStatus(show func()) (end func()) { return on(show, syscall.SIGUSR1) }
 
-// First calls do on the first interrupt until end is called. end can be called more than once.
+// First calls do on the first interrupt, unless end is called before. end can be called more than
+// once.
 func First(do func()) (end func()) {
 	return on(sync.OnceFunc(do), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 }
 
-// on calls do for every signal until end is called. end waits for a running do.
+// on calls do on every one of the signals until end is called. If do is running, end waits for it.
 func on(do func(), signals ...os.Signal) (end func()) {
 	got := make(chan os.Signal, 1)
 	signal.Notify(got, signals...)
@@ -91,8 +93,8 @@ func on(do func(), signals ...os.Signal) (end func()) {
 	})
 }
 
-// OutliveReaders makes a write to a closed standard output or error fail. Otherwise SIGPIPE would
-// end the process. Child processes still get SIGPIPE, which they would not if it were ignored.
+// OutliveReaders makes a write to a closed standard output or standard error fail. Otherwise
+// SIGPIPE would end the process. Because SIGPIPE is not ignored, child processes still receive it.
 func OutliveReaders() {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the channel needs no receiver
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a receiver for the channel is not needed
 }

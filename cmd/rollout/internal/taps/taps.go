@@ -15,15 +15,15 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// Taps holds the readers of the configured taps and the calls that they saw. Nil means that no tap is
-// configured.
+// Taps contains the readers of the configured taps, and the calls that they have read. A nil *Taps
+// means that no tap is configured.
 type Taps struct {
 	readers []*tap.Reader
 	calls   *tap.Index
 }
 
 // Open opens the taps. It skips calls that ended before the time that since returns. If that time
-// is zero, it skips none.
+// is zero, it does not skip any.
 func Open(c *config.Config, since func() time.Time) (*Taps, error) {
 	if len(c.Tokens.Tap) == 0 {
 		return nil, nil
@@ -48,7 +48,7 @@ func Open(c *config.Config, since func() time.Time) (*Taps, error) {
 	return t, nil
 }
 
-// hostPort matches a URL that lacks its scheme.
+// hostPort matches a URL whose scheme is missing.
 var hostPort = regexp.MustCompile(`^[^/\\]+:[0-9]+/?$`)
 
 func tapHint(where string, err error) string {
@@ -65,7 +65,7 @@ func tapHint(where string, err error) string {
 		"and use that DIR, or the URL of the tap if it runs on another machine. " + without
 }
 
-// Index returns the calls that the taps saw, or nil without a tap.
+// Index returns the calls that the taps saw. It returns nil if no tap is configured.
 func (t *Taps) Index() *tap.Index {
 	if t == nil {
 		return nil
@@ -73,8 +73,8 @@ func (t *Taps) Index() *tap.Index {
 	return t.calls
 }
 
-// Follow starts reading the taps. The returned function stops reading. note reports a tap that can
-// no longer be read.
+// Follow starts reading the taps. The returned function stops reading. note is called if the taps
+// can no longer be read.
 func (t *Taps) Follow(note func(format string, args ...any)) (stop func()) {
 	if t == nil {
 		return func() {}
@@ -100,5 +100,5 @@ func (t *Taps) close() {
 	}
 }
 
-// Before is a margin: taps are read from this long before the start of the run.
+// Before is a safety margin. Taps are read from this long before the start of the run.
 const Before = time.Minute

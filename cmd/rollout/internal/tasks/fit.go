@@ -11,29 +11,29 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A Fit checks tasks against the settings of the run while they are read. A task fits if its agent
-// is possible and its answer can be scored.
+// A Fit checks tasks against the settings of the run as they are read. A task fits if its agent
+// overrides are valid and its answer can be scored.
 type Fit struct {
 	agent  agent.Config
-	scorer reward.Checker // nil: every task can be scored
+	scorer reward.Checker // nil if every task can be scored
 	agents map[string]error
 
-	first             *collector.Task // the first valid task; nil: none yet
+	first             *collector.Task // the first valid task; nil if there is none yet
 	tasks, unscorable int
 }
 
-// NewFit returns a Fit for the agent's settings and the scorer. scorer can be nil.
+// NewFit returns a Fit for the agent settings and the scorer. scorer can be nil.
 func NewFit(agent agent.Config, scorer collector.Scorer) *Fit {
 	k := &Fit{agent: agent, agents: map[string]error{}}
 	k.scorer, _ = scorer.(reward.Checker)
 	return k
 }
 
-// maxAgents bounds how many distinct agent overrides are cached.
+// maxAgents is the maximum number of distinct agent overrides that are cached.
 const maxAgents = 1 << 12
 
-// Read yields the tasks. A task with an impossible agent becomes a *BadError. A nil Fit checks
-// nothing.
+// Read yields the tasks. For a task with invalid agent overrides, it yields a *BadError. If the Fit
+// is nil, Read does not check anything.
 func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.Task, error] {
 	if k == nil {
 		return tasks
@@ -50,8 +50,8 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 	}
 }
 
-// Check validates one task. It returns a *BadError if its agent is not possible, or if the scorer
-// cannot compare a sample with the task's answer.
+// Check validates one task. It returns a *BadError if the agent overrides are invalid, or if the
+// scorer cannot compare a sample with the task's answer.
 func (k *Fit) Check(t *collector.Task) error {
 	if t.Recorded != nil {
 		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: name a server run with --from-runs run=ID, not in a task")}
@@ -84,14 +84,14 @@ func (k *Fit) Check(t *collector.Task) error {
 	return nil
 }
 
-// First returns the first valid task, or nil.
+// First returns the first valid task, or nil if there is none.
 func (k *Fit) First() *collector.Task { return k.first }
 
-// Unscorable returns the number of tasks so far that lack an answer for the scorer.
+// Unscorable returns the number of tasks so far that have no answer for the scorer.
 func (k *Fit) Unscorable() int { return k.unscorable }
 
-// Scorable returns an error if no task can be scored. If only some can be, it logs their number
-// with note.
+// Scorable returns an error if no task can be scored. If only some tasks can be scored, it reports
+// with note how many cannot.
 func (k *Fit) Scorable(kind string, note func(format string, args ...any)) error {
 	switch k.unscorable {
 	case 0:

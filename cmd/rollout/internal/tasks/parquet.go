@@ -17,9 +17,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// readParquet yields the tasks of a Parquet file. It ignores unknown columns. A task's line is its
-// row number, from 1. Rows are read without a Go type, because reading into a struct silently turns
-// a null into "", a number into text and a struct into nothing.
+// readParquet yields the tasks in a Parquet file. It ignores unknown columns. A task's line is its
+// row number, starting at 1. Rows are read without a Go type, because reading into a struct
+// silently converts a null to "" and a number to text, and loses a nested struct.
 func readParquet(f *os.File, name string, yield func(collector.Task, error) bool) {
 	fail := func(err error) { yield(collector.Task{}, exit.Usagef("%s: %w", name, err)) }
 	info, err := f.Stat()
@@ -64,7 +64,7 @@ func readParquet(f *os.File, name string, yield func(collector.Task, error) bool
 	}
 }
 
-// checkTaskColumns returns an error if a required column is missing or a column name repeats.
+// checkTaskColumns returns an error if a required column is missing or a column name occurs twice.
 func checkTaskColumns(s *parquet.Schema) error {
 	var have []string
 	for _, f := range s.Fields() {
@@ -94,7 +94,7 @@ func checkTaskColumns(s *parquet.Schema) error {
 	return exit.Hint(exit.Usagef("no column %s; the columns are: %s", strings.Join(missing, ", no column "), strings.Join(have, ", ")), hint)
 }
 
-// taskFromRow validates a row like a JSON line.
+// taskFromRow validates a row in the same way as a JSON line.
 func taskFromRow(row any) (collector.Task, error) {
 	columns, ok := row.(map[string]any)
 	if !ok {
@@ -103,14 +103,14 @@ func taskFromRow(row any) (collector.Task, error) {
 	var fields taskFields
 	for i, name := range taskFieldNames {
 		v, ok := columns[name]
-		if !ok || v == nil || i == fieldDeadline || i == fieldRecorded { // these names are not task fields in a user's file
+		if !ok || v == nil || i == fieldDeadline || i == fieldRecorded { // in a user's Parquet file, these columns are not task fields
 			continue
 		}
 		v, err := plain(v)
 		if err != nil {
 			return collector.Task{}, fmt.Errorf("%s: %w", name, err)
 		}
-		// metadata and agent are objects. A flat file contains them as JSON text.
+		// metadata and agent are objects. A file without nested columns contains them as JSON text.
 		if s, ok := v.(string); ok && (i == fieldMetadata || i == fieldAgent) {
 			s = strings.TrimSpace(s)
 			err, bad := errors.AsType[*strictjson.Error](strictjson.Check(s, strictjson.Options{}))
@@ -133,8 +133,8 @@ func taskFromRow(row any) (collector.Task, error) {
 	return fields.task()
 }
 
-// plain converts a value from parquet-go for encoding/json. Bytes become text, and plain removes
-// the two levels that wrap the elements of a list. Bytes that are not UTF-8 are an error.
+// plain converts a value from parquet-go for encoding/json. It converts bytes to text, and returns
+// an error if they are not valid UTF-8. It removes the two levels that wrap the elements of a list.
 func plain(v any) (any, error) {
 	var err error
 	switch v := v.(type) {

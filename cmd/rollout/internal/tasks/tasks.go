@@ -1,5 +1,5 @@
-// Package tasks reads task files: JSON Lines, optionally compressed, and Parquet. It validates each
-// task on its own. A [Fit] validates tasks against the settings of a run.
+// Package tasks reads task files in JSON Lines, optionally compressed, or in Parquet. It validates
+// each task on its own. A [Fit] validates tasks against the settings of a run.
 package tasks
 
 import (
@@ -28,21 +28,21 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// A BadError reports one bad task of a file. The tasks after it can still be read.
+// A BadError reports one bad task in a file. The tasks after it can still be read.
 type BadError struct {
-	Place string // place of the task, such as tasks.jsonl:7
+	Place string // location of the task, such as tasks.jsonl:7
 	Err   error
 }
 
 func (e *BadError) Error() string { return e.Place + ": " + e.Err.Error() }
 func (e *BadError) Unwrap() error { return e.Err }
 
-// FileHint is the hint if a task file cannot be opened.
+// FileHint is the hint for a task file that cannot be opened.
 const FileHint = "pass a task file with --tasks, one JSON object per line"
 
-// Read yields the tasks of a file. The extension selects the format: .parquet is Parquet; .gz and
-// .zst are compressed JSON Lines; any other is JSON Lines. "-" is standard input. The iteration can
-// continue after a *BadError, but not after any other error.
+// Read yields the tasks in a file. The file name extension determines the format. A .parquet file
+// is Parquet. A .gz or .zst file is compressed JSON Lines. Any other file is JSON Lines. "-" is
+// standard input. The iteration can continue after a *BadError, but not after any other error.
 func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		if path == "-" {
@@ -82,18 +82,19 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 	}
 }
 
-// MaxTaskBytes is the maximum length of a task's line. A file with a longer line is probably not
-// JSON Lines.
+// MaxTaskBytes is the maximum length of a task's line. A file with a longer line is probably not a
+// JSON Lines file.
 const MaxTaskBytes = 64 << 20
 
-// ReadLines yields the tasks of JSON Lines as [Read] does. Messages use name as the name of r.
+// ReadLines is like [Read], but yields the tasks in the JSON Lines from r. Messages use name as the
+// name of r.
 func ReadLines(r io.Reader, name string) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) { readLines(r, name, yield) }
 }
 
 func readLines(r io.Reader, name string, yield func(collector.Task, error) bool) {
 	lines := bufio.NewReaderSize(r, 64<<10)
-	// Binary files and UTF-16 have zeros near the beginning.
+	// Binary files and UTF-16 text contain zero bytes near the beginning.
 	head, err := lines.Peek(1)
 	if err == nil {
 		head, _ = lines.Peek(min(lines.Buffered(), 4096))
@@ -129,8 +130,8 @@ func readLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 	}
 }
 
-// A Line is a task in the snapshot of a run. It is one line, and always has messages instead of
-// prompt.
+// A Line is a task in a run's tasks.jsonl, in which each task takes one line. A Line always has
+// messages instead of a prompt.
 type Line struct {
 	ID       string          `json:"id"`
 	Messages []string        `json:"messages,omitempty"`
@@ -139,18 +140,18 @@ type Line struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	Samples  int             `json:"samples,omitempty"`
 	Agent    json.RawMessage `json:"agent,omitempty"`
-	// Deadline is an RFC 3339 time; empty: none.
+	// Deadline is an RFC 3339 time, or empty if there is no deadline.
 	Deadline string `json:"deadline,omitempty"`
 }
 
-// A RecordedLine marks a task that is a server run. Its id is the id of the server run. It has no
-// messages.
+// A RecordedLine marks a task that is a server run. The id of the task is the id of the server run.
+// The task has no messages.
 type RecordedLine struct {
 	Server string `json:"server"`
 }
 
-// LineOf returns the task as a Line of a run that accepts the task at time now. It converts a
-// deadline in seconds into a time.
+// LineOf returns the Line for a task that a run accepts at the time now. It converts a deadline in
+// seconds to a time.
 func LineOf(t *collector.Task, now time.Time) Line {
 	l := Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}
 	if t.Recorded != nil {
@@ -166,7 +167,8 @@ func LineOf(t *collector.Task, now time.Time) Line {
 	return l
 }
 
-// ParseTask parses one task object without surrounding white space. Its errors name the bad field.
+// ParseTask parses one task, a JSON object without surrounding white space. Its errors name the bad
+// field.
 func ParseTask(line []byte) (collector.Task, error) {
 	if len(line) == 0 || line[0] != '{' {
 		if err := strictjson.Check(string(line), strictjson.Options{}); err != nil {
@@ -201,7 +203,7 @@ func ParseTask(line []byte) (collector.Task, error) {
 	return fields.task()
 }
 
-// notObject adds a hint to a syntax error: a task is a JSON object.
+// notObject adds to a syntax error that a task must be a JSON object.
 func notObject(err error) error {
 	if bad, ok := errors.AsType[*strictjson.Error](err); ok && bad.Ambiguous {
 		return err
@@ -224,10 +226,11 @@ const (
 	fieldRecorded
 )
 
-// taskFields are the JSON values of a task's fields. null counts as missing.
+// taskFields contains the JSON values of a task's fields. A null counts as missing.
 type taskFields [len(taskFieldNames)]json.RawMessage
 
-// maxIDBytes is the maximum length of an id, which is in every row, in logs and in messages.
+// maxIDBytes is the maximum length of a task id. The id is contained in every row, in logs and in
+// messages.
 const maxIDBytes = 1024
 
 func (f *taskFields) task() (collector.Task, error) {
@@ -312,8 +315,8 @@ func (f *taskFields) task() (collector.Task, error) {
 	return t, nil
 }
 
-// recorded builds the task of a server run. Such a line occurs only in a run's tasks.jsonl, because
-// only a run writes it.
+// recorded builds the task for a server run. Such a line occurs only in a run's tasks.jsonl, which
+// only a run writes.
 func (f *taskFields) recorded(t collector.Task) (collector.Task, error) {
 	for i, v := range f {
 		if v != nil && i != fieldID && i != fieldRecorded && i != fieldSamples {
@@ -330,7 +333,7 @@ func (f *taskFields) recorded(t collector.Task) (collector.Task, error) {
 
 const maxDeadline = 10 * 365 * 24 * time.Hour
 
-// deadline parses an RFC 3339 time, or a number of seconds after the task is accepted.
+// deadline parses an RFC 3339 time, or a number of seconds that starts when the task is accepted.
 func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error) {
 	if text, ok := text(v); ok {
 		at, err := time.Parse(time.RFC3339Nano, text)
@@ -356,14 +359,14 @@ func checkMessage(text string) error {
 	return nil
 }
 
-// usualNames maps our fields to the names that other task files use.
+// usualNames maps a task field to the names that other task files use for it.
 var usualNames = map[string][]string{
 	"prompt": {"question", "problem", "input", "query", "instruction", "text", "user", "content", "goal"},
 	"answer": {"solution", "ground_truth", "label", "target", "reference", "expected", "output", "gold"},
 	"id":     {"task_id", "uid", "uuid", "name", "key", "index"},
 }
 
-// unknown returns the error for a task with unknown fields.
+// unknown returns the error for a task that has unknown fields.
 func (f *taskFields) unknown(names []string) error {
 	if f[fieldPrompt] == nil && f[fieldMessages] == nil {
 		for _, usual := range usualNames["prompt"] {
@@ -385,7 +388,7 @@ func (f *taskFields) unknown(names []string) error {
 	return fmt.Errorf("%s: unknown field; put your own fields into metadata", termsafe.Text(name, 60))
 }
 
-// text returns the text of a JSON string. ok is false for any other value.
+// text decodes a JSON string. ok is false for any other value.
 func text(v json.RawMessage) (text string, ok bool) {
 	var s strictjson.Scanner
 	if s.Reset(string(v), strictjson.Options{}); s.Kind() == '"' {
@@ -396,7 +399,7 @@ func text(v json.RawMessage) (text string, ok bool) {
 	return "", false
 }
 
-// scalarText returns the text of a JSON string, number or boolean.
+// scalarText returns the text of a JSON string, number or Boolean.
 func scalarText(v json.RawMessage) (string, bool) {
 	switch v[0] {
 	case '{', '[':

@@ -1,9 +1,9 @@
-// Package termsafe escapes untrusted text for display: text from a server, a model, a task, a
-// file or a folder name. Raw, such text could move the terminal's cursor, set its title, hide
-// or recolor output, reverse the reading direction, or imitate one of our lines.
+// Package termsafe escapes untrusted text for display: text from a server, a model, a task, a file
+// or a folder name. Without escaping, such text could move the terminal's cursor, set its title,
+// hide or recolor output, reverse the reading direction, or imitate a line that the program prints.
 //
-// [Text] alone decides which characters are shown. Letters, marks, numbers, punctuation,
-// symbols and spaces pass. Everything else becomes a visible escape in JSON's notation:
+// [Text] alone decides which characters are shown as they are: letters, marks, numbers,
+// punctuation, symbols and spaces. Every other character becomes a visible escape in JSON notation:
 //
 //	ESC, other C0 and C1 controls, DEL        \u001b
 //	direction and other format controls       \u202e  (except the two joiners)
@@ -16,9 +16,9 @@
 //
 //   - [Fprintf] and [Sprintf] escape their operands. The format and operands of type [Own]
 //     are trusted.
-//   - A [Writer] wraps standard output, standard error, logs and pages. It cannot tell
-//     operands from the format, so it keeps line breaks and tabs, and escapes the rest. Its
-//     escapes are JSON escapes, so JSON output keeps its value.
+//   - A [Writer] wraps standard output, standard error, logs and pages. It cannot distinguish
+//     operands from the format, so it keeps line breaks and tabs, and escapes everything else. It
+//     uses JSON escapes, so JSON output keeps its value.
 package termsafe
 
 import (
@@ -33,13 +33,13 @@ import (
 // MaxText is the maximum length of an operand, in characters.
 const MaxText = 4096
 
-// Text returns s as one line with escapes, cut to width characters. If s is cut, the last character
-// is an ellipsis.
+// Text returns s on one line with escapes, truncated to width characters. If s is truncated, the
+// last character is an ellipsis.
 func Text(s string, width int) string {
 	if len(s) <= width && isFit(s) {
 		return s
 	}
-	s = strings.TrimRight(s, "\r\n") // a trailing line break carries no information
+	s = strings.TrimRight(s, "\r\n") // trailing line breaks contain no information
 	out := make([]byte, 0, min(len(s), 4*width)+16)
 	left := width
 	for s != "" {
@@ -48,7 +48,7 @@ func Text(s string, width int) string {
 		switch r {
 		case '\n', '\r':
 			out = append(out, ' ')
-			size = len(s) - len(strings.TrimLeft(s, " \t\r\n")) // the indentation of the next line carries none either
+			size = len(s) - len(strings.TrimLeft(s, " \t\r\n")) // neither does the indentation of the next line
 		case '\t':
 			out = append(out, ' ')
 		default:
@@ -68,7 +68,7 @@ func Text(s string, width int) string {
 	return string(out)
 }
 
-// isFit reports whether s is printable ASCII. Most text is.
+// isFit reports whether s consists of printable ASCII characters. Most text does.
 func isFit(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -92,23 +92,24 @@ func appendShown(out []byte, piece string, r rune) []byte {
 	}
 }
 
-// Own is trusted text, built from results of Text. It can contain line breaks and colors.
+// Own is trusted text that was built from results of Text. It can contain line breaks and colors.
 type Own string
 
-// Fprintf is fmt.Fprintf with escaped operands. It ignores write errors: w's owner reports them.
+// Fprintf is like fmt.Fprintf, but escapes the operands. It ignores write errors, which the owner
+// of w reports.
 func Fprintf(w io.Writer, format string, args ...any) {
 	operands(args)
 	_, _ = fmt.Fprintf(w, format, args...)
 }
 
-// Sprintf is like fmt.Sprintf with escaped operands.
+// Sprintf is like fmt.Sprintf, but escapes the operands.
 func Sprintf(format string, args ...any) string {
 	operands(args)
 	return fmt.Sprintf(format, args...)
 }
 
-// operands wraps every argument that can hold text. Numbers are not wrapped, because they can be
-// widths.
+// operands wraps every argument that can contain text. It does not wrap numbers, because they can
+// be widths.
 func operands(args []any) {
 	for i, a := range args {
 		switch a.(type) {

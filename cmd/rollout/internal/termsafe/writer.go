@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// A Writer escapes text as Text does, except line breaks and tabs. It is safe for concurrent use.
+// A Writer escapes text as Text does, but keeps line breaks and tabs. It is safe for concurrent
+// use.
 type Writer struct {
 	mu      sync.Mutex
 	to      io.Writer
@@ -16,10 +17,10 @@ type Writer struct {
 	out     []byte
 }
 
-// NewWriter returns a Writer to w.
+// NewWriter returns a Writer that writes to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{to: w} }
 
-// Colours allows the sequences that the program draws with on a terminal: colors, and the cursor
+// Colours allows the escape sequences that the program uses on a terminal: colors, and the cursor
 // movements that redraw a block. Every other sequence is still escaped.
 func (w *Writer) Colours() {
 	w.mu.Lock()
@@ -27,7 +28,7 @@ func (w *Writer) Colours() {
 	w.colours = true
 }
 
-// Write implements io.Writer. It reports all of b as written, or none.
+// Write implements io.Writer. It reports either all of b or nothing as written.
 func (w *Writer) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -37,7 +38,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 		w.held = nil
 	}
 	w.out = w.out[:0]
-	from := 0 // start of the text that needs no escape
+	from := 0 // start of the text that needs no escaping
 	for i := 0; i < len(text); {
 		c := text[i]
 		if c >= ' ' && c <= '~' || c == '\n' || c == '\t' {
@@ -74,8 +75,9 @@ func (w *Writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// ours returns the length of the allowed sequence at the start of text, or 0. A sequence is an
-// optional carriage return, ESC [, digits and semicolons, and then m, A or K.
+// ours returns the length of the allowed sequence at the start of text, or 0 if there is none. A
+// sequence consists of an optional carriage return, ESC [, digits and semicolons, and finally m, A
+// or K.
 func (w *Writer) ours(text []byte) int {
 	if !w.colours {
 		return 0
@@ -99,7 +101,7 @@ func (w *Writer) ours(text []byte) int {
 	return 0
 }
 
-// Flush writes the held bytes of an incomplete character as escapes.
+// Flush writes the bytes of an incomplete character as escapes.
 func (w *Writer) Flush() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -115,8 +117,8 @@ func (w *Writer) Flush() error {
 	return err
 }
 
-// Raw returns the writer behind w if w is a Writer, and otherwise w. Use it for output that must
-// stay unescaped.
+// Raw returns the writer that w wraps if w is a Writer. Otherwise it returns w. Use it for output
+// that must not be escaped.
 func Raw(w io.Writer) io.Writer {
 	if p, ok := w.(*Writer); ok {
 		return p.to
@@ -124,7 +126,7 @@ func Raw(w io.Writer) io.Writer {
 	return w
 }
 
-// File returns the file that w finally writes to, if it is a file.
+// File returns the file that w writes to. ok is false if w does not write to a file.
 func File(w io.Writer) (*os.File, bool) {
 	f, ok := Raw(w).(*os.File)
 	return f, ok

@@ -1,4 +1,4 @@
-// Package version describes the source of this binary.
+// Package version describes the source from which this binary was built.
 package version
 
 import (
@@ -9,7 +9,7 @@ import (
 // Number is the version of the program and of its Python package (sink/python/pyproject.toml).
 const Number = "0.1.0"
 
-// A Build describes the source and platform of this binary.
+// A Build describes the source and the platform of this binary.
 type Build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -19,7 +19,7 @@ type Build struct {
 	Platform string `json:"platform"`
 }
 
-// Read returns the build information in the binary.
+// Read returns the build information that is stored in the binary.
 func Read() Build {
 	v := Build{Version: Number, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -13,28 +13,28 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A comparison is the state of Compare.
+// A comparison contains the state of Compare.
 type comparison struct {
 	calls    []enginesim.Call
-	used     []bool           // by index of the call
-	byPrompt map[uint64][]int // calls by PromptSeed of their prompt
+	used     []bool           // by the index of the call
+	byPrompt map[uint64][]int // indexes of calls, by PromptSeed of their prompt
 	res      *Result
 }
 
-// A stand is the state of an agent in a run.
+// A stand contains what is known about an agent in a run.
 type stand struct {
 	failed bool // a failure covers the whole sample
-	cut    bool // its last row was cut at the row limit, so later calls are in no row
-	// trimmed is n_trimmed minus the tokens that are missing from spans. The result is the number
-	// of tokens in outputs that were removed completely.
+	cut    bool // the last row was cut at the row limit, so later calls are in no row
+	// trimmed is n_trimmed minus the number of tokens missing from spans. This is the number of
+	// tokens in outputs that were removed completely.
 	trimmed int
 }
 
-// whole reports whether all calls of the agent must be found.
+// whole reports whether all calls of the agent must be found in rows or failures.
 func (s *stand) whole() bool { return !s.failed && !s.cut }
 
-// Compare compares all rows and failures of a run with the calls of its engines. calls can include
-// calls of other runs, but only of other agents.
+// Compare compares all rows and failures of a run with the calls that its engines made. calls can
+// include calls from other runs, but only if they belong to other agents.
 func Compare(run *Run, calls []enginesim.Call) *Result {
 	c := comparison{calls: calls, used: make([]bool, len(calls)), byPrompt: map[uint64][]int{}, res: newResult()}
 	for i := range calls {
@@ -43,7 +43,7 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 			c.byPrompt[seed] = append(c.byPrompt[seed], i)
 		}
 	}
-	agents, samples := map[string]*stand{}, map[string]string{} // by sample, the rollout that counts, or "" without rows
+	agents, samples := map[string]*stand{}, map[string]string{} // by sample: the agent of the attempt that counts, or "" if the sample has no rows
 	of := func(agent string) *stand {
 		if agents[agent] == nil {
 			agents[agent] = new(stand)
@@ -65,7 +65,7 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 		} else {
 			of(failure.AgentID)
 		}
-		samples[failure.SampleKey] += "" // a sample without rows also counts
+		samples[failure.SampleKey] += "" // also count a sample without rows
 		c.failure(failure)
 	}
 	delete(agents, "")
@@ -74,7 +74,8 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 	return c.res
 }
 
-// row compares one row. It returns n_trimmed minus the tokens that are missing from its spans.
+// row compares one row. It returns n_trimmed minus the number of tokens missing from the row's
+// spans.
 func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
 	c.res.Grades[row.Verification]++
 	c.res.Sources[row.PromptSource]++
@@ -115,9 +116,9 @@ func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
 	return max(0, int(row.Trimmed)-trimmed)
 }
 
-// span compares the span from:to of a row with an unused call of the engine. call is the index of
-// the span's call in the row. span returns how many tokens of the engine's call are missing, and
-// how many have mask 0.
+// span compares the tokens from:to of a row with an unused engine call. call is the span's position
+// among the calls in the row. span returns the number of tokens of the engine call that are
+// missing, and the number of tokens with mask 0.
 func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, unscored int, ok bool) {
 	at := fmt.Sprintf("%s, call %d", rowName(row), call)
 	c.res.Spans++
@@ -152,8 +153,8 @@ func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, uns
 	return len(truth.OutputIDs) - (to - from), unscored, true
 }
 
-// sampled describes how the span differs from the output of call i, or returns "". The span is
-// allowed to lack the end of the output.
+// sampled describes how the span differs from the output of calls[i]. It returns "" if the span
+// matches. The span can lack the end of the output.
 func (c *comparison) sampled(i int, row *sink.StoredRow, from, to int) string {
 	truth := &c.calls[i]
 	if to-from > len(truth.OutputIDs) || to == from {
@@ -214,7 +215,7 @@ func (c *comparison) facts(at string, row *sink.StoredRow, call, from, to int, t
 	differ(c, at, "max_new_tokens", row.MaxNewTokens, maxNew)
 }
 
-// differ reports a parameter in a row that the engine did not receive.
+// differ reports a parameter in a row that differs from what the engine received.
 func differ[T comparable](c *comparison, at, name string, row, told *T) {
 	if row != nil {
 		c.res.Told[fmt.Sprintf("%s %v", name, *row)]++
@@ -255,8 +256,8 @@ func (c *comparison) explain(row *sink.StoredRow, from, to int) string {
 
 func some(ids []int32, n int) []int32 { return ids[min(n, len(ids)):min(n+8, len(ids))] }
 
-// find returns an unused call that fits, preferably a call with n sampled tokens. It returns -1 if
-// there is none.
+// find returns the index of an unused call that fits. It prefers a call with n sampled tokens. It
+// returns -1 if no call fits.
 func (c *comparison) find(n int, fits func(i int) bool) int {
 	other := -1
 	for i := range c.calls {
@@ -291,15 +292,14 @@ func (c *comparison) failure(f *sink.StoredFailure) {
 	}
 }
 
-// holds reports whether the tokens of the failure, starting at index at, are the tokens of the
-// call.
+// holds reports whether the failure contains the tokens of the engine call, starting at index at.
 func (c *comparison) holds(f *sink.StoredFailure, at int, truth *enginesim.Call) bool {
 	n := len(truth.OutputIDs)
 	if at+n > len(f.OutputIDs) || !slices.Equal(f.OutputIDs[at:at+n], truth.OutputIDs) {
 		return false
 	}
 	if len(f.Logprobs) != len(f.OutputIDs) {
-		return true // the failure is about the length
+		return true // the failure itself is about the number of log-probabilities
 	}
 	return slices.EqualFunc(f.Logprobs[at:at+n], truth.Logprobs, func(a, b float32) bool {
 		return math.Float32bits(a) == math.Float32bits(b) || math.IsNaN(float64(a)) && (math.IsNaN(float64(b)) || math.IsInf(float64(b), 0))

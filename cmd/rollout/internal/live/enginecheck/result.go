@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// A Run is the content of a run's folder.
+// A Run contains the rows and failures in a run's folder.
 type Run struct {
 	Rows     []*sink.StoredRow
 	Failures []*sink.StoredFailure
@@ -42,7 +42,7 @@ func Read(dir string) (*Run, error) {
 	return run, nil
 }
 
-// A Count is a number of engine calls and their sampled tokens.
+// A Count is a number of engine calls and the number of their sampled tokens.
 type Count struct{ Calls, Tokens int }
 
 func (n *Count) add(c *enginesim.Call) { n.Calls++; n.Tokens += len(c.OutputIDs) }
@@ -51,21 +51,22 @@ func (n Count) String() string { return fmt.Sprintf("%d calls with %d tokens", n
 
 // A Result is the result of a comparison.
 type Result struct {
-	Samples, Rows, Failures int // Samples counts samples with rows or failures
-	// Spans counts the compared calls in rows. NotClaimed counts the spans in rows that claim no
-	// prompt. Astray counts the spans that match no call of the engine; each is an error.
+	Samples, Rows, Failures int // number of samples with rows or failures
+	// Spans counts the calls in rows that were compared. NotClaimed counts the spans in rows that
+	// make no claim about their prompts. Astray counts the spans that do not match any engine call;
+	// each of them is an error.
 	Spans, NotClaimed, Astray int
-	Trimmed                   int // sampled tokens that are missing from rows and counted in n_trimmed
+	Trimmed                   int // number of sampled tokens that are missing from rows and counted in n_trimmed
 
 	InRows, Quarantined, Named, Lost, Other Count
-	Refused                                 int // calls that sampled nothing
+	Refused                                 int // calls that did not sample anything
 
-	Grades, Sources, Reasons map[string]int // Grades and Sources count rows, and Reasons failures
+	Grades, Sources, Reasons map[string]int // Grades and Sources count rows; Reasons counts failures
 	Versions                 map[string]int // calls in rows by version, if known
-	Flags                    map[string]int // rows by flag
-	Told                     map[string]int // calls in rows by sampling parameter of the row, as "top_p 1"
+	Flags                    map[string]int // number of rows by flag
+	Told                     map[string]int // number of calls in rows by the row's sampling parameter, such as "top_p 1"
 
-	// Wrong lists the first errors, one per line. Wrongs counts all.
+	// Wrong contains the first errors, one per element. Wrongs counts all errors.
 	Wrong  []string
 	Wrongs int
 }
@@ -82,7 +83,7 @@ func (c *comparison) wrong(format string, args ...any) {
 	}
 }
 
-// Add adds another result.
+// Add adds the counts and errors of another result.
 func (r *Result) Add(o *Result) {
 	r.Samples, r.Rows, r.Failures = r.Samples+o.Samples, r.Rows+o.Rows, r.Failures+o.Failures
 	r.Spans, r.NotClaimed, r.Astray, r.Trimmed = r.Spans+o.Spans, r.NotClaimed+o.NotClaimed, r.Astray+o.Astray, r.Trimmed+o.Trimmed
@@ -98,7 +99,7 @@ func (r *Result) Add(o *Result) {
 	r.Wrong = append(r.Wrong, o.Wrong...)
 }
 
-// String returns a summary.
+// String returns a summary of the result.
 func (r *Result) String() string {
 	var out strings.Builder
 	line := func(name, format string, args ...any) {

@@ -12,15 +12,16 @@ import (
 
 // A Sameness is the result of [Same].
 type Sameness struct {
-	Calls   int // calls whose context both runs claim
-	Rows    int // rows with the same spans, in samples that are complete in both runs
-	Missing int // calls whose context only the first run claims
-	// Mixed counts rows of samples whose tools changed their order. Such a sample is split at the
-	// change, so only its calls are compared.
+	Calls   int // number of calls whose context both runs claim
+	Rows    int // number of rows with the same spans, in samples that are complete in both runs
+	Missing int // number of calls whose context only the first run claims
+	// Mixed counts the rows of samples in which the order of the tools changed. Such a sample is
+	// split where the order changes, so only its calls are compared.
 	Mixed int
-	// Alone lists rows of the first run with Missing calls.
+	// Alone lists the rows of the first run that contain calls counted in Missing.
 	Alone []string
-	// Differences lists the first differences, one per line. Differing counts all.
+	// Differences contains the first differences, one per element. Differing counts all
+	// differences.
 	Differences []string
 	Differing   int
 }
@@ -44,7 +45,7 @@ func (s *Sameness) differs(format string, args ...any) {
 	}
 }
 
-// A claimed is a call in a row that claims its context.
+// A claimed is a call in a row that makes a claim about its context.
 type claimed struct {
 	row  *sink.StoredRow
 	call int // index among the calls of the row
@@ -52,14 +53,14 @@ type claimed struct {
 	used bool
 }
 
-// Same compares two runs of the same tasks by the calls whose contexts both claim. It matches calls
-// by their sampled ids and log-probabilities, so the engine's output must depend only on the
-// marker. show returns the part of a context that must be equal, without the agent's id and the
-// time. If show is nil, the ids are compared. order returns the order of the tools in a context;
-// nil means that it never changes.
+// Same compares two runs of the same tasks. It compares the calls whose context both runs claim.
+// Calls are matched by their sampled ids and log-probabilities, so the engine's output must depend
+// only on the marker. show returns the part of a context that must be equal, without the agent's id
+// and the time. If show is nil, the ids are compared. order returns the order of the tools in a
+// context. If order is nil, the order never changes.
 //
-// If both runs have every call of a sample, from the same number of server runs, the rows must have
-// the same spans and the same end.
+// If both runs contain every call of a sample, from the same number of server runs, the rows must
+// also have the same spans and the same ends.
 func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 	if show == nil {
 		show = func(ids []int32) string { return fmt.Sprint(ids) }
@@ -71,7 +72,7 @@ func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 		if row.Verification == tokenize.Unverified.String() {
 			continue
 		}
-		last := row // the matching row of the second run
+		last := row // the matching row in the second run
 		for k, span := range assistants(row) {
 			c := pick(of[sampledIn(row, span)], row, span, show)
 			if c == nil {
@@ -107,7 +108,7 @@ func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 	return s
 }
 
-// claims returns the calls whose context a run claims, by output.
+// claims returns the calls whose context the run claims, by their output.
 func claims(run *Run) map[string][]*claimed {
 	all := map[string][]*claimed{}
 	for _, row := range run.Rows {
@@ -133,7 +134,7 @@ func withoutFailures(run *Run) map[string]bool {
 	return whole
 }
 
-// reordered returns the samples whose contexts list the tools in different orders.
+// reordered returns the samples in which contexts list the tools in different orders.
 func reordered(run *Run, order func(ids []int32) string) map[string]bool {
 	mixed, seen := map[string]bool{}, map[string]string{}
 	if order == nil {
@@ -160,7 +161,7 @@ func assistants(row *sink.StoredRow) (spans []int) {
 
 func before(row *sink.StoredRow, span int) []int32 { return row.InputIDs[:row.TurnOffsets[span]] }
 
-// sampledIn returns the output in a span: ids, mask and bits of the log-probabilities.
+// sampledIn formats the output in a span: the ids, the mask, and the bits of the log-probabilities.
 func sampledIn(row *sink.StoredRow, span int) string {
 	var out strings.Builder
 	for i := row.TurnOffsets[span]; i < row.TurnOffsets[span+1]; i++ {
@@ -169,7 +170,7 @@ func sampledIn(row *sink.StoredRow, span int) string {
 	return out.String()
 }
 
-// pick returns an unused call, preferably with the same context.
+// pick returns an unused call, preferably one with the same context.
 func pick(of []*claimed, row *sink.StoredRow, span int, show func([]int32) string) *claimed {
 	free := slices.DeleteFunc(slices.Clone(of), func(c *claimed) bool { return c.used })
 	if len(free) == 0 {
@@ -206,7 +207,7 @@ func reason(row *sink.StoredRow, call int) string {
 	return row.FinishReasons[call]
 }
 
-// shape returns everything that must be equal in rows of a complete sample.
+// shape formats everything in a row that must be equal in both runs if a sample is complete.
 func shape(row *sink.StoredRow, show func([]int32) string) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s, %s, segment %d of %d, truncated %v, %d unscored, %d trimmed", row.Status, row.StopReason, row.SegmentIndex, row.SegmentCount, row.Truncated, row.Unscored, row.Trimmed)
