@@ -46,7 +46,7 @@ no rows or no rewards, collect refuses it and prints what is missing.`,
 	completeFlag(cmd, "model", p.models(load))
 	values(cmd, "tail", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp, "wait", "deadline=", "oversample=")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		var earlier *runfolder.Earlier // nil: the run is new
+		var earlier *runfolder.Earlier // nil if the run is new
 		defer func() { err = errors.Join(err, earlier.Close()) }()
 		l, err := load(func(l *config.Loader) (err error) {
 			if o.Resume || o.RetryFailed {

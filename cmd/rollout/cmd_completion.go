@@ -61,7 +61,7 @@ func (p *program) helpCmd() *cobra.Command {
 		Annotations: exits("Exit status: 0 printed, 2 unknown verb."),
 		Example:     "  rollout help steps list",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			at, rest, _ := cmd.Root().Find(args) // never fails: every verb checks its own arguments
+			at, rest, _ := cmd.Root().Find(args) // cannot fail, because every verb checks its own arguments
 			if len(rest) > 0 {
 				return unknownVerb(at, rest[0])
 			}
@@ -69,7 +69,7 @@ func (p *program) helpCmd() *cobra.Command {
 			return at.Help()
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) (verbs []string, _ cobra.ShellCompDirective) {
-			if at, rest, _ := cmd.Root().Find(args); len(rest) == 0 { // never fails, as in RunE
+			if at, rest, _ := cmd.Root().Find(args); len(rest) == 0 { // cannot fail, as in RunE
 				for _, c := range at.Commands() {
 					if strings.HasPrefix(c.Name(), start) && c.IsAvailableCommand() {
 						verbs = append(verbs, c.Name()+"\t"+c.Short)
@@ -81,9 +81,9 @@ func (p *program) helpCmd() *cobra.Command {
 	}
 }
 
-// complete registers completions for the arguments and flags of cmd and its verbs that have none.
-// The name of the value in the help text decides: RUN is a run folder, DIR a folder, FILE a file,
-// and any other value is not a file.
+// complete registers completions for the arguments and flags of cmd and its verbs, except those
+// that already have completions. The completion depends on the name of the value in the help text.
+// RUN is a run folder, DIR is a folder, and FILE is a file. Any other value is not a file.
 func complete(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.ValidArgs == nil {
 		switch {
@@ -111,19 +111,19 @@ func complete(cmd *cobra.Command) {
 	}
 }
 
-// values registers the fixed values of a flag. A value that ends with "=" needs
-// ShellCompDirectiveNoSpace, so that the user can continue typing.
+// values registers fixed completions for the value of a flag. If a completion ends with "=", use
+// ShellCompDirectiveNoSpace so that the user can continue typing.
 func values(cmd *cobra.Command, flag string, directive cobra.ShellCompDirective, words ...string) {
 	completeFlag(cmd, flag, cobra.FixedCompletions(words, directive))
 }
 
 func completeFlag(cmd *cobra.Command, flag string, words cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, words); err != nil {
-		panic("rollout: internal error: " + err.Error()) // cmd does not have the flag
+		panic("rollout: internal error: " + err.Error()) // happens only if cmd does not have the flag
 	}
 }
 
-// runFolders completes run folders whose path begins with start. If there are none, the shell
+// runFolders completes the paths of run folders that begin with start. If there are none, the shell
 // completes folders.
 func runFolders(_ *cobra.Command, args []string, start string) (runs []string, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
@@ -143,14 +143,14 @@ func runFolders(_ *cobra.Command, args []string, start string) (runs []string, _
 }
 
 // models completes --model with handles that a server lists. The server comes from the flags typed
-// so far, the environment or the settings file (-c).
+// so far, the environment or the configuration file (-c).
 func (p *program) models(load func(...func(*config.Loader) error) (*config.Loader, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 		defer cancel()
 		var handles []string
-		// Errors in other settings do not matter here. The flags are parsed twice by now, so each
-		// server is listed twice.
+		// Errors in other settings do not matter here. Cobra has already parsed the flags once, so
+		// load lists each server twice.
 		if l, _ := load(); l != nil && len(l.Config.Server.URLs) > 0 {
 			if clients, err := connect.Clients(l.Config, func(string) {}, nil); err == nil {
 				if found, err := clients[0].FindModel(ctx, start); err == nil {

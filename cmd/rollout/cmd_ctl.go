@@ -22,7 +22,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// opAdd sends tasks. Each task is a request of its own with ctl.OpTask.
+// opAdd adds tasks. It sends each task as a separate ctl.OpTask request.
 const opAdd = "add"
 
 // ctlOps lists the operations of rollout ctl with the names of their arguments. An argument in
@@ -193,7 +193,7 @@ func (p *program) ctl(ctx context.Context, args []string, asJSON bool) (err erro
 	return nil
 }
 
-// refusal converts a refused request into the program's error.
+// refusal converts an error about a refused request into an error with the program's exit code.
 func refusal(err error) error {
 	if no, ok := errors.AsType[*ctl.RefusedError](err); ok {
 		return no.Exit()
@@ -232,7 +232,7 @@ func (p *program) showCtlStatus(dir string, s *ctl.Status) error {
 	return w.Flush()
 }
 
-// bound formats a bound. It returns "" if n is 0, which means no bound.
+// bound formats a limit. It returns "" if n is 0, which means no limit.
 func bound(n int, format string) string {
 	if n == 0 {
 		return ""
@@ -240,7 +240,8 @@ func bound(n int, format string) string {
 	return fmt.Sprintf(format, n)
 }
 
-// cursorText returns before and the formatted cursor, or none if there is no cursor.
+// cursorText returns before followed by the formatted cursor. It returns none if there is no
+// cursor.
 func cursorText(c *ctl.Cursor, none, before string) termsafe.Own {
 	if c == nil || *c == (ctl.Cursor{}) {
 		return termsafe.Own(none)

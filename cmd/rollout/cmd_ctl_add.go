@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	sentAhead    = 256      // limit on sent tasks without an answer
+	sentAhead    = 256      // maximum number of tasks that have been sent but not answered
 	taskBuffer   = 64 << 10 // bytes per read
-	mostRefusals = 20       // refused tasks that are listed one by one
+	mostRefusals = 20       // maximum number of refused tasks that are reported one by one
 	sayWaiting   = 10 * time.Second
 )
 
-// addTasks sends the tasks of a file, or of standard input as they arrive, and reports the result.
-// A refused task does not stop the others.
+// addTasks sends tasks from a file, or from standard input as they arrive, and reports the results.
+// If a task is refused, addTasks continues with the other tasks.
 func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	from, name, err := p.openAdded(dir, path)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	return errors.Join(err, a.refused())
 }
 
-// openAdded opens the source of the tasks. name is its name in messages.
+// openAdded opens the source of the tasks. name is the name of the source in messages.
 func (p *program) openAdded(dir, path string) (from io.ReadCloser, name string, err error) {
 	if path == "-" {
 		return io.NopCloser(p.stdin), "stdin", nil
@@ -73,13 +73,14 @@ func (p *program) openAdded(dir, path string) (from io.ReadCloser, name string, 
 	return file, filepath.Base(path), nil
 }
 
-// An addedLine is a line that was sent as a task. If err is set, the line was not sent.
+// An addedLine is a line that was sent as a task. If err is set, the line could not be sent.
 type addedLine struct {
 	number int
 	err    error
 }
 
-// sendTasks sends every line of a file as a task, and reports each line on lines, in order.
+// sendTasks sends every line of a file as a task. It reports each line on the channel lines, in
+// order.
 func sendTasks(c *ctl.Client, from io.Reader, lines chan<- addedLine) error {
 	scan := bufio.NewScanner(from)
 	scan.Buffer(make([]byte, taskBuffer), ctl.MaxLine-taskBuffer)
@@ -111,21 +112,21 @@ func sendTasks(c *ctl.Client, from io.Reader, lines chan<- addedLine) error {
 	}
 }
 
-// An adding counts the answers to the tasks that were sent.
+// An adding receives and counts the answers to the tasks that were sent.
 type adding struct {
 	p      *program
 	client *ctl.Client
 	json   bool
 	name   string // name of the file in messages
-	waits  func() // reports that the collector has enough tasks
+	waits  func() // reports that the collector has enough tasks for now
 
 	accepted, again, samples int64
 	refusals                 int64
-	first                    error // the first refusal
+	first                    error // error of the first refusal
 }
 
-// answers receives the answer to each line. An error of the connection stops the sending, and later
-// lines get no answer.
+// answers receives the answer to each line. After a connection error, it closes the client, which
+// stops the sending. Later lines then get no answer.
 func (a *adding) answers(lines <-chan addedLine) (lost error) {
 	for line := range lines {
 		switch {
@@ -140,7 +141,7 @@ func (a *adding) answers(lines <-chan addedLine) (lost error) {
 	return lost
 }
 
-// answer receives the next answer, which belongs to this line.
+// answer receives the next answer, which belongs to the given line.
 func (a *adding) answer(line int) error {
 	var raw json.RawMessage
 	slow := time.AfterFunc(sayWaiting, a.waits)
@@ -169,7 +170,7 @@ func (a *adding) answer(line int) error {
 	return nil
 }
 
-// refuse counts a refused task and reports the first mostRefusals of them.
+// refuse counts a refused task. It reports the first mostRefusals refused tasks.
 func (a *adding) refuse(line int, err error) {
 	if a.first == nil {
 		a.first = err
@@ -179,7 +180,8 @@ func (a *adding) refuse(line int, err error) {
 	}
 }
 
-// refused returns the error for the refused tasks, with the exit code and the hint of the first.
+// refused returns the error for the refused tasks. It has the exit code and the hint of the first
+// refusal.
 func (a *adding) refused() error {
 	if a.first == nil {
 		return nil

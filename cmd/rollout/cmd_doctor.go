@@ -70,7 +70,7 @@ doctor writes nothing and deletes its agents.`,
 }
 
 func runDoctor(ctx context.Context, d *doctor.Doctor) error {
-	// An interrupt ends the model call. The agent of the call is still deleted.
+	// An interrupt cancels the model call. The agent for the call is still deleted.
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	bad, err := d.Run(ctx)

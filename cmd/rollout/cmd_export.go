@@ -48,7 +48,7 @@ run with equal rows.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			context.AfterFunc(ctx, stop) // a second signal ends the program if the output is not read
+			context.AfterFunc(ctx, stop) // a second signal ends the program at once, in case the output is not being read
 			return p.export(ctx, args[0], &o)
 		},
 	}
@@ -110,7 +110,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	return nil
 }
 
-// write writes the requested rows and returns the number of lines.
+// write writes the selected rows. It returns the number of lines.
 func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, runID string) (n int64, err error) {
 	out := rowjson.NewWriter(w)
 	if o.kind == "all" {
@@ -123,14 +123,14 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 		}
 		n++
 	}
-	var kinds []sink.Kind // nil: all
+	var kinds []sink.Kind // nil means all kinds
 	switch o.kind {
 	case "data":
 		kinds = []sink.Kind{sink.KindData}
 	case "failures":
 		kinds = []sink.Kind{sink.KindFailures}
 	}
-	if o.key != "" { // skip reading the commits of other samples
+	if o.key != "" { // avoid reading the commits of other samples
 		log.Commits = slices.DeleteFunc(log.Commits, func(c sink.Commit) bool {
 			return !slices.ContainsFunc(c.Samples, func(s sink.CommittedSample) bool { return s.Key == o.key })
 		})
@@ -159,9 +159,9 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 	return n, nil
 }
 
-// header describes the whole run. It keeps a key-value only if all shards have the same value.
-// Sources of policy versions are the exception: it lists all of them, so that a claimed version
-// still shows as a claim.
+// header describes the whole run. It keeps a metadata entry only if all shards have the same value.
+// The sources of policy versions are an exception. header lists all of them, so that the claim of a
+// version remains visible.
 func header(log *sink.Log, runID string) (rowjson.Header, error) {
 	h := rowjson.Header{RunID: runID}
 	var told []string
@@ -185,13 +185,14 @@ func header(log *sink.Log, runID string) (rowjson.Header, error) {
 			maps.DeleteFunc(h.Meta, func(key, value string) bool { return meta[key] != value })
 		}
 	}
-	if strings.Join(told, "") != "" { // an import of lines without a header has no sources
+	if strings.Join(told, "") != "" { // if a run was imported from lines without a header, it has no sources
 		h.Meta[runfolder.VersionsSourceKey] = runfolder.VersionsSources(told)
 	}
 	return h, nil
 }
 
-// compressed calls write with a writer that compresses as the extension of name requires.
+// compressed calls write with a writer that compresses the data if the extension of name requires
+// it.
 func compressed(w io.Writer, name string, write func(io.Writer) error) error {
 	buffered := bufio.NewWriterSize(w, 256<<10)
 	inner, end := io.Writer(buffered), func() error { return nil }
@@ -207,7 +208,7 @@ func compressed(w io.Writer, name string, write func(io.Writer) error) error {
 		inner, end = z, z.Close
 	}
 	if err := write(inner); err != nil {
-		_ = end() // frees its resources, although the file is discarded
+		_ = end() // releases the resources of inner, because the file is discarded
 		return err
 	}
 	return errors.Join(end(), buffered.Flush())

@@ -70,7 +70,7 @@ func classNames() (names []string) {
 
 type failed struct {
 	sink.StoredFailure
-	// superseded reports whether a later attempt at the sample succeeded or failed.
+	// superseded is true if a later attempt at the sample succeeded or failed.
 	superseded bool
 }
 
@@ -89,7 +89,7 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	}
 	groups := map[groupName]*failureGroup{}
 	var list []failed                                                 // the failures to print
-	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // failures of single calls, and their number by sample
+	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // failures of individual calls, and their number by sample
 	shown := 0
 	for f, err := range failuresOf(log) {
 		if err != nil {
@@ -153,7 +153,7 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	return p.showCalls(calls, partial)
 }
 
-// showCalls prints the failures of single calls in samples that still have rows.
+// showCalls prints the failures of individual calls in samples that still have rows.
 func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[string]int) error {
 	n := 0
 	for _, calls := range samples {
@@ -163,8 +163,8 @@ func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[stri
 	return p.showGroups(groups)
 }
 
-// failuresOf yields all failures of a run in commit order. A failure is valid until the next step
-// of the iteration.
+// failuresOf yields all failures of a run in commit order. A failure is valid until the next
+// iteration.
 func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
 	return func(yield func(*failed, error) bool) {
 		last := lastCommits(log)
@@ -185,7 +185,7 @@ func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
 }
 
 // lastCommits returns the last commit entry of each sample that has failures. If the sample has
-// succeeded, it returns the entry of the success.
+// also succeeded, it returns the entry of the success.
 func lastCommits(log *sink.Log) map[string]sink.CommittedSample {
 	last := map[string]sink.CommittedSample{}
 	for i := range log.Commits {
@@ -218,7 +218,7 @@ type groupName struct{ class, stage, reason string }
 
 type failureGroup struct {
 	samples, calls int
-	example        string // an error text
+	example        string // one of the error messages
 }
 
 func addFailure(groups map[groupName]*failureGroup, f *failed) {
@@ -249,7 +249,7 @@ func (p *program) showGroups(groups map[groupName]*failureGroup) error {
 	return w.Flush()
 }
 
-// cause names the cause of failures of a class.
+// cause returns a name for the cause of failures in a class.
 func cause(name string) string {
 	switch c, ok := collector.ParseClass(name); {
 	case !ok:

@@ -105,34 +105,35 @@ func (p *program) importRun(ctx context.Context, files []string, o *importOption
 	return nil
 }
 
-// importedAll returns an error if the data differ from the counts in the first line.
+// importedAll returns an error if the imported data differs from the counts in the first line.
 func importedAll(h *rowjson.Header, s *sink.Stats, file string) error {
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples == h.Samples {
 		return nil
 	}
 	hint := "remove the first line to import the lines that exist"
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples > h.Samples {
-		hint = together // the same sample can also have been counted twice
+		hint = together // another possible cause is that a sample was counted twice
 	}
 	return exit.Hint(exit.Usagef("%s: incomplete: it has %d rows, %d failure rows and %d samples, but its first line announces %d, %d and %d",
 		file, s.Rows, s.Failures, s.Samples, h.Rows, h.Failures, h.Samples), hint)
 }
 
-// together is the hint if a file mixes the lines of different samples or contains a sample twice.
+// together is the hint for a file in which the lines of a sample are not adjacent, or in which a
+// sample occurs twice.
 const together = "all lines of a sample must be adjacent, as in the output of export"
 
-// An importer reads files in order and remembers the lines of the last two samples.
+// An importer reads the files in order. It remembers the lines of the last two samples.
 type importer struct {
 	p      *program
 	ctx    context.Context // context of the command
-	files  []string        // files not opened yet
+	files  []string        // files that have not been opened
 	lines  *rowjson.Reader
-	closed func()             // stops reading the open file
+	closed func()             // stops reading the current file
 	first  *sink.StoredSample // first sample, which is read together with the header
 
-	at        string // name of the open file
+	at        string // name of the current file
 	last, now sampleLines
-	versions  bool // some row has a policy version
+	versions  bool // at least one row has a policy version
 	ended     bool
 }
 
@@ -142,7 +143,7 @@ type sampleLines struct {
 	lines   []string
 }
 
-// begin opens the first file and reads its header, if it has one.
+// begin opens the first file. If the file has a header, begin reads and returns the header.
 func (in *importer) begin() (*rowjson.Header, error) {
 	err := in.open(in.files[0])
 	if err != nil {
@@ -165,7 +166,7 @@ func (in *importer) begin() (*rowjson.Header, error) {
 
 func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
 	return func(yield func(*sink.StoredSample, error) bool) {
-		part, err := in.first, error(nil) // part is nil if the first line was a header
+		part, err := in.first, error(nil) // part is nil if the first line is a header
 		for ; err == nil; part, err = in.next() {
 			if part != nil && !yield(in.note(part), nil) {
 				return
@@ -177,8 +178,8 @@ func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
 	}
 }
 
-// next reads the next part of a sample. At the end of a file it opens the next file and returns a
-// nil part. At the end of the last file it returns io.EOF.
+// next reads the next part of a sample. At the end of a file, it opens the next file and returns a
+// nil part. At the end of the last file, it returns io.EOF.
 func (in *importer) next() (*sink.StoredSample, error) {
 	part, header, err := in.lines.Read()
 	switch {
@@ -198,7 +199,7 @@ func (in *importer) next() (*sink.StoredSample, error) {
 	return part, nil
 }
 
-// note records the line of a part.
+// note records the line of a part, for error messages.
 func (in *importer) note(s *sink.StoredSample) *sink.StoredSample {
 	if s.Key != in.now.key || s.Attempt != in.now.attempt {
 		in.last, in.now = in.now, sampleLines{key: strings.Clone(s.Key), attempt: s.Attempt}
@@ -210,7 +211,7 @@ func (in *importer) note(s *sink.StoredSample) *sink.StoredSample {
 	return s
 }
 
-// failed adds the file, the line and the exit code to an error.
+// failed adds the file, the line and the exit code to an error about a sample.
 func (in *importer) failed(err error) error {
 	refused, ok := errors.AsType[*sink.SampleError](err)
 	if !ok {
@@ -234,7 +235,7 @@ func (in *importer) failed(err error) error {
 	return err
 }
 
-// wrong returns an error about the last line read.
+// wrong returns an error about the last line that was read.
 func (in *importer) wrong(err error) error {
 	if in.lines.Line == 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		return exit.With(exit.Storage, fmt.Errorf("%s: %w", in.at, err))
@@ -277,11 +278,11 @@ func (in *importer) open(name string) error {
 	return nil
 }
 
-// read makes in.lines read from r. An interrupt makes reading fail, even if r is a pipe that
-// delivers no data.
+// read makes in.lines read from r. After an interrupt, reading fails even if r is a pipe that does
+// not deliver data.
 func (in *importer) read(r io.Reader, closed func()) {
 	from, to := io.Pipe()
-	go func() { // can stay blocked in Read until the program exits
+	go func() { // can remain blocked in Read until the program exits
 		_, err := io.CopyBuffer(to, struct{ io.Reader }{r}, make([]byte, 256<<10))
 		_ = to.CloseWithError(err)
 		closed()

@@ -29,17 +29,17 @@ type inspectOptions struct {
 	failures, asJSON, whole bool
 	color                   string
 
-	searched bool // all rows were searched
-	// unshown has the counts of calls that no answer shows, by sample key. It lacks samples without
-	// such calls.
+	searched bool // all rows have been searched
+	// unshown maps a sample key to the counts of the sample's calls that no answer shows. It does
+	// not contain samples without such calls.
 	unshown map[string]tokenize.Unshown
 }
 
-// A rowFilter chooses rows. An empty text chooses all.
+// A rowFilter selects rows. An empty field selects all rows.
 type rowFilter struct {
 	task, group string
-	key         string // the full sample key
-	met         bool   // a row of the task was found
+	key         string // full sample key
+	met         bool   // a row of the task has been found
 }
 
 func (f *rowFilter) wants(task, group, key string) bool {
@@ -146,8 +146,8 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	return err
 }
 
-// narrow returns the part of log that can hold the requested rows. It replaces a short o.key with
-// the full key.
+// narrow returns the part of log that can contain the requested rows. It replaces a short key in
+// o.key with the full key.
 func (o *inspectOptions) narrow(log *sink.Log) (*sink.Log, error) {
 	if o.key == "" {
 		return log, nil
@@ -174,14 +174,14 @@ func (o *inspectOptions) narrow(log *sink.Log) (*sink.Log, error) {
 	return part, nil
 }
 
-// A foundRow is a row with its shard and its number in the shard.
+// A foundRow is a row with its shard and its index in the shard.
 type foundRow[T any] struct {
 	row   *T
 	shard sink.Shard
 	n     int64
 }
 
-// found yields the rows that keep accepts, shard by shard. It stops after an error.
+// found yields the rows for which keep returns true, shard by shard. It stops after an error.
 func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*T, error], keep func(*T) bool) iter.Seq2[foundRow[T], error] {
 	return func(yield func(foundRow[T], error) bool) {
 		for s := range shards {
@@ -196,8 +196,8 @@ func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*
 	}
 }
 
-// place returns a function that finds the requested row. Without filters, it finds the row in the
-// commit log without reading rows.
+// place returns a function that finds the requested row. If there are no filters, the function
+// finds the row with the commit log alone, without reading rows.
 func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], error], o *inspectOptions) func() (sink.Shard, int64, error) {
 	return func() (sink.Shard, int64, error) {
 		n := 0
@@ -249,10 +249,11 @@ func inspectOne[T any](p *program, dir string, info *runfolder.Info, o *inspectO
 	return write(p.stdout, row, show.RowView{Number: o.row, Paint: paint, Spell: spell, Whole: o.whole, Width: p.width(), Unshown: o.unshown})
 }
 
-// noTokenizer is the value of --tokenizer that prints token ids instead of text.
+// noTokenizer is the value of --tokenizer that shows tokens as ids instead of text.
 const noTokenizer = "none"
 
-// runSpeller returns the speller of the run's own tokenizer if it is still at its recorded path.
+// runSpeller returns the speller for the run's own tokenizer. If the tokenizer is no longer at its
+// recorded path, the speller prints ids.
 func (p *program) runSpeller(dir string, info *runfolder.Info) model.Speller {
 	digest := info.Model.Tokenizer()
 	if digest == "" {
@@ -312,7 +313,7 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 		trained += t
 		grades[r.Verification]++
 		sources[r.PromptSource]++
-		// Count an unreadable column as a fork. rollout verify reports the damage.
+		// Count a row with an unreadable column as a fork. rollout verify reports the damage.
 		if d, err := show.ReadDivergence(r.Divergence); err != nil || d.Kind != "" {
 			forks++
 		}
@@ -373,7 +374,7 @@ func (p *program) inspectFailures(failures iter.Seq2[foundRow[sink.StoredFailure
 	return w.Flush()
 }
 
-// callText returns the number of the failed call, or all if the whole sample failed.
+// callText returns the number of the failed call, or "all" if the whole sample failed.
 func callText(call int32) string {
 	if call < 0 {
 		return "all"
@@ -381,8 +382,8 @@ func callText(call int32) string {
 	return strconv.Itoa(int(call))
 }
 
-// unshownOf returns the counts of calls that no answer shows, by sample key. Only the last commit
-// of a sample counts.
+// unshownOf returns the counts of calls that no answer shows, by sample key. For each sample, only
+// the last commit counts.
 func unshownOf(log *sink.Log) map[string]tokenize.Unshown {
 	all := map[string]tokenize.Unshown{}
 	for i := range log.Commits {
@@ -412,7 +413,8 @@ func runTotals(log *sink.Log) string {
 		len(log.Done()), format.Count(rows), format.Count(tokens.Total), format.Percent(tokens.Trainable, tokens.Total), format.Count(failures))
 }
 
-// reportNoRows reports that no row of task was found, and suggests the task that was likely meant.
+// reportNoRows reports that no row of the task was found. It suggests the task that was probably
+// meant.
 func (p *program) reportNoRows(task, dir string, log *sink.Log) {
 	text := "no rows of task " + termsafe.Text(task, 60)
 	if near := format.NearestOf(task, taskIDs(dir, log)); near != "" && near != task {
@@ -422,7 +424,7 @@ func (p *program) reportNoRows(task, dir string, log *sink.Log) {
 }
 
 // taskIDs yields the ids of a run's tasks. An imported run has no tasks, so taskIDs reads the ids
-// from its rows. It stops at the first error, because the ids are only used for suggestions.
+// from the run's rows. It stops at the first error, because the ids are only used for a suggestion.
 func taskIDs(dir string, log *sink.Log) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		has := false

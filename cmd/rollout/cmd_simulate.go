@@ -23,7 +23,7 @@ import (
 )
 
 type simulateOptions struct {
-	lettasim.Config       // flags bind some of its fields; config sets the others
+	lettasim.Config       // flags set some of its fields; the method config sets the others
 	listen, readyFile     string
 	exchanges, writeTasks string
 	latency, bodyRate     string
@@ -107,7 +107,8 @@ func faultKinds() []string {
 	return names
 }
 
-// config converts the flags into the server's configuration. Its error lists every wrong flag.
+// config converts the flags into the configuration of the simulated server. Its error lists every
+// wrong flag.
 func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, error) {
 	c := o.Config
 	c.KeepAnswers = true
@@ -153,7 +154,7 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 	return c, bad.Err()
 }
 
-// parseFlag parses the text of a flag, unless it is empty, and adds the error to bad.
+// parseFlag parses the text of a flag, unless the text is empty. It adds an error to bad.
 func parseFlag[T any](bad *exit.Complaints, flag, text string, parse func(string) (T, error)) (value T) {
 	var err error
 	if text != "" {
@@ -173,10 +174,10 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 		if err != nil {
 			return exit.With(exit.Storage, err)
 		}
-		defer log.Close() //nolint:errcheck // every line was written
+		defer log.Close() // every line has been written
 		cfg.Weights.Log = log
 	}
-	told := new(sync.Map) // errors already logged, because an engine usually repeats the same error
+	told := new(sync.Map) // errors that have been reported, because an engine usually repeats the same error
 	cfg.EngineFailed = func(err error) {
 		if _, again := told.LoadOrStore(err.Error(), true); !again {
 			p.say("engine: %v", err)
@@ -201,7 +202,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	server := sim.HTTPServer()
-	served := make(chan error, 1) // buffered: Serve returns even after the caller has stopped waiting
+	served := make(chan error, 1) // buffered, so that Serve can return after the caller has stopped waiting
 	go func() { served <- server.Serve(listener) }()
 	if err := p.ready(o.asJSON, o.readyFile, url); err != nil {
 		return errors.Join(err, server.Close(), <-served)
@@ -212,7 +213,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 		return err
 	case <-ctx.Done():
 	}
-	// When the server shuts down, clients have a second to read their answers.
+	// When the server shuts down, clients have one second to read their answers.
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if server.Shutdown(grace) != nil {
@@ -224,7 +225,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	return p.simulated(o, sim.Stats())
 }
 
-// ready reports the URL. It writes the ready file atomically.
+// ready prints the URL. If there is a ready file, it also writes the URL to that file, atomically.
 func (p *program) ready(asJSON bool, readyFile, url string) error {
 	if asJSON {
 		if err := p.printJSON(map[string]any{"event": "ready", "url": url}); err != nil {
@@ -236,7 +237,7 @@ func (p *program) ready(asJSON bool, readyFile, url string) error {
 	if readyFile == "" {
 		return nil
 	}
-	// Not WriteNamed: a pipe or a link of that name is replaced, too.
+	// WriteNamed is not used, because an existing pipe or link must also be replaced.
 	tmp := filepath.Join(filepath.Dir(readyFile), "."+filepath.Base(readyFile)+".tmp")
 	if err := os.WriteFile(tmp, []byte(url+"\n"), 0o666); err != nil {
 		return exit.With(exit.Storage, err)

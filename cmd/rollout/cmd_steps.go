@@ -54,13 +54,15 @@ func stepTrace(c *letta.Client, ctx context.Context, id string) (*letta.Provider
 	return t, err
 }
 
-// A stepsOutput prints the server's answer: as a table, or unchanged with --json.
+// A stepsOutput prints an answer from the server. With --json, it prints the answer unchanged.
+// Otherwise it prints a table.
 type stepsOutput struct {
 	p      *program
 	asJSON bool
 }
 
-// print prints a table, or objects with --json. Rows can have different numbers of cells.
+// print prints the rows as a table or, with --json, the objects. Rows can have different numbers of
+// cells.
 func (o *stepsOutput) print(objects []letta.RawJSON, rows ...[]string) error {
 	if o.asJSON {
 		for _, object := range objects {
@@ -83,7 +85,7 @@ func (o *stepsOutput) print(objects []letta.RawJSON, rows ...[]string) error {
 	return w.Flush()
 }
 
-// withClient runs f with a client of the one configured server.
+// withClient runs f with a client for the configured server. Exactly one server must be configured.
 func (p *program) withClient(cmd *cobra.Command, load func(...func(*config.Loader) error) (*config.Loader, error), f func(context.Context, *letta.Client) error) error {
 	l, err := load()
 	if err != nil {
@@ -108,7 +110,7 @@ func (p *program) withClient(cmd *cobra.Command, load func(...func(*config.Loade
 	return nil
 }
 
-// stepCmd returns a verb that fetches data about one step with get and prints it with show.
+// stepCmd returns a verb that fetches data about one step with get and prints the data with show.
 func stepCmd[T any](p *program, name, short string, get func(*letta.Client, context.Context, string) (T, error), show func(*stepsOutput, T) error) *cobra.Command {
 	o := &stepsOutput{p: p}
 	cmd := &cobra.Command{
@@ -273,7 +275,7 @@ func messageText(m *letta.Message) string {
 		for _, r := range m.ToolReturns {
 			parts = append(parts, r.Content.String())
 		}
-	default: // the message has no text
+	default: // a message of this type has no text
 	}
 	return strings.Join(parts, " ")
 }

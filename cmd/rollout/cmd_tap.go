@@ -94,7 +94,8 @@ answer bodies.`,
 	return cmd
 }
 
-// config converts the flags into configurations. Its error lists every wrong flag.
+// config converts the flags into the configurations of the proxy and the spool. Its error lists
+// every wrong flag.
 func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config, tap.SpoolConfig, error) {
 	var bad exit.Complaints
 	c := proxy.Config{AskIDs: o.askIDs, HealthEvery: o.healthEvery, Log: log}
@@ -146,11 +147,12 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 	return c, spool, nil
 }
 
-// engineURL parses the URL of an engine. It removes a final /v1, because provider URLs end with it.
+// engineURL parses the URL of an engine. It removes a trailing /v1, because the URLs of providers
+// end with it.
 func engineURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("want a URL such as http://127.0.0.1:30000") // the URL is not shown, because it can hold a password
+		return nil, errors.New("want a URL such as http://127.0.0.1:30000") // the URL is not shown, because it can contain a password
 	}
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1")
 	return u, nil
@@ -197,13 +199,13 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 	return errors.Join(err, p.tapped(o, tapped.Stats(), spool.Stats()))
 }
 
-// serveTap serves until it is interrupted, and then closes spool and listener.
+// serveTap serves until it is interrupted. It then closes the spool and the listener.
 func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Proxy, spool *tap.Spool, listener net.Listener) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	server := &http.Server{Handler: tapped, ReadHeaderTimeout: 30 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 	go machine.BoundTapMemory(ctx)
-	served, checked := make(chan error, 1), make(chan struct{}) // buffered: Serve returns even after the caller has stopped waiting
+	served, checked := make(chan error, 1), make(chan struct{}) // buffered, so that Serve can return after the caller has stopped waiting
 	go func() { served <- server.Serve(listener) }()
 	go func() { defer close(checked); tapped.Run(ctx) }()
 	drained := make(chan struct{})
@@ -237,7 +239,8 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 		_ = server.Close()     // ends the requests in flight
 		_ = tapped.Wait(grace) // waits until the calls of these requests are in the spool
 	}
-	// Readers of the spool get its last calls before their connections close.
+	// Close the spool first, so that its readers receive the last calls before their connections
+	// are closed.
 	err = errors.Join(err, exit.With(exit.Storage, spool.Close()))
 	if server.Shutdown(grace) != nil {
 		_ = server.Close()
@@ -251,7 +254,7 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	return err
 }
 
-// tapped prints a summary of the tap. A call counts as kept if the spool has it.
+// tapped prints a summary of the tap. A call counts as kept if it was written to the spool.
 func (p *program) tapped(o *tapOptions, s proxy.Stats, spool tap.SpoolStats) error {
 	kept, dropped := spool.Written, s.Kept+s.Dropped-spool.Written
 	if o.asJSON {

@@ -24,7 +24,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// tokenizeOptions holds the flags that the three verbs share.
+// tokenizeOptions contains the flags that the three verbs share.
 type tokenizeOptions struct {
 	dir, transformers           string
 	experimental, table, asJSON bool
@@ -208,7 +208,7 @@ value of that key.`,
 				return exit.Usagef("tokenize render: %s: %w", from, err)
 			}
 			in.AddGenerationPrompt, in.ContinueFinalMessage = !noGeneration && keepOpen == "", keepOpen
-			in.Transformers, _, _ = parseTransformers("tokenize", o.transformers) // load has checked the name
+			in.Transformers, _, _ = parseTransformers("tokenize", o.transformers) // cannot fail, because load has checked the name
 			template := templates.For(len(in.Tools.Items()) > 0)
 			if name != "" {
 				template = templates.Named(name)
@@ -245,7 +245,8 @@ value of that key.`,
 	return cmd
 }
 
-// addTransformers adds the flag --transformers. purpose completes its first sentence.
+// addTransformers adds the flag --transformers. purpose completes the first sentence of the flag's
+// help.
 func addTransformers(cmd *cobra.Command, to *string, purpose string) {
 	cmd.Flags().StringVar(to, "transformers", "", "the server's `VERSION` of transformers"+purpose+": "+strings.Join(releaseNames(), ", ")+", each also for later releases up to the next; default: all of them must load the same tokenizer, and templates render as in 4.57")
 	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releaseNames()...)
@@ -258,9 +259,9 @@ func releaseNames() (names []string) {
 	return names
 }
 
-// parseTransformers parses the name of a release of transformers. It returns the release for
-// rendering and the releases for the tokenizer. Without a name it returns the oldest release, and
-// nil for all releases.
+// parseTransformers parses the name of a release of the transformers library. It returns the
+// release for rendering templates, and the releases for loading the tokenizer. If the name is
+// empty, it returns the oldest release for rendering, and nil, which means all releases.
 func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformers, error) {
 	if text == "" {
 		return chat.Transformers457, nil, nil
@@ -273,7 +274,7 @@ func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformer
 	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(releaseNames(), ", ")), "use the newest listed release that is not newer than the server's release, such as 5.21 for 5.22.1")
 }
 
-// textOf returns the arguments, or standard input if there are none.
+// textOf joins the arguments with spaces. If there are no arguments, it reads standard input.
 func (p *program) textOf(args []string) (string, error) {
 	if len(args) > 0 {
 		return strings.Join(args, " "), nil
@@ -282,7 +283,7 @@ func (p *program) textOf(args []string) (string, error) {
 	return string(b), err
 }
 
-// parseIDs parses a JSON list of ids, or numbers with separators.
+// parseIDs parses token ids: a JSON list, or numbers separated by commas or white space.
 func parseIDs(text string) ([]int32, error) {
 	ids := []int32{}
 	if t := strings.TrimSpace(text); strings.HasPrefix(t, "[") {
@@ -373,7 +374,7 @@ func (p *program) printIDs(tok *bpe.Tokenizer, ids []int32, o *tokenizeOptions) 
 	return err
 }
 
-// printText prints a text unchanged. On a terminal it escapes control characters and adds a line
+// printText prints text unchanged. On a terminal, it escapes control characters and adds a line
 // break.
 func (p *program) printText(text []byte, ids []int32, o *tokenizeOptions) error {
 	if o.asJSON {

@@ -131,7 +131,7 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 }
 
 // repair repairs the write-ahead log and the journal of a run. It first reports the damage and the
-// data that can be kept. damaged reports whether it found any damage.
+// data that can be kept. damaged is true if it found damage.
 func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 	folder, err := os.Stat(dir)
 	if err != nil {

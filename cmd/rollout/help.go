@@ -12,18 +12,18 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// helpWidth is the widest line of a help text, in columns.
+// helpWidth is the maximum width of a line of help text, in columns.
 const helpWidth = 100
 
-// A flagGroup is a part of a verb's flags in its help.
+// A flagGroup is a group of flags in the help of a verb.
 type flagGroup struct {
 	title string
 	about string // printed before the flags
-	flags string // names, separated by spaces
+	flags string // names of the flags, separated by spaces
 }
 
-// collectGroups holds the flags of collect in the order of its help. The first group has the ten
-// flags that most runs need.
+// collectGroups lists the flags of collect in the order of its help. The first group contains the
+// ten flags that most runs need.
 var collectGroups = []flagGroup{
 	{title: "flags", flags: "server model tokenizer tasks samples reward out config resume dry-run"},
 	{title: "servers and agents", flags: "max-in-flight engine-metrics agent-file keep-agents preflight"},
@@ -100,8 +100,9 @@ func helpText(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// flagGroups returns the flags of a verb as its help groups them. The verbs of config accept a flag
-// for every setting. Their help omits these flags, because the help of collect lists them.
+// flagGroups returns the flags of a verb in the groups that its help shows. The verbs of config
+// accept a flag for every setting. Their help omits these flags, because the help of collect lists
+// them.
 func flagGroups(cmd *cobra.Command) []flagGroup {
 	if cmd.Name() == "collect" {
 		return collectGroups
@@ -116,8 +117,8 @@ func flagGroups(cmd *cobra.Command) []flagGroup {
 	return []flagGroup{one}
 }
 
-// foldCommands breaks commands longer than helpWidth before a flag or an operator, so that a shell
-// still accepts them.
+// foldCommands breaks commands that are longer than helpWidth before a flag or an operator. It adds
+// a backslash, so that a shell still accepts the command.
 func foldCommands(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

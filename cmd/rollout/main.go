@@ -2,7 +2,7 @@
 // writes aligned token ids, log-probabilities and loss masks to Parquet or Arrow shards.
 //
 // The whole program is the function run, which depends only on its arguments. Each verb has its own
-// file, cmd_<verb>.go. Only report turns an error into an exit code.
+// file, cmd_VERB.go. Only the method report converts an error to an exit code.
 package main
 
 import (
@@ -35,17 +35,17 @@ func main() {
 	os.Exit(p.run(context.Background(), os.Args[1:]))
 }
 
-// A program holds the parts of its environment that a verb can use.
+// A program contains the parts of its environment that a verb can use.
 type program struct {
 	stdin          io.Reader
-	stdout, stderr *termsafe.Writer // escapes control characters
+	stdout, stderr *termsafe.Writer // escape control characters
 	getenv         func(string) string
-	environ        []string // variables as in os.Environ; nil: only getenv is used
-	// abort ends the process at once, after the third interrupt.
+	environ        []string // variables as in os.Environ; nil if only getenv is used
+	// abort ends the process at once. It is called on the third interrupt.
 	abort func()
 }
 
-// run is the whole program. Data goes to stdout and messages go to stderr. It returns the exit
+// run is the whole program. It writes data to stdout and messages to stderr, and returns the exit
 // code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, getenv func(string) string) int {
 	return (&program{stdin: stdin, stdout: termsafe.NewWriter(stdout), stderr: termsafe.NewWriter(stderr), getenv: getenv}).run(ctx, args)
@@ -59,7 +59,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	code := p.report(root.ExecuteContext(ctx))
-	_, _ = p.stdout.Flush(), p.stderr.Flush() // write the held bytes of incomplete characters
+	_, _ = p.stdout.Flush(), p.stderr.Flush() // write the bytes of incomplete characters
 	return code
 }
 
@@ -74,7 +74,7 @@ Parquet or Arrow shards that trainers read directly.
 
 Run rollout help VERB or rollout VERB --help for the help of a verb.`
 
-// rootCmd returns the command tree. Two calls share nothing.
+// rootCmd returns a new command tree. Two trees share no state.
 func (p *program) rootCmd() *cobra.Command {
 	showVersion := false
 	root := &cobra.Command{
@@ -121,7 +121,7 @@ func (p *program) rootCmd() *cobra.Command {
 	return root
 }
 
-// needVerb shows the help of a command that has only verbs.
+// needVerb handles a command that needs a verb. Without arguments, it prints the help.
 func needVerb(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -141,8 +141,8 @@ func unknownVerb(cmd *cobra.Command, word string) error {
 	return exit.Hint(exit.Usagef("%sunknown verb %q", verb(cmd), word), hint)
 }
 
-// flagError sets the exit code of an error about a wrong flag to the code of a usage error. It
-// suggests the flag or the setting that was likely meant.
+// flagError converts an error about a wrong flag into a usage error. It suggests the flag or the
+// setting that was probably meant.
 func flagError(cmd *cobra.Command, err error) error {
 	hint := "see " + cmd.CommandPath() + " --help"
 	if word := unknownFlag.FindStringSubmatch(err.Error()); word != nil {
@@ -160,7 +160,7 @@ func flagError(cmd *cobra.Command, err error) error {
 // unknownFlag matches the error for an unknown flag, with one or two dashes.
 var unknownFlag = regexp.MustCompile(`^unknown (?:flag: --|shorthand flag: '.' in -)([^=]+)`)
 
-// exactArgs is cobra.ExactArgs with our exit code and the names of the arguments.
+// exactArgs is like cobra.ExactArgs, but returns a usage error that names the arguments.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -171,7 +171,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		}
 		want, got := "takes no arguments", format.Plural(int64(len(args)), "argument")
 		if len(names) == 0 {
-			got = strconv.Quote(args[0]) // often the value after a flag that takes none
+			got = strconv.Quote(args[0]) // often the value after a flag that takes no value
 		} else {
 			want = "needs " + strings.Join(names, " ")
 		}
@@ -179,7 +179,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// verb returns the prefix of a usage error of cmd, such as "steps list: ".
+// verb returns the prefix for usage errors of cmd, such as "steps list: ".
 func verb(cmd *cobra.Command) string {
 	_, words, ok := strings.Cut(cmd.CommandPath(), " ")
 	if !ok {
@@ -188,13 +188,13 @@ func verb(cmd *cobra.Command) string {
 	return words + ": "
 }
 
-// interruptible returns a context that an interrupt ends. Further interrupts are ignored until stop
-// is called.
+// interruptible returns a context that is canceled by an interrupt. Further interrupts are ignored
+// until stop is called.
 func interruptible(ctx context.Context) (_ context.Context, stop context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
-// listen listens on the address of --listen.
+// listen opens a listener at the address given with --listen.
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -203,7 +203,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return listener, err
 }
 
-// exits returns the annotation that holds the exit statuses at the end of a verb's help.
+// exits returns an annotation with the exit statuses that are listed at the end of a verb's help.
 func exits(text string) map[string]string { return map[string]string{"exits": text} }
 
 func (p *program) say(format string, args ...any) {
@@ -215,7 +215,8 @@ func (p *program) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// painter returns a Painter that colors stdout or does not, as the value of --color requires.
+// painter returns a Painter for stdout. The value of --color decides whether the Painter adds
+// colors.
 func (p *program) painter(when string) (show.Painter, error) {
 	switch when {
 	case "always":
@@ -243,7 +244,7 @@ func (p *program) width() int {
 	return 100
 }
 
-// exitTable is the part of the help texts that lists the exit codes.
+// exitTable is the list of exit codes in the help text.
 const exitTable = `Exit status:
     0  all planned samples are committed, or cut by --tail
     1  internal error
@@ -258,7 +259,8 @@ const exitTable = `Exit status:
     9  the run's files are damaged; see rollout verify
   130  interrupted; collect --resume continues`
 
-// report prints err once and returns the exit code. It prints Complaints one per line.
+// report prints err and returns its exit code. It prints each of several Complaints on its own
+// line.
 func (p *program) report(err error) int {
 	if s, ok := errors.AsType[exit.SilentError](err); ok {
 		return int(s)

@@ -45,11 +45,11 @@ func (o *tapOptions) table(ctx context.Context, engines []*url.URL, log *slog.Lo
 	return table, nil
 }
 
-// lettaMaxNewTokens is the max_new_tokens that the server sends on its native path, regardless of
-// the agent's settings.
+// lettaMaxNewTokens is the value of max_new_tokens that the server sends on its native path,
+// regardless of the agent's settings.
 const lettaMaxNewTokens = 4096
 
-// longestPrompt asks an engine for its context length and subtracts the maximum length of an
+// longestPrompt fetches the context length of an engine and subtracts the maximum length of an
 // output. The result is at least 1.
 func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -91,12 +91,12 @@ func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, err
 	return max(longest-output, 1), nil
 }
 
-// recallFor bounds how long a tap reads its spool before it starts serving.
+// recallFor is the maximum time for which a tap reads its spool before it starts serving.
 const recallFor = 30 * time.Second
 
 // recall adds the calls of earlier processes from the spool to the table, because rollouts continue
-// after a restart. Without these calls, the table could mistake a call of one agent for a call of
-// another agent with the same prompt. The spool is already open for writing.
+// after a restart. Without these calls, the table could mistake a call from one agent for a call
+// from another agent with the same prompt. The spool is already open for writing.
 func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.Logger) {
 	began := time.Now()
 	r, err := tap.OpenReader(dir)

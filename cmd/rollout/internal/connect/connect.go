@@ -1,4 +1,4 @@
-// Package connect creates the clients of the configured servers, and the configuration of their
+// Package connect creates the clients for the configured servers, and the configuration of their
 // agents.
 package connect
 
@@ -15,7 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// ClientConfig returns the configuration of the client of one server.
+// ClientConfig returns the configuration for the client of one server.
 func ClientConfig(c *config.Config, s *config.Server, notice func(text string)) (letta.ClientConfig, error) {
 	tls, err := tlsOf(c)
 	if err != nil {
@@ -30,7 +30,7 @@ func ClientConfig(c *config.Config, s *config.Server, notice func(text string)) 
 		SendTimeout:     c.Server.Timeout,
 		IdleConns:       c.InFlight(s),
 		ReadBytes:       c.Server.ReadBytes,
-		// An int of 32 bits can hold every buffer size that a kernel grants.
+		// Every buffer size that a kernel grants fits into a 32-bit int.
 		ReceiveBufferBytes: int(min(c.Server.ReceiveBuffer, math.MaxInt32)),
 		Headers:            c.HeadersOf(s),
 		TLS:                tls,
@@ -38,7 +38,8 @@ func ClientConfig(c *config.Config, s *config.Server, notice func(text string)) 
 	}, nil
 }
 
-// tlsOf returns the CA and the client certificate of the configuration, or nil if neither is set.
+// tlsOf returns a TLS configuration with the configured CA and client certificate. It returns nil
+// if neither is set.
 func tlsOf(c *config.Config) (*tls.Config, error) {
 	if c.Server.CAFile == "" && c.Server.ClientCert == "" {
 		return nil, nil
@@ -72,8 +73,8 @@ func tlsOf(c *config.Config) (*tls.Config, error) {
 	return out, nil
 }
 
-// Clients creates a client for every server. It sends no request. If watch is not nil, it is called
-// with each endpoint's name and client configuration and can add observers.
+// Clients creates a client for every server. It does not send requests. If watch is not nil, it is
+// called with each endpoint's name and client configuration, to which it can add observers.
 func Clients(c *config.Config, notice func(text string), watch func(endpoint string, cfg *letta.ClientConfig)) ([]*letta.Client, error) {
 	var clients []*letta.Client
 	for i := range c.Server.URLs {
@@ -82,7 +83,7 @@ func Clients(c *config.Config, notice func(text string), watch func(endpoint str
 		if err != nil {
 			return nil, err
 		}
-		// Use the name that the run uses. NewClient reports an invalid URL.
+		// Pass the name that the run uses for the endpoint. NewClient reports an invalid URL.
 		if name, err := letta.BaseURL(s.URL); err == nil && watch != nil {
 			watch(name, &cfg)
 		}
@@ -95,7 +96,7 @@ func Clients(c *config.Config, notice func(text string), watch func(endpoint str
 	return clients, nil
 }
 
-// Backend creates the backend of a server whose agents have the configuration cfg.
+// Backend creates the backend for a server. cfg is the configuration of the backend's agents.
 func Backend(client *letta.Client, cfg agent.Config) (*agent.Backend, error) {
 	b, err := agent.NewBackend(client, cfg)
 	if err != nil {
@@ -104,7 +105,7 @@ func Backend(client *letta.Client, cfg agent.Config) (*agent.Backend, error) {
 	return b, nil
 }
 
-// AgentConfig returns the configuration of agents without the fields that depend on the run.
+// AgentConfig returns the configuration of agents, except for the fields that depend on the run.
 func AgentConfig(c *config.Config) (agent.Config, error) {
 	cfg := agent.Config{
 		Model:         c.Agent.Model,

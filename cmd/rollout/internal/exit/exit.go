@@ -1,6 +1,6 @@
-// Package exit attaches exit codes and hints to errors. An error gets its code from [With],
-// [Usagef] or [Refuse] as soon as the code is known, and keeps it. [Code] determines the code of
-// other errors.
+// Package exit attaches exit codes and hints to errors. An error gets its exit code from [With],
+// [Usagef] or [Refuse] as soon as the code is known. The error then keeps this code. [Code]
+// determines the exit code of all other errors.
 package exit
 
 import (
@@ -39,13 +39,13 @@ type statusError struct {
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-// Refuse returns err with the given code and hint. They replace a code or hint that err already
-// has.
+// Refuse returns err with the given exit code and hint. They replace any code or hint that err
+// already has.
 func Refuse(code int, err error, hint string) error {
 	return &statusError{code: code, err: err, hint: hint}
 }
 
-// With returns err with a code. If err already has a code, it is kept.
+// With returns err with an exit code. If err already has a code, With keeps that code.
 func With(code int, err error) error {
 	if err == nil {
 		return nil
@@ -56,7 +56,8 @@ func With(code int, err error) error {
 	return &statusError{code: code, err: err}
 }
 
-// Hint adds a hint. If err already has one, it is kept, because it is closer to the cause.
+// Hint adds a hint to err. If err already has a hint, Hint keeps it, because it was added closer to
+// the cause.
 func Hint(err error, hint string) error {
 	if HintOf(err) != "" {
 		return err
@@ -64,13 +65,13 @@ func Hint(err error, hint string) error {
 	return &statusError{code: Code(err), err: err, hint: hint}
 }
 
-// Usagef returns an error about the user's input.
+// Usagef returns a usage error, that is, an error in the user's input.
 func Usagef(format string, args ...any) error {
 	return &statusError{code: Usage, err: fmt.Errorf(format, args...)}
 }
 
-// Code returns the exit code of err. Most errors of a server only fail a sample during a run. Code
-// is for a server error that ended the program.
+// Code returns the exit code for err. During a run, most server errors only make a sample fail.
+// Code is for an error that ends the program.
 func Code(err error) int {
 	if err == nil {
 		return OK
@@ -96,7 +97,7 @@ func Code(err error) int {
 	}
 }
 
-// A SilentError ends the program with an exit code and without a message.
+// A SilentError ends the program with an exit code but without a message.
 type SilentError int
 
 func (e SilentError) Error() string { return fmt.Sprintf("exit %d", int(e)) }
@@ -111,7 +112,7 @@ func HintOf(err error) string {
 	return ""
 }
 
-// Complaints are several errors about one input. Each is printed on its own line.
+// Complaints is a list of errors about the same input. Each error is printed on its own line.
 type Complaints []error //nolint:errname // what they are called everywhere
 
 func (c Complaints) Error() string {
@@ -124,7 +125,7 @@ func (c Complaints) Error() string {
 
 func (c Complaints) Unwrap() []error { return c }
 
-// Flag adds the error of a flag, if it is not nil.
+// Flag adds an error about a flag, unless err is nil.
 func (c *Complaints) Flag(name string, err error) {
 	if err != nil {
 		*c = append(*c, fmt.Errorf("--%s: %w", name, err))
@@ -139,7 +140,8 @@ func (c Complaints) Err() error {
 	return Refuse(Usage, c, "")
 }
 
-// Lines returns the errors to print for err: its Complaints, the joined errors, or err itself.
+// Lines returns the errors to print for err: its Complaints, the errors that it joins, or err
+// itself.
 func Lines(err error) (out []error) {
 	if many, ok := errors.AsType[Complaints](err); ok {
 		return many

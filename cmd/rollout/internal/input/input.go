@@ -1,6 +1,6 @@
-// Package input reads files that the user names. It bounds their size, and the wait for pipes. If
-// the path is a device, a pipe without a writer or a huge file, reading fails quickly and uses
-// little memory.
+// Package input reads files whose paths the user specifies. It limits the size of the files and the
+// time to wait for pipes. If a path is a device, a pipe without a writer or a huge file, reading
+// fails quickly and uses little memory.
 package input
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
-// Size limits. A larger file is not the intended file.
+// Size limits. A larger file is probably not the file that the user meant.
 const (
 	MaxConfig    = 4 << 20
 	MaxSecret    = 64 << 10
@@ -24,23 +24,24 @@ const (
 	MaxPEM       = 16 << 20
 )
 
-// Wait is the longest wait for the first byte of a pipe. For content with a size limit, it is also
-// the longest wait for the rest.
+// Wait is the maximum time to wait for the first byte from a pipe. If the content has a size limit,
+// it is also the maximum time to wait for the rest.
 const Wait = 10 * time.Second
 
 var errFolder = errors.New("is a folder, not a file")
 
-// A File is read from its beginning. Reading a pipe waits at most wait for the first byte.
+// A File is a file that is read from its beginning. If it is a pipe, Read waits at most wait for
+// the first byte.
 type File struct {
 	F     *os.File
 	info  fs.FileInfo
 	wait  time.Duration
-	until time.Time // deadline of a pipe's first byte
+	until time.Time // deadline for the first byte from a pipe
 	whole bool      // until applies to the whole content
 }
 
-// Open opens a file for reading. It waits at most wait for the writer of a pipe. The caller closes
-// the file.
+// Open opens a file for reading. It waits at most wait until a pipe has a writer. The caller must
+// close the file.
 func Open(path string, wait time.Duration) (*File, error) {
 	f, err := openWithin(path, wait)
 	if err != nil {
@@ -72,12 +73,13 @@ func (in *File) Read(p []byte) (int, error) {
 		return n, silent(in.F.Name(), in.wait)
 	case n > 0 && !in.whole && !in.until.IsZero():
 		in.until = time.Time{}
-		_ = in.F.SetReadDeadline(time.Time{}) // as in Open
+		_ = in.F.SetReadDeadline(time.Time{}) // can fail, as in Open
 	}
 	return n, err
 }
 
-// openWithin opens a file and bounds the wait for the writer of a pipe.
+// openWithin opens a file. If the file is a pipe, openWithin limits the time to wait for its
+// writer.
 func openWithin(path string, wait time.Duration) (*os.File, error) {
 	if info, err := os.Stat(path); err != nil || info.Mode()&fs.ModeNamedPipe == 0 {
 		return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -86,8 +88,8 @@ func openWithin(path string, wait time.Duration) (*os.File, error) {
 		f   *os.File
 		err error
 	}
-	done := make(chan opened, 1) // buffered: the receiver can be gone
-	go func() {                  // open cannot be interrupted; the program ends soon after the error
+	done := make(chan opened, 1) // buffered, because the receiver may have returned
+	go func() {                  // opening cannot be interrupted; the program ends soon after the error
 		f, err := os.Open(path)
 		done <- opened{f, err}
 	}()
@@ -103,7 +105,7 @@ func silent(path string, wait time.Duration) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no data within %v", wait)}
 }
 
-// Read reads a whole file of at most most bytes.
+// Read reads a whole file, which can have at most most bytes.
 func Read(path string, most int64, wait time.Duration) ([]byte, error) {
 	in, err := Open(path, wait)
 	if err != nil {
@@ -116,9 +118,9 @@ func Read(path string, most int64, wait time.Duration) ([]byte, error) {
 	}
 	var head [1]byte
 	n, err := in.Read(head[:])
-	if in.until.IsZero() && !in.info.Mode().IsRegular() { // a pipe whose first bytes have arrived; bound the wait for the rest
+	if in.until.IsZero() && !in.info.Mode().IsRegular() { // the first bytes of a pipe have arrived; limit the time to wait for the rest
 		in.until, in.whole = time.Now().Add(wait), true
-		_ = in.F.SetReadDeadline(in.until) // as in Open
+		_ = in.F.SetReadDeadline(in.until) // can fail, as in Open
 	}
 	b := head[:n:n]
 	if err == nil {

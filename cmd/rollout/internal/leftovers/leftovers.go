@@ -1,6 +1,6 @@
-// Package leftovers removes agents of a run that are no longer used. During the run it removes
-// agents of earlier processes, and at the end of a stopped run it removes the agents that the stop
-// left behind. It keeps agents that the next process can reattach to.
+// Package leftovers removes agents that a run no longer uses. During the run, it removes agents of
+// earlier processes. At the end of a run that was stopped, it removes the agents that the stop left
+// behind. It keeps agents that the next process can reattach to.
 package leftovers
 
 import (
@@ -18,25 +18,26 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// Agents finds the unused agents of a run on its servers. A dead process created them for attempts
-// that will not be reattached. Its methods are safe for concurrent use.
+// Agents finds the unused agents of a run on its servers. Such an agent was created by a process
+// that has ended, for an attempt that will not be reattached. The methods of Agents are safe for
+// concurrent use.
 type Agents struct {
 	RunID   string
 	Clients []*letta.Client // clients of the servers
-	Keep    bool            // agents are kept, so none is removed
-	// Say prints important messages, and Note prints informational messages.
+	Keep    bool            // agent.keep is set, so no agents are removed
+	// Say prints an important message. Note prints an informational message.
 	Say, Note func(format string, args ...any)
 
-	// last returns the number of the last attempt at a sample by earlier processes.
+	// last returns the number of the last attempt that earlier processes made for a sample.
 	last func(key string) int
 
 	mu sync.Mutex
-	// open has the attempts of earlier processes that can be reattached, by sample key.
+	// open contains the attempts of earlier processes that can be reattached, by sample key.
 	open map[string]int
 }
 
-// Find loads the attempts of earlier processes from the journal and the dataset. It returns how
-// many can be reattached.
+// Find loads the attempts of earlier processes from the journal and the dataset. It returns the
+// number of attempts that can be reattached.
 func (l *Agents) Find(j *journal.Journal, held *sink.Ledger) (open int) {
 	l.last = func(key string) int { return j.Left(key).Attempts }
 	l.open = map[string]int{}
@@ -46,9 +47,9 @@ func (l *Agents) Find(j *journal.Journal, held *sink.Ledger) (open int) {
 	return len(l.open)
 }
 
-// Finished records the end of an attempt. An attempt that failed to reattach stays open, because
-// its server can have been unavailable, or the run stopped. It does not stay open if its agent is
-// gone.
+// Finished records the end of an attempt. If reattaching the attempt failed, the attempt stays
+// open, because the server may have been unavailable or the run may have been stopped. If the agent
+// is gone, the attempt does not stay open.
 func (l *Agents) Finished(a collector.Attempt, err error) {
 	if a.Kind == collector.KindReattach && err != nil && !errors.Is(err, collector.ErrGone) {
 		return
@@ -56,7 +57,7 @@ func (l *Agents) Finished(a collector.Attempt, err error) {
 	l.Done(a.Key)
 }
 
-// Done records that the dataset contains a sample. None of the sample's attempts will be
+// Done records that the dataset contains a sample, so none of the sample's attempts will be
 // reattached.
 func (l *Agents) Done(key string) {
 	l.mu.Lock()
@@ -64,7 +65,7 @@ func (l *Agents) Done(key string) {
 	delete(l.open, key)
 }
 
-// waiting reports whether the agent's attempt can still be reattached.
+// waiting reports whether the attempt of the agent can still be reattached.
 func (l *Agents) waiting(a *letta.AgentState) bool {
 	key, n := agent.AttemptOf(a)
 	l.mu.Lock()
@@ -73,15 +74,15 @@ func (l *Agents) waiting(a *letta.AgentState) bool {
 	return ok && (n == 0 || n == open)
 }
 
-// living reports whether the agent can be in use, by an attempt of this process or by an attempt
-// that can be reattached. It returns true if the agent does not name its attempt.
+// living reports whether the agent may be in use, either by an attempt of this process or by an
+// attempt that can be reattached. If the agent does not name its attempt, living returns true.
 func (l *Agents) living(a *letta.AgentState) bool {
 	key, n := agent.AttemptOf(a)
 	return n == 0 || n > l.last(key) || l.waiting(a)
 }
 
-// Clear removes the agents that earlier processes left on the servers, while the run collects. It
-// calls removed for each server with the number of removed agents and the error.
+// Clear removes the agents that earlier processes left on the servers, while the run is collecting.
+// For each server, it calls removed with the number of removed agents and the error.
 func (l *Agents) Clear(ctx context.Context, removed func(endpoint string, n int, err error)) {
 	if l.Keep {
 		return
@@ -89,24 +90,24 @@ func (l *Agents) Clear(ctx context.Context, removed func(endpoint string, n int,
 	for _, client := range l.Clients {
 		n, err := agent.Clean(ctx, client, l.RunID, l.living)
 		if ctx.Err() != nil {
-			return // Sweep runs at the end
+			return // Sweep removes the rest at the end of the run
 		}
 		removed(client.BaseURL(), n, err)
 	}
 }
 
-// Bounds of Sweep: its total time, and the time that a server can take to finish an abandoned
-// create request.
+// The time limits of Sweep: in total, and for a server to finish a create request that was
+// abandoned.
 const (
 	sweepTimeout = 30 * time.Second
 	sweepPause   = 500 * time.Millisecond
 )
 
-// Sweep removes the agents that a stop left behind: agents that could not be deleted, and agents
-// whose create request was abandoned before the server answered. It keeps agents of attempts that
-// the next process can reattach to. It skips mute servers, which did not answer such requests
-// during the run. If one server fails, Sweep continues with the others. left is the known number of
-// remaining agents. Sweep returns how many remain.
+// Sweep removes the agents that a stop left behind. These are agents that could not be deleted, and
+// agents whose create request was abandoned before the server answered. Sweep keeps agents that the
+// next process can reattach to. It skips mute servers, which did not answer such requests during
+// the run. If one server fails, it continues with the other servers. left is the known number of
+// remaining agents. Sweep returns how many agents remain.
 func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string) bool) int {
 	if l.Keep {
 		return left

@@ -1,12 +1,13 @@
-// Package licenses holds the licenses of the code in the binary other than this module: Go's
-// standard library and the modules that the binary links on Linux, macOS and Windows. `make
+// Package licenses contains the licenses of the code that is in the binary but not in this module:
+// Go's standard library and the modules that the binary links on Linux, macOS and Windows. `make
 // licenses` regenerates the text from the module cache. The test fails if the text does not match
 // go.mod, or if a license is not allowed.
 package licenses
 
-import _ "embed" // for the text below
+import _ "embed" // for embedding the text below
 
-// Text lists each module with its path, its version, and its license and notice files, unchanged.
+// Text lists the path and version of each module, followed by its unchanged license and notice
+// files.
 //
 //go:embed licenses.txt
 var Text string

@@ -1,4 +1,5 @@
-// Package machine bounds a run by the files and the memory of this machine.
+// Package machine adapts a run to the limits of this machine, that is, its open files and its
+// memory.
 package machine
 
 import (
@@ -18,22 +19,24 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
-// Computing the number of samples in flight from the user's limit and the limits of the machine.
+// This file computes the maximum number of samples in flight from the user's limits and the limits
+// of the machine.
 
-// SpareFiles is the number of files that a run opens besides its connections.
+// SpareFiles is the number of files that a run opens in addition to its connections.
 const SpareFiles = 64
 
-// bytesInFlight is the least memory that a sample in flight uses, in this process and in the
-// kernel: the stacks and buffers of its requests.
+// bytesInFlight is the minimum memory that a sample in flight uses for the stacks and buffers of
+// its requests, in this process and in the kernel.
 const bytesInFlight = 128 << 10
 
-// A Machine holds the resources that a run can use.
+// A Machine contains the resources that a run can use.
 type Machine struct {
 	Files  uint64 // limit on open files
-	memory uint64 // available bytes; 0: unknown
+	memory uint64 // available bytes; 0 if unknown
 }
 
-// This returns the limits of this process. A limit that cannot be read counts as unlimited.
+// This returns the resources of this process. If a limit cannot be read, the resource counts as
+// unlimited.
 func This() Machine {
 	m := Machine{Files: math.MaxUint64}
 	var limit syscall.Rlimit
@@ -47,16 +50,16 @@ func This() Machine {
 	return m
 }
 
-// meminfo returns the memory that is available without swapping, in bytes, or 0 if it is unknown.
-// Only Linux reports it.
+// meminfo returns the number of bytes of memory that are available without swapping, or 0 if the
+// number is unknown. Only Linux reports it.
 func meminfo(path string) uint64 {
 	kib, _ := field(path, "MemAvailable:")
 	return kib << 10
 }
 
-// cgroupMemory returns how much more memory the control group in dir can use, in bytes. The page
-// cache of its files counts as free, because the kernel reclaims it. Otherwise a group that reads
-// many files would always be near its limit. ok is false if there is no limit.
+// cgroupMemory returns how many more bytes of memory the control group in dir can use. The page
+// cache for the group's files counts as free, because the kernel can reclaim it. Otherwise a group
+// that reads many files would always be near its limit. ok is false if there is no limit.
 func cgroupMemory(dir string) (left uint64, ok bool) {
 	top, ok := number(filepath.Join(dir, "memory.max"))
 	if !ok {
@@ -70,7 +73,8 @@ func cgroupMemory(dir string) (left uint64, ok bool) {
 	return top - min(top, used), true
 }
 
-// field returns the number after a name. Each line of the file has a name and a number.
+// field returns the number that follows name. Each line of the file consists of a name and a
+// number.
 func field(path, name string) (uint64, bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -96,9 +100,10 @@ func number(path string) (uint64, bool) {
 	return n, err == nil
 }
 
-// InFlight returns the limit on samples in flight at each server. The limit is the server's
-// max_in_flight, but at most planned. If the machine's files and memory do not allow the sum of the
-// limits, all are lowered in proportion. why is one line about the reason for lower limits, or "".
+// InFlight returns the limit on the number of samples in flight for each server. The limit is the
+// server's max_in_flight, but at most planned. If the machine has too few files or too little
+// memory for the sum of the limits, all limits are lowered in proportion. why explains in one line
+// why limits were lowered, or is "".
 func InFlight(c *config.Config, planned int, m Machine) (each []int, why string) {
 	for i := range c.Server.URLs {
 		each = append(each, c.InFlight(&c.Server.URLs[i]))
@@ -136,7 +141,7 @@ func InFlight(c *config.Config, planned int, m Machine) (each []int, why string)
 	return each, why
 }
 
-// Sum returns the limit on samples in flight at all servers together.
+// Sum returns the limit on the number of samples in flight at all servers together.
 func Sum(each []int) (n int) {
 	for _, one := range each {
 		n += one

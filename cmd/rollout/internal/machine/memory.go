@@ -11,20 +11,20 @@ import (
 
 const liveHeap = "/gc/heap/live:bytes"
 
-// Soft limit of the memory of collect, which includes stacks and the runtime. By default, Go lets
-// the heap double between two collections, which takes a quarter more memory. With a memoryBase of
-// 64 MB and a memoryHeadroom of 20 MB, a sample took a fifth more CPU, because collections were
-// frequent and each empties the pools.
+// Parameters for the soft memory limit of collect. The limit covers the heap, stacks and the
+// runtime. By default, Go lets the heap double between two collections, which needs a quarter more
+// memory than this limit. With a memoryBase of 64 MB and a memoryHeadroom of 20 MB, a sample needed
+// a fifth more CPU time, because collections were frequent and each collection empties the pools.
 const (
-	memoryBase      = 96 << 20 // memory of a run without samples in flight
-	memoryPerFlight = 64 << 10 // stacks and buffers of one request
+	memoryBase      = 96 << 20 // memory of a run that has no samples in flight
+	memoryPerFlight = 64 << 10 // stacks and buffers for one request
 	memoryLookEvery = time.Second
-	memoryHeadroom  = 40 << 20 // memory above the live heap, so that collections stay rare
+	memoryHeadroom  = 40 << 20 // memory above the live heap, so that collections remain rare
 )
 
 // BoundMemory keeps the soft memory limit near the needs of the run until ctx is done. The limit is
 // a base plus an amount per sample in flight. If large replies keep more memory alive, the limit is
-// the live heap plus some room. GOMEMLIMIT and GOGC override it.
+// the live heap plus some headroom. If GOMEMLIMIT or GOGC is set, BoundMemory does nothing.
 func BoundMemory(ctx context.Context, inFlight int) {
 	base := int64(memoryBase) + int64(inFlight)*memoryPerFlight
 	bound(ctx, 0, memoryLookEvery, func(sizes []int64) int64 {
@@ -32,20 +32,20 @@ func BoundMemory(ctx context.Context, inFlight int) {
 	}, liveHeap)
 }
 
-// A tap uses memory for its open calls and for the state of ended calls. Both come in waves, and by
-// default Go keeps the memory of a wave for a long time.
+// Parameters for BoundTapMemory. A tap uses memory for open calls and for the state of ended calls.
+// Both come in bursts, and by default Go keeps the memory of a burst for a long time.
 const (
-	tapPercent   = 20       // percent of heap growth between two collections
-	tapRoom      = 16 << 20 // memory of the runtime besides heap and stacks
+	tapPercent   = 20       // heap growth between two collections, in percent
+	tapRoom      = 16 << 20 // memory of the runtime, excluding heap and stacks
 	tapLookEvery = 50 * time.Millisecond
 	tapStacks    = "/memory/classes/heap/stacks:bytes"
 )
 
 // BoundTapMemory keeps the memory of a tap near its live heap until ctx is done. The heap grows
 // less between two collections than by default, and idle memory is returned at once. With a
-// thousand open calls of 8,000 ids each, a tap has 106 KB resident per call, or 119 KB per stream.
-// Without the limit it had up to 125 and 142 KB. A call costs 0.1 ms more CPU. GOMEMLIMIT and GOGC
-// override it.
+// thousand open calls of 8,000 ids each, a tap has 106 KB of resident memory per call, or 119 KB
+// per streaming call. Without this limit, it had up to 125 KB and 142 KB. The limit costs 0.1 ms of
+// CPU time per call. If GOMEMLIMIT or GOGC is set, BoundTapMemory does nothing.
 func BoundTapMemory(ctx context.Context) {
 	bound(ctx, tapPercent, tapLookEvery, func(sizes []int64) int64 {
 		return sizes[0] + sizes[0]*3/10 + sizes[1] + tapRoom
@@ -53,8 +53,8 @@ func BoundTapMemory(ctx context.Context) {
 }
 
 // bound sets the soft memory limit to the result of limit at every tick until ctx is done. limit
-// receives the values of metrics. percent is the heap growth between two collections; 0 keeps the
-// default.
+// receives the values of the given runtime metrics. percent is the heap growth between two
+// collections; 0 keeps Go's default.
 func bound(ctx context.Context, percent int, every time.Duration, limit func(sizes []int64) int64, metrics ...string) {
 	if os.Getenv("GOMEMLIMIT") != "" || os.Getenv("GOGC") != "" {
 		return
@@ -62,7 +62,7 @@ func bound(ctx context.Context, percent int, every time.Duration, limit func(siz
 	if percent > 0 {
 		defer debug.SetGCPercent(debug.SetGCPercent(percent))
 	}
-	defer debug.SetMemoryLimit(math.MaxInt64) // Go's default without GOMEMLIMIT
+	defer debug.SetMemoryLimit(math.MaxInt64) // Go's default if GOMEMLIMIT is not set
 	samples, sizes := make([]runtimemetrics.Sample, len(metrics)), make([]int64, len(metrics))
 	for i, name := range metrics {
 		samples[i].Name = name
@@ -73,10 +73,10 @@ func bound(ctx context.Context, percent int, every time.Duration, limit func(siz
 	for {
 		runtimemetrics.Read(samples)
 		for i := range samples {
-			sizes[i] = int64(samples[i].Value.Uint64()) // Go has these metrics since 1.21
+			sizes[i] = int64(samples[i].Value.Uint64()) // these metrics exist since Go 1.21
 		}
 		now := limit(sizes)
-		if diff := now - last; diff > now/32 || -diff > now/32 { // setting it stops the world
+		if diff := now - last; diff > now/32 || -diff > now/32 { // skip small changes, because setting the limit stops the world
 			debug.SetMemoryLimit(now)
 			last = now
 		}

@@ -10,24 +10,25 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A Diagnosis names the part that differs (template, tokenizer or server) and the details.
+// A Diagnosis names the part that differs (template, tokenizer or server) and contains the details.
 type Diagnosis struct {
 	Culprit string // "" if nothing differs
 	Detail  []string
 }
 
-// Diagnose compares the rebuilt prompt of one call with the known facts: the ids of the turn, or
-// else the server's count, the messages of the trace, and the engine's text.
+// Diagnose compares the rebuilt prompt of one call with the known facts. These are the ids in the
+// turn or, if there are none, the server's token count; the messages in the trace; and the text
+// returned by the engine.
 //
-//	sampled ids do not decode to the engine's text              tokenizer
-//	ids known:  same text, other ids                            tokenizer
-//	            other text, same as from the trace's messages   server
-//	            other text                                      template
-//	count only: stored messages and trace give different texts  server
-//	            the same text, but another count                template or tokenizer
+//	the sampled ids do not decode to the engine's text             tokenizer
+//	ids known:  the same text, but different ids                   tokenizer
+//	            different text, but equal to text from the trace   server
+//	            different text                                     template
+//	count only: stored messages and trace render differently       server
+//	            the same text, but a different count               template or tokenizer
 //
-// "server" means that the model received other messages than the server stored. This only matters
-// if the trace lacks the messages too.
+// "server" means that the model received messages that differ from the messages that the server
+// stored. The difference only matters if the trace does not contain the messages either.
 func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 	ours := x.Stored
 	if ours.Err != nil {
@@ -86,7 +87,7 @@ func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Di
 	if bad := firstUndecodable(tok, x.PromptIDs); bad >= 0 {
 		return Diagnosis{"tokenizer", append([]string{fmt.Sprintf("prompt token %d is id %d, which the tokenizer does not have", bad, x.PromptIDs[bad])}, pieces...)}
 	}
-	text, _ := tok.AppendText(nil, x.PromptIDs, bpe.DecodeOptions{}) // no error: every id was checked
+	text, _ := tok.AppendText(nil, x.PromptIDs, bpe.DecodeOptions{}) // cannot fail, because every id was checked
 	switch {
 	case string(text) == ours.Text:
 		return Diagnosis{"tokenizer", append([]string{"the same text has different ids"}, pieces...)}
@@ -111,7 +112,7 @@ func firstUndecodable(tok *bpe.Tokenizer, ids []int32) int {
 }
 
 // sameAnswer reports whether the sampled ids decode to the engine's text. The text can lack the
-// final stop token and special tokens. Without a trace it reports true.
+// final stop token and special tokens. If there is no trace, sameAnswer returns true.
 func sameAnswer(tok *bpe.Tokenizer, x *prompt.Examined) (decoded string, ok bool) {
 	if x.Response == "" {
 		return "", true
@@ -156,13 +157,13 @@ func firstPiece(nameA, a, nameB, b string) []string {
 	}
 }
 
-// The number of runes in an excerpt, and the number of runes before the marked position.
+// The maximum number of runes in an excerpt, and the number of runes before the marked position.
 const (
 	excerptRunes  = 60
 	excerptBefore = 16
 )
 
-// excerpt returns the text around at on one line, with ▸ at this position.
+// excerpt returns the text around the position at on one line, with ▸ at that position.
 func excerpt(text string, at int) string {
 	if at >= len(text) {
 		return "ends here"
@@ -178,14 +179,14 @@ func excerptEnd(text string) string {
 	return `… "` + quoteless(string(runes[max(0, len(runes)-excerptRunes):])) + `"`
 }
 
-// Doubted reports whether the prompt of a call is unproven: the turn has no ids, the trace does not
-// give the prompt, and the stored messages do not count as proof.
+// Doubted reports whether the prompt of a call is unproven. It is unproven if the turn has no ids,
+// the trace does not reproduce the prompt, and the stored messages do not count as proof.
 func Doubted(x *prompt.Examined) bool {
 	return x.Gap != "" && len(x.PromptIDs) == 0 && (x.Unlike != "" || x.Trace.Err != nil || int64(len(x.Trace.IDs)) != x.Counted)
 }
 
-// SameDifference returns by how many tokens the stored prompts differ from the server's counts if
-// there are several calls and all differ equally. Otherwise it returns 0.
+// SameDifference returns the number of tokens by which the stored prompts differ from the server's
+// counts. If there are fewer than two calls, or the differences are not all equal, it returns 0.
 func SameDifference(calls []prompt.Examined) int64 {
 	if len(calls) < 2 {
 		return 0

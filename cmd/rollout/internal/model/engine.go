@@ -12,14 +12,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// maxEngineFile bounds config.json and generation_config.json. Real models have a few KB.
+// maxEngineFile is the maximum size of config.json and generation_config.json. The files of real
+// models have a few KB.
 const maxEngineFile = 4 << 20
 
-// readEngine reads the stop ids and the vocabulary size of the engine into m. A field of the wrong
-// type counts as missing.
+// readEngine reads the engine's stop ids and vocabulary size into m. A field of the wrong type
+// counts as missing.
 //
-// SGLang stops at the ids of generation_config.json, at the ids of config.json, and at the
-// tokenizer's end-of-text token. The size is in config.json.
+// SGLang stops at the ids in generation_config.json, at the ids in config.json, and at the
+// tokenizer's end-of-text token. The vocabulary size is in config.json.
 func readEngine(dir string, m *prompt.Model) error {
 	config, err := readJSON(dir, "config.json")
 	if err != nil {
@@ -29,10 +30,10 @@ func readEngine(dir string, m *prompt.Model) error {
 	if err != nil {
 		return err
 	}
-	text := get(config, "text_config").Map() // a multimodal model has its text settings there
+	text := get(config, "text_config").Map() // a multimodal model has its text settings in text_config
 	for _, part := range []*chat.Map{config, text} {
 		if n, ok := get(part, "vocab_size").Int(); ok && n > 0 && n <= math.MaxInt32 {
-			// The engine cannot sample ids at or above its size, but a prompt can contain them.
+			// The engine cannot sample ids at or above this size, but a prompt can contain them.
 			m.VocabSize = max(int(n), m.Tokenizer.VocabSize())
 			break
 		}
@@ -60,7 +61,7 @@ func get(m *chat.Map, key string) chat.Value {
 	return v
 }
 
-// ids returns the token ids in v, which is one id or a list of ids.
+// ids returns the token ids in v, which can be one id or a list of ids.
 func ids(v chat.Value) []int32 {
 	var out []int32
 	for _, x := range slices.Concat(v.Items(), []chat.Value{v}) {
@@ -71,8 +72,8 @@ func ids(v chat.Value) []int32 {
 	return out
 }
 
-// readJSON reads an object from a file of the folder. Like Python, it accepts NaN and Infinity. It
-// returns nil if the file does not exist.
+// readJSON reads a JSON object from a file in the folder. Like Python, it accepts NaN and Infinity.
+// It returns nil if the file does not exist.
 func readJSON(dir, name string) (*chat.Map, error) {
 	b, err := read(open(dir), func(files fs.FS) ([]byte, error) {
 		f, err := files.Open(name)

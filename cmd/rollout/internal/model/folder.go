@@ -17,11 +17,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
-// silence is the longest that one file system call can take. A network file system with a dead
-// server can block forever.
+// silence is the maximum time for one file system call. A network file system can block forever if
+// its server is dead.
 const silence = 30 * time.Second
 
-// open returns the files of a model's folder, or of the simulated model.
+// open returns the files in a model's folder, or the files of the simulated model.
 func open(dir string) fs.FS {
 	if dir == lettasim.ModelName {
 		return lettasim.Model()
@@ -29,15 +29,15 @@ func open(dir string) fs.FS {
 	return os.DirFS(dir)
 }
 
-// read calls load with files. If the file system does not answer a call for the time silence, read
-// abandons load and returns an error that names the file.
+// read calls load with the files. If a file system call takes longer than silence, read abandons
+// load and returns an error that names the file.
 func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	f := &folder{files: files}
-	done := make(chan result, 1) // buffered: the receiver can be gone
+	done := make(chan result, 1) // buffered, because the receiver may have returned
 	go func() {                  // a system call cannot be interrupted; the program ends soon after the error
 		v, err := load(f)
 		done <- result{v, err}
@@ -57,11 +57,11 @@ func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 	}
 }
 
-// A folder is a model's folder in which NAME.zst or NAME.gz can replace a missing file. It records
-// the file for which a read is waiting.
+// A folder is a model's folder. If a file is missing, the compressed file NAME.zst or NAME.gz can
+// take its place. A folder also records which file a pending call is waiting for.
 type folder struct {
 	files   fs.FS
-	pending atomic.Pointer[pendingCall] // nil: none
+	pending atomic.Pointer[pendingCall] // nil if no call is pending
 }
 
 type pendingCall struct {
@@ -69,7 +69,7 @@ type pendingCall struct {
 	since time.Time
 }
 
-// waits records that a call for the file name is pending until the returned function is called.
+// waits records that a call for the file name is pending, until the returned function is called.
 func (f *folder) waits(name string) (answered func()) {
 	f.pending.Store(&pendingCall{name, time.Now()})
 	return func() { f.pending.Store(nil) }
@@ -100,10 +100,10 @@ func (f *folder) stat(name string) (fs.FileInfo, error) {
 	return fs.Stat(f.files, name)
 }
 
-// endings are the extensions of compressed files, in the order of search.
+// endings are the extensions of compressed files, in the order in which they are tried.
 var endings = [...]string{".zst", ".gz"}
 
-// Stat describes the file, or the compressed file if only that exists.
+// Stat describes the file or, if only a compressed file exists, the compressed file.
 func (f *folder) Stat(name string) (fs.FileInfo, error) {
 	info, err := f.stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,13 +116,13 @@ func (f *folder) Stat(name string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// ReadDir lists a subfolder.
+// ReadDir lists the entries of a subfolder.
 func (f *folder) ReadDir(name string) ([]fs.DirEntry, error) {
 	defer f.waits(name)()
 	return fs.ReadDir(f.files, name)
 }
 
-// Open opens the file, or the compressed file if only that exists.
+// Open opens the file or, if only a compressed file exists, the compressed file.
 func (f *folder) Open(name string) (fs.File, error) {
 	file, err := f.open(name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -146,8 +146,9 @@ func (f *folder) Open(name string) (fs.File, error) {
 	return nil, err
 }
 
-// Bounds of an unpacked file. The largest published tokenizer.json has about 40 MB and compresses
-// to a seventh or an eighth. usualRatio sizes the first allocation accordingly.
+// The limits for an unpacked file. The largest published tokenizer.json has about 40 MB, and
+// compresses to a seventh or an eighth of this size. usualRatio determines the size of the first
+// allocation.
 const (
 	maxUnpackedBytes = 256 << 20
 	maxRatio         = 100

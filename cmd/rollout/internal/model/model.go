@@ -1,6 +1,6 @@
-// Package model loads a model's tokenizer and chat template from its folder and formats tokens as
-// text. If a rebuilt prompt differs from the server's, it diagnoses whether the template, the
-// tokenizer or the server is the cause.
+// Package model loads a model's tokenizer and chat template from its folder, and formats tokens as
+// text. If a rebuilt prompt differs from the server's prompt, it diagnoses whether the template,
+// the tokenizer or the server is the cause.
 package model
 
 import (
@@ -21,8 +21,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Load reads a model's tokenizer and chat template from its folder. The name simulated stands for
-// the model of `rollout simulate`. Errors begin with key, the setting or flag that named the folder.
+// Load reads a model's tokenizer and chat template from its folder. The name simulated means the
+// model of `rollout simulate`. Errors begin with key, which is the setting or flag that specified
+// the folder.
 func Load(key, dir string, experimental bool, releases []chat.Transformers) (*prompt.Model, error) {
 	tokenizer, err := LoadTokenizer(key, dir, experimental, releases)
 	if err != nil {
@@ -32,7 +33,7 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 	if err != nil {
 		return nil, err
 	}
-	// If a model has a template for tools, the server uses it.
+	// If a model has a template for tools, the server uses that template.
 	template := templates.For(true)
 	if template == nil {
 		return nil, exit.Usagef("%s: %s: no template named %s; the names are %s",
@@ -45,9 +46,9 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 	return m, nil
 }
 
-// LoadTokenizer reads a tokenizer. experimental admits families whose real vocabulary was not
-// compared with the reference. releases are the releases of transformers that the server can use;
-// nil means all.
+// LoadTokenizer reads a tokenizer. experimental accepts tokenizer families whose real vocabulary
+// has not been compared with the reference. releases contains the releases of the transformers
+// library that the server can use; nil means all releases.
 func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transformers) (*bpe.Tokenizer, error) {
 	tokenizer, err := read(open(dir), func(files fs.FS) (*bpe.Tokenizer, error) {
 		return bpe.Load(files, bpe.Options{Experimental: experimental, Releases: releases})
@@ -68,7 +69,7 @@ func noTokenizer(key, dir string, err error) error {
 	hint := "use the folder with tokenizer.json or tekken.json from the model's repository; tokenizer.json.gz and .zst also work"
 	if info, cause := os.Stat(dir); cause != nil {
 		if path, ok := errors.AsType[*fs.PathError](cause); ok {
-			cause = path.Err // the message already has the path
+			cause = path.Err // the message already contains the path
 		}
 		return exit.Hint(exit.Usagef("%s: %s: %w", key, dir, cause), hint)
 	} else if !info.IsDir() {
@@ -93,15 +94,16 @@ func LoadTemplates(key, dir string) (*chat.Set, error) {
 	return templates, nil
 }
 
-// A Speller formats a token: as its number, or as its text if a tokenizer is known.
+// A Speller formats a token as its id or, if a tokenizer is known, as its text.
 type Speller func(id int32) string
 
-// Decimal formats a token as its number.
+// Decimal formats a token as its id.
 func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// LoadSpeller returns a Speller for the tokenizer in dir. It fails if the tokenizer has another
-// digest; an empty digest accepts any tokenizer. Its errors begin with key. If the releases of
-// transformers load different tokenizers, it uses the first one that is accepted.
+// LoadSpeller returns a Speller for the tokenizer in dir. It fails if the tokenizer has a digest
+// other than digest. An empty digest accepts any tokenizer. Errors begin with key. If different
+// releases of the transformers library load different tokenizers, LoadSpeller uses the first
+// tokenizer that is accepted.
 func LoadSpeller(key, dir, digest string) (Speller, error) {
 	first, err := LoadTokenizer(key, dir, true, nil)
 	if err != nil && !errors.Is(err, bpe.ErrUnsupported) {
@@ -122,8 +124,8 @@ func LoadSpeller(key, dir, digest string) (Speller, error) {
 	return SpellerOf(first), nil
 }
 
-// SpellerOf returns a Speller for tokenizer. It shows a space as · and escapes line breaks and
-// unprintable characters.
+// SpellerOf returns a Speller for a tokenizer. The Speller shows a space as ·, and escapes line
+// breaks and unprintable characters.
 func SpellerOf(tokenizer *bpe.Tokenizer) Speller {
 	return func(id int32) string {
 		b, err := tokenizer.Bytes(id)
@@ -134,7 +136,7 @@ func SpellerOf(tokenizer *bpe.Tokenizer) Speller {
 	}
 }
 
-// quoteless returns text on one line with unprintable characters escaped.
+// quoteless returns text on one line, with unprintable characters escaped.
 func quoteless(text string) string {
 	quoted := strconv.Quote(text)
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
