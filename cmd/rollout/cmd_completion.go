@@ -149,8 +149,8 @@ func (p *program) models(load func(...func(*config.Loader) error) (*config.Loade
 		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 		defer cancel()
 		var handles []string
-		// Errors in other settings do not matter here. Cobra has already parsed the flags once, so
-		// load lists each server twice.
+		// Errors in other settings do not matter here. During completion, the flags are parsed
+		// twice, so each server is listed twice.
 		if l, _ := load(); l != nil && len(l.Config.Server.URLs) > 0 {
 			if clients, err := connect.Clients(l.Config, func(string) {}, nil); err == nil {
 				if found, err := clients[0].FindModel(ctx, start); err == nil {

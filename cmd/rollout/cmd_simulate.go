@@ -174,7 +174,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 		if err != nil {
 			return exit.With(exit.Storage, err)
 		}
-		defer log.Close() // every line has been written
+		defer log.Close() //nolint:errcheck // every line was written
 		cfg.Weights.Log = log
 	}
 	told := new(sync.Map) // errors that have been reported, because an engine usually repeats the same error

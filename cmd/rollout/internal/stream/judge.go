@@ -22,9 +22,9 @@ const (
 
 // figures contains the fields of a group event, except for its counts.
 type figures struct {
-	mean, std *float64 // of the rewards of samples with rows; nil if there are no rewards
+	mean, std *float64 // mean and standard deviation of the rewards of samples with rows; nil if there are no rewards
 	versions  *[2]int32
-	stale     *bool // known only for a group that is reported again, from its rows; nil if unknown
+	stale     *bool // set only for a group that is reported again, from its rows; nil if unknown
 	late      bool  // a sample was cut at its task's deadline
 }
 

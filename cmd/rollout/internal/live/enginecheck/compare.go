@@ -43,7 +43,7 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 			c.byPrompt[seed] = append(c.byPrompt[seed], i)
 		}
 	}
-	agents, samples := map[string]*stand{}, map[string]string{} // by sample: the agent of the attempt that counts, or "" if the sample has no rows
+	agents, samples := map[string]*stand{}, map[string]string{} // samples: the rollout that counts by sample key, or "" if the sample has no rows
 	of := func(agent string) *stand {
 		if agents[agent] == nil {
 			agents[agent] = new(stand)
