@@ -126,7 +126,7 @@ type adding struct {
 }
 
 // answers receives the answer to each line. After a connection error, it closes the client, which
-// stops the sending. Later lines then get no answer.
+// stops the sending. Later lines then receive no answer.
 func (a *adding) answers(lines <-chan addedLine) (lost error) {
 	for line := range lines {
 		switch {
@@ -180,8 +180,8 @@ func (a *adding) refuse(line int, err error) {
 	}
 }
 
-// refused returns the error for the refused tasks. It has the exit code and the hint of the first
-// refusal.
+// refused returns the error for the refused tasks. The error has the exit code and the hint of the
+// first refusal.
 func (a *adding) refused() error {
 	if a.first == nil {
 		return nil

@@ -160,8 +160,8 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 }
 
 // header describes the whole run. It keeps a metadata entry only if all shards have the same value.
-// The sources of policy versions are an exception. header lists all of them, so that the claim of a
-// version remains visible.
+// The sources of policy versions are an exception. header lists all of them, so that a reader can
+// still see which versions were only claimed.
 func header(log *sink.Log, runID string) (rowjson.Header, error) {
 	h := rowjson.Header{RunID: runID}
 	var told []string

@@ -185,7 +185,7 @@ func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
 }
 
 // lastCommits returns the last commit entry of each sample that has failures. If the sample has
-// also succeeded, it returns the entry of the success.
+// also succeeded, it returns the entry of the successful attempt.
 func lastCommits(log *sink.Log) map[string]sink.CommittedSample {
 	last := map[string]sink.CommittedSample{}
 	for i := range log.Commits {

@@ -196,8 +196,8 @@ func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*
 	}
 }
 
-// place returns a function that finds the requested row. If there are no filters, the function
-// finds the row with the commit log alone, without reading rows.
+// place returns a function that finds the requested row. If there are no filters, the function uses
+// only the commit log and reads no rows.
 func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], error], o *inspectOptions) func() (sink.Shard, int64, error) {
 	return func() (sink.Shard, int64, error) {
 		n := 0

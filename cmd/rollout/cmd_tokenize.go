@@ -261,7 +261,8 @@ func releaseNames() (names []string) {
 
 // parseTransformers parses the name of a release of the transformers library. It returns the
 // release for rendering templates, and the releases for loading the tokenizer. If the name is
-// empty, it returns the oldest release for rendering, and nil, which means all releases.
+// empty, it returns the oldest release for rendering and, for the tokenizer, nil, which means all
+// releases.
 func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformers, error) {
 	if text == "" {
 		return chat.Transformers457, nil, nil

@@ -51,8 +51,8 @@ func (c *control) Status() ctl.Status {
 	return out
 }
 
-// lagOf converts the histogram of policy lags. most is run.max_lag; a negative value means no
-// limit.
+// lagOf converts the pacer's histogram of policy lags to a ctl.Lag. most is run.max_lag; a negative
+// value means no limit.
 func lagOf(p *pace.Stats, most int) ctl.Lag {
 	out := ctl.Lag{Counts: p.LagCounts()}
 	if most >= 0 {
@@ -111,7 +111,7 @@ func (c *control) Acknowledge(_ context.Context, at ctl.Cursor) error {
 	return c.cursorError(c.groups.tracker.Acknowledge(at.Seq, at.Groups))
 }
 
-// LeaveOut records one group that the reader drops.
+// LeaveOut records that the reader drops one group.
 func (c *control) LeaveOut(at ctl.Cursor) error {
 	if err := c.checkRun(at); err != nil {
 		return err

@@ -79,8 +79,8 @@ func (e *ends) drain() {
 	e.stopTasks(whyDrain)
 }
 
-// stopNow handles the second interrupt. It cancels the samples in flight, which the next process
-// collects.
+// stopNow handles the second interrupt. It cancels the samples in flight; the next process collects
+// them again.
 func (e *ends) stopNow(cause error, stop func(error)) {
 	switch over := e.over.Load(); {
 	case over && errors.Is(cause, signals.ErrGrace):

@@ -69,8 +69,9 @@ func (g *groups) load(dir string, known iter.Seq2[collector.Task, error]) error 
 }
 
 // countEarlier counts the samples of earlier processes that were waiting for the rest of their
-// group and have now been committed. It skips failures. The collector counted lasting failures when
-// it started, and the commit contains the later successes of the other failed samples.
+// group and have now been committed. It skips failed samples. The collector already counted final
+// failures when it started. If a failed sample succeeded later, the commit also contains the
+// success.
 func countEarlier(c *collector.Collector, held *sink.Ledger, commit *sink.Commit) {
 	var filtered []string
 	committed := 0
@@ -88,8 +89,8 @@ func countEarlier(c *collector.Collector, held *sink.Ledger, commit *sink.Commit
 }
 
 // setVersion sets and reports the policy version that the engines sample with from now on. ofPage
-// reports whether a page returned the version. Such a version is ignored unless it is newer than
-// the known version, because the trainer may already have reported a newer one.
+// reports whether a page returned the version. A version from a page is ignored unless it is newer
+// than the known version, because the trainer may already have reported a newer one.
 func (g *groups) setVersion(version int32, ofPage bool) {
 	g.setting.Lock()
 	defer g.setting.Unlock()

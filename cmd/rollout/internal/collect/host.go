@@ -7,7 +7,7 @@
 //
 // Until a Plan is complete, nothing is written except an empty folder, so a refused run leaves no
 // files. An Opened run can be resumed, no matter how the process ends. No value depends on a later
-// one. All three use a Host.
+// value. All three use a Host.
 //
 //	options.go   the flags that are not settings
 //	host.go      streams, messages, and interrupts before the run
@@ -48,7 +48,7 @@ type Host struct {
 
 	phase   atomic.Value        // the current step, a string
 	run     atomic.Pointer[run] // nil until the run begins
-	started func()              // makes interrupts no longer end the program at once
+	started func()              // after this call, an interrupt no longer ends the program at once
 	unshown func()              // stops showing the status
 
 	mu      sync.Mutex
@@ -154,10 +154,9 @@ func (h *Host) abort(format string, args ...any) {
 }
 
 const (
-	// lastWords is the maximum time for which an aborting process waits until its output has been
-	// read.
+	// lastWords is the maximum time that an aborting process waits for its output to be read.
 	lastWords = 200 * time.Millisecond
-	// unreadAfter is the time after which unread output is reported.
+	// unreadAfter is the time after which a message reports that output has not been read.
 	unreadAfter = time.Second
 )
 

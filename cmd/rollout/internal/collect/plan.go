@@ -77,7 +77,8 @@ func (p *Plan) byGroups() bool { return p.options.Stream || p.config.Groups() }
 // resumeCommand returns the command that continues the run.
 func (p *Plan) resumeCommand() string { return runfolder.ResumeCommand(p.dir()) }
 
-// readSettings builds the parts that the settings configure.
+// readSettings opens the taps, and builds the other parts of the run that depend only on its
+// settings.
 func (p *planning) readSettings(context.Context) (err error) {
 	h := p.host
 	h.phase.Store("checking the tasks")
@@ -117,7 +118,7 @@ func (p *planning) tryFirstScore(ctx context.Context) (err error) {
 	return p.tryScorer(ctx, task)
 }
 
-// The phases in which a stream tries its first task.
+// Phases in which a run tries its scorer and its servers with the first task.
 const (
 	phaseScorer = "trying the scorer"
 	phaseTrial  = "trying a model call"
@@ -182,8 +183,8 @@ func (p *planning) bound(ctx context.Context) (err error) {
 	return nil
 }
 
-// checkFiles compares every file of the run with its digest if run.check is full. It does so before
-// anything is changed.
+// checkFiles compares every file of the run with its digest if run.check is full. The check runs
+// before anything is changed.
 func (p *planning) checkFiles(ctx context.Context) error {
 	if !p.config.Run.CheckFull || !p.resumed() {
 		return nil

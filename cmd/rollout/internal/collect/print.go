@@ -79,8 +79,7 @@ func (p *Plan) checkMatched(found serverruns.Counts) error {
 	return nil
 }
 
-// countHeld returns the number of a run's samples that are committed, that are in the write-ahead
-// log, and that have failed.
+// countHeld returns three counts of a run's samples: committed, in the write-ahead log, and failed.
 func countHeld(dir string) (committed, waiting, failed int, err error) {
 	held, err := sink.ReadLedger(dir)
 	if err != nil {

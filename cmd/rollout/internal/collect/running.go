@@ -38,7 +38,7 @@ type Running struct {
 }
 
 // Start creates the collector. It opens the control socket and the tasks of a stream, and restores
-// the groups of earlier processes. It starts no work, which Run does.
+// the groups of earlier processes. The work itself starts in Run.
 func Start(o *Opened) (*Running, error) {
 	r := &Running{host: o.plan.host, plan: o.plan, opened: o}
 	err := r.start()
@@ -338,8 +338,8 @@ func (r *Running) checkBeside(ctx context.Context) {
 	}
 }
 
-// sweep removes agents that can be left over if the run did not end cleanly. It corrects the number
-// of left-over agents in stats.
+// sweep removes the agents that may be left if the run did not end cleanly. It corrects the number
+// of these agents in stats.
 func (r *Running) sweep(ctx context.Context, stats *collector.Stats, cut bool) {
 	// A request that failed can still have created an agent, whose name is unknown.
 	unsure := stats.InfraRetries > 0 || stats.Failed > 0

@@ -112,7 +112,7 @@ func (p *planning) askServers(ctx context.Context) error {
 	return err
 }
 
-// checkNamedRuns checks that the server runs listed by id exist. It does so before anything is
+// checkNamedRuns checks that the server runs listed by id exist. The check runs before anything is
 // written.
 func (p *planning) checkNamedRuns(ctx context.Context) error {
 	if !p.options.FromRuns || p.options.RetryFailed {

@@ -44,8 +44,9 @@ type settings struct {
 	kill      func()           // kills the scorer's processes at once
 }
 
-// newSettings builds the parts that the settings configure. seen contains the calls recorded by the
-// taps. It is nil if there is no tap. The messages of a scoring program go to stderr.
+// newSettings builds the parts of a run that depend only on its settings. seen contains the calls
+// recorded by the taps. seen is nil if there is no tap. The messages of a scoring program go to
+// stderr.
 func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settings, err error) {
 	p := &settings{close: func() {}, kill: func() {}}
 	p.prompts = prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Tap: seen, Unverified: c.Tokens.Require == config.RequireAny}
@@ -84,18 +85,19 @@ func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settin
 }
 
 // leastUnscored is the smallest number of failed scores that ends a run in which no score has
-// succeeded. The first samples can fail because a scorer starts slowly.
+// succeeded. Fewer failures do not end the run, because a scorer that starts slowly can fail on the
+// first samples.
 const leastUnscored = 16
 
-// maxUnscored returns how many scores can fail before the run ends. It applies only until a score
-// succeeds.
+// maxUnscored returns how many scores can fail before the run ends. The limit applies only until a
+// score succeeds.
 func maxUnscored(c *config.Config, planned int) int {
 	return max(leastUnscored, c.Run.FailOnError.Allowed(planned)+1) - 1
 }
 
 // paddedMost is the maximum number of ids that the engine's vocabulary is assumed to add to the
-// tokenizer's vocabulary. It is used if config.json does not contain the size. The largest
-// difference among published models is 1,069, for gpt-oss.
+// tokenizer's vocabulary. The limit is used if config.json does not contain the vocabulary size.
+// The largest difference among published models is 1,069, for gpt-oss.
 const paddedMost = 4096
 
 func alignConfig(c *config.Config, m *prompt.Model) tokenize.AlignConfig {
@@ -162,8 +164,8 @@ func (p *settings) addScorer(c *config.Config, stderr io.Writer) error {
 }
 
 // newVersions returns the configured source of policy versions, or nil if none is configured. The
-// traces that prove prompts are a separate source. claims reports whether the run accepts rollout
-// ctl RUN set-version.
+// source does not include the traces that prove prompts. claims reports whether the run accepts
+// rollout ctl RUN set-version.
 func newVersions(c *config.Config, claims bool, unknown func(text string)) (*policy.Source, error) {
 	v := c.Tokens.PolicyVersion
 	cfg := policy.Config{

@@ -124,7 +124,7 @@ func (p *planning) checkLimit(context.Context) error {
 
 // tappedSince returns the earliest time of a call that can belong to the run. This is the start of
 // this process, or the start of the oldest attempt that an earlier process left open. For server
-// runs, it is the time since in tasks.from_runs.
+// runs, it is the value of since= in tasks.from_runs.
 func (p *planning) tappedSince() time.Time {
 	if runs := p.config.Tasks.FromRuns; runs != nil {
 		return runs.Since

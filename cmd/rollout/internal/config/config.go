@@ -1,5 +1,5 @@
 // Package config contains the settings of a run: their values, the origin of each value, and their
-// names in the configuration file, the environment and on the command line.
+// names in the configuration file, in the environment and on the command line.
 //
 //	settings.go   one entry per setting: key, type, default, flag, help
 //	load.go       sets values from the file, the environment and the flags; the last one wins

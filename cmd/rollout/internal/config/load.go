@@ -33,7 +33,7 @@ func NewLoader(getenv func(string) string) *Loader {
 	return l
 }
 
-// complain adds a complaint about a place, such as run.yaml:7.
+// complain adds a complaint that begins with a location, such as run.yaml:7.
 func (l *Loader) complain(place, format string, args ...any) {
 	l.Bad = append(l.Bad, fmt.Errorf("%s: %s", place, fmt.Sprintf(format, args...)))
 }
@@ -72,9 +72,9 @@ func (l *Loader) env(getenv func(string) string) {
 }
 
 // unknownVariables reports environment variables that look like settings but are not. Such a
-// variable begins with the name of a section or resembles the name of a setting. Variables that
-// references use are ignored. All other variables are ignored too, because they can belong to other
-// programs.
+// variable begins with the name of a section or resembles the name of a setting. It ignores
+// variables that references use. It also ignores all other variables, because they can belong to
+// other programs.
 func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 	var names []string
 	for _, s := range l.Settings {

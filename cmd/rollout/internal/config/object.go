@@ -24,8 +24,8 @@ import (
 
 // This file contains settings with structured values: objects, headers and client tools.
 
-// structured returns a setting that is a YAML node of the given kind in the file. Elsewhere, it is
-// given as JSON.
+// structured returns a setting whose value is a YAML node of the given kind in the file. In a flag
+// or an environment variable, the value is JSON text.
 func structured(key string, node yaml.Kind, object func(json.RawMessage) error, get func() any) *Setting {
 	return &Setting{
 		Key: key, arg: "JSON", node: node, object: object, get: get,
@@ -247,7 +247,8 @@ func parseClientTools(b []byte) (clientTools, error) {
 	return tools, nil
 }
 
-// maxNesting is the maximum depth in jsonOf. It is needed because an alias can contain itself.
+// maxNesting is the maximum nesting depth that jsonOf accepts. Without this limit, an alias that
+// contains itself would never end.
 const maxNesting = 100
 
 // jsonOf converts a YAML node to JSON. It keeps the order of keys, because a prompt can depend on

@@ -11,9 +11,9 @@ import (
 )
 
 // A PolicyVersion is the source of policy versions: the user, a page, or the traces of all calls.
-// It excludes the traces that prove prompts. The zero value means that there is no source.
+// It does not include the traces that prove prompts. The zero value means that there is no source.
 type PolicyVersion struct {
-	// Claimed is true if the user claims that the policy that samples has the version Version.
+	// Claimed is true if the user claims that the engines sample with the version Version.
 	Claimed bool
 	Version int32
 	// URL is the URL of the page. Its reference is the URL itself if the URL does not contain a

@@ -14,10 +14,10 @@ import (
 )
 
 // settings binds every key to its field and sets the field to its default. The order is the order
-// in which config show lists the settings. If a library has the same default, its constant is used.
-// A library can replace zero with its own default. The default of a choice is its first value.
-// run.retries has its own default, because package collector retries a failure that counts against
-// a sample only if it is configured to.
+// in which config show lists the settings. If a library defines the default, the library's constant
+// is used. A library can replace zero with its own default. The default of a choice is its first
+// value. run.retries has its own default, because package collector, by default, does not retry a
+// failure that counts against a sample.
 func (c *Config) settings(getenv func(string) string) []*Setting {
 	return []*Setting{
 		c.Server.URLs.setting("server.urls", getenv).with("server", "URL",

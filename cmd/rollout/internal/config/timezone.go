@@ -13,7 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 )
 
-// timezoneSetting returns a setting for a time zone from the IANA database. The zone can be nil.
+// timezoneSetting returns a setting for a time zone from the IANA database. An empty value means
+// that the zone is unknown.
 func timezoneSetting(key string, to **time.Location) *Setting {
 	return scalar(key, "ZONE", to, parseTimezone, func(zone *time.Location) any {
 		if zone == nil {

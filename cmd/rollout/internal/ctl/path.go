@@ -18,8 +18,8 @@ const maxPath = 100
 // Path returns the path of the socket of the run in dir.
 func Path(dir string) string { return filepath.Join(dir, Name) }
 
-// within calls use with an address for name in dir that is short enough for a socket. The address
-// is valid until use returns.
+// within calls use with a socket address for the file name in dir. The address is short enough for
+// a socket. It is valid until use returns.
 func within(dir, name string, use func(address string) error) error {
 	if path := filepath.Join(dir, name); len(path) <= maxPath {
 		return use(path)

@@ -71,8 +71,8 @@ type Status struct {
 	// Version is the version that the engines sample with. It is nil if unknown.
 	Version *int32 `json:"version"`
 	Lag     Lag    `json:"lag"`
-	// Cursor is the last acknowledged cursor. End is the cursor after the last whole group. Either
-	// is nil if there is none.
+	// Cursor is the last acknowledged cursor. End is the cursor after the last whole group. Each of
+	// them is nil if there is no such cursor.
 	Cursor *Cursor `json:"cursor"`
 	End    *Cursor `json:"end"`
 }

@@ -31,8 +31,8 @@ type Handler interface {
 	// before the next call of SetVersion. version is at least 0.
 	SetVersion(version int32) error
 	Acknowledge(ctx context.Context, c Cursor) error
-	// LeaveOut drops only the group that ends at c. This is not durable, so the reader must repeat
-	// the request to the next process.
+	// LeaveOut drops only the group that ends at c. The effect is not durable, so the reader must
+	// repeat the request after a restart.
 	LeaveOut(c Cursor) error
 	// Task adds a task, which is a JSON object as in a line of a task file. When Task returns, the
 	// task has its place in the order of tasks. The returned function waits until the task is on

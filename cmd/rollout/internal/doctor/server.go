@@ -24,7 +24,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// server checks one server. If a check fails that later checks depend on, it stops. It reports
+// server checks one server. It stops if a check fails on which later checks depend. It reports
 // whether the server answers.
 func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool) {
 	version, err := client.Version(ctx)

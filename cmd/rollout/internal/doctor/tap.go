@@ -145,7 +145,8 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 		"send PATCH /v1/agents/ID with the agent's llm_config, in which model_endpoint is the tap's URL plus /v1: "+movePage)
 }
 
-// hostPort returns the host and port of a URL. It replaces all loopback addresses by localhost.
+// hostPort returns the host and port of a URL. It replaces a loopback or unspecified address with
+// localhost.
 func hostPort(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

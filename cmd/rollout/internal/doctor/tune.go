@@ -81,9 +81,9 @@ func (d *Doctor) reasoning() {
 		"set agent.keep_reasoning: true, unless the policy should be trained without seeing its think blocks")
 }
 
-// continued looks at the calls of the last rollout. all is the number of known prompts that follow
-// another call. continued is the number of these prompts that begin with all tokens of the previous
-// call.
+// continued examines the prompts of the last rollout. all is the number of known prompts that
+// follow another call. continued is the number of these prompts that begin with all tokens of the
+// previous call.
 func (d *Doctor) continued() (all, continued int) {
 	for i := 1; i < len(d.calls); i++ {
 		before, now := promptOf(&d.calls[i-1]), promptOf(&d.calls[i])
@@ -112,8 +112,8 @@ func promptOf(x *prompt.Examined) []int32 {
 	return nil
 }
 
-// manyAgents is a number of agents created by rollout. If a server has more of them, they are
-// probably never deleted.
+// If a server has more than manyAgents agents that rollout created, these agents are probably never
+// deleted.
 const manyAgents = 1000
 
 func (d *Doctor) agents(ctx context.Context, client *letta.Client) {

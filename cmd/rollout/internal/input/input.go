@@ -40,8 +40,8 @@ type File struct {
 	whole bool      // until applies to the whole content
 }
 
-// Open opens a file for reading. It waits at most wait until a pipe has a writer. The caller must
-// close the file.
+// Open opens a file for reading. If the file is a pipe, Open waits at most wait for a writer. The
+// caller must close the file.
 func Open(path string, wait time.Duration) (*File, error) {
 	f, err := openWithin(path, wait)
 	if err != nil {
@@ -105,7 +105,7 @@ func silent(path string, wait time.Duration) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no data within %v", wait)}
 }
 
-// Read reads a whole file, which can have at most most bytes.
+// Read reads a whole file of up to most bytes.
 func Read(path string, most int64, wait time.Duration) ([]byte, error) {
 	in, err := Open(path, wait)
 	if err != nil {

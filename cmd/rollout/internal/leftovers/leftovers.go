@@ -81,8 +81,8 @@ func (l *Agents) living(a *letta.AgentState) bool {
 	return n == 0 || n > l.last(key) || l.waiting(a)
 }
 
-// Clear removes the agents that earlier processes left on the servers, while the run is collecting.
-// For each server, it calls removed with the number of removed agents and the error.
+// Clear removes the agents that earlier processes left on the servers. It works while the run is
+// collecting. For each server, it calls removed with the number of removed agents and the error.
 func (l *Agents) Clear(ctx context.Context, removed func(endpoint string, n int, err error)) {
 	if l.Keep {
 		return

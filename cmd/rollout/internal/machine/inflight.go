@@ -102,8 +102,8 @@ func number(path string) (uint64, bool) {
 
 // InFlight returns the limit on the number of samples in flight for each server. The limit is the
 // server's max_in_flight, but at most planned. If the machine has too few files or too little
-// memory for the sum of the limits, all limits are lowered in proportion. why explains in one line
-// why limits were lowered, or is "".
+// memory for the sum of the limits, all limits are lowered in proportion. why is a one-line reason
+// if limits were lowered, and "" otherwise.
 func InFlight(c *config.Config, planned int, m Machine) (each []int, why string) {
 	for i := range c.Server.URLs {
 		each = append(each, c.InFlight(&c.Server.URLs[i]))

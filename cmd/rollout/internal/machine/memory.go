@@ -44,8 +44,8 @@ const (
 // BoundTapMemory keeps the memory of a tap near its live heap until ctx is done. The heap grows
 // less between two collections than by default, and idle memory is returned at once. With a
 // thousand open calls of 8,000 ids each, a tap has 106 KB of resident memory per call, or 119 KB
-// per streaming call. Without this limit, it had up to 125 KB and 142 KB. The limit costs 0.1 ms of
-// CPU time per call. If GOMEMLIMIT or GOGC is set, BoundTapMemory does nothing.
+// per streaming call. Without this limit, it had up to 125 KB and 142 KB, respectively. The limit
+// costs 0.1 ms of CPU time per call. If GOMEMLIMIT or GOGC is set, BoundTapMemory does nothing.
 func BoundTapMemory(ctx context.Context) {
 	bound(ctx, tapPercent, tapLookEvery, func(sizes []int64) int64 {
 		return sizes[0] + sizes[0]*3/10 + sizes[1] + tapRoom

@@ -194,8 +194,8 @@ func (c *Client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 }
 
 func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	// On the wire, TracesData is identical to ExportTraceServiceRequest. The package of the latter
-	// imports gRPC.
+	// On the wire, TracesData is identical to ExportTraceServiceRequest. It is used because the
+	// package of ExportTraceServiceRequest imports gRPC.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err

@@ -128,8 +128,9 @@ func (t *Trial) server(ctx context.Context, s Server, version string) (answered 
 	return judged, nil
 }
 
-// look judges the reply like the reply for a sample, and returns an error if it cannot become data.
-// If a rebuilt prompt has the wrong length and the cause is known, the error is a *promptError.
+// look judges the reply like the reply for a sample, and returns an error if the reply cannot
+// become data. If a rebuilt prompt has the wrong length and the cause is known, the error is a
+// *promptError.
 func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Rollout) error {
 	// The trial makes only one call and does not answer approval requests, so an open request does
 	// not count as an error.
@@ -169,8 +170,8 @@ func (t *Trial) look(ctx context.Context, reply *collector.Reply, e *record.Roll
 	return err
 }
 
-// readTraces fetches the traces of the calls even if they are not needed for a proof. They show
-// whether a tap with --continuity is in front of the engine.
+// readTraces fetches the traces of the calls even if they are not needed for a proof. The traces
+// show whether a tap with --continuity is in front of the engine.
 func readTraces(ctx context.Context, e *record.Rollout, calls []tokenize.Call) {
 	for i := range calls {
 		if id := calls[i].StepID; id != "" && calls[i].Source != tokenize.SourceTap {

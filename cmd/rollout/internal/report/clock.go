@@ -43,7 +43,7 @@ func (c *clock) passed(log string, l *logLine, at time.Time) float64 {
 	return max(0, by.Seconds())
 }
 
-// clockNotes returns notes on which times are unreliable.
+// clockNotes returns notes that explain which times are unreliable.
 func clockNotes(r *Report) (out []string) {
 	for _, j := range r.ClockJumps {
 		what := fmt.Sprintf("jumped back by %s", seconds(-j.Seconds))
@@ -64,8 +64,8 @@ func clockNotes(r *Report) (out []string) {
 // maxSkew is the largest difference between the clocks of two machines that is not reported.
 const maxSkew = time.Minute
 
-// If the clock jumped, rate computes the mean rate over the time that the invocations took. The
-// time from the first start to the last end could then be years.
+// If the clock jumped, rate computes the mean rate over the time that the invocations took. It does
+// not use the time from the first start to the last end, which could then be years.
 func (r *Report) rate() {
 	var worked float64
 	for _, in := range r.Invocations {

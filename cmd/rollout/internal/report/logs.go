@@ -47,7 +47,7 @@ type diary struct {
 	report    *Report
 	endpoints map[string]*EndpointLimit
 	order     []string
-	every     int // every every-th status line is kept
+	every     int // number of status lines for each line that is kept
 	statuses  int
 	clock     clock
 	lag       []int // lags in the last status line of the log that is being read

@@ -95,7 +95,7 @@ func reasons(by map[string]int) string {
 
 func num2(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-// maxName is the maximum length at which a name that can come from a server is shown.
+// maxName is the maximum displayed length of a name that can come from a server.
 const maxName = 120
 
 // sharesOf returns a table of counts, with the largest count first. An empty name becomes a dash.

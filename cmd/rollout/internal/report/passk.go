@@ -19,8 +19,8 @@ func (g *group) reward(r, pass float64) {
 }
 
 // passAtK returns an unbiased estimate of the probability that at least one of k samples passes if
-// c of n samples passed. It is 1 - C(n-c, k)/C(n, k). Computed as a product, it stays between 0 and
-// 1.
+// c of n samples passed. The estimate is 1 - C(n-c, k)/C(n, k). Computing it as a product keeps the
+// result between 0 and 1.
 func passAtK(n, c, k int) float64 {
 	if n-c < k {
 		return 1

@@ -156,9 +156,9 @@ func (c *chart) trace(l *line) string {
 	return d.String()
 }
 
-// titles draws an invisible box for each point. The box shows the point's value under the pointer.
-// It covers the x values that are nearest to the point or, in a step line, the range in which the
-// value holds.
+// titles draws an invisible box for each point. While the pointer is over the box, the browser
+// shows the point's value. The box covers the x values that are nearest to the point or, in a step
+// line, the range in which the value holds.
 func (c *chart) titles(l *line) {
 	for i, p := range l.points {
 		from, to := p.x, p.x

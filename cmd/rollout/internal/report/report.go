@@ -155,8 +155,9 @@ type Groups struct {
 	Groups int `json:"groups"`
 	Whole  int `json:"whole"`
 	// Scored counts the groups with at least two scored samples. ZeroVariance counts the scored
-	// groups whose rewards are all equal, so they give no training signal. AllPass and NonePass
-	// count those in which all samples, or none, passed.
+	// groups whose rewards are all equal, so they give no training signal. AllPass counts the
+	// ZeroVariance groups in which all samples passed. NonePass counts the ZeroVariance groups in
+	// which no sample passed.
 	Scored       int `json:"scored"`
 	ZeroVariance int `json:"zero_variance"`
 	AllPass      int `json:"all_pass"`

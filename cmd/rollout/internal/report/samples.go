@@ -168,7 +168,7 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 // ends records which kinds of ends have been counted for the current sample.
 type ends struct{ truncated, cut, length bool }
 
-// once increments n the first time it is called with is true.
+// once increments n and sets counted. It does nothing if is is false or counted is already set.
 func once(is bool, counted *bool, n *int) {
 	if is && !*counted {
 		*counted = true

@@ -169,7 +169,7 @@ func appendList[T any](b []byte, list []T, nullable bool, one func([]byte, T) []
 	return append(b, ']')
 }
 
-// The bits of the NaNs that are written without their bits.
+// The bits of the NaNs that are written as "NaN" alone.
 const (
 	plainNaN32 = 0x7fc00000
 	plainNaN64 = 0x7ff8000000000000

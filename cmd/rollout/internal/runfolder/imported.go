@@ -19,9 +19,9 @@ import (
 )
 
 // Import creates the folder of a run whose data was not collected. fill writes the dataset to a
-// temporary folder next to dir. Once the temporary folder is complete, Import renames it to dir. So
-// dir is either a complete run or unchanged. from lists the source files. First, Import removes the
-// temporary folders that killed imports to dir have left.
+// temporary folder next to dir. Once the temporary folder is complete, Import renames it to dir.
+// Therefore dir is either a complete run or unchanged. from lists the source files. First, Import
+// removes the temporary folders that killed imports to dir have left.
 func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir string) error) (err error) {
 	if err := CheckNew(dir); err != nil {
 		return err

@@ -139,7 +139,7 @@ type Tasks struct {
 	Stream bool  `json:"stream,omitempty"`
 	Bytes  int64 `json:"bytes,omitempty"`
 	// Groups is true if an invocation committed whole groups. Raised is true if an invocation
-	// raised the number of samples of existing tasks. They exclude each other.
+	// raised the number of samples of existing tasks. A run cannot have both.
 	Groups bool `json:"groups,omitempty"`
 	Raised bool `json:"raised,omitempty"`
 	// GrewFrom is the digest of tasks.jsonl before tasks were last added. If a process is killed

@@ -100,8 +100,8 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 	return l, nil
 }
 
-// foreignLock returns the error for a lock file that is not a regular file. It must not be locked,
-// because TakeLock would overwrite its target.
+// foreignLock returns the error for a lock file that is not a regular file. TakeLock does not lock
+// such a file, because it would overwrite the file's target.
 func foreignLock(path, what string) error {
 	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is %s, not the lock of a run", path, what)), "remove it, or pass another folder with --out")
 }

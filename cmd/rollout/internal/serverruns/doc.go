@@ -11,13 +11,13 @@
 // If a listed run has not ended, the feed keeps the run and checks it until it ends. Meanwhile, the
 // listing continues with later runs.
 //
-// A run can become visible after runs that started later. One reason is that its start time is
-// earlier than its commit. The other is that the clocks of several processes differ. Therefore the
-// listing does not continue after the newest run, but after the newest run that is older than
-// overlap. Runs that are listed twice are recognized by their ids.
+// A run can become visible after runs that started later. One reason is that its start time
+// precedes its commit in the database. The other reason is that the clocks of several server
+// processes differ. Therefore the listing does not continue after the newest run, but after the
+// newest run that is older than overlap. Runs that are listed twice are recognized by their ids.
 //
 // If the run after which the listing would continue has been deleted with its agent, the listing
-// continues after the newest run that is older.
+// continues after the newest run that is older than the deleted run.
 //
 // This state is not saved. The next process lists from the beginning, or from the time given by
 // since=. The tasks of the run show which server runs are known, and the commit log shows which are

@@ -70,8 +70,7 @@ func (f *Feed) active(ctx context.Context) (map[string]bool, error) {
 	return active, nil
 }
 
-// over reports whether the run has ended or has been deleted. The reader reports a deleted run as
-// an error.
+// over reports whether the run has ended or has been deleted. The reader reports a deleted run.
 func (f *Feed) over(ctx context.Context, w *waiting) (bool, error) {
 	run, err := f.cfg.Client.Run(ctx, w.ID)
 	switch {

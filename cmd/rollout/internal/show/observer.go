@@ -181,8 +181,8 @@ func (o *Observer) Damaged(err error, first bool) {
 }
 
 // Engine returns callbacks for the reader of an inference engine's metrics. The reader calls read
-// with new metrics, which read passes to seen for each endpoint. It calls failed with an error.
-// Both callbacks must be called from one goroutine.
+// with new metrics, which read passes to seen for each endpoint. If the metrics cannot be read, it
+// calls failed with the error. Both callbacks must be called from one goroutine.
 func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit.Engine)) (read func(limit.Engine), failed func(error)) {
 	failing, ever := false, false
 	read = func(e limit.Engine) {

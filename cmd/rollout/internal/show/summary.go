@@ -39,9 +39,9 @@ type Summary struct {
 	Durable int `json:"durable,omitempty"`
 
 	// Earlier counts the samples from earlier processes. All numbers below cover only this
-	// invocation. Invocation is its number within the run. It found Recovered samples in the
-	// write-ahead log and OpenFound attempts in flight. Of these attempts, Reattached were
-	// reattached and Gone were lost.
+	// invocation. Invocation is its number within the run. This invocation found Recovered samples
+	// in the write-ahead log and OpenFound attempts in flight. It reattached Reattached of these
+	// attempts. Gone of them were lost.
 	Earlier    earlier `json:"earlier"`
 	Invocation int     `json:"invocation"`
 	Recovered  int64   `json:"recovered"`
@@ -53,10 +53,10 @@ type Summary struct {
 	Attempts      int            `json:"attempts"`
 	Retries       int            `json:"retries"`
 	LostCalls     int            `json:"lost_calls"`
-	// Remade counts rollouts that were lost to the infrastructure and collected again, by failure
-	// class. If a reply was lost and the server run's record is incomplete, the key names the
-	// missing part instead. Kept counts the rollouts that became data. Downgraded counts rows whose
-	// grade is lower because their reply was lost.
+	// Remade counts rollouts that were lost because of the infrastructure and collected again, by
+	// failure class. If a reply was lost and the server run's record is incomplete, the key names
+	// the missing part instead. Kept counts the rollouts that became data. Downgraded counts rows
+	// whose grade is lower because their reply was lost.
 	Remade     map[string]RolloutCount `json:"remade"`
 	Kept       RolloutCount            `json:"kept"`
 	Downgraded int                     `json:"downgraded_rows"`
@@ -344,8 +344,8 @@ func remadeMap(by map[string]collector.RolloutCount) map[string]RolloutCount {
 	return out
 }
 
-// remade describes the rollouts that were lost to the infrastructure. It compares their durations
-// with the durations of the kept rollouts, because longer rollouts are lost more often.
+// remade describes the rollouts that were lost because of the infrastructure. It compares their
+// durations with the durations of the kept rollouts, because longer rollouts are lost more often.
 func (s *Summary) remade() string {
 	n, timed, sum := 0, 0, 0.0
 	var parts []string
@@ -377,8 +377,8 @@ type tailSummary struct {
 	Unstarted int `json:"unstarted"`
 }
 
-// A tailLength contains the durations and lengths of samples. Only Known of the samples have a
-// known length.
+// A tailLength contains the durations and lengths of samples. Known counts the samples whose length
+// is known. The token fields cover only these samples.
 type tailLength struct {
 	Samples       int     `json:"samples"`
 	MeanSeconds   float64 `json:"mean_seconds"`

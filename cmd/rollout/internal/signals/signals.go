@@ -25,9 +25,9 @@ type Stops struct {
 	Abort func()            // end the process
 }
 
-// Watch handles interrupts until ctx is done. The first interrupt calls Drain. The second interrupt
-// calls Stop; so does the end of the grace time after the first one. The next interrupt calls
-// Abort.
+// Watch handles interrupts until ctx is done. The first interrupt calls Drain. Stop is called on
+// the second interrupt or at the end of the grace time, whichever comes first. The next interrupt
+// calls Abort.
 func Watch(ctx context.Context, grace time.Duration, s Stops) {
 	got := make(chan os.Signal, 3) // room for one signal per step
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)

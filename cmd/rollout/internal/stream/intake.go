@@ -3,7 +3,7 @@
 //
 //	intake.go    accepts tasks from readers and the socket: validates, stores and passes them on
 //	lines.go     reads lines, any of which can be invalid
-//	tracker.go   turns commits into whole groups: events, acknowledgments, counts for the pacer
+//	tracker.go   turns commits into whole groups: events, acknowledgements, counts for the pacer
 //	recall.go    restores the figures of groups that are reported again
 //	judge.go     decides which groups are marked with keep=false
 //

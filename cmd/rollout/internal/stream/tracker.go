@@ -19,7 +19,7 @@ type TrackerConfig struct {
 	MinStd float64
 	// MaxLag is pace.Config.MaxLag.
 	MaxLag int
-	// Acks is true if acknowledgments matter. Both pace.Config.MaxAhead and MaxLag need them,
+	// Acks is true if acknowledgements matter. Both pace.Config.MaxAhead and MaxLag need them,
 	// because a group counts as received by the trainer only once it is acknowledged.
 	Acks bool
 	// Pace is notified of groups that become whole and of groups that are acknowledged.
@@ -190,7 +190,7 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 		t.hooks.Whole(g.ID)
 	}
 	t.end = sink.Cursor{RunID: t.cfg.RunID, Seq: g.Seq, Groups: g.N}
-	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // the list must not grow if no acknowledgments will arrive
+	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // the list must not grow if no acknowledgements will arrive
 		t.cfg.Pace.Acknowledged(g.ID)
 		return a
 	}

@@ -21,7 +21,7 @@ type comparison struct {
 	res      *Result
 }
 
-// A stand contains what is known about an agent in a run.
+// A stand is the known state of one agent in a run.
 type stand struct {
 	failed bool // a failure covers the whole sample
 	cut    bool // the last row was cut at the row limit, so later calls are in no row

@@ -25,5 +25,5 @@
 //
 // A call that is in no row or failure is an error if its agent has rows or failures.
 //
-// [Same] compares two runs with each other. If both runs make a claim, the claims must be equal.
+// [Same] compares two runs with each other. Claims that both runs make must be equal.
 package enginecheck

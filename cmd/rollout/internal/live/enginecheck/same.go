@@ -55,9 +55,9 @@ type claimed struct {
 
 // Same compares two runs of the same tasks. It compares the calls whose context both runs claim.
 // Calls are matched by their sampled ids and log-probabilities, so the engine's output must depend
-// only on the marker. show returns the part of a context that must be equal, without the agent's id
-// and the time. If show is nil, the ids are compared. order returns the order of the tools in a
-// context. If order is nil, the order never changes.
+// only on a marker in the task's message. show formats the part of a context that must be equal. It
+// omits the agent's id and the time. If show is nil, the ids are compared. order returns the order
+// of the tools in a context. If order is nil, the order never changes.
 //
 // If both runs contain every call of a sample, from the same number of server runs, the rows must
 // also have the same spans and the same ends.
