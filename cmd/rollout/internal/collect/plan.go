@@ -158,8 +158,8 @@ func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered [
 }
 
 // bound sets the limits on the number of samples in flight. It also creates the poller for engine
-// metrics and opens the listener for the run's metrics, so that errors in either end the run before
-// it begins.
+// metrics and opens the listener for the run's metrics. An error in either of them then ends the
+// run before it begins.
 func (p *planning) bound(ctx context.Context) (err error) {
 	planned, lowered := p.info.Tasks.Planned, ""
 	if p.options.Stream {

@@ -1,5 +1,5 @@
-// Package config contains the settings of a run: their values, the origin of each value, and their
-// names in the configuration file, in the environment and on the command line.
+// Package config contains the settings of a run. A setting has a value, the origin of the value,
+// and names in the configuration file, in the environment and on the command line.
 //
 //	settings.go   one entry per setting: key, type, default, flag, help
 //	load.go       sets values from the file, the environment and the flags; the last one wins
@@ -8,10 +8,10 @@
 //
 // Packages collect and connect convert the values into the configurations of the libraries.
 //
-// To add a setting, add its field (config.go), its entry (settings.go), its values if they form a
-// fixed list (words.go), its conflicts (check.go), its use (settings.go in package collect) and its
-// line in configs/collect.yaml. If rows depend on the setting, add it to keptSetting in package
-// runfolder (identity.go).
+// To add a setting, add its field (config.go), its entry (settings.go) and its conflicts
+// (check.go). If its values form a fixed list, add them to words.go. Use the setting in settings.go
+// of package collect, and add a line to configs/collect.yaml. If rows depend on the setting, add it
+// to keptSetting in package runfolder (identity.go).
 package config
 
 import (

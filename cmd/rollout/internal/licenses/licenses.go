@@ -1,7 +1,7 @@
-// Package licenses contains the licenses of the code that is in the binary but not in this module:
-// Go's standard library and the modules that the binary links on Linux, macOS and Windows. `make
-// licenses` regenerates the text from the module cache. The test fails if the text does not match
-// go.mod, or if a license is not allowed.
+// Package licenses contains the licenses of the code in the binary that is not part of this module.
+// This code is Go's standard library and the modules that the binary links on Linux, macOS and
+// Windows. `make licenses` regenerates the text from the module cache. The test fails if the text
+// does not match go.mod, or if a license is not allowed.
 package licenses
 
 import _ "embed" // for embedding the text below

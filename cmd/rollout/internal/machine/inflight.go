@@ -25,8 +25,8 @@ import (
 // SpareFiles is the number of files that a run opens in addition to its connections.
 const SpareFiles = 64
 
-// bytesInFlight is the minimum memory that a sample in flight uses for the stacks and buffers of
-// its requests, in this process and in the kernel.
+// bytesInFlight is the minimum memory that a sample in flight uses, in this process and in the
+// kernel. It covers the stacks and buffers of the sample's requests.
 const bytesInFlight = 128 << 10
 
 // A Machine contains the resources that a run can use.

@@ -14,7 +14,7 @@ const liveHeap = "/gc/heap/live:bytes"
 // Parameters for the soft memory limit of collect. The limit covers the heap, stacks and the
 // runtime. By default, Go lets the heap double between two collections, which needs a quarter more
 // memory than this limit. With a memoryBase of 64 MB and a memoryHeadroom of 20 MB, a sample needed
-// a fifth more CPU time, because collections were frequent and each collection empties the pools.
+// a fifth more CPU time. Collections were then frequent, and each collection empties the pools.
 const (
 	memoryBase      = 96 << 20 // memory of a run that has no samples in flight
 	memoryPerFlight = 64 << 10 // stacks and buffers for one request

@@ -17,8 +17,8 @@ type Diagnosis struct {
 }
 
 // Diagnose compares the rebuilt prompt of one call with the known facts. These are the ids in the
-// turn or, if there are none, the server's token count; the messages in the trace; and the text
-// returned by the engine.
+// turn, the messages in the trace, and the text returned by the engine. If the turn has no ids, the
+// server's token count is used in their place.
 //
 //	the sampled ids do not decode to the engine's text             tokenizer
 //	ids known:  the same text, but different ids                   tokenizer

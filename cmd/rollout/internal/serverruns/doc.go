@@ -16,8 +16,8 @@
 // processes differ. Therefore the listing does not continue after the newest run, but after the
 // newest run that is older than overlap. Runs that are listed twice are recognized by their ids.
 //
-// If the run after which the listing would continue has been deleted with its agent, the listing
-// continues after the newest run that is older than the deleted run.
+// A run can be deleted with its agent. If the listing would continue after a deleted run, it
+// continues after the newest run that is older.
 //
 // This state is not saved. The next process lists from the beginning, or from the time given by
 // since=. The tasks of the run show which server runs are known, and the commit log shows which are

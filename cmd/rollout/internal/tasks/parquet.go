@@ -18,8 +18,8 @@ import (
 )
 
 // readParquet yields the tasks in a Parquet file. It ignores unknown columns. A task's line is its
-// row number, starting at 1. Rows are read without a Go type, because reading into a struct
-// silently converts a null to "" and a number to text, and loses a nested struct.
+// row number, starting at 1. Rows are read without a Go type. Reading into a struct would silently
+// convert a null to "" and a number to text, and would lose a nested struct.
 func readParquet(f *os.File, name string, yield func(collector.Task, error) bool) {
 	fail := func(err error) { yield(collector.Task{}, exit.Usagef("%s: %w", name, err)) }
 	info, err := f.Stat()

@@ -59,8 +59,8 @@ type claimed struct {
 // omits the agent's id and the time. If show is nil, the ids are compared. order returns the order
 // of the tools in a context. If order is nil, the order never changes.
 //
-// If both runs contain every call of a sample, from the same number of server runs, the rows must
-// also have the same spans and the same ends.
+// If a sample is complete in both runs, with the same number of server runs, its rows must also
+// have the same spans and the same ends.
 func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 	if show == nil {
 		show = func(ids []int32) string { return fmt.Sprint(ids) }
