@@ -81,9 +81,9 @@ func (p *program) helpCmd() *cobra.Command {
 	}
 }
 
-// complete registers completions for the arguments and flags of cmd and its verbs, except those
-// that already have completions. The completion depends on the name of the value in the help text.
-// RUN is a run folder, DIR is a folder, and FILE is a file. Any other value is not a file.
+// complete registers completions for the arguments and flags of cmd and its verbs, unless they
+// already have completions. The completion depends on the name of the value in the help text. RUN
+// is a run folder, DIR is a folder, and FILE is a file. Any other value is not a file.
 func complete(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.ValidArgs == nil {
 		switch {

@@ -137,7 +137,8 @@ func (p *planning) tappedSince() time.Time {
 }
 
 // openSince returns the start time of the oldest attempt in the journal that has not ended. If
-// there is none, it returns now. It ignores damage, which is reported when the journal is opened.
+// every attempt has ended, it returns the time now. It ignores damage, which is reported when the
+// journal is opened.
 func openSince(dir string, now time.Time) time.Time {
 	type attempt struct {
 		key string

@@ -106,8 +106,7 @@ var (
 	// almostScheme matches http or https with one letter too few or too many, or with an incomplete
 	// "://".
 	almostScheme = regexp.MustCompile(`^(?i:h?t{1,3}p(s?)(?:[:;]/{0,3}|/{1,3}))([^/].*)$`)
-	// address matches a host with an optional port and path. Text that it matches cannot contain a
-	// secret.
+	// address matches a host with an optional port and path. Matching text cannot contain a secret.
 	address = regexp.MustCompile(`^(\[[0-9A-Fa-f:]+\]|[0-9A-Za-z][0-9A-Za-z.-]*)(:[0-9]{1,5})?(/[0-9A-Za-z/_.-]*)?$`)
 )
 

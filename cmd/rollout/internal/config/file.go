@@ -59,8 +59,8 @@ func (l *Loader) notYAML(path string, text []byte, said string) {
 // maxConfigNodes is the maximum number of YAML nodes in a file after its aliases are expanded.
 const maxConfigNodes = 100_000
 
-// countNodes adds the number of nodes in n, with aliases expanded, to seen. It stops just above
-// maxConfigNodes, and at a depth at which jsonOf returns an error.
+// countNodes adds the number of nodes in n, with aliases expanded, to seen. It stops once the total
+// exceeds maxConfigNodes, or at a depth that jsonOf rejects.
 func countNodes(n *yaml.Node, seen, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

@@ -71,10 +71,10 @@ func (l *Loader) env(getenv func(string) string) {
 	}
 }
 
-// unknownVariables reports environment variables that look like settings but are not. Such a
-// variable begins with the name of a section or resembles the name of a setting. It ignores
-// variables that references use. It also ignores all other variables, because they can belong to
-// other programs.
+// unknownVariables reports environment variables that look like settings but are not. The name of
+// such a variable begins with the name of a section or resembles the name of a setting. Variables
+// that references use are not reported. All other variables are not reported either, because they
+// can belong to other programs.
 func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 	var names []string
 	for _, s := range l.Settings {

@@ -21,7 +21,8 @@ type Runs struct {
 // All reports whether Runs selects every server run that began after Since.
 func (r *Runs) All() bool { return len(r.IDs)+len(r.Agents)+len(r.Tags) == 0 }
 
-// lists returns the lists of r by name, and the names in the order that the method texts uses.
+// lists returns the lists of r by name. The first result contains the names in the order that the
+// method texts uses.
 func (r *Runs) lists() ([]string, map[string]*[]string) {
 	return []string{"agent", "run", "tag"}, map[string]*[]string{"agent": &r.Agents, "run": &r.IDs, "tag": &r.Tags}
 }

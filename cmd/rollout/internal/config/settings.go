@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// settings binds every key to its field and sets the field to its default. The order is the order
-// in which config show lists the settings. If a library defines the default, the library's constant
+// settings binds every key to its field and sets the field to its default. The settings are in the
+// order in which config show lists them. If a library defines the default, the library's constant
 // is used. A library can replace zero with its own default. The default of a choice is its first
 // value. run.retries has its own default, because package collector, by default, does not retry a
 // failure that counts against a sample.

@@ -35,7 +35,7 @@ func within(dir, name string, use func(address string) error) error {
 	return linked(dir, name, use) // the system is not Linux, or has no /proc
 }
 
-// linked implements within by means of a link in the folder for temporary files.
+// linked does the same as within, but uses a symbolic link in the folder for temporary files.
 func linked(dir, name string, use func(address string) error) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -127,7 +127,8 @@ func (d *Doctor) Run(ctx context.Context) (bad int, err error) {
 	return d.bad, nil
 }
 
-// report passes the result of a check to Report. It counts the result if it is bad.
+// report passes the result of a check to Report. If the result is bad, it increments the number of
+// bad results.
 func (d *Doctor) report(state State, name, text string, detail []string, hint string) {
 	if state == Bad {
 		d.bad++

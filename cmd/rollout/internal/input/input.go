@@ -25,7 +25,7 @@ const (
 )
 
 // Wait is the maximum time to wait for the first byte from a pipe. If the content has a size limit,
-// it is also the maximum time to wait for the rest.
+// Wait is also the maximum time to wait for the rest.
 const Wait = 10 * time.Second
 
 var errFolder = errors.New("is a folder, not a file")

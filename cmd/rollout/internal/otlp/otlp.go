@@ -53,7 +53,7 @@ const (
 	maxAnswer = 64 << 10
 )
 
-// A Client uploads spans. It implements otlptrace.Client and starts no goroutine.
+// A Client uploads spans. It implements otlptrace.Client. It does not start goroutines.
 type Client struct {
 	url     string
 	headers http.Header // can contain secrets

@@ -14,8 +14,8 @@ type Lag struct {
 	// Groups[i] counts the groups that were i versions old, up to the last nonzero count.
 	// Groups[pace.LagMost] also includes older groups. Groups of unknown age are not counted.
 	Groups []int `json:"groups"`
-	// CutShort counts the processes that did not end normally. The last groups of such a process
-	// can be missing from its last status line.
+	// CutShort counts the processes that did not end normally. The last status line of such a
+	// process may not include its last groups.
 	CutShort int `json:"cut_short,omitempty"`
 }
 

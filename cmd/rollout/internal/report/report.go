@@ -61,7 +61,7 @@ type Report struct {
 	ClockJumps []ClockJump `json:"clock_jumps,omitempty"`
 	// Problems lists the data that could not be read. The numbers exclude this data.
 	Problems []string `json:"problems,omitempty"`
-	// Damage contains the Problems that are about damaged files.
+	// Damage contains the errors behind the Problems that report damaged files.
 	Damage []error `json:"-"`
 	// Basis identifies the sources of the numbers about samples. If two reports have the same
 	// Basis, these numbers are equal. Basis is empty if the numbers depend on more than commits, or

@@ -218,7 +218,8 @@ func Exists(dir string) bool {
 // ResumeCommand returns the command that resumes the run in dir.
 func ResumeCommand(dir string) string { return "rollout collect --resume --out " + format.Shell(dir) }
 
-// writeTasks makes the spool the task snapshot by renaming it. Both files are in the run's folder.
+// writeTasks turns the spool into the task snapshot by renaming it. Both files are in the run's
+// folder.
 func (f *Folder) writeTasks(tasks *TaskSet) error {
 	info, err := os.Stat(tasks.path)
 	if err == nil && !tasks.grows {

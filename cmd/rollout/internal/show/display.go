@@ -79,9 +79,8 @@ func (d *Display) OnUnread(f func(bool)) {
 	d.out.onFull = f
 }
 
-// Flush waits until all events and messages have been read. If no byte of the events is read for
-// the duration of patience, it stops waiting and returns false for the events. The same holds for
-// the messages.
+// Flush waits until all events and messages have been read. It stops waiting if no byte is read for
+// the duration of patience. The results report whether all events and all messages have been read.
 func (d *Display) Flush(patience time.Duration) (events, messages bool) {
 	if events = d.out.flush(patience); d.out == d.talk {
 		return events, events

@@ -65,8 +65,8 @@ type Vitals struct {
 	Taps func() tap.IndexStats
 }
 
-// longBuckets are for durations from a second to over an hour, shortBuckets for durations from a
-// millisecond to a minute.
+// longBuckets are for durations from a second to over an hour. shortBuckets are for durations from
+// a millisecond to a minute.
 var (
 	longBuckets  = prometheus.ExponentialBuckets(1, 2, 13)
 	shortBuckets = prometheus.ExponentialBuckets(0.001, 4, 9)

@@ -378,7 +378,7 @@ type tailSummary struct {
 }
 
 // A tailLength contains the durations and lengths of samples. Known counts the samples whose length
-// is known. The token fields cover only these samples.
+// is known. MeanTokens and MedianTokens cover only these samples.
 type tailLength struct {
 	Samples       int     `json:"samples"`
 	MeanSeconds   float64 `json:"mean_seconds"`

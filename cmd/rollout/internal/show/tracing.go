@@ -37,8 +37,8 @@ const flushTimeout = 5 * time.Second
 //	       └─ invoke_agent     a send
 //
 // Tracing sends the trace context to the server in the headers traceparent and tracestate. The
-// attributes of the spans contain no prompts, answers or error messages. A nil *Tracing creates no
-// spans.
+// attributes of the spans contain no prompts, answers or error messages. A nil *Tracing does not
+// create spans.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer

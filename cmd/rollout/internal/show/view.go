@@ -326,8 +326,8 @@ func (p Painter) red(s string) termsafe.Own    { return p.Code("31", s) }
 func (p Painter) green(s string) termsafe.Own  { return p.Code("32", s) }
 func (p Painter) yellow(s string) termsafe.Own { return p.Code("33", s) }
 
-// bar draws a progress bar of size columns. good and bad are shown as parts of whole. If bad is not
-// zero, it gets at least one column.
+// bar draws a progress bar that is size columns wide. good and bad are shown as parts of whole. If
+// bad is not zero, it gets at least one column.
 func (p Painter) bar(good, bad, whole, size int) termsafe.Own {
 	if size < 4 || whole <= 0 {
 		return ""

@@ -93,8 +93,9 @@ func on(do func(), signals ...os.Signal) (end func()) {
 	})
 }
 
-// OutliveReaders makes a write to a closed standard output or standard error fail. Otherwise
-// SIGPIPE would end the process. Because SIGPIPE is not ignored, child processes still receive it.
+// OutliveReaders lets the process survive SIGPIPE, so a write to a closed standard output or
+// standard error only fails. SIGPIPE is caught and not ignored, so child processes still receive
+// it.
 func OutliveReaders() {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a receiver for the channel is not needed
 }

@@ -73,10 +73,10 @@ func figuresOf(g *sink.GroupFacts) (f figures, rewards int) {
 
 func finite(x float64) bool { return !math.IsInf(x, 0) && !math.IsNaN(x) }
 
-// Judge decides about a whole group before its rows are written. With MinStd, it marks all samples
-// of a group that has no training signal with keep=false. With MaxLag, it marks stale samples of
-// the remaining groups. Stale samples have keep=true, and the trainer decides whether to use them.
-// Judge is used as sink.Config.Judge.
+// Judge marks the samples of a whole group before its rows are written. If MinStd is set and the
+// group has no training signal, Judge marks all its samples with keep=false. If MaxLag is set,
+// Judge marks the stale samples of other groups. Stale samples have keep=true, and the trainer
+// decides whether to use them. Judge is used as sink.Config.Judge.
 func (t *Tracker) Judge(g *sink.GroupFacts) {
 	f, rewards := figuresOf(g)
 	if reason := t.cfg.reason(f, rewards); reason != "" {

@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Tasks from the same source share a sync. These limits apply to the number of tasks per sync and,
-// approximately, to their total size in bytes.
+// Several tasks from a source are made durable by one sync. These limits apply to the number of
+// tasks per sync and, approximately, to their total size in bytes.
 const (
 	batchMost  = 256
 	batchBytes = 4 << 20

@@ -9,9 +9,9 @@
 //
 // Each assistant span of a row is one call. The ids before the span must be the complete prompt of
 // an engine call. The span must be the output of that call, with bitwise equal log-probabilities.
-// Each call can be used only as often as the engine made it, so a sampled token is in at most one
-// row. The versions, finish reasons and sampling parameters in a row must match the row's calls. A
-// row graded unverified makes no claim about its prompts, so only its outputs are compared.
+// Each engine call can be matched only once, so a sampled token is in at most one row. The
+// versions, finish reasons and sampling parameters in a row must match the row's calls. A row
+// graded unverified makes no claim about its prompts, so only its outputs are compared.
 //
 // The tokens in failures must also have been sampled by the engine. Every call is then in exactly
 // one of these states:
