@@ -95,8 +95,8 @@ func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, err
 const recallFor = 30 * time.Second
 
 // recall adds the calls of earlier processes from the spool to the table, because rollouts continue
-// after a restart. Without these calls, the table could mistake a call from one agent for a call
-// from another agent with the same prompt. The spool is already open for writing.
+// after a restart of the tap. Without these calls, the table could mistake a call from one agent
+// for a call from another agent with the same prompt. The spool is already open for writing.
 func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.Logger) {
 	began := time.Now()
 	r, err := tap.OpenReader(dir)

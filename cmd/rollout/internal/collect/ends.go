@@ -51,7 +51,7 @@ func (e *ends) watch(ctx context.Context, stop func(error)) (end func()) {
 }
 
 // interruptAtEnd handles an interrupt that arrives after the last sample in flight has ended. The
-// first such interrupt prints the remaining work, and the second one exits at once.
+// first such interrupt prints the remaining work, and the second interrupt exits at once.
 func (e *ends) interruptAtEnd() {
 	if e.late.Swap(true) {
 		e.exitNow()

@@ -247,8 +247,8 @@ func parseClientTools(b []byte) (clientTools, error) {
 	return tools, nil
 }
 
-// maxNesting is the maximum nesting depth that jsonOf accepts. Without this limit, an alias that
-// contains itself would never end.
+// maxNesting is the maximum nesting depth that jsonOf accepts. Without this limit, the conversion
+// of an alias that contains itself would never end.
 const maxNesting = 100
 
 // jsonOf converts a YAML node to JSON. It keeps the order of keys, because a prompt can depend on

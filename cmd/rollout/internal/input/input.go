@@ -30,8 +30,7 @@ const Wait = 10 * time.Second
 
 var errFolder = errors.New("is a folder, not a file")
 
-// A File is a file that is read from its beginning. If it is a pipe, Read waits at most wait for
-// the first byte.
+// A File is a file opened with [Open]. If it is a pipe, Read waits at most wait for the first byte.
 type File struct {
 	F     *os.File
 	info  fs.FileInfo

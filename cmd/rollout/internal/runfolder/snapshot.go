@@ -96,8 +96,8 @@ func markOf(t *collector.Task) taskMark {
 	return taskMark{content: [16]byte(h.Sum(nil)), samples: int32(t.Samples)}
 }
 
-// maxComplaints is the number of bad tasks that are reported one by one. Further bad tasks are only
-// counted.
+// maxComplaints is the maximum number of bad tasks that are reported one by one. Further bad tasks
+// are only counted.
 const maxComplaints = 20
 
 // A TaskCheck validates tasks and spools them.

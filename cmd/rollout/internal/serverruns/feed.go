@@ -260,8 +260,8 @@ const (
 	retryMost = 30 * time.Second
 )
 
-// patiently retries look after a transient error. A retry recognizes the runs that look passed on
-// before it failed.
+// patiently retries look after a transient error. On a retry, look recognizes the runs that it
+// passed on before it failed.
 func (f *Feed) patiently(ctx context.Context, look func() error) error {
 	began := time.Now()
 	for pause := pauseLeast; ; pause = min(2*pause, retryMost) {

@@ -12,7 +12,7 @@ import (
 // pageSize is the maximum page size that the server supports.
 const pageSize = 1000
 
-// overlap is the minimum age of a run after which the listing can continue. It is longer than the
+// The listing continues only after a run that is at least overlap old. overlap is longer than the
 // time until a send commits its run, plus the clock differences between a server's processes.
 const overlap = 2 * time.Minute
 

@@ -64,7 +64,7 @@ func Watch(ctx context.Context, grace time.Duration, s Stops) {
 // OnStatus calls show on every SIGUSR1 until end is called. If show is running, end waits for it.
 func OnStatus(show func()) (end func()) { return on(show, syscall.SIGUSR1) }
 
-// First calls do on the first interrupt, unless end is called before. end can be called more than
+// First calls do on the first interrupt, unless end is called first. end can be called more than
 // once.
 func First(do func()) (end func()) {
 	return on(sync.OnceFunc(do), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

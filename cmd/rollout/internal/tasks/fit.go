@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A Fit checks tasks against the settings of the run as they are read. A task fits if its agent
+// A Fit checks tasks, as they are read, against the settings of the run. A task fits if its agent
 // overrides are valid and its answer can be scored.
 type Fit struct {
 	agent  agent.Config
