@@ -134,8 +134,8 @@ func (a *arrivals) checker() func(t *collector.Task) error {
 	}
 }
 
-// read reads tasks from a file, from standard input or from the server until ctx is done. If there
-// is no socket, the end of the file ends the stream.
+// read reads tasks from a file, from standard input or from the server until ctx is done. Without a
+// socket, the end of the file ends the stream.
 func (a *arrivals) read(ctx context.Context, noSocket bool) {
 	var err error
 	switch source := a.plan.source; {

@@ -15,7 +15,7 @@ type Lag struct {
 	// Groups[pace.LagMost] also includes older groups. Groups of unknown age are not counted.
 	Groups []int `json:"groups"`
 	// CutShort counts the processes that did not end normally. The last status line of such a
-	// process may not include its last groups.
+	// process might not include its last groups.
 	CutShort int `json:"cut_short,omitempty"`
 }
 
