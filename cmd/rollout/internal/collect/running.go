@@ -247,8 +247,8 @@ func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 	if v := r.plan.config.Tokens.PolicyVersion; v.Claimed {
 		g.pace.SetVersion(v.Version)
 	}
-	// The callback must not wait for disk I/O, because a lock that orders tasks is held during such
-	// writes.
+	// The callback must not wait for disk I/O. It therefore must not call the intake directly,
+	// because the intake holds its lock while it writes tasks to disk.
 	unread := make(chan bool, 1)    // holds the latest value
 	r.host.OnUnread(func(on bool) { // never called concurrently
 		select {
@@ -322,8 +322,8 @@ func (r *Running) knownTasks() iter.Seq2[collector.Task, error] {
 }
 
 // checkBeside compares the files of earlier processes with their digests while the run is
-// collecting, until ctx is done. If it does not reach all files, the report at the end of the run
-// checks the others, because it rereads every file.
+// collecting, until ctx is done. The report at the end of the run rereads every file, so it also
+// checks the files that checkBeside has not reached.
 func (r *Running) checkBeside(ctx context.Context) {
 	if r.plan.config.Run.CheckFull {
 		return // NewPlan has compared the files

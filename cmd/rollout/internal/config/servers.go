@@ -84,7 +84,7 @@ func (l *servers) setting(key string, getenv func(string) string) *Setting {
 	return s
 }
 
-// inherit copies the settings that s does not set itself from the server from.
+// For each setting that s does not set itself, inherit copies the value from the server from.
 func (s *Server) inherit(from *Server) {
 	s.Weight, s.MaxInFlight = cmp.Or(s.Weight, from.Weight), cmp.Or(s.MaxInFlight, from.MaxInFlight)
 	if from.Headers != nil {

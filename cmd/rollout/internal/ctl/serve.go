@@ -27,7 +27,7 @@ type Handler interface {
 	Pause() error
 	Resume() error
 	Drain() error
-	// SetVersion records that version samples every reply to a send that starts after this call and
+	// SetVersion sets the policy version of every reply whose send starts after this call and ends
 	// before the next call of SetVersion. version is at least 0.
 	SetVersion(version int32) error
 	Acknowledge(ctx context.Context, c Cursor) error

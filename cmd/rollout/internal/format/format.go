@@ -54,8 +54,8 @@ func Rate(f float64) string {
 	}
 }
 
-// unit formats f, which is at least 1000, with a decimal prefix. before and after are inserted
-// before and after the prefix.
+// unit formats f, which is at least 1000, with a decimal prefix. It inserts the string before in
+// front of the prefix, and the string after behind it.
 func unit(f float64, before, after string) string {
 	const prefixes = "kMGT"
 	i := -1

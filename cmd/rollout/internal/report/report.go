@@ -155,9 +155,9 @@ type Groups struct {
 	Groups int `json:"groups"`
 	Whole  int `json:"whole"`
 	// Scored counts the groups with at least two scored samples. ZeroVariance counts the scored
-	// groups whose rewards are all equal, so they give no training signal. AllPass counts the
-	// ZeroVariance groups in which all samples passed. NonePass counts the ZeroVariance groups in
-	// which no sample passed.
+	// groups whose rewards are all equal. Such groups do not give a training signal. AllPass counts
+	// the ZeroVariance groups in which all samples passed. NonePass counts the ZeroVariance groups
+	// in which no sample passed.
 	Scored       int `json:"scored"`
 	ZeroVariance int `json:"zero_variance"`
 	AllPass      int `json:"all_pass"`
@@ -287,8 +287,8 @@ type Retries struct {
 	// Attempts counts the samples with rows and the failed samples by the number of the attempt
 	// that counted.
 	Attempts map[int]int `json:"attempts,omitempty"`
-	// ByClass counts the logged retries by the class of the failure before them. It is nil if there
-	// is no log. WaitSeconds is the total wait before the retries.
+	// ByClass counts the logged retries by the class of the failure before them. It is nil if the
+	// logs are missing. WaitSeconds is the total wait before the retries.
 	ByClass     map[string]int `json:"by_class,omitempty"`
 	Logged      int            `json:"logged"`
 	WaitSeconds float64        `json:"wait_seconds"`

@@ -53,7 +53,7 @@ type Summary struct {
 	Attempts      int            `json:"attempts"`
 	Retries       int            `json:"retries"`
 	LostCalls     int            `json:"lost_calls"`
-	// Remade counts rollouts that were lost because of the infrastructure and collected again, by
+	// Remade counts rollouts that were lost to infrastructure failures and collected again, by
 	// failure class. If a reply was lost and the server run's record is incomplete, the key names
 	// the missing part instead. Kept counts the rollouts that became data. Downgraded counts rows
 	// whose grade is lower because their reply was lost.
@@ -344,7 +344,7 @@ func remadeMap(by map[string]collector.RolloutCount) map[string]RolloutCount {
 	return out
 }
 
-// remade describes the rollouts that were lost because of the infrastructure. It compares their
+// remade describes the rollouts that were lost to infrastructure failures. It compares their
 // durations with the durations of the kept rollouts, because longer rollouts are lost more often.
 func (s *Summary) remade() string {
 	n, timed, sum := 0, 0, 0.0

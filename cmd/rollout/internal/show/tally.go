@@ -31,14 +31,16 @@ func (t *Tally) Add(s *tokenize.Sample) {
 	}
 }
 
-// Failures returns the number of failed samples so far by class, committed or not.
+// Failures returns the number of failed samples so far, by class. It includes samples that have not
+// yet been committed.
 func (t *Tally) Failures() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.failed)
 }
 
-// Rewards returns the rewards of the samples so far, committed or not.
+// Rewards returns the rewards of the samples so far. It includes samples that have not yet been
+// committed.
 func (t *Tally) Rewards() Rewards {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -130,7 +130,7 @@ func fail(span trace.Span, class string) {
 	span.SetStatus(codes.Error, class)
 }
 
-// Watch adds a span for each of an attempt's requests to the client's observer.
+// Watch makes the client's observer create a span for each request of an attempt.
 func (t *Tracing) Watch(endpoint string, cfg *letta.ClientConfig) {
 	if t == nil {
 		return

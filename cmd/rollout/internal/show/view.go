@@ -23,7 +23,7 @@ type View struct {
 	Sink         sink.Stats
 	Now          time.Time
 	rate, tokens float64 // finished samples and sampled tokens, per second
-	// Failing counts the failed samples by class. Failed counts a failed sample only once it is
+	// Failing counts the failed samples by class. Failed does not count a failed sample until it is
 	// committed, which can be minutes later.
 	Failing map[string]int
 	// Rewards summarizes the rewards so far. It is nil if the run does not score its samples.
