@@ -31,8 +31,8 @@ type listing struct {
 const restarts = 10
 
 // all passes each page of runs to take, except for runs that are older than since. It stops at an
-// empty page, or at a run that began after this pass. A short page does not mean the end, because a
-// server can return fewer runs than the limit.
+// empty page, or at a run that began after the start of this pass. A short page does not mean the
+// end, because a server can return fewer runs than the limit.
 func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	if !l.begun && !l.since.IsZero() {
 		if err := l.seek(ctx, l.since.Add(-overlap)); err != nil {

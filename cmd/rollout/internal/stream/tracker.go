@@ -298,8 +298,8 @@ func (t *Tracker) check(c sink.Cursor) error {
 	return nil
 }
 
-// Cursors returns the cursors of the last acknowledged group and of the last whole group. A cursor
-// whose Seq is 0 means that there is none.
+// Cursors returns the cursors of the last acknowledged group and of the last whole group. If there
+// is no such group, the cursor's Seq is 0.
 func (t *Tracker) Cursors() (acked, end sink.Cursor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -108,7 +108,7 @@ func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 	return s
 }
 
-// claims returns the calls whose context the run claims, by their output.
+// claims returns the calls that make a claim about their context, by output.
 func claims(run *Run) map[string][]*claimed {
 	all := map[string][]*claimed{}
 	for _, row := range run.Rows {
