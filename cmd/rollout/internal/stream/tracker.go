@@ -298,8 +298,8 @@ func (t *Tracker) check(c sink.Cursor) error {
 	return nil
 }
 
-// Cursors returns the cursors of the last acknowledged group and of the last whole group. If there
-// is no such group, the cursor's Seq is 0.
+// Cursors returns the cursors of the last acknowledged group and of the last whole group. The Seq
+// of a cursor is 0 if its group does not exist.
 func (t *Tracker) Cursors() (acked, end sink.Cursor) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
