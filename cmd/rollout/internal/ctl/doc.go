@@ -27,8 +27,8 @@
 //
 //	{"ok":false,"error":"…","hint":"…","code":2}
 //
-// code is the exit status of rollout ctl. After a refusal, the connection stays open. Only if a
-// line is too long, the connection is closed, because the start of the next line is then unknown.
+// code is the exit status of rollout ctl. After a refusal, the connection stays open. It is closed
+// only if a line is too long, because the start of the next line is then unknown.
 //
 // # Limits
 //
