@@ -29,7 +29,8 @@ type Bin struct {
 }
 
 // A histogram has one bin per value if there are at most fewValues distinct values, such as rewards
-// of 0 and 1. Otherwise it has at most maxBins bins of a round width.
+// of 0 and 1. Otherwise its bins have a round width, and maxBins is the approximate maximum number
+// of bins.
 const (
 	fewValues = 12
 	maxBins   = 24
