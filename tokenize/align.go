@@ -8,78 +8,81 @@ import (
 // A Drift selects how the Aligner handles a prompt that does not continue the open row.
 type Drift uint8
 
-// The ways to handle drift. Only DriftFork never drops sampled tokens.
+// The ways to handle drift. Only DriftFork keeps every sampled token.
 const (
 	DriftFork    Drift = iota // start a new row with the true prompt
-	DriftRealign              // replace the end of the last output with the prompt's tokens if that end is short, otherwise fork
+	DriftRealign              // if the prompt replaces only a short end of the last output, replace that end in the row too, otherwise fork
 	DriftReject               // reject the sample
 )
 
-// AlignConfig configures how calls become rows. The zero value forks and has no limits.
+// AlignConfig configures how calls become rows. The zero value forks on drift and sets no limits.
 type AlignConfig struct {
 	Drift Drift
 
-	// RealignMax limits how many tokens at the end of an output DriftRealign replaces.
+	// RealignMax is the maximum number of tokens that DriftRealign replaces at the end of an
+	// output.
 	RealignMax int
 
-	// MaxRowTokens limits T; 0 means no limit. A row ends before the call that would exceed the
-	// limit, so always at the end of an output, and has FlagCut. That call and every later call
-	// whose prompt continues it are cut: they are in no row, and their tokens count in
-	// Alignment.Cut. A later call whose prompt forks starts a new row if the row fits.
+	// MaxRowTokens is the maximum number of tokens in a row; 0 means no limit. If a call would
+	// exceed the limit, the row ends before that call, at the end of an output, and has FlagCut.
+	// That call is cut, and so is every later call whose prompt continues it. A cut call is in no
+	// row, and its tokens count in Alignment.Cut. A later call whose prompt forks starts a new row
+	// if that row fits.
 	MaxRowTokens int
 
-	// VocabSize, if positive, limits the ids of calls that are not quarantined: every id must be
-	// smaller.
+	// VocabSize, if positive, is the size of the engine's vocabulary. Every id in a call that is
+	// not quarantined must be smaller than VocabSize.
 	VocabSize int
 
-	// TokenizerSize, if positive, is the number of ids that the tokenizer names. A padded
-	// vocabulary also has the ids from there up to VocabSize. A row with such an id has
-	// FlagPaddedID.
+	// TokenizerSize, if positive, is the number of ids that the tokenizer defines. A padded
+	// vocabulary also contains the ids from TokenizerSize up to VocabSize. A row that contains such
+	// an id has FlagPaddedID.
 	TokenizerSize int
 
-	// StopIDs are the ids at which the engine ends an output, in addition to Call.StopID. A row
-	// with a sampled token after the first such id of its call has FlagAfterStop.
+	// StopIDs are the ids at which the engine ends an output, in addition to Call.StopID. A row has
+	// FlagAfterStop if a sampled token follows the first stop id in the output of a call.
 	StopIDs []int32
 
-	// MaskAfterStop sets mask 0 for the tokens after the first stop id of a call and counts them in
-	// Unscored.
+	// MaskAfterStop gives mask 0 to the tokens after the first stop id in an output and counts them
+	// in Alignment.Unscored.
 	MaskAfterStop bool
 }
 
-// An Alignment counts the sampled tokens of a sample. Each token is in exactly one of the sums:
+// An Alignment counts the sampled tokens of a sample. Each sampled token counts in exactly one term
+// on the right:
 //
 //	Sampled == Trained + Unscored + Trimmed + Cut + Lost
 type Alignment struct {
 	Sampled  int
-	Trained  int // mask 1, in exactly one row
-	Unscored int // mask 0: no usable log-probability, or after a stop id with MaskAfterStop; includes tokens of dropped rows
+	Trained  int // mask 1, each in exactly one row
+	Unscored int // mask 0: no usable log-probability, or after a stop id if MaskAfterStop is set; includes tokens in dropped rows
 	Trimmed  int // replaced by DriftRealign
-	Cut      int // past MaxRowTokens
+	Cut      int // in calls cut because of MaxRowTokens
 	Lost     int // in quarantined calls
 
-	// LostCalls are the indexes of the quarantined calls, and CutCalls the indexes of the calls
-	// past MaxRowTokens, ascending. Both are valid until the next use of the Aligner.
+	// LostCalls lists the indexes of the quarantined calls. CutCalls lists the indexes of the cut
+	// calls. Both are in ascending order and valid until the next use of the Aligner.
 	LostCalls, CutCalls []int32
 
-	// Forks counts divergences that started a new row. Realigned counts repaired divergences.
-	// EmptyRows counts rows dropped because they have no trainable token.
+	// Forks counts divergences that started a new row. Realigned counts divergences that were
+	// repaired. EmptyRows counts rows that were dropped because they had no trainable token.
 	Forks, Realigned, EmptyRows int
 }
 
-// An Aligner turns the calls of a sample into rows. It keeps a small amount of memory between
-// samples. It is not safe for concurrent use: each worker needs its own Aligner.
+// An Aligner turns the calls of a sample into rows. It keeps a small amount of memory from sample
+// to sample. It is not safe for concurrent use, so each worker needs its own Aligner.
 type Aligner struct {
 	cfg         AlignConfig
 	idLimit     uint32 // the greatest valid id
-	lastNamedID uint32 // the greatest id that the tokenizer names
+	lastNamedID uint32 // the greatest id that the tokenizer defines
 	stopFrom    int32  // the smallest of cfg.StopIDs
 	lost, cut   []int32
 
-	// State of one call of Align:
+	// The remaining fields are the state of one execution of Align.
 	calls      []Call
 	rows       []Row // the open row is the last
 	sum        Alignment
-	open       bool // the last of rows is open; it ends with the output of the previous call
+	open       bool // the last row is open; it ends with the output of the previous call
 	cutBefore  bool // the previous call is cut: no row contains it
 	lostBefore bool // the previous call is lost
 	lastRow    int  // index of the row that cut calls continue, or -1
@@ -96,7 +99,8 @@ func NewAligner(cfg AlignConfig) *Aligner {
 	return a
 }
 
-// lastID returns the greatest id of a vocabulary. A size that is not positive means no limit.
+// lastID returns the greatest id in a vocabulary of the given size. If size is 0 or less, there is
+// no limit.
 func lastID(size int) uint32 {
 	if size <= 0 || size > math.MaxInt32 {
 		return math.MaxInt32
@@ -104,15 +108,15 @@ func lastID(size int) uint32 {
 	return uint32(size) - 1
 }
 
-// Align returns the rows of one sample. The package documentation describes the rules. Rows share
-// no memory with calls.
+// Align returns the rows of one sample. The package documentation describes the rules. The rows
+// share no memory with calls.
 //
-// Calls with an unknown prompt must be quarantined. They are counted as lost, and no row continues
-// across them. Calls of SourceLiteral can be mixed only with quarantined calls.
+// A call with an unknown prompt must be quarantined. A quarantined call counts as lost, and no row
+// continues across it. Calls with SourceLiteral can be mixed only with quarantined calls.
 //
-// An *AlignError means that the whole sample must not be trained on. It wraps ErrLength,
-// ErrNoPrompt, ErrVocab, ErrPrefix with DriftReject, or ErrInvariant if a call has a better grade
-// than its source can prove.
+// If Align returns an *AlignError, no part of the sample must be used for training. The error wraps
+// ErrLength, ErrNoPrompt, ErrVocab, ErrPrefix (only with DriftReject) or ErrInvariant (a call has a
+// better grade than its source can prove).
 func (a *Aligner) Align(calls []Call) ([]Row, Alignment, error) {
 	if err := checkCalls(calls); err != nil {
 		return nil, Alignment{}, err
@@ -204,8 +208,9 @@ func (a *Aligner) call(k int) error {
 	}
 }
 
-// history returns all tokens that the model had seen or sampled before call k. They are the open
-// row, or the prompt and output of the previous call if that call is cut.
+// history returns all tokens that the model had seen or sampled before call k, as head followed by
+// tail. These tokens are the open row, or the prompt and output of the previous call if that call
+// is cut.
 func (a *Aligner) history(k int) (head, tail []int32) {
 	if a.cutBefore {
 		return a.calls[k-1].PromptIDs, a.calls[k-1].OutputIDs
@@ -213,8 +218,9 @@ func (a *Aligner) history(k int) (head, tail []int32) {
 	return a.rows[len(a.rows)-1].InputIDs, nil
 }
 
-// canRealign reports whether a divergence at token n can be repaired: it is inside the last output,
-// at most RealignMax tokens before the end, and the repaired row fits.
+// canRealign reports whether a divergence at token n can be repaired. The divergence must be inside
+// the last output and at most RealignMax tokens before the end of the row, and the repaired row
+// must fit.
 func (a *Aligner) canRealign(k, n int) bool {
 	c, last := &a.calls[k], &a.calls[k-1]
 	if a.cutBefore || n == len(c.PromptIDs) || !a.fits(len(c.PromptIDs)+len(c.OutputIDs)) {
@@ -239,7 +245,8 @@ func (a *Aligner) realign(k, n int) {
 	}
 }
 
-// stop returns the position after the first end-of-turn id of an output, or the output's length.
+// stop returns the position after the first stop id in the output of c, or the length of the output
+// if there is no stop id.
 func (a *Aligner) stop(c *Call) int {
 	from := a.stopFrom
 	if c.StopID != nil {
@@ -253,7 +260,8 @@ func (a *Aligner) stop(c *Call) int {
 	return len(c.OutputIDs)
 }
 
-// padded reports whether any of ids is only in the padded vocabulary, above the tokenizer's ids.
+// padded reports whether any of ids is in the padding of the vocabulary, above the ids that the
+// tokenizer defines.
 func (a *Aligner) padded(ids []int32) bool {
 	if a.lastNamedID >= a.idLimit {
 		return false
@@ -261,7 +269,8 @@ func (a *Aligner) padded(ids []int32) bool {
 	return firstAbove(ids, a.lastNamedID) >= 0
 }
 
-// extend appends context and the output of call k to the open row, or cuts the call.
+// extend appends context and the output of call k to the open row. It cuts the call if the row
+// would be too long or if the previous call is cut.
 func (a *Aligner) extend(k int, context []int32) error {
 	c := &a.calls[k]
 	if a.cutBefore {
@@ -283,7 +292,8 @@ func (a *Aligner) extend(k int, context []int32) error {
 	return a.append(row, k, role, context)
 }
 
-// begin opens a row with the whole prompt of call k. div is the reason, or nil.
+// begin opens a row with the whole prompt of call k. div is the divergence that requires a new row,
+// or nil if there is none.
 func (a *Aligner) begin(k int, div *Divergence) error {
 	c := &a.calls[k]
 	prompt := c.PromptIDs
@@ -332,7 +342,7 @@ func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
 	row.FinishReasons = append(row.FinishReasons, c.FinishReason)
 	row.StepIDs = append(row.StepIDs, c.StepID)
 	row.Flags |= c.Flags
-	row.Flags &^= FlagLength // was set for an earlier output
+	row.Flags &^= FlagLength // can be left from an earlier output
 	if row.Truncated = c.FinishReason == FinishLength; row.Truncated {
 		row.Flags |= FlagLength
 	}
@@ -348,7 +358,7 @@ func (a *Aligner) skip(k int) {
 	a.cut = append(a.cut, int32(k))
 }
 
-// close closes the open row, if any, and drops the row if it has no trainable token.
+// close closes the open row, if there is one, and drops the row if it has no trainable token.
 func (a *Aligner) close() {
 	if !a.open {
 		return
@@ -377,7 +387,7 @@ func (a *Aligner) fits(tokens int) bool {
 func (a *Aligner) firstInvalidID(ids []int32) int { return firstAbove(ids, a.idLimit) }
 
 // firstAbove returns the position of the first id that is negative or greater than limit, or -1 if
-// no id is.
+// there is none.
 func firstAbove(ids []int32, limit uint32) int {
 	for i, id := range ids {
 		if uint32(id) > limit {
@@ -387,8 +397,8 @@ func firstAbove(ids []int32, limit uint32) int {
 	return -1
 }
 
-// finalLength estimates the final length of the row that call k starts, so that its memory is
-// allocated once.
+// finalLength estimates the final length of the row that call k starts, so that the row's memory is
+// allocated only once.
 func (a *Aligner) finalLength(k, tokens int) int {
 	for k++; k < len(a.calls) && a.calls[k].Grade < Quarantined; k++ {
 		c, last := &a.calls[k], &a.calls[k-1]

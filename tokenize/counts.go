@@ -11,14 +11,14 @@ type Counts struct {
 
 // CheckCounts compares calls with the server's sums. It returns an *AlignError with ErrCounts and
 //
-//	ReasonHole           if Σ len(OutputIDs) ≠ CompletionTokens, or calls ≠ Steps
+//	ReasonHole           if Σ len(OutputIDs) ≠ CompletionTokens, or len(calls) ≠ Steps
 //	ReasonCountMismatch  if Σ len(PromptIDs) ≠ PromptTokens and every prompt is known
 //
 // The server silently drops a turn without output ids. Only these sums show that a call is missing
-// between two turns. The text around such a gap must not be used as a tool's result. A step without
-// output adds nothing to CompletionTokens, so only Steps shows the missing call. That is a hole as
-// well: the call's prompt is in PromptTokens, and its position among the turns is unknown. The
-// model calls of a compaction are not in any of the sums.
+// between two turns. The text around such a gap must not be used as a tool result. A step without
+// output adds nothing to CompletionTokens, so only Steps shows that its call is missing. That call
+// counts as a hole as well, because PromptTokens includes its prompt and its position among the
+// turns is unknown. None of the sums includes the model calls of a compaction.
 func CheckCounts(calls []Call, want Counts) error {
 	var prompts, outputs int64
 	known := true

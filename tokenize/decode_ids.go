@@ -5,13 +5,14 @@ import (
 	"math/bits"
 )
 
-// Maximum look-ahead of one pass of the fast loops for ids and triples.
+// The number of bytes that one pass of the fast loop for ids or for triples can read ahead.
 const (
 	idWindow     = 16
 	tripleWindow = 96
 )
 
-// growArena returns a copy of s with more elements, or s itself if it has limit elements.
+// growArena returns a longer copy of s, at most limit elements long. If s already has limit
+// elements, it returns s itself.
 func growArena[T any](s []T, limit int) []T {
 	size := min(max(4096, 2*cap(s)), limit)
 	if size <= len(s) {
@@ -25,10 +26,10 @@ func growArena[T any](s []T, limit int) []T {
 // idBlock is the number of bytes that idBlocks searches for commas at a time.
 const idBlock = 64
 
-// idBlocks decodes ids block by block, if a comma and no space follows each id, while dst has room
-// for all ids that a block can hold. It returns the number of ids. It finds the start of every id
-// in a block before it decodes them, so decoding one id does not wait for the previous id. That
-// takes a quarter less time than a loop over single ids.
+// idBlocks decodes ids block by block while dst has room for all ids that a block can contain. It
+// stops at the first id that is not followed directly by a comma, and returns the number of decoded
+// ids. It finds the commas in a block before it decodes the ids, so decoding one id does not wait
+// for the previous id. This takes a quarter less time than a loop over single ids.
 func (d *Decoder) idBlocks(dst []int32) int {
 	const word = 8
 	k, i, b := 0, d.i, d.buf[:d.n]
@@ -61,7 +62,7 @@ func (d *Decoder) idBlocks(dst []int32) int {
 	return k
 }
 
-// commasOf returns a bit for each comma of a block; bit 0 is the first byte.
+// commasOf returns a bit set of the commas in a block; bit 0 stands for the first byte.
 func commasOf(block *[idBlock]byte) (set uint64) {
 	for i := 0; i < idBlock; i += 8 {
 		t := load64(block[:], i) ^ ','*lowBits
@@ -73,7 +74,7 @@ func commasOf(block *[idBlock]byte) (set uint64) {
 	return set
 }
 
-// leastOf[n] is the smallest number of n digits without a leading zero.
+// leastOf[n] is the smallest number with n digits and no leading zero.
 var leastOf = [8]uint64{0, 0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6}
 
 // ids decodes a list of ids, or null, into the id arena.
@@ -85,8 +86,9 @@ func (d *Decoder) ids() (span, error) {
 	return list, err
 }
 
-// promptIDs is like ids, but for a prompt. A prompt usually begins like the previous prompt.
-// promptIDs compares that part of the text instead of decoding it, which takes a tenth of the time.
+// promptIDs is like ids, but for a prompt. The text of a prompt usually begins like the text of the
+// previous prompt. promptIDs compares this part instead of decoding it, which takes a tenth of the
+// time.
 func (d *Decoder) promptIDs() (span, error) {
 	list, more, err := d.beginIDs()
 	if !more {
@@ -100,10 +102,12 @@ func (d *Decoder) promptIDs() (span, error) {
 	return list, err
 }
 
-// maxPromptText limits the length of Decoder.prompt. The rest of a longer prompt is always decoded.
+// maxPromptText is the maximum length of Decoder.prompt. The text of a prompt beyond this length is
+// always decoded.
 const maxPromptText = 1 << 20
 
-// repeatPrompt consumes the ids, each with its comma, that repeat the text of the previous prompt.
+// repeatPrompt consumes the ids, each with its comma, whose text repeats the start of the previous
+// prompt. It copies the ids from the previous prompt instead of decoding them.
 func (d *Decoder) repeatPrompt() {
 	same, from := 0, d.promptAt
 	for {
@@ -112,7 +116,7 @@ func (d *Decoder) repeatPrompt() {
 		text := d.buf[d.i : d.i+bytes.LastIndexByte(d.buf[d.i:d.i+n], ',')+1]
 		ids := bytes.Count(text, []byte{','})
 		if len(d.out.ids)+ids > d.cfg.MaxTokens {
-			break // decoding reports the error
+			break // the decoding of the next ids reports the error
 		}
 		d.out.ids = append(d.out.ids, d.out.ids[from:from+ids]...)
 		from += ids
@@ -133,11 +137,11 @@ func (d *Decoder) flushPrompt() {
 	}
 	b := d.buf[d.promptKeep:d.i]
 	d.prompt = append(d.prompt, b[:min(len(b), maxPromptText-len(d.prompt))]...)
-	d.promptKeep = 0 // fill moves buf[i] to 0
+	d.promptKeep = 0 // fill moves buf[i] to buf[0]
 }
 
 // beginIDs consumes the beginning of a list of ids. more is false if the list is already complete
-// (null or empty) or on an error.
+// (null or empty) or if an error occurred.
 func (d *Decoder) beginIDs() (list span, more bool, err error) {
 	switch c := d.space(); c {
 	case 'n':

@@ -2,8 +2,8 @@ package tokenize
 
 import "math"
 
-// logprobs decodes a list of [logprob, id, …] or null. It appends the numbers to the arena of
-// log-probabilities, NaN for null. It compares the ids with want and returns the position of the
+// logprobs decodes a list of triples [logprob, id, …], or null. It appends the log-probabilities to
+// their arena, with NaN for null. It compares the ids with want and returns the position of the
 // first difference, or -1. If want is nil, it appends the ids to the id arena instead.
 func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	mismatch = -1
@@ -23,7 +23,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	}
 	store := want == nil
 	arena := d.out.logprobs[:min(cap(d.out.logprobs), max(lo, limit))]
-	// got[:k-lo] are the ids so far if they are stored.
+	// If ids are stored, got[:k-lo] holds the ids decoded so far.
 	got := d.out.ids[len(d.out.ids):min(cap(d.out.ids), max(len(d.out.ids), limit))]
 	k := lo
 	for {
@@ -49,8 +49,8 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 				break
 			}
 			j += 2
-			// One to 23 digits, of which up to 16 count. The number of digits beyond eight is
-			// unpredictable, so the code does not branch on it.
+			// One to 23 digits, of which only the first 16 are used. The number of digits after the
+			// first eight is unpredictable, so the code does not branch on it.
 			t := load64(b, j) ^ zeros
 			q := countedDigits
 			if notDigit(t) == 0 {
@@ -99,7 +99,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 			if b[j] == ' ' {
 				j++
 			}
-			// the id
+			// The id.
 			t = load64(b, j) ^ zeros
 			n := leadingDigits(t)
 			if uint(n-1) >= 7 || t&0xff == 0 && n > 1 || b[j+n] != ',' {
@@ -110,7 +110,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 			if b[j] == ' ' {
 				j++
 			}
-			// null, or a short text
+			// null, or a short string.
 			w := load64(b, j)
 			if w&(1<<40-1) == nullClosed {
 				j += 5
@@ -197,11 +197,12 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	}
 }
 
-// nullClosed is "null]" as a word that load64 returns.
+// nullClosed is "null]" as load64 would return it, without the last three bytes.
 const nullClosed = 'n' | 'u'<<8 | 'l'<<16 | 'l'<<24 | ']'<<32
 
-// shortText returns the length, with both quotes, of a string of fewer than eight ASCII characters
-// without escapes, or 0 for any other value. w holds the bytes after the opening quote.
+// shortText returns the length, including both quotes, of a string with fewer than eight ASCII
+// characters and no escapes. It returns 0 for any other value. w holds the bytes after the opening
+// quote.
 func shortText(w uint64) int {
 	n, high := plainPrefix8(w)
 	if n == 8 || high != 0 || w>>(8*uint(n)&63)&0xff != '"' {
@@ -210,7 +211,7 @@ func shortText(w uint64) int {
 	return n + 2
 }
 
-// growIDs grows the id arena and returns its unused part, with the contents of got.
+// growIDs grows the id arena and returns its unused part, which begins with the contents of got.
 func (d *Decoder) growIDs(got []int32) []int32 {
 	used := len(d.out.ids)
 	all := growArena(d.out.ids[:used+len(got)], d.cfg.MaxTokens)
@@ -218,7 +219,7 @@ func (d *Decoder) growIDs(got []int32) []int32 {
 	return all[used:]
 }
 
-// triple decodes one [logprob, id, …]. Elements after the id are validated and skipped.
+// triple decodes one triple [logprob, id, …]. Elements after the id are validated and skipped.
 func (d *Decoder) triple() (v float32, id int32, err error) {
 	if c := d.space(); c != '[' {
 		return 0, 0, d.wrongType("[logprob, id, …]", c)

@@ -6,18 +6,19 @@ import (
 	"strconv"
 )
 
-// Digits are decoded eight at a time. A word of text xor zeros has the digit's value in each byte
-// that was a digit. The first character is in the lowest byte.
+// Digits are decoded eight at a time. If a word of eight characters is xored with zeros, each byte
+// that was a digit becomes the value of the digit. The first character is in the lowest byte.
 
 const zeros = '0' * lowBits
 
-// leadingDigits counts the digits at the start of a word that was xored with zeros. The bytes after
-// the first non-digit are arbitrary.
+// leadingDigits returns the number of digits at the start of a word that was xored with zeros. The
+// bytes after the first non-digit can have any value.
 func leadingDigits(t uint64) int {
 	return bits.TrailingZeros64(notDigit(t)) >> 3
 }
 
-// notDigit sets 0x80 in the bytes of t that are above 9. Only the lowest mark is reliable.
+// notDigit returns a word with 0x80 in the bytes of t that are above 9. Only the lowest mark is
+// reliable.
 func notDigit(t uint64) uint64 {
 	return (t + (0x80-10)*lowBits | t) & highBits
 }
@@ -29,39 +30,39 @@ func eightDigits(v uint64) uint64 {
 	return ((v&pairs)*(100+1000000<<32) + (v>>16&pairs)*(1+10000<<32)) >> 32
 }
 
-// How to get the exact float32 without arbitrary precision: let m be all digits of a decimal as an
-// integer below 2^63, and let the value be m * 10^-q with q ≤ 37. float64(m) * tenTo[q] has three
-// roundings, so its error is less than 4 units in the last place of the double. Rounding the
-// product to float32 is correct unless it is within the error of a border between two float32
-// (where the low 29 bits are 1<<28). strconv converts numbers near a border. Decimals that a
-// program printed for a float32 are far from any border. m ≥ 1 and q ≤ 37 keep the result a normal
-// float32.
+// The exact float32 does not need arbitrary precision. Let m be the integer below 2^63 that
+// consists of all digits of a decimal, and let the value be m * 10^-q with q ≤ 37. The computation
+// of float64(m) * tenTo[q] rounds three times, so its error is less than 4 units in the last place
+// of the double. A border is the midpoint between two adjacent float32 values; the low 29 bits of
+// its double are 1<<28. Rounding the product to float32 is correct unless a border is within the
+// error. strconv converts numbers near a border. If a program printed a float32 as a decimal, the
+// decimal is far from any border. Because m ≥ 1 and q ≤ 37, the result is a normal float32.
 
-// nearBorder reports whether the bits of a double are within 8 units of a border between two
-// float32.
+// nearBorder reports whether a double with the given bits is within 8 units in the last place of a
+// border.
 func nearBorder(bits uint64) bool {
 	return uint32(bits&(1<<29-1))-(1<<28-8) <= 16
 }
 
 const maxScale = 37
 
-// The fast path for log-probabilities uses 16 digits after the decimal point, and only checks that
-// the rest are digits. The rest is less than one unit of m. With m ≥ leastCounted the product has
-// an additional error of less than 2^17 units in the last place, so the fast path stays farther
-// away from the float32 borders. Printed float32 are far from the borders. Of other decimals, one
-// in a thousand falls back to the slow path, which uses every digit.
+// The fast path for log-probabilities uses 16 digits after the decimal point and only checks that
+// the characters after them are digits. The unused digits amount to less than one unit of m. If m ≥
+// leastCounted, they add an error of less than 2^17 units in the last place, so the fast path keeps
+// a greater distance from the borders. A printed float32 is far from the borders. Among other
+// decimals, one in a thousand falls back to the slow path, which uses every digit.
 const (
 	countedDigits = 16
 	leastCounted  = 1 << 36
 )
 
-// nearBorderCounted is nearBorder for a number that was cut to countedDigits digits. It reports
-// whether the bits are within 2^18 units of a border.
+// nearBorderCounted is like nearBorder, but for a number that was cut to countedDigits digits. It
+// reports whether the double is within 2^18 units in the last place of a border.
 func nearBorderCounted(bits uint64) bool {
 	return uint32(bits&(1<<29-1))-(1<<28-1<<18) <= 1<<19
 }
 
-// tenTo[q] is the double nearest to 10^-q. The array length lets &63 replace a bounds check.
+// tenTo[q] is the double closest to 10^-q. The length of the array lets &63 replace a bounds check.
 var tenTo = [64]float64{
 	1e-0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9,
 	1e-10, 1e-11, 1e-12, 1e-13, 1e-14, 1e-15, 1e-16, 1e-17, 1e-18, 1e-19,
@@ -71,9 +72,9 @@ var tenTo = [64]float64{
 
 var powers = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
-// float32Of rounds a JSON number to a double and the double to float32, both correctly. The result
-// is infinite if the number is out of the range of a double. slow reports whether strconv converted
-// the number.
+// float32Of rounds a JSON number to a double and then to a float32, each time correctly. The result
+// is infinite if the number is too large for a float32. slow reports whether strconv converted the
+// number.
 func float32Of(number []byte) (v float32, slow bool) {
 	m, q, ok := mantissa(number)
 	if ok {
@@ -85,12 +86,12 @@ func float32Of(number []byte) (v float32, slow bool) {
 			return float32(f), false
 		}
 	}
-	f, _ := strconv.ParseFloat(string(number), 64) // the only error is the range
+	f, _ := strconv.ParseFloat(string(number), 64) // the only possible error is ErrRange
 	return float32(f), true
 }
 
-// mantissa splits a number into ±m * 10^-q. ok is false if m or q is too large for the fast
-// conversion.
+// mantissa returns m and q such that the number is ±m * 10^-q. ok is false if m or q is too large
+// for the fast conversion.
 func mantissa(number []byte) (m uint64, q int, ok bool) {
 	i := 0
 	if number[0] == '-' {
@@ -125,7 +126,7 @@ func mantissa(number []byte) (m uint64, q int, ok bool) {
 	return m, q, q >= 0 && q <= maxScale
 }
 
-// number reads a number and returns its text, valid until the next fill.
+// number reads a number and returns its text, which is valid until the next call of fill.
 func (d *Decoder) number() ([]byte, error) {
 	j := d.i
 scan:
@@ -194,7 +195,7 @@ func numberPrefix(b []byte) (n int, complete bool) {
 	return n, true
 }
 
-// tokenID decodes an id: a non-negative int32.
+// tokenID decodes a token id, which is a non-negative int32.
 func (d *Decoder) tokenID() (int32, error) {
 	if c := d.space(); c != '-' && c-'0' > 9 {
 		return 0, d.wrongType("a token id", c)

@@ -2,7 +2,7 @@ package tokenize
 
 import "cmp"
 
-// reply decodes the whole reply: one object and nothing after it.
+// reply decodes the whole reply, which is one object with nothing after it.
 func (d *Decoder) reply() error {
 	d.out.Rest = append(d.out.Rest, '{')
 	seenTurns := false
@@ -60,14 +60,13 @@ func (d *Decoder) reply() error {
 	return nil
 }
 
-// dropRest removes from Rest a key that does not belong there. length is the length of Rest before
-// the key.
+// dropRest removes a key that does not belong in Rest. length is the length of Rest before the key.
 func (d *Decoder) dropRest(length int) {
 	d.keep, d.restOver = -1, false // restOver can be set because a copied part of the key exceeded MaxRestBytes
 	d.out.Rest = d.out.Rest[:length]
 }
 
-// readKey reads a key into d.key; buf[i] is its opening quote.
+// readKey reads a key into d.key. buf[i] must be its opening quote.
 func (d *Decoder) readKey() (err error) {
 	d.i++
 	d.key, err = d.str(d.key[:0], maxKeyBytes)
@@ -95,14 +94,14 @@ func (d *Decoder) turns() error {
 	})
 }
 
-// turnFields are the keys of a turn that are decoded. The role is required.
+// turnFields lists the keys of a turn that are decoded. Only role is required.
 var turnFields = [...]string{"role", "input_ids", "output_ids", "output_token_logprobs", "content", "tool_name"}
 
 // turn decodes one element of `turns`. The keys can have any order.
 func (d *Decoder) turn() error {
 	start := d.offset()
 	t := turnSpan{prompt: noSpan, output: noSpan, logprobs: noSpan, content: noSpan, tool: noSpan, mismatch: -1}
-	// ids of the triples, if they came before output_ids
+	// The ids of the triples, if output_token_logprobs came before output_ids.
 	early := noSpan
 	var seen uint // bit i: turnFields[i]
 	err := d.object("a turn", func() error {
@@ -147,7 +146,7 @@ func (d *Decoder) turnValue(name string, t *turnSpan, early *span) (err error) {
 	switch name {
 	case "role":
 		t.role, err = d.role()
-	case "input_ids": // a prompt that is not a list counts as unknown, because another source can have the prompt
+	case "input_ids": // a prompt that is not a list counts as unknown, because another source can provide it
 		if c := d.space(); c != '[' && c != 'n' {
 			return d.skip()
 		}
@@ -164,7 +163,7 @@ func (d *Decoder) turnValue(name string, t *turnSpan, early *span) (err error) {
 		early.hi = len(d.out.ids)
 	case "content":
 		t.content, err = d.text()
-	case "tool_name": // only informative, so another type is not an error
+	case "tool_name": // only informative, so a value of another type is not an error
 		if d.space() != '"' {
 			return d.skip()
 		}
@@ -211,8 +210,8 @@ func (d *Decoder) text() (span, error) {
 	return span{lo, len(text)}, err
 }
 
-// firstMismatch returns the first position at which a and b differ, up to the length of the shorter
-// one, or -1.
+// firstMismatch returns the first position at which a and b differ, or -1 if there is none.
+// Elements past the end of the shorter list are not compared.
 func firstMismatch(a, b []int32) int {
 	for k := range min(len(a), len(b)) {
 		if a[k] != b[k] {

@@ -2,7 +2,7 @@ package tokenize
 
 import "math/bits"
 
-// skip validates one value of any type.
+// skip validates and discards one value of any type.
 func (d *Decoder) skip() error {
 	switch c := d.space(); c {
 	case '"':
@@ -58,7 +58,8 @@ func (d *Decoder) literal(word string) error {
 	return nil
 }
 
-// An element of logprobs.content as the server writes it, split for comparisons of 16 bytes:
+// The parts of an element of logprobs.content as the server writes it, split so that each
+// comparison covers at most 16 bytes:
 //
 //	{"token":"785","bytes":null,"logprob":-0.24566778540611267,"top_logprobs":[]}
 const (
@@ -71,10 +72,11 @@ const (
 	choiceWindow = 128
 )
 
-// skipChoices skips elements of logprobs.content, each with the comma after it, while they have the
-// format above. logprobs repeats the last call and is half to two thirds of a reply. skipChoices
-// makes the same checks as skip and is several times faster. It stops before the first element of
-// another format and before the last element. d.i is then at the start of a value.
+// skipChoices skips elements of logprobs.content, each with the comma after it, as long as they
+// have the format above. It makes the same checks as skip but is several times faster. This matters
+// because logprobs repeats the last call and takes up half to two thirds of a reply. skipChoices
+// stops before the first element with another format and before the last element. d.i is then at
+// the start of a value.
 func (d *Decoder) skipChoices() {
 	if d.depth+1 >= d.cfg.MaxDepth {
 		return
@@ -101,8 +103,8 @@ func (d *Decoder) skipChoices() {
 	}
 }
 
-// skipChoice returns the length of the element at the start of b, with its comma, or 0 if the
-// element has another format. b has at least choiceWindow bytes.
+// skipChoice returns the length of the element at the start of b, including its comma, or 0 if the
+// element has another format. b must have at least choiceWindow bytes.
 func skipChoice(b []byte) int {
 	_ = b[choiceWindow-1]
 	if string(b[:len(choiceHead)]) != choiceHead {

@@ -15,16 +15,16 @@ const (
 
 func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
 
-// special sets 0x80 in the bytes of w that are special in a string: quotes, backslashes and control
-// characters. The lowest mark is reliable; higher marks can be wrong.
+// special returns a word with 0x80 in the bytes of w that are special in a string: quotes,
+// backslashes and control characters. Only the lowest mark is reliable.
 func special(w uint64) uint64 {
 	q := w ^ '"'*lowBits
 	e := w ^ '\\'*lowBits
 	return ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits
 }
 
-// plainPrefix returns the length of the prefix of b without special bytes. high is 0 if the prefix
-// is ASCII.
+// plainPrefix returns the length of the longest prefix of b without special bytes. high is 0 if
+// that prefix is ASCII.
 func plainPrefix(b []byte) (n int, high uint64) {
 	for n+8 <= len(b) {
 		w := load64(b, n)
@@ -42,14 +42,14 @@ func plainPrefix(b []byte) (n int, high uint64) {
 	return n, high & highBits
 }
 
-// plainPrefix8 is plainPrefix for one word. n is 8 if the whole word is plain.
+// plainPrefix8 is like plainPrefix, but for one word. n is 8 if the whole word is plain.
 func plainPrefix8(w uint64) (n int, high uint64) {
 	n = bits.TrailingZeros64(special(w)) >> 3
 	return n, w & (1<<(8*uint(n)&63) - 1) & highBits
 }
 
-// plain consumes the next part of a string that needs no unescaping. It returns the part, valid
-// until the next fill. more is false if buf[i] is a special byte.
+// plain consumes the next part of a string that needs no unescaping. It returns this part, which is
+// valid until the next call of fill. more is false if buf[i] is now a special byte.
 func (d *Decoder) plain() (s []byte, more bool, err error) {
 	b := d.buf[d.i:d.n]
 	n, high := plainPrefix(b)
@@ -60,7 +60,7 @@ func (d *Decoder) plain() (s []byte, more bool, err error) {
 				d.i += valid
 				return nil, false, &DecodeError{Offset: d.offset(), Err: ErrUTF8}
 			}
-			n = valid // the rest of the rune is not read yet
+			n = valid // the rest of the rune has not been read yet
 		}
 	}
 	d.i += n
@@ -82,8 +82,8 @@ func validPrefix(b []byte) int {
 	return n
 }
 
-// str appends the text of a string to dst, up to limit bytes in dst. The rest of the string is only
-// validated. buf[i] is the byte after the opening quote.
+// str appends the text of a string to dst until dst has limit bytes. The rest of the string is only
+// validated. buf[i] must be the byte after the opening quote.
 func (d *Decoder) str(dst []byte, limit int) ([]byte, error) {
 	for {
 		s, more, err := d.plain()
@@ -117,7 +117,7 @@ func (d *Decoder) str(dst []byte, limit int) ([]byte, error) {
 	}
 }
 
-// skipString validates a string; buf[i] is the byte after the opening quote.
+// skipString validates and discards a string. buf[i] must be the byte after the opening quote.
 func (d *Decoder) skipString() error {
 	if n := len(d.long); n > 0 && bytes.HasPrefix(d.buf[d.i:d.n], d.long) {
 		d.i += n
@@ -156,9 +156,9 @@ func (d *Decoder) skipString() error {
 // longString is the minimum length, in bytes, of a skipped string that Decoder.long keeps.
 const longString = 64
 
-// skippable returns the length of a prefix of b, within a string, that consists of plain ASCII,
-// two-character escapes and single non-ASCII runes. Text that is itself JSON has an escape every
-// few bytes, and many languages are not ASCII.
+// skippable returns the length of a prefix of b, which is inside a string. The prefix consists of
+// plain ASCII, two-character escapes and single non-ASCII runes. Both exceptions are frequent: a
+// string that contains JSON has an escape every few bytes, and text in many languages is not ASCII.
 func skippable(b []byte) int {
 	i := 0
 	for i+8 <= len(b) {
@@ -186,10 +186,11 @@ func skippable(b []byte) int {
 	return i
 }
 
-// shortEscapes are the characters that form a two-character escape with a backslash.
+// shortEscapes contains the characters that form a two-character escape with a backslash.
 var shortEscapes = [256]bool{'"': true, '\\': true, '/': true, 'b': true, 'f': true, 'n': true, 'r': true, 't': true}
 
-// escape decodes one escape sequence; buf[i] is the backslash. Lone surrogates become U+FFFD.
+// escape decodes one escape sequence. buf[i] must be the backslash. A lone surrogate becomes
+// U+FFFD.
 func (d *Decoder) escape() (rune, error) {
 	if !d.need(2) {
 		return 0, d.end()

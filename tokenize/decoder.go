@@ -14,15 +14,16 @@ import (
 //	decode_logprobs.go  lists of [logprob, id, …]
 //	decode_number.go    numbers: grammar, exact float32
 //	decode_string.go    strings: UTF-8, escapes
-//	decode_skip.go      skipped values, which are validated too
+//	decode_skip.go      values that are skipped but still validated
 //
 // Lists and strings have a fast path, which processes eight bytes of the buffer at a time, and a
 // slow path. A fast path accepts only input that the slow path accepts too, and returns the same
 // value. A fast path never returns errors, so all offsets and messages come from the slow path.
 
-// DecoderConfig limits the replies that a Decoder accepts. The zero value means the defaults.
+// DecoderConfig limits the replies that a Decoder accepts. A field that is 0 has its default value.
 type DecoderConfig struct {
-	// MaxReplyBytes limits the length of a reply. Default 128 MiB; a token takes 80 to 130 bytes.
+	// MaxReplyBytes limits the length of a reply. Default 128 MiB. A sampled token takes 80 to 130
+	// bytes.
 	MaxReplyBytes int64
 	// MaxTokens limits the number of ids in a reply, including the ids of prompts and the ids in
 	// output_token_logprobs. Default 1<<24.
@@ -30,13 +31,13 @@ type DecoderConfig struct {
 	// MaxTurns limits the number of turns. Default 65,536.
 	MaxTurns int
 	// MaxDepth limits the nesting of arrays and objects. The reply, its list of turns and each turn
-	// count, so a limit below 3 refuses every turn. Default 256.
+	// count as one level each, so a limit below 3 rejects every turn. Default 256.
 	MaxDepth int
 	// MaxRestBytes limits Reply.Rest. Default 32 MiB.
 	MaxRestBytes int
-	// ChunkBytes is the size of the read buffer of Decode, at least 4 KiB. Default 128 KiB.
-	// Decoding itself is as fast with 16 KiB. For a reply of 600 KB from a connection, 128 KiB
-	// saves about 2 % of the CPU time compared with 64 KiB, because there are fewer reads.
+	// ChunkBytes is the size of the read buffer for Decode, at least 4 KiB. Default 128 KiB.
+	// Decoding itself is just as fast with 16 KiB. If a 600 KB reply comes from a connection, 128
+	// KiB needs about 2 % less CPU time than 64 KiB, because there are fewer reads.
 	ChunkBytes int
 }
 
@@ -61,49 +62,53 @@ func (c DecoderConfig) withDefaults() DecoderConfig {
 const (
 	// minChunkBytes is large enough for the longest number and the largest look-ahead.
 	minChunkBytes = 4 << 10
-	// maxNumberBytes limits the length of a number, the only token that must be in the buffer as a
-	// whole. Numbers in practice are much shorter: a double takes at most 24 bytes.
+	// maxNumberBytes limits the length of a number, which is the only kind of token that must fit
+	// in the buffer as a whole. In practice, numbers are much shorter: a double takes at most 24
+	// bytes.
 	maxNumberBytes = 1 << 10
-	// maxKeyBytes is the length of the prefix of a key that is kept for comparison and for Path.
+	// maxKeyBytes is the number of bytes of a key that are kept for comparisons and for
+	// DecodeError.Path.
 	maxKeyBytes = 64
 )
 
-// A Decoder decodes replies of a Letta server. It keeps one read buffer of ChunkBytes and the text
-// of a prompt, up to 1 MiB. It is not safe for concurrent use: give each worker its own.
+// A Decoder decodes replies from a Letta server. It keeps one read buffer of ChunkBytes and the
+// text of one prompt, up to 1 MiB. It is not safe for concurrent use, so each worker needs its own
+// Decoder.
 //
-// It validates the syntax of the whole reply, including skipped values: JSON's grammar and UTF-8.
-// It does not validate the meaning. Lists of different lengths, a log-probability of another token
-// and null lists are not decode errors: the Turn shows them, because they invalidate only that
-// sample.
+// A Decoder validates the JSON grammar and the UTF-8 encoding of the whole reply, including skipped
+// values. It does not validate the meaning. Lists of different lengths, log-probabilities of other
+// tokens and null lists are not decode errors, because they invalidate only one sample. The Turn
+// shows them instead.
 type Decoder struct {
 	cfg DecoderConfig
 
-	buf  []byte // buf[i:n] is read but not consumed: 0 ≤ i ≤ n ≤ len(buf)
+	buf  []byte // buf[i:n] has been read but not consumed: 0 ≤ i ≤ n ≤ len(buf)
 	i, n int
 	base int64 // offset of buf[0] within the reply
 	own  []byte
 	r    io.Reader
 
-	eof     bool  // no bytes follow buf[:n] …
-	over    bool  // … because the reply is longer than MaxReplyBytes
-	readErr error // … because r failed
+	eof     bool  // no bytes follow buf[:n]
+	over    bool  // eof is set because the reply is longer than MaxReplyBytes
+	readErr error // eof is set because r failed with this error
 
-	depth    int  // arrays and objects around buf[i]
+	depth    int  // number of arrays and objects around buf[i]
 	keep     int  // position in buf of the first byte that belongs to Rest, or -1
-	restOver bool // Rest would exceed MaxRestBytes
+	restOver bool // Rest would have exceeded MaxRestBytes
 
-	// long is the last long string that was skipped, with its closing quote, while it is in buf.
-	// Servers send the arguments and the result of a tool call twice, the second time in deprecated
-	// members. Comparing the second copy takes a tenth of the time of validating it.
+	// long is the last long string that was skipped, including its closing quote, while it is in
+	// buf. Servers send the arguments and the result of a tool call twice, the second time in
+	// deprecated members. Comparing the second copy takes a tenth of the time needed to validate
+	// it.
 	long []byte
 
-	// prompt is the text of the last prompt, up to maxPromptText bytes. promptAt is the index in
-	// the arena of the prompt's ids. promptKeep is the position in buf of the first byte to append
-	// to prompt, or -1.
+	// prompt is the text of the last prompt, up to maxPromptText bytes. promptAt is the index of
+	// the prompt's first id in the id arena. promptKeep is the position in buf of the first byte
+	// that must still be appended to prompt, or -1.
 	prompt               []byte
 	promptAt, promptKeep int
 
-	slowFloats int // log-probabilities of this document that strconv converted
+	slowFloats int // number of log-probabilities in this document that strconv converted
 
 	key []byte // the last key, cut at maxKeyBytes
 	out *Reply
@@ -114,8 +119,8 @@ func NewDecoder(cfg DecoderConfig) *Decoder {
 	return &Decoder{cfg: cfg.withDefaults(), key: make([]byte, 0, maxKeyBytes)}
 }
 
-// Decode resets dst, then reads one reply from r up to EOF into it. The result does not depend on
-// how r splits the bytes. After an error dst is empty and the Decoder can be used again.
+// Decode resets dst and then decodes one reply into it, reading r up to EOF. The result does not
+// depend on how r splits the bytes. After an error, dst is empty and the Decoder can be reused.
 //
 // It returns a *DecodeError if the bytes are not a valid reply, and a *ReadError if r failed.
 func (d *Decoder) Decode(r io.Reader, dst *Reply) error {
@@ -123,7 +128,8 @@ func (d *Decoder) Decode(r io.Reader, dst *Reply) error {
 	return d.run(dst)
 }
 
-// DecodeBytes is Decode for a reply in memory. It does not change b and keeps no reference to it.
+// DecodeBytes is like Decode, but for a reply in memory. It does not change b and keeps no
+// reference to it.
 func (d *Decoder) DecodeBytes(b []byte, dst *Reply) error {
 	d.openBytes(b)
 	return d.run(dst)
@@ -170,7 +176,7 @@ func (d *Decoder) run(dst *Reply) error {
 }
 
 // fill reads more bytes after buf[:n] and reports whether it got any. It can move buf[i:n], so
-// callers keep positions in buf only relative to i.
+// callers must store positions in buf relative to i.
 func (d *Decoder) fill() bool {
 	if d.eof {
 		return false
@@ -214,7 +220,8 @@ func (d *Decoder) need(k int) bool {
 	return true
 }
 
-// flushRest copies the bytes that belong to Rest. It must be called before the buffer changes.
+// flushRest copies the consumed bytes that belong to Rest. It must be called before the buffer
+// changes.
 func (d *Decoder) flushRest() {
 	if d.keep < 0 {
 		return
@@ -228,8 +235,8 @@ func (d *Decoder) flushRest() {
 	d.keep = 0 // fill moves buf[i] to 0
 }
 
-// space skips white space and returns the next byte without consuming it: 0 at the end of the
-// input, 1 for a control character.
+// space skips white space and returns the next byte without consuming it. It returns 0 at the end
+// of the input and 1 for a control character.
 func (d *Decoder) space() byte {
 	for {
 		for d.i < d.n {
@@ -339,13 +346,14 @@ func (d *Decoder) end() error {
 	return &DecodeError{Offset: at, Err: io.ErrUnexpectedEOF}
 }
 
-// fail returns a *DecodeError at the next unread byte. what describes the problem.
+// fail returns a *DecodeError at the first byte that has not been consumed. what describes the
+// problem.
 func (d *Decoder) fail(err error, what string) error {
 	return &DecodeError{Offset: d.offset(), Err: &detailError{err, what}}
 }
 
-// expected returns the error for a byte c from space that does not begin the expected text. what
-// describes that text.
+// expected returns the error for a byte c, returned by space, that cannot begin the expected text.
+// what describes the expected text.
 func (d *Decoder) expected(what string, c byte) error {
 	if c == 0 {
 		return d.end()
@@ -384,5 +392,5 @@ func below(err error, key string) error {
 
 var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// belowIndex is below for an array index.
+// belowIndex is like below, but for an array index.
 func belowIndex(err error, i int) error { return below(err, strconv.Itoa(i)) }

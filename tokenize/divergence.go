@@ -7,18 +7,19 @@ import "strconv"
 type Divergence struct {
 	// Call is the index, within the sample, of the call whose prompt diverged.
 	Call int32
-	// Offset is the first differing position of the row and the prompt, in tokens.
+	// Offset is the first position, in tokens, at which the row and the prompt differ.
 	Offset int32
 	Kind   DivergenceKind
-	// Row and Prompt are the ids from Offset on, at most DivergenceWindow each, for display.
+	// Row and Prompt hold the ids of the row and the prompt from Offset on, for display. Each has
+	// at most DivergenceWindow ids.
 	Row, Prompt []int32
 }
 
-// DivergenceWindow is the number of ids that a Divergence keeps of the row and of the prompt. It is
-// enough to see the difference.
+// DivergenceWindow is the maximum number of ids that a Divergence keeps from the row and from the
+// prompt. Sixteen ids are enough to show the difference.
 const DivergenceWindow = 16
 
-// A DivergenceKind is where a prompt diverged from the row.
+// A DivergenceKind states at which place a prompt diverged from the row.
 type DivergenceKind uint8
 
 // The kinds of divergence.
@@ -31,8 +32,8 @@ const (
 	DivergedAfterLost                              // the previous call is quarantined
 )
 
-// newDivergence returns the divergence between the prompt of call k and head followed by tail. They
-// differ at position n.
+// newDivergence returns the divergence between the prompt of call k and the tokens in head followed
+// by tail. The two differ at position n.
 func (a *Aligner) newDivergence(k, n int, head, tail []int32) *Divergence {
 	return &Divergence{
 		Call: int32(k), Offset: int32(n), Kind: a.kind(k, n, len(head)+len(tail)),
@@ -61,7 +62,7 @@ func (a *Aligner) kind(k, n, seen int) DivergenceKind {
 	return DivergedInEarlier
 }
 
-// window returns the first DivergenceWindow ids from position n of head followed by tail.
+// window returns at most DivergenceWindow ids, from position n, of head followed by tail.
 func window(head, tail []int32, n int) (ids []int32) {
 	for i := n; i < min(n+DivergenceWindow, len(head)+len(tail)); i++ {
 		if i < len(head) {
@@ -74,7 +75,8 @@ func window(head, tail []int32, n int) (ids []int32) {
 }
 
 // AppendDivergence appends Divergence and Realigned as one JSON object, for the `divergence`
-// column. It appends nothing if both are empty. An object without "kind" is not a fork:
+// column. It appends nothing if both are empty. An object without "kind" records only repairs, not
+// a fork:
 //
 //	{"call":3,"offset":812,"kind":"last_output","row":[198],"prompt":[151645]}
 //	{"call":3,"offset":812,…,"prompt":[151645],"realigned":[{"call":5,"offset":990,…}]}
@@ -110,7 +112,7 @@ func (d *Divergence) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `,"offset":`...)
 	dst = strconv.AppendInt(dst, int64(d.Offset), 10)
 	dst = append(dst, `,"kind":"`...)
-	dst = append(dst, d.Kind.String()...) // the words are a closed list, and none contains a quote
+	dst = append(dst, d.Kind.String()...) // no word of a kind contains a quote
 	dst = append(dst, `","row":`...)
 	dst = AppendIDs(dst, d.Row)
 	dst = append(dst, `,"prompt":`...)

@@ -47,9 +47,9 @@ func (e *DecodeError) Error() string {
 
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// A ReadError reports that the reader failed. If the transport cuts a body short, the ReadError
-// wraps io.ErrUnexpectedEOF. If the JSON ends early without a read error, the error is a
-// *DecodeError instead.
+// A ReadError reports that the reader failed. If the transport cuts off a body, the ReadError wraps
+// io.ErrUnexpectedEOF. If the JSON ends early without a read error, the error is a *DecodeError
+// instead.
 type ReadError struct {
 	Offset int64 // bytes read before the failure
 	Err    error
@@ -64,11 +64,11 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // An AlignError reports that a turn, a call or a row breaks a rule.
 type AlignError struct {
 	// Turn is the index of the turn (CallsFromTurns), the call (Aligner, CheckCounts) or the span
-	// (Row.Check). It is -1 if the error concerns all of them, and in errors of CheckTurn.
+	// (Row.Check). It is -1 if the error concerns all of them or if CheckTurn returned it.
 	Turn int
 	// Token is the position of the token, or -1.
 	Token int
-	// Reason is the reason to write to failures/. Errors of Row.Check have ReasonNone.
+	// Reason is the reason to write to failures/. It is ReasonNone in errors from Row.Check.
 	Reason Reason
 	Err    error
 }

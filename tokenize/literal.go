@@ -4,14 +4,14 @@ import "fmt"
 
 // A TextEncoder turns text into token ids.
 type TextEncoder interface {
-	// AppendTokens appends the ids of text to dst and returns the result. Callers ignore the result
-	// after an error.
+	// AppendTokens appends the ids of text to dst and returns the result. If it returns an error,
+	// the caller must ignore the result.
 	AppendTokens(dst []int32, text string) ([]int32, error)
 }
 
-// Literal makes calls with SourceLiteral: assistant ids and tool texts in order, without prompts
-// and without the template's text between turns. Such calls cannot be checked, so their grade is
-// Unverified.
+// A Literal builds calls with SourceLiteral. They consist of the assistant ids and the tool results
+// in order, without prompts and without the text that the template adds between turns. Such calls
+// cannot be checked, so their grade is Unverified.
 //
 // A Literal owns the memory of Call.Context. It is not safe for concurrent use.
 type Literal struct {
@@ -22,11 +22,13 @@ type Literal struct {
 	ends    []int
 }
 
-// Calls appends one Call for each assistant turn, as CallsFromTurns does, with the tool turns
-// before it as Context. It drops tool turns after the last assistant turn, because a row ends at
-// its last sampled token. The calls are valid until the next use of l and of the turns.
+// Calls appends one Call for each assistant turn, as CallsFromTurns does. The Context of a Call
+// holds the tokens of the tool turns directly before it. Tool turns after the last assistant turn
+// are dropped, because a row ends at its last sampled token. The calls are valid until the next use
+// of l and as long as turns are valid.
 //
-// It returns the errors of CallsFromTurns and of the encoder. After an error dst is unchanged.
+// Calls returns the errors from CallsFromTurns and from the encoder. After an error, dst is
+// unchanged.
 func (l *Literal) Calls(dst []Call, turns []Turn) ([]Call, error) {
 	base := len(dst)
 	dst, err := CallsFromTurns(dst, turns)
@@ -41,7 +43,7 @@ func (l *Literal) Calls(dst []Call, turns []Turn) ([]Call, error) {
 			continue
 		}
 		if len(l.ends) == len(dst)-base {
-			break // after the last output
+			break // all later turns are after the last output
 		}
 		if l.context, err = l.Encoder.AppendTokens(l.context, t.Content); err != nil {
 			l.context = nil

@@ -3,19 +3,19 @@ package tokenize
 import "github.com/rollout-rl/rollout/tokenize/internal/textview"
 
 // A Reply is the result of decoding one reply: the turns, stored in arenas that the Reply owns, and
-// the small rest of the reply as JSON. A Reply can be reused: Reset keeps the memory.
+// the small rest of the reply as JSON. A Reply can be reused, because Reset keeps the memory.
 //
-// A Turn points into these arenas, and the next use of the Reply overwrites them. Copy data that
-// must live longer. (The Aligner copies its data.)
+// Each Turn points into these arenas. The next use of the Reply overwrites them, so copy data that
+// is needed longer. (The Aligner copies its data.)
 type Reply struct {
 	Turns []Turn
 
-	// HasTurns reports whether turns is a list, possibly empty, rather than null or absent. The
-	// server omits turns if the model returns no token data.
+	// HasTurns is true if the reply has a list of turns, even if the list is empty. The server
+	// omits `turns` or sends null if the model returns no token data.
 	HasTurns bool
 
-	// Rest is the reply's JSON object without `turns` and `logprobs`, with every other member
-	// copied verbatim. It is valid JSON, and valid until the next Reset.
+	// Rest is the reply's JSON object without `turns` and `logprobs`. Every other member is copied
+	// verbatim. Rest is valid JSON. It can be used until the next Reset.
 	Rest []byte
 
 	Bytes int64
@@ -26,7 +26,8 @@ type Reply struct {
 	spans    []turnSpan
 }
 
-// A turnSpan describes a Turn by positions, while the arenas can still be reallocated.
+// A turnSpan describes a Turn by positions in the arenas, because the arenas can still move in
+// memory.
 type turnSpan struct {
 	role                                    Role
 	prompt, output, logprobs, content, tool span
@@ -61,8 +62,8 @@ func (r *Reply) settle() {
 	}
 }
 
-// view returns the part s of the arena: nil for null, non-nil for an empty list. Its capacity is
-// clipped, so an append cannot overwrite the next view.
+// view returns the part of the arena that s describes: nil for null, non-nil for an empty list. Its
+// capacity is clipped, so an append cannot overwrite the next view.
 func view[T any](arena []T, s span) []T {
 	switch {
 	case s.lo < 0:

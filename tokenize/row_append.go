@@ -3,16 +3,17 @@ package tokenize
 import "slices"
 
 const (
-	// maxLogprob is the greatest valid log-probability. Engines round certain tokens to just over
-	// 0.
+	// maxLogprob is the greatest valid log-probability. Engines report slightly more than 0 for
+	// some tokens with probability 1, because they round.
 	maxLogprob = 1e-6
 	// minLogprob is the smallest valid log-probability. Engines write a smaller finite number for
-	// minus infinity: SGLang clamps to -3.4028235e38, vLLM writes -9999.
+	// minus infinity: SGLang clamps it to -3.4028235e38, and vLLM writes -9999.
 	minLogprob = -1000
 )
 
-// UsableLogprob reports whether a trainer can learn from a token with log-probability v: v is from
-// -1000 to 1e-6 and not NaN (missing). Every reader applies this rule to the float32 in the row.
+// UsableLogprob reports whether a trainer can learn from a token with log-probability v. v must be
+// between -1000 and 1e-6; NaN means that the log-probability is missing. Every reader applies this
+// rule to the float32 in the row.
 func UsableLogprob(v float32) bool { return v <= maxLogprob && v >= minLogprob }
 
 // AppendContext appends ids that the policy did not sample, as one span with mask 0,
@@ -21,7 +22,7 @@ func (r *Row) AppendContext(role Role, ids []int32) {
 	if len(ids) == 0 {
 		return
 	}
-	if int(r.PromptLength) == len(r.InputIDs) { // nothing sampled yet
+	if int(r.PromptLength) == len(r.InputIDs) { // nothing has been sampled yet
 		r.PromptLength += int32(len(ids))
 	}
 	mask, logprobs := r.extend(role, ids, -1)
@@ -29,10 +30,10 @@ func (r *Row) AppendContext(role Role, ids []int32) {
 	clear(logprobs)
 }
 
-// AppendSampled appends the ids sampled in one call as an assistant span. logprobs has the same
-// length as ids. A token whose log-probability is missing or not usable has mask 0 and counts in
-// Unscored. version is the policy version, or -1 if unknown. AppendSampled does nothing if ids is
-// empty.
+// AppendSampled appends the ids sampled in one call as an assistant span. logprobs must have the
+// same length as ids. A token whose log-probability is missing or not usable has mask 0 and counts
+// in Unscored. version is the policy version, or -1 if unknown. AppendSampled does nothing if ids
+// is empty.
 func (r *Row) AppendSampled(ids []int32, logprobs []float32, version int32) {
 	if len(ids) == 0 {
 		return
@@ -77,8 +78,8 @@ func (r *Row) unscore(n int) {
 	clear(r.Logprobs[n:])
 }
 
-// extend appends ids as one span. All code that lengthens a row calls it. It returns the new parts
-// of LossMask and Logprobs for the caller to fill.
+// extend appends ids as one span and returns the new parts of LossMask and Logprobs for the caller
+// to fill. Every function that lengthens a row must call extend.
 func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logprobs []float32) {
 	lo, hi := len(r.InputIDs), len(r.InputIDs)+len(ids)
 	r.InputIDs = append(r.InputIDs, ids...)
@@ -100,8 +101,8 @@ func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logpro
 	return r.LossMask[lo:], r.Logprobs[lo:]
 }
 
-// realign repairs the end of the last span, an output, because the prompt of call k differs from
-// the row at token n. It records the ids of both in Realigned and then trims the row.
+// realign repairs the last span, which is an output, because the prompt of call k differs from the
+// row at token n. It records the ids of the row and the prompt in Realigned and then trims the row.
 func (r *Row) realign(k, n int, prompt []int32) {
 	r.Realigned = append(r.Realigned, Divergence{
 		Call: int32(k), Offset: int32(n), Kind: DivergedInLast, Row: window(r.InputIDs, nil, n), Prompt: window(prompt, nil, n),
@@ -110,8 +111,8 @@ func (r *Row) realign(k, n int, prompt []int32) {
 	r.trim(n)
 }
 
-// trim removes the tokens from n on and counts them in Trimmed. They are the end of the last span,
-// which is an output.
+// trim removes all tokens from position n on and counts them in Trimmed. All of them must be in the
+// last span, which must be an output.
 func (r *Row) trim(n int) {
 	for _, m := range r.LossMask[n:] {
 		r.Unscored -= int32(1 - m)

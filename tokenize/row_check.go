@@ -5,9 +5,10 @@ import (
 	"math"
 )
 
-// Check verifies every invariant of a finished row. vocab, if positive, is the vocabulary size. It
-// returns nil or an *AlignError with the span and the position within the row. The error wraps
-// ErrLength, ErrVocab, ErrLogprob, ErrNoTokens or ErrInvariant.
+// Check verifies every invariant of a finished row. vocab, if positive, is the vocabulary size. If
+// an invariant does not hold, Check returns an *AlignError with the index of the span and the
+// position of the token in the row. The error wraps ErrLength, ErrVocab, ErrLogprob, ErrNoTokens or
+// ErrInvariant.
 //
 // The same check runs before a row is written and when a dataset is verified.
 func (r *Row) Check(vocab int) error {
@@ -67,8 +68,8 @@ func (r *Row) checkSpans(n int) error {
 	return nil
 }
 
-// checkProvenance verifies that mask and versions match the spans: only assistant spans contain
-// sampled tokens, and all sampled tokens except Unscored are trained.
+// checkProvenance verifies that the mask and the versions match the spans: only assistant spans
+// contain sampled tokens, and Unscored is the number of sampled tokens with mask 0.
 func (r *Row) checkProvenance(trained int) error {
 	first, sampled := len(r.InputIDs), 0
 	for k, role := range r.TurnRoles {
@@ -127,7 +128,7 @@ func (r *Row) checkFacts() error {
 	return r.checkRealigned()
 }
 
-// checkRealigned verifies Realigned. It can be empty even for a realigned row, because a dataset
+// checkRealigned verifies Realigned, which can be empty even for a realigned row, because a dataset
 // need not store it.
 func (r *Row) checkRealigned() error {
 	if len(r.Realigned) == 0 {

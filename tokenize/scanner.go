@@ -2,10 +2,10 @@ package tokenize
 
 import "io"
 
-// A Scanner reads one JSON document of any shape, in order, with the fast paths and exact numbers
-// of the Decoder. The caller calls a method for each value that it expects. A Scanner is for the
-// replies of inference engines, which have the same lists of ids and log-probabilities in different
-// places.
+// A Scanner reads one JSON document of any shape from front to back. It has the fast paths of the
+// Decoder and converts numbers with the same exactness. The caller calls one method for each value
+// that it expects. A Scanner is meant for replies from inference engines. These contain the same
+// lists of ids and log-probabilities as replies from Letta, but in other places.
 //
 // It validates the syntax as the Decoder does, within the limits of the DecoderConfig. A Scanner
 // can read any number of documents, one at a time. It is not safe for concurrent use.
@@ -27,23 +27,23 @@ func (s *Scanner) Reset(r io.Reader) {
 	s.out = Reply{}
 }
 
-// ResetBytes starts a document in memory. The Scanner refers to b until the next Reset or
-// ResetBytes.
+// ResetBytes starts a document in memory. The Scanner keeps a reference to b until the next call of
+// Reset or ResetBytes.
 func (s *Scanner) ResetBytes(b []byte) {
 	s.d.openBytes(b)
 	s.out = Reply{}
 }
 
 // Next skips white space and returns the first byte of the next value without consuming it: '{',
-// '[', '"', 't', 'f', 'n', '-' or a digit. It returns 0 at the end, and any other byte if the next
-// text is not a value.
+// '[', '"', 't', 'f', 'n', '-' or a digit. It returns 0 at the end of the document. Any other byte
+// means that no value follows.
 func (s *Scanner) Next() byte { return s.d.space() }
 
-// Offset is the number of bytes consumed. After Next, it is the start of the next value.
+// Offset returns the number of bytes consumed. After Next, this is the start of the next value.
 func (s *Scanner) Offset() int64 { return s.d.offset() }
 
 // Object reads an object. It calls member for each key, and member must read the value with one
-// method call. The key is cut at 64 bytes and is valid until the value is read.
+// method call. The key is cut off after 64 bytes and is valid until the value is read.
 func (s *Scanner) Object(member func(key []byte) error) error {
 	d := &s.d
 	return d.object("an object", func() error {
@@ -62,7 +62,7 @@ func (s *Scanner) Object(member func(key []byte) error) error {
 func (s *Scanner) Array(element func(i int) error) error { return s.d.array("an array", element) }
 
 // IDs reads a list of token ids and appends them to dst. The result has at most MaxTokens ids.
-// After an error dst is returned unchanged.
+// After an error, dst is returned unchanged.
 func (s *Scanner) IDs(dst []int32) ([]int32, error) {
 	if c := s.d.space(); c != '[' {
 		return dst, s.d.wrongType("a list of token ids", c)
@@ -77,10 +77,11 @@ func (s *Scanner) IDs(dst []int32) ([]int32, error) {
 	return ids, nil
 }
 
-// Logprobs reads a list of [logprob, id, …]. It appends the log-probabilities to dst, NaN for null,
-// and the ids to ids. Each log-probability is the double in the text, rounded to float32. So the
-// Decoder gets the same bits from a server's turns even if the server formats the number
-// differently. After an error both are returned unchanged.
+// Logprobs reads a list of triples [logprob, id, …]. It appends the log-probabilities to dst, with
+// NaN for null, and the ids to ids. It parses each log-probability as a double and rounds the
+// double to a float32. The Decoder gets the same bits for the same number, even if a Letta server
+// formats the number differently than the engine. After an error, both slices are returned
+// unchanged.
 func (s *Scanner) Logprobs(dst []float32, ids []int32) ([]float32, []int32, error) {
 	if c := s.d.space(); c != '[' {
 		return dst, ids, s.d.wrongType("a list of [logprob, id, …]", c)
@@ -95,8 +96,8 @@ func (s *Scanner) Logprobs(dst []float32, ids []int32) ([]float32, []int32, erro
 	return read, readIDs, nil
 }
 
-// Float32 reads a number as Logprobs does. The result is infinite if the number is out of the range
-// of a double.
+// Float32 reads a number as Logprobs does. The result is infinite if the number is too large for a
+// float32.
 func (s *Scanner) Float32() (float32, error) {
 	text, err := s.Number()
 	if err != nil {
@@ -106,7 +107,7 @@ func (s *Scanner) Float32() (float32, error) {
 	return v, nil
 }
 
-// Number reads a number and returns its text, valid until the next call.
+// Number reads a number and returns its text, which is valid until the next method call.
 func (s *Scanner) Number() ([]byte, error) {
 	if c := s.d.space(); c != '-' && c-'0' > 9 {
 		return nil, s.d.wrongType("a number", c)
@@ -114,7 +115,7 @@ func (s *Scanner) Number() ([]byte, error) {
 	return s.d.number()
 }
 
-// Text reads a string. A string of more than limit bytes is an error.
+// Text reads a string. A string that is longer than limit bytes is an error.
 func (s *Scanner) Text(limit int) (string, error) {
 	d := &s.d
 	if c := d.space(); c != '"' {

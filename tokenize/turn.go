@@ -1,6 +1,6 @@
 package tokenize
 
-// A Role is the origin of a span of a row. Its numbers are the values in the `turn_roles` column.
+// A Role is the origin of a span in a row. The numbers are the values in the `turn_roles` column.
 type Role int8
 
 // The roles of a span.
@@ -14,7 +14,8 @@ const (
 // A Turn is one element of `turns` as Letta sends it, before any check: an assistant turn with its
 // sampled tokens, or a tool turn with its text.
 //
-// All slices and strings are views into the Reply that owns the turn, valid until its next Reset.
+// All slices and strings point into the memory of the Reply that owns the turn. They are valid
+// until the next Reset of the Reply.
 type Turn struct {
 	Role Role
 
@@ -22,20 +23,21 @@ type Turn struct {
 	// turns[].input_ids.
 	PromptIDs []int32
 
-	// OutputIDs are the sampled tokens with the stop token, or nil. Source: turns[].output_ids.
+	// OutputIDs are the sampled tokens, including the stop token, or nil. Source:
+	// turns[].output_ids.
 	OutputIDs []int32
 
 	// Logprobs holds the first number of each triple, or NaN for null. It is nil if the list is
-	// null or absent. It can differ in length from OutputIDs; CheckTurn compares them. Source:
-	// turns[].output_token_logprobs[][0].
+	// null or absent. Its length can differ from the length of OutputIDs; CheckTurn compares the
+	// two. Source: turns[].output_token_logprobs[][0].
 	Logprobs []float32
 
 	// IDMismatch is the first position at which the id of a triple differs from OutputIDs, or -1.
 	// Triples past the end of OutputIDs are not compared.
 	IDMismatch int
 
-	// Content is the text, or empty if null. For an assistant turn the server removes the tool
-	// calls from the text, so never tokenize Content in place of OutputIDs.
+	// Content is the text of the turn, or empty if null. The server removes the tool calls from the
+	// text of an assistant turn, so never tokenize Content in place of OutputIDs.
 	Content string
 
 	// ToolName can be any text that the model wrote. Never use it as a file name, label or key.

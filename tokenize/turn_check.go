@@ -1,16 +1,16 @@
 package tokenize
 
-// CheckTurn applies the rules for one turn. A tool turn always passes. For an assistant turn it
-// returns an *AlignError, with Turn -1, for
+// CheckTurn applies the rules for one turn. A tool turn always passes. For an assistant turn,
+// CheckTurn returns an *AlignError with Turn -1 in these cases:
 //
 //	ErrNoTokens    ReasonHole            no output_ids: the tokens of the call are missing
 //	ErrLogprob     ReasonNoLogprobs      no list of log-probabilities
 //	ErrLength      ReasonLengthMismatch  fewer log-probabilities than ids
-//	ErrIDMismatch  ReasonIDMismatch      a log-probability of another token
+//	ErrIDMismatch  ReasonIDMismatch      a log-probability belongs to another token
 //
-// Surplus log-probabilities are a known bug of speculative decoding. They are accepted if the first
-// log-probabilities belong to the ids. Values are not checked, because a token with a bad value
-// only gets mask 0.
+// Surplus log-probabilities come from a known bug in speculative decoding. CheckTurn accepts them
+// if the log-probabilities before them belong to the ids. It does not check the values, because a
+// token with a bad value only gets mask 0.
 func CheckTurn(t *Turn) error {
 	if t.Role != RoleAssistant {
 		return nil
@@ -30,17 +30,17 @@ func CheckTurn(t *Turn) error {
 	return nil
 }
 
-// CallsFromTurns appends one Call for each assistant turn. turns are the turns of one sample, from
-// all its replies in order. The calls point into the turns' memory.
+// CallsFromTurns appends one Call for each assistant turn. turns must be the turns of one sample,
+// from all its replies in order. The calls point into the turns' memory.
 //
-// A turn with input_ids becomes an Exact call of SourceTurns. A turn without input_ids becomes a
-// Quarantined call with ReasonNoPrompt. A caller that finds the prompt elsewhere sets PromptIDs,
-// Source, Grade and Reason. A turn with surplus log-probabilities becomes a call with
-// FlagSurplusLogprobs.
+// A turn with input_ids becomes a call with SourceTurns and grade Exact. A turn without input_ids
+// becomes a call with grade Quarantined and ReasonNoPrompt. A caller that finds the prompt
+// elsewhere sets PromptIDs, Source, Grade and Reason. A turn with surplus log-probabilities becomes
+// a call with FlagSurplusLogprobs.
 //
 // For the first turn that breaks a rule of CheckTurn, CallsFromTurns returns an *AlignError with
-// the turn's index. Without an assistant turn, it returns ErrNoTokens with ReasonNoTurns. After an
-// error dst is returned unchanged.
+// the turn's index. If there is no assistant turn, it returns an *AlignError with ErrNoTokens and
+// ReasonNoTurns. After an error, dst is returned unchanged.
 func CallsFromTurns(dst []Call, turns []Turn) ([]Call, error) {
 	base := len(dst)
 	after := RoleUser

@@ -8,27 +8,28 @@ import (
 )
 
 // Unshown counts the calls of a sample that reached an engine but that the server's answer does not
-// show. Only a tap in front of the engine sees them; without a tap all counts are 0. No token of
-// such a call is in a row or in a failure. Counts saturate at 65,535.
+// show. Only a tap in front of the engine can see such calls, so without a tap all counts are 0.
+// Their tokens are in no row and in no failure. Counts saturate at 65,535.
 type Unshown struct {
 	// Retries, Failed and Cut count calls with the same prompt as a call that the answer shows.
-	// Retries counts the calls that the engine answered, Failed the calls for which it returned an
-	// error, and Cut the calls whose answer broke off.
+	// Retries counts the calls that the engine answered. Failed counts the calls for which it
+	// returned an error. Cut counts the calls whose answer broke off.
 	Retries uint16 `json:"retry,omitempty"`
 	Failed  uint16 `json:"failed,omitempty"`
 	Cut     uint16 `json:"cut,omitempty"`
-	// Summaries counts the calls with which the server summarized the history in a compaction.
+	// Summaries counts the calls that the server made to summarize the history for a compaction.
 	Summaries uint16 `json:"summary,omitempty"`
 }
 
-// unshownKinds are the words of the counts, in order. They are also the JSON names.
+// unshownKinds lists the words for the counts, in the order of the fields. They are also the JSON
+// names.
 var unshownKinds = [...]string{"retry", "failed", "cut", "summary"}
 
 func (u *Unshown) counts() [len(unshownKinds)]*uint16 {
 	return [...]*uint16{&u.Retries, &u.Failed, &u.Cut, &u.Summaries}
 }
 
-// Each yields the word and the count of each kind: retry, failed, cut, summary.
+// Each yields the word and the count for each kind: retry, failed, cut, summary.
 func (u Unshown) Each() iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {
 		for i, n := range u.counts() {
@@ -39,7 +40,7 @@ func (u Unshown) Each() iter.Seq2[string, int] {
 	}
 }
 
-// Set sets the count of the kind with the given word. It returns false if no kind has the word.
+// Set sets the count for the kind with the given word. It returns false if no kind has this word.
 func (u *Unshown) Set(word string, n int) bool {
 	for i, count := range u.counts() {
 		if unshownKinds[i] == word {
@@ -50,7 +51,7 @@ func (u *Unshown) Set(word string, n int) bool {
 	return false
 }
 
-// Plus returns the sum of u and o for each count.
+// Plus returns u with the counts of o added to it.
 func (u Unshown) Plus(o Unshown) Unshown {
 	more := o.counts()
 	for i, n := range u.counts() {

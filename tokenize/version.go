@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A VersionSpan reports that one version of the weights sampled the output ids [Start, End).
-// Version is the engine's own word.
+// A VersionSpan states that one version of the weights sampled the output ids [Start, End). Version
+// is the string that the engine reported.
 type VersionSpan struct {
 	Version    string
 	Start, End int32
 }
 
-// policyVersion parses an engine's weight_version as a number. It returns -1 if the word is not a
-// number, such as "default" from an engine that was never updated.
+// policyVersion parses an engine's weight_version as a number. It returns -1 if word is not a
+// number. For example, an engine whose weights were never updated reports "default".
 func policyVersion(word string) int32 {
 	if n, err := strconv.ParseInt(word, 10, 32); err == nil && n >= 0 {
 		return int32(n)
@@ -22,7 +22,7 @@ func policyVersion(word string) int32 {
 	return -1
 }
 
-// VersionWord converts a weight_version that is a JSON number to a word: 7.0 becomes "7".
+// VersionWord converts a weight_version that is a JSON number to a string: 7.0 becomes "7".
 func VersionWord(number string) string {
 	if !strings.ContainsAny(number, ".eE") {
 		return number
@@ -35,8 +35,8 @@ func VersionWord(number string) string {
 
 // OutputVersions returns the versions that sampled n output ids, for [Call.Version] and
 // [Call.Versions]. word is the engine's weight_version (its newest version), or empty. spans are
-// the engine's weight_versions, or nil if it sends none. If the spans do not cover each id exactly
-// once and in order, or the last span contradicts word, every id has version -1.
+// the engine's weight_versions, or nil if the engine sent none. If the spans do not cover each id
+// exactly once and in order, or if the last span contradicts word, every id has version -1.
 func OutputVersions(word string, spans []VersionSpan, n int) (version int32, each []int32) {
 	if spans == nil {
 		return policyVersion(word), nil

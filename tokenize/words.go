@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
-// The words of the enumerated types in columns, metrics and messages, indexed by value. An empty
-// string means that the value has no word.
+// These lists hold the words for the values of enumerated types in columns, metrics and messages. A
+// word's index is the value. An empty string means that the value has no word.
 var (
 	roles          = enum.List[Role]{Noun: "role", Words: []string{"prompt", "assistant", "tool", "user"}}
 	sources        = enum.List[PromptSource]{Noun: "prompt source", Words: []string{"none", "turns", "tap", "stored", "trace", "literal"}}
@@ -23,7 +23,7 @@ var (
 
 func (r Role) String() string { return roles.String(r) }
 
-// MarshalText returns the word of r.
+// MarshalText returns the word for r.
 func (r Role) MarshalText() ([]byte, error) { return roles.Marshal(r) }
 
 // UnmarshalText accepts the words that MarshalText returns.
@@ -31,36 +31,36 @@ func (r *Role) UnmarshalText(b []byte) error { return roles.Unmarshal(b, r) }
 
 func (s PromptSource) String() string { return sources.String(s) }
 
-// MarshalText returns the word of s.
+// MarshalText returns the word for s.
 func (s PromptSource) MarshalText() ([]byte, error) { return sources.Marshal(s) }
 
 // UnmarshalText accepts the words that MarshalText returns.
 func (s *PromptSource) UnmarshalText(b []byte) error { return sources.Unmarshal(b, s) }
 
-// String returns the word of s: trace, tap, url, flag or set-version.
+// String returns the word for s: trace, tap, url, flag or set-version.
 func (s VersionSource) String() string { return versionSources.String(s) }
 
 func (g Grade) String() string { return grades.String(g) }
 
-// MarshalText returns the word of g.
+// MarshalText returns the word for g.
 func (g Grade) MarshalText() ([]byte, error) { return grades.Marshal(g) }
 
 // UnmarshalText accepts the words that MarshalText returns.
 func (g *Grade) UnmarshalText(b []byte) error { return grades.Unmarshal(b, g) }
 
-// String returns the word of r, or "" for ReasonNone.
+// String returns the word for r, or "" for ReasonNone.
 func (r Reason) String() string { return reasons.String(r) }
 
-// MarshalText returns the word of r, or "" for ReasonNone.
+// MarshalText returns the word for r, or "" for ReasonNone.
 func (r Reason) MarshalText() ([]byte, error) { return reasons.Marshal(r) }
 
 // UnmarshalText accepts the words that MarshalText returns.
 func (r *Reason) UnmarshalText(b []byte) error { return reasons.Unmarshal(b, r) }
 
-// String returns the word of k, or "" for the zero value.
+// String returns the word for k, or "" for the zero value.
 func (k DivergenceKind) String() string { return divergences.String(k) }
 
-// MarshalText returns the word of k, or "" for the zero value.
+// MarshalText returns the word for k, or "" for the zero value.
 func (k DivergenceKind) MarshalText() ([]byte, error) { return divergences.Marshal(k) }
 
 // UnmarshalText accepts the words that MarshalText returns.
@@ -68,7 +68,7 @@ func (k *DivergenceKind) UnmarshalText(b []byte) error { return divergences.Unma
 
 func (d Drift) String() string { return drifts.String(d) }
 
-// MarshalText returns the word of d.
+// MarshalText returns the word for d.
 func (d Drift) MarshalText() ([]byte, error) { return drifts.Marshal(d) }
 
 // UnmarshalText accepts the words that MarshalText returns.

@@ -1,5 +1,5 @@
 // Package enum converts the values of an enumerated type to words and back. The String, MarshalText
-// and UnmarshalText methods of the type call the methods of a [List]. So columns, messages, metrics
+// and UnmarshalText methods of the type call the methods of a [List], so columns, messages, metrics
 // and configuration all use the same words.
 package enum
 
@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// A List holds the words of the values 0, 1, 2, … of T. The word of 0 can be empty.
+// A List holds the words for the values 0, 1, 2, … of T. The word for 0 can be empty.
 type List[T ~uint8 | ~int8] struct {
 	Noun  string // the noun for a value in errors, such as "grade"
 	Words []string
 }
 
-// String returns the word of v. It formats a value outside the list like "grade(9)".
+// String returns the word for v. A value outside the list is formatted like "grade(9)".
 func (l *List[T]) String(v T) string {
 	if v >= 0 && int(v) < len(l.Words) {
 		return l.Words[v]
@@ -24,7 +24,7 @@ func (l *List[T]) String(v T) string {
 	return l.Noun + "(" + strconv.Itoa(int(v)) + ")"
 }
 
-// Marshal returns the word of v, for MarshalText. A value outside the list is an error.
+// Marshal returns the word for v, for use in MarshalText. A value outside the list is an error.
 func (l *List[T]) Marshal(v T) ([]byte, error) {
 	if v >= 0 && int(v) < len(l.Words) {
 		return []byte(l.Words[v]), nil
@@ -32,7 +32,7 @@ func (l *List[T]) Marshal(v T) ([]byte, error) {
 	return nil, fmt.Errorf("%s %d is unknown", l.Noun, v)
 }
 
-// Unmarshal sets v to the value whose word is text. After an error v is unchanged.
+// Unmarshal sets *v to the value whose word is text. After an error, *v is unchanged.
 func (l *List[T]) Unmarshal(text []byte, v *T) error {
 	i := slices.Index(l.Words, string(text))
 	if i < 0 {

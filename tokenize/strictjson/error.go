@@ -5,28 +5,29 @@ import (
 	"strconv"
 )
 
-// An Error reports a text that is not JSON, is ambiguous or does not have the expected type.
+// An Error reports that the text is not JSON, is ambiguous or has a value of an unexpected type.
 type Error struct {
-	// Path is the path to the error: the names of members and elements from the outside in, each
-	// followed by ": ".
+	// Path is the path to the error: the names of members and the numbers of elements, from the
+	// outside in, each followed by ": ".
 	Path string
 	// Offset is the position of the error, in bytes from the beginning of the text.
 	Offset int
 	// Problem describes the error in words.
 	Problem string
-	// Ambiguous means that some parsers accept the text but interpret it differently.
+	// Ambiguous is true if some parsers accept the text but interpret it differently.
 	Ambiguous bool
 }
 
 func (e *Error) Error() string { return e.Path + e.Problem + " (byte " + strconv.Itoa(e.Offset) + ")" }
 
-// Fail sets the error, unless one is already set, and moves to the end of the text.
+// Fail sets the error, unless an error is already set, and moves to the end of the text. what
+// describes the problem.
 func (s *Scanner) Fail(what string) { s.FailAt(s.i, what) }
 
-// FailAt is like [Scanner.Fail], but the error is at the given offset.
+// FailAt is like [Scanner.Fail], but for a problem at the given offset.
 func (s *Scanner) FailAt(offset int, what string) { s.FailWith(&Error{Offset: offset, Problem: what}) }
 
-// FailWith is like [Scanner.Fail], but sets err.
+// FailWith is like [Scanner.Fail], but sets the error to err.
 func (s *Scanner) FailWith(err error) {
 	if s.err == nil {
 		s.err = err
@@ -75,14 +76,14 @@ func (s *Scanner) Mismatch(want string) {
 // maxPath is the length at which a path stops growing.
 const maxPath = 100
 
-// Under prepends a member or an element to the path of the error.
+// Under prepends where, which names a member or an element, to the path of the error.
 func (s *Scanner) Under(where string) {
 	if e, is := s.err.(*Error); is && len(e.Path) < maxPath { //nolint:errorlint // made here, never wrapped
 		e.Path = where + ": " + e.Path
 	}
 }
 
-// show returns name, quoted and cut if necessary, for a message.
+// show returns name for use in a message, quoted and shortened if necessary.
 func show(name string) string {
 	for i := range len(name) {
 		if c := name[i]; c <= ' ' || c >= 0x7f || i == 60 {

@@ -1,7 +1,7 @@
 // Package strictjson reads JSON in one pass and refuses JSON that two parsers could interpret
 // differently.
 //
-// A [Scanner] reads one text. Each of its methods reads one value and moves past it:
+// A [Scanner] reads one text. A method such as Text or Raw reads one value and moves past it:
 //
 //	s := strictjson.New(text, strictjson.Options{})
 //	for name := range s.Members {
@@ -15,12 +15,13 @@
 //	err := s.End()
 //
 // The zero [Options] follow RFC 8259 and also refuse duplicate names in one object, lone
-// surrogates, invalid UTF-8, and nesting deeper than [DefaultDepth]. encoding/json uses the last of
-// two equal names. It replaces lone surrogates and invalid UTF-8 with U+FFFD, so it silently
-// changes the text. Each option allows one exception for a writer that needs it.
+// surrogates, invalid UTF-8, and nesting deeper than [DefaultDepth]. By contrast, encoding/json
+// uses the last of two equal names. It also silently changes the text, because it replaces lone
+// surrogates and invalid UTF-8 with U+FFFD. Each option allows one exception, for text from a
+// program that needs it.
 //
-// A Scanner keeps its first error. After an error it is at the end of its text, so callers only
-// need to check [Scanner.End] or [Scanner.Err] once, at the end.
+// A Scanner keeps its first error. After an error, the Scanner is at the end of its text, so
+// callers only need to check [Scanner.End] or [Scanner.Err] once, at the end.
 package strictjson
 
 import (
@@ -30,7 +31,7 @@ import (
 )
 
 // DefaultDepth is the default maximum nesting of arrays and objects. Parsers in other languages
-// fail at depths not far above it.
+// fail at depths that are not much greater.
 const DefaultDepth = 256
 
 // Options are exceptions to the strict rules.
@@ -41,18 +42,18 @@ type Options struct {
 	HalfPairs bool
 	// NonFinite allows the numbers NaN, Infinity and -Infinity, which Python writes.
 	NonFinite bool
-	// CheckedUTF8 means that the caller has checked that the text is UTF-8.
+	// CheckedUTF8 states that the caller has checked that the text is valid UTF-8.
 	CheckedUTF8 bool
-	// MaxDepth is the maximum nesting. 0 means DefaultDepth.
+	// MaxDepth is the maximum nesting of arrays and objects. 0 means DefaultDepth.
 	MaxDepth int
 }
 
-// GoOptions returns options that accept the same texts as encoding/json, except for invalid UTF-8.
-// They are for the JSON of servers.
+// GoOptions returns options that accept the same text as encoding/json, except for invalid UTF-8.
+// They are meant for JSON from servers.
 func GoOptions() Options { return Options{EqualNames: true, HalfPairs: true, MaxDepth: 10_000} }
 
-// A Scanner reads one JSON text from front to back, each byte once. A returned string without
-// escapes is a substring of the text and keeps the text in memory.
+// A Scanner reads one JSON text from front to back. If a returned string has no escapes, it is a
+// substring of the text and keeps the whole text in memory.
 //
 // Its code is in these files:
 //
@@ -62,24 +63,25 @@ func GoOptions() Options { return Options{EqualNames: true, HalfPairs: true, Max
 //	error.go    errors
 type Scanner struct {
 	text  string
-	i     int // text[i:] is not read yet
-	depth int // arrays and objects around text[i]
+	i     int // text[i:] has not been read yet
+	depth int // number of arrays and objects around text[i]
 	err   error
 	opts  Options
 
-	// names holds the names read so far in the open objects, one object after the other. It is
-	// unused if EqualNames is set.
+	// names holds the names read so far in the open objects, one object after another. It is not
+	// used if EqualNames is set.
 	names []string
-	// unescaped holds the strings that had escapes, one after the other. scratch holds the string
-	// that is being read.
+	// unescaped holds the values of strings that had escapes, one after another. scratch holds the
+	// value of the string that is being read.
 	unescaped strings.Builder
 	scratch   []byte
-	// long is the last long string as written, with its quotes, and longText its text. Some servers
-	// send long strings twice. Comparing the second copy takes a tenth of the time of reading it.
+	// long is the last long string as written, including its quotes, and longText is its value.
+	// Some servers send long strings twice. Comparing the second copy takes a tenth of the time
+	// needed to read it.
 	long, longText string
 }
 
-// New returns a Scanner of text.
+// New returns a Scanner for text.
 func New(text string, o Options) *Scanner {
 	s := new(Scanner)
 	s.Reset(text, o)
@@ -89,7 +91,7 @@ func New(text string, o Options) *Scanner {
 // maxScratchBytes limits the scratch memory that Reset keeps.
 const maxScratchBytes = 1 << 20
 
-// Reset makes s a Scanner of another text. It keeps the scratch memory but no reference to the
+// Reset prepares s to read another text. It keeps the scratch memory but no reference to the
 // previous text.
 func (s *Scanner) Reset(text string, o Options) {
 	scratch := s.scratch
@@ -123,7 +125,7 @@ func Check(text string, o Options) error {
 	return s.End()
 }
 
-// End checks that only white space follows, and returns the error of the whole text.
+// End checks that only white space follows. It returns the first error in the whole text, or nil.
 func (s *Scanner) End() error {
 	if s.err == nil && s.space() != 0 {
 		s.Expected("the end")
@@ -131,7 +133,7 @@ func (s *Scanner) End() error {
 	return s.err
 }
 
-// Err returns the first error, an [*Error].
+// Err returns the first error, or nil. It is an [*Error] unless FailWith has set it.
 func (s *Scanner) Err() error { return s.err }
 
 // Kind skips white space and returns the first byte of the next value without consuming it. It
@@ -160,8 +162,8 @@ func (s *Scanner) space() byte {
 	return 0
 }
 
-// Members reads an object and calls yield with each name. yield can read the value. If it does not,
-// the value is skipped.
+// Members reads an object and calls yield with each name. yield can read the value. If yield does
+// not read the value, Members skips it.
 func (s *Scanner) Members(yield func(name string) bool) { s.members(yield, !s.opts.EqualNames) }
 
 // Pairs is like [Scanner.Members], but leaves the check for duplicate names in this object to the
@@ -224,7 +226,7 @@ func (s *Scanner) members(yield func(name string) bool, unique bool) {
 	}
 }
 
-// A nameSet holds the names of one object. They are s.names[from:]. If there are more than
+// A nameSet is the set of names in one object. The names are s.names[from:]. If there are more than
 // fewNames, they are also in many.
 type nameSet struct {
 	from int
@@ -234,8 +236,8 @@ type nameSet struct {
 // fewNames is the largest number of names that are compared one by one.
 const fewNames = 12
 
-// add adds a name that begins at offset at. If the object already has the name, add sets an error
-// and returns false.
+// add adds a name that begins at the given offset. If the object already has this name, add sets an
+// error and returns false.
 func (s *Scanner) add(n *nameSet, name string, at int) bool {
 	if s.err != nil {
 		return false
@@ -272,7 +274,7 @@ func (s *Scanner) add(n *nameSet, name string, at int) bool {
 }
 
 // Elements reads an array and calls yield with the index of each element. yield can read the
-// element. If it does not, the element is skipped.
+// element. If yield does not read the element, Elements skips it.
 func (s *Scanner) Elements(yield func(i int) bool) {
 	if c := s.Kind(); c != '[' {
 		s.Mismatch("a list")
@@ -337,8 +339,8 @@ func (s *Scanner) Raw() string {
 	return s.Since(from)
 }
 
-// Offset returns the number of bytes read. Directly after Kind, and in yield of Members and
-// Elements before the value is read, it is the start of the value.
+// Offset returns the number of bytes read. Directly after a call of Kind, Offset returns the start
+// of the next value. So it does at the start of a yield function of Members or Elements.
 func (s *Scanner) Offset() int { return s.i }
 
 // Since returns the text from an offset to the current position, or "" after an error.
@@ -359,8 +361,8 @@ type Mark struct {
 // Mark returns the current position.
 func (s *Scanner) Mark() Mark { return Mark{s.text, s.i, s.depth, len(s.names), s.err} }
 
-// Return moves to a position in the same text and restores the error that the Scanner had there. If
-// the position is earlier, the objects around it must still be open.
+// Return moves to a position in the same text and restores the error that the Scanner had at that
+// position. If the position is before the current one, the objects around it must still be open.
 func (s *Scanner) Return(to Mark) {
 	s.text, s.i, s.depth, s.names, s.err = to.text, to.i, to.depth, s.names[:min(to.names, len(s.names))], to.err
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Skip reads a value of any type.
+// Skip reads a value of any type and discards it.
 func (s *Scanner) Skip() {
 	switch s.Kind() {
 	case '"':
@@ -79,7 +79,7 @@ func (s *Scanner) Number() string {
 	if s.opts.NonFinite && i < len(text) && (text[i] == 'I' || text[i] == 'N') {
 		return s.nonFinite()
 	}
-	at := i // position that must be a digit
+	at := i // the byte at this position must be a digit
 	if i = digitsEnd(text, i); i > at+1 && text[at] == '0' {
 		i = at + 1
 	}
@@ -102,7 +102,7 @@ func (s *Scanner) Number() string {
 	return text[from:i]
 }
 
-// Int reads an integer of at most the given number of bits.
+// Int reads an integer that fits in the given number of bits.
 func (s *Scanner) Int(bits int) int64 {
 	if s.Kind() != '0' {
 		s.Mismatch("an integer")

@@ -11,7 +11,7 @@ import (
 // Strings are read eight bytes at a time. A string without escapes is returned as a substring of
 // the text. A string with escapes is built in scratch and then appended to unescaped.
 
-// Text reads a string and returns its unescaped text.
+// Text reads a string and returns its value, without escapes.
 func (s *Scanner) Text() string {
 	if s.space() != '"' {
 		s.Mismatch("a string")
@@ -47,14 +47,14 @@ func (s *Scanner) again() bool {
 	return true
 }
 
-// skipText reads a string and discards it. text[i] is the opening quote.
+// skipText reads a string and discards it. text[s.i] must be the opening quote.
 func (s *Scanner) skipText() {
 	if s.again() {
 		return
 	}
 	text, i := s.text, s.i+1
 	for {
-		// Most escapes have two characters. Their meaning does not matter here.
+		// Most escapes have two characters. What they stand for does not matter here.
 		for i+8 <= len(text) {
 			m := special(load64(text, i))
 			if m == 0 {
@@ -100,7 +100,7 @@ func (s *Scanner) unescape(from, i int) string {
 		s.grow(n + 8 + utf8.UTFMax) // one step copies up to seven bytes, and unescapes one character
 		if i+8 <= len(text) {
 			w := load64(text, i)
-			binary.LittleEndian.PutUint64(s.scratch[n:], w) // later writes overwrite the special bytes
+			binary.LittleEndian.PutUint64(s.scratch[n:], w) // later iterations overwrite the special bytes
 			k := 8
 			if m := special(w); m != 0 {
 				k = bits.TrailingZeros64(m) >> 3
@@ -150,12 +150,13 @@ func (s *Scanner) grow(n int) {
 	}
 }
 
-// keep appends b to unescaped and returns it as a string. Earlier strings are not moved.
+// keep appends b to unescaped and returns it as a string. Strings that keep returned earlier remain
+// valid.
 func (s *Scanner) keep(b []byte) string {
 	if s.unescaped.Cap()-s.unescaped.Len() < len(b) {
 		const least, most = 4 << 10, 16 << 10
 		size := min(max(least, 2*s.unescaped.Cap()), most)
-		size = max(len(b), min(size, len(b)+len(s.text)-s.i)) // the rest of the text does not need more
+		size = max(len(b), min(size, len(b)+len(s.text)-s.i)) // the rest of the text cannot need more
 		s.unescaped.Reset()
 		s.unescaped.Grow(size)
 	}
@@ -225,8 +226,8 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// special sets 0x80 in the bytes of w that are special in a string: quotes, backslashes and control
-// characters. Only the lowest mark is reliable.
+// special returns a word with 0x80 in the bytes of w that are special in a string: quotes,
+// backslashes and control characters. Only the lowest mark is reliable.
 func special(w uint64) uint64 {
 	q := w ^ '"'*lowBits
 	e := w ^ '\\'*lowBits

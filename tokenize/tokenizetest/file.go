@@ -22,9 +22,8 @@ func Gunzip(path string) (b []byte, err error) {
 	return io.ReadAll(z)
 }
 
-// Recording returns the content of a file in testdata/letta. Python wrote the engine's answers to
-// these files with values that JSON lacks, such as NaN. Recording replaces them with null, as the
-// server does.
+// Recording returns the content of a file in testdata/letta. Python wrote these files with values
+// that JSON lacks, such as NaN. Recording replaces such values with null, as the server does.
 func Recording(path string) ([]byte, error) {
 	b, err := Gunzip(path)
 	for _, word := range []string{"NaN", "-Infinity", "Infinity"} {

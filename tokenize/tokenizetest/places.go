@@ -9,17 +9,18 @@ import (
 	"testing"
 )
 
-// OtherTypes are JSON values of every type, for tests that replace a value with a value of another
-// type.
+// OtherTypes contains JSON values of every type. Tests replace a value with one of them to change
+// its type.
 var OtherTypes = []string{
 	"null", "true", "7", "-1.5", "1e999", "123456789012345678901234567890", `"x"`, `"` + strings.Repeat("long ", 200) + `"`, "[]", `[[1,"a"]]`, "{}", `{"a":{"b":1}}`,
 }
 
-// A Place is the range [From, To) of a JSON text.
+// A Place is the byte range [From, To) of a value in a JSON text.
 type Place struct{ From, To int }
 
-// Places returns the place of each value of a JSON text, by the value's path, such as /a/0/b. The
-// path of the whole text is /. Places covers only the first four elements of each list.
+// Places returns the place of each value in a JSON text. A key of the map is the path of a value,
+// such as /a/0/b. The path of the whole text is /. Places covers only the first four elements of
+// each list.
 func Places(tb testing.TB, text string) map[string]Place {
 	tb.Helper()
 	all := map[string]Place{}

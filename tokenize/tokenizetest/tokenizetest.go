@@ -1,10 +1,11 @@
-// Package tokenizetest makes synthetic replies with the shape of recorded ones, for tests and
-// benchmarks of code that reads replies. The same seed and options always give the same bytes.
+// Package tokenizetest generates synthetic replies with the same shape as recorded replies, for
+// tests and benchmarks of code that reads replies. The same seed and options always produce the
+// same bytes.
 //
-// The distributions follow recordings. Ids are drawn from a vocabulary of 150,000 by Zipf's law and
-// roughly ordered by frequency, as in byte-pair vocabularies. One log-probability in sixteen is
-// exactly 0, and some are so small that they are printed with an exponent. Text has an escape about
-// every forty words.
+// The distributions are modeled on recordings. Ids are drawn from a vocabulary of 150,000 ids by
+// Zipf's law and are roughly ordered by frequency, as in byte-pair vocabularies. One
+// log-probability in sixteen is exactly 0, and some are so close to 0 that they are printed with an
+// exponent. Text has an escape about every forty words.
 package tokenizetest
 
 import (
@@ -20,18 +21,18 @@ type Options struct {
 	Tokens int
 	// Turns is the number of turns. Assistant and tool turns alternate, assistant first.
 	Turns int
-	// InputIDs adds the prompt of each call, as newer servers do. Each prompt consists of the
-	// previous prompt, its output and ContextTokens more ids.
+	// InputIDs adds the prompt of each call, as newer servers do. Each prompt after the first
+	// consists of the previous prompt, the output of that call and ContextTokens more ids.
 	InputIDs bool
 	// PromptTokens is the length of the first prompt. Default 400.
 	PromptTokens int
-	// Logprobs adds `logprobs`, the copy of the last call in real replies.
+	// Logprobs adds `logprobs`, which in real replies repeats the last call.
 	Logprobs bool
-	// Text puts messages before the turns, as in real replies of a run with tools. For each tool
-	// call they contain the arguments, a few KB, and the result, each twice. The messages are about
-	// a fifth of the bytes.
+	// Text adds messages before the turns, as in real replies of a run with tools. For each tool
+	// call, the messages contain the arguments, a few KB, and the result, each twice. The messages
+	// make up about a fifth of the bytes.
 	Text bool
-	// TokenStrings makes the third element of each triple a text instead of null.
+	// TokenStrings makes the third element of each triple a string instead of null.
 	TokenStrings bool
 	// Spaces puts a space after each comma and colon.
 	Spaces bool
@@ -40,16 +41,16 @@ type Options struct {
 // ContextTokens is the number of ids that follow an output in the next prompt.
 const ContextTokens = 48
 
-// Reply returns the body of a reply.
+// Reply returns the body of a synthetic reply.
 func Reply(seed uint64, o Options) []byte {
 	w := newWriter(seed, o)
 	w.reply()
 	return w.b
 }
 
-// Corpus returns distinct replies with at least size bytes in total. Each has 1,000 to 32,000
-// sampled tokens (log-uniform) in 2 to 20 turns; o sets the rest. Benchmarks need a corpus larger
-// than the caches, because branch predictors learn a repeated body.
+// Corpus returns distinct replies with at least size bytes in total. Each reply has 1,000 to 32,000
+// sampled tokens (log-uniform) in 2 to 20 turns; o sets the other options. Benchmarks need a corpus
+// that is larger than the caches, because branch predictors learn a body that is read repeatedly.
 func Corpus(seed uint64, size int, o Options) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var bodies [][]byte
@@ -86,7 +87,8 @@ func newWriter(seed uint64, o Options) *writer {
 	return w
 }
 
-// id draws a token id. The odd multiplier scatters neighboring ranks by some hundreds of places.
+// id draws a token id. The multiplier is odd and moves neighboring ranks some hundreds of places
+// apart.
 func (w *writer) id() int32 {
 	rank := w.zipf.Uint64()
 	near := rank - rank%512
@@ -188,7 +190,7 @@ func (w *writer) toolMessages() {
 }
 
 // prompts fills w.prompt with the last prompt and returns the lengths of all prompts. Each earlier
-// prompt is a prefix of the last.
+// prompt is a prefix of the last prompt.
 func (w *writer) prompts(outputs [][]int32) []int {
 	lengths := make([]int, len(outputs))
 	more := func(n int) {
@@ -289,7 +291,7 @@ var words = strings.Fields(`the of function return value if else for error resul
 	numpy data list string int self def class none true false open read write file path test assert expected answer
 	therefore because step compute sum max min array index user assistant please find city weather document page query`)
 
-// text appends words to b, escaped for JSON, with at least n bytes in total.
+// text appends words to b, escaped for JSON. The words have at least n bytes in total.
 func (w *writer) text(b []byte, n int) []byte {
 	for end := len(b) + n; len(b) < end; {
 		switch w.r.IntN(40) {

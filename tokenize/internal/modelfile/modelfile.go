@@ -1,5 +1,6 @@
-// Package modelfile reads one file of a model's folder into memory. Before it allocates memory for
-// the content, it rejects a file that is not regular, is too large or is only a Git LFS pointer.
+// Package modelfile reads one file from a model's folder into memory. It rejects a file that is not
+// regular, that is too large or that is only a Git LFS pointer. It does so before it allocates
+// memory for the content.
 package modelfile
 
 import (
@@ -9,8 +10,7 @@ import (
 	"io/fs"
 )
 
-// An Error reports why a file was rejected. The file exists but is not a valid file of a model's
-// folder.
+// An Error reports why a file was rejected. The file exists but cannot be used as a model's file.
 type Error struct {
 	Name     string
 	Reason   string
@@ -19,11 +19,12 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Name + ": " + e.Reason }
 
-// pointerStart is the prefix of the pointer file that exists until Git LFS fetches the real file.
+// pointerStart is the start of a Git LFS pointer file. Git LFS replaces the pointer file when it
+// fetches the real file.
 const pointerStart = "version https://git-lfs.github.com/spec/v1"
 
-// Read reads a file. most is the maximum size in bytes. Read allocates the size that Stat reports,
-// and returns an error if the file has more or fewer bytes. If the file is missing, the error wraps
+// Read reads a file whose size is at most most bytes. It allocates the size that Stat reports, and
+// returns an error if the file has more or fewer bytes. If the file is missing, the error wraps
 // fs.ErrNotExist.
 func Read(folder fs.FS, name string, most int64) ([]byte, error) {
 	// Opening a named pipe blocks until the pipe has a writer, so check the type of the file first.
@@ -38,8 +39,8 @@ func Read(folder fs.FS, name string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // read only, so a close error loses nothing
-	// Check again: another file can have replaced this one, or fs.FS can have decompressed it.
+	defer func() { _ = f.Close() }() // the file was only read, so a close error loses nothing
+	// Check again, because another file can have replaced this one, or folder can decompress files.
 	if info, err = f.Stat(); err != nil {
 		return nil, err
 	}

@@ -1,14 +1,14 @@
 //go:build !purego
 
-// Package textview views bytes as a string.
+// Package textview converts bytes to a string without a copy.
 package textview
 
 import "unsafe"
 
-// Of returns a string that shares the memory of b and is valid until b changes. It avoids
-// allocations when a reused reply is decoded and when composed text is encoded. With the build tag
-// purego it copies b.
+// Of returns a string that shares the memory of b. The string is valid until b changes. Sharing the
+// memory avoids an allocation each time a reused Reply is decoded or normalized text is encoded.
+// With the build tag purego, Of copies b instead.
 func Of(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// Shared reports whether Of shares the memory.
+// Shared is true if Of shares the memory of b.
 const Shared = true

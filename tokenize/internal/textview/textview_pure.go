@@ -5,5 +5,5 @@ package textview
 // Of returns a copy of b as a string; see textview.go.
 func Of(b []byte) string { return string(b) }
 
-// Shared reports whether Of shares the memory.
+// Shared is true if Of shares the memory of b.
 const Shared = false
