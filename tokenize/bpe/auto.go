@@ -10,21 +10,21 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A server loads a folder with AutoTokenizer of transformers. AutoTokenizer merges
-// tokenizer_config.json and other files into tokenizer.json. This file does the same, with the
-// rules of each release.
+// A server loads a model's folder with AutoTokenizer from the transformers library. AutoTokenizer
+// merges tokenizer_config.json and other files into tokenizer.json. This file does the same,
+// according to the rules of each transformers release.
 
-// autoFiles are the files besides tokenizer.json; a missing file is nil.
+// autoFiles holds the files other than tokenizer.json. A missing file is nil.
 type autoFiles struct {
 	config, model, special, added *jsonValue
 	byteLevel                     bool   // tokenizer.json contains the word "ByteLevel"
-	older                         string // a vocabulary file in an older format than tokenizer.json
+	older                         string // the name of a vocabulary file in an older format than tokenizer.json
 }
 
-// classHint is the hint for the user if rollout does not support the class of a tokenizer.
+// classHint tells the user what to do if rollout does not support the class of a tokenizer.
 const classHint = "set it to PreTrainedTokenizerFast here and on the server"
 
-// An autoError names a field that cannot be merged, and its file.
+// An autoError reports a field that cannot be merged. Its text names the field and the file.
 type autoError struct {
 	text  string
 	fails bool // AutoTokenizer itself fails
@@ -38,7 +38,8 @@ func badField(at, format string, args ...any) error {
 	return &autoError{text: fmt.Sprintf("%v: %s %s", ErrUnsupported, at, fmt.Sprintf(format, args...))}
 }
 
-// fails returns the error for a field because of which a release cannot load the folder.
+// fails returns the error for a field that prevents a release of transformers from loading the
+// folder.
 func fails(r reading, at, format string, args ...any) error {
 	return &autoError{fails: true, text: fmt.Sprintf("%v: %s %s: transformers %s cannot load the folder", ErrUnsupported, at, fmt.Sprintf(format, args...), r)}
 }
@@ -48,7 +49,8 @@ func isFails(err error) bool {
 	return ok && bad.fails
 }
 
-// unmerged are fields that are rejected unless they are false, null, empty or missing.
+// unmerged maps fields that are not supported to the reason. Such a field is rejected unless it is
+// false, null, empty or missing.
 var unmerged = map[string]string{
 	"split_special_tokens":          "would encode the special tokens of the chat template as text",
 	"fast_tokenizer_files":          "selects files other than tokenizer.json",
@@ -81,7 +83,7 @@ func readAuto(folder fs.FS) (*autoFiles, error) {
 		{fileAddedTokens, &a.added, func(string) bool { return true }},
 	} {
 		if f.name != fileModelConfig && f.name != FileConfig && a.config.get("added_tokens_decoder") != nil {
-			continue // AutoTokenizer does not read it
+			continue // AutoTokenizer does not read this file
 		}
 		var err error
 		if *f.to, err = readObject(folder, f.name, f.wanted); err != nil {
@@ -101,12 +103,12 @@ func readAuto(folder fs.FS) (*autoFiles, error) {
 }
 
 type merged struct {
-	class  *autoClass // if not nil, parts replace the parts of tokenizer.json
-	parts  jsonFile   // of the class
+	class  *autoClass // if not nil, parts replaces the parts of tokenizer.json
+	parts  jsonFile   // the parts that the class builds
 	added  []Added
 	passes []pass
-	// digest distinguishes folders with the same tokenizer.json. It is empty if the other files do
-	// not change the ids.
+	// digest distinguishes folders that have the same tokenizer.json. It is empty if the other
+	// files do not change the ids.
 	digest string
 }
 
@@ -190,7 +192,7 @@ func (a *autoFiles) check(f *jsonFile, r reading) error {
 	return nil
 }
 
-// checkPrefix rejects fields that add a space before a text.
+// checkPrefix rejects fields that would add a space before the text.
 func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	prefix := a.config.get("add_prefix_space")
 	bad := prefix.truthy()
@@ -210,7 +212,7 @@ func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	return nil
 }
 
-// parts returns the parts that a class builds itself since release 5.
+// parts returns the parts that a class builds itself since release 5 of transformers.
 func (a *autoFiles) parts(name string, class *autoClass, unk *special) (jsonFile, error) {
 	pre, decoder := class.preTokenizer, class.decoder
 	p := jsonFile{model: class.model}
@@ -267,7 +269,7 @@ func readings(releases []chat.Transformers) []reading {
 	return out
 }
 
-// use changes f to the tokenizer that AutoTokenizer loads from the folder.
+// use changes f to describe the tokenizer that AutoTokenizer loads from the folder.
 func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, error) {
 	own, err := f.state(nil)
 	if err != nil {
@@ -282,8 +284,9 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 	for _, r := range all {
 		m, err := a.merge(f, r)
 		if err == nil && m.class != nil && len(all) > 1 {
-			// The class is for a vocabulary of characters and the file has bytes, or the reverse.
-			// Skip this release: its ids differ so much that every token count shows it.
+			// The class is for a vocabulary of characters but the file has a vocabulary of bytes,
+			// or the reverse. Skip this release, because its ids differ so much that every token
+			// count would show the difference.
 			if chars, charsErr := m.parts.spellsChars(); charsErr == nil && chars != ownChars {
 				continue
 			}
@@ -324,7 +327,7 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 	return first, nil
 }
 
-// specs returns the added tokens in the format of tokenizer.json.
+// specs returns the added tokens in the format that tokenizer.json uses.
 func (m *merged) specs() []Added {
 	out := slices.Clone(m.added)
 	for i := range out {
@@ -333,7 +336,8 @@ func (m *merged) specs() []Added {
 	return out
 }
 
-// pipelineState describes how f converts text to ids, without vocabulary and added tokens.
+// pipelineState describes how f converts text to ids, except for the vocabulary and the added
+// tokens.
 func (f *jsonFile) pipelineState() (string, error) {
 	t := &Tokenizer{}
 	if err := f.pipeline(t); err != nil {
@@ -359,8 +363,9 @@ func (f *jsonFile) pipelineState() (string, error) {
 	return b.String(), nil
 }
 
-// state describes everything that affects ids except vocabulary and merges. Equal states encode
-// every text to the same ids. If m is nil, state describes tokenizer.json alone.
+// state describes everything that affects ids except the vocabulary and the merges. If two states
+// are equal, all text is encoded to the same ids. If m is nil, state describes tokenizer.json
+// alone.
 func (f *jsonFile) state(m *merged) (string, error) {
 	if m == nil {
 		e := newAddedEngine(&f.pieces, false)
@@ -385,7 +390,7 @@ func (f *jsonFile) state(m *merged) (string, error) {
 	return b.String(), nil
 }
 
-// different returns the field because of which two releases load different tokenizers.
+// different returns the field that makes two releases load different tokenizers.
 func (a *autoFiles) different(one, other *merged) string {
 	same := func(a, b Added) bool {
 		a.Special, b.Special = false, false // does not affect ids

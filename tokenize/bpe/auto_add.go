@@ -78,7 +78,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 	return nil
 }
 
-// legacy4 merges the files that transformers 4 reads only if there is no added_tokens_decoder.
+// legacy4 merges the files that transformers 4 reads only if added_tokens_decoder is missing.
 func (a *autoFiles) legacy4(f *jsonFile, s *tokenSet) {
 	last := "None" // the name under which transformers looks up each token of added_tokens.json
 	for key, v := range a.special.members() {
@@ -110,8 +110,8 @@ func (a *autoFiles) legacy4(f *jsonFile, s *tokenSet) {
 	s.fileTokens(f)
 }
 
-// flagsOf returns the tokens with the flags with which they are added. Call it after the last
-// change of a shared token.
+// flagsOf returns the tokens with the flags that they have when they are added. Call flagsOf only
+// after the last change to a shared token.
 func flagsOf(tokens []*special) []Added {
 	out := make([]Added, 0, len(tokens))
 	for _, tok := range tokens {
@@ -220,7 +220,7 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 	return tok["unk_token"], nil
 }
 
-// legacy5 merges the files that transformers 5 reads only if there is no added_tokens_decoder.
+// legacy5 merges the files that transformers 5 reads only if added_tokens_decoder is missing.
 func (a *autoFiles) legacy5(f *jsonFile, s *tokenSet, explicit *namedSet, hasExtra bool, additional *jsonValue) (bool, *jsonValue) {
 	for key, v := range a.special.members() {
 		at := fileSpecialMap + ": " + quoteKey(key)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A reading is a set of releases of transformers that load a folder in the same way. Each is named
-// for the release that was tested.
+// A reading is a set of transformers releases that load a folder in the same way. Each reading is
+// named after the release that was tested.
 type reading uint8
 
 const (
@@ -25,13 +25,13 @@ func (r reading) String() string {
 	return [...]string{"4.57", "5.3", "5.20", "5.21", "5.22", "5.23"}[r]
 }
 
-// An autoClass is a tokenizer class of transformers. Since release 5, such a class builds its own
-// normalizer, pre-tokenizer, decoder and model, and reads only vocabulary and merges from
-// tokenizer.json. In release 4 it uses all of tokenizer.json.
+// An autoClass is a tokenizer class in the transformers library. Since release 5, such a class
+// builds its own normalizer, pre-tokenizer, decoder and model, and reads only the vocabulary and
+// the merges from tokenizer.json. In release 4, it uses all of tokenizer.json.
 type autoClass struct {
 	normalizer, preTokenizer, decoder string // JSON
 	model                             modelSpec
-	// Defaults of named tokens for releases 4 and 5: name, content, name, content …
+	// The named tokens that are set by default in releases 4 and 5: name, content, name, content …
 	defaults4, defaults5 []string
 }
 
@@ -48,7 +48,7 @@ func splitThenBytes(expr string) string {
 }
 
 // autoClasses are the classes that rollout supports. LlamaTokenizer and GemmaTokenizer also depend
-// on fields of the configuration; see autoFiles.parts.
+// on fields in the configuration; see autoFiles.parts.
 var autoClasses = map[string]*autoClass{
 	"generic": {},
 	"Qwen2Tokenizer": {
@@ -97,8 +97,8 @@ var autoClasses = map[string]*autoClass{
 	},
 }
 
-// lookUp returns the value that autoTable has for a name and the release, or "". what is the first
-// word of the table's lines.
+// lookUp returns the value in autoTable for a name and a reading, or "" if there is none. what is
+// the first word of the lines to search.
 func (r reading) lookUp(what, name string) string {
 	for line := range strings.Lines(autoTable) {
 		f := strings.Fields(line)
@@ -112,14 +112,14 @@ func (r reading) lookUp(what, name string) string {
 	return ""
 }
 
-// typeClass returns a release's class for a model type: its name, "generic", "other" or "".
+// typeClass returns the class for a model type: its name, "generic", "other" or "".
 func (r reading) typeClass(modelType string) string { return r.lookUp("type", modelType) }
 
-// wrongClass reports whether a release ignores tokenizer_class for a model type and uses the model
-// type's class.
+// wrongClass reports whether the releases in r ignore tokenizer_class for a model type and use the
+// class of the model type instead.
 func (r reading) wrongClass(modelType string) bool { return r.lookUp("wrong", modelType) != "" }
 
-// className returns a release's class by name: a key of autoClasses, "other", or "" if unknown.
+// className returns the class with the given name: a key of autoClasses, "other", or "" if unknown.
 func (r reading) className(name string) string {
 	base := strings.TrimSuffix(name, "Fast")
 	switch base {
@@ -142,7 +142,7 @@ func (r reading) className(name string) string {
 	return ""
 }
 
-// class returns the class that a release uses for the folder: a key of autoClasses.
+// class returns the class that the releases in r use for the folder: a key of autoClasses.
 func (a *autoFiles) class(r reading) (string, error) {
 	name, err := a.classNames(r)
 	if err != nil {
@@ -160,7 +160,7 @@ func (a *autoFiles) class(r reading) (string, error) {
 	return class, nil
 }
 
-// classNames returns the name of the class, or "generic" if all of tokenizer.json is used.
+// classNames returns the name of the class, or "generic" if everything in tokenizer.json is used.
 func (a *autoFiles) classNames(r reading) (string, error) {
 	given, err := text(a.config.get("tokenizer_class"), FileConfig, "tokenizer_class")
 	if err != nil {

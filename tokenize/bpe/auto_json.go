@@ -17,11 +17,11 @@ const (
 	fileAddedTokens = "added_tokens.json"
 )
 
-// maxConfigBytes limits the size of each of these files. The largest known tokenizer_config.json
-// has 1.2 MB.
+// maxConfigBytes limits the size of each of these files. The largest known tokenizer_config.json is
+// 1.2 MB.
 const maxConfigBytes = 32 << 20
 
-// readObject reads a JSON object from a file in the folder, and keeps only the keys that wanted
+// readObject reads a JSON object from a file in the folder and keeps only the keys that wanted
 // accepts. It returns nil if the file does not exist.
 func readObject(folder fs.FS, name string, wanted func(key string) bool) (*jsonValue, error) {
 	raw, err := modelfile.Read(folder, name, maxConfigBytes)

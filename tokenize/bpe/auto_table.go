@@ -2,9 +2,9 @@
 
 package bpe
 
-// autoTable has names by what they are, an answer for them, and the releases for which it holds, as bits
-// of a reading: the class of a model type, whether AutoTokenizer ignores the tokenizer_class of a model
-// type, and whether autoClasses has a class.
+// Each line of autoTable has a kind, a value, a bit mask of readings, and names. If the kind is type, the value
+// is the class for these model types. If it is wrong, AutoTokenizer ignores tokenizer_class for these model
+// types. If it is class, the names are classes, and the value states whether autoClasses has them.
 const autoTable = `
 class known 62 Qwen3_5Tokenizer
 class known 63 CohereTokenizer GPT2Tokenizer GPTNeoXTokenizer GemmaTokenizer LlamaTokenizer Qwen2Tokenizer

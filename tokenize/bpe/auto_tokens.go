@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// A special is a str or an AddedToken of transformers. A str becomes an AddedToken only when it is
-// added. Specials are used by pointer, because AddedTokens are shared and their special flag is set
-// later.
+// A special is a Python str or an AddedToken from the transformers library. A str becomes an
+// AddedToken only when it is added. Specials are passed by pointer, because AddedTokens are shared
+// and their special flag is set later.
 type special struct {
 	content             string
 	str                 bool  // the token is a Python str
-	raw                 bool  // the token is an object of tokenizer_config.json: a dict until all files are read
+	raw                 bool  // the token is an object in tokenizer_config.json, which is a dict until all files are read
 	normalized          *bool // nil: the opposite of special
 	single, left, right bool
 	special             bool
 }
 
-// flags returns s with the flags with which the engine adds it.
+// flags returns s with the flags that the engine uses when it adds s.
 func (s *special) flags() Added {
 	n := !s.special
 	if s.normalized != nil {
@@ -30,7 +30,7 @@ func (s *special) flags() Added {
 	return Added{Content: s.content, SingleWord: s.single, LStrip: s.left, RStrip: s.right, Normalized: n, Special: s.special}
 }
 
-// equal is Python's ==: a str or a dict never equals an AddedToken.
+// equal is the equivalent of Python's ==. A str or a dict never equals an AddedToken.
 func (s *special) equal(o *special) bool {
 	return s.str == o.str && s.raw == o.raw && (s.str && s.content == o.content || !s.str && s.flags() == o.flags())
 }
@@ -39,7 +39,7 @@ func among(list []*special, s *special) bool {
 	return slices.ContainsFunc(list, func(o *special) bool { return o.equal(s) })
 }
 
-// plainSpecial is AddedToken(content, special=True).
+// plainSpecial is the equivalent of AddedToken(content, special=True).
 func plainSpecial(content string) *special { return &special{content: content, special: true} }
 
 // special reads an AddedToken.
@@ -90,16 +90,16 @@ func (s *tokenSet) special(v *jsonValue, field string) *special {
 func quoteKey(key string) string { return fmt.Sprintf("%.40s", key) }
 
 // An addedEngine adds tokens as the tokenizers library does. Release 4 and the first 5.x releases
-// use versions before 0.23; later releases use 0.23 or newer.
+// of transformers use versions of tokenizers before 0.23; later releases use 0.23 or newer.
 type addedEngine struct {
 	pieces  *pieceTable
-	old     bool // before 0.23
+	old     bool // the version of tokenizers is before 0.23
 	ids     map[string]int32
-	byID    map[int32]Added // latest flags
+	byID    map[int32]Added // with the latest flags
 	special map[string]bool
 	max     int32
-	// Before 0.23, the two passes use these lists. A token keeps the flag normalized that it had
-	// when it was appended to a list, and can be listed several times.
+	// Before 0.23, the two passes use these lists. In a list, a token keeps the flag normalized
+	// that it had when it was appended. A token can be listed several times.
 	specials, plain []Added
 }
 
@@ -115,7 +115,7 @@ func (e *addedEngine) add(tokens []Added) {
 		}
 	}
 	next := max(e.max+1, int32(e.pieces.len()))
-	before := map[Added]bool{} // versions before 0.23 skip a token that had the same flags at the start of this call or since
+	before := map[Added]bool{} // versions before 0.23 skip a token that had the same flags at the start of this call or got them since
 	for _, t := range e.byID {
 		before[t] = e.old
 	}
@@ -141,7 +141,7 @@ func (e *addedEngine) add(tokens []Added) {
 	}
 }
 
-// A pass selects the texts in which a token is matched.
+// A pass is a bit set that states in which form of the text a token is matched.
 type pass uint8
 
 const (
@@ -149,7 +149,7 @@ const (
 	passNormalized                  // in the normalized text
 )
 
-// added returns the tokens by id, and their passes.
+// added returns the tokens in the order of their ids, and the passes of each token.
 func (e *addedEngine) added() ([]Added, []pass) {
 	in := map[string]pass{}
 	listed := append(slices.Clone(e.specials), e.plain...)
@@ -176,16 +176,17 @@ func (e *addedEngine) added() ([]Added, []pass) {
 	return added, passes
 }
 
-// namedTokens are the attributes of a tokenizer for special tokens, in the order of transformers.
+// namedTokens lists the tokenizer attributes for special tokens, in the order that transformers
+// uses.
 var namedTokens = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
-// A tokenSet holds the added and special tokens from the files of a folder: the arguments that
-// AutoTokenizer passes to the tokenizer class. err is the first error of its methods.
+// A tokenSet holds the added and special tokens from the files in a folder. AutoTokenizer passes
+// them to the tokenizer class as arguments. err is the first error of a method.
 type tokenSet struct {
 	decoder map[int64]*special // added_tokens_decoder
 	byText  map[string]*special
 	named   namedSet
-	typed   map[string]bool // attributes that are still an object when transformers reads added_tokens.json
+	typed   map[string]bool // attributes whose value is still an object when transformers reads added_tokens.json
 	extra   []*special      // extra_special_tokens or additional_special_tokens
 	err     error
 }
@@ -194,10 +195,10 @@ func newTokenSet() *tokenSet {
 	return &tokenSet{decoder: map[int64]*special{}, byText: map[string]*special{}, named: namedSet{tok: map[string]*special{}}, typed: map[string]bool{}}
 }
 
-// A namedSet holds tokens by attribute, in order.
+// A namedSet holds tokens by attribute and keeps the order of the attributes.
 type namedSet struct {
 	keys []string
-	tok  map[string]*special // nil: null
+	tok  map[string]*special // nil stands for null
 }
 
 func (n *namedSet) set(key string, tok *special) {
@@ -229,21 +230,21 @@ func (s *tokenSet) token(v *jsonValue, field string) *special {
 	return nil
 }
 
-// isTyped reports whether v is an AddedToken in the serialized form of transformers.
+// isTyped reports whether v is an AddedToken in the form in which transformers serializes it.
 func isTyped(v *jsonValue) bool {
 	t := v.get("__type")
 	return t != nil && t.kind == '"' && t.text == "AddedToken"
 }
 
-// setNamed sets an attribute to a token that can be null.
+// setNamed sets an attribute to the token v, which can be null.
 func (s *tokenSet) setNamed(key string, v *jsonValue, field string) {
 	tok := s.token(v, field)
 	s.named.set(key, tok)
 	s.typed[key] = tok != nil && !tok.str
 }
 
-// readList sets extra to a list of tokens of tokenizer_config.json, unless v is null. want
-// describes the expected value in errors.
+// readList sets extra to the list of tokens v, which is from tokenizer_config.json, unless v is
+// null. want describes the expected value in errors.
 func (s *tokenSet) readList(v *jsonValue, field, want string) {
 	if !v.is() {
 		return
@@ -264,7 +265,7 @@ func (s *tokenSet) readList(v *jsonValue, field, want string) {
 	}
 }
 
-// readMembers sets the tokens of an object by name.
+// readMembers reads an object whose values are tokens and sets each token by its name.
 func (s *tokenSet) readMembers(to *namedSet, v *jsonValue, field string) {
 	for key, x := range v.members() {
 		at := field + "." + quoteKey(key)
@@ -299,15 +300,15 @@ func (s *tokenSet) readDecoder(v *jsonValue) {
 	}
 }
 
-// mapToken reads a token of special_tokens_map.json that is an object: a special AddedToken.
+// mapToken reads an object in special_tokens_map.json as an AddedToken that is special.
 func (s *tokenSet) mapToken(v *jsonValue, field string) *special {
 	tok := s.special(v, field)
 	tok.special = true
 	return tok
 }
 
-// mapTokens adds a list of tokens of special_tokens_map.json to extra, and returns the last token
-// of the list.
+// mapTokens adds a list of tokens from special_tokens_map.json to extra, and returns the last token
+// in the list.
 func (s *tokenSet) mapTokens(v *jsonValue, field string) (tok *special) {
 	for i := range v.vals {
 		x := &v.vals[i]
@@ -324,7 +325,7 @@ func (s *tokenSet) mapTokens(v *jsonValue, field string) (tok *special) {
 	return tok
 }
 
-// readAdded adds the tokens of added_tokens.json. transformers looks up each token under
+// readAdded adds the tokens from added_tokens.json. transformers looks up each token under
 // name(content).
 func (s *tokenSet) readAdded(file *jsonValue, name func(content string) string) {
 	names := map[string]bool{}
@@ -348,7 +349,7 @@ func (s *tokenSet) readAdded(file *jsonValue, name func(content string) string) 
 	}
 }
 
-// fileTokens adds the tokens of tokenizer.json, for a folder without added_tokens_decoder.
+// fileTokens adds the tokens from tokenizer.json, for a folder without added_tokens_decoder.
 func (s *tokenSet) fileTokens(f *jsonFile) {
 	for i := range f.added {
 		t := &f.added[i]
@@ -357,8 +358,8 @@ func (s *tokenSet) fileTokens(f *jsonFile) {
 	}
 }
 
-// complete replaces named tokens with added tokens of the same content, and sets missing named
-// tokens to the defaults of the class.
+// complete replaces named tokens with added tokens that have the same content. It sets missing
+// named tokens to the defaults of the class.
 func (s *tokenSet) complete(defaults []string) {
 	for _, key := range namedTokens {
 		if tok := s.named.tok[key]; tok != nil {
@@ -374,7 +375,7 @@ func (s *tokenSet) complete(defaults []string) {
 	}
 }
 
-// inOrder returns the tokens of added_tokens_decoder by id.
+// inOrder returns the tokens in added_tokens_decoder in the order of their ids.
 func (s *tokenSet) inOrder() []*special {
 	list := make([]*special, 0, len(s.decoder))
 	for _, id := range slices.Sorted(maps.Keys(s.decoder)) {

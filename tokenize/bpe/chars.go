@@ -5,11 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// A charModel makes the symbols of a vocabulary of characters as SentencePiece does. The symbol of
-// a character is its token, otherwise the <0xXX> tokens of its bytes, otherwise the unknown token.
+// A charModel converts text to the symbols of a vocabulary of characters, as SentencePiece does. A
+// character becomes its own token if it has one, otherwise the <0xXX> tokens of its bytes,
+// otherwise the unknown token.
 //
-// Such a model has no pattern: a text is a single word. cutChars finds the positions that no merge
-// crosses, so that the parts between them can be merged separately and cached.
+// Such a model has no pattern, so the whole text is a single word. cutChars finds positions that no
+// merge crosses. The parts between them can be merged and cached separately.
 type charModel struct {
 	index [(utf8.MaxRune + 1) >> 8]uint16 // block of ids by the high bits of a character
 	ids   []int32                         // blocks of 256; -1 if there is no token
@@ -18,12 +19,14 @@ type charModel struct {
 	fuse  bool                            // consecutive unknown characters are one token
 
 	// keepOrder is set if consecutive unknown characters must stay in one part. The reason is that
-	// the unknown token is fused, or comes after the byte tokens of later characters.
+	// unknown tokens are fused, or that an unknown token comes after the byte tokens of later
+	// characters.
 	keepOrder bool
-	// byteMerges is set if byte tokens or the unknown token merge. The table of joins does not
-	// cover the characters that such tokens represent.
+	// byteMerges is set if a merge contains a byte token or the unknown token. The table of joins
+	// does not cover the characters that such tokens represent.
 	byteMerges bool
-	// wholeWords is set if a pre-token in the vocabulary is always that token (ignore_merges).
+	// wholeWords is set if a pre-token that is in the vocabulary always becomes that one token
+	// (ignore_merges).
 	wholeWords bool
 }
 
@@ -75,8 +78,8 @@ func (c *charModel) set(r rune, id int32) {
 func (c *charModel) symbol(r rune) int32 { return c.ids[int(c.index[r>>8])<<8|int(r&255)] }
 
 // appendSymbols appends the symbols of w. Like the reference engine, it delays an unknown token
-// until the next character that has a token. So the byte tokens of the characters in between come
-// first.
+// until the next character that has a token. Therefore the byte tokens of the characters in between
+// come first.
 func (c *charModel) appendSymbols(dst []int32, w string) []int32 {
 	waits := false
 	for i := 0; i < len(w); {
@@ -118,7 +121,7 @@ func (c *charModel) hasBytes(s string) bool {
 	return true
 }
 
-// cutChars is a splitter: it returns the end of the part that begins at s[i] and can be merged
+// cutChars is a splitter. It returns the end of the part that begins at s[i] and can be merged
 // separately.
 func (m *model) cutChars(s string, i int) int {
 	for {
@@ -129,7 +132,8 @@ func (m *model) cutChars(s string, i int) int {
 	}
 }
 
-// inseparable reports whether the characters around s[i] must stay together although no merge joins them.
+// inseparable reports whether the characters on both sides of s[i] must stay together even though
+// no merge joins them.
 func (c *charModel) inseparable(s string, i int) bool {
 	if !c.byteMerges && !c.keepOrder {
 		return false

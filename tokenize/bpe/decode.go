@@ -7,8 +7,9 @@ import (
 
 // DecodeOptions configures decoding. The zero value decodes every token.
 type DecodeOptions struct {
-	// SkipSpecial skips special tokens. The reference engine identifies them by their spelling, so
-	// a special token that is normalized to another content is not skipped.
+	// SkipSpecial skips special tokens. The reference engine identifies special tokens by their
+	// spelling, so it does not skip a special token whose normalized content differs from its
+	// content.
 	SkipSpecial bool
 }
 
@@ -19,7 +20,7 @@ func (o DecodeOptions) skip() uint8 {
 	return 0
 }
 
-// AppendBytes appends the bytes of ids to dst. The bytes are not valid UTF-8 if ids contains only a
+// AppendBytes appends the bytes of ids to dst. The bytes are not valid UTF-8 if ids contains only
 // part of a character. If an id has no token, AppendBytes returns dst unchanged and an error that
 // wraps ErrVocab.
 func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
@@ -42,7 +43,8 @@ func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]
 }
 
 // AppendText appends the text of ids to dst. Invalid UTF-8 becomes U+FFFD as in Python and Rust:
-// one U+FFFD per maximal subpart. In a vocabulary of characters, it is one U+FFFD per byte token.
+// one U+FFFD per maximal subpart. With a vocabulary of characters, it becomes one U+FFFD per byte
+// token.
 func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
 	start := len(dst)
 	var err error

@@ -12,7 +12,7 @@ import (
 // bytes together are valid UTF-8, they become text. Otherwise each byte becomes one U+FFFD.
 type charText struct {
 	raw   bool // output bytes, not text
-	seen  bool // a token was added
+	seen  bool // a token has been added
 	later bool // a token, or a sequence of bytes, has become text
 	held  int  // number of held bytes at the end of the output
 }
@@ -34,8 +34,8 @@ func (c *charText) add(dst []byte, t *Tokenizer, id int32) []byte {
 	return append(dst, text...)
 }
 
-// addFirst is add for a token that can produce the first text after ByteFallback. s is the token's
-// text before ByteFallback.
+// addFirst is like add, but for a token that can produce the first text after ByteFallback. s is
+// the token's text before ByteFallback.
 func (c *charText) addFirst(dst []byte, d *decoder, s string) []byte {
 	if b, ok := spelledByte(s); ok && d.fallback {
 		return c.addByte(dst, b)
@@ -86,8 +86,8 @@ func (d *decoder) trimmed(text []byte) []byte {
 	return text
 }
 
-// appendToken appends the text of a token with the given spelling that is not the first token. It
-// reports whether the token is a byte token.
+// appendToken appends the text of the token with the given spelling. The token must not be the
+// first token. isByte reports whether it is a byte token.
 func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool) {
 	s := applySteps(spelled, d.before, false)
 	if b, ok := spelledByte(s); ok && d.fallback {
@@ -96,7 +96,8 @@ func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool
 	return append(dst, applySteps(s, d.after, false)...), false
 }
 
-// appendChars is AppendBytes (if raw is true) or AppendText for a vocabulary of characters.
+// appendChars implements AppendBytes (if raw is true) and AppendText for vocabularies of
+// characters.
 func (t *Tokenizer) appendChars(dst []byte, ids []int32, opts DecodeOptions, raw bool) ([]byte, error) {
 	start := len(dst)
 	skip := opts.skip()

@@ -7,14 +7,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// MaxPretoken is the maximum length of a pre-token in bytes. Normal text is far below it.
+// MaxPretoken is the maximum length of a pre-token in bytes. Pre-tokens in normal text are far
+// shorter.
 const MaxPretoken = 8 << 20
 
-// A PretokenError reports a pre-token over MaxPretoken. Usually it is one letter that is repeated
-// many times.
+// A PretokenError reports a pre-token that is longer than MaxPretoken. Such a pre-token usually
+// consists of one letter that is repeated many times.
 type PretokenError struct {
-	// Offset is the start of the pre-token, in bytes of the text after invalid UTF-8 is replaced
-	// and the text is normalized.
+	// Offset is the position of the pre-token in bytes, after invalid UTF-8 has been replaced and
+	// the text has been normalized.
 	Offset int
 	Len    int
 }
@@ -23,18 +24,18 @@ func (e *PretokenError) Error() string {
 	return fmt.Sprintf("bpe: byte %d: pre-token of %d bytes is over the limit of %d", e.Offset, e.Len, MaxPretoken)
 }
 
-// AddedMode selects the added tokens that are matched in a text.
+// AddedMode selects which added tokens are matched in the text.
 type AddedMode uint8
 
 // The modes.
 const (
-	// AddedAll matches all added tokens. It is for text that a chat template rendered.
+	// AddedAll matches all added tokens. Use it for text that a chat template rendered.
 	AddedAll AddedMode = iota
-	// AddedNone matches no added token, so untrusted text cannot close a turn or call a tool.
+	// AddedNone matches no added tokens, so untrusted text cannot close a turn or call a tool.
 	AddedNone
 )
 
-// EncodeOptions configures encoding. The zero value is for a rendered chat template.
+// EncodeOptions configures encoding. The zero value is meant for rendered chat templates.
 type EncodeOptions struct {
 	Added AddedMode
 	// PostProcess adds the ids of the post-processor of tokenizer.json, such as <|begin_of_text|>.
@@ -44,12 +45,12 @@ type EncodeOptions struct {
 
 // AppendTokens appends the ids of text to dst. All added tokens are matched, and the post-processor
 // adds nothing. Invalid UTF-8 is replaced with U+FFFD as in Python. The only possible error is a
-// *PretokenError. After an error dst is returned unchanged.
+// *PretokenError. After an error, dst is returned unchanged.
 func (t *Tokenizer) AppendTokens(dst []int32, text string) ([]int32, error) {
 	return t.AppendTokensWith(dst, text, EncodeOptions{})
 }
 
-// AppendTokensWith is AppendTokens with options.
+// AppendTokensWith is like AppendTokens, but with options.
 func (t *Tokenizer) AppendTokensWith(dst []int32, text string, opts EncodeOptions) ([]int32, error) {
 	e := t.encoder()
 	defer t.pool.Put(e)
@@ -87,9 +88,9 @@ func (t *Tokenizer) AppendTokensWith(dst []int32, text string, opts EncodeOption
 	return dst, nil
 }
 
-// appendPass cuts out the added tokens of a pass and encodes the text between them with the next
-// pass. The second pass normalizes its text first. If marks is not nil, appendPass appends the
-// start of each added token of this pass.
+// appendPass finds the added tokens of a pass and encodes the text between them with the next pass.
+// The second pass first normalizes its text. If marks is not nil, appendPass appends the start of
+// each added token of this pass to marks.
 func (e *encoder) appendPass(dst []int32, s string, pass int, marks *[]Mark) []int32 {
 	switch pass {
 	case 1:
@@ -118,16 +119,16 @@ func (e *encoder) appendPass(dst []int32, s string, pass int, marks *[]Mark) []i
 	}
 }
 
-// A cutter finds the added tokens of one pass. It skips over a rejected match, as the reference
-// engine does.
+// A cutter finds the added tokens of one pass. After a rejected match, it continues at the end of
+// the match, as the reference engine does.
 type cutter struct {
 	trie *trie
 	s    string
 	at   int // where the search continues
-	done int // end of the last token, including the white space it matched
+	done int // end of the last token, including the white space that the token matched
 }
 
-// next returns the text before the next token, s[from:to], and the token, or nil at the end.
+// next returns the next token, or nil at the end. s[from:to] is the text before the token.
 func (c *cutter) next() (from, to int, tok *Added) {
 	for {
 		start, end, tok := c.trie.find(c.s, c.at)

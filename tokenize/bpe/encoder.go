@@ -1,7 +1,7 @@
 package bpe
 
-// An encoder has the memory of one call: caches of words, and scratch memory for merging and
-// normalizing. Calls get encoders from the tokenizer's pool, one per concurrent call. An encoder
+// An encoder holds the memory that one call uses: caches of words, and scratch memory for merging
+// and normalizing. Each concurrent call gets its own encoder from the tokenizer's pool. An encoder
 // takes about 1.7 MB.
 type encoder struct {
 	model  *model
@@ -24,7 +24,8 @@ type encoder struct {
 
 // The two caches are direct-mapped by the hash of a word of up to 16 bytes. The hot cache holds
 // words of all kinds. Together with the pair filter, it fits in the second-level CPU cache. The
-// other cache holds only words of several tokens, because these cost the most.
+// other cache holds only words with several tokens, because these words take the most time to
+// merge.
 const (
 	hotBits   = 12
 	cacheBits = 15
@@ -52,10 +53,10 @@ func (t *Tokenizer) encoder() *encoder {
 	return e
 }
 
-// keepBytes is the maximum scratch memory that an encoder keeps in the pool.
+// keepBytes is the maximum size in bytes of the scratch memory that an encoder keeps in the pool.
 const keepBytes = 1 << 20
 
-// shrink frees scratch memory that grew too large for an unusual text.
+// shrink frees scratch memory that has become too large because of unusual text.
 func (e *encoder) shrink() {
 	if cap(e.merge.next) > keepBytes/16 || cap(e.merge.queue) > keepBytes/16 {
 		e.merge = mergeScratch{}
@@ -131,7 +132,8 @@ func (e *encoder) appendPretoken(dst []int32, s string, i, j int) []int32 {
 	return e.appendLong(dst, s, i, j)
 }
 
-// appendWord encodes s[i:j], a pre-token or a part of a pre-token, of at most 16 bytes.
+// appendWord encodes s[i:j], which has at most 16 bytes. It is a pre-token or, if part is true, a
+// part of a pre-token.
 func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32 {
 	lo, hi := loadWord(s, i, j)
 	m, n := e.model, j-i
@@ -146,7 +148,7 @@ func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32
 		}
 		return append(dst, hot.ids[:hot.k&3]...)
 	}
-	if id, ok := m.words.get(lo, hi, n, h); ok { // never with partWord
+	if id, ok := m.words.get(lo, hi, n, h); ok { // never true with partWord
 		*hot = hotWord{lo, hi, uint8(n), 1, [3]int32{id}}
 		return append(dst, id)
 	}
@@ -169,10 +171,10 @@ func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32
 }
 
 // partWord is added to the cached length of a part of a pre-token, if a whole pre-token with the
-// same text can have other tokens than the part.
+// same text can have different tokens.
 const partWord = 32
 
-// appendLong encodes the pre-token s[i:j] of more than 16 bytes.
+// appendLong encodes the pre-token s[i:j], which is longer than 16 bytes.
 func (e *encoder) appendLong(dst []int32, s string, i, j int) []int32 {
 	if j-i > MaxPretoken {
 		if e.tooLong.Len == 0 {
@@ -184,7 +186,7 @@ func (e *encoder) appendLong(dst []int32, s string, i, j int) []int32 {
 	if id, ok := e.model.long[w]; ok {
 		return append(dst, id)
 	}
-	if e.model.chars != nil { // already split
+	if e.model.chars != nil { // cutChars has already split the text
 		return e.model.appendMerged(dst, w, &e.merge)
 	}
 	for i < j {

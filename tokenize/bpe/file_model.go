@@ -58,11 +58,11 @@ func (f *jsonFile) read(r *jsonReader) error {
 	return nil
 }
 
-// readModel reads the vocabulary and the merges directly into tables, and decodes the other members
-// like strict.
+// readModel reads the vocabulary and the merges directly into tables. It decodes the other members
+// as strict does.
 func (f *jsonFile) readModel(r *jsonReader) {
 	var hasVocab, hasMerges bool
-	var early *strictjson.Mark // merges that come before the vocabulary
+	var early *strictjson.Mark // the position of the merges if they come before the vocabulary
 	spec := reflect.ValueOf(&f.model).Elem()
 	fields := fieldsOf(spec.Type())
 	for key := range r.Members {
@@ -141,10 +141,12 @@ func (f *jsonFile) readVocab(r *jsonReader) {
 	}
 }
 
-// sampleMerges is the number of merges after which memory for all merges is allocated.
+// sampleMerges is the number of merges after which memory for all merges is allocated. The size is
+// estimated from these merges.
 const sampleMerges = 1 << 10
 
-// readMerges parses merges. All of them must have the format "a b", or all the format ["a", "b"].
+// readMerges parses the merges. They must either all have the format "a b" or all have the format
+// ["a", "b"].
 func (f *jsonFile) readMerges(r *jsonReader) {
 	var joined []byte
 	made := 0 // the piece of the last merge; most merges make the same piece or the next one
@@ -177,14 +179,14 @@ func (f *jsonFile) readMerges(r *jsonReader) {
 			r.failf("more than %d merges", maxID)
 		}
 		f.merges = append(f.merges, merge{a, b, c, uint32(len(f.merges))})
-		if len(f.merges) == sampleMerges && r.Err() == nil { // estimate the total number from these merges
+		if len(f.merges) == sampleMerges && r.Err() == nil { // estimate the total number of merges from these merges
 			f.merges = slices.Grow(f.merges, (len(r.b)-r.Offset())*sampleMerges/(r.Offset()-begin))
 		}
 	}
 }
 
-// readMerge appends both sides of a merge to joined. cut is the position of the second side, or -1
-// if the line is a version comment.
+// readMerge appends both sides of a merge to joined. cut is the position of the second side in
+// joined, or -1 if the line is a version comment.
 func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int) {
 	start := r.Offset()
 	if r.Kind() == '"' {

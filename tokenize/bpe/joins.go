@@ -2,19 +2,19 @@ package bpe
 
 import "unicode/utf8"
 
-// A joinTable records between which pairs of characters a merge can cross. The first merge across a
-// position joins a token that ends with the character before it and a token that begins with the
-// character after it. If no merge joins such tokens, the two sides can be merged and cached
-// separately.
+// A joinTable records the pairs of characters between which a merge can take place. The first merge
+// across a position joins a token that ends with the character before the position and a token that
+// begins with the character after it. If no merge joins two such tokens, the text before and after
+// the position can be merged and cached separately.
 type joinTable struct {
 	bits []uint64 // by hash of both characters; a false positive only prevents a cut
-	// partial has the joins of tokens that end or begin inside a character, indexed by the last
-	// byte of the first token and the first byte of the second token.
+	// partial records the joins of tokens that end or begin inside a character. It is indexed by
+	// the last byte of the first token and the first byte of the second token.
 	partial [256][4]uint64
 }
 
-// joinBits is large enough for the 100,000 pairs of a large vocabulary: one lookup in twenty is a
-// false positive.
+// joinBits sets the size of the table. With the 100,000 pairs of a large vocabulary, one lookup in
+// twenty is a false positive.
 const joinBits = 21
 
 func (t *joinTable) hash(a, b rune) uint64 {
@@ -37,7 +37,8 @@ func (t *joinTable) add(a, b []byte) {
 	t.bits[h>>6] |= 1 << (h & 63)
 }
 
-// cut returns the first position after i at which s[i:j], valid UTF-8, can be cut, or j.
+// cut returns the first position after i at which s[i:j] can be cut, or j if there is none. s[i:j]
+// must be valid UTF-8.
 func (t *joinTable) cut(s string, i, j int) int {
 	a, n := utf8.DecodeRuneInString(s[i:j])
 	if t.bits == nil { // a vocabulary without merges

@@ -15,7 +15,7 @@ import (
 
 // A jsonReader reads the JSON of a model file. The vocabulary and the merges make up most of a
 // tokenizer.json and are read directly into tables. The method strict reads other values. The
-// reader keeps its first error; fault and end return it.
+// reader keeps its first error, which fault and end return.
 type jsonReader struct {
 	*strictjson.Scanner
 	b []byte
@@ -24,8 +24,9 @@ type jsonReader struct {
 // maxJSONDepth limits the nesting of values.
 const maxJSONDepth = 64
 
-// newReader returns a reader of b. b must be UTF-8 and must not change while it is read. python
-// allows the numbers that Python's json writes but JSON lacks, such as NaN.
+// newReader returns a reader for b, which must be UTF-8 and must not change while it is being read.
+// If python is true, the reader accepts the numbers that Python's json module writes but JSON
+// lacks, such as NaN.
 func newReader(b []byte, python bool) *jsonReader {
 	o := strictjson.Options{NonFinite: python, CheckedUTF8: true, MaxDepth: maxJSONDepth}
 	return &jsonReader{strictjson.New(textview.Of(b), o), b}
@@ -61,13 +62,13 @@ func (r *jsonReader) id() int32 {
 
 // appendJSONString appends s, which must be UTF-8, as a JSON string.
 func appendJSONString(dst []byte, s string) []byte {
-	b, _ := json.Marshal(s) // a string can be encoded
+	b, _ := json.Marshal(s) // encoding a string never fails
 	return append(dst, b...)
 }
 
-// A jsonValue is any value of a configuration.
+// A jsonValue is a JSON value of any type in a configuration file.
 type jsonValue struct {
-	kind byte   // as strictjson.Scanner.Kind returns it; 0: no value
+	kind byte   // the result of strictjson.Scanner.Kind; 0: no value
 	text string // of a string or number
 	keys []string
 	vals []jsonValue // of a list or object

@@ -8,10 +8,10 @@ const (
 	kimiRunChars   = 25_000
 )
 
-// kimiChunk returns the end of the chunk that begins at s[i]. window is the end of the current
-// window of kimiChunkChars characters. kimiChunk advances window when i reaches it. A chunk ends at
-// the end of the window. It also ends before a character that would make a run of white space, or a
-// run of other characters, longer than kimiRunChars.
+// kimiChunk returns the end of the chunk that begins at s[i]. *window is the end of the current
+// window of kimiChunkChars characters. kimiChunk advances *window when i reaches it. A chunk ends
+// at the end of the window. It also ends before a character that would make a run of white space,
+// or a run of other characters, longer than kimiRunChars.
 func kimiChunk(s string, i int, window *int) int {
 	if i >= *window {
 		j := i

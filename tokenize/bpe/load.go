@@ -15,12 +15,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/modelfile"
 )
 
-// Load reads the tokenizer in a model's folder. It reads tokenizer.json or, if that does not exist,
-// Mistral's tekken.json, or tiktoken.model with tokenizer_config.json.
+// Load reads the tokenizer in a model's folder. It reads tokenizer.json. If that file does not
+// exist, Load reads Mistral's tekken.json, or else tiktoken.model and tokenizer_config.json.
 //
-// It merges tokenizer_config.json, config.json, special_tokens_map.json and added_tokens.json into
-// tokenizer.json, as AutoTokenizer does in the releases of Options.Releases. If it cannot merge a
-// field, it returns an error that names the file and the field and wraps ErrUnsupported.
+// Load merges tokenizer_config.json, config.json, special_tokens_map.json and added_tokens.json
+// into tokenizer.json. It does this as AutoTokenizer does in the releases that Options.Releases
+// lists. If Load cannot merge a field, it returns an error that names the file and the field and
+// wraps ErrUnsupported.
 //
 // The error wraps ErrCorrupt if a file is damaged, ErrUnsupported if a feature is not supported,
 // and ErrExperimental if the family is experimental and opts does not allow it.
@@ -52,14 +53,14 @@ func readFile(folder fs.FS, name string) ([]byte, error) {
 	return raw, err
 }
 
-// Parse returns the tokenizer that raw, the content of a tokenizer.json, describes. It ignores
-// other files of a folder and does not keep raw.
+// Parse returns the tokenizer that raw describes. raw is the content of a tokenizer.json. Parse
+// ignores the other files in the folder and does not keep raw.
 func Parse(raw []byte, opts Options) (*Tokenizer, error) {
 	return parseFile(FileJSON, raw, func() (*Tokenizer, error) { return parse(raw, opts, nil) })
 }
 
-// parseFile calls parse, which reads raw. Meanwhile it computes the digest of raw and validates its
-// UTF-8. These take a fifth of the time of parse.
+// parseFile calls parse, which reads raw. In parallel, it computes the digest of raw and checks
+// that raw is valid UTF-8. These two steps take a fifth of the time that parse takes.
 func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Tokenizer, error) {
 	sum, valid := make(chan string, 1), make(chan bool, 1) // buffered, so the goroutine never blocks
 	go func() {
@@ -115,7 +116,8 @@ type jsonFile struct {
 	normalizer, preTokenizer, postProcessor, decoder part
 }
 
-// parse parses raw. parseFile checks that raw is UTF-8. auto is nil if there are no other files.
+// parse parses raw, which parseFile checks for valid UTF-8. auto is nil if there are no other
+// files.
 func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	if len(raw) > min(maxFileBytes, math.MaxInt32) {
 		return nil, fmt.Errorf("%w: more than %d bytes", ErrCorrupt, maxFileBytes)
@@ -193,8 +195,8 @@ func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, pass
 	return nil
 }
 
-// spellAdded returns the contents of the added tokens for matching and decoding. For tokens of the
-// second pass it returns the normalized content.
+// spellAdded returns the content of each added token, for matching and decoding. For a token of the
+// second pass, it returns the normalized content.
 func (t *Tokenizer) spellAdded(added []Added, passes []pass) ([]string, error) {
 	spelled := make([]string, len(added))
 	seen := make(map[string]string)

@@ -6,23 +6,24 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// A Mark is a position at which a text can be cut: the ids of the two parts, concatenated, are the
-// ids of the whole text. The position is the start of an added token that is matched in the raw
-// text.
+// A Mark is a position at which a text can be cut. If the two parts are encoded separately, their
+// ids together are the ids of the whole text. The position is the start of an added token that is
+// matched in the raw text.
 type Mark struct {
 	Text int // offset in bytes
 	IDs  int // number of ids before the position
 }
 
-// AppendMarked is AppendTokens for a text that can be encoded in parts. It also appends to marks
-// the positions at which text can be cut. at is the position of text within the whole text, and the
-// positions are relative to the whole. AppendMarked appends no marks if the match of an added token
-// depends on the text around it, or if text is not valid UTF-8.
+// AppendMarked is like AppendTokens, but for text that can be encoded in parts. It also appends to
+// marks the positions at which text can be cut. at is the position of text within the whole text,
+// and the marks are positions in the whole text. AppendMarked appends no marks if the match of an
+// added token depends on the text around it, or if text is not valid UTF-8.
 //
-// Two texts with the same first n bytes have the same ids up to every mark at or before
-// n-LongestAdded(): no added token that begins before such a mark can extend past the common bytes.
+// If two texts have the same first n bytes, they have the same ids up to every mark at or before
+// n-LongestAdded(). The reason is that no added token that begins before such a mark can extend
+// past the common bytes.
 //
-// AppendMarked does not keep text. After an error dst and marks are returned unchanged.
+// AppendMarked does not keep text. After an error, dst and marks are returned unchanged.
 func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text []byte, at Mark) ([]int32, []Mark, error) {
 	s := textview.Of(text)
 	if t.added[0] == nil || t.kimiChunks || t.looksAround() || !utf8.Valid(text) {
@@ -42,7 +43,7 @@ func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text []byte, at Mark
 	return ids, places, nil
 }
 
-// LongestAdded returns the length of the longest added token in bytes.
+// LongestAdded returns the length in bytes of the longest added token.
 func (t *Tokenizer) LongestAdded() int {
 	n := 0
 	for i := range t.addedAll {

@@ -2,37 +2,39 @@ package bpe
 
 import "unicode/utf8"
 
-// Byte-pair merging: while neighbors can merge, merge the leftmost pair with the lowest rank.
+// Byte-pair merging repeats one step until no neighbors can merge: of the pairs with the lowest
+// rank, it merges the leftmost.
 //
-// The result is found from left to right, without merging. A list of tokens is the result if and
-// only if
+// This package finds the result from left to right, without merging. A list of tokens is the result
+// if and only if
 //
 //   - each token is the result for its own text, and
-//   - every two neighbors are the result for their joined text: they are compatible.
+//   - every two neighbors are the result for their joined text. Such tokens are called compatible.
 //
 // Proof. Let the list be the result. No merge crosses the borders of a final token, or of two
 // neighboring final tokens, so their text alone merges in the same way. Conversely, let the list
-// have both properties. Inside each token, merging proceeds as it would for the token's text alone,
-// until a pair merges across a border. That pair would also merge in the joined text of the two
-// tokens alone, so the two would not be compatible.
+// have both properties. Inside each token, merging proceeds as it would for the text of the token
+// alone, until a pair merges across a border. That pair would also merge in the joined text of the
+// two tokens alone, so the two tokens would not be compatible.
 //
-// So at most one list ends at a given position. The algorithm appends the longest token that is
-// compatible with the last token. If there is none, the last token was wrong, and the algorithm
-// replaces it with a shorter token. No position is reached twice, and every token that begins at a
-// position is tried at most once. So the time is the length of the text times a constant that
-// depends on the vocabulary.
+// Therefore at most one such list ends at a given position. The algorithm appends the longest token
+// that is compatible with the last token. If there is no such token, the last token was wrong, and
+// the algorithm replaces it with a shorter token. No position is reached twice, and every token
+// that begins at a position is tried at most once. Therefore the time is at most the length of the
+// text times a constant that depends on the vocabulary.
 
 // longRun is the minimum number of bytes for which a comparison is faster than another search.
 const longRun = 8
 
-// appendMerged appends the tokens of w, which is not empty and shorter than 2 GiB.
+// appendMerged appends the tokens of w, which must not be empty and must be shorter than 2 GiB.
 func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 	start := len(dst)
 	if c := m.chars; c != nil && (c.keepOrder || c.byteMerges) {
 		dst = c.appendSymbols(dst, w)
 		return dst[:start+s.merge(m, dst[start:])]
 	}
-	// found is the longest token at position was. It is reused in a run of one character.
+	// found is the longest token at position was. It is reused while the same text repeats, as in a
+	// run of one character.
 	was, depends, found := 0, 0, int32(-1)
 	for at := 0; at < len(w); {
 		if depends < longRun || max(at, was)+depends > len(w) || w[at:at+depends] != w[was:was+depends] {
@@ -65,8 +67,8 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 }
 
 // firstCompatible returns the longest token that is b or a prefix of b and is compatible with a, or
-// -1. Results are cached, because a run of one character needs the same pair again and again if the
-// vocabulary has a token for each length.
+// -1. Results are cached, because a run of one character needs the result for the same pair many
+// times if the vocabulary has a token for each length.
 func (m *model) firstCompatible(a, b int32, s *mergeScratch) int32 {
 	if b < 0 {
 		return -1
@@ -92,7 +94,7 @@ type compatibleTok struct {
 	some      bool
 }
 
-const firstBits = 10 // 16 KiB
+const firstBits = 10 // the cache takes 16 KiB
 
 // compatible reports whether merging the joined text of two tokens results in the same two tokens.
 // It undoes the merges next to the border, latest first, and checks whether an earlier merge
@@ -112,14 +114,14 @@ func (m *model) compatible(a, b int32, s *mergeScratch) bool {
 			before, a = x.rank, x.right
 		case y.rank == 0:
 			return true
-		default: // with equal ranks the left one merges first
+		default: // if the ranks are equal, the left merge comes first
 			before, b = y.rank+1, y.left
 		}
 	}
 }
 
-// compatibleByMerging is compatible for tokens whose merges are not in the order of ranks. It
-// merges the joined text.
+// compatibleByMerging is like compatible, but for tokens whose merges are not in the order of their
+// ranks. It merges the joined text.
 func (m *model) compatibleByMerging(a, b int32, s *mergeScratch) bool {
 	s.ids = m.appendSymbolsOf(m.appendSymbolsOf(s.ids[:0], a), b)
 	n := s.merge(m, s.ids)
@@ -134,18 +136,18 @@ func (m *model) appendSymbolsOf(dst []int32, id int32) []int32 {
 	return append(dst, id)
 }
 
-// mergeScratch is the memory for merging, kept between calls.
+// mergeScratch is the memory for merging. It is kept from call to call.
 type mergeScratch struct {
 	first [1 << firstBits]compatibleTok
-	tries int // tokens tried so far; for tests
+	tries int // number of tokens tried so far; for tests
 
 	ids, next, prev []int32
 	queue           []uint64
 }
 
 // merge merges ids in place and returns the number of remaining ids, which are at the front. During
-// the merge, a symbol that was merged into its left neighbor is -1. An entry of the queue is a rank
-// and a position. The entry is stale if the pair at the position now has another rank.
+// the merge, a symbol that was merged into its left neighbor is -1. An entry in the queue consists
+// of a rank and a position. An entry is stale if the pair at its position now has another rank.
 func (s *mergeScratch) merge(m *model, ids []int32) int {
 	n := len(ids)
 	if cap(s.next) < n {
@@ -196,7 +198,7 @@ func (s *mergeScratch) merge(m *model, ids []int32) int {
 	return left
 }
 
-// pushEntry and popEntry keep the queue as a heap with the smallest entry first.
+// pushEntry and popEntry maintain the queue as a heap with the smallest entry first.
 func pushEntry(q []uint64, e uint64) []uint64 {
 	q = append(q, e)
 	i := len(q) - 1

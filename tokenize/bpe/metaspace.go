@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// A metaspace replaces spaces with another character, and can add that character before a text.
+// A metaspace replaces spaces with another character and can add this character before the text.
 type metaspace struct {
 	mark    string // replaces a space; one character
 	prepend prependScheme
@@ -52,8 +52,8 @@ func readMetaspace(p part, what string) (*metaspace, error) {
 	return m, nil
 }
 
-// apply returns s with spaces replaced by marks. If that changes s, the result is in buf. first
-// reports whether s begins the whole text.
+// apply returns s with spaces replaced by marks. If the result differs from s, it is in buf. first
+// states whether s begins the whole text.
 func (m *metaspace) apply(buf *[]byte, s string, first bool) string {
 	add := m.prepend == prependAlways || m.prepend == prependFirst && first
 	add = add && s != "" && s[0] != ' ' && !strings.HasPrefix(s, m.mark)
@@ -68,7 +68,7 @@ func (m *metaspace) apply(buf *[]byte, s string, first bool) string {
 	return textview.Of(*buf)
 }
 
-// cut is the splitter that is used if split is set: each mark begins a piece.
+// cut is the splitter that is used if split is set. Each mark begins a new piece.
 func (m *metaspace) cut(s string, i int) int {
 	_, n := utf8.DecodeRuneInString(s[i:])
 	if k := strings.Index(s[i+n:], m.mark); k >= 0 {

@@ -7,13 +7,13 @@ import (
 )
 
 // Limits on a file. The largest known vocabulary has about 260,000 ids, and the longest known token
-// has 128 bytes.
+// is 128 bytes long.
 const (
 	maxID        = 1<<22 - 1
 	maxPieceLen  = 1 << 16
 	maxRankLen   = 1 << 8 // of a token in a rank file; every split of the token is looked up
 	maxAddedLen  = 1 << 10
-	maxAddedText = 1 << 23 // total of all added tokens
+	maxAddedText = 1 << 23 // total length of all added tokens
 	maxAdded     = 1 << 16
 	maxHoles     = 4 // ids per token
 	maxFileBytes = 256 << 20
@@ -26,14 +26,14 @@ type model struct {
 	off   []uint32
 	flags []uint8
 
-	// chars, decoder and pieceOf are for vocabularies of characters, nil for byte-level ones.
-	// pieceOf is the index of each id in pieces.
+	// chars, decoder and pieceOf are set for vocabularies of characters and nil for byte-level
+	// vocabularies. pieceOf maps each id to its index in pieces.
 	chars   *charModel
 	decoder *decoder
 	pieceOf []int32
 
-	// merged holds the vocabulary bytes of added tokens of a byte-level vocabulary whose normalized
-	// content decodes to other bytes.
+	// merged is for added tokens that are also in a byte-level vocabulary and whose normalized
+	// content decodes to other bytes. It holds the bytes of the token in the vocabulary.
 	merged map[int32][]byte
 
 	pieces   pieceTable
@@ -45,12 +45,12 @@ type model struct {
 	prefixes    prefixTable
 	joins       joinTable
 
-	// words and long hold the tokens for whole pre-tokens: with ignore_merges the whole vocabulary,
-	// otherwise the tokens that their own merges produce.
+	// words and long hold the tokens that match whole pre-tokens. With ignore_merges, they hold the
+	// whole vocabulary. Otherwise they hold the tokens that merging their own text produces.
 	words wordTable
 	long  map[string]int32
-	// parts is set if words has tokens that merging never makes. Only whole pre-tokens match such
-	// tokens.
+	// parts is set if words has tokens that merging never makes. Such tokens match only whole
+	// pre-tokens.
 	parts bool
 }
 
@@ -63,14 +63,15 @@ const (
 	flagAdded   // an added token
 )
 
-// A merge joins tokens a and b to c. Its rank is its index in tokenizer.json, or c in a rank file.
+// A merge joins tokens a and b into c. Its rank is its index in tokenizer.json, or c in a rank
+// file.
 type merge struct {
 	a, b, c int32
 	rank    uint32
 }
 
-// buildBytes fills bytes, off and flags from the pieces and the added tokens. spelled are the
-// normalized contents of the added tokens, which decoding uses.
+// buildBytes fills bytes, off and flags from the pieces and the added tokens. spelled holds the
+// normalized content of each added token, which decoding uses.
 func (m *model) buildBytes(added []Added, spelled []string) error {
 	top := int32(-1)
 	for i := range m.pieces.piece {
@@ -83,7 +84,7 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 			special[added[i].Content] = true
 		}
 	}
-	if n := m.pieces.len() + len(added); int(top) > maxHoles*n+1<<16 { // because tables have an entry per id
+	if n := m.pieces.len() + len(added); int(top) > maxHoles*n+1<<16 { // because tables have one entry per id
 		return unsupported("ids up to %d for only %d tokens", top, n)
 	}
 	m.flags = make([]uint8, top+1)
@@ -177,8 +178,8 @@ func (m *model) text(id int32) []byte {
 	return m.bytes[m.off[id]:m.off[id+1]]
 }
 
-// buildByteIDs finds the token of each byte. It rejects a vocabulary that lacks one, because some
-// texts would have no encoding.
+// buildByteIDs finds the token for each byte. It rejects a vocabulary that lacks such a token,
+// because some text would have no encoding.
 func (m *model) buildByteIDs() error {
 	var buf []byte
 	for b := range 256 {
@@ -192,9 +193,9 @@ func (m *model) buildByteIDs() error {
 	return nil
 }
 
-// buildWords fills the tables of whole words. If all is set (ignore_merges), they hold the whole
-// vocabulary, otherwise only the tokens that their own bytes merge to. Some vocabularies have other
-// entries, but the reference engine never produces them.
+// buildWords fills the tables of whole words. If all is true (ignore_merges), the tables hold the
+// whole vocabulary. Otherwise they hold only the tokens to which their own bytes merge. Some
+// vocabularies have other entries, but the reference engine never produces them.
 func (m *model) buildWords(all bool) {
 	m.words = newWordTable(m.pieces.len())
 	m.long = make(map[string]int32)

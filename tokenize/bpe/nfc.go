@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// This file implements canonical composition (NFC) of Unicode 9.0, like the reference engine's
+// This file implements canonical composition (NFC) as in Unicode 9.0, like the reference engine's
 // normalizer. Unlike golang.org/x/text, it does not insert U+034F into long runs of marks.
 
 // Hangul syllables are composed by arithmetic (Unicode, section 3.12).

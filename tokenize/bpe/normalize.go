@@ -20,15 +20,15 @@ const (
 	stepReplace
 )
 
-// A normalizer has the scratch memory for normalizing a text.
+// A normalizer holds the scratch memory for normalizing text.
 type normalizer struct {
 	runes []markedRune
 	out   []byte // output of the current step
 	spare []byte // output of the previous step
 }
 
-// normalize returns s after all steps, valid until the next call. s must be valid UTF-8. Each step
-// reads the output of the previous step, so the two buffers alternate.
+// normalize applies all steps to s. The result is valid until the next call. s must be valid UTF-8.
+// Each step reads the output of the previous step, so the two buffers alternate.
 func (n *normalizer) normalize(steps []normStep, s string) string {
 	for i := range steps {
 		n.out, n.spare = n.spare, n.out
@@ -41,7 +41,7 @@ func (n *normalizer) normalize(steps []normStep, s string) string {
 	return s
 }
 
-// apply returns s after one step. changed reports whether the result is in n.out.
+// apply applies one step to s. changed reports whether the result is in n.out.
 func (n *normalizer) apply(step *normStep, s string) (_ string, changed bool) {
 	switch step.kind {
 	case stepNFC:

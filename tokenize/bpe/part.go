@@ -14,8 +14,8 @@ type part struct {
 	raw  []byte
 }
 
-// read stores the text of an object or null, and the object's type. The code for the type decodes
-// the text.
+// read stores the text of an object or null, and the type of the object. The code for that type
+// decodes the text later.
 func (p *part) read(r *jsonReader) {
 	*p = part{}
 	null := r.Kind() == 'n'

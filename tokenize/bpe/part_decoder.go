@@ -8,11 +8,11 @@ import (
 )
 
 // A decoder converts the tokens of a vocabulary of characters to text. As in tokenizer.json, it is
-// a sequence of steps, and each step processes the list of the tokens' spellings.
+// a sequence of steps, and each step processes the list of the spellings of the tokens.
 //
 //	tokens ─► before ─► ByteFallback ─► after ─► joined (Fuse) ─► trim
 //
-// The steps before and after process one token at a time. A nil decoder is ByteLevel.
+// The steps in before and after process one token at a time. A nil decoder stands for ByteLevel.
 type decoder struct {
 	before   []textStep
 	fallback bool // <0xXX> is a byte token
@@ -24,7 +24,7 @@ type decoder struct {
 // A textStep changes the text of one token.
 type textStep struct {
 	kind textKind
-	from string // for Replace; for the other kinds the character to match
+	from string // for Replace; for the other kinds, the character to match
 	to   string // for Replace
 	n    int    // for Strip: the maximum number of characters to remove at the start
 }
@@ -164,8 +164,8 @@ func readStrip(p part) (textStep, error) {
 	return textStep{kind: textStrip, from: s.Content, n: s.Start}, nil
 }
 
-// applySteps returns the text of one token after steps. first reports whether the token is the
-// first of the list.
+// applySteps returns the text of one token after the given steps. first states whether the token is
+// the first token in the list.
 func applySteps(s string, steps []textStep, first bool) string {
 	for i := range steps {
 		switch step := &steps[i]; step.kind {

@@ -57,8 +57,8 @@ func normSteps(p part) ([]normStep, error) {
 	return steps, nil
 }
 
-// growBy returns the growth factor after a further step that replaces from with to. It is at most
-// maxGrowth+1.
+// growBy returns the growth factor after another step that replaces from with to. The result is at
+// most maxGrowth+1.
 func growBy(growth int, from, to string) int {
 	if len(to) > maxGrowth*len(from) {
 		return maxGrowth + 1
@@ -116,7 +116,7 @@ func appendNormSteps(steps []normStep, p part, depth int) ([]normStep, error) {
 	return nil, unsupported("normalizer %s", p.name())
 }
 
-// readReplace parses a Replace, which is both a normalizer and a decoder. A regular expression is
+// readReplace parses a Replace, which can be a normalizer or a decoder. A regular expression is
 // accepted only if it is a plain string.
 func readReplace(p part, what string) (from, to string, err error) {
 	var s replaceSpec

@@ -50,7 +50,7 @@ type templateSpec struct {
 		Tokens []string `json:"tokens"`
 	} `json:"special_tokens"`
 
-	// Command R's file has these members of ByteLevel here. They have no effect.
+	// Command R's file has these members, which belong to ByteLevel. They have no effect here.
 	AddPrefixSpace bool `json:"add_prefix_space,omitempty"`
 	TrimOffsets    bool `json:"trim_offsets,omitempty"`
 	UseRegex       bool `json:"use_regex,omitempty"`

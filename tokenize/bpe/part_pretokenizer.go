@@ -21,7 +21,7 @@ type digitsSpec struct {
 	Individual bool   `json:"individual_digits"`
 }
 
-// splits parses the pre-tokenizer: Split and Digits, then ByteLevel.
+// splits parses a pre-tokenizer that consists of Split and Digits, followed by ByteLevel.
 func (f *jsonFile) splits(t *Tokenizer) error {
 	parts, err := f.preParts()
 	if err != nil {

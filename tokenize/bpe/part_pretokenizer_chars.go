@@ -2,7 +2,7 @@ package bpe
 
 import "strings"
 
-// This file parses the pre-tokenizers of vocabularies of characters: none, Metaspace, Split by a
+// This file parses the pre-tokenizers for vocabularies of characters: none, Metaspace, Split by a
 // string, and Digits.
 
 // preParts returns the pre-tokenizers in order.
@@ -87,7 +87,7 @@ func (t *Tokenizer) leavesNoSpace() bool {
 }
 
 // checkFirst rejects a file if normalization can make it ambiguous whether a section begins the
-// text. The reference engine decides that by the section's position in the raw text.
+// text. The reference engine decides this by the section's position in the raw text.
 func (f *jsonFile) checkFirst(t *Tokenizer) error {
 	if t.space == nil || t.space.prepend != prependFirst || len(t.norm) == 0 {
 		return nil

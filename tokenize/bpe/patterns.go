@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 )
 
-// The patterns of the families, as in tokenizer.json. Their exact text identifies a family.
+// The patterns of the families, as written in tokenizer.json. Their exact text identifies a family.
 const (
 	patternCL100K = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen35 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -21,20 +21,20 @@ const (
 	patternGPT2 = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
 	// DeepSeek applies three patterns in sequence, each to the pieces that the previous pattern
-	// made. The first two have no character in common, so one combined pattern can match both.
+	// produced. The first two have no character in common, so one combined pattern can match both.
 	patternDeepSeek1  = `\p{N}{1,3}`
 	patternDeepSeek2  = "[一-龥\u3040-ゟ゠-ヿ]+"
 	patternDeepSeek12 = patternDeepSeek1 + `|` + patternDeepSeek2
 	patternDeepSeek3  = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
 
-	// Digits uses Rust's char::is_numeric of Unicode 17.0. It has 13 more characters than \p{N} of
-	// Unicode 16.0.
+	// Digits uses Rust's char::is_numeric from Unicode 17.0. It matches 13 more characters than
+	// \p{N} in Unicode 16.0.
 	patternDigit  = `[\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}]`
 	patternDigits = patternDigit + `+`
 )
 
-// families are the known sequences of patterns, all with isolated gaps. If same is set, it is used
-// instead of patterns, because it makes the same pieces faster.
+// families lists the known sequences of patterns, all with isolated gaps. If same is set, it is
+// used instead of patterns, because it produces the same pieces faster.
 var families = [...]struct {
 	family         Family
 	patterns, same []string
@@ -51,7 +51,7 @@ var families = [...]struct {
 	{FamilyDeepSeek, []string{patternDeepSeek1, patternDeepSeek2, patternDeepSeek3}, []string{patternDeepSeek12, patternDeepSeek3}},
 }
 
-// setStages sets the stages and the family that their patterns identify.
+// setStages sets the stages, and sets the family that the patterns of the stages identify.
 func (t *Tokenizer) setStages(stages []stage) error {
 	t.family, t.stages = FamilyOther, stages
 	for _, f := range families {
@@ -74,7 +74,8 @@ func (t *Tokenizer) setStages(stages []stage) error {
 	return nil
 }
 
-// known caches the compiled patterns of the families, about 45 KiB each, for all tokenizers.
+// known caches the compiled patterns of the families for all tokenizers. A compiled pattern takes
+// about 45 KiB.
 var known sync.Map // text of the pattern to *pattern.Pattern
 
 func compile(expr string) (*pattern.Pattern, error) {

@@ -6,15 +6,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// A pieceTable maps the vocabulary's spelling of a token to its id. The spelling of a byte-level
-// vocabulary writes each byte as one printable character.
+// A pieceTable maps the vocabulary's spelling of a token to its id. A byte-level vocabulary spells
+// each byte as one printable character.
 type pieceTable struct {
 	seed  maphash.Seed
 	text  []byte
 	piece []piece
-	// A slot holds 32 bits of the hash and the index in piece plus 1, or 0 if it is free. The
+	// A slot holds 32 bits of the hash and the index in piece plus 1, or 0 if the slot is free. The
 	// number of slots is a power of two, and at most three quarters are used. The same hash bits
-	// determine the position of a slot, so grow does not hash again.
+	// determine the position of a slot, so grow need not compute the hashes again.
 	slot []uint64
 }
 
@@ -35,7 +35,7 @@ func (p *pieceTable) at(i int) (text []byte, id int32) {
 	return p.text[e.at : e.at+e.n], e.id
 }
 
-// add adds a piece. It returns false if the piece exists.
+// add adds a piece. It returns false if the piece already exists.
 func (p *pieceTable) add(text string, id int32) bool {
 	if 4*(len(p.piece)+1) > 3*len(p.slot) {
 		p.grow()
@@ -91,7 +91,7 @@ func (p *pieceTable) findBytes(text []byte) int {
 	return p.find(maphash.Bytes(p.seed, text), textview.Of(text))
 }
 
-// findNear is findBytes, but tries pieces k and k+1 first.
+// findNear is like findBytes, but tries pieces k and k+1 first.
 func (p *pieceTable) findNear(text []byte, k int) int {
 	for i := k; i < min(k+2, len(p.piece)); i++ {
 		if t, _ := p.at(i); string(t) == string(text) {

@@ -1,7 +1,7 @@
 package bpe
 
-// A prefixTable finds the longest token that is a prefix of a text. The node of a token has the
-// token's id; other nodes have higher numbers.
+// A prefixTable finds the longest token that is a prefix of a text. The node for a token has the
+// token's id as its number; other nodes have higher numbers.
 type prefixTable struct {
 	edgeTable
 	root   [256]int32
@@ -9,13 +9,14 @@ type prefixTable struct {
 	nodes  int32
 }
 
-// maxNodes is the maximum number of nodes that fits edge.from. Real vocabularies have fewer than a
-// million nodes.
+// maxNodes is the maximum number of nodes that edge.from can represent. Real vocabularies have
+// fewer than a million nodes.
 const maxNodes = 1 << 24
 
-// newPrefixTable makes the table of symbols and of made, the tokens that merging makes, in
-// ascending order of size. It also sets the longest prefix of each token. The prefixes of a token
-// are added before the token, so a node on the token's path never becomes a token later.
+// newPrefixTable builds the table from symbols and from made, which are the tokens that merging
+// makes, in ascending order of size. It also sets the longest prefix of each token. The prefixes of
+// a token are added before the token, so a node on the path to the token never becomes a token
+// later.
 func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
 	p := prefixTable{edgeTable: newEdgeTable(), tokens: int32(len(m.tokenMerges)), nodes: int32(len(m.tokenMerges))}
 	for b := range p.root {
@@ -46,7 +47,7 @@ func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
 	return p, nil
 }
 
-// add adds the path from a node to token id. text has the bytes on that path.
+// add adds the path from a node to token id. text holds the bytes on that path.
 func (p *prefixTable) add(tokenMerges []tokenMerge, node int32, text []byte, id int32) error {
 	last := len(text) - 1
 	for _, b := range text[:last] {
@@ -67,8 +68,8 @@ func (p *prefixTable) add(tokenMerges []tokenMerge, node int32, text []byte, id 
 	return nil
 }
 
-// longest returns the longest token that is a prefix of s, or -1, and the number of bytes of s that
-// the result depends on. That number can be one more than len(s).
+// longest returns the longest token that is a prefix of s, or -1. depends is the number of bytes of
+// s on which the result depends. It can be one more than len(s).
 func (p *prefixTable) longest(s string) (tok int32, depends int) {
 	node, best := p.root[s[0]], int32(-1)
 	if node < 0 {

@@ -2,7 +2,7 @@ package bpe
 
 import "github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 
-// A stage splits each piece that the previous stage made.
+// A stage splits each piece that the previous stage produced.
 type stage struct {
 	cut     splitter         // if not nil, returns the end of a piece, and the other fields are unused
 	pattern *pattern.Pattern // the pattern to match in a piece if cut is nil
@@ -12,12 +12,12 @@ type stage struct {
 	invert  bool // swaps matches and gaps
 }
 
-// A splitter returns the end of the piece that begins at s[i]. s is valid UTF-8, i is a character
-// boundary and i < len(s). The result is greater than i.
+// A splitter returns the end of the piece that begins at s[i]. s must be valid UTF-8, i must be a
+// character boundary, and i < len(s). The result is greater than i.
 type splitter func(s string, i int) int
 
-// A gapRule is the behavior of a Split in tokenizer.json: how matches and the gaps between them
-// become pieces.
+// A gapRule is the behavior of a Split in tokenizer.json. It determines how matches and the gaps
+// between them become pieces.
 type gapRule string
 
 const (
@@ -67,7 +67,7 @@ func (c *cutList) next() (from, to int) {
 	return c.at, c.at
 }
 
-// isMatch reports whether a match begins at c.at. Otherwise a gap begins there. With invert,
+// isMatch reports whether a match begins at c.at. Otherwise, a gap begins there. With invert,
 // matches count as gaps and gaps as matches.
 func (c *cutList) isMatch() bool {
 	if !c.found {

@@ -21,8 +21,8 @@ func strict(raw []byte, name string, v any) error {
 // names: each name must exactly match a field and be unique. A field is required unless it is a
 // pointer or its tag has omitempty. null is valid only for pointers.
 //
-// encoding/json is not strict enough: it ignores case in names, uses the last of equal names, and
-// ignores null.
+// encoding/json is not strict enough, because it ignores case in names, uses the last of equal
+// names, and ignores null.
 func (r *jsonReader) strict(v any) { r.decode(reflect.ValueOf(v).Elem()) }
 
 func (r *jsonReader) decode(v reflect.Value) {
@@ -94,8 +94,8 @@ func (r *jsonReader) decodeStruct(v reflect.Value) {
 	}
 }
 
-// decodeField reads the value of the member key into the field of a struct. It returns the bit of
-// the field in seen.
+// decodeField reads the value of the member key into the matching field of the struct v. It returns
+// the field's bit in seen.
 func (r *jsonReader) decodeField(v reflect.Value, fields []specField, key string) uint64 {
 	i := slices.IndexFunc(fields, func(f specField) bool { return f.name == key })
 	if i >= 0 {

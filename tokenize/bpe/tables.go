@@ -5,8 +5,9 @@ import (
 	"math/rand/v2"
 )
 
-// A pairTable finds the token that two adjacent tokens merge to. Most pairs in a text do not merge.
-// A filter with one bit per hash value rejects most of them without access to the large tables.
+// A pairTable finds the token to which two adjacent tokens merge. Most pairs in a text do not
+// merge. A filter with one bit per hash value rejects most of these pairs without access to the
+// large tables.
 type pairTable struct {
 	slot   []uint32 // id + 1; length a power of two, 0 is free
 	filter []uint64
@@ -19,15 +20,15 @@ const (
 	filterBits = 21
 )
 
-// newSeed returns a random seed, so that a hostile vocabulary cannot choose its collisions.
+// newSeed returns a random seed, so that a hostile vocabulary cannot be built to cause collisions.
 func newSeed() uint64 { return rand.Uint64() | 1 }
 
 func newPairTable(n int) pairTable {
 	return pairTable{seed: newSeed(), filter: make([]uint64, 1<<(filterBits-6)), slot: make([]uint32, slots(n))}
 }
 
-// slots returns the size of an open-addressing table for n entries. It is a power of two, and at
-// most 3/4 of the table is used.
+// slots returns the size of an open-addressing table for n entries. The size is a power of two, and
+// the entries use at most 3/4 of the table.
 func slots(n int) int {
 	size := 16
 	for 3*size < 4*n {
@@ -179,8 +180,8 @@ func (w *wordTable) get(lo, hi uint64, n int, h uint64) (int32, bool) {
 	}
 }
 
-// loadWord returns s[i:j], of 1 to 16 bytes, as two little-endian numbers. If s has at least 16
-// bytes from i on, loadWord reads them with two loads of eight bytes.
+// loadWord returns s[i:j], which has 1 to 16 bytes, as two little-endian numbers. If s has at least
+// 16 bytes from i on, loadWord reads them with two loads of eight bytes.
 func loadWord(s string, i, j int) (lo, hi uint64) {
 	n := j - i
 	if i+16 <= len(s) {

@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// fileTekken is a file in Mistral's own format: a list of tokens in base64 in the order of their
-// ranks, a pattern, and special tokens. The special tokens have the lowest ids.
+// fileTekken is a file in Mistral's own format. It contains a list of tokens in base64 in the order
+// of their ranks, a pattern, and special tokens. The special tokens have the lowest ids.
 const fileTekken = "tekken.json"
 
 // loadTekken reads a tokenizer from tekken.json. With AddedNone, the ids equal the ids of
@@ -39,11 +39,12 @@ type tekkenSpecial struct {
 	IsControl bool   `json:"is_control"`
 }
 
-// tekkenVersions are the versions of the format. Up to v7 the list of special tokens is optional.
+// tekkenVersions lists the supported versions of the format. Up to v7, the list of special tokens
+// is optional.
 var tekkenVersions = []string{"v1", "v2", "v3", "v7", "v11", "v13", "v15"}
 
-// tekkenSpecials are the special tokens of files without a list of special tokens. Further special
-// tokens are named by number.
+// tekkenSpecials lists the special tokens for files without a list of special tokens. The names of
+// further special tokens contain a number.
 var tekkenSpecials = []string{
 	"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
 	"[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]",
@@ -167,7 +168,7 @@ func parseTekken(raw []byte) (*Tokenizer, error) {
 	return t, nil
 }
 
-// words decodes the vocabulary up to the configured size, because the model does not use the rest.
+// words decodes the vocabulary up to the configured size. The model does not use the rest.
 func (f *tekkenFile) words() ([][]byte, error) {
 	r, n := f.r, f.config.VocabSize-f.config.Special
 	r.Return(*f.vocab)
@@ -187,7 +188,7 @@ func (f *tekkenFile) words() ([][]byte, error) {
 	return words, r.fault()
 }
 
-// appendWord appends the bytes of the next token of r. The token must have the given rank.
+// appendWord appends the bytes of the next token in r. The token must have the given rank.
 func appendWord(r *jsonReader, dst []byte, rank int) []byte {
 	start := len(dst)
 	var hasRank, hasBytes, hasText bool

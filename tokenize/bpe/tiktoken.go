@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// loadTiktoken reads a tokenizer that consists of tiktoken.model, a list of tokens in base64 with
-// their ranks, and tokenizer_config.json with the special tokens. Only the family Kimi uses this
+// loadTiktoken reads a tokenizer from two files. tiktoken.model lists the tokens in base64 with
+// their ranks, and tokenizer_config.json has the special tokens. Only the family Kimi uses this
 // format, and Kimi requires Options.Experimental.
 func loadTiktoken(folder fs.FS, opts Options) (*Tokenizer, error) {
 	if !opts.Experimental {
@@ -89,10 +89,10 @@ func readRanks(raw []byte) (words [][]byte, err error) {
 	return words, nil
 }
 
-// rankTables makes the pieces and merges of words. The words are in the order of their ranks, and
-// their ids start at first. Two tokens merge if their concatenation is a token, and the merge has
-// the rank of that token. Several pairs can make the same token with the same rank. Their relative
-// order does not matter, because the leftmost pair merges first.
+// rankTables builds the pieces and the merges for words. The words are in the order of their ranks,
+// and their ids start at first. Two tokens merge if their concatenation is a token, and the merge
+// has the rank of that token. Several pairs can make the same token with the same rank. The
+// relative order of these pairs does not matter, because the leftmost pair merges first.
 func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
 	pieces := newPieceTable()
 	var spelled []byte
@@ -102,7 +102,7 @@ func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
 			return pieces, nil, fmt.Errorf("%w: duplicate token %q", ErrCorrupt, w)
 		}
 	}
-	// Every split of every word is looked up, so divide the words among the processors.
+	// Every split of every word is looked up, so the words are divided among the processors.
 	parts := make([][]merge, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for k := range parts {
@@ -147,7 +147,8 @@ type configToken struct {
 	Normalized bool   `json:"normalized,omitempty"`
 }
 
-// configAdded returns the tokens in added_tokens_decoder of a tokenizer_config.json, by id.
+// configAdded returns the tokens in added_tokens_decoder of a tokenizer_config.json. The keys are
+// ids.
 func configAdded(config []byte) (map[string]configToken, error) {
 	if !utf8.Valid(config) {
 		return nil, fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(config))
@@ -173,8 +174,8 @@ func configAdded(config []byte) (map[string]configToken, error) {
 // kimiReserved is the number of special tokens after the ranks.
 const kimiReserved = 256
 
-// kimiAdded returns the special tokens after the n ranks. As in Kimi's own code, their names come
-// from the configuration, otherwise from their number.
+// kimiAdded returns the special tokens after the n ranks. As in Kimi's own code, the name of a
+// token comes from the configuration or, if it is missing there, is built from the token's number.
 func kimiAdded(config []byte, n int32) ([]Added, error) {
 	named, err := configAdded(config)
 	if err != nil {

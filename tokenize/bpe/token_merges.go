@@ -2,19 +2,20 @@ package bpe
 
 import "unicode/utf8"
 
-// A tokenMerge describes how merging makes a token. Whatever the text around it, a token is always
-// made by the merges of its own text. So only one merge per token is ever used, even if a file
-// lists several. If the text of a token does not merge to the token, the token is in no result.
+// A tokenMerge describes how merging makes a token. Whatever text surrounds a token, the token is
+// always made by the merges of its own text. Therefore only one merge per token is ever used, even
+// if a file lists several. If merging the text of a token does not make the token, the token is in
+// no result.
 type tokenMerge struct {
 	left, right int32  // the two tokens that merge to this one
 	rank        uint32 // rank of the merge plus 1; 0 for a symbol; neverMade if merging never makes the token
-	size        uint32 // bytes
+	size        uint32 // length in bytes
 	prefix      int32  // the longest other token that is a prefix of the token, or -1
 	// outOfOrder is set if the token, or a token within it, has a lower rank than one of its own
-	// parts. Llama 3 has a few dozen such tokens, most vocabularies have none.
+	// parts. Llama 3 has a few dozen such tokens; most vocabularies have none.
 	outOfOrder bool
-	// nonText is set if the token is or contains a byte token or the unknown token of a vocabulary of
-	// characters: its text differs from its spelling.
+	// nonText is set if the token is or contains a byte token or the unknown token of a vocabulary
+	// of characters. The text of such a token differs from its spelling.
 	nonText bool
 }
 
@@ -22,7 +23,7 @@ type tokenMerge struct {
 const neverMade = ^uint32(0)
 
 // buildMerges finds the merge of each token. It starts with the shortest tokens, because compatible
-// needs the merges of the parts of a token.
+// needs the merges of a token's parts.
 func (m *model) buildMerges(merges []merge) error {
 	merges = lastOfEqual(merges, len(m.flags))
 	m.tokenMerges = make([]tokenMerge, len(m.flags))
@@ -61,7 +62,7 @@ func (m *model) buildMerges(merges []merge) error {
 	return err
 }
 
-// markSymbols marks the tokens that merging starts from. It returns the marked tokens whose
+// markSymbols marks the tokens from which merging starts. It returns the marked tokens whose
 // spelling is their text.
 func (m *model) markSymbols() []int32 {
 	var symbols []int32
@@ -117,7 +118,7 @@ func lastOfEqual(merges []merge, ids int) []merge {
 	dropped := 0
 	for i := range merges {
 		g := &merges[i]
-		// Unlink a dropped merge; otherwise a file of equal merges takes quadratic time.
+		// Unlink a dropped merge. Otherwise, a file of equal merges would take quadratic time.
 		for k := &last[g.c]; *k > 0; k = &before[*k-1] {
 			if h := &merges[*k-1]; h.a == g.a && h.b == g.b {
 				h.c = -1

@@ -34,7 +34,7 @@ type Options struct {
 	// real vocabulary, and unknown split patterns.
 	Experimental bool
 	// Releases are the releases of transformers whose AutoTokenizer must load the same tokenizer.
-	// Nil means all releases. Load rejects a folder that these releases load as different
+	// Nil means all releases. Load rejects a folder if these releases load it as different
 	// tokenizers.
 	Releases []chat.Transformers
 }
@@ -49,11 +49,11 @@ type Tokenizer struct {
 	added    [2]*trie // 0: cut from the raw text; 1: cut after normalization
 	addedAll []Added
 	prefix   []int32 // ids that the post-processor adds before a text
-	suffix   []int32 // ids that it adds after a text
+	suffix   []int32 // ids that the post-processor adds after a text
 
 	norm           []normStep
-	space          *metaspace // nil if there is no such pre-tokenizer
-	stages         []stage    // each splits the output of the previous stage; the last makes pre-tokens
+	space          *metaspace // nil without a Metaspace pre-tokenizer
+	stages         []stage    // each splits the output of the previous stage; the last produces the pre-tokens
 	kimiChunks     bool       // Kimi: the input is split into chunks first
 	splitAtSpecial bool       // tekken.json: decoding does not form a character across a skipped special token
 
@@ -77,21 +77,21 @@ type Added struct {
 	RStrip     bool `json:"rstrip"`
 }
 
-// Family is the group of models whose split pattern the tokenizer uses.
+// A Family is a set of models whose tokenizers use the same split pattern.
 type Family string
 
 // The families.
 const (
 	FamilyCL100K   Family = "cl100k"    // Qwen2, Qwen2.5, Qwen3: one digit at a time
-	FamilyQwen35   Family = "qwen3.5"   // Qwen3.5, Qwen3.6: as cl100k, with marks among letters
+	FamilyQwen35   Family = "qwen3.5"   // Qwen3.5, Qwen3.6: like cl100k, with marks among letters
 	FamilyLlama3   Family = "llama3"    // Llama 3.x: up to three digits
 	FamilyO200K    Family = "o200k"     // gpt-oss
 	FamilyTekken   Family = "tekken"    // Mistral Nemo
 	FamilyDeepSeek Family = "deepseek"  // DeepSeek V3 and R1: three patterns
 	FamilyGPT2     Family = "gpt2"      // ByteLevel with its own pattern
-	FamilyCommandR Family = "command-r" // Command R: Digits, then as gpt2
+	FamilyCommandR Family = "command-r" // Command R: Digits, then like gpt2
 	FamilyChars    Family = "chars"     // Gemma, Llama 2, Mistral 7B: characters, no pattern
-	FamilyGLM      Family = "glm"       // GLM-4.5, 4.7, 5: as Llama3
+	FamilyGLM      Family = "glm"       // GLM-4.5, 4.7, 5: like llama3
 	FamilyKimi     Family = "kimi"      // Kimi-K2, a tiktoken file; experimental
 	FamilyOther    Family = "other"     // other patterns; experimental
 )
@@ -100,14 +100,13 @@ const (
 func (t *Tokenizer) Family() Family { return t.family }
 
 // Digest identifies t. It is the SHA-256 of tokenizer.json in lower-case hex, or the SHA-256 of the
-// digests of several files. It also covers the changes that the other files of the folder make to
-// ids.
+// digests of several files. It also covers the changes that the folder's other files make to ids.
 func (t *Tokenizer) Digest() string { return t.digest }
 
 // VocabSize returns the highest id plus 1. Lower ids can be unused.
 func (t *Tokenizer) VocabSize() int { return len(t.off) - 1 }
 
-// Added returns the added tokens by ascending id.
+// Added returns the added tokens in ascending order of their ids.
 func (t *Tokenizer) Added() []Added { return append([]Added(nil), t.addedAll...) }
 
 // IsSpecial reports whether id is an added token marked special.
@@ -128,8 +127,8 @@ func (t *Tokenizer) ID(piece string) (int32, bool) {
 	return t.pieces.get(piece)
 }
 
-// Bytes returns the bytes that id decodes to inside a text. They are not always valid UTF-8. Do not
-// modify them.
+// Bytes returns the bytes that id decodes to in the middle of a text. They are not always valid
+// UTF-8. Do not modify them.
 func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 	if !t.Has(id) {
 		return nil, t.vocabError(id)

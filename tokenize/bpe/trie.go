@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 )
 
-// A trie finds added tokens in a text: the leftmost match, and the longest match at that position.
-// At a position where no token begins with the next two bytes, find needs only one bit test.
+// A trie finds added tokens in a text: the leftmost match and, at that position, the longest match.
+// If no token begins with the next two bytes, find needs only one bit test for the position.
 type trie struct {
 	edgeTable
 	toks  []Added
@@ -21,7 +21,7 @@ type trie struct {
 	only  int
 }
 
-// newTrie returns a trie of tokens, or nil if there are no tokens. content has the text of each
+// newTrie returns a trie of tokens, or nil if there are no tokens. content holds the text of each
 // token.
 func newTrie(tokens []Added, content []string) *trie {
 	if len(tokens) == 0 {
@@ -66,7 +66,8 @@ func (t *trie) child(node int32, b byte) int32 {
 	return next
 }
 
-// find returns the leftmost match at or after s[i], and of several the longest.
+// find returns the leftmost match at or after s[i]. If several tokens match there, it returns the
+// longest.
 func (t *trie) find(s string, i int) (start, end int, tok *Added) {
 	for ; i < len(s); i++ {
 		if t.only >= 0 {
@@ -95,7 +96,8 @@ func (t *trie) find(s string, i int) (start, end int, tok *Added) {
 	return 0, 0, nil
 }
 
-// longest returns the end and index of the longest token at s[i], or index -1.
+// longest returns the end and the index of the longest token at s[i]. The index is -1 if there is
+// no such token.
 func (t *trie) longest(s string, i int) (end int, index int32) {
 	node := int32(0)
 	index = -1

@@ -1,5 +1,5 @@
-// Package bpetest loads real tokenizers for tests. Some are in the repository's testdata. `make
-// vocabularies` installs the others, because their licenses keep them out of the repository.
+// Package bpetest loads real tokenizers for tests. Some are in the repository's testdata. The
+// licenses of the others keep them out of the repository, so `make vocabularies` installs them.
 package bpetest
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// stored and installed are the folder names of the tokenizers in testdata and of the installed
-// tokenizers.
+// stored lists the folders of the tokenizers in testdata. installed lists the folders of the
+// tokenizers that `make vocabularies` installs.
 var (
 	stored    = []string{"qwen2.5", "qwen3", "gpt-oss", "mistral-nemo-tekken"}
 	installed = []string{
@@ -30,7 +30,7 @@ func Names() []string {
 	return slices.Concat(stored, installed)
 }
 
-// repository returns the folder of go.mod, which is above the folder of every test.
+// repository returns the folder that contains go.mod. It is above the folder of every test.
 var repository = sync.OnceValue(func() string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -59,7 +59,7 @@ func Path(name ...string) string {
 	return filepath.Join(append([]string{root}, name...)...)
 }
 
-// Installed reports whether a tokenizer is available. A stored tokenizer always is.
+// Installed reports whether a tokenizer is available. A stored tokenizer is always available.
 func Installed(name string) bool {
 	if slices.Contains(stored, name) {
 		return true
@@ -68,8 +68,8 @@ func Installed(name string) bool {
 	return err == nil
 }
 
-// Read returns the content of the file at Path, decompressed if it is stored as .zst. If the
-// tokenizer is not installed, the test fails, or is skipped with -short.
+// Read returns the content of the file at Path, decompressed if the file is stored as .zst. If the
+// tokenizer is not installed, Read fails the test or, with -short, skips it.
 func Read(tb testing.TB, name ...string) []byte {
 	tb.Helper()
 	path := Path(name...)
@@ -110,7 +110,8 @@ type entry struct {
 	tok *bpe.Tokenizer
 }
 
-// Tokenizer returns a tokenizer by name. It is loaded once per process and shared.
+// Tokenizer returns the tokenizer with the given name. Each tokenizer is loaded once per process
+// and shared by the tests.
 func Tokenizer(tb testing.TB, name string) *bpe.Tokenizer {
 	tb.Helper()
 	made, _ := tokenizers.LoadOrStore(name, new(entry))

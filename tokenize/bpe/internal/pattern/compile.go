@@ -14,10 +14,10 @@ const (
 	maxClasses = 254
 	maxProgram = 2000
 	maxStates  = 500
-	maxWork    = 20_000_000 // steps visited while the states are built
+	maxWork    = 20_000_000 // steps visited while building the states
 )
 
-// Compile compiles a regular expression to a Pattern. The error is a *SyntaxError.
+// Compile compiles a regular expression to a Pattern. Every error is a *SyntaxError.
 func Compile(expr string) (*Pattern, error) {
 	if len(expr) > maxExpr {
 		return nil, &SyntaxError{maxExpr, "pattern of more than 4096 bytes"}
@@ -36,7 +36,8 @@ func Compile(expr string) (*Pattern, error) {
 	return compile(n)
 }
 
-// Literal returns a Pattern that matches only text, which must not be empty, or a *SyntaxError.
+// Literal returns a Pattern that matches exactly text, which must not be empty. Every error is a
+// *SyntaxError.
 func Literal(text string) (*Pattern, error) {
 	if len(text) > maxExpr {
 		return nil, &SyntaxError{maxExpr, "text of more than 4096 bytes"}
@@ -82,14 +83,14 @@ func compile(n *node) (*Pattern, error) {
 	return p, nil
 }
 
-// An inst is one step of a backtracking matcher. A state of the table is the list of steps that the
-// matcher could be at, best first.
+// An inst is one step of a backtracking matcher. A state of the table is the list of steps at which
+// the matcher could be, in the order in which it would try them.
 type inst struct {
 	op   instOp
 	look bool // instSet: a lookahead, which does not consume the character
 	end  bool // instSet with look: also at the end of the text
 	set  int
-	x, y int // x is the next step, y the next step if x fails
+	x, y int // x is the next step; y is the next step if x fails
 }
 
 type instOp uint8
@@ -188,8 +189,8 @@ func (b *builder) repeat(n *node) bool {
 	return true
 }
 
-// setOf returns the number of a set. Equal sets have the same number. It keeps at most maxSets+1
-// sets.
+// setOf returns the number of a set. Equal sets have the same number. At most maxSets+1 sets get a
+// number.
 func (b *builder) setOf(s *set) int {
 	if len(b.sets) > maxSets {
 		return maxSets

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// A list holds the steps that a matcher could be at, best first, with splits resolved.
+// A list holds the steps at which a matcher could be, in the order in which it would try them. A
+// split is replaced by the steps to which it leads.
 type list struct {
 	at   []uint16
 	seen []bool
@@ -17,7 +18,7 @@ func (l *list) clear() {
 	clear(l.seen)
 }
 
-// add appends step pc. If pc is a split, add appends the steps that it leads to instead.
+// add appends step pc. If pc is a split, add appends the steps to which the split leads instead.
 func (l *list) add(insts []inst, pc int) {
 	if l.seen[pc] {
 		return
@@ -31,8 +32,8 @@ func (l *list) add(insts []inst, pc int) {
 	l.at = append(l.at, uint16(pc))
 }
 
-// A state is a state of the table under construction. For each class of the next character it has
-// the next state, or -1, and whether a match ends before the character.
+// A state is a state of the table under construction. For each class of the next character, next
+// has the next state, or -1, and match is true if a match ends before the character.
 type state struct {
 	next  []int32
 	match []bool
@@ -41,7 +42,7 @@ type state struct {
 type determinizer struct {
 	insts  []inst
 	of     [][4]uint64
-	n      int // classes
+	n      int // number of classes
 	now    list
 	ahead  list
 	states []state
@@ -50,7 +51,7 @@ type determinizer struct {
 	byKey  map[string]int32
 }
 
-// determinize builds the states. It returns false if there are too many.
+// determinize builds the states of the table. It returns false if there are too many.
 func determinize(b *builder, c *classes) (*determinizer, bool) {
 	d := &determinizer{insts: b.insts, of: c.of, n: c.n, byKey: map[string]int32{}}
 	d.now.seen = make([]bool, len(b.insts))
@@ -73,7 +74,7 @@ func determinize(b *builder, c *classes) (*determinizer, bool) {
 	return d, true
 }
 
-// state returns the state of the list ahead, or -1 if the list is empty.
+// state returns the number of the state for the list ahead, or -1 if the list is empty.
 func (d *determinizer) state() int32 {
 	if len(d.ahead.at) == 0 {
 		return -1
@@ -92,8 +93,8 @@ func (d *determinizer) state() int32 {
 	return id
 }
 
-// step sets ahead to the list after a character of the class, and reports whether a match ends
-// before the character. Class n is the end of the text.
+// step sets ahead to the list of steps after a character of the given class. It reports whether a
+// match ends before the character. Class n is the end of the text.
 func (d *determinizer) step(from []uint16, class int) bool {
 	d.ahead.clear()
 	d.now.clear()
@@ -120,7 +121,7 @@ func (d *determinizer) stepFrom(pc, class int) (matched bool) {
 	return false
 }
 
-// minimize returns the states after merging equivalent states. The first state stays first.
+// minimize merges equivalent states and returns the remaining states. The first state stays first.
 func (d *determinizer) minimize() []state {
 	group := make([]int32, len(d.states))
 	for n := 1; ; {
@@ -185,7 +186,7 @@ func (d *determinizer) findSure() {
 	}
 }
 
-// forget clears the marks of matches that a longer match certainly replaces.
+// forget clears the mark of each match that is certain to be replaced by a longer match.
 func (d *determinizer) forget() {
 	for _, s := range d.states {
 		for c, to := range s.next {

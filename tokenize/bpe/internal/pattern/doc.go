@@ -13,21 +13,22 @@
 //	?+ *+ ++                       possessive, for one character
 //	(?=x) (?!x) $ \z               lookahead at one character, or at the end
 //
-// The semantics are Oniguruma's with Ruby syntax, as in the tokenizers library: the first
-// alternative that leads to a match wins, {1,3}+ is {1,3} repeated, $ also matches before \n, and
-// (?i:s) matches U+017F. Characters follow Unicode 16.0. Everything else is rejected with a
-// [SyntaxError] that names the construct, even if Oniguruma accepts it with an unexpected meaning:
-// \w, or (?i:ss), which matches ß.
+// Patterns have the semantics of Oniguruma with Ruby syntax, as in the tokenizers library. The
+// first alternative that leads to a match wins, {1,3}+ is {1,3} repeated, $ also matches before \n,
+// and (?i:s) matches U+017F. Characters are classified as in Unicode 16.0. Every other construct is
+// rejected with a [SyntaxError] that names the construct. This includes constructs that Oniguruma
+// accepts with an unexpected meaning, such as \w, or (?i:ss), which matches ß.
 //
 // # Compilation
 //
 //	pattern ─► tree ─► steps of a backtracking matcher ─► table of states
 //
-// Characters that the pattern does not distinguish form one class. A state is the list of steps
-// that a backtracking matcher could be at, best first, up to the first step that is a match. So the
-// table finds the same match as a backtracking matcher. A lookahead depends only on the next
-// character, and the class of the next character is the index of the table lookup.
+// Characters that the pattern does not distinguish form one class. A state is the list of steps at
+// which a backtracking matcher could be, in the order in which it would try them, up to the first
+// step that is a match. Therefore the table finds the same match as a backtracking matcher. A
+// lookahead depends only on the next character, and each table lookup uses the class of the next
+// character as its index.
 //
-// The matcher can read past the end of the match that it finds. A pattern is rejected if the
-// matcher could read the same text repeatedly in this way. So splitting takes linear time.
+// The matcher can read past the end of the match that it finds. If it could read the same text
+// repeatedly in this way, the pattern is rejected. Therefore splitting takes linear time.
 package pattern

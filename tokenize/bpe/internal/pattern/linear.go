@@ -1,12 +1,12 @@
 package pattern
 
 // linear reports whether splitting takes linear time. A run of the matcher can read past the match
-// that it finds, or find no match. Then later runs read the same text again. That is harmless
-// unless a run can read on without bound while later runs do not find matches in the same text.
+// that it finds, or find no match. Later runs then read the same text again. That is harmless
+// unless a run can read an unlimited amount of text in which later runs find no match.
 //
-// So linear follows each run that reads past its match together with the later runs, in a graph of
-// pairs of states. If the later runs make no progress in a cycle of pairs, the same text could be
-// read as many times as the text is long.
+// Therefore linear follows each run that reads past its match, together with the later runs, in a
+// graph of pairs of states. If there is a cycle of pairs in which the later runs make no progress,
+// each character could be read by as many runs as there are characters in the text.
 func (d *determinizer) linear() bool {
 	n := len(d.states)
 	l := &pairSearch{d: d, fresh: n, lost: n + 1, color: map[[2]int]uint8{}}
@@ -33,8 +33,8 @@ func (d *determinizer) linear() bool {
 }
 
 // A pairSearch searches for cycles without progress. The first element of a pair is the state of
-// the run. The second is the state of the later runs, or fresh (between two matches), or lost (a
-// later run itself reads past its match).
+// the run. The second element is the state of the later runs, or fresh (between two matches), or
+// lost (a later run itself reads past its match).
 type pairSearch struct {
 	d           *determinizer
 	fresh, lost int
@@ -42,10 +42,11 @@ type pairSearch struct {
 	todo        [][2]int
 }
 
-// maxPairs limits the time to check a pattern.
+// maxPairs limits the number of pairs, so that the check of a pattern takes a limited time.
 const maxPairs = 50_000
 
-// visit follows all steps without progress from a pair. It returns false if it finds a cycle.
+// visit follows all steps without progress from a pair. It returns false if it finds a cycle or
+// reaches maxPairs.
 func (l *pairSearch) visit(pair [2]int) bool {
 	switch l.color[pair] {
 	case 1:
@@ -74,8 +75,8 @@ func (l *pairSearch) visit(pair [2]int) bool {
 	return true
 }
 
-// follow advances the second state p over a character of class c. progress is true if a match ends
-// before the character or is certain to follow, or if the character is a gap.
+// follow advances the second state p over a character of class c. progress is true if the character
+// is a gap, or if a match ends before the character or is certain to follow.
 func (l *pairSearch) follow(p, c int) (next int, progress bool) {
 	if p == l.lost {
 		return p, false

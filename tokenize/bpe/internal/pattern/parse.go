@@ -44,7 +44,8 @@ func (n *node) nullable() bool {
 	}
 }
 
-// A parser parses a pattern. It rejects a construct that could have another meaning in Oniguruma.
+// A parser parses a pattern. It rejects constructs that could have a different meaning in
+// Oniguruma.
 type parser struct {
 	s    string
 	i    int
@@ -72,7 +73,7 @@ func (p *parser) peek() byte {
 	return 0
 }
 
-// alternatives parses up to the end of the pattern or a closing parenthesis.
+// alternatives parses alternatives up to the end of the pattern or a closing parenthesis.
 func (p *parser) alternatives() (*node, error) {
 	if p.deep++; p.deep > maxDepth {
 		return nil, p.errorf(p.i, "groups nested more than %d levels deep", maxDepth)
@@ -117,8 +118,8 @@ func (p *parser) sequence() (*node, error) {
 	return n, nil
 }
 
-// foldsTogether reports whether a followed by b can be two letters that are equivalent to a single
-// character when case is ignored, such as ss and ß. Oniguruma also matches that character.
+// foldsTogether reports whether a followed by b can be two letters, such as ss, that are equivalent
+// to a single character, such as ß, when case is ignored. Oniguruma would match that character too.
 func foldsTogether(a, b *node) bool {
 	for _, pair := range [...]string{"ss", "st", "ff", "fi", "fl"} {
 		if a.edge(pair[0], true) && b.edge(pair[1], false) {
@@ -128,7 +129,8 @@ func foldsTogether(a, b *node) bool {
 	return false
 }
 
-// edge reports whether n can end, or begin, with a letter that matches in either case.
+// edge reports whether n can end (if end is true) or begin with the given letter, matched in either
+// case.
 func (n *node) edge(letter byte, end bool) bool {
 	switch n.op {
 	case opSet:
@@ -267,7 +269,7 @@ func (p *parser) atom() (*node, error) {
 
 func isLetter(r rune) bool { return 'a' <= r|0x20 && r|0x20 <= 'z' }
 
-// literal returns the set of r, with the characters that fold to it inside (?i: ).
+// literal returns the set that contains r and, inside (?i: ), also the characters that fold to r.
 func (p *parser) literal(r rune, at int) (*set, error) {
 	s := runes(r, r)
 	if !p.fold {

@@ -90,7 +90,8 @@ func (p *parser) classItem() (*set, error) {
 	return runes(r, to), nil
 }
 
-// classChar parses a character r of a class, or an escape that is a set. For a set, r is -1.
+// classChar parses a character r in a class, or an escape that stands for a set. For a set, r is
+// -1.
 func (p *parser) classChar() (s *set, r rune, err error) {
 	at := p.i
 	switch p.peek() {
@@ -104,7 +105,7 @@ func (p *parser) classChar() (s *set, r rune, err error) {
 	return nil, r, nil
 }
 
-// escape parses an escape sequence: a set, or a character r.
+// escape parses an escape sequence. It returns a set, or a character r.
 func (p *parser) escape() (s *set, r rune, err error) {
 	at := p.i
 	p.i++
@@ -181,7 +182,7 @@ func (p *parser) property(at int, negated bool) (*set, error) {
 	return s, nil
 }
 
-// hex parses a code point of lo to hi hexadecimal digits.
+// hex parses a code point with lo to hi hexadecimal digits.
 func (p *parser) hex(at, lo, hi int) (rune, error) {
 	n := 0
 	for n < hi && strings.IndexByte("0123456789abcdefABCDEF", p.peekAt(n)) >= 0 {

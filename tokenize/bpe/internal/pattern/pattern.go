@@ -8,9 +8,9 @@ import (
 
 // A Pattern is a compiled split pattern. It is immutable and safe for concurrent use.
 //
-// A row of the table is a state. It is indexed by the class of the next character. The end of the
-// text has its own class. An entry is the index of the next row, or has the bit special and one of
-// these:
+// Each row of the table is a state. A row is indexed by the class of the next character. The end of
+// the text has its own class. An entry is either the index of the next row, or has the bit special
+// and one of these bits:
 //
 //	match   a match ends before the character
 //	dead    no longer match is possible
@@ -22,7 +22,7 @@ type Pattern struct {
 	table  []uint32   // the first row is the start state
 	atEnd  uint32     // class of the end of the text
 	begins [256]uint8 // 1 for the classes that can begin a match
-	first  [256]uint8 // the same by first byte, for ASCII; 1 for other bytes
+	first  [256]uint8 // the same by the first byte of a character, for ASCII; 1 for all other bytes
 	covers bool
 }
 
@@ -56,7 +56,7 @@ func (p *Pattern) End(s string, i int) int {
 			}
 		}
 		t := table[row|c]
-		if t == row { // in a run of one class the branch is predicted, so the next lookup does not wait for this one
+		if t == row { // while the class stays the same, the branch is predicted, so the next lookup does not wait for this one
 			j += size
 			continue
 		}

@@ -7,8 +7,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/internal/ucd"
 )
 
-// A set is a set of characters: the union of kinds, ranges and sets. A kind is a general category,
-// combined with whether the script is Han. Only ranges distinguish characters of the same kind.
+// A set is a set of characters: the union of its kinds, ranges and sets. A kind is a general
+// category, combined with whether the script is Han. Only ranges distinguish characters of the same
+// kind.
 type set struct {
 	kinds  uint64 // bit k: characters of kind k
 	ranges [][2]rune
@@ -38,7 +39,8 @@ func (s *set) has(kind uint8, r rune) bool {
 		slices.ContainsFunc(s.sets, func(a *set) bool { return a.has(kind, r) })
 }
 
-// borders appends, for each range of s, its first character and the character after its last.
+// borders appends two characters for each range of s: the first character in the range and the
+// first character after the range.
 func (s *set) borders(dst []rune) []rune {
 	for _, g := range s.ranges {
 		dst = append(dst, g[0], g[1]+1)
@@ -54,7 +56,8 @@ func (s *set) borders(dst []rune) []rune {
 	return dst
 }
 
-// category returns the set of a general category, a group of them such as L, or the script Han.
+// category returns the set for a general category (such as Lu), for a group of categories (such as
+// L), or for the script Han.
 func category(name string) (*set, bool) {
 	s := &set{}
 	if name == "Han" {
@@ -69,7 +72,7 @@ func category(name string) (*set, bool) {
 	return s, s.kinds != 0
 }
 
-// spaces returns the set of \s.
+// spaces returns the set of characters that \s matches.
 func spaces() *set {
 	s, _ := category("Z")
 	s.add('\t', '\r')
@@ -79,12 +82,12 @@ func spaces() *set {
 
 func kindOf(r rune) uint8 { return ucd.Kinds().At(r) }
 
-// wordKinds has a bit for each kind of letters, marks, decimal digits, letter numbers and
-// connectors.
+// wordKinds has the bits for letters, marks, decimal digits, letter numbers and connectors.
 const wordKinds = 0b1_0111_1111_1110
 
-// IsWord reports whether \w matches r, as defined by UTS 18. Apart from wordKinds, \w matches the
-// symbols with Other_Alphabetic, and the two characters of Join_Control: ZWNJ and ZWJ.
+// IsWord reports whether \w matches r, as defined by UTS 18. In addition to the characters in
+// wordKinds, \w matches the symbols with the property Other_Alphabetic and the two characters with
+// the property Join_Control, ZWNJ and ZWJ.
 func IsWord(r rune) bool {
 	switch {
 	case 0x24B6 <= r && r <= 0x24E9, 0x1F130 <= r && r <= 0x1F149, 0x1F150 <= r && r <= 0x1F169, 0x1F170 <= r && r <= 0x1F189:
@@ -99,7 +102,7 @@ func isPunctuation(r rune) bool {
 	return ucd.Categories[kindOf(r)%ucd.Han][0] == 'P'
 }
 
-// classes assigns a class to each character. All characters of a class are in the same sets.
+// classes assigns a class to each character. All characters in a class are in the same sets.
 type classes struct {
 	n     int         // number of classes
 	of    [][4]uint64 // bit c of of[k] is set if sets[k] contains the characters of class c
@@ -107,7 +110,7 @@ type classes struct {
 	block [][256]uint8
 }
 
-// classify builds the classes. It returns false if there are too many.
+// classify builds the classes. It returns false if there are too many classes.
 func classify(sets []*set) (*classes, bool) {
 	borders := []rune{0, ucd.Limit}
 	for _, s := range sets {
@@ -117,8 +120,8 @@ func classify(sets []*set) (*classes, bool) {
 	borders = slices.Compact(borders)
 
 	c := &classes{of: make([][4]uint64, len(sets)), index: make([]uint16, ucd.Limit>>8)}
-	// Between two borders, the kind determines the class. Entries are class + 1, created on first
-	// use.
+	// Between two borders, the kind determines the class. An entry is the class plus 1; it is
+	// created on first use.
 	between := make([][2 * ucd.Han]uint8, len(borders)-1)
 	byKey := map[uint64]uint8{} // bit k of the key is set if sets[k] contains the character
 	class := func(i int, kind uint8) uint8 {

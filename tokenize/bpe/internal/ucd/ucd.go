@@ -1,6 +1,6 @@
-// Package ucd has the parts of the Unicode Character Database that the reference engine uses:
-// Unicode 16.0 for its regular expressions, and 9.0 for its normalizer. The text files are parsed
-// on first use.
+// Package ucd provides the parts of the Unicode Character Database that the reference engine uses:
+// version 16.0 for its regular expressions, and version 9.0 for its normalizer. The text files are
+// parsed on first use.
 package ucd
 
 import (
@@ -12,9 +12,9 @@ import (
 	"sync"
 )
 
-// The files have code points in hexadecimal. gc16.txt and han16.txt have a range per line. gc16.txt
-// omits controls, formats, private use, surrogates and unassigned characters. nfc9.py writes
-// nfc9.txt.
+// The files contain code points in hexadecimal. gc16.txt and han16.txt have one range per line.
+// gc16.txt omits control characters, format characters, private use, surrogates and unassigned
+// characters. The script nfc9.py writes nfc9.txt.
 var (
 	//go:embed gc16.txt
 	gc16 string
@@ -55,16 +55,17 @@ func newTable[V comparable](values []V) *Table[V] {
 	return t
 }
 
-// Han is the bit of a kind that is set for characters of the script Han.
+// Han is the bit that is set in the kinds of characters from the Han script.
 const Han = 32
 
-// Categories are the general categories by kind. Kind 0 is every category that begins with C.
+// Categories lists the general categories. The index is the kind. Kind 0 stands for every category
+// that begins with C.
 var Categories = []string{
 	"C", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No",
 	"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp",
 }
 
-// Kinds returns the kind of each character: its general category, combined with the script Han.
+// Kinds returns the kind of each character: its general category, combined with the bit Han.
 var Kinds = sync.OnceValue(func() *Table[uint8] {
 	kinds := make([]uint8, Limit)
 	for _, file := range []string{gc16, han16} {
@@ -82,15 +83,16 @@ var Kinds = sync.OnceValue(func() *Table[uint8] {
 	return newTable(kinds)
 })
 
-// A Normal has the data for canonical composition (NFC), without Hangul syllables.
+// A Normal holds the data for canonical composition (NFC), without Hangul syllables.
 type Normal struct {
-	// Props has the combining class of each character in the low byte, and NotYes and Decomposes.
+	// Props has the combining class of each character in the low byte, and the bits NotYes and
+	// Decomposes.
 	Props *Table[uint16]
 	// Decomposed maps a character to one step of its canonical decomposition. The second character
 	// is 0 if the step has only one character.
 	Decomposed map[rune][2]rune
-	// Composed has the primary composites. It is the inverse of the decompositions that Unicode
-	// does not exclude from composition.
+	// Composed maps two characters to their primary composite. It is the inverse of the
+	// decompositions that Unicode does not exclude from composition.
 	Composed map[[2]rune]rune
 }
 
@@ -136,7 +138,7 @@ var NFC = sync.OnceValue(func() *Normal {
 	return n
 })
 
-// hex parses a code point of the embedded files.
+// hex parses a code point in the embedded files.
 func hex(s string) rune {
 	r, err := strconv.ParseInt(s, 16, 32)
 	if err != nil {

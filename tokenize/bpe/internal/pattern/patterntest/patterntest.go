@@ -1,4 +1,4 @@
-// Package patterntest generates split patterns and texts for tests.
+// Package patterntest generates split patterns and text for tests.
 package patterntest
 
 import (
@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ModelPatterns are split patterns of models.
+// ModelPatterns contains the split patterns of real models.
 var ModelPatterns = map[string]string{
 	"cl100k":    `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 	"openai":    `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s`,
@@ -97,7 +97,7 @@ var pieces = []string{
 }
 
 // RandomSyntax joins random pieces of pattern syntax. Most results are not valid patterns. The
-// others combine constructs in unusual ways.
+// valid ones combine constructs in unusual ways.
 func RandomSyntax(rng *rand.Rand) string {
 	var b strings.Builder
 	for range 1 + rng.IntN(9) {
@@ -113,7 +113,7 @@ var letters = []string{
 	"\u00a0", "\u0085", "\u2028", "\u3000", "'", "’", ".", "!", "-", "/", "$", "+", "€", "😀", "\x00", "\u200b", "\U000e0001", "ǅ", "ʰ", "𝟘", "𐐀",
 }
 
-// Text returns a random text of up to most characters that has few different characters.
+// Text returns random text with at most most characters and few distinct characters.
 func Text(rng *rand.Rand, most int) string {
 	some := make([]string, 1+rng.IntN(6))
 	for i := range some {
