@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// attr evaluates v.name. It looks for an attribute of the Python object first, then for an element.
+// attr evaluates v.name. It first looks for an attribute of the Python object, then for an element.
 func (r *run) attr(v Value, name string) (Value, error) {
 	if v.kind == Undefined {
 		return v, undefinedError(v)
@@ -34,7 +34,7 @@ func missingAttr(v Value, name string) Value {
 
 const maxShownName = 80
 
-// mutates reports whether v has a method of that name that changes v. The sandbox refuses such
+// mutates reports whether v has a method with that name that changes v. The sandbox refuses such
 // methods.
 func mutates(v Value, name string) bool {
 	switch v.kind {
@@ -52,7 +52,7 @@ func mutates(v Value, name string) bool {
 	return false
 }
 
-// ownAttr is Python's getattr(v, name), for all values except undefined.
+// ownAttr is the equivalent of Python's getattr(v, name). v must not be undefined.
 func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	if err := checkAttr(v, name); err != nil {
 		return v, false, err
@@ -84,7 +84,7 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	return Value{}, false, nil
 }
 
-// item evaluates v[key]. It looks for an element first, then for an attribute of that name.
+// item evaluates v[key]. It first looks for an element, then for an attribute with that name.
 func (r *run) item(v, key Value) (Value, error) {
 	switch v.kind {
 	case Undefined:

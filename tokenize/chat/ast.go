@@ -1,7 +1,8 @@
 package chat
 
-// These types form the tree of a template. A statement writes to the output of a run, an expression
-// returns a value (exec.go, eval.go). scope.go resolves variable names once, after parsing.
+// These types form the tree of a template. A statement writes to the output of a run, and an
+// expression returns a value (exec.go, eval.go). scope.go resolves variable names once, after
+// parsing.
 
 type stmt interface {
 	exec(r *run) (flow, error)
@@ -11,7 +12,7 @@ type expr interface {
 	eval(r *run) (Value, error)
 }
 
-// A flow is how a statement ended.
+// A flow states how a statement ended.
 type flow uint8
 
 const (
@@ -39,7 +40,7 @@ type (
 		iter      expr
 		body, els []stmt
 		test      expr
-		extended  bool // the body uses loop
+		extended  bool // the body uses the variable loop
 		line      int
 
 		bodyFrame, elseFrame, testFrame frame
@@ -82,7 +83,7 @@ type (
 	continueStmt struct{}
 )
 
-// A macroBody is the common part of macros and generation blocks.
+// A macroBody is the part that macros and generation blocks have in common.
 type macroBody struct {
 	name   string
 	params []param
@@ -147,10 +148,10 @@ type (
 		of   expr
 		name string
 		cost int // steps that a search for a long name costs
-		// onStr and onDict are the allowed methods of this name for str and dict, or nil.
+		// onStr and onDict are the allowed methods with this name for str and dict, or nil.
 		onStr, onDict *function
-		// element means that a dict can have the name only as an element. missing is the result if
-		// the dict lacks it.
+		// element is true if a dict can have the name only as an element, not as an attribute.
+		// missing is the result if the dict has no such element.
 		element bool
 		missing Value
 	}
@@ -167,10 +168,10 @@ type (
 	}
 	// An applyExpr is a filter or a test.
 	applyExpr struct {
-		of   expr   // nil: the captured text of the enclosing block
+		of   expr   // if it is nil, the captured text of the enclosing block
 		kind string // filter or test
 		name string
-		fn   *function // nil: unknown function, an error when the expression is evaluated
+		fn   *function // if it is nil, the function is unknown, which is an error when the expression is evaluated
 		call *callExpr // only its arguments are used; can be nil
 		line int
 	}

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// upperTexts holds the upper case of characters whose upper case is several characters, except
-// U+1F80 to U+1FAF.
+// upperTexts holds the upper case of each character whose upper case has several characters, except
+// for U+1F80 to U+1FAF.
 var upperTexts = func() map[rune]string {
 	texts := map[rune]string{}
 	for entry := range strings.FieldsSeq(upperTable) {
@@ -31,7 +31,7 @@ const upperTable = "\u00dfSS \u0149\u02bcN \u01f0J\u030c \u0390\u0399\u0308\u030
 	"\ufb04FFL \ufb05ST \ufb06ST \ufb13\u0544\u0546 \ufb14\u0544\u0535 \ufb15\u0544\u053b " +
 	"\ufb16\u054e\u0546 \ufb17\u0544\u053d"
 
-// upperText returns the upper case of c if that is several characters, otherwise "".
+// upperText returns the upper case of c if it has several characters, otherwise "".
 func upperText(c rune) string {
 	if c >= 0x1f80 && c <= 0x1faf {
 		return string([...]rune{0x1f08, 0x1f28, 0x1f68}[c>>4-0x1f8]+c&7) + "\u0399"
@@ -80,7 +80,7 @@ func titleCase(s string) string {
 	})
 }
 
-// mapCase returns s with the characters for which title returns true in title case, and the others
+// mapCase returns s with each character in title case if title returns true for it, and otherwise
 // in lower case.
 func mapCase(s string, title func(c rune) bool) string {
 	var b strings.Builder
@@ -100,9 +100,10 @@ func mapCase(s string, title func(c rune) bool) string {
 	return b.String()
 }
 
-// titleText returns the title case of a character. If its upper case is several characters and it
-// has no title case of its own, the title case is the upper case with all characters after the
-// first in lower case. These are letters, or marks below a Greek letter. The exception is ŉ.
+// titleText returns the title case of a character. The upper case of c can have several characters
+// even though c has no title case of its own. The title case is then the upper case with all
+// characters after the first in lower case. These characters are letters, or marks below a Greek
+// letter. The exception is ŉ.
 func titleText(c rune) string {
 	several := upperText(c)
 	if title := unicode.ToTitle(c); several == "" || title != c || unicode.IsTitle(c) {
@@ -115,8 +116,8 @@ func titleText(c rune) string {
 	return several[:n] + strings.ReplaceAll(strings.ToLower(several[n:]), "ι", "\u0345")
 }
 
-// finalSigma reports whether the sigma at byte i ends a word: a cased letter precedes it and none
-// follows, ignoring characters that are neutral for case.
+// finalSigma reports whether the sigma at byte i ends a word. It does so if, ignoring characters
+// that are neutral for case, a cased letter precedes it and no cased letter follows it.
 func finalSigma(s string, i int) bool {
 	before, _ := utf8.DecodeLastRuneInString(strings.TrimRightFunc(s[:i], caseIgnorable))
 	after, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s[i+len("Σ"):], caseIgnorable))

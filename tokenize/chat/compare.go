@@ -1,7 +1,7 @@
 package chat
 
-// The operators ==, < and in follow Python's equality and order of values, except for the refused
-// cases.
+// The operators ==, < and in follow Python's rules for the equality and order of values, except in
+// the cases that are refused.
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ func (r *run) compare(op binop, a, b Value) (bool, error) {
 const maxWalk = 900
 
 // visit pays for n units of work on a value at the given depth. Each visit must be paid for,
-// because shared parts can make values exponentially large.
+// because a value whose parts are shared can be exponentially large.
 func (r *run) visit(n, depth int) error {
 	if depth > maxWalk {
 		return limitErrorf("values nest deeper than %d", maxWalk)
@@ -44,7 +44,7 @@ func (r *run) equal(a, b Value) (bool, error) {
 	return r.equalAt(a, b, 0)
 }
 
-// sameLen returns the number of bytes that a comparison of a and b reads at most.
+// sameLen returns the maximum number of bytes that a comparison of a and b reads.
 func sameLen(a, b string) int {
 	if len(a) != len(b) {
 		return 0

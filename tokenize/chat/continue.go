@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// continueTag is appended to the final message before the render, to find the message's end in the
-// rendered text. transformers has used this tag since 4.57. Some templates strip its trailing
-// space.
+// continueTag is appended to the final message before the render, so that the end of the message
+// can be found in the rendered text. transformers has used this tag since release 4.57. Some
+// templates strip the trailing space of the tag.
 const continueTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
 func continueErrorf(format string, args ...any) error {
 	return fmt.Errorf("continue_final_message: "+format, args...)
 }
 
-// tagFinal appends the tag to the final message and returns its text.
+// tagFinal appends the tag to the final message and returns the text of the message.
 func (r *run) tagFinal(in *Input) (text string, err error) {
 	field := in.ContinueFinalMessage
 	items := in.Messages.Items()
@@ -47,7 +47,7 @@ func (r *run) tagFinal(in *Input) (text string, err error) {
 		return "", continueErrorf("the template does not read %q", field)
 	}
 
-	var open Value // final with the tag after its text
+	var open Value // the final value with the tag after its text
 	if final.kind == List || final.kind == Tuple {
 		if text, open, err = openBlocks(final.Items()); err != nil {
 			return "", err
@@ -79,7 +79,7 @@ func (r *run) tagFinal(in *Input) (text string, err error) {
 	return text, nil
 }
 
-// openBlocks appends the tag to the last text part of a content with several parts.
+// openBlocks appends the tag to the last text part of content that has several parts.
 func openBlocks(blocks []Value) (text string, open Value, err error) {
 	for i, b := range slices.Backward(blocks) {
 		m := b.Map()

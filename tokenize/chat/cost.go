@@ -2,12 +2,13 @@ package chat
 
 import "math"
 
-// Every operation pays for its cost in advance: in steps for its work, in proportion to the bytes
-// or elements that it visits, and in bytes for its memory. So the limits of a render bound its time
-// and memory, whatever the template does.
+// Every operation pays for its cost in advance. It pays for its work in steps, in proportion to the
+// bytes or elements that it visits, and for its memory in bytes. Therefore the limits of a render
+// bound the time and memory of the render, whatever the template does.
 
 const (
-	// valueBytes is the cost of a Value in a slice, listBytes the fixed cost of a list or tuple.
+	// valueBytes is the cost of a Value in a slice, and listBytes is the fixed cost of a list or
+	// tuple.
 	valueBytes = 48
 	listBytes  = 64
 	// entryBytes is the cost of a dict entry, including the growth of the dict.
@@ -59,10 +60,10 @@ func (r *run) payScan(n int) error { return r.pay(n>>5, 0) }
 // payRead pays for reading n bytes character by character.
 func (r *run) payRead(n int) error { return r.pay(n>>4, 0) }
 
-// payText pays for creating a text of n bytes and reading each of its characters.
+// payText pays for creating n bytes of text and reading each character.
 func (r *run) payText(n int) error { return r.pay(n>>4, n) }
 
-// checkSize returns an error if dst plus n more bytes exceeds the size limit of a text.
+// checkSize returns an error if dst with n more bytes would exceed the size limit for text.
 func (r *run) checkSize(dst []byte, n int) error {
 	if len(dst)-r.base+n > r.t.opts.MaxOutputBytes {
 		return limitErrorf("text of more than %d bytes", r.t.opts.MaxOutputBytes)

@@ -5,7 +5,8 @@ import "sync/atomic"
 // A Map is the body of a Dict. Its keys are in the order of their first insertion, as in Python.
 // The zero Map is empty and ready for use.
 //
-// Only one goroutine at a time may build a Map. A Map must not change after it becomes a Value.
+// A Map must be built by only one goroutine at a time, and must not change after it becomes a
+// Value.
 type Map struct {
 	keys []Value
 	vals []Value
@@ -48,10 +49,10 @@ func (m *Map) Get(key string) (Value, bool) {
 	return Value{}, false
 }
 
-// At returns key and value number i, 0 ≤ i < Len.
+// At returns the key and the value at index i, 0 ≤ i < Len.
 func (m *Map) At(i int) (key, value Value) { return m.keys[i], m.vals[i] }
 
-// set is Set for a key that is a str.
+// set is like Set, but for a key that is a str Value.
 func (m *Map) set(key, v Value) {
 	if i := m.findString(key.s); i >= 0 {
 		m.vals[i] = v

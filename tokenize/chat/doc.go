@@ -1,5 +1,6 @@
-// Package chat renders conversations with the chat templates of models, as the model's server did:
-// byte for byte like Python's Jinja2 3.1.6 with the settings of Hugging Face's apply_chat_template.
+// Package chat renders conversations with a model's chat template, as the model's server did. The
+// output is byte for byte the output of Python's Jinja2 3.1.6 with the settings of Hugging Face's
+// apply_chat_template.
 //
 // # Terms
 //
@@ -7,26 +8,27 @@
 // is a Python value: an ordered dict, an int of any size, a float, str, Markup, bool, None,
 // Undefined or list. FromJSON parses JSON text and keeps the order of keys and the type of each
 // number, because both are visible in the output. An Input holds the variables that the server
-// passes to the template. A Set is the result of Load for a model's folder: one template, or
-// several by name (default, tool_use).
+// passes to the template. A Set is the result of Load for a model's folder. It contains one
+// template, or several templates by name (default, tool_use).
 //
 // # Releases of transformers
 //
 // Releases differ in how apply_chat_template prepares a conversation, and in the features of
 // templates. Input.Transformers selects the rules; see [Transformers]. Input.ContinueFinalMessage
-// leaves the final message open, like continue_final_message.
+// leaves the final message open, as continue_final_message does in Python.
 //
 // # Supported parts of Jinja
 //
 //   - Statements: if, for (filter, unpacking, else), set and set blocks (names, tuples, namespace
 //     attributes), macro (defaults), filter, with, raw, generation, break, continue.
-//   - Expressions: all operators except ** and % on a text; conditional expressions, slices without
+//   - Expressions: all operators except ** and % on text; conditional expressions, slices without
 //     a step and [::-1], attributes and elements in Python's order, calls.
-//   - Numbers: decimal notation without exponent. An int of more than 64 bits is printed and compared.
+//   - Numbers: decimal notation without exponent. An int of more than 64 bits can only be printed
+//     and compared.
 //   - White space: trim_blocks and lstrip_blocks on, the signs - and +.
 //   - Filters: capitalize count d default dictsort first float indent int items join last length
 //     list lower map reject rejectattr replace safe select selectattr sort string title tojson trim
-//     unique upper. tojson is Hugging Face's: json.dumps with ensure_ascii off.
+//     unique upper. tojson is Hugging Face's version: json.dumps with ensure_ascii off.
 //   - Tests: boolean defined eq equalto false float ge greaterthan gt in integer iterable le
 //     lessthan lt mapping ne none number sequence string true undefined, and the operators ==, !=,
 //     >, >=, < and <=.
@@ -37,42 +39,43 @@
 //   - Scopes: names resolve as in Jinja's compiler (scope.go). Loops, macros and blocks have their
 //     own variables.
 //
-// The list has the parts that public chat templates use, and a few common ones. Parse refuses a
-// template that names another filter, test, function, method, argument or tag. The *Error wraps
-// ErrUnsupported and has the name and the line (unsupported.go). If a name or a type is known only
-// in a render, as in map(name), the render returns this error. Methods that change their object are
-// refused as in the immutable sandbox.
+// The list contains the parts that public chat templates use, and a few other common parts. Parse
+// refuses a template that names another filter, test, function, method, argument or tag. The *Error
+// wraps ErrUnsupported and includes the name and the line (unsupported.go). If a name or a type
+// becomes known only during a render, as in map(name), the render returns this error. Methods that
+// change their object are refused, as in Jinja's immutable sandbox.
 //
 // # Remaining differences
 //
-// Each of these is an error here but, except for the limits, works in Python. All errors except for
-// the limits wrap ErrUnsupported:
+// Each of the following is an error here. Except for the limits, all of them work in Python and
+// their errors wrap ErrUnsupported:
 //
 //   - the parts of Jinja that are not in the list above; arithmetic beyond 64 bits; // and % of floats;
 //     the order of lists; tuples as keys; a list times an int; == of two dict views, ranges or methods
-//   - a second use of a generator that Python has read only in part
+//   - a second use of a generator that has been read only in part
 //   - the attributes and methods of Markup, the result of the filter safe
-//   - the arguments that no public template uses, such as base of int
-//   - strftime directives that differ between C libraries, and rare ones
-//   - text that is not Unicode: half of a surrogate pair, in a template or in JSON. No tokenizer
-//     accepts it
-//   - the text of everything except numbers, texts, lists, tuples and dicts: in Python, most of these
-//     texts contain an address
-//   - values beyond the limits of Options. Python's own limits on recursion differ: macros can be
-//     nested 200 deep, values 900.
+//   - arguments that no public template uses, such as the argument base of int
+//   - rare strftime directives, and directives that differ between C libraries
+//   - text that is not Unicode, such as half of a surrogate pair in a template or in JSON. No
+//     tokenizer accepts such text
+//   - the text of a value other than a number, string, list, tuple or dict. In Python, most of
+//     these texts contain an address
+//   - values beyond the limits of Options. Python's own limits on recursion differ. Here, macros
+//     can be nested 200 levels deep, and values 900.
 //
 // Printable characters, upper case and lower case follow Unicode 15.0, as in Python 3.12.
 //
 // # Limits
 //
-// A template is a program from the model's repository. Options limits its output, memory, steps and
-// depth. A render that exceeds a limit returns an *Error that wraps ErrLimit and has the line. Each
-// operation pays for its work and its memory, in proportion and in advance (cost.go). A render has
-// no side effects, reads no files, and reads no time except Input.Now.
+// A template is a program from the model's repository. Options limits the output, memory, steps and
+// depth of a render. A render that exceeds a limit returns an *Error that wraps ErrLimit and
+// includes the line. Each operation pays for its work and its memory, in proportion and in advance
+// (cost.go). A render has no side effects, reads no files, and reads no clock except Input.Now.
 //
 // # Inputs from outside
 //
-// In Python, a template can read more than its input. strftime_now reads the server's clock. Here
-// the caller sets the time in Input.Now, and [Template.ReadsClock] reports whether the time
-// matters. Texts that would contain an address are errors.
+// In Python, the output of a template can depend on more than its input. strftime_now reads the
+// server's clock, and the text of some objects contains an address. In this package, the caller
+// sets the time in Input.Now, and [Template.ReadsClock] reports whether the time matters. Text that
+// would contain an address is an error.
 package chat

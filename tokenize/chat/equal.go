@@ -2,9 +2,9 @@ package chat
 
 import "slices"
 
-// Equal reports whether v and o are the same JSON data: the same kinds, and dicts with the same
-// keys in the same order. 1 and 1.0 are not equal. An object that a template creates does not equal
-// any value.
+// Equal reports whether v and o are the same JSON data: values of the same kinds, and dicts with
+// the same keys in the same order. 1 and 1.0 are not equal. An object that a template creates does
+// not equal any value.
 func (v Value) Equal(o Value) bool {
 	if v.kind != o.kind {
 		return false

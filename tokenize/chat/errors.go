@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// An Error can wrap one of these. All other errors are errors of the template or its input, as in
-// Python.
+// An Error can wrap one of these errors. Every other Error means that the template or its input is
+// wrong. Python fails in the same cases.
 var (
 	// ErrRaised means that the template refused its input with raise_exception.
 	ErrRaised = errors.New("template raised")
@@ -16,11 +16,11 @@ var (
 	ErrUnsupported = errors.New("not supported")
 )
 
-// An Error is an error with its place in a template.
+// An Error is an error with its position in a template.
 type Error struct {
 	// Template is the name that was passed to Parse.
 	Template string
-	// Line counts from 1 in the template's source; 0 if unknown.
+	// Line is the line in the template's source, counted from 1, or 0 if unknown.
 	Line int
 	Err  error
 }
@@ -34,8 +34,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// typeErrorf and valueErrorf return errors for Python's TypeError and ValueError. Callers do not
-// distinguish them; the text is for people.
+// typeErrorf and valueErrorf return the equivalents of Python's TypeError and ValueError. Callers
+// do not distinguish the two; the text is for people.
 func typeErrorf(format string, args ...any) error { return fmt.Errorf("type error: "+format, args...) }
 
 func valueErrorf(format string, args ...any) error {

@@ -140,8 +140,8 @@ func (e *sumExpr) write(r *run) error {
 	return r.write(v)
 }
 
-// add adds the terms. If all are of kind String, it leaves them on the stack in order and returns
-// plain = true. The caller then copies a chain of texts once, not once per term.
+// add adds the terms. If all terms are of kind String, add leaves them on the stack, in order, and
+// plain is true. The caller can then copy all strings once, instead of once per term.
 func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 	base := len(r.stack)
 	if v, err = e.terms[0].eval(r); err != nil {
@@ -177,7 +177,8 @@ func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 	return v, plain, nil
 }
 
-// concatenated returns the parts as one text. It does not allocate if only one part is not empty.
+// concatenated returns the parts as one string. It does not allocate if at most one part is not
+// empty.
 func concatenated(parts []Value) string {
 	size, last := 0, ""
 	for i := range parts {
@@ -203,7 +204,7 @@ func (r *run) drop(base int) {
 
 func (e *concatExpr) eval(r *run) (Value, error) {
 	// Jinja evaluates all parts before it converts any part to text. The text of a value cannot
-	// change in between, so one pass is enough.
+	// change in the meantime, so one pass is enough.
 	start := len(r.out)
 	defer func() { r.out = r.out[:start] }()
 	vals, err := r.evalAll(e.parts)
@@ -260,7 +261,7 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 	return r.attr(v, e.name)
 }
 
-// newAttr looks up the methods with the name once for all renders.
+// newAttr returns an attrExpr. It looks up the methods with the name once, for all renders.
 func newAttr(of expr, name string) *attrExpr {
 	dict := Value{kind: Dict}
 	return &attrExpr{
@@ -350,7 +351,7 @@ func (e *callExpr) eval(r *run) (Value, error) {
 	return v, err
 }
 
-// arguments evaluates the arguments of a call and pushes them on the stacks of the run.
+// arguments evaluates the arguments of a call and pushes them onto the stacks of the run.
 func (r *run) arguments(e *callExpr) (args, error) {
 	if e == nil {
 		return args{}, nil

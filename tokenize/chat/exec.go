@@ -87,7 +87,8 @@ func (s *setStmt) exec(r *run) (flow, error) {
 	return 0, r.assign(&s.target, v)
 }
 
-// checkTarget checks the namespaces of a target before anything is evaluated.
+// checkTarget checks that each attribute in a target belongs to a namespace, before anything is
+// evaluated.
 func (r *run) checkTarget(t *target) error {
 	for i := range t.parts {
 		if err := r.checkTarget(&t.parts[i]); err != nil {
@@ -185,8 +186,8 @@ func (s *filterStmt) exec(r *run) (flow, error) {
 	return 0, r.writeText(v)
 }
 
-// writeText writes the result of a filter block. It must be a text, because Jinja does not convert
-// it.
+// writeText writes the result of a filter block. The result must be a str, because Jinja does not
+// convert it.
 func (r *run) writeText(v Value) error {
 	if !v.isStr() {
 		return typeErrorf("a block must return a str, not %s", typeName(v))

@@ -46,7 +46,8 @@ func filterByName(name string) *function {
 	return filters[name]
 }
 
-// softStr is Jinja's soft_str: it converts a value to text, but keeps str and Markup.
+// softStr is the equivalent of Jinja's soft_str. It converts a value to text, but keeps str and
+// Markup.
 func (r *run) softStr(v Value) (Value, error) {
 	if v.isStr() {
 		return v.plain(), nil
@@ -62,7 +63,7 @@ func filterLength(r *run, v Value, _ bound) (Value, error) {
 
 func filterString(r *run, v Value, _ bound) (Value, error) {
 	if v.isStr() {
-		return v, nil // Markup is kept
+		return v, nil // Markup stays Markup
 	}
 	return r.softStr(v)
 }
@@ -226,8 +227,9 @@ func filterFloat(r *run, v Value, b bound) (Value, error) {
 // A getterFunc returns the attribute of an element for a filter that works on an attribute.
 type getterFunc func(Value) (Value, error)
 
-// getter returns a function that follows a path such as "function.name" or 0. The path None returns
-// the element itself. A default other than None or the zero Value replaces undefined.
+// getter returns a function that follows a path such as "function.name" or 0. If the path is None,
+// the function returns the element itself. If def is neither None nor the zero Value, def replaces
+// an undefined result.
 func (r *run) getter(path, def Value) (getterFunc, error) {
 	keys, err := r.attributePath(path)
 	if err != nil {
@@ -329,7 +331,7 @@ func filterLast(r *run, v Value, _ bound) (Value, error) {
 	return last, nil
 }
 
-// sorted sorts like Python: it is stable and uses only <.
+// sorted sorts as Python does. The sort is stable and compares only with <.
 func (r *run) sorted(items []Value, key getterFunc, less lessFunc, reverse bool) (Value, error) {
 	if err := r.pay(len(items), times(len(items), 5*valueBytes)); err != nil {
 		return Value{}, err
@@ -371,8 +373,8 @@ func (r *run) sorted(items []Value, key getterFunc, less lessFunc, reverse bool)
 // A lessFunc orders the keys of a sort.
 type lessFunc func(a, b Value) (bool, error)
 
-// less orders the keys of the filter sort. In Python the keys are lists, and a list comparison
-// skips equal elements without ordering them. So two None values are not an error.
+// less orders the keys of the filter sort. In Python, the keys are lists, and a list comparison
+// skips equal elements without ordering them. Therefore two None values are not an error.
 func (r *run) less(a, b Value) (bool, error) {
 	if eq, err := r.same(a, b, 0); eq || err != nil {
 		return false, err
@@ -433,8 +435,8 @@ func filterDictSort(r *run, v Value, b bound) (Value, error) {
 	return r.sortedPairs(m, at, !truth(b.at(0)), truth(b.at(2)))
 }
 
-// sortedPairs returns the key-value pairs of a dict, sorted by element number at of each pair. If
-// fold is true, texts are compared in lower case.
+// sortedPairs returns the key-value pairs of a dict, sorted by the element with index at in each
+// pair. If fold is true, strings are compared in lower case.
 func (r *run) sortedPairs(m *Map, at int, fold, reverse bool) (Value, error) {
 	pairs, err := (&view{m, 'i'}).items(r)
 	if err != nil {

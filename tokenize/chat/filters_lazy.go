@@ -1,7 +1,7 @@
 package chat
 
-// The filters that take the name of a filter or a test: map, select, reject, selectattr and
-// rejectattr.
+// This file implements the filters that take the name of a filter or a test: map, select, reject,
+// selectattr and rejectattr.
 
 import (
 	"errors"
@@ -38,7 +38,8 @@ func filterMap(r *run, v Value, a args) (Value, error) {
 	})
 }
 
-// mapper returns the function that map applies: a filter by name, or an attribute.
+// mapper returns the function that map applies: a filter with a given name, or a getter for an
+// attribute.
 func (r *run) mapper(a args) (getterFunc, error) {
 	if len(a.pos) == 0 {
 		path, ok := a.keyword("attribute")
@@ -82,8 +83,8 @@ func named(kind string, name Value, unsupported []string, byName func(string) *f
 	return nil, "", typeErrorf("no %s named '%s'", kind, name.s)
 }
 
-// filterSelect returns select, reject, selectattr or rejectattr. The filter keeps the elements for
-// which a test has the result want. With attr, it tests an attribute of each element.
+// filterSelect implements select, reject, selectattr and rejectattr. The filter keeps the elements
+// for which a test has the result want. With attr, it tests an attribute of each element.
 func filterSelect(name string, attr, want bool) func(r *run, v Value, a args) (Value, error) {
 	return func(r *run, v Value, a args) (Value, error) {
 		if err := a.rejectKeywords(name); err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// lookup returns the variable with index i in Template.names: an input, otherwise a global
-// function.
+// lookup returns the variable whose name is Template.names[i]. The variable is an input or, if
+// there is no such input, a global function.
 func (r *run) lookup(i int) Value {
 	if !r.know[i] {
 		r.know[i] = true

@@ -19,8 +19,8 @@ const maxJSONDepth = 900
 // no tokenizer accepts them.
 func FromJSON(data []byte) (Value, error) { return FromJSONText(string(data)) }
 
-// FromJSONText is like FromJSON for a string. It copies only strings with escapes. Other strings
-// are substrings of text and keep text in memory.
+// FromJSONText is like FromJSON, but for a string. It copies only strings with escapes. Other
+// strings are substrings of text and keep text in memory.
 func FromJSONText(text string) (Value, error) {
 	var s strictjson.Scanner
 	s.Reset(text, strictjson.Options{EqualNames: true, NonFinite: true, MaxDepth: maxJSONDepth})

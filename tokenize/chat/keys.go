@@ -33,7 +33,7 @@ func (r *run) find(m *Map, key Value) (int, error) {
 	return -1, nil
 }
 
-// put sets a key of a dict that is not yet shared.
+// put sets a key in a dict that is not yet shared.
 func (r *run) put(m *Map, key, v Value) error {
 	i, err := r.find(m, key)
 	switch {

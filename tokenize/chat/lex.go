@@ -11,8 +11,8 @@ import (
 )
 
 // The lexer splits a template into tokens by the rules of Jinja with trim_blocks and lstrip_blocks
-// on. It removes a newline after a block or a comment, and the white space between the start of a
-// line and a block or a comment.
+// on. It removes a newline after a block or a comment. It also removes the white space between the
+// start of a line and a block or a comment.
 
 type tokenKind uint8
 
@@ -53,7 +53,8 @@ type lexer struct {
 	src  string
 	pos  int
 	line int
-	// lineStarting means that the last match ended with a newline, so the next text starts a line.
+	// lineStarting is true if the last match ended with a newline, so that the next text starts a
+	// line.
 	lineStarting bool
 	open         []byte // open brackets
 	out          []token
@@ -203,14 +204,15 @@ func (l *lexer) raw(from int) error {
 	if end == nil {
 		return fmt.Errorf("unterminated raw block")
 	}
-	if text := l.stripText(rest[:end[0]], rest[end[3]-1], false); text != "" { // this is % if there is no sign
+	if text := l.stripText(rest[:end[0]], rest[end[3]-1], false); text != "" { // the sign byte is % if there is no sign
 		l.emit(tokData, text)
 	}
 	l.finish(from + end[1])
 	return nil
 }
 
-// operators lists the two-byte operators. The others are the single bytes of operatorBytes.
+// operators lists the two-byte operators. The other operators are the single bytes in
+// operatorBytes.
 var operators = [...]string{"**", "//", "==", "!=", "<=", ">="}
 
 const operatorBytes = "+-*/%~<>=.,:|()[]{};"
@@ -299,7 +301,7 @@ func startsName(s string) bool {
 	return s != "" && isNameRune(r)
 }
 
-// number reads a decimal literal. It refuses other notations of numbers that Jinja allows.
+// number reads a decimal literal. It refuses the other number notations that Jinja allows.
 func (l *lexer) number(rest string) error {
 	n, kind := digits(rest), tokInt
 	element := l.pos > 0 && l.src[l.pos-1] == '.' // as in x.0.1
@@ -338,8 +340,8 @@ func (l *lexer) str(rest string) error {
 	return nil
 }
 
-// unescape decodes s like Python's unicode-escape codec. It keeps an unknown escape with its
-// backslash.
+// unescape decodes s as Python's unicode-escape codec does. An unknown escape is kept, including
+// its backslash.
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s, nil

@@ -17,21 +17,21 @@ type Set struct {
 	byName map[string]*Template
 }
 
-// DefaultName is Hugging Face's name of the template for plain conversations.
+// DefaultName is Hugging Face's name for the template for plain conversations.
 const DefaultName = "default"
 
-// toolUseName is Hugging Face's name of the template for conversations with tools.
+// toolUseName is Hugging Face's name for the template for conversations with tools.
 const toolUseName = "tool_use"
 
 // Names returns the sorted names of the templates.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
-// Named returns the template of that name, or nil.
+// Named returns the template with that name, or nil.
 func (s *Set) Named(name string) *Template { return s.byName[name] }
 
-// For returns the template that Hugging Face uses for a conversation with or without tools:
-// tool_use with tools if it exists, otherwise default. It returns nil if a model has only templates
-// with other names.
+// For returns the template that Hugging Face uses for a conversation. This is tool_use for a
+// conversation with tools, if the template exists, and otherwise default. For returns nil if a
+// model has only templates with other names.
 func (s *Set) For(tools bool) *Template {
 	if tools {
 		if t := s.byName[toolUseName]; t != nil {
@@ -45,11 +45,11 @@ func (s *Set) For(tools bool) *Template {
 // MiB.
 const maxConfigBytes = 32 << 20
 
-// Load reads a model's chat templates from its folder, in transformers' order: chat_template.jinja
-// and additional_chat_templates/*.jinja, then chat_template in tokenizer_config.json (a text or a
-// list of {name, template}), then chat_template.json.
+// Load reads a model's chat templates from its folder. Like transformers, it uses the first of
+// these that exists: chat_template.jinja and additional_chat_templates/*.jinja; chat_template in
+// tokenizer_config.json (a string or a list of {name, template}); chat_template.json.
 //
-// The special tokens of tokenizer_config.json or special_tokens_map.json become variables of the
+// The special tokens in tokenizer_config.json or special_tokens_map.json become variables of the
 // templates, unless opts sets those variables. If the model has no template, the error wraps
 // fs.ErrNotExist.
 func Load(fsys fs.FS, opts Options) (*Set, error) {
@@ -132,7 +132,7 @@ func sources(fsys fs.FS, config *Map, opts Options) (map[string]string, error) {
 	return nil, fmt.Errorf("chat: no chat_template.jinja, and no chat_template in tokenizer_config.json: %w", fs.ErrNotExist)
 }
 
-// namedTemplates reads both forms of chat_template: a text, or a list of named templates.
+// namedTemplates reads both forms of chat_template: a string, or a list of named templates.
 func namedTemplates(out map[string]string, v Value) error {
 	if s, ok := v.Text(); ok {
 		out[DefaultName] = s
@@ -160,8 +160,8 @@ func namedTemplates(out map[string]string, v Value) error {
 
 func maxSource(opts Options) int64 { return int64(opts.withDefaults().MaxSourceBytes) }
 
-// readLimited reads a file of at most limit bytes. Its error wraps fs.ErrNotExist if the file does
-// not exist.
+// readLimited reads a file of at most limit bytes. If the file does not exist, the error wraps
+// fs.ErrNotExist.
 func readLimited(fsys fs.FS, name string, limit int64) ([]byte, error) {
 	b, err := modelfile.Read(fsys, name, limit)
 	if bad, ok := errors.AsType[*modelfile.Error](err); ok && bad.TooLarge {
@@ -189,8 +189,8 @@ func readConfig(fsys fs.FS, name string) (*Map, error) {
 	return v.Map(), nil
 }
 
-// addTokens adds the special tokens in m to opts. A token is a text, or an object with the text in
-// content.
+// addTokens adds the special tokens in m to opts. A token is a string, or an object that has the
+// string in content.
 func addTokens(opts *Options, m *Map) {
 	if m == nil {
 		return

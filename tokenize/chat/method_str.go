@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Methods of str count code points, like Python.
+// Methods of str count code points, as in Python.
 var stringMethods = map[string]*function{
 	"capitalize": fn(changeCase(capitalize)),
 	"endswith":   fn(hasAffix(strings.HasSuffix), "/suffix!", "-/start", "-/end"),
@@ -26,8 +26,8 @@ func (r *run) sameKind(v Value, s string) (Value, error) {
 	return Value{kind: v.kind, s: s}, r.pay(0, len(s))
 }
 
-// changeCase returns a method that changes the case of a text, which can triple its size unless it
-// is ASCII.
+// changeCase returns a method that changes the case of text. Unless the text is ASCII, this can
+// triple its size.
 func changeCase(f func(string) string) func(r *run, v Value, _ bound) (Value, error) {
 	return func(r *run, v Value, _ bound) (Value, error) {
 		if err := r.pay(len(v.s)>>3, len(v.s)); err != nil {
@@ -94,7 +94,7 @@ func hasAffix(has func(s, x string) bool) func(r *run, v Value, b bound) (Value,
 	}
 }
 
-// replaceCount returns the argument count of replace, or -1.
+// replaceCount returns the argument count of the method replace, or -1.
 func replaceCount(b bound) (int64, error) {
 	c := b.or(2, IntValue(-1))
 	n, ok := c.small()
@@ -149,7 +149,7 @@ func strJoin(r *run, v Value, b bound) (Value, error) {
 	})
 }
 
-// join joins the texts of items with a separator.
+// join converts the items to strings and joins them with a separator.
 func (r *run) join(sep string, items []Value, text func(Value) (string, error)) (Value, error) {
 	if err := r.pay(len(items), times(len(items), valueBytes)); err != nil {
 		return Value{}, err
@@ -225,7 +225,7 @@ func strSplit(r *run, v Value, b bound) (Value, error) {
 	return r.list(out.items)
 }
 
-// splitLines splits at all line ends that Python knows.
+// splitLines splits at all line ends that Python recognizes.
 func splitLines(s string, add func(line string) error) error {
 	start := 0
 	for i := 0; i < len(s); {

@@ -12,7 +12,7 @@ import (
 // be printed and compared.
 func errHuge() error { return unsupportedf("arithmetic with an int of more than 64 bits") }
 
-// truncFloat is Python's int(f) for a finite f.
+// truncFloat is the equivalent of Python's int(f) for a finite f.
 func truncFloat(f float64) (Value, error) {
 	if math.Abs(f) >= 1<<63 {
 		return Value{}, errHuge()
@@ -45,7 +45,7 @@ func numeral(s string) string {
 	return b.String()
 }
 
-// parseInt is Python's int(s).
+// parseInt is the equivalent of Python's int(s).
 func parseInt(s string) (Value, bool, error) {
 	n, err := strconv.ParseInt(numeral(s), 10, 64)
 	if errors.Is(err, strconv.ErrRange) {
@@ -56,7 +56,7 @@ func parseInt(s string) (Value, bool, error) {
 
 func (r *run) payNumber(s string) error { return r.pay(len(s)>>3, 2*len(s)) }
 
-// parseFloat is Python's float(s).
+// parseFloat is the equivalent of Python's float(s).
 func parseFloat(s string) (float64, bool) {
 	s = numeral(s)
 	switch strings.ToLower(strings.TrimLeft(s, "+-")) {

@@ -28,21 +28,22 @@ type (
 		*function
 	}
 
-	// A rangeObject is Python's range.
+	// A rangeObject is the equivalent of Python's range.
 	rangeObject struct{ start, stop, step int64 }
 
-	// A view is the result of keys, values or items of a dict.
+	// A view is the result of the dict method keys, values or items.
 	view struct {
 		of   *Map
 		kind byte // 'k', 'v', 'i'
 	}
 
-	// A generator is the result of a filter that Python evaluates when it is read, which is once. Its
-	// elements can be computed at once, because no value that they depend on changes: generate refuses
-	// a generator as an element. An error is returned where the element is read.
+	// A generator is the result of a filter that Python evaluates only when the result is read. It
+	// can be read only once. This package computes the elements immediately. That makes no
+	// difference, because no value on which they depend can change: generate refuses a generator as
+	// an element. An error is returned when its element is read.
 	generator struct {
 		iter
-		begun bool // it is being read or was read, possibly not to the end
+		begun bool // it is being read or has been read, possibly not to the end
 	}
 )
 
@@ -121,7 +122,7 @@ func (r *run) iterate(v Value) (iter, error) {
 	return iter{}, typeErrorf("'%s' object is not iterable", typeName(v))
 }
 
-// collect returns all elements of v. The slice can belong to v: do not change it.
+// collect returns all elements of v. The slice can belong to v, so the caller must not change it.
 func (r *run) collect(v Value) ([]Value, error) {
 	it, err := r.iterate(v)
 	if err != nil {
@@ -325,8 +326,8 @@ func (r *run) callMacro(m *macro, a args) (Value, error) {
 	return Value{}, err
 }
 
-// bind stores the arguments of a call in the slots of a macro. Missing arguments are the zero
-// Value, and defaults fills them.
+// bind stores the arguments of a call in the slots of a macro. Missing arguments are the zero Value
+// until defaults fills them in.
 func (b *macroBody) bind(e *env, a args) error {
 	if len(a.pos) > len(b.params) {
 		return typeErrorf("macro '%s' takes not more than %d argument(s)", b.name, len(b.params))

@@ -27,7 +27,7 @@ const (
 
 var opNames = [...]string{"+", "-", "*", "/", "//", "%"}
 
-// maxIntDigits is the largest number of digits that Python converts between int and text.
+// maxIntDigits is the largest number of digits that Python converts between an int and text.
 const maxIntDigits = 4300
 
 func truth(v Value) bool {
@@ -113,7 +113,7 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 
 func isNumber(v Value) bool { return v.kind == Int || v.kind == Float || v.kind == Bool }
 
-// repeat multiplies a text by an int.
+// repeat multiplies a string by an int.
 func (r *run) repeat(v, times Value) (Value, error) {
 	if v.kind == List || v.kind == Tuple {
 		return v, unsupportedf("a %s times an int", typeName(v))

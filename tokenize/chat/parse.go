@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Parse parses a template. The name is only used in errors.
+// Parse parses a template. name is used only in errors.
 //
 // The error is an *Error. If it wraps ErrUnsupported, its message names the unsupported part.
 func Parse(name, src string, opts Options) (*Template, error) {
@@ -33,8 +33,8 @@ func Parse(name, src string, opts Options) (*Template, error) {
 	return t, nil
 }
 
-// A parser keeps its first error and then moves to the end of the template. So all its loops end.
-// The caller must not use the tree after an error.
+// A parser keeps its first error and then moves to the end of the template, so that all its loops
+// end. The caller must not use the tree after an error.
 type parser struct {
 	toks    []token
 	i       int
@@ -42,7 +42,8 @@ type parser struct {
 	max     int
 	err     error
 	errLine int
-	// loops is the number of enclosing loops in the current function. break and continue need one.
+	// loops is the number of enclosing loops in the current function. break and continue are errors
+	// if it is 0.
 	loops int
 	// ops is the number of operators in the current tag.
 	ops int
@@ -123,7 +124,7 @@ func (p *parser) enter() {
 func (p *parser) leave() { p.depth-- }
 
 // more reports whether another element of a list follows the first n elements. It skips the comma
-// before the element, or the token that ends the list. A comma can precede the end.
+// before the element, or the token that ends the list. A comma can also precede that token.
 func (p *parser) more(n int, end string) bool {
 	if n > 0 && !p.isOp(end) {
 		p.expect(tokOp, ",")
@@ -131,7 +132,7 @@ func (p *parser) more(n int, end string) bool {
 	return !p.skipOp(end) && p.err == nil
 }
 
-// statements parses up to a tag whose name is in ends, and stops at the name. At the top level,
+// statements parses up to a tag whose name is in ends, and stops at that name. At the top level,
 // ends is empty.
 func (p *parser) statements(ends ...string) []stmt {
 	p.enter()
@@ -217,7 +218,8 @@ func (p *parser) statement() stmt {
 	return nil
 }
 
-// function parses the body of a function. A break inside the function cannot leave a loop outside.
+// function parses the body of a function. A break inside the function cannot end a loop outside the
+// function.
 func (p *parser) function(end string) []stmt {
 	loops := p.loops
 	p.loops = 0

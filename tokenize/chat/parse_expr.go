@@ -13,7 +13,7 @@ type tupleOpts struct {
 	namespace bool
 }
 
-// A nsRef is name.attr on the left of an assignment. Only the parser uses it.
+// An nsRef is name.attr on the left of an assignment. Only the parser uses it.
 type nsRef struct {
 	constExpr
 	name, attr string
@@ -28,7 +28,7 @@ func (p *parser) tuple(o tupleOpts) expr {
 	for {
 		t := p.cur()
 		if t.kind == tokVarEnd || t.kind == tokBlockEnd || p.isOp(")") {
-			break // Jinja does not stop at in or recursive here: after a comma it reads them as names
+			break // Jinja does not stop at "in" or "recursive" here: after a comma, it reads them as names
 		}
 		if o.simple {
 			items = append(items, p.primary(o.namespace))
@@ -262,8 +262,8 @@ func (p *parser) intLiteral(t token) expr {
 	return &constExpr{IntValue(n)}
 }
 
-// countOp counts one operator, postfix or filter of a tag. A long sequence of them makes the tree
-// deep without any nesting in the source.
+// countOp counts one operator, postfix or filter in a tag. A long sequence of these makes the tree
+// deep even if nothing is nested in the source.
 func (p *parser) countOp() {
 	if p.ops++; p.ops > maxTagOps {
 		p.fail(p.cur().line, limitErrorf("more than %d operators in one tag", maxTagOps))

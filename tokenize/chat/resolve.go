@@ -14,13 +14,13 @@ type resolver struct {
 	index map[string]int
 	err   error
 	line  int
-	loops int          // enclosing loops
+	loops int          // number of enclosing loops
 	used  map[ref]bool // the variables named loop that the template reads
-	// lateNames means that the expression is directly in an if statement or a conditional
-	// expression. There an unknown filter is an error only when it is evaluated.
+	// lateNames is true if the expression is directly inside an if statement or a conditional
+	// expression. In such a place, an unknown filter is an error only when it is evaluated.
 	lateNames bool
-	// macroNames holds the names of unsupportedMacroNames that a read at this place takes from the
-	// macro. It is empty outside of macros.
+	// macroNames holds the names from unsupportedMacroNames that refer to the macro's own variables
+	// at this place. It is empty outside of macros.
 	macroNames []string
 }
 
@@ -98,7 +98,7 @@ func (c *resolver) body(body []stmt, s *scope) {
 	}
 }
 
-// resolveScope calls f for a separate scope. An enclosing if does not delay errors there
+// resolveScope calls f for a separate scope. In this scope, an enclosing if does not delay errors
 // (lateNames).
 func (c *resolver) resolveScope(f func()) {
 	late := c.lateNames
@@ -290,7 +290,7 @@ func (c *resolver) expr(e expr, s *scope) {
 	eachChild(e, func(x expr) { c.expr(x, s) })
 }
 
-// call refuses a call of a method or a global function if the method, the function or an argument
+// call refuses a call to a method or a global function if the method, the function or an argument
 // is known to be unsupported.
 func (c *resolver) call(e *callExpr, s *scope) {
 	switch of := e.fn.(type) {
@@ -335,8 +335,8 @@ func (c *resolver) arguments(what string, f *function, call *callExpr, line int)
 	}
 }
 
-// namedIn checks a literal name that is an argument: the filter that map applies, or the test that
-// select, reject, selectattr or rejectattr applies. Python looks up the name in the render.
+// namedIn checks an argument that is a literal name: the filter that map applies, or the test that
+// select, reject, selectattr or rejectattr applies. Python looks up the name during the render.
 func (c *resolver) namedIn(e *applyExpr) {
 	if e.call == nil {
 		return

@@ -11,7 +11,7 @@ type run struct {
 	env  *env
 	in   *Input
 	ctx  []Value // by index into Template.names; filled on first use
-	know []bool  // which of ctx are filled
+	know []bool  // whether the element of ctx with the same index is filled
 
 	out  []byte
 	base int // length of out before the render
@@ -23,22 +23,22 @@ type run struct {
 
 	steps int64 // steps left
 	bytes int64 // bytes of values left
-	depth int   // of nested calls
+	depth int   // depth of nested calls
 }
 
 // An env holds the variables of one function call.
 type env struct {
 	slots []Value
 	up    *env
-	// kept means that a macro that is defined in the call can outlive the call, so the env is not
+	// kept is true if a macro that is defined in the call can outlive the call. The env is then not
 	// reused.
 	kept bool
 }
 
 var runs = sync.Pool{New: func() any { return new(run) }}
 
-// Render appends the text of the conversation to dst and returns the result. On error it returns
-// dst unchanged.
+// Render appends the text of the conversation to dst and returns the result. After an error, it
+// returns dst unchanged.
 //
 // The error is an *Error. It wraps ErrRaised if the template refused the input, and ErrLimit if the
 // render exceeded a limit.
@@ -162,7 +162,7 @@ func (r *run) str(s string) (Value, error) {
 	return strOf(s), r.pay(0, len(s))
 }
 
-// list returns a list of elements that are already paid for.
+// list returns a list of elements that have already been paid for.
 func (r *run) list(items []Value) (Value, error) {
 	return Value{kind: List, ref: &seq{items: items}}, r.pay(0, listBytes)
 }
@@ -174,8 +174,8 @@ func (r *run) checkOutput() error {
 	return nil
 }
 
-// capture runs the body of a block and returns its output. If the body leaves the block, its output
-// is lost, as in Python.
+// capture runs the body of a block and returns its output. If a break or continue leaves the block,
+// the output is lost, as in Python.
 func (r *run) capture(body []stmt) (string, flow, error) {
 	start := len(r.out)
 	f, err := r.exec(body)

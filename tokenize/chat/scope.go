@@ -15,7 +15,7 @@ import (
 // among the inputs.
 //
 // Each function (the template itself or a macro) has slots for all variables of its scopes. A place
-// is a slot of the current function or of an enclosing one.
+// is a slot of the current function or of an enclosing function.
 
 // A place locates a variable: a slot of the function that is up levels outside the current one.
 type place struct {
@@ -29,7 +29,7 @@ const (
 	loadParam   loadKind = iota // set by the code that enters the scope
 	loadContext                 // looked up among the inputs
 	loadAlias                   // copied from the enclosing scope
-	loadMissing                 // not set yet
+	loadMissing                 // not yet set
 )
 
 // A load describes how to fill a slot when its scope is entered.
@@ -53,7 +53,7 @@ type funcScope struct {
 func (f *funcScope) within() *funcScope { return &funcScope{depth: f.depth + 1, work: f.work} }
 
 // maxScopeWork is the maximum number of names that the scopes of a template can copy. The largest
-// real templates need less than a hundredth of it.
+// real templates copy less than a hundredth of this number.
 const maxScopeWork = 4_000_000
 
 // A ref is a slot of a function. Unlike a place, it does not depend on the current function.
@@ -147,7 +147,7 @@ func (s *scope) store(name string) {
 }
 
 // join merges the branches of an if. If a branch does not set a name that another branch sets, the
-// name keeps its outer value there.
+// name keeps its outer value in that branch.
 func (s *scope) join(branches ...*scope) {
 	if *s.fn.work < 0 {
 		return

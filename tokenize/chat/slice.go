@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// index converts a Python index, which can be negative, to an index from 0. It returns false if the
-// index is out of range.
+// index converts a Python index, which can be negative, to an index that counts from the start. It
+// returns false if the index is out of range.
 func index(key Value, n int) (int, bool) {
 	i, ok := key.small()
 	if !ok {

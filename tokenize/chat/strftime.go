@@ -14,7 +14,7 @@ var layouts = map[byte]string{
 	'p': "PM", 'r': "03:04:05 PM", 'x': "01/02/06", 'y': "06",
 }
 
-// Strftime formats like Python's datetime.strftime in the C locale.
+// Strftime formats t as Python's datetime.strftime does in the C locale.
 func Strftime(t time.Time, format string) (string, error) {
 	if strings.IndexByte(format, 0) >= 0 {
 		return "", unsupportedf("NUL in a strftime format")

@@ -17,20 +17,21 @@ type Template struct {
 	loads []load
 }
 
-// Options contains limits and special tokens. A limit of 0 or less means its default.
+// Options contains limits and special tokens. A limit of 0 or less means the default.
 type Options struct {
-	// MaxSourceBytes bounds the size of the template; default 1 MiB.
+	// MaxSourceBytes limits the size of the template. The default is 1 MiB.
 	MaxSourceBytes int
-	// MaxNesting bounds the nesting of blocks and expressions in the source; default 200.
+	// MaxNesting limits the nesting of blocks and expressions in the source. The default is 200.
 	MaxNesting int
-	// MaxOutputBytes bounds the text of one render; default 64 MiB.
+	// MaxOutputBytes limits the text of one render. The default is 64 MiB.
 	MaxOutputBytes int
-	// MaxValueBytes bounds the total size of all values that one render creates; default 1 GiB.
+	// MaxValueBytes limits the total size of all values that one render creates. The default is 1
+	// GiB.
 	MaxValueBytes int64
-	// MaxSteps bounds the number of expressions and statements that one render evaluates, plus the
-	// elements that its filters visit; default 50 million, which take a few seconds.
+	// MaxSteps limits the number of expressions and statements that one render evaluates, plus the
+	// elements that its filters visit. The default is 50 million, which takes a few seconds.
 	MaxSteps int64
-	// MaxDepth bounds the depth of macro calls; default 200.
+	// MaxDepth limits the depth of macro calls. The default is 200.
 	MaxDepth int
 
 	// BOSToken and EOSToken are the values of bos_token and eos_token. If a value is empty, the
@@ -58,14 +59,15 @@ type Input struct {
 	Tools, Documents Value
 	// AddGenerationPrompt adds the text that opens the model's turn.
 	AddGenerationPrompt bool
-	// ContinueFinalMessage names a key of the final message, usually content. The text then ends
-	// with the value of the key, so that the model continues it. It cannot be combined with
-	// AddGenerationPrompt.
+	// ContinueFinalMessage names a key in the final message, usually content. The rendered text
+	// then ends with the value of the key, so that the model continues the value.
+	// ContinueFinalMessage cannot be combined with AddGenerationPrompt.
 	ContinueFinalMessage string
-	// Transformers is the release of transformers whose rules apply. Default Transformers457.
+	// Transformers is the release of transformers whose rules apply. The default is
+	// Transformers457.
 	Transformers Transformers
 	// Now is the time that strftime_now prints: the server's local time without a zone, like
-	// Python's datetime.now(). If Now is zero, a call of strftime_now is an error.
+	// Python's datetime.now(). If Now is zero, calling strftime_now is an error.
 	Now time.Time
 	// Formats, if not nil, collects each format that the template passes to strftime_now.
 	Formats *[]string
@@ -77,12 +79,12 @@ type Input struct {
 // Name returns the name that was passed to Parse.
 func (t *Template) Name() string { return t.name }
 
-// EOSToken returns the special token eos_token, or empty.
+// EOSToken returns the special token eos_token, or "" if it is not set.
 func (t *Template) EOSToken() string { return t.opts.EOSToken }
 
 // Source returns the text that was passed to Parse.
 func (t *Template) Source() string { return t.src }
 
-// ReadsClock reports whether the template mentions strftime_now, the only access to a clock.
-// Otherwise equal inputs always render the same text.
+// ReadsClock reports whether the template mentions strftime_now, the only way to read a clock. If
+// it does not, equal inputs always render the same text.
 func (t *Template) ReadsClock() bool { return slices.Contains(t.names, clockName) }

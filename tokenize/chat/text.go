@@ -97,7 +97,7 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	return dst, unsupportedf("the text of a %s", typeName(v))
 }
 
-// walk pays for one value in a text, and checks the limits of depth and size.
+// walk pays for one value that becomes text, and checks the limits on depth and size.
 func (r *run) walk(dst []byte, depth int) error {
 	if err := r.checkSize(dst, 0); err != nil {
 		return err
@@ -166,7 +166,7 @@ func appendFloat(dst []byte, f float64) []byte {
 	return append(dst, ".0"...)
 }
 
-// quote is Python's repr of a string.
+// quote is the equivalent of Python's repr for a string.
 func quote(s string) string { return string(appendQuoted(nil, s)) }
 
 func appendQuoted(dst []byte, s string) []byte {
@@ -208,11 +208,11 @@ func appendHex(dst []byte, mark string, c rune, digits int) []byte {
 	return dst
 }
 
-// isPrintable is Python's str.isprintable for one character.
+// isPrintable is the equivalent of Python's str.isprintable for one character.
 func isPrintable(c rune) bool { return c == ' ' || unicode.IsPrint(c) }
 
-// isSpace is Python's str.isspace for one character. \s in Python's regular expressions is the
-// same.
+// isSpace is the equivalent of Python's str.isspace for one character. \s in Python's regular
+// expressions matches the same characters.
 func isSpace(c rune) bool {
 	switch {
 	case c >= 0x09 && c <= 0x0d, c >= 0x1c && c <= 0x20, c == 0x85, c == 0xa0:
@@ -233,7 +233,7 @@ func runeLen(s string) int {
 
 var htmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", `"`, "&#34;")
 
-// escape is markupsafe.escape: it escapes a str and returns Markup unchanged.
+// escape is the equivalent of markupsafe.escape. It escapes a str and returns Markup unchanged.
 func (r *run) escape(v Value) (string, error) {
 	err := r.payRead(len(v.s))
 	if err != nil || v.kind == Markup {
@@ -278,7 +278,7 @@ func byteOffset(s string, n int) int {
 	return len(s)
 }
 
-// length is Python's len(v).
+// length is the equivalent of Python's len(v).
 func (r *run) length(v Value) (int, error) {
 	switch v.kind {
 	case Undefined:

@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// jsonStyle holds the arguments of json.dumps that a template can set.
+// jsonStyle holds those arguments of json.dumps that a template can set.
 type jsonStyle struct {
 	ascii    bool
 	indent   string
@@ -18,7 +18,8 @@ type jsonStyle struct {
 	sortKeys bool
 }
 
-// filterToJSON is Hugging Face's tojson: json.dumps with ensure_ascii off, without HTML escapes.
+// filterToJSON implements Hugging Face's tojson: json.dumps with ensure_ascii off and without HTML
+// escapes.
 func filterToJSON(r *run, v Value, b bound) (Value, error) {
 	st := jsonStyle{ascii: truth(b.at(0)), itemSep: ", ", keySep: ": ", sortKeys: truth(b.at(3))}
 	if in := b.or(1, NoneValue()); in.kind != None {

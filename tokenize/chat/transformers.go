@@ -16,14 +16,14 @@ import (
 //	a message that is not a dict is an error                                yes     yes
 //	the keys of a message whose value is None are omitted                           yes
 //
-// The first constant also represents earlier releases. One difference from transformers remains:
-// before release 5.20, its continue_final_message supports only the key content, but this package
-// supports other keys for all releases. Special tokens are named as in transformers 5. Releases
-// 4.57 and 5.0 pass the same input to templates. They differ only in the tokenizer that
+// The first constant also represents earlier releases. One difference from transformers remains.
+// Before release 5.20, continue_final_message in transformers supports only the key content, but
+// this package supports other keys for all releases. Special tokens are named as in transformers 5.
+// Releases 4.57 and 5.0 pass the same input to templates. They differ only in the tokenizer that
 // AutoTokenizer loads from a folder; see bpe.Options.
 //
-// Source: apply_chat_template of tokenization_utils_base.py and render_jinja_template of
-// utils/chat_template_utils.py in the releases 4.45.2 to 5.23.0.
+// Source: apply_chat_template in tokenization_utils_base.py and render_jinja_template in
+// utils/chat_template_utils.py, releases 4.45.2 to 5.23.0.
 type Transformers uint8
 
 // The releases, oldest first.
@@ -128,7 +128,7 @@ func withoutNone(m *Map) *Map {
 	return out
 }
 
-// The keys of a message that contain reasoning, by precedence.
+// The keys of a message that can contain reasoning, in order of precedence.
 var reasoningKeys = [...]string{"reasoning_content", "thinking", "reasoning"}
 
 // aliased returns the message with its reasoning under the key reasoning_content and, unless the
@@ -155,12 +155,12 @@ func aliased(m *Map) *Map {
 	return m
 }
 
-// An enum is a member of a Python class of str and Enum: a str that prints as its name, unless
-// transformers converts it to a plain str.
+// An enum is a member of a Python class that derives from str and Enum. It is a str that prints as
+// its name, unless transformers converts it to a plain str.
 type enum struct{ name string }
 
-// EnumValue returns a member of a Python class of str and Enum. name includes the class, as in
-// MessageRole.user, and value is the text.
+// EnumValue returns a member of a Python class that derives from str and Enum. name includes the
+// class, as in MessageRole.user, and value is the text.
 func EnumValue(name, value string) Value {
 	v := StringValue(value)
 	v.ref = &enum{name}

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// The parts of Jinja and Python that no known chat template uses. Parse refuses a template that
-// names one of them, and reports the line. Names that only a render computes, as in map(name), are
-// refused later.
+// These are the parts of Jinja and Python that no known chat template uses. Parse refuses a
+// template that names one of them, and reports the line. If a render computes the name, as in
+// map(name), the render refuses it.
 var (
 	unsupportedFilters = []string{
 		"abs", "attr", "batch", "center", "e", "escape", "filesizeformat", "forceescape", "format",
@@ -59,7 +59,7 @@ func unsupportedf(format string, args ...any) error {
 }
 
 // checkAttr returns an error if Python's object has the attribute and this package does not support
-// it. Without the error, the result would be undefined or the element of that name.
+// it. Without this error, the result would be undefined or the element with that name.
 func checkAttr(v Value, name string) error {
 	if strings.HasPrefix(name, "__") {
 		return unsupportedf("attribute '%s'", name)

@@ -30,10 +30,10 @@ const (
 // passed to its constructor.
 type Value struct {
 	kind Kind
-	// n is an Int that fits 64 bits, a Bool as 0 or 1, or the bits of a Float.
+	// n is an Int that fits in 64 bits, a Bool as 0 or 1, or the bits of a Float.
 	n int64
 	// s is the text of a String or Markup (always valid UTF-8), the decimal digits of an Int that
-	// does not fit n, or the message of an Undefined.
+	// does not fit in n, or the message of an Undefined.
 	s string
 	// ref is a *seq (List, Tuple), *Map (Dict), *enum (String that is an enum member) or the object
 	// itself.
@@ -44,7 +44,7 @@ type seq struct {
 	items []Value
 }
 
-// NoneValue returns Python's None, JSON's null.
+// NoneValue returns Python's None, which is null in JSON.
 func NoneValue() Value { return Value{kind: None} }
 
 // BoolValue returns True or False.
@@ -89,7 +89,7 @@ func (v Value) Text() (string, bool) {
 	return v.s, v.kind == String || v.kind == Markup
 }
 
-// Int returns the value of v, and whether v is an Int that fits 64 bits.
+// Int returns the value of v, and whether v is an Int that fits in 64 bits.
 func (v Value) Int() (int64, bool) {
 	n, ok := v.small()
 	return n, ok && v.kind == Int
@@ -118,7 +118,7 @@ func (v Value) float() float64 { return math.Float64frombits(uint64(v.n)) }
 // isInt reports whether v is an int in Python, which includes bool.
 func (v Value) isInt() bool { return v.kind == Int || v.kind == Bool }
 
-// small returns the value of v, and whether v is an int or bool that fits 64 bits.
+// small returns the value of v, and whether v is an int or bool that fits in 64 bits.
 func (v Value) small() (int64, bool) { return v.n, v.isInt() && v.s == "" }
 
 // undefinedText returns the error message. An undefined value contains either the name that was not
