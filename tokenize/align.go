@@ -11,7 +11,7 @@ type Drift uint8
 // The ways to handle drift. Only DriftFork keeps every sampled token.
 const (
 	DriftFork    Drift = iota // start a new row with the true prompt
-	DriftRealign              // if the prompt replaces only a short end of the last output, replace that end in the row too, otherwise fork
+	DriftRealign              // replace the end of the last output with the prompt's tokens if at most RealignMax tokens are replaced, otherwise fork
 	DriftReject               // reject the sample
 )
 
@@ -25,9 +25,9 @@ type AlignConfig struct {
 
 	// MaxRowTokens is the maximum number of tokens in a row; 0 means no limit. If a call would
 	// exceed the limit, the row ends before that call, at the end of an output, and has FlagCut.
-	// That call is cut, and so is every later call whose prompt continues it. A cut call is in no
-	// row, and its tokens count in Alignment.Cut. A later call whose prompt forks starts a new row
-	// if that row fits.
+	// That call is cut, and so is every later call whose prompt continues a cut call. A cut call is
+	// in no row, and its tokens count in Alignment.Cut. A later call whose prompt forks starts a
+	// new row if that row fits.
 	MaxRowTokens int
 
 	// VocabSize, if positive, is the size of the engine's vocabulary. Every id in a call that is
@@ -292,8 +292,8 @@ func (a *Aligner) extend(k int, context []int32) error {
 	return a.append(row, k, role, context)
 }
 
-// begin opens a row with the whole prompt of call k. div is the divergence that requires a new row,
-// or nil if there is none.
+// begin opens a row that starts with the whole prompt of call k. div is the divergence that
+// requires a new row, or nil if there is none.
 func (a *Aligner) begin(k int, div *Divergence) error {
 	c := &a.calls[k]
 	prompt := c.PromptIDs

@@ -49,8 +49,7 @@ type Call struct {
 	// FinishReason is the engine's finish reason for the output: FinishStop, FinishLength,
 	// FinishAbort or another word that the engine uses. It is empty if unknown.
 	FinishReason string
-	// StopID is the id at which the engine reports to have stopped, or nil. OutputIDs need not
-	// contain this id.
+	// StopID is the stop id that the engine reported, or nil. OutputIDs need not contain this id.
 	StopID *int32
 	// Sampling holds the sampling parameters that the engine received, or nil if they were not
 	// observed.
@@ -123,7 +122,7 @@ const (
 	ReasonGrade                 // a row has a worse grade than the run requires
 	ReasonToolOrder             // the order of the tools in the prompt is unknown
 	ReasonClock                 // the template prints the time, and several times match the server's counts
-	ReasonNoTrace               // a call in a recorded server run has no trace, and only the trace had its tokens
+	ReasonNoTrace               // a call in a recorded server run has no trace, and only the trace would have had its tokens
 	ReasonNotNative             // a call in a recorded server run did not use the server's native path, so it has no token ids
 	ReasonDeleted               // a recorded server run was deleted before it could be read
 	ReasonUnfinished            // a recorded server run has not ended and makes no progress

@@ -87,8 +87,8 @@ func (d *Decoder) ids() (span, error) {
 }
 
 // promptIDs is like ids, but for a prompt. The text of a prompt usually begins like the text of the
-// previous prompt. promptIDs compares this part instead of decoding it, which takes a tenth of the
-// time.
+// previous prompt. promptIDs compares the common part instead of decoding it, which takes a tenth
+// of the time.
 func (d *Decoder) promptIDs() (span, error) {
 	list, more, err := d.beginIDs()
 	if !more {

@@ -197,7 +197,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	}
 }
 
-// nullClosed is "null]" as load64 would return it, without the last three bytes.
+// nullClosed is "null]" in the low five bytes of a word, as load64 returns them.
 const nullClosed = 'n' | 'u'<<8 | 'l'<<16 | 'l'<<24 | ']'<<32
 
 // shortText returns the length, including both quotes, of a string with fewer than eight ASCII

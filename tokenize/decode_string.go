@@ -156,8 +156,8 @@ func (d *Decoder) skipString() error {
 // longString is the minimum length, in bytes, of a skipped string that Decoder.long keeps.
 const longString = 64
 
-// skippable returns the length of a prefix of b, which is inside a string. The prefix consists of
-// plain ASCII, two-character escapes and single non-ASCII runes. Both exceptions are frequent: a
+// skippable returns the length of a prefix of b that consists of plain ASCII, two-character escapes
+// and single non-ASCII runes. b must be inside a string. Such escapes and runes are frequent: a
 // string that contains JSON has an escape every few bytes, and text in many languages is not ASCII.
 func skippable(b []byte) int {
 	i := 0

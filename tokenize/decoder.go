@@ -232,7 +232,7 @@ func (d *Decoder) flushRest() {
 	} else if !d.restOver {
 		d.out.Rest = append(d.out.Rest, b...)
 	}
-	d.keep = 0 // fill moves buf[i] to 0
+	d.keep = 0 // fill moves buf[i] to buf[0]
 }
 
 // space skips white space and returns the next byte without consuming it. It returns 0 at the end

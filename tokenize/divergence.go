@@ -19,7 +19,7 @@ type Divergence struct {
 // prompt. Sixteen ids are enough to show the difference.
 const DivergenceWindow = 16
 
-// A DivergenceKind states at which place a prompt diverged from the row.
+// A DivergenceKind states where a prompt diverged from the row.
 type DivergenceKind uint8
 
 // The kinds of divergence.

@@ -94,10 +94,10 @@
 //
 // # Reading order
 //
-//	types               turn.go, call.go, row.go, sample.go; words.go converts them to words
+//	types               turn.go, call.go, row.go, sample.go; words.go names their values
 //	turns to calls      turn_check.go (CallsFromTurns, CheckTurn), counts.go; literal.go
 //	                    if there are no prompts
 //	calls to rows       align.go, divergence.go, row_append.go; row_check.go checks the invariants
 //	bytes to turns      decoder.go, decode_reply.go; one decode_*.go per kind of value
-//	other documents     scanner.go: the same lists and numbers in another JSON document
+//	other documents     scanner.go: the same lists and numbers in other JSON documents
 package tokenize

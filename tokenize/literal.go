@@ -24,8 +24,8 @@ type Literal struct {
 
 // Calls appends one Call for each assistant turn, as CallsFromTurns does. The Context of a Call
 // holds the tokens of the tool turns directly before it. Tool turns after the last assistant turn
-// are dropped, because a row ends at its last sampled token. The calls are valid until the next use
-// of l and as long as turns are valid.
+// are dropped, because a row ends at its last sampled token. The calls become invalid at the next
+// use of l, or when turns become invalid.
 //
 // Calls returns the errors from CallsFromTurns and from the encoder. After an error, dst is
 // unchanged.

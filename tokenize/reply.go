@@ -3,7 +3,7 @@ package tokenize
 import "github.com/rollout-rl/rollout/tokenize/internal/textview"
 
 // A Reply is the result of decoding one reply: the turns, stored in arenas that the Reply owns, and
-// the small rest of the reply as JSON. A Reply can be reused, because Reset keeps the memory.
+// the rest of the reply as JSON. A Reply can be reused, because Reset keeps the memory.
 //
 // Each Turn points into these arenas. The next use of the Reply overwrites them, so copy data that
 // is needed longer. (The Aligner copies its data.)

@@ -3,7 +3,7 @@ package tokenize
 // A Row is one training sequence: T tokens in model order, unshifted and unpadded, in K spans. Each
 // parallel slice has one entry per token.
 //
-// Only AppendSampled and AppendContext extend the slices, and always all of them, so
+// Only AppendSampled and AppendContext extend the slices. They extend all of them together, so
 //
 //	len(InputIDs) == len(LossMask) == len(Logprobs) == T
 //	Versions is nil or has length T
@@ -15,7 +15,8 @@ type Row struct {
 	InputIDs []int32
 
 	// LossMask[i] is 1 if the policy sampled token i in a captured call and a trainer can learn
-	// from the token, otherwise 0. It depends on where the token came from, never on its role.
+	// from the token, otherwise 0. The mask depends on where the token came from, never on its
+	// role.
 	LossMask []int8
 
 	// Logprobs[i] is the natural log of the probability that the engine reported for InputIDs[i].

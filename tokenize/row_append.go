@@ -3,8 +3,8 @@ package tokenize
 import "slices"
 
 const (
-	// maxLogprob is the greatest valid log-probability. Engines report slightly more than 0 for
-	// some tokens with probability 1, because they round.
+	// maxLogprob is the greatest valid log-probability. Because of rounding, engines report
+	// slightly more than 0 for some tokens with probability 1.
 	maxLogprob = 1e-6
 	// minLogprob is the smallest valid log-probability. Engines write a smaller finite number for
 	// minus infinity: SGLang clamps it to -3.4028235e38, and vLLM writes -9999.
@@ -69,7 +69,7 @@ func (r *Row) appendOutput(c *Call) {
 	}
 }
 
-// unscore sets mask 0 for the tokens from position n and counts them in Unscored.
+// unscore sets mask 0 for the tokens from position n on and counts them in Unscored.
 func (r *Row) unscore(n int) {
 	for _, m := range r.LossMask[n:] {
 		r.Unscored += int32(m)

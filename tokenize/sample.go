@@ -52,7 +52,7 @@ type Sample struct {
 	Steps                          int32
 
 	StartedAt time.Time
-	// Duration is the wall-clock time of the sample. Working is the same without the time spent on
+	// Duration is the wall-clock time of the sample. Working is Duration without the time spent on
 	// queueing and backoff.
 	Duration, Working time.Duration
 
@@ -70,15 +70,15 @@ type Sampling struct {
 // A Failure is a sample, or a part of a sample, that must not be used for training. It becomes a
 // row in failures/.
 type Failure struct {
-	// Class is the word for a collector.Class. Stage is the stage in which the failure happened.
-	// Reason is the word for a Reason, or empty.
+	// Class is the string form of a collector.Class. Stage is the stage in which the failure
+	// happened. Reason is the string form of a Reason, or empty.
 	Class, Stage, Reason string
 	// Error is a one-line message for people. It contains no secrets.
 	Error string
 	// Call is the index of the call within the sample, or -1 for the whole sample.
 	Call int32
-	// OutputIDs and Logprobs are the sampled tokens that are known, in order, with NaN for a
-	// missing log-probability. Text is the text that is known.
+	// OutputIDs are the known sampled tokens, in order. Logprobs are their log-probabilities, with
+	// NaN for a missing value. Text is the known text.
 	OutputIDs []int32
 	Logprobs  []float32
 	Text      string

@@ -80,7 +80,7 @@ func (s *Scanner) IDs(dst []int32) ([]int32, error) {
 // Logprobs reads a list of triples [logprob, id, …]. It appends the log-probabilities to dst, with
 // NaN for null, and the ids to ids. It parses each log-probability as a double and rounds the
 // double to a float32. The Decoder gets the same bits for the same number, even if a Letta server
-// formats the number differently than the engine. After an error, both slices are returned
+// formats the number in another way than the engine. After an error, both slices are returned
 // unchanged.
 func (s *Scanner) Logprobs(dst []float32, ids []int32) ([]float32, []int32, error) {
 	if c := s.d.space(); c != '[' {

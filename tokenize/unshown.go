@@ -51,7 +51,7 @@ func (u *Unshown) Set(word string, n int) bool {
 	return false
 }
 
-// Plus returns u with the counts of o added to it.
+// Plus returns the sum of u and o for each count.
 func (u Unshown) Plus(o Unshown) Unshown {
 	more := o.counts()
 	for i, n := range u.counts() {

@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
-// These lists hold the words for the values of enumerated types in columns, metrics and messages. A
-// word's index is the value. An empty string means that the value has no word.
+// These lists hold the words that stand for the values of the enumerated types in columns, metrics
+// and messages. The index of a word is the value. An empty string means that the value has no word.
 var (
 	roles          = enum.List[Role]{Noun: "role", Words: []string{"prompt", "assistant", "tool", "user"}}
 	sources        = enum.List[PromptSource]{Noun: "prompt source", Words: []string{"none", "turns", "tap", "stored", "trace", "literal"}}

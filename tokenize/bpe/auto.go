@@ -21,7 +21,7 @@ type autoFiles struct {
 	older                         string // the name of a vocabulary file in an older format than tokenizer.json
 }
 
-// classHint tells the user what to do if rollout does not support the class of a tokenizer.
+// classHint is the advice in an error if rollout does not support the class of a tokenizer.
 const classHint = "set it to PreTrainedTokenizerFast here and on the server"
 
 // An autoError reports a field that cannot be merged. Its text names the field and the file.
@@ -49,8 +49,8 @@ func isFails(err error) bool {
 	return ok && bad.fails
 }
 
-// unmerged maps fields that are not supported to the reason. Such a field is rejected unless it is
-// false, null, empty or missing.
+// unmerged maps each field that rollout does not merge to the reason. Such a field is rejected
+// unless it is false, null, empty or missing.
 var unmerged = map[string]string{
 	"split_special_tokens":          "would encode the special tokens of the chat template as text",
 	"fast_tokenizer_files":          "selects files other than tokenizer.json",
@@ -297,7 +297,7 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 		}
 		switch {
 		case isFails(err):
-			failed = err // the server must use a release that can load the folder
+			failed = err // the server must be using another release, because this one cannot load the folder
 			continue
 		case err != nil:
 			return nil, err
@@ -363,9 +363,8 @@ func (f *jsonFile) pipelineState() (string, error) {
 	return b.String(), nil
 }
 
-// state describes everything that affects ids except the vocabulary and the merges. If two states
-// are equal, all text is encoded to the same ids. If m is nil, state describes tokenizer.json
-// alone.
+// state describes everything that affects ids except the vocabulary and the merges. Tokenizers with
+// equal states encode all text to the same ids. If m is nil, state describes tokenizer.json alone.
 func (f *jsonFile) state(m *merged) (string, error) {
 	if m == nil {
 		e := newAddedEngine(&f.pieces, false)

@@ -31,7 +31,7 @@ func (r reading) String() string {
 type autoClass struct {
 	normalizer, preTokenizer, decoder string // JSON
 	model                             modelSpec
-	// The named tokens that are set by default in releases 4 and 5: name, content, name, content …
+	// The named tokens that releases 4 and 5 set by default: name, content, name, content …
 	defaults4, defaults5 []string
 }
 
@@ -112,14 +112,15 @@ func (r reading) lookUp(what, name string) string {
 	return ""
 }
 
-// typeClass returns the class for a model type: its name, "generic", "other" or "".
+// typeClass returns the class for a model type: its name, "generic", "other", or "" if unknown.
 func (r reading) typeClass(modelType string) string { return r.lookUp("type", modelType) }
 
 // wrongClass reports whether the releases in r ignore tokenizer_class for a model type and use the
 // class of the model type instead.
 func (r reading) wrongClass(modelType string) bool { return r.lookUp("wrong", modelType) != "" }
 
-// className returns the class with the given name: a key of autoClasses, "other", or "" if unknown.
+// className returns the class with the given name: a key of autoClasses, "other", or "" if the name
+// is unknown.
 func (r reading) className(name string) string {
 	base := strings.TrimSuffix(name, "Fast")
 	switch base {

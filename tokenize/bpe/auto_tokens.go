@@ -98,8 +98,8 @@ type addedEngine struct {
 	byID    map[int32]Added // with the latest flags
 	special map[string]bool
 	max     int32
-	// Before 0.23, the two passes use these lists. In a list, a token keeps the flag normalized
-	// that it had when it was appended. A token can be listed several times.
+	// Before 0.23, the two passes use these lists. A token in a list keeps the value that its flag
+	// normalized had when the token was appended. A token can be listed several times.
 	specials, plain []Added
 }
 
@@ -115,7 +115,7 @@ func (e *addedEngine) add(tokens []Added) {
 		}
 	}
 	next := max(e.max+1, int32(e.pieces.len()))
-	before := map[Added]bool{} // versions before 0.23 skip a token that had the same flags at the start of this call or got them since
+	before := map[Added]bool{} // versions before 0.23 skip a token that had the same flags at the start of this call or has received them since
 	for _, t := range e.byID {
 		before[t] = e.old
 	}
@@ -181,7 +181,7 @@ func (e *addedEngine) added() ([]Added, []pass) {
 var namedTokens = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
 // A tokenSet holds the added and special tokens from the files in a folder. AutoTokenizer passes
-// them to the tokenizer class as arguments. err is the first error of a method.
+// them to the tokenizer class as arguments. err is the first error that a method found.
 type tokenSet struct {
 	decoder map[int64]*special // added_tokens_decoder
 	byText  map[string]*special
@@ -243,7 +243,7 @@ func (s *tokenSet) setNamed(key string, v *jsonValue, field string) {
 	s.typed[key] = tok != nil && !tok.str
 }
 
-// readList sets extra to the list of tokens v, which is from tokenizer_config.json, unless v is
+// readList sets extra to v, a list of tokens from tokenizer_config.json. It does nothing if v is
 // null. want describes the expected value in errors.
 func (s *tokenSet) readList(v *jsonValue, field, want string) {
 	if !v.is() {
@@ -265,7 +265,7 @@ func (s *tokenSet) readList(v *jsonValue, field, want string) {
 	}
 }
 
-// readMembers reads an object whose values are tokens and sets each token by its name.
+// readMembers reads an object whose values are tokens, and adds each token to the set with its key.
 func (s *tokenSet) readMembers(to *namedSet, v *jsonValue, field string) {
 	for key, x := range v.members() {
 		at := field + "." + quoteKey(key)

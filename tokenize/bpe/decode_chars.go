@@ -87,7 +87,7 @@ func (d *decoder) trimmed(text []byte) []byte {
 }
 
 // appendToken appends the text of the token with the given spelling. The token must not be the
-// first token. isByte reports whether it is a byte token.
+// first token. isByte reports whether the token is a byte token.
 func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool) {
 	s := applySteps(spelled, d.before, false)
 	if b, ok := spelledByte(s); ok && d.fallback {

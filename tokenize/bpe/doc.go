@@ -52,8 +52,9 @@
 // tokenizer.json. Load does the same:
 //
 //   - added_tokens_decoder, additional_special_tokens, extra_special_tokens and every field
-//     whose name ends with _token can add tokens and change the flags of other tokens. The last
-//     two files are read only if there is no added_tokens_decoder.
+//     whose name ends with _token can add tokens and change the flags of other tokens.
+//     special_tokens_map.json and added_tokens.json are read only if there is no
+//     added_tokens_decoder.
 //   - tokenizer_class, and model_type in config.json, select a class. Since transformers 5,
 //     some classes replace the normalizer, the pre-tokenizer, the decoder and the options of
 //     the model: Qwen2Tokenizer, Qwen3_5Tokenizer, LlamaTokenizer (with legacy and
@@ -63,8 +64,8 @@
 // classes, code in the folder (auto_map), split_special_tokens, add_prefix_space and from_slow if
 // they have an effect, fix_mistral_regex for a large vocabulary, other file names, and values of
 // the wrong type. Load ignores fields that do not affect ids, such as model_max_length,
-// add_bos_token and clean_up_tokenization_spaces. These have no effect because a chat is encoded
-// without truncation and without a post-processor.
+// add_bos_token and clean_up_tokenization_spaces. Such fields have no effect, because a chat is
+// encoded without truncation and without a post-processor.
 //
 // Releases of transformers differ. Options.Releases lists the releases that the server can be
 // using. If it is empty, all releases must load the folder as the same tokenizer. Two kinds of
@@ -84,13 +85,13 @@
 // and Replace by a string; the pre-tokenizers Metaspace, Digits and Split by a string, or no
 // pre-tokenizer; and the decoders Replace, ByteFallback, Fuse, Strip at the start and Metaspace.
 //
-// The whole text is then a single word. It is still merged in parts, which are cut between two
-// characters that no merge can cross. Such positions are before most spaces, and almost everywhere
-// in Chinese.
+// With such a vocabulary, the whole text is a single word. It is still merged in parts. The text is
+// cut at positions that no merge can cross: before most spaces, and at most positions in Chinese
+// text.
 //
-// Bytes returns the bytes that a token decodes to in the middle of a text: " the" for ▁the, one
-// byte for <0x0A>. Piece and ID use the spelling, ▁the. If the decoder strips the leading space,
-// decoded text can lack the space from its first token. Consecutive byte tokens are decoded
+// Bytes returns the bytes that a token decodes to if it is not at the start of the text: " the" for
+// ▁the, one byte for <0x0A>. Piece and ID use the spelling, ▁the. If the decoder strips the leading
+// space, decoded text can lack the space from its first token. Consecutive byte tokens are decoded
 // together. If their bytes are not valid UTF-8, each token becomes one U+FFFD, not each maximal
 // subpart. AppendBytes keeps the bytes.
 //
@@ -99,7 +100,7 @@
 // For every text, this package returns the same ids as version 0.23.2 of the tokenizers library.
 // The library uses Unicode 16.0 for its regular expressions and Unicode 9.0 for composition.
 // Therefore this package includes the data of both versions (internal/ucd) and does not use the
-// tables in Go's standard library. The tests compare the ids for:
+// tables in Go's standard library. The tests compare the ids on these inputs:
 //
 //   - stored vectors from that library, llama.cpp, transformers.js and swift-transformers
 //   - every code point in the planes in use, in four contexts
@@ -107,7 +108,8 @@
 //     texts per tokenizer, composed of known hard cases, and 3,000 tokenizers with all features;
 //     in make differential 20,000 texts and 54,000 tokenizers
 //   - folders with random files, against AutoTokenizer: in each full run 300 folders with the
-//     newest release; in make differential 20,000, and 2,000 with each other release
+//     newest release; in make differential 20,000 with the newest and 2,000 with each other
+//     release
 //   - tekken.json, against mistral-common 1.13.1, whose decoder does not form a character
 //     across a skipped special token
 //   - edited files, for features that no stored file uses (flags of added tokens, the pattern

@@ -14,8 +14,8 @@ const MaxPretoken = 8 << 20
 // A PretokenError reports a pre-token that is longer than MaxPretoken. Such a pre-token usually
 // consists of one letter that is repeated many times.
 type PretokenError struct {
-	// Offset is the position of the pre-token in bytes, after invalid UTF-8 has been replaced and
-	// the text has been normalized.
+	// Offset is the position of the pre-token, in bytes, in the text after invalid UTF-8 has been
+	// replaced and the text has been normalized.
 	Offset int
 	Len    int
 }

@@ -132,8 +132,8 @@ func (e *encoder) appendPretoken(dst []int32, s string, i, j int) []int32 {
 	return e.appendLong(dst, s, i, j)
 }
 
-// appendWord encodes s[i:j], which has at most 16 bytes. It is a pre-token or, if part is true, a
-// part of a pre-token.
+// appendWord encodes s[i:j], which has at most 16 bytes. s[i:j] is a pre-token or, if part is true,
+// a part of a pre-token.
 func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32 {
 	lo, hi := loadWord(s, i, j)
 	m, n := e.model, j-i

@@ -7,7 +7,7 @@ import "unicode/utf8"
 // begins with the character after it. If no merge joins two such tokens, the text before and after
 // the position can be merged and cached separately.
 type joinTable struct {
-	bits []uint64 // by hash of both characters; a false positive only prevents a cut
+	bits []uint64 // indexed by the hash of both characters; a false positive only prevents a cut
 	// partial records the joins of tokens that end or begin inside a character. It is indexed by
 	// the last byte of the first token and the first byte of the second token.
 	partial [256][4]uint64

@@ -25,8 +25,8 @@ type jsonReader struct {
 const maxJSONDepth = 64
 
 // newReader returns a reader for b, which must be UTF-8 and must not change while it is being read.
-// If python is true, the reader accepts the numbers that Python's json module writes but JSON
-// lacks, such as NaN.
+// If python is true, the reader also accepts numbers such as NaN, which Python's json module writes
+// although they are not valid JSON.
 func newReader(b []byte, python bool) *jsonReader {
 	o := strictjson.Options{NonFinite: python, CheckedUTF8: true, MaxDepth: maxJSONDepth}
 	return &jsonReader{strictjson.New(textview.Of(b), o), b}

@@ -6,8 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// A Mark is a position at which a text can be cut. If the two parts are encoded separately, their
-// ids together are the ids of the whole text. The position is the start of an added token that is
+// A Mark is a position at which text can be cut. If the two parts are encoded separately, their ids
+// together are the ids of the whole text. The position is the start of an added token that is
 // matched in the raw text.
 type Mark struct {
 	Text int // offset in bytes

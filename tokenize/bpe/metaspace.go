@@ -23,7 +23,7 @@ const (
 	prependNever  prependScheme = "never"
 )
 
-// readMetaspace decodes a Metaspace, which is both a pre-tokenizer and a decoder.
+// readMetaspace decodes a Metaspace, which can be a pre-tokenizer or a decoder.
 func readMetaspace(p part, what string) (*metaspace, error) {
 	var s struct {
 		Type           string        `json:"type"`

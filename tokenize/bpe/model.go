@@ -11,11 +11,11 @@ import (
 const (
 	maxID        = 1<<22 - 1
 	maxPieceLen  = 1 << 16
-	maxRankLen   = 1 << 8 // of a token in a rank file; every split of the token is looked up
+	maxRankLen   = 1 << 8 // maximum length of a token in a rank file, because every split of the token is looked up
 	maxAddedLen  = 1 << 10
 	maxAddedText = 1 << 23 // total length of all added tokens
 	maxAdded     = 1 << 16
-	maxHoles     = 4 // ids per token
+	maxHoles     = 4 // maximum number of ids per token
 	maxFileBytes = 256 << 20
 )
 

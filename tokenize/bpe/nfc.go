@@ -8,8 +8,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// This file implements canonical composition (NFC) as in Unicode 9.0, like the reference engine's
-// normalizer. Unlike golang.org/x/text, it does not insert U+034F into long runs of marks.
+// This file implements canonical composition (NFC) according to Unicode 9.0, as the reference
+// engine's normalizer does. Unlike golang.org/x/text, it does not insert U+034F into long runs of
+// marks.
 
 // Hangul syllables are composed by arithmetic (Unicode, section 3.12).
 const (

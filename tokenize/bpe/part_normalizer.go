@@ -6,7 +6,7 @@ import (
 )
 
 // Limits on the parts of a file: the steps of a normalizer or decoder, the stages of a
-// pre-tokenizer, and the factor by which steps can lengthen a text. The text that Prepend adds to a
+// pre-tokenizer, and the factor by which steps can lengthen text. The text that Prepend adds to a
 // section has at most maxPrepended bytes after later steps. A decoder can lengthen the vocabulary
 // by at most maxDecodedText bytes in total.
 const (

@@ -5,7 +5,7 @@ import "strings"
 // This file parses the pre-tokenizers for vocabularies of characters: none, Metaspace, Split by a
 // string, and Digits.
 
-// preParts returns the pre-tokenizers in order.
+// preParts returns the pre-tokenizers in the order in which they are applied.
 func (f *jsonFile) preParts() ([]part, error) {
 	switch f.preTokenizer.name() {
 	case "null":

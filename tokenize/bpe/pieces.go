@@ -141,7 +141,7 @@ func appendSpelled(dst, b []byte) []byte {
 	return dst
 }
 
-// alphabet is the inverse of byteRune. It has -1 for runes that byteRune does not return.
+// alphabet is the inverse of byteRune. It contains -1 for runes that byteRune does not return.
 type alphabet [0x144]int16
 
 func newAlphabet() *alphabet {

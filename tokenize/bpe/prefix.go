@@ -1,6 +1,6 @@
 package bpe
 
-// A prefixTable finds the longest token that is a prefix of a text. The node for a token has the
+// A prefixTable finds the longest token that is a prefix of a string. The node for a token has the
 // token's id as its number; other nodes have higher numbers.
 type prefixTable struct {
 	edgeTable

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// A pairTable finds the token to which two adjacent tokens merge. Most pairs in a text do not
+// A pairTable finds the token to which two adjacent tokens merge. Most pairs in normal text do not
 // merge. A filter with one bit per hash value rejects most of these pairs without access to the
 // large tables.
 type pairTable struct {

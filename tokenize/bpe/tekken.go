@@ -14,9 +14,9 @@ import (
 // of their ranks, a pattern, and special tokens. The special tokens have the lowest ids.
 const fileTekken = "tekken.json"
 
-// loadTekken reads a tokenizer from tekken.json. With AddedNone, the ids equal the ids of
-// mistral-common 1.13.1, whose Tekkenizer never matches special tokens in a text. With AddedAll,
-// special tokens are matched as for a tokenizer.json.
+// loadTekken reads a tokenizer from tekken.json. With AddedNone, the ids equal the ids from
+// mistral-common 1.13.1, whose Tekkenizer never matches special tokens in text. With AddedAll,
+// special tokens are matched as they are for a tokenizer.json.
 func loadTekken(folder fs.FS) (*Tokenizer, error) {
 	raw, err := readFile(folder, fileTekken)
 	if err != nil {
@@ -43,8 +43,8 @@ type tekkenSpecial struct {
 // is optional.
 var tekkenVersions = []string{"v1", "v2", "v3", "v7", "v11", "v13", "v15"}
 
-// tekkenSpecials lists the special tokens for files without a list of special tokens. The names of
-// further special tokens contain a number.
+// tekkenSpecials lists the special tokens for files without a list of special tokens. Further
+// special tokens are named by their number, such as <SPECIAL_20>.
 var tekkenSpecials = []string{
 	"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
 	"[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]",

@@ -119,7 +119,7 @@ func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
 	return pieces, slices.Concat(parts...), nil
 }
 
-// appendCuts appends the merges that make piece i, which spells w.
+// appendCuts appends the merges that make piece i. w is the text that the piece spells.
 func (p *pieceTable) appendCuts(dst []merge, i int, w []byte) []merge {
 	text, id := p.at(i)
 	cut := 0

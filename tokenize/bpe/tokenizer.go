@@ -30,8 +30,8 @@ var (
 
 // Options configures loading. The zero value is the safe choice.
 type Options struct {
-	// Experimental allows the family Kimi, which was not compared with the reference engine on its
-	// real vocabulary, and unknown split patterns.
+	// Experimental allows unknown split patterns and the family Kimi, which has not been compared
+	// with the reference engine on its real vocabulary.
 	Experimental bool
 	// Releases are the releases of transformers whose AutoTokenizer must load the same tokenizer.
 	// Nil means all releases. Load rejects a folder if these releases load it as different
@@ -48,8 +48,8 @@ type Tokenizer struct {
 
 	added    [2]*trie // 0: cut from the raw text; 1: cut after normalization
 	addedAll []Added
-	prefix   []int32 // ids that the post-processor adds before a text
-	suffix   []int32 // ids that the post-processor adds after a text
+	prefix   []int32 // ids that the post-processor adds before the text
+	suffix   []int32 // ids that the post-processor adds after the text
 
 	norm           []normStep
 	space          *metaspace // nil without a Metaspace pre-tokenizer
@@ -71,7 +71,7 @@ type Added struct {
 	// that content. Other tokens are matched in the raw text.
 	Normalized bool `json:"normalized"`
 	// SingleWord tokens match only if no word character is adjacent. LStrip tokens include the
-	// white space before them, RStrip tokens the white space after them.
+	// white space before them, and RStrip tokens include the white space after them.
 	SingleWord bool `json:"single_word"`
 	LStrip     bool `json:"lstrip"`
 	RStrip     bool `json:"rstrip"`
@@ -85,9 +85,9 @@ const (
 	FamilyCL100K   Family = "cl100k"    // Qwen2, Qwen2.5, Qwen3: one digit at a time
 	FamilyQwen35   Family = "qwen3.5"   // Qwen3.5, Qwen3.6: like cl100k, with marks among letters
 	FamilyLlama3   Family = "llama3"    // Llama 3.x: up to three digits
-	FamilyO200K    Family = "o200k"     // gpt-oss
+	FamilyO200K    Family = "o200k"     // gpt-oss, Llama 4, MiniMax-M2
 	FamilyTekken   Family = "tekken"    // Mistral Nemo
-	FamilyDeepSeek Family = "deepseek"  // DeepSeek V3 and R1: three patterns
+	FamilyDeepSeek Family = "deepseek"  // DeepSeek V3, R1, V4: three patterns
 	FamilyGPT2     Family = "gpt2"      // ByteLevel with its own pattern
 	FamilyCommandR Family = "command-r" // Command R: Digits, then like gpt2
 	FamilyChars    Family = "chars"     // Gemma, Llama 2, Mistral 7B: characters, no pattern
@@ -109,7 +109,7 @@ func (t *Tokenizer) VocabSize() int { return len(t.off) - 1 }
 // Added returns the added tokens in ascending order of their ids.
 func (t *Tokenizer) Added() []Added { return append([]Added(nil), t.addedAll...) }
 
-// IsSpecial reports whether id is an added token marked special.
+// IsSpecial reports whether id is an added token that is marked as special.
 func (t *Tokenizer) IsSpecial(id int32) bool {
 	return id >= 0 && int(id) < len(t.flags) && t.flags[id]&flagSpecial != 0
 }
@@ -127,8 +127,8 @@ func (t *Tokenizer) ID(piece string) (int32, bool) {
 	return t.pieces.get(piece)
 }
 
-// Bytes returns the bytes that id decodes to in the middle of a text. They are not always valid
-// UTF-8. Do not modify them.
+// Bytes returns the bytes that id decodes to if it is not at the start of the text. They are not
+// always valid UTF-8. Do not modify them.
 func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 	if !t.Has(id) {
 		return nil, t.vocabError(id)

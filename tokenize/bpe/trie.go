@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 )
 
-// A trie finds added tokens in a text: the leftmost match and, at that position, the longest match.
+// A trie finds added tokens in text: the leftmost match and, at that position, the longest match.
 // If no token begins with the next two bytes, find needs only one bit test for the position.
 type trie struct {
 	edgeTable

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A function is a filter, a test, a method or a global function. v is the value to which a filter
-// or a test is applied, or the object of a method. A test returns a bool.
+// A function is a filter, a test, a method or a global function. In a call, v is the value to which
+// a filter or a test is applied, or the object of a method. A test returns a bool.
 type function struct {
 	params []string
 	call   func(r *run, v Value, b bound) (Value, error)

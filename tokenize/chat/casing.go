@@ -100,10 +100,10 @@ func mapCase(s string, title func(c rune) bool) string {
 	return b.String()
 }
 
-// titleText returns the title case of a character. The upper case of c can have several characters
-// even though c has no title case of its own. The title case is then the upper case with all
-// characters after the first in lower case. These characters are letters, or marks below a Greek
-// letter. The exception is ŉ.
+// titleText returns the title case of a character. If c has no title case of its own and its upper
+// case has several characters, the title case is that upper case with all characters after the
+// first in lower case. These characters are letters, or marks below a Greek letter. The exception
+// is ŉ.
 func titleText(c rune) string {
 	several := upperText(c)
 	if title := unicode.ToTitle(c); several == "" || title != c || unicode.IsTitle(c) {

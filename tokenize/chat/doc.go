@@ -58,8 +58,8 @@
 //   - rare strftime directives, and directives that differ between C libraries
 //   - text that is not Unicode, such as half of a surrogate pair in a template or in JSON. No
 //     tokenizer accepts such text
-//   - the text of a value other than a number, string, list, tuple or dict. In Python, most of
-//     these texts contain an address
+//   - the text of a value other than a number, string, list, tuple or dict. In Python, such text
+//     usually contains an address
 //   - values beyond the limits of Options. Python's own limits on recursion differ. Here, macros
 //     can be nested 200 levels deep, and values 900.
 //
@@ -69,8 +69,8 @@
 //
 // A template is a program from the model's repository. Options limits the output, memory, steps and
 // depth of a render. A render that exceeds a limit returns an *Error that wraps ErrLimit and
-// includes the line. Each operation pays for its work and its memory, in proportion and in advance
-// (cost.go). A render has no side effects, reads no files, and reads no clock except Input.Now.
+// includes the line. Each operation pays for its work and its memory in advance (cost.go). A render
+// has no side effects, reads no files, and reads no clock except Input.Now.
 //
 // # Inputs from outside
 //

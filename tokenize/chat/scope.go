@@ -17,7 +17,8 @@ import (
 // Each function (the template itself or a macro) has slots for all variables of its scopes. A place
 // is a slot of the current function or of an enclosing function.
 
-// A place locates a variable: a slot of the function that is up levels outside the current one.
+// A place locates a variable: a slot of the function that is up levels outside the current
+// function.
 type place struct {
 	up   int
 	slot int

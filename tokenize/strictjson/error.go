@@ -73,7 +73,7 @@ func (s *Scanner) Mismatch(want string) {
 	s.Fail(found + " where " + want + " is expected")
 }
 
-// maxPath is the length at which a path stops growing.
+// maxPath is the length, in bytes, at which a path stops growing.
 const maxPath = 100
 
 // Under prepends where, which names a member or an element, to the path of the error.

@@ -14,11 +14,11 @@
 //	}
 //	err := s.End()
 //
-// The zero [Options] follow RFC 8259 and also refuse duplicate names in one object, lone
-// surrogates, invalid UTF-8, and nesting deeper than [DefaultDepth]. By contrast, encoding/json
-// uses the last of two equal names. It also silently changes the text, because it replaces lone
-// surrogates and invalid UTF-8 with U+FFFD. Each option allows one exception, for text from a
-// program that needs it.
+// With the zero [Options], a Scanner follows RFC 8259 and also refuses duplicate names in one
+// object, lone surrogates, invalid UTF-8, and nesting deeper than [DefaultDepth]. By contrast,
+// encoding/json uses the last of two equal names. It also silently changes the text, because it
+// replaces lone surrogates and invalid UTF-8 with U+FFFD. Each option allows one exception, for
+// text from a program that needs it.
 //
 // A Scanner keeps its first error. After an error, the Scanner is at the end of its text, so
 // callers only need to check [Scanner.End] or [Scanner.Err] once, at the end.
@@ -227,7 +227,7 @@ func (s *Scanner) members(yield func(name string) bool, unique bool) {
 }
 
 // A nameSet is the set of names in one object. The names are s.names[from:]. If there are more than
-// fewNames, they are also in many.
+// fewNames names, many also holds them.
 type nameSet struct {
 	from int
 	many map[string]struct{}
@@ -339,8 +339,8 @@ func (s *Scanner) Raw() string {
 	return s.Since(from)
 }
 
-// Offset returns the number of bytes read. Directly after a call of Kind, Offset returns the start
-// of the next value. So it does at the start of a yield function of Members or Elements.
+// Offset returns the number of bytes read. Directly after a call of Kind, this is the start of the
+// next value. When Members or Elements calls yield, it is also the start of the next value.
 func (s *Scanner) Offset() int { return s.i }
 
 // Since returns the text from an offset to the current position, or "" after an error.

@@ -54,7 +54,7 @@ func (s *Scanner) skipText() {
 	}
 	text, i := s.text, s.i+1
 	for {
-		// Most escapes have two characters. What they stand for does not matter here.
+		// Most escapes have two characters. Their meaning does not matter here.
 		for i+8 <= len(text) {
 			m := special(load64(text, i))
 			if m == 0 {

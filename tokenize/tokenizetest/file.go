@@ -23,7 +23,8 @@ func Gunzip(path string) (b []byte, err error) {
 }
 
 // Recording returns the content of a file in testdata/letta. Python wrote these files with values
-// that JSON lacks, such as NaN. Recording replaces such values with null, as the server does.
+// that are not valid JSON, such as NaN. Recording replaces such values with null, as the server
+// does.
 func Recording(path string) ([]byte, error) {
 	b, err := Gunzip(path)
 	for _, word := range []string{"NaN", "-Infinity", "Infinity"} {

@@ -59,7 +59,7 @@ func Places(tb testing.TB, text string) map[string]Place {
 	return all
 }
 
-// SameType reports whether two JSON texts begin with a value of the same type.
+// SameType reports whether the JSON values at the start of a and b have the same type.
 func SameType(a, b string) bool {
 	kind := func(text string) byte {
 		if c := text[0]; c == '-' || c >= '0' && c <= '9' {

@@ -22,14 +22,14 @@ type Options struct {
 	// Turns is the number of turns. Assistant and tool turns alternate, assistant first.
 	Turns int
 	// InputIDs adds the prompt of each call, as newer servers do. Each prompt after the first
-	// consists of the previous prompt, the output of that call and ContextTokens more ids.
+	// consists of the previous call's prompt and output, followed by ContextTokens more ids.
 	InputIDs bool
 	// PromptTokens is the length of the first prompt. Default 400.
 	PromptTokens int
 	// Logprobs adds `logprobs`, which in real replies repeats the last call.
 	Logprobs bool
-	// Text adds messages before the turns, as in real replies of a run with tools. For each tool
-	// call, the messages contain the arguments, a few KB, and the result, each twice. The messages
+	// Text adds messages before the turns, as in real replies from runs with tools. For each tool
+	// call, the messages contain the arguments (a few KB) and the result, each twice. The messages
 	// make up about a fifth of the bytes.
 	Text bool
 	// TokenStrings makes the third element of each triple a string instead of null.
@@ -291,7 +291,7 @@ var words = strings.Fields(`the of function return value if else for error resul
 	numpy data list string int self def class none true false open read write file path test assert expected answer
 	therefore because step compute sum max min array index user assistant please find city weather document page query`)
 
-// text appends words to b, escaped for JSON. The words have at least n bytes in total.
+// text appends words to b, escaped for JSON, until it has appended at least n bytes.
 func (w *writer) text(b []byte, n int) []byte {
 	for end := len(b) + n; len(b) < end; {
 		switch w.r.IntN(40) {

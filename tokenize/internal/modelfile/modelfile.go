@@ -23,9 +23,9 @@ func (e *Error) Error() string { return e.Name + ": " + e.Reason }
 // fetches the real file.
 const pointerStart = "version https://git-lfs.github.com/spec/v1"
 
-// Read reads a file whose size is at most most bytes. It allocates the size that Stat reports, and
-// returns an error if the file has more or fewer bytes. If the file is missing, the error wraps
-// fs.ErrNotExist.
+// Read returns the content of a file. most is the maximum size in bytes. Read allocates the size
+// that Stat reports, and returns an error if the file has more or fewer bytes. If the file is
+// missing, the error wraps fs.ErrNotExist.
 func Read(folder fs.FS, name string, most int64) ([]byte, error) {
 	// Opening a named pipe blocks until the pipe has a writer, so check the type of the file first.
 	info, err := fs.Stat(folder, name)

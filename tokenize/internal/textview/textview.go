@@ -1,6 +1,6 @@
 //go:build !purego
 
-// Package textview converts bytes to a string without a copy.
+// Package textview converts bytes to a string without copying them.
 package textview
 
 import "unsafe"

@@ -74,7 +74,7 @@ func determinize(b *builder, c *classes) (*determinizer, bool) {
 	return d, true
 }
 
-// state returns the number of the state for the list ahead, or -1 if the list is empty.
+// state returns the number of the state for the list d.ahead, or -1 if the list is empty.
 func (d *determinizer) state() int32 {
 	if len(d.ahead.at) == 0 {
 		return -1
@@ -93,7 +93,7 @@ func (d *determinizer) state() int32 {
 	return id
 }
 
-// step sets ahead to the list of steps after a character of the given class. It reports whether a
+// step sets d.ahead to the list of steps after a character of the given class. It reports whether a
 // match ends before the character. Class n is the end of the text.
 func (d *determinizer) step(from []uint16, class int) bool {
 	d.ahead.clear()

@@ -42,11 +42,11 @@ type pairSearch struct {
 	todo        [][2]int
 }
 
-// maxPairs limits the number of pairs, so that the check of a pattern takes a limited time.
+// maxPairs limits the number of pairs, and thus the time that it takes to check a pattern.
 const maxPairs = 50_000
 
-// visit follows all steps without progress from a pair. It returns false if it finds a cycle or
-// reaches maxPairs.
+// visit follows all steps from a pair that make no progress. It returns false if it finds a cycle
+// or reaches maxPairs.
 func (l *pairSearch) visit(pair [2]int) bool {
 	switch l.color[pair] {
 	case 1:

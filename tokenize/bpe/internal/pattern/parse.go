@@ -28,7 +28,7 @@ const (
 	opLook                // the next character is in a set, or the text ends
 )
 
-// nullable reports whether n matches the empty text.
+// nullable reports whether n matches the empty string.
 func (n *node) nullable() bool {
 	switch n.op {
 	case opSet:

@@ -9,7 +9,7 @@ import (
 // A Pattern is a compiled split pattern. It is immutable and safe for concurrent use.
 //
 // Each row of the table is a state. A row is indexed by the class of the next character. The end of
-// the text has its own class. An entry is either the index of the next row, or has the bit special
+// the text has its own class. An entry either is the index of the next row or has the bit special
 // and one of these bits:
 //
 //	match   a match ends before the character
@@ -22,7 +22,7 @@ type Pattern struct {
 	table  []uint32   // the first row is the start state
 	atEnd  uint32     // class of the end of the text
 	begins [256]uint8 // 1 for the classes that can begin a match
-	first  [256]uint8 // the same by the first byte of a character, for ASCII; 1 for all other bytes
+	first  [256]uint8 // like begins, but by the first byte of a character; always 1 for bytes that are not ASCII
 	covers bool
 }
 

@@ -113,7 +113,7 @@ var letters = []string{
 	"\u00a0", "\u0085", "\u2028", "\u3000", "'", "’", ".", "!", "-", "/", "$", "+", "€", "😀", "\x00", "\u200b", "\U000e0001", "ǅ", "ʰ", "𝟘", "𐐀",
 }
 
-// Text returns random text with at most most characters and few distinct characters.
+// Text returns random text with few distinct characters. most is the maximum number of characters.
 func Text(rng *rand.Rand, most int) string {
 	some := make([]string, 1+rng.IntN(6))
 	for i := range some {
