@@ -245,8 +245,8 @@ func (a *Aligner) realign(k, n int) {
 	}
 }
 
-// stop returns the position after the first stop id in the output of c, or the length of the output
-// if there is no stop id.
+// stop returns the position after the first stop id in the output of c. If there is no stop id, it
+// returns the length of the output.
 func (a *Aligner) stop(c *Call) int {
 	from := a.stopFrom
 	if c.StopID != nil {

@@ -48,9 +48,9 @@ const maxScale = 37
 
 // The fast path for log-probabilities uses 16 digits after the decimal point and only checks that
 // the characters after them are digits. The unused digits amount to less than one unit of m. If m ≥
-// leastCounted, they add an error of less than 2^17 units in the last place, so the fast path keeps
-// a greater distance from the borders. A printed float32 is far from the borders. Among other
-// decimals, one in a thousand falls back to the slow path, which uses every digit.
+// leastCounted, they add an error of less than 2^17 units in the last place. Therefore the fast
+// path keeps a greater distance from the borders. A printed float32 is far from the borders. Among
+// other decimals, one in a thousand falls back to the slow path, which uses every digit.
 const (
 	countedDigits = 16
 	leastCounted  = 1 << 36

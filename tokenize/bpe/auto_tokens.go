@@ -265,7 +265,8 @@ func (s *tokenSet) readList(v *jsonValue, field, want string) {
 	}
 }
 
-// readMembers reads an object whose values are tokens, and adds each token to the set with its key.
+// readMembers reads an object whose values are tokens, and stores each token in the given set under
+// its key.
 func (s *tokenSet) readMembers(to *namedSet, v *jsonValue, field string) {
 	for key, x := range v.members() {
 		at := field + "." + quoteKey(key)

@@ -104,9 +104,9 @@
 //
 //   - stored vectors from that library, llama.cpp, transformers.js and swift-transformers
 //   - every code point in the planes in use, in four contexts
-//   - random text and random tokenizers, against the library itself: in each full run 2,000 new
-//     texts per tokenizer, composed of known hard cases, and 3,000 tokenizers with all features;
-//     in make differential 20,000 texts and 54,000 tokenizers
+//   - random strings and random tokenizers, against the library itself: in each full run 2,000 new
+//     strings per tokenizer, composed of known hard cases, and 3,000 tokenizers with all features;
+//     `make differential` uses 20,000 strings and 54,000 tokenizers
 //   - folders with random files, against AutoTokenizer: in each full run 300 folders with the
 //     newest release; in make differential 20,000 with the newest and 2,000 with each other
 //     release

@@ -2,10 +2,10 @@ package bpe
 
 import "unicode/utf8"
 
-// A joinTable records the pairs of characters between which a merge can take place. The first merge
-// across a position joins a token that ends with the character before the position and a token that
-// begins with the character after it. If no merge joins two such tokens, the text before and after
-// the position can be merged and cached separately.
+// A joinTable records the pairs of adjacent characters that a merge can join. The first merge
+// across a position joins a token that ends before the position and a token that begins after it.
+// If no merge joins two such tokens, the text before and after the position can be merged and
+// cached separately.
 type joinTable struct {
 	bits []uint64 // indexed by the hash of both characters; a false positive only prevents a cut
 	// partial records the joins of tokens that end or begin inside a character. It is indexed by

@@ -23,8 +23,8 @@ import (
 // lists. If Load cannot merge a field, it returns an error that names the file and the field and
 // wraps ErrUnsupported.
 //
-// The error wraps ErrCorrupt if a file is damaged, ErrUnsupported if a feature is not supported,
-// and ErrExperimental if the family is experimental and opts does not allow it.
+// The error wraps ErrCorrupt if a file is damaged, and ErrUnsupported if a feature is not
+// supported. It wraps ErrExperimental if the family is experimental and opts does not allow it.
 func Load(folder fs.FS, opts Options) (*Tokenizer, error) {
 	raw, err := readFile(folder, FileJSON)
 	if errors.Is(err, fs.ErrNotExist) {

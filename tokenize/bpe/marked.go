@@ -19,7 +19,7 @@ type Mark struct {
 // and the marks are positions in the whole text. AppendMarked appends no marks if the match of an
 // added token depends on the text around it, or if text is not valid UTF-8.
 //
-// If two texts have the same first n bytes, they have the same ids up to every mark at or before
+// If two strings have the same first n bytes, their ids are the same up to every mark at or before
 // n-LongestAdded(). The reason is that no added token that begins before such a mark can extend
 // past the common bytes.
 //

@@ -67,8 +67,8 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 }
 
 // firstCompatible returns the longest token that is b or a prefix of b and is compatible with a, or
-// -1. Results are cached, because a run of one character needs the result for the same pair many
-// times if the vocabulary has a token for each length.
+// -1. Results are cached. If the vocabulary has a token for each length of a run of one character,
+// such a run needs the result for the same pair many times.
 func (m *model) firstCompatible(a, b int32, s *mergeScratch) int32 {
 	if b < 0 {
 		return -1

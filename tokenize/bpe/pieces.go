@@ -156,7 +156,7 @@ func newAlphabet() *alphabet {
 }
 
 // appendBytes appends the bytes that piece spells. If a character of piece is not in the alphabet,
-// appendBytes appends the UTF-8 of the piece, as the reference decoder does, and spelled is false.
+// spelled is false, and appendBytes appends the UTF-8 of piece, as the reference decoder does.
 func (a *alphabet) appendBytes(dst, piece []byte) (out []byte, spelled bool) {
 	start := len(dst)
 	for i := 0; i < len(piece); {

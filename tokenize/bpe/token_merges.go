@@ -4,8 +4,8 @@ import "unicode/utf8"
 
 // A tokenMerge describes how merging makes a token. Whatever text surrounds a token, the token is
 // always made by the merges of its own text. Therefore only one merge per token is ever used, even
-// if a file lists several. If merging the text of a token does not make the token, the token is in
-// no result.
+// if a file lists several. If merging a token's text does not make the token, no result contains
+// the token.
 type tokenMerge struct {
 	left, right int32  // the two tokens that merge to this one
 	rank        uint32 // rank of the merge plus 1; 0 for a symbol; neverMade if merging never makes the token

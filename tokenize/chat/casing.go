@@ -31,7 +31,7 @@ const upperTable = "\u00dfSS \u0149\u02bcN \u01f0J\u030c \u0390\u0399\u0308\u030
 	"\ufb04FFL \ufb05ST \ufb06ST \ufb13\u0544\u0546 \ufb14\u0544\u0535 \ufb15\u0544\u053b " +
 	"\ufb16\u054e\u0546 \ufb17\u0544\u053d"
 
-// upperText returns the upper case of c if it has several characters, otherwise "".
+// upperText returns the upper case of c if the upper case has several characters, otherwise "".
 func upperText(c rune) string {
 	if c >= 0x1f80 && c <= 0x1faf {
 		return string([...]rune{0x1f08, 0x1f28, 0x1f68}[c>>4-0x1f8]+c&7) + "\u0399"
@@ -100,10 +100,10 @@ func mapCase(s string, title func(c rune) bool) string {
 	return b.String()
 }
 
-// titleText returns the title case of a character. If c has no title case of its own and its upper
-// case has several characters, the title case is that upper case with all characters after the
-// first in lower case. These characters are letters, or marks below a Greek letter. The exception
-// is ŉ.
+// titleText returns the title case of a character. Some characters have no title case of their own,
+// and their upper case has several characters. Their title case is the upper case with all
+// characters after the first in lower case. These later characters are letters, or marks below a
+// Greek letter. The exception is ŉ.
 func titleText(c rune) string {
 	several := upperText(c)
 	if title := unicode.ToTitle(c); several == "" || title != c || unicode.IsTitle(c) {

@@ -11,8 +11,8 @@ import (
 // maxJSONDepth limits the nesting of JSON. It is close to Python's own limit.
 const maxJSONDepth = 900
 
-// FromJSON reads one JSON value as Python's json.loads does: objects keep the order of their keys,
-// the last value of a duplicate key wins, an int can have any size, 1.0 and 1e3 are floats, and
+// FromJSON reads one JSON value as Python's json.loads does. Objects keep the order of their keys,
+// and the last value of a duplicate key wins. An int can have any size, 1.0 and 1e3 are floats, and
 // NaN, Infinity and -Infinity are numbers.
 //
 // The result does not share memory with data. Lone surrogates and invalid UTF-8 are errors, because

@@ -175,7 +175,7 @@ func (o *rangeObject) at(i int64) Value { return IntValue(o.start + i*o.step) }
 type loopSource struct {
 	iter
 	test *forStmt // nil: no test
-	env  *env     // contains the variables of the test, even if other code advances the loop
+	env  *env     // the variables for the test, even if other code advances the loop
 }
 
 func (l *loopSource) next(r *run) (Value, bool, error) {

@@ -93,7 +93,7 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 	case Dict:
 		return r.appendDict(dst, v.Map(), depth)
 	}
-	// In Python, most of these texts contain the address of the object.
+	// In Python, this text usually contains the address of the object.
 	return dst, unsupportedf("the text of a %s", typeName(v))
 }
 

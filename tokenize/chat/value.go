@@ -32,8 +32,8 @@ type Value struct {
 	kind Kind
 	// n is an Int that fits in 64 bits, a Bool as 0 or 1, or the bits of a Float.
 	n int64
-	// s is the text of a String or Markup (always valid UTF-8), the decimal digits of an Int that
-	// does not fit in n, or the message of an Undefined.
+	// s is the text of a String or Markup (always valid UTF-8), the message of an Undefined, or the
+	// decimal digits of an Int that does not fit in n.
 	s string
 	// ref is a *seq (List, Tuple), *Map (Dict), *enum (String that is an enum member) or the object
 	// itself.

@@ -1,6 +1,6 @@
 // Package enum converts the values of an enumerated type to words and back. The String, MarshalText
-// and UnmarshalText methods of the type call the methods of a [List], so columns, messages, metrics
-// and configuration all use the same words.
+// and UnmarshalText methods of the type call the methods of a [List]. This way, columns, messages,
+// metrics and configuration all use the same words.
 package enum
 
 import (

@@ -1,7 +1,7 @@
 // Package strictjson reads JSON in one pass and refuses JSON that two parsers could interpret
 // differently.
 //
-// A [Scanner] reads one text. A method such as Text or Raw reads one value and moves past it:
+// A [Scanner] reads one JSON text. A method such as Text or Raw reads one value and moves past it:
 //
 //	s := strictjson.New(text, strictjson.Options{})
 //	for name := range s.Members {

@@ -150,7 +150,7 @@ func (s *Scanner) grow(n int) {
 	}
 }
 
-// keep appends b to unescaped and returns it as a string. Strings that keep returned earlier remain
+// keep appends b to unescaped and returns it as a string. The strings from earlier calls remain
 // valid.
 func (s *Scanner) keep(b []byte) string {
 	if s.unescaped.Cap()-s.unescaped.Len() < len(b) {

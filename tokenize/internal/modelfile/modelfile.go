@@ -40,7 +40,8 @@ func Read(folder fs.FS, name string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // the file was only read, so a close error loses nothing
-	// Check again, because another file can have replaced this one, or folder can decompress files.
+	// Check again, because another file can have replaced this one, or folder can have decompressed
+	// the file.
 	if info, err = f.Stat(); err != nil {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func check(info fs.FileInfo, name string, most int64) error {
 }
 
 // read reads the size bytes of f. It checks the first bytes before it allocates memory for the
-// rest, because they identify a Git LFS pointer or a file that was never written.
+// rest. The first bytes identify a Git LFS pointer or a file that was never written.
 func read(f io.Reader, name string, size int) ([]byte, error) {
 	const head = 512
 	buf := make([]byte, min(size, head))

@@ -24,10 +24,10 @@
 //	pattern ─► tree ─► steps of a backtracking matcher ─► table of states
 //
 // Characters that the pattern does not distinguish form one class. A state is the list of steps at
-// which a backtracking matcher could be, in the order in which it would try them, up to the first
-// step that is a match. Therefore the table finds the same match as a backtracking matcher. A
-// lookahead depends only on the next character, and each table lookup uses the class of the next
-// character as its index.
+// which a backtracking matcher could be, in the order in which it would try them. The list ends at
+// the first step that is a match. Therefore the table finds the same match as a backtracking
+// matcher. A lookahead depends only on the next character, and each table lookup uses the class of
+// the next character as its index.
 //
 // The matcher can read past the end of the match that it finds. If it could read the same text
 // repeatedly in this way, the pattern is rejected. Therefore splitting takes linear time.

@@ -5,8 +5,9 @@ package pattern
 // unless a run can read an unlimited amount of text in which later runs find no match.
 //
 // Therefore linear follows each run that reads past its match, together with the later runs, in a
-// graph of pairs of states. If there is a cycle of pairs in which the later runs make no progress,
-// each character could be read by as many runs as there are characters in the text.
+// graph of pairs of states. A cycle of pairs in which the later runs make no progress is not
+// allowed. With such a cycle, each character could be read by as many runs as there are characters
+// in the text.
 func (d *determinizer) linear() bool {
 	n := len(d.states)
 	l := &pairSearch{d: d, fresh: n, lost: n + 1, color: map[[2]int]uint8{}}

@@ -118,8 +118,8 @@ func (p *parser) sequence() (*node, error) {
 	return n, nil
 }
 
-// foldsTogether reports whether a followed by b can be two letters, such as ss, that are equivalent
-// to a single character, such as ß, when case is ignored. Oniguruma would match that character too.
+// foldsTogether reports whether a followed by b can be two letters, such as ss, that equal a single
+// character, such as ß, when case is ignored. Oniguruma would match that character too.
 func foldsTogether(a, b *node) bool {
 	for _, pair := range [...]string{"ss", "st", "ff", "fi", "fl"} {
 		if a.edge(pair[0], true) && b.edge(pair[1], false) {

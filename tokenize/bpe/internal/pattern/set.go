@@ -85,9 +85,9 @@ func kindOf(r rune) uint8 { return ucd.Kinds().At(r) }
 // wordKinds has the bits for letters, marks, decimal digits, letter numbers and connectors.
 const wordKinds = 0b1_0111_1111_1110
 
-// IsWord reports whether \w matches r, as defined by UTS 18. In addition to the characters in
-// wordKinds, \w matches the symbols with the property Other_Alphabetic and the two characters with
-// the property Join_Control, ZWNJ and ZWJ.
+// IsWord reports whether \w matches r, as defined by UTS 18. In addition to wordKinds, \w matches
+// the symbols with the property Other_Alphabetic and the two characters with the property
+// Join_Control, ZWNJ and ZWJ.
 func IsWord(r rune) bool {
 	switch {
 	case 0x24B6 <= r && r <= 0x24E9, 0x1F130 <= r && r <= 0x1F149, 0x1F150 <= r && r <= 0x1F169, 0x1F170 <= r && r <= 0x1F189:
