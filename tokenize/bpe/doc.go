@@ -108,8 +108,8 @@
 //     strings per tokenizer, composed of known hard cases, and 3,000 tokenizers with all features;
 //     `make differential` uses 20,000 strings and 54,000 tokenizers
 //   - folders with random files, against AutoTokenizer: in each full run 300 folders with the
-//     newest release; in make differential 20,000 with the newest and 2,000 with each other
-//     release
+//     newest release; `make differential` uses 20,000 with the newest release and 2,000 with
+//     each other release
 //   - tekken.json, against mistral-common 1.13.1, whose decoder does not form a character
 //     across a skipped special token
 //   - edited files, for features that no stored file uses (flags of added tokens, the pattern
