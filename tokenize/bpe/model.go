@@ -33,7 +33,7 @@ type model struct {
 	pieceOf []int32
 
 	// merged is for added tokens that are also in a byte-level vocabulary and whose normalized
-	// content decodes to other bytes. It holds the bytes of the token in the vocabulary.
+	// content decodes to other bytes. It maps an id to the bytes of the token in the vocabulary.
 	merged map[int32][]byte
 
 	pieces   pieceTable

@@ -29,9 +29,9 @@ func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 // Named returns the template with that name, or nil.
 func (s *Set) Named(name string) *Template { return s.byName[name] }
 
-// For returns the template that Hugging Face uses for a conversation. This is tool_use for a
-// conversation with tools, if the template exists, and otherwise default. For returns nil if a
-// model has only templates with other names.
+// For returns the template that Hugging Face uses for a conversation. With tools, this is tool_use
+// if that template exists. Otherwise it is default. For returns nil if a model has only templates
+// with other names.
 func (s *Set) For(tools bool) *Template {
 	if tools {
 		if t := s.byName[toolUseName]; t != nil {

@@ -45,7 +45,7 @@ func (c *resolver) fail(line int, err error) {
 	}
 }
 
-// frame returns the loads that fill the slots of a scope when it is entered.
+// frame returns the loads that fill the slots of a scope when the scope is entered.
 func (c *resolver) frame(s *scope) frame {
 	var f frame
 	if *s.fn.work -= s.fn.slots >> 2; *s.fn.work < 0 {
@@ -99,7 +99,7 @@ func (c *resolver) body(body []stmt, s *scope) {
 }
 
 // resolveScope calls f for a separate scope. In this scope, an enclosing if does not delay errors
-// (lateNames).
+// (see lateNames).
 func (c *resolver) resolveScope(f func()) {
 	late := c.lateNames
 	c.lateNames = false

@@ -141,7 +141,7 @@ func (e *env) out(up int) *env {
 func (r *run) get(p place) Value    { return r.env.out(p.up).slots[p.slot] }
 func (r *run) set(p place, v Value) { r.env.out(p.up).slots[p.slot] = v }
 
-// enter fills the slots of a scope when it is entered.
+// enter fills the slots of a scope when the scope is entered.
 func (r *run) enter(loads []load) {
 	r.steps -= int64(len(loads) >> 3)
 	for i := range loads {

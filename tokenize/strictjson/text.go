@@ -11,7 +11,7 @@ import (
 // Strings are read eight bytes at a time. A string without escapes is returned as a substring of
 // the text. A string with escapes is built in scratch and then appended to unescaped.
 
-// Text reads a string and returns its value, without escapes.
+// Text reads a string and returns its unescaped text.
 func (s *Scanner) Text() string {
 	if s.space() != '"' {
 		s.Mismatch("a string")
