@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The part_*.go files parse the parts of a tokenizer.json around the model. They accept only the
-// implemented features. For any other feature they return an error that names it.
+// The part_*.go files parse every part of a tokenizer.json except the model. They accept only the
+// implemented features. For any other feature, they return an error that names the feature.
 
 // A part is an unparsed part of a tokenizer.json.
 type part struct {

@@ -175,8 +175,8 @@ func configAdded(config []byte) (map[string]configToken, error) {
 const kimiReserved = 256
 
 // kimiAdded returns the special tokens after the n ranks. As in Kimi's own code, the name of a
-// token comes from the configuration. If the configuration has no name, the name contains the
-// token's number.
+// token comes from the configuration. If the configuration does not name a token, the name is built
+// from the token's number.
 func kimiAdded(config []byte, n int32) ([]Added, error) {
 	named, err := configAdded(config)
 	if err != nil {
