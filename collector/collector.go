@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// A Collector runs the samples of tasks on workers, once. An endpoint has one worker per sample in
-// flight there, at most MaxInFlight.
+// A Collector runs the samples of tasks on workers. Run can be called only once. Each endpoint has
+// its own workers, at most MaxInFlight.
 type Collector struct {
 	cfg           Config
 	endpoints     []*endpoint
@@ -34,7 +34,7 @@ type Collector struct {
 	stop     atomic.Pointer[context.CancelCauseFunc] // ends the Run in progress
 }
 
-// New makes a Collector. It starts nothing.
+// New returns a Collector. It starts no goroutine.
 func New(cfg Config) (*Collector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -64,25 +64,28 @@ func (c *Collector) limited(n int) int {
 	return n
 }
 
-// Plan sets the number of samples of the run, including samples of Config.More that Run has not
-// read yet. Otherwise a run that ends early does not know that samples remain.
+// Plan raises the number of planned samples to samples. The caller includes samples of Config.More
+// that Run has not yet read. Otherwise the Stats of a run that ends early would not count them as
+// Remaining.
 func (c *Collector) Plan(samples int) { c.counters.planned(c.limited(samples)) }
 
 // Run claims the samples of the tasks, group by group and in order. It stops when no task is left,
-// Drain is called, ctx is done, or the run cannot continue: the sink fails, a server rejects the
-// credentials, no endpoint answers any longer, or the first samples all fail ([EarlyFailureError]). A failed
-// attempt is recorded, not returned. An error of the task source is returned after the samples in
-// flight are finished.
+// Drain is called, ctx is done, or the run cannot continue. A run cannot continue if, for example,
+// the sink fails, a server rejects the credentials, no endpoint answers any longer, or the first
+// samples all fail ([EarlyFailureError]). A failed attempt is recorded, not returned. An error from
+// the task source is returned after the samples in flight are finished.
 //
-// Run reads tasks from one goroutine. It cannot interrupt the source: a source that waits for a
+// Run reads tasks from one goroutine. It cannot interrupt the source, so a source that waits for a
 // terminal or a pipe must end by itself when the run stops. Without Config.Left, Run reads the
-// tasks once, and only as workers become free. With Config.Left, the source must yield the same
-// tasks every time: Run reads it once to count the samples in the dataset, then for the groups that
-// were begun, then for the rest. Open attempts come before all others, at their endpoint.
+// tasks once, and only as workers become free. With Config.Left, Run reads the source up to three
+// times: to count the samples in the dataset, for the groups that were begun, and for the rest. The
+// source must yield the same tasks every time. Open attempts come before all other samples, at
+// their endpoints.
 //
-// When Run returns, every goroutine that it started has returned, every agent that it opened was
-// closed, and the sink has every finished sample. The sink commits the last ones when it is closed;
-// until then Stats counts them as Accepted. After a stop the samples in flight remain to be done.
+// When Run returns, every goroutine that it started has returned, every agent that it opened has
+// been closed, and the sink has every finished sample. The sink commits the last samples when it is
+// closed. Until then, Stats counts them as Accepted. After a stop, the samples that were in flight
+// remain to be done.
 func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) error {
 	if c.started.Swap(true) {
 		return errors.New("collector: Run can be called only once")
@@ -137,25 +140,27 @@ func (c *Collector) stopping(ctx context.Context) bool {
 	}
 }
 
-// Drain stops claiming. Run finishes the attempts in flight and returns. Samples that wait for a
-// retry or for room remain to be done. To stop at once, cancel the context of Run.
+// Drain stops the claiming of samples. Run then finishes the attempts in flight and returns.
+// Samples that wait for a retry or for a permit remain to be done. To stop at once, cancel the
+// context of Run.
 func (c *Collector) Drain() {
 	c.drainNow()
 }
 
-// Filter declares that the samples with these keys are committed with keep=false. Call it before
-// the sink reports that they are committed. A failed sample stays failed.
+// Filter declares that the samples with these keys will be committed with keep=false. Call it
+// before the sink reports that they are committed. A failed sample still counts as failed.
 func (c *Collector) Filter(keys ...string) { c.counters.filter(keys) }
 
-// CommittedEarlier reports that samples of Config.Waiting are now in a committed shard. committed
-// is the number of samples with keep=true, and filtered has the keys of the samples with
-// keep=false.
+// CommittedEarlier records that samples counted in Config.Waiting are now in a committed shard.
+// Parameter committed is the number of these samples with keep=true, and filtered contains the keys
+// of the samples with keep=false.
 func (c *Collector) CommittedEarlier(committed int, filtered ...string) {
 	c.counters.addEarlier(committed, len(filtered))
 	c.counters.unfilter(filtered)
 }
 
-// Stats returns a snapshot of the run. It can be called at any time, even before and after Run.
+// Stats returns a snapshot of the run. It can be called at any time, including before and after
+// Run.
 func (c *Collector) Stats() Stats {
 	s := c.counters.snapshot(c.endpoints)
 	if !c.answerPrompts.proven() {

@@ -14,126 +14,139 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Config configures a Collector. A zero field means its default. Endpoints and Sink are required.
+// Config configures a Collector. A zero field has its default value. Endpoints and Sink are
+// required.
 type Config struct {
 	// RunID names this run on the servers. Default: empty.
 	RunID     string
 	Endpoints []Endpoint
 
-	// Samples is the number of samples of a task that does not set its own. Default 1.
+	// Samples is the number of samples for each task that does not set its own number. Default 1.
 	Samples int
-	// Limit bounds the number of samples that are claimed. Default 0: no limit.
+	// Limit restricts the run to the first Limit samples of the tasks, including samples that
+	// earlier processes finished. Default 0: no limit.
 	Limit int
-	// Planned is the number of samples of the tasks, before Limit. Default 0: the samples read so
-	// far.
+	// Planned is the total number of samples of the tasks, before Limit is applied. Default 0: the
+	// number of samples read so far.
 	Planned int
-	// Left returns the state in which earlier processes left a sample. Its answers must not depend
-	// on this run. It is called from one goroutine. Default nil: nothing was left.
+	// Left returns the state in which earlier processes left a sample. The result must not depend
+	// on this run. Left is called from one goroutine. Default nil: there was no earlier process.
 	Left func(key string) SampleState
 	// Filtered is the number of samples that Left reports as done and that have keep=false in the
-	// dataset: Stats counts them as Filtered and not as Committed.
+	// dataset. Stats counts them as Filtered and not as Committed.
 	Filtered int
-	// Waiting is the number of samples that Left reports as done but no shard holds, because other
-	// samples of their group are missing. Stats counts them as Remaining until CommittedEarlier.
+	// Waiting is the number of samples that Left reports as done but that are not yet in a shard,
+	// because other samples of their group are missing. Stats counts them as Remaining until
+	// CommittedEarlier is called.
 	Waiting int
-	// More yields tasks that arrive during the run, after the tasks passed to Run. It can block.
-	// The caller must end it soon after ctx ends: after Drain, a stop, or enough groups. Run reads
-	// up to 64 MiB of tasks ahead in a separate goroutine, so that it can cut samples at their
-	// deadlines. Plan includes tasks that are not read yet. An error counts as an error of the task
-	// source. Default nil: no more tasks.
+	// More returns the tasks that arrive during the run. Run reads them after the tasks that were
+	// passed to it. The sequence can block, but it must end soon after ctx is done. ctx is done
+	// after Drain, after a stop, or when Pace needs no more groups. Run reads up to 64 MiB of tasks
+	// ahead in a separate goroutine, so that it can cut samples at their deadlines. Call Plan to
+	// count tasks that Run has not yet read. An error counts as an error from the task source.
+	// Default nil: no more tasks.
 	More func(ctx context.Context) iter.Seq2[*Task, error]
-	// Pace decides when the next group can begin. Run reports to it which groups begin. The caller
-	// reports which groups are whole or acknowledged, and the version. Default nil: no pacing.
+	// Pace decides when the next group can begin. Run reports to Pace which groups begin. The
+	// caller must report which groups are whole or acknowledged, and the version of the policy.
+	// Default nil: no pacing.
 	Pace *pace.Pacer
-	// RetryFailed claims only the samples that Left reports as failed, each with a new budget.
-	// Default: only samples that the dataset does not have.
+	// RetryFailed makes Run claim only the samples that Left reports as failed, each with a new
+	// budget. By default, Run claims only the samples that are not in the dataset.
 	RetryFailed bool
 	// Journal stores attempts for the next process. Optional.
 	Journal Journal
 
-	// Adaptive adapts the samples in flight at an endpoint to its capacity, from 32 up to
-	// MaxInFlight: see package limit. Default: MaxInFlight from the start.
+	// Adaptive adjusts the number of samples in flight at each endpoint to the endpoint's capacity.
+	// The limit starts at 32 and never exceeds MaxInFlight. See package limit. By default, the
+	// limit is always MaxInFlight.
 	Adaptive bool
 
-	// Scorer rewards finished rollouts. Default nil: no reward.
+	// Scorer scores finished rollouts. Default nil: no rewards.
 	Scorer Scorer
-	// Splitter separates the answer from the reasoning for the Scorer. Default nil: no reasoning.
+	// Splitter separates the answer from the reasoning for the Scorer. Default nil: the whole text
+	// is the answer.
 	Splitter Splitter
 	Sink     Sink
-	// TurnsHavePrompts reports whether answers carry the prompts of their calls
-	// (tokenize.SourceTurns). The server's record can lack them; a rollout that lost its answer is
-	// then made again. Default nil: assumed until the first received answer shows it.
+	// TurnsHavePrompts, if not nil, states whether answers carry the prompts of their calls
+	// (tokenize.SourceTurns). The server's record can lack these prompts. If it does, a rollout
+	// whose answer was lost is made again. Default nil: answers are assumed to carry prompts until
+	// the first received answer shows whether they do.
 	TurnsHavePrompts *bool
-	// Align configures how calls become rows. Default: fork, and no bound.
+	// Align configures how calls become rows. Default: fork, without a maximum length of a row.
 	Align tokenize.AlignConfig
-	// Require is the worst allowed grade of a row. A sample with a worse row fails with
-	// tokenize.ReasonGrade. Default nil: any.
+	// Require is the worst grade that a row can have. A sample with a worse row fails with
+	// tokenize.ReasonGrade. Default nil: any grade.
 	Require *tokenize.Grade
 
-	// Retries bounds the retries of one sample after failures of the infrastructure. Failures of an
-	// endpoint that is down do not count, and refusals by a busy server count only after BusyMax.
-	// Default 0.
+	// Retries bounds the number of retries of one sample after failures of the infrastructure.
+	// Failures of an endpoint that is down do not count, and refusals by a busy server count only
+	// after BusyMax. Default 0.
 	Retries int
-	// DataRetries bounds the retries of one sample after failures of the data
-	// (Class.DataRetryable). They bias the data: see "Two budgets" in the package comment. Default
-	// 0.
+	// DataRetries bounds the number of retries of one sample after failures of the policy
+	// (Class.DataRetryable). These retries bias the data: see "Two budgets" in the package comment.
+	// Default 0.
 	DataRetries int
-	// BusyMax is how long the server can refuse a sample as busy (429) before that counts against
-	// its retries. A refusal counts earlier if the server repeatedly passes a check (Checker) right
-	// after it refused the sample. Default 30m.
+	// BusyMax is how long the server can refuse a sample as busy (429) before refusals count
+	// against the sample's Retries. Refusals count earlier if the server repeatedly passes a check
+	// (Checker) right after it refused the sample. Default 30m.
 	BusyMax time.Duration
-	// BackoffMin and BackoffMax bound the wait before a retry: it doubles from one to the other,
-	// and half of it is random. Defaults 1s and 30s.
+	// BackoffMin and BackoffMax bound the wait before a retry. The wait starts at BackoffMin and
+	// doubles with each retry, up to BackoffMax. Up to half of it is then subtracted at random.
+	// Defaults 1s and 30s.
 	BackoffMin, BackoffMax time.Duration
-	// RetryAfterMax caps the wait that a server can ask for. Default 1m.
+	// RetryAfterMax caps the delay that a server can request before a retry. Default 1m.
 	RetryAfterMax time.Duration
-	// AttemptTimeout bounds an attempt, which can make several sends, from making the agent to the
-	// reward. The wait for the sink is not included. Default 1h.
+	// AttemptTimeout bounds the time of one attempt, which can make several sends. The time
+	// includes everything from the creation of the agent to the reward, but not the wait for the
+	// sink. Default 1h.
 	AttemptTimeout time.Duration
-	// CloseTimeout bounds the removal of one agent. If removals time out, later removals get less
-	// time until a removal succeeds (removal.go). Default 30s.
+	// CloseTimeout bounds the time to remove one agent. If removals time out, later removals get
+	// less time until a removal succeeds (removal.go). Default 30s.
 	CloseTimeout time.Duration
-	// Outage is how long an endpoint can be down before it is given up. An endpoint that never
-	// answered is given up at once. If another endpoint is up, the samples move there at once, and
-	// an endpoint with Pinger and Checker is used again when it answers. Default 2m.
+	// Outage is how long an endpoint can be down before it is given up. An endpoint that has never
+	// answered is given up at once. While another endpoint is up, samples move there at once. An
+	// endpoint whose Backend is a Pinger and a Checker is then not given up: it is used again when
+	// it answers. Default 2m.
 	Outage time.Duration
 	// Tail is the policy for the last samples. Default: the run waits for them.
 	Tail Tail
-	// MaxFailures ends the run with ErrTolerance if more samples than this fail. Default 0: no
-	// limit.
+	// MaxFailures ends the run with ErrTolerance if more than MaxFailures samples fail. Default 0:
+	// no limit.
 	MaxFailures int
 	// MaxUnscored ends the run with a *ScorerError if the Scorer failed on more than MaxUnscored
 	// samples and scored none. Default 0: no limit.
 	MaxUnscored int
 
 	Events Events
-	// Logger gets messages that no return value can carry. Default nil: none.
+	// Logger receives messages about errors that no function returns. Default nil: messages are
+	// discarded.
 	Logger *slog.Logger
-	// Jitter returns a number in [0, 1) for every wait. It must be safe for concurrent use. Default
-	// nil: random.
+	// Jitter returns a random number in [0, 1) for each wait before a retry. It must be safe for
+	// concurrent use. Default nil: rand.Float64.
 	Jitter func() float64
 }
 
-// An Endpoint is one server of the run.
+// An Endpoint is one of the servers that a run uses.
 type Endpoint struct {
 	Name    string
 	Backend Backend
-	// MaxInFlight bounds the samples in flight, including samples that wait for a retry. Memory
-	// follows the samples in flight, not the bound. Default 24: a Letta server with a default
-	// PostgreSQL fails near 30 agents at a time.
+	// MaxInFlight bounds the number of samples in flight, including samples that wait for a retry.
+	// Memory use depends on the number of samples in flight, not on the bound. The default is 24,
+	// because a Letta server with a default PostgreSQL fails at about 30 concurrent agents.
 	MaxInFlight int
-	// Weight is the endpoint's share of new samples while others have room too: with 2 it gets
-	// twice as many as an endpoint with 1. From MinWeight to MaxWeight. Default 1.
+	// Weight determines the endpoint's share of new samples while other endpoints have room too. An
+	// endpoint with weight 2 gets twice as many as an endpoint with weight 1. Weight must be
+	// between MinWeight and MaxWeight. Default 1.
 	Weight float64
 }
 
-// Bounds of Endpoint.Weight.
+// Bounds of Endpoint.MaxInFlight.Weight.
 const (
 	MinWeight = 0.001
 	MaxWeight = 1000.0
 )
 
-// Defaults for programs that show them.
+// Defaults, for programs that display them.
 const (
 	DefaultMaxInFlight    = 24 // of Endpoint
 	DefaultAttemptTimeout = time.Hour
@@ -169,7 +182,7 @@ func or[T comparable](v *T, def T) {
 	}
 }
 
-// Validate returns every error in the configuration, with its path.
+// Validate returns all errors in the configuration, each with the path of the setting.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error

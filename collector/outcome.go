@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// sample makes a sample from a reply: it builds and checks the rows, and scores the rollout. It
-// shares no memory with r.
+// sample makes a sample from a reply: it builds and checks the rows, and scores the rollout. The
+// sample shares no memory with r.
 func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) (*tokenize.Sample, error) {
 	cfg := &a.w.c.cfg
 	s := a.facts(r)
@@ -78,7 +78,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 	return s, nil
 }
 
-// setTimes sets the times of the sample. r can be nil.
+// setTimes sets the start time and the durations of the sample. r can be nil.
 func (a *attempt) setTimes(s *tokenize.Sample, r *Reply) {
 	if r != nil && !r.Started.IsZero() {
 		s.StartedAt, s.Duration, s.Working = r.Started, r.took(), r.took()
@@ -88,7 +88,7 @@ func (a *attempt) setTimes(s *tokenize.Sample, r *Reply) {
 	s.Working = s.Duration - a.cl.retry.backoff
 }
 
-// allQuarantined returns the failure of a sample without a trusted call.
+// allQuarantined returns the error for a sample whose calls are all quarantined.
 func allQuarantined(calls []tokenize.Call) error {
 	c := &calls[0]
 	return &tokenize.AlignError{
@@ -97,8 +97,8 @@ func allQuarantined(calls []tokenize.Call) error {
 	}
 }
 
-// facts returns a sample with all data except rows and reward. It shares no memory with r, which
-// can be nil.
+// facts returns a sample without rows, failures and reward, but with all other data. The sample
+// shares no memory with r, which can be nil.
 func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	s := &tokenize.Sample{
 		Key:       a.Key,
@@ -135,8 +135,9 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	return s
 }
 
-// samplingOf returns the sampling parameters that the engine received, if a tap recorded them and
-// all calls agree. The server's request proves nothing, because a tap can change it.
+// samplingOf returns the sampling parameters that the engine received. A parameter is nil unless a
+// tap recorded it for every call with the same value. The request that the server stores proves
+// nothing, because a tap can change the request.
 func samplingOf(calls []tokenize.Call) tokenize.Sampling {
 	var all tokenize.Sampling
 	for i := range calls {
@@ -155,7 +156,7 @@ func samplingOf(calls []tokenize.Call) tokenize.Sampling {
 	return all
 }
 
-// keepEqual sets *p to nil unless one has the same value.
+// keepEqual sets *p to nil unless *one has the same value.
 func keepEqual[T comparable](p **T, one *T) {
 	if *p != nil && (one == nil || *one != **p) {
 		*p = nil
@@ -177,8 +178,8 @@ func copied[T any](p *T) *T {
 	return new(*p)
 }
 
-// failure returns the sample of a failed attempt: no rows, and one failure with the remaining
-// tokens and text. r can be nil.
+// failure returns the sample for a failed attempt. It has no rows, and one failure with the tokens
+// and the text that remain. r can be nil.
 func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
 	s := a.facts(r)
 	if s.Status != StatusCancelled {
@@ -208,11 +209,11 @@ func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
 	return s
 }
 
-// maxFailureText bounds Failure.Text, in bytes. OutputIDs have all sampled tokens, and a longer
-// text comes from a server and not from a model.
+// maxFailureText bounds the size of Failure.Text in bytes. The bound loses no tokens, because
+// OutputIDs contains all sampled tokens.
 const maxFailureText = 1 << 20
 
-// cutText returns at most most bytes of the text, without splitting a character.
+// cutText returns the start of the text, up to most bytes, without splitting a character.
 func cutText(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -249,7 +250,8 @@ func noteOf(call *tokenize.Call) string {
 	return "the prompt of this call is not proven"
 }
 
-// appendLogprobs appends n log-probabilities: the values of src, then NaN.
+// appendLogprobs appends n log-probabilities to dst: the values of src, then NaN for the missing
+// values.
 func appendLogprobs(dst, src []float32, n int) []float32 {
 	dst = append(dst, src[:min(n, len(src))]...)
 	for range n - min(n, len(src)) {
@@ -258,9 +260,9 @@ func appendLogprobs(dst, src []float32, n int) []float32 {
 	return dst
 }
 
-// CheckReply checks whether a reply to task would become data: it makes rows like an attempt, with
-// Align and Require of cfg, but does not score or store them. prompts is Agent.Prompts. It returns
-// the error of such an attempt.
+// CheckReply checks whether a reply to task would become data. It makes rows as an attempt does,
+// with cfg.Align and cfg.Require, but does not score or store them. Parameter prompts is
+// Agent.Prompts. The error is the error with which such an attempt would fail.
 func CheckReply(ctx context.Context, cfg Config, task *Task, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) error {
 	cfg = cfg.withDefaults()
 	cfg.Scorer = nil

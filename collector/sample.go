@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A sample is one repetition of a task. It does not change after the feed sent it.
+// A sample is one repetition of a task. It does not change after the feed has sent it.
 type sample struct {
 	task      *Task
 	group     string
@@ -13,12 +13,12 @@ type sample struct {
 	index     int
 	groupSize int
 	cut       cutoff
-	failed    Class // class of its failure row, if it is retried
+	failed    Class // class of the sample's failure row in the dataset, if the sample is retried
 	begun     bool  // an earlier process began its group
 }
 
-// A claim is a sample on its way through a run. The feed makes it, and a worker or the relay holds
-// it.
+// A claim is a sample on its way through a run. The feed creates it, and then a worker or the relay
+// owns it.
 type claim struct {
 	sample
 	retry   retryState
@@ -26,8 +26,8 @@ type claim struct {
 	settled bool // the sink has it
 }
 
-// collect makes attempts until the sink has the sample or its failure, or moves it to another
-// endpoint. An error ends the run.
+// collect makes attempts until the sink has the sample or its failure. It returns earlier if the
+// sample moves to another endpoint or remains to be done. An error ends the run.
 func (w *worker) collect(ctx context.Context, cl *claim) (moved bool, err error) {
 	c := w.c
 	c.counters.claim(w.slot, cl, w.ep.Name, time.Now())

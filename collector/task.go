@@ -12,40 +12,41 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
-// A Task is one task. It does not change after it was read.
+// A Task is one task. It does not change after it has been read.
 type Task struct {
 	// ID is unique among the tasks of a run.
 	ID string
-	// Messages are the user messages, sent one after the other; none if Recorded is not nil.
+	// Messages are the user messages, which are sent one after the other. It is empty if Recorded
+	// is not nil.
 	Messages []string
-	// Recorded, if not nil, names a server run that another program drove and that has ended. Its
-	// only sample is read from the server's record. No agent is made, and nothing is sent. ID is
-	// the id of the server run.
+	// Recorded, if not nil, identifies a finished server run that another program drove. The only
+	// sample of the task is read from the server's record: no agent is made, and nothing is sent.
+	// ID is the id of the server run.
 	Recorded *Recorded
 	// Answer is the reference that scorers compare the output with, or nil.
 	Answer *string
-	// Metadata is copied to the rows unchanged: a JSON value, or nil.
+	// Metadata is a JSON value that is copied to the rows unchanged, or nil.
 	Metadata json.RawMessage
 	// Samples overrides Config.Samples if it is not 0.
 	Samples int
-	// Agent overrides parts of the agent of the run: a JSON object, or nil.
+	// Agent is a JSON object that overrides settings of the run's agent, or nil.
 	Agent json.RawMessage
-	// At the Deadline, samples without a reply are cut, so that the group becomes whole. Each of
-	// them gets a failure row with class censored, even if it has not begun. Zero means no
-	// deadline.
+	// Deadline is the time at which samples without a reply are cut, so that the group becomes
+	// whole. Each sample that is cut gets a failure row with class censored, even if it has not yet
+	// begun. Zero means no deadline.
 	Deadline time.Time
-	// Within is the deadline relative to the acceptance of the task. The caller sets Deadline from
-	// it; a Collector ignores it.
+	// Within is the deadline relative to the time at which the task was accepted. The caller
+	// computes Deadline from Within. A Collector ignores it.
 	Within time.Duration
-	// Source and Line locate the task in its file, for messages.
+	// Source and Line are the file and the line of the task, for messages.
 	Source string
 	Line   int
 }
 
 // A Recorded identifies a server run.
 type Recorded struct {
-	// Server is the base URL under which the server run was found. It is only used in the sample
-	// key: the URL of the server can change later.
+	// Server is the base URL under which the server run was found. It is used only in the sample
+	// key, because the URL of the server can change later.
 	Server string
 	Run    string
 }
@@ -68,28 +69,29 @@ type Attempt struct {
 	// Key is the sample key. Index is the sample index in the group.
 	Key              string
 	Index, GroupSize int
-	// N counts attempts from 1, over all processes of a run.
+	// N is the number of the attempt at its sample. It starts at 1 and counts across all processes
+	// of a run.
 	N    int
 	Kind Kind
 	// RunID is Config.RunID.
 	RunID string
-	// ServerRun, if not nil, must be called with each server run that the attempt starts, as soon
-	// as its id is known. It does not block.
+	// ServerRun, if not nil, must be called with the id of each server run that the attempt starts,
+	// as soon as the id is known. It does not block.
 	ServerRun func(id string)
-	// Away is closed when the server is down and another server can make the sample. A wait for the
-	// server must then end. Nil: never.
+	// Away is closed when the server is down and another server can take the sample. A Backend must
+	// then stop waiting for the server. Away is nil if the sample cannot move.
 	Away <-chan struct{}
 }
 
 // A Kind is the reason for an attempt. Its name is a metric label.
 type Kind uint8
 
-// The kinds. A retry that an earlier process left is KindInfraRetry, unless the sample failed
-// because of its data.
+// The kinds. A retry that an earlier process left has KindInfraRetry, unless the sample failed
+// because of the policy.
 const (
 	KindFirst      Kind = iota // first attempt at its sample
 	KindInfraRetry             // after a failure of the infrastructure
-	KindDataRetry              // after a failure of the data
+	KindDataRetry              // after a failure of the policy
 	KindReattach               // takes over an attempt of an earlier process
 )
 
@@ -104,10 +106,10 @@ func Kinds() []Kind { return []Kind{KindFirst, KindInfraRetry, KindDataRetry, Ki
 //
 //	field("rollout sample 1") field(id) uint64(len(messages)) field(message)… field(agent)
 //
-// where field(x) is uint64(len(x)) x, all integers are little endian, and agent is the task's agent
-// overrides as canonical JSON: no spaces, keys sorted by their bytes, numbers as they were written,
-// and nothing at all for null and {}. Other fields of the task have no effect. For a Recorded task
-// it is the SHA-256 of
+// Here field(x) is uint64(len(x)) followed by x, and all integers are little endian. agent contains
+// the task's agent overrides as canonical JSON: no spaces, keys sorted by their bytes, and numbers
+// as they were written. For null and {}, agent is empty. Other fields of the task have no effect.
+// For a Recorded task, the hashed value is
 //
 //	field("rollout server run 1") field(server) field(run)
 func GroupID(t *Task) string {
@@ -137,8 +139,8 @@ func GroupID(t *Task) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// SampleKey identifies a sample in the dataset and the journal: its GroupID, a hyphen, and the
-// index in decimal. A key is collected once.
+// SampleKey returns the key of a sample in the dataset and the journal: its GroupID, a hyphen, and
+// the index in decimal. A run collects each key once.
 func SampleKey(t *Task, index int) string {
 	return sampleKey(GroupID(t), index)
 }
@@ -147,12 +149,12 @@ func sampleKey(group string, index int) string {
 	return group + "-" + strconv.Itoa(index)
 }
 
-// RolloutID identifies one attempt: the sample key, a slash, and the number of the attempt.
+// RolloutID returns the id of one attempt: the sample key, a slash, and the number of the attempt.
 func RolloutID(key string, attempt int) string {
 	return key + "/" + strconv.Itoa(attempt)
 }
 
-// canonical returns the canonical form of a JSON value. Invalid JSON, which the reader of tasks
+// canonical returns the canonical form of a JSON value. Invalid JSON, which the task reader
 // rejects, is returned unchanged.
 func canonical(raw json.RawMessage) string {
 	raw = bytes.TrimSpace(raw)
