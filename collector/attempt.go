@@ -10,11 +10,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An attempt is one try at a sample, including the decision about what follows.
+// An attempt is one try at a sample, with its result.
 type attempt struct {
 	Attempt
 	w    *worker
-	cl   *claim       // only read
+	cl   *claim       // read-only
 	open *OpenAttempt // attempt of an earlier process that this attempt takes over, or nil
 
 	stage        Stage // current stage
@@ -22,7 +22,7 @@ type attempt struct {
 	yield        Yield
 	alignerYield Yield // counts that the sample does not contain: cut tokens, and the sources of the versions
 
-	admission   time.Duration // wait for room before the attempt
+	admission   time.Duration // wait for a permit before the attempt
 	firstAnswer time.Duration // see Reply.FirstAnswer
 	serverTime  time.Duration // working time of the server; 0 if unknown
 	replied     time.Time     // end of the rollout
@@ -32,14 +32,14 @@ type attempt struct {
 	class       Class
 	failed      *tokenize.Sample // remaining tokens of a failed attempt; owns its memory
 	took        time.Duration    // duration of the rollout; 0 if it did not start
-	retryReason string           // if class does not show it
+	retryReason string           // key in Stats.Remade if it is not the class
 
 	agentRemoved  bool // so nothing is left to take over
 	agentMayExist bool // on the server
 }
 
-// attempt makes one attempt from its Begin to the removal of its agent. If a step fails, the agent
-// is removed before the decision, and a.failed is a copy of the remaining tokens.
+// attempt makes one attempt, from its Begin in the journal to the removal of its agent. If a step
+// fails, a.failed contains a copy of the remaining tokens.
 func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 	c := w.c
 	a, err := w.begin(cl)
@@ -78,8 +78,8 @@ func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 	return a
 }
 
-// begin begins the open attempt of an earlier process if this worker can take it over, otherwise a
-// new one, which it journals.
+// begin begins to take over the open attempt of an earlier process if this worker can do so.
+// Otherwise it begins a new attempt and journals it.
 func (w *worker) begin(cl *claim) (*attempt, error) {
 	var err error
 	if open := cl.retry.open; open != nil && !w.ep.reattaches(open) {
@@ -102,16 +102,17 @@ func (w *worker) begin(cl *claim) (*attempt, error) {
 func (a *attempt) run(ctx context.Context) error {
 	c, ep := a.w.c, a.w.ep
 
-	// The time limit of the attempt ends with the reward: waiting for the sink does not time out.
+	// The time limit of the attempt does not include the wait for the sink.
 	timed, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errOutOfTime)
 	defer cancel()
 
-	// A rollout is cut only until its reply is complete.
+	// A rollout can be cut only until its reply is complete.
 	rolling, stop := a.cl.cut.context(timed)
 	defer stop()
 
-	// If another server can make the sample, two waits end early without a loss: opening an agent
-	// when the server goes down, and running on a server that stopped answering.
+	// If another server can take the sample, two waits end early, because nothing is lost. The wait
+	// for a new agent ends when the server goes down. The wait for the rollout ends when the server
+	// has become unreachable.
 	opening, running := rolling, rolling
 	if len(c.endpoints) > 1 && a.open == nil {
 		opening, stop = untilMoved(rolling, &ep.away)
@@ -126,12 +127,12 @@ func (a *attempt) run(ctx context.Context) error {
 		defer a.close(ctx, agent)
 	}
 	if err != nil {
-		a.agentMayExist = agent == nil && ctx.Err() != nil // the run stopped while the agent was made
+		a.agentMayExist = agent == nil && ctx.Err() != nil // the run stopped while the agent was being made
 		return a.fail(opening, nil, err)
 	}
 	ch := ep.lock().AgentMade(time.Now())
 	ep.unlock()
-	_ = ep.applyChange(ch, nil) // an answer loses no endpoint
+	_ = ep.applyChange(ch, nil) // an answer never makes an endpoint lost
 
 	a.setStage(StageRun)
 	reply, err := agent.Run(running)
@@ -195,7 +196,7 @@ func (a *attempt) openAgent(ctx context.Context) (Agent, error) {
 	return agent, journaled(c.cfg.Journal.Agent(a.Key, a.N, agent.ID()))
 }
 
-// serverRun journals a server run, unless an earlier process did.
+// serverRun journals a server run, unless an earlier process has already journaled it.
 func (a *attempt) serverRun(id string) {
 	if a.open != nil && slices.Contains(a.open.ServerRuns, id) {
 		return
@@ -210,7 +211,8 @@ func (a *attempt) fail(ctx context.Context, r *Reply, err error) error {
 	return err
 }
 
-// wrap adds the stage to err, and the cause of ctx, the stage's context, if it has ended.
+// wrap adds the stage to err. ctx is the context of the stage. If ctx has ended because of a cut, a
+// move or the time limit, wrap also adds that cause.
 func (a *attempt) wrap(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ErrCensored) && !errors.Is(err, ErrCensored) {
@@ -225,11 +227,11 @@ func (a *attempt) wrap(ctx context.Context, err error) error {
 	return &AttemptError{Task: a.Task.ID, Index: a.Index, Attempt: a.N, Stage: a.stage, Err: err}
 }
 
-// errMoved ends an attempt whose server is down while another server can make the sample.
+// errMoved ends an attempt whose server is down while another server can take the sample.
 var errMoved = fmt.Errorf("%w: the sample moves to another server", ErrUnavailable)
 
-// untilMoved returns a ctx that ends with errMoved when the flag is raised. A flag that is already
-// up does not count. The caller must call the returned function.
+// untilMoved returns a ctx that ends with errMoved when the flag is raised. If the flag is already
+// up, it returns ctx unchanged. The caller must call the returned function.
 func untilMoved(ctx context.Context, f *flag) (context.Context, context.CancelFunc) {
 	if f.isUp() {
 		return ctx, func() {}

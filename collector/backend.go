@@ -10,37 +10,37 @@ import (
 // A Backend makes agents on one server.
 type Backend interface {
 	// Open makes a fresh agent and checks that it will return token data. If Open fails, it leaves
-	// nothing on the server, as far as the backend can know.
+	// no agent on the server, as far as the backend can determine.
 	Open(ctx context.Context, a Attempt) (Agent, error)
 }
 
-// An Agent lives for one attempt. Its methods are called from one goroutine.
+// An Agent exists for one attempt. Its methods are called from one goroutine.
 type Agent interface {
-	// ID returns the server's id of the agent.
+	// ID returns the agent's id on the server.
 	ID() string
 
-	// Run sends the messages of the task, answers requests of the server in between, and fetches
-	// all data that Close deletes. It never repeats a send. If some sends were answered before an
-	// error, it returns them with the error. The Reply and all data that it points to are valid
-	// until Close returns.
+	// Run sends the messages of the task, answers the server's requests in between, and fetches all
+	// data that Close deletes. It never repeats a send. If an error occurs after some sends were
+	// answered, Run returns these sends with the error. The Reply and all data that it points to
+	// are valid until Close returns.
 	Run(ctx context.Context) (*Reply, error)
 
 	// Prompts returns one Call per assistant turn, in order, with the prompt that the model saw.
-	// Calls can point into the Reply. A call with an unknown prompt is Quarantined with its reason.
-	// An error means that the sample cannot be used (a *tokenize.AlignError with a Reason), or that
-	// the server's record could not be read.
+	// Calls can point into the Reply. A call with an unknown prompt has the grade Quarantined and a
+	// reason. An error means that the sample cannot be used (a *tokenize.AlignError with a Reason),
+	// or that the server's record could not be read.
 	Prompts(ctx context.Context, r *Reply) ([]tokenize.Call, error)
 
 	// Close removes the agent from the server, unless it must be kept, and frees the Reply. It is
-	// called exactly once, even after a failed Run or during a stop, with a time limit of its own.
+	// called exactly once, even after a failed Run or during a stop, with its own time limit.
 	Close(ctx context.Context) error
 }
 
 // A Reattacher is a Backend that can take over an attempt of an earlier process.
 type Reattacher interface {
-	// Reattach finds the agent of the attempt, by its tags if left does not name it. Run of that
-	// Agent waits until the server has finished, takes finished work from the server's record, and
-	// continues the task from there.
+	// Reattach finds the agent of the attempt. If left does not name the agent, Reattach finds it
+	// by its tags. The Run method of the returned Agent waits until the server has finished, reads
+	// the finished work from the server's record, and continues the task from there.
 	//
 	// If nothing can be taken over, Reattach removes the remaining agents from the server, unless
 	// agents must be kept, and returns an error that wraps ErrGone. Run returns such an error if
@@ -48,31 +48,32 @@ type Reattacher interface {
 	Reattach(ctx context.Context, a Attempt, left OpenAttempt) (Agent, error)
 }
 
-// A Pinger is a Backend that can check quickly whether its server answers at all. With several
-// endpoints, a silent server then counts as down before any attempt fails: a hanging connection
-// would take minutes to fail.
+// A Pinger is a Backend that can check quickly whether its server answers at all. If a run has
+// several endpoints, a silent server then counts as down before any attempt fails. Without pings
+// that would take minutes, because a hanging connection fails so late.
 type Pinger interface {
-	// Ping sends a request that costs nothing.
+	// Ping sends a request that costs the server almost nothing.
 	Ping(ctx context.Context) error
 }
 
 // A Checker is a Backend that can check whether its server works. Without a check, samples that
 // fail every time, for example because of their prompt, make a working server look down.
 type Checker interface {
-	// Check makes an agent with the run's settings answer a test message. Its error has a Class.
+	// Check makes an agent with the run's settings and has it answer a test message. Classify
+	// determines what its error means.
 	Check(ctx context.Context, runID string) error
 }
 
-// A Scorer rewards a finished rollout.
+// A Scorer scores finished rollouts.
 type Scorer interface {
-	// Score returns the reward. An error, or a value that is not finite, leaves the reward null and
-	// is written to reward_details. It never fails the sample.
+	// Score returns the reward. If Score returns an error or a value that is not finite, the reward
+	// is null and reward_details contains the error. The sample does not fail.
 	Score(ctx context.Context, t *Task, r *Reply) (Reward, error)
 }
 
-// A Splitter separates the answer of a model from its reasoning.
+// A Splitter separates a model's answer from its reasoning.
 type Splitter interface {
-	// Split sets Output and Reasoning of the reply from Text. calls are the result of
+	// Split splits r.Text into r.Output and r.Reasoning. Parameter calls is the result of
 	// Agent.Prompts. Split must be safe for concurrent use.
 	Split(r *Reply, calls []tokenize.Call)
 }
@@ -85,25 +86,26 @@ type Reward struct {
 
 // A Sink makes samples durable.
 type Sink interface {
-	// Append blocks for backpressure. When it returns nil, the sink owns the sample. It then calls
-	// done exactly once, from any goroutine. The argument is nil when the sample is in a committed
-	// shard. Otherwise it is the reason why the sink failed or leaves the sample to the next
-	// process, and the run ends.
+	// Append blocks while the sink cannot accept more samples. If Append returns nil, the sink owns
+	// the sample and later calls done exactly once, from any goroutine. The argument of done is nil
+	// if the sample is in a committed shard. Otherwise the argument is the reason why the sink
+	// failed or left the sample to the next process, and the run ends.
 	//
 	// An error ends the run, unless an error in its chain has a method
 	//
 	//	Refused() bool
 	//
-	// that returns true: the sink refuses this sample because of its content. The sample then fails
-	// with ClassInternal, and its remaining tokens are appended instead.
+	// that returns true. The sink then refuses this sample because of its content. The sample fails
+	// with ClassInternal, and its remaining tokens are appended as a failure.
 	Append(ctx context.Context, s *tokenize.Sample, done func(error)) error
 }
 
-// A Journal stores attempts beyond the life of the process. The next process of the run uses it to
-// find agents that are left on the servers, and to reuse no attempt number.
+// A Journal stores attempts beyond the lifetime of the process. The next process of the run uses it
+// to find agents that are left on the servers, and to avoid reusing attempt numbers.
 //
-// Its methods must be safe for concurrent use. When one returns, its entry survives a crash of the
-// process; a power cut can lose the entries of the last milliseconds. An error ends the run.
+// Its methods must be safe for concurrent use. Once a method has returned, its entry survives a
+// crash of the process. A power cut can lose the entries of the last milliseconds. An error ends
+// the run.
 type Journal interface {
 	// Begin records that an attempt is about to start at the endpoint.
 	Begin(a Attempt, endpoint string) error
@@ -111,27 +113,28 @@ type Journal interface {
 	Agent(key string, attempt int, agentID string) error
 	// ServerRun records a server run that the attempt started.
 	ServerRun(key string, attempt int, runID string) error
-	// End records how the attempt ended: ClassNone means that the sink has the sample. charged
-	// reports whether the attempt used up a retry. There is no End if the agent can still exist
-	// after a stop.
+	// End records how the attempt ended. ClassNone means that the sink has the sample. Parameter
+	// charged is true if the attempt used up a retry. After a stop, End is not called if the agent
+	// can still exist.
 	End(key string, attempt int, class Class, charged bool) error
 }
 
 // A SampleState is the state in which earlier processes left a sample. The zero value means that no
 // process began it.
 type SampleState struct {
-	// Done reports that the dataset has the sample. Failed is its class if only a failure row
-	// exists.
+	// Done is true if the dataset has the sample. If the dataset has only a failure row of the
+	// sample, Failed is the class of that failure.
 	Done   bool
 	Failed Class
 	// Attempts is the number of the last attempt that began. Charged and DataCharged count the
 	// attempts charged to Config.Retries and Config.DataRetries.
 	Attempts, Charged, DataCharged int
-	// Open is the last attempt if it has no End.
+	// Open is the last attempt if it has no End, otherwise nil.
 	Open *OpenAttempt
 }
 
-// An OpenAttempt is an attempt of a dead process. Its agent and its server run can still be active.
+// An OpenAttempt is an attempt of a dead process. Its agent and its server runs can still be
+// active.
 type OpenAttempt struct {
 	N        int
 	Endpoint string // where the attempt was made

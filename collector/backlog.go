@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A backlog holds the samples that were read and not begun, in order. Three goroutines share it,
-// until the last sample was taken or nothing more can begin. Each sample is taken once, by send or
-// by cut:
+// A backlog holds, in order, the samples that have been read but not begun. Three goroutines share
+// it until the last sample has been taken or no more samples can begin. Each sample is taken once,
+// either by send or by cut:
 //
-//	read   adds samples, of the known tasks and then of Config.More
-//	send   takes the first and sends it to a worker when it can begin
-//	cut    cuts samples whose deadline comes first
+//	read   adds the samples of the tasks passed to Run, and then the samples of Config.More
+//	send   takes the first sample and sends it to a worker when the sample can begin
+//	cut    cuts samples whose deadline passes before that
 type backlog struct {
 	f *feed
 
@@ -23,15 +23,15 @@ type backlog struct {
 	list      list.List // of *entry
 	late      []claim   // taken at their deadline, to be cut
 	bytes     int       // size of the list
-	known     bool      // the known tasks were read
+	known     bool      // the tasks passed to Run have been read
 	groupOpen bool      // the last group still lacks samples
 	ended     bool      // read has returned
-	err       error     // of the task source
+	err       error     // error from the task source
 
-	closed bool // send has returned: the list is final
+	closed bool // send has returned, and the list stays empty
 
-	// Each channel signals changes to one receiver, which then checks all state. So a buffer of one
-	// is enough.
+	// Each channel signals changes to one receiver, which then checks all state. So a buffer size
+	// of one is enough.
 	put, taken, lateSignal chan struct{}
 }
 
@@ -40,11 +40,11 @@ type entry struct {
 	claim
 	bytes int
 	timer *time.Timer   // fires at the deadline; nil: no deadline
-	at    *list.Element // in the list; nil: taken
+	at    *list.Element // position in the list; nil after the sample was taken
 }
 
-// backlogBytes bounds the tasks in the backlog; at least one fits. claimBytes is the approximate
-// size of a sample without its task.
+// backlogBytes bounds the total size of the samples in the backlog, but at least one sample always
+// fits. claimBytes is the approximate size of a sample without its task.
 const (
 	backlogBytes = 64 << 20
 	claimBytes   = 512
@@ -54,8 +54,8 @@ func newBacklog(f *feed) *backlog {
 	return &backlog{f: f, put: make(chan struct{}, 1), taken: make(chan struct{}, 1), lateSignal: make(chan struct{}, 1)}
 }
 
-// stream sends the samples of the known tasks and of Config.More, and returns when the last sample
-// was taken.
+// stream sends the samples of the tasks passed to Run, and then the samples of Config.More. It
+// returns when the last sample has been taken.
 func (f *feed) stream(ctx context.Context, s *survey) error {
 	b := newBacklog(f)
 	g, ctx := errgroup.WithContext(ctx)
@@ -84,7 +84,7 @@ func (b *backlog) read(ctx context.Context, s *survey) {
 		err = b.f.sendAll(ctx, b.add)
 	}
 	if ctx.Err() != nil {
-		err = nil // the goroutine that stopped it returns the reason
+		err = nil // the goroutine that stopped read returns the reason
 	}
 	b.mu.Lock()
 	b.ended, b.err = true, err
@@ -126,7 +126,7 @@ func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 	}
 }
 
-// expire hands the sample to cut, unless it was taken.
+// expire passes the sample to cut, unless the sample has already been taken.
 func (b *backlog) expire(w *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,7 +159,8 @@ func (b *backlog) send(ctx context.Context) error {
 	}
 }
 
-// next waits for the first sample and takes it. ok is false if no sample comes or none is needed.
+// next waits for a sample and removes the first one from the list. ok is false if there are no more
+// samples, none are needed, the run is draining, or ctx is done.
 func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 	for {
 		b.mu.Lock()
@@ -170,7 +171,7 @@ func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 		}
 		ended, err := b.ended, b.err
 		var enough <-chan struct{}
-		if b.known && !b.groupOpen && b.f.c.cfg.Pace != nil { // otherwise more samples of begun groups are coming
+		if b.known && !b.groupOpen && b.f.c.cfg.Pace != nil { // otherwise more samples of groups that were begun will follow
 			enough = b.f.c.cfg.Pace.Enough()
 		}
 		b.mu.Unlock()
@@ -196,7 +197,7 @@ func (b *backlog) first() *entry {
 	return nil
 }
 
-// close empties the list and lets cut finish. The samples of the list remain to be done.
+// close empties the list and lets cut finish. The samples in the list remain to be done.
 func (b *backlog) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Class is the only classification of a failure. Its name is the metric label, the class column
-// of failures/ and the line of the summary.
+// A Class classifies a failure. Metrics, the class column of failures/ and the summary all use the
+// name of the class.
 //
 //	class             cause                                       kind       then
 //	timeout_total     ErrTimeout, a deadline                      fault      retry
@@ -37,20 +37,22 @@ import (
 //	unusable          ErrUnusable                                 fatal      run ends
 //	storage           ErrStorage                                  fatal      run ends
 //
-// attempt.end reports the kind to package breaker. Four kinds depend on the course of the attempt:
-// lost_answer (the answer of a finished rollout was lost), slow (it used up Config.AttemptTimeout),
-// moved (another server takes the sample), and final for a takeover that the server rejects.
+// attempt.end reports the kind to package breaker. Four kinds depend on how the attempt went:
+// lost_answer (the answer of a finished rollout was lost), slow (the attempt used up
+// Config.AttemptTimeout), moved (another server takes the sample), and final for a takeover that
+// the server rejects.
 //
-// A retry follows a failure of the infrastructure. A good sample after a retry is drawn like any
-// other, except for its length: see Stats.Remade. If an answer was lost and the server's record
-// lacks part of it, the class is the class of the loss, and the reason names the gap.
+// A retry follows a failure of the infrastructure. A sample that succeeds after a retry has the
+// same distribution as any other, except for its length: see Stats.Remade. If an answer was lost
+// and the server's record lacks part of it, the class describes the loss of the answer, and the
+// reason describes the missing part.
 //
-// A data retry follows a failure of the policy in this one rollout. It shifts the distribution of
-// the data: see "Two budgets" in the package comment. A failure that another rollout cannot change
-// (a reply that breaks the format, a rejected request) gets no data retry.
+// A data retry follows a failure of the policy in one rollout. Data retries shift the distribution
+// of the data: see "Two budgets" in the package comment. If another rollout would fail in the same
+// way (a reply that breaks the format, a rejected request), there is no data retry.
 type Class uint8
 
-// The classes. The list is closed: a new class is added here and in classes, and nowhere else.
+// The classes. To add a class, see the package comment.
 const (
 	ClassNone Class = iota // not a failure
 	ClassTimeoutTotal
@@ -83,9 +85,9 @@ const (
 type remedy uint8
 
 const (
-	remedyNone      remedy = iota // the sample fails, or remains
-	remedyRetry                   // another attempt, out of Config.Retries
-	remedyDataRetry               // another attempt, out of Config.DataRetries
+	remedyNone      remedy = iota // the sample fails or remains to be done
+	remedyRetry                   // another attempt, charged to Config.Retries
+	remedyDataRetry               // another attempt, charged to Config.DataRetries
 	remedyEnd                     // the run ends
 )
 
@@ -156,8 +158,9 @@ func (c Class) DataRetryable() bool { return c.is(remedyDataRetry) }
 // Fatal reports whether every other sample would fail too, so that the run ends.
 func (c Class) Fatal() bool { return c.is(remedyEnd) }
 
-// sentinels are in the order of Classify: first the errors that end the run, then the most specific
-// ones. A deadline comes last: a backend with a better reason than "deadline exceeded" wraps both.
+// sentinels are in the order in which Classify tests them. The errors that end the run come first,
+// then the most specific errors. A deadline comes late, because a backend that has a better reason
+// than "deadline exceeded" wraps both.
 var sentinels = [...]struct {
 	err   error
 	class Class
@@ -185,9 +188,9 @@ var sentinels = [...]struct {
 	{io.ErrUnexpectedEOF, ClassConnection},
 }
 
-// Classify returns the class of err. Before that, a backend chooses the sentinel that an error
-// wraps (for Letta: letta/classify.go, agent/explain.go, agent/translate.go). Afterwards,
-// attempt.end translates the class for the breaker.
+// Classify returns the class of err. The backend chooses the sentinel that err wraps (for Letta:
+// letta/classify.go, agent/explain.go, agent/translate.go). Later, attempt.end translates the class
+// for the breaker.
 func Classify(err error) Class {
 	if err == nil {
 		return ClassNone

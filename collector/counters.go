@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// counters hold the data of Stats: s, and the current work of every worker. The mutex is never held
-// during other calls. Most counts are one line in place:
+// counters contains the data of Stats, and the current work of every worker. Most counts need one
+// line where the event happens:
 //
 //	c.counters.update(func(s *Stats) { s.CloseFailures++ })
 //
-// The methods here keep every sample in exactly one of Committed, Filtered, Failed, Skipped and
+// The methods keep every sample in exactly one of Committed, Filtered, Failed, Skipped and
 // Remaining.
 type counters struct {
 	mu    sync.Mutex
@@ -20,11 +20,11 @@ type counters struct {
 
 	filtered map[string]struct{} // samples that will be committed with keep=false
 
-	failures int  // failed samples that the sink has accepted or is about to accept
+	failures int  // number of failed samples that the sink has accepted or is about to accept
 	scored   bool // at least one sample was scored
 }
 
-// A slot is the current work of one worker.
+// A slot describes the current work of one worker.
 type slot struct {
 	endpoint int // index of the endpoint
 	busy     bool
@@ -105,8 +105,8 @@ func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 
 func (c *counters) planned(n int) { c.update(func(s *Stats) { s.Planned = max(s.Planned, n) }) }
 
-// survey counts the nth sample in the state in which earlier processes left it, and reports whether
-// to claim it.
+// survey counts the nth sample according to the state in which earlier processes left it, and
+// reports whether to claim the sample.
 func (c *counters) survey(n int, left *SampleState, retryFailed bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *counters) survey(n int, left *SampleState, retryFailed bool) bool {
 	return !retryFailed
 }
 
-// addFailed adds n to the failures of earlier processes with this class.
+// addFailed adds n to the number of samples that earlier processes left as failed with this class.
 func (c *counters) addFailed(class Class, n int) {
 	switch class {
 	case ClassNone:
@@ -141,7 +141,7 @@ func (c *counters) addFailed(class Class, n int) {
 	}
 }
 
-// unclaim undoes the claim of a failed sample that was not retried to the end.
+// unclaim undoes the claim of a failed sample whose retry has no result.
 func (c *counters) unclaim(failed Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +176,7 @@ func (c *counters) ended(class Class, took time.Duration) {
 	}
 }
 
-// remade counts an attempt that is made again. A nil attempt belongs to an earlier process.
+// remade counts a lost rollout that is made again. a is nil if an earlier process made the attempt.
 func (c *counters) remade(a *attempt, class Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,7 +205,8 @@ func (c *counters) release(i int) {
 	c.slots[i].busy = false
 }
 
-// accept counts a sample before its Append, and reports whether it is one failure too many.
+// accept counts a sample before it is appended. It reports whether more than maxFailures samples
+// have failed.
 func (c *counters) accept(class Class, maxFailures int) (tooMany bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,7 +227,8 @@ func (c *counters) refuse(class Class) {
 	}
 }
 
-// done counts the result of an accepted sample. before is its failure class in the dataset.
+// done counts the result of an accepted sample. before is the class with which an earlier process
+// stored the sample as failed, or ClassNone.
 func (c *counters) done(key string, class, before Class, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,7 +236,7 @@ func (c *counters) done(key string, class, before Class, err error) {
 	_, filtered := c.filtered[key]
 	delete(c.filtered, key)
 	switch {
-	case err != nil: // it remains, or is failed as before
+	case err != nil: // the sample remains to be done, or stays failed
 		c.addFailed(before, 1)
 	case class == ClassNone && filtered:
 		c.s.Filtered++
@@ -248,7 +250,8 @@ func (c *counters) done(key string, class, before Class, err error) {
 	}
 }
 
-// unfilter forgets samples that another process committed.
+// unfilter drops the keys of samples that this process does not append, because done is not called
+// for them.
 func (c *counters) unfilter(keys []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -268,8 +271,8 @@ func (c *counters) filter(keys []string) {
 	}
 }
 
-// addEarlier counts samples of earlier processes that are committed with keep=true, and others with
-// keep=false.
+// addEarlier adds to the counts of samples from earlier processes: committed is the number with
+// keep=true, and filtered the number with keep=false.
 func (c *counters) addEarlier(committed, filtered int) {
 	c.update(func(s *Stats) {
 		s.Committed += committed

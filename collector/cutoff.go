@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// atDeadline is the prefix of a deadlineError's text, which failure rows store.
+// atDeadline is the prefix of the text of a deadlineError. Failure rows store that text.
 const atDeadline = "collector: cut at the task's deadline, "
 
-// CutAtDeadline reports whether a failure with this class and text cut its sample at the deadline
-// of its task, and not by the tail policy. Text of the server can only follow the prefix.
+// CutAtDeadline reports whether a failure with this class and text means that the sample was cut at
+// the deadline of its task, and not by the tail policy. Text from the server can only come after
+// the prefix.
 func CutAtDeadline(class, text string) bool {
 	at, tail := strings.Index(text, atDeadline), strings.Index(text, ErrCensored.Error())
 	return class == ClassCensored.String() && at >= 0 && (tail < 0 || at < tail)
@@ -24,15 +25,15 @@ func (e *deadlineError) Error() string {
 
 func (e *deadlineError) Unwrap() error { return ErrCensored }
 
-// A cutoff defines when a sample is cut. The feed makes it, and it does not change. The zero cutoff
+// A cutoff defines when a sample is cut. The feed creates it, and it never changes. The zero cutoff
 // never cuts.
 type cutoff struct {
 	deadline time.Time // of the task; zero: none
 	tail     *tail     // nil: the tail policy does not cut
 }
 
-// newCutoff returns the cutoff of the task's samples. RetryFailed ignores deadlines: the user wants
-// the samples, however late.
+// newCutoff returns the cutoff of the task's samples. RetryFailed ignores deadlines, because the
+// user wants these samples even if they are late.
 func (c *Collector) newCutoff(t *Task) cutoff {
 	var cut cutoff
 	if !c.cfg.RetryFailed {
@@ -44,7 +45,8 @@ func (c *Collector) newCutoff(t *Task) cutoff {
 	return cut
 }
 
-// cause returns why the sample is cut now: ErrCensored, a *deadlineError, or nil.
+// cause returns the reason to cut the sample now: ErrCensored or a *deadlineError. It returns nil
+// if there is no reason.
 func (c cutoff) cause() error {
 	switch {
 	case c.tail != nil && c.tail.cut.isUp():
@@ -69,7 +71,8 @@ func (c cutoff) context(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { stop(); timed() }
 }
 
-// firstDeadline returns a channel that fires at the first deadline of the claims, or nil.
+// firstDeadline returns a channel that fires at the earliest deadline of the claims. The channel is
+// nil if no claim has a deadline.
 func firstDeadline(claims []claim) <-chan time.Time {
 	var first time.Time
 	for i := range claims {

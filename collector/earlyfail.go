@@ -8,10 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An EarlyFailureError ends a run whose first samples all failed for a reason that will make the
-// next samples fail too: a missing or wrong tokenizer, a server that returns no token data, a
-// rejected request. A failure of the policy (a malformed call, an exceeded context) is not such a
-// reason. The error wraps ErrUnusable.
+// An EarlyFailureError ends a run if no sample has a row so far, and many samples failed for a
+// reason that will make the next samples fail too. Examples are a missing or wrong tokenizer, a
+// server that returns no token data, and a rejected request. Failures of the policy (a malformed
+// call, an exceeded context) do not count. The error wraps ErrUnusable.
 type EarlyFailureError struct {
 	Samples int // number of failed samples
 	Class   Class
@@ -24,26 +24,26 @@ func (e *EarlyFailureError) Error() string {
 	if e.Reason != tokenize.ReasonNone {
 		what = e.Reason.String()
 	}
-	return fmt.Sprintf("%d samples failed with %s and no sample has a row: %s", e.Samples, what, strings.TrimPrefix(line(e.Err), "("+what+"): ")) // said already
+	return fmt.Sprintf("%d samples failed with %s and no sample has a row: %s", e.Samples, what, strings.TrimPrefix(line(e.Err), "("+what+"): ")) // the text already contains what
 }
 
 // Unwrap returns ErrUnusable.
 func (e *EarlyFailureError) Unwrap() error { return ErrUnusable }
 
-// A run ends early when enough samples failed. One task can be bad, and its whole group runs at the
-// same time, so several groups must have failed, or very many samples. A rejection comes at once,
-// but a good rollout takes minutes. So at least as many samples must have failed as are still in
-// flight, or very many.
+// A run ends early when enough samples have failed. One bad task can make its whole group fail, so
+// samples of several groups must have failed. A rejection comes at once, but a good rollout takes
+// minutes, so at least as many samples must have failed as are in flight. Both conditions are
+// dropped after manyFailures failed samples.
 const (
 	minFailures     = 16
 	minFailedGroups = 3
 	manyFailures    = 256
 )
 
-// earlyFailures counts the failures of the first samples of a run, until a sample gives a row.
+// earlyFailures counts the failed samples of a run until the first sample has a row.
 type earlyFailures struct {
 	mu     sync.Mutex
-	over   bool // a sample gave a row, in this process or an earlier one
+	over   bool // a sample has a row, in this process or an earlier one, or the error was returned
 	causes map[cause]*causeCount
 }
 
@@ -57,7 +57,7 @@ type causeCount struct {
 	groups  map[string]bool // at most minFailedGroups
 }
 
-// systemic reports whether a failure of this class is likely to hit every sample.
+// systemic reports whether a failure of this class is likely to affect every sample.
 func (c Class) systemic() bool {
 	switch c {
 	case ClassBadRequest, ClassToolError, ClassDecode, ClassNoTurns, ClassNoPrompt, ClassTokenMismatch, ClassInternal:
@@ -73,8 +73,8 @@ func (b *earlyFailures) gaveRow() {
 	b.over, b.causes = true, nil
 }
 
-// failed counts a sample that failed for good. inFlight is the number of samples in flight, including
-// this one. It returns an *EarlyFailureError once, when the run must end.
+// failed counts a sample that failed for good. inFlight is the number of samples in flight,
+// including this one. It returns an *EarlyFailureError, only once, when the run must end.
 func (b *earlyFailures) failed(group string, class Class, inFlight int, err error) error {
 	if !class.systemic() {
 		return nil
