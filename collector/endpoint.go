@@ -13,17 +13,17 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// An endpoint is one server of a run and its state.
+// An endpoint is one server of a run, with its state.
 type endpoint struct {
 	Endpoint
 	c        *Collector
-	gate     gate         // bounds the samples in flight
-	removals removals     // bounds the time to remove agents
+	gate     gate         // bounds the number of samples in flight
+	removals removals     // bounds the time for the removal of agents
 	held     atomic.Int64 // number of samples that its workers hold
 	watched  bool         // watch polls the server
-	fresh    chan claim   // fresh samples; unbuffered: a sample is either unclaimed or held by a worker
-	open     chan claim   // open attempts of an earlier process here; closed after the last
-	openDone atomic.Bool  // a worker saw that open is closed
+	fresh    chan claim   // fresh samples; unbuffered, so that each sample is either unclaimed or held by a worker
+	open     chan claim   // open attempts that an earlier process made here; closed after the last one
+	openDone atomic.Bool  // a worker has seen that open is closed
 
 	mu      sync.Mutex
 	breaker *breaker.Breaker // guarded by mu
@@ -51,7 +51,7 @@ func newEndpoint(c *Collector, e Endpoint) *endpoint {
 	return ep
 }
 
-// breaker returns the settings of the breaker of every endpoint.
+// breaker returns the breaker settings, which are the same for every endpoint.
 func (c *Config) breaker() breaker.Config {
 	return breaker.Config{Outage: c.Outage, Retries: c.Retries, DataRetries: c.DataRetries, BusyMax: c.BusyMax}
 }
@@ -60,9 +60,9 @@ func (c *Collector) endpoint(name string) int {
 	return slices.IndexFunc(c.endpoints, func(e *endpoint) bool { return e.Name == name })
 }
 
-// Answered records that the server of an endpoint has just answered a call of the model that the
-// caller made itself, before or during Run. If the server then goes down, it is given up only after
-// Config.Outage, and not at once like a server that never worked.
+// Answered records that the server of an endpoint has just answered a model call that the caller
+// made itself. It can be called before and during Run. If the server goes down later, it is given
+// up only after Config.Outage, and not at once like a server that has never answered.
 func (c *Collector) Answered(endpoint string) {
 	if i := c.endpoint(endpoint); i >= 0 {
 		ep := c.endpoints[i]
@@ -144,8 +144,8 @@ func (e *endpoint) state() (down, lost bool) {
 	return e.lock().State()
 }
 
-// syncGate matches the gate to the breaker's current state, because two workers can handle changes of
-// the breaker out of order.
+// syncGate sets the gate to the current state of the breaker. It does not rely on a Change, because
+// two workers can handle their changes out of order.
 func (e *endpoint) syncGate() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,7 +154,7 @@ func (e *endpoint) syncGate() {
 }
 
 // applyChange applies a change of the server's state. cause is the reason why the server is down or
-// lost. An error ends the run: no endpoint is left.
+// lost. An error means that no endpoint is left, and ends the run.
 func (e *endpoint) applyChange(ch breaker.Change, cause error) error {
 	c := e.c
 	if ch.Tripped || ch.Reset {
@@ -181,8 +181,8 @@ func (e *endpoint) applyChange(ch breaker.Change, cause error) error {
 	return nil
 }
 
-// updateMoves updates the away flags, which move the samples of an endpoint to another one. It must be
-// called after each change of an endpoint's state.
+// updateMoves updates the away flags, which make the samples of an endpoint move to another
+// endpoint. It must be called after each change of an endpoint's state.
 func (c *Collector) updateMoves() {
 	c.moveMu.Lock()
 	defer c.moveMu.Unlock()
@@ -197,8 +197,8 @@ func (c *Collector) updateMoves() {
 	}
 }
 
-// markOverdue raises the flags of an endpoint that has been down for Config.Outage, if another
-// endpoint is up.
+// markOverdue raises the overdue flag of an endpoint that has been down for Config.Outage, if
+// another endpoint is up. dark is the new value of its unreachable flag.
 func (c *Collector) markOverdue(ep *endpoint, dark bool) {
 	c.moveMu.Lock()
 	defer c.moveMu.Unlock()
@@ -221,8 +221,8 @@ const (
 	pingAgain   = time.Second
 )
 
-// watch polls the server until finished is closed: with a ping while it is up, and with a check
-// while it is down, so that no sample waits for the check. An error ends the run.
+// watch polls the server until finished is closed. It pings a server that is up and holds samples,
+// and checks a server that is down, so that no sample waits for the check. An error ends the run.
 func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
 	for wait.For(ctx, watchEvery, finished, e.lost) {
 		down, lost := e.state()
@@ -251,8 +251,9 @@ func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
 	return nil
 }
 
-// probeDown checks whether a server that is down is back. After Config.Outage no sample waits for it
-// any longer, not even an open attempt. If no other server is up, it is then lost.
+// probeDown checks whether a server that is down is back. After Config.Outage, no sample waits for
+// the server any longer, not even an open attempt. If no other server is up, the server is then
+// lost. A server that has never answered is lost without waiting for Config.Outage.
 func (e *endpoint) probeDown(ctx context.Context) error {
 	err := e.ping(ctx)
 	dark := err != nil
@@ -294,7 +295,7 @@ func (e *endpoint) ping(ctx context.Context) error {
 	return err
 }
 
-// checkTimeout bounds a check. A slower server counts as down.
+// checkTimeout bounds the time of a check. A server that takes longer counts as down.
 const checkTimeout = time.Minute
 
 func (e *endpoint) check(ctx context.Context) bool {

@@ -10,27 +10,30 @@ import (
 )
 
 // The sentinels define what a failure means to the run. Backends and sinks wrap them (fmt.Errorf
-// with %w, or an Unwrap method). An error without a sentinel is ClassInternal.
+// with %w, or an Unwrap method). Classify maps each sentinel to a class.
 //
-// If the server asked for a delay before this retry, an error in the chain returns it from a method
+// If the server requested a delay before the retry, an error in the chain returns that delay from a
+// method
 //
 //	RetryDelay() time.Duration // 0: the server named no delay
 //
-// The errors from ErrBusy to ErrAborted are retried on a new agent. "Data retry" means another
-// attempt out of Config.DataRetries. Without one the sample fails.
+// After the errors from ErrBusy to ErrAborted, the sample is retried on a new agent. "Data retry"
+// means another attempt charged to Config.DataRetries. If none is left, the sample fails.
 var (
-	// ErrBusy: the server asks to come back later (429, lock conflicts). Free until Config.BusyMax.
+	// ErrBusy: the server asks the client to come back later (429, lock conflicts). Retries are
+	// free until Config.BusyMax.
 	ErrBusy = errors.New("collector: server busy")
 	// ErrUnavailable: the server, its database or its engine is not available (503, 502, an engine
-	// that is down). Run also returns it when no endpoint answers.
+	// that is down). Run also returns it if no endpoint answers.
 	ErrUnavailable = errors.New("collector: server unavailable")
-	// ErrConnection: the connection was refused, reset, or ended before the whole answer arrived.
+	// ErrConnection: the connection was refused or reset, or it ended before the whole answer had
+	// arrived.
 	ErrConnection = errors.New("collector: connection failed")
 	// ErrIdle: no byte arrived within the time limit.
 	ErrIdle = errors.New("collector: idle timeout")
 	// ErrTimeout: the attempt, or one request of it, exceeded its total time limit.
 	ErrTimeout = errors.New("collector: timeout")
-	// ErrServer: the server failed without a better reason (a 500 that its server run does not
+	// ErrServer: the server failed for an unknown reason (a 500 that the server run does not
 	// explain).
 	ErrServer = errors.New("collector: server error")
 
@@ -44,37 +47,38 @@ var (
 	ErrMalformedCall = errors.New("collector: malformed tool call")
 	// ErrContextOverflow: the conversation exceeded the context window. Data retry.
 	ErrContextOverflow = errors.New("collector: context window exceeded")
-	// ErrAgent: the stop reason of an answer means failure (error, cancelled, …). Data retry.
+	// ErrAgent: the stop reason of an answer is a failure (error, cancelled, …). Data retry.
 	ErrAgent = errors.New("collector: agent ended with an error")
-	// ErrTool: a tool on the client's side failed. Data retry.
+	// ErrTool: a client-side tool failed. Data retry.
 	ErrTool = errors.New("collector: client tool failed")
 	// ErrNoTurns: the answer has no token data. The sample fails.
 	ErrNoTurns = errors.New("collector: reply without turns")
 
-	// ErrGone: an attempt of an earlier process cannot be taken over, or would give less than a new
-	// attempt. The sample gets another attempt, at no cost.
+	// ErrGone: an attempt of an earlier process cannot be taken over, or would yield less data than
+	// a new attempt. The sample gets another attempt at no cost.
 	ErrGone = errors.New("collector: open attempt cannot be resumed")
 
 	// ErrCensored: the tail policy or the task's deadline cut the rollout off. The sample counts as
-	// skipped, and a failure row has its remaining tokens.
+	// skipped, and its remaining tokens are stored in a failure row.
 	ErrCensored = errors.New("collector: cut by the tail policy")
 
-	// ErrNoAnswer: the task has no reference to score by. A Scorer returns it. This is not a
-	// failure.
+	// ErrNoAnswer: the task has no reference answer. A Scorer returns this error. It does not count
+	// as a failure of the Scorer.
 	ErrNoAnswer = errors.New("collector: no reference answer")
 
-	// ErrAuth: the server rejected the credentials. Ends the run.
+	// ErrAuth: the server rejected the credentials. The run ends.
 	ErrAuth = errors.New("collector: not authorized")
-	// ErrUnusable: the server, model or agent cannot work for any request: an unknown model, an
-	// agent that will never return turns. Ends the run.
+	// ErrUnusable: the server, model or agent cannot work for any request (an unknown model, an
+	// agent that never returns turns). The run ends.
 	ErrUnusable = errors.New("collector: server or model unusable")
-	// ErrStorage: the sink or the journal failed. Ends the run.
+	// ErrStorage: the sink or the journal failed. The run ends.
 	ErrStorage = errors.New("collector: storage failed")
-	// ErrTolerance: more samples failed, or were not scored, than the Config allows. Ends the run.
+	// ErrTolerance: more samples failed, or could not be scored, than the Config allows. The run
+	// ends.
 	ErrTolerance = errors.New("collector: too many failures")
 )
 
-// An AttemptError is the failure of an attempt, with the attempt and its stage.
+// An AttemptError is the error of a failed attempt. It identifies the attempt and its stage.
 type AttemptError struct {
 	Task    string // task id
 	Index   int    // sample index
@@ -105,7 +109,7 @@ func stageOf(err error) Stage {
 	return StageRun
 }
 
-// A Stage is a step of an attempt. Its name is the stage column of failures/.
+// A Stage is a step of an attempt. Its name is the value of the stage column in failures/.
 type Stage uint8
 
 // The stages, in order.
@@ -133,8 +137,8 @@ func Stages() []Stage {
 
 func (s Stage) String() string { return stages.String(s) }
 
-// ReasonOf returns why the tokens of a sample that failed with err cannot be trusted, or
-// ReasonNone.
+// ReasonOf returns the reason why the tokens of a sample that failed with err cannot be trusted. It
+// returns ReasonNone if err has no such reason.
 func ReasonOf(err error) tokenize.Reason {
 	if a, ok := errors.AsType[*tokenize.AlignError](err); ok {
 		return a.Reason
@@ -145,7 +149,8 @@ func ReasonOf(err error) tokenize.Reason {
 	return tokenize.ReasonNone
 }
 
-// maxErrorText bounds Failure.Error, in bytes: enough to read, small beside a row.
+// maxErrorText bounds the size of Failure.Error in bytes, so that it stays small compared with a
+// row.
 const maxErrorText = 400
 
 func line(err error) string {
@@ -164,16 +169,17 @@ func shortened(text string) string {
 	return cutText(s, maxErrorText-len("…")) + "…"
 }
 
-// Redacted returns the text of an error for places where no text of a server, a model or a user is
-// allowed, such as a log. It returns "" if no text is known to be safe. It does not look for
+// Redacted returns the text of an error for places, such as a log, that must not contain text from
+// a server, a model or a user. It returns "" if no text is known to be safe. It does not search for
 // secrets.
 //
 // The first error in the chain with a method
 //
 //	Redacted() string // one line
 //
-// determines the text. Other errors are shown only if their class is connection, timeout_total,
-// timeout_idle, cancelled or storage: they come without an answer, so they cannot quote one.
+// determines the text. The text of any other error is returned only if its class is connection,
+// timeout_total, timeout_idle, cancelled or storage. Errors of these classes occur without an
+// answer, so their text cannot quote an answer.
 func Redacted(err error) string {
 	if err == nil {
 		return ""

@@ -8,43 +8,45 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Events are optional callbacks, called from many goroutines at once. They must not block: a slow
-// callback slows the workers down. They must not change the data that their arguments point to, and
-// must not keep it unless the event allows it.
+// Events are optional callbacks, called from many goroutines at once. They must not block, because
+// a slow callback slows the workers down. They must not change the data that their arguments point
+// to. They must not retain that data unless the comment of the callback allows it.
 type Events struct {
 	// AttemptStarted fires before the agent is made.
 	AttemptStarted func(a Attempt, endpoint string)
-	// AttemptFinished fires once for each started attempt, after its agent was removed. r can be
-	// kept.
+	// AttemptFinished fires once for each started attempt, after its agent has been removed. The
+	// callback can retain r.
 	AttemptFinished func(r Result)
-	// Reattached fires when an attempt of an earlier process was taken over. If that was not
+	// Reattached fires when an attempt of an earlier process has been taken over. If that was not
 	// possible, it fires with an error that wraps ErrGone.
 	Reattached func(a Attempt, endpoint string, err error)
-	// SampleSpan fires when a sample is claimed, AttemptSpan when an attempt begins. The returned
-	// context, derived from ctx, is used during the span. The returned function is called at the
-	// end of the span, with the error of the span. a.N is the first attempt of the span.
+	// SampleSpan fires before the first attempt that an endpoint makes at a sample. AttemptSpan
+	// fires when an attempt begins. The returned context, which must be derived from ctx, is used
+	// during the span. The returned function is called at the end of the span with the error of its
+	// last attempt, or nil. a.N is the number of the first attempt in the span.
 	SampleSpan, AttemptSpan func(ctx context.Context, a Attempt, endpoint string) (context.Context, func(error))
 	// RetryWaiting fires before the wait between two attempts. err is the *AttemptError of the
 	// failed attempt.
 	RetryWaiting func(a Attempt, err error, delay time.Duration)
-	// SampleFinished fires when a sample is complete, before Append: only then can its rows be
-	// read. The returned function, which can be nil, is called when the sink has accepted the
-	// sample, so count samples there. If the sink refuses it, SampleFinished fires again with the
-	// failure that replaces it.
+	// SampleFinished fires when a sample is complete, before it is appended. Read its rows here,
+	// because later the sink owns them. The returned function, which can be nil, is called when the
+	// sink has accepted the sample, so count samples there. If the sink refuses the sample,
+	// SampleFinished fires again with the failure that replaces it.
 	SampleFinished func(s *tokenize.Sample) (accepted func())
-	// SampleDone fires when the sink reports the result of a sample: err is nil if it is in a
-	// committed shard. It can fire after Run has returned.
+	// SampleDone fires when the sink reports the result of a sample. err is nil if the sample is in
+	// a committed shard. SampleDone can fire after Run has returned.
 	SampleDone func(key string, err error)
-	// CloseFailed fires when an agent could not be removed. Default: a warning in Config.Logger.
+	// CloseFailed fires when an agent could not be removed. Default: a warning to Config.Logger.
 	CloseFailed func(a Attempt, endpoint string, err error)
 	// ScoreFailed fires when the scorer failed on a sample.
 	ScoreFailed func(a Attempt, err error)
-	// EndpointDown fires when the server of an endpoint goes down, and with nil when it is back.
+	// EndpointDown fires with an error when the server of an endpoint goes down, and with nil when
+	// the server is back.
 	EndpointDown func(endpoint string, err error)
-	// LimitChanged fires when Adaptive changed the limit of an endpoint, in order. reason is the
-	// name of a limit.Reason.
+	// LimitChanged fires when the limit of an endpoint has changed (Config.Adaptive). Changes are
+	// reported in order. reason is the name of a limit.Reason.
 	LimitChanged func(endpoint string, from, to int, reason string)
-	// EndpointLost fires when an endpoint is given up for this run.
+	// EndpointLost fires when an endpoint is given up for the rest of the run.
 	EndpointLost func(endpoint string, err error)
 }
 
@@ -55,12 +57,12 @@ type Result struct {
 	// Err is nil if the sink accepted the sample, otherwise an *AttemptError. Class is its class.
 	Err   error
 	Class Class
-	// Started is when the attempt began. Duration includes the removal of the agent.
+	// Started is the time at which the attempt began. Duration includes the removal of the agent.
 	Started  time.Time
 	Duration time.Duration
-	// Admission is how long the sample waited for room before the attempt.
+	// Admission is how long the sample waited for a permit before the attempt.
 	Admission time.Duration
-	// Working is Duration without the wait for the sink.
+	// Working is Duration minus the wait for the sink.
 	Working time.Duration
 	// FirstAnswer is the time from the first send to its answer; 0 if unknown.
 	FirstAnswer time.Duration
@@ -69,7 +71,8 @@ type Result struct {
 	Rows             int
 }
 
-// withDefaults sets each missing callback to one that does nothing. CloseFailed logs a warning.
+// withDefaults replaces each nil callback with a function that does nothing. The default
+// CloseFailed logs a warning.
 func (e Events) withDefaults(log *slog.Logger) Events {
 	noSpan := func(ctx context.Context, _ Attempt, _ string) (context.Context, func(error)) {
 		return ctx, func(error) {}

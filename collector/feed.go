@@ -10,16 +10,17 @@ import (
 // A feed sends the samples of the tasks to the workers.
 //
 // If Config.Left is nil, it reads the tasks once and sends their samples in order. Otherwise it
-// reads them up to three times, so that open attempts and begun groups finish first without a list
-// of all samples in memory:
+// reads them up to three times. This way, open attempts and groups that were begun finish first,
+// and no list of all samples is kept in memory:
 //
 //	1  survey   look up every sample, and count those in the dataset
 //	            → send open attempts, each to the endpoint where it was made
-//	2  begun    send the other samples of groups that have any of the above
+//	2  begun    send the other samples of groups that have such a sample
 //	3  rest     send the groups that no process began
 //
-// It holds one byte per sample, and the claims of the open attempts: at most as many as an earlier
-// process had in flight. With Config.More, the passes after the survey go through a backlog.
+// It keeps one byte per sample, and the claims of the open attempts. There are at most as many open
+// attempts as an earlier process had samples in flight. With Config.More, the samples of the passes
+// after the survey go through a backlog.
 type feed struct {
 	c         *Collector
 	tasks     iter.Seq2[*Task, error]
@@ -29,7 +30,7 @@ type feed struct {
 	group string // group of the last sample that was sent
 }
 
-// A due is the pass that sends a sample.
+// A due is the pass in which a sample is sent.
 type due uint8
 
 const (
@@ -38,11 +39,11 @@ const (
 	dueRest
 )
 
-// A sender handles the next sample. It returns false if no more samples are wanted.
+// A sender handles the next sample. It returns false if no more samples are needed.
 type sender func(ctx context.Context, cl claim) (bool, error)
 
-// run sends every sample that is due, and returns when the last claim was taken. The error comes
-// from the task source, or is the reason why the run stops.
+// run sends every sample that is due, and returns when the last claim has been taken. The error
+// comes from the task source, or is the reason why the run stops.
 func (f *feed) run(ctx context.Context) error {
 	s, err := f.resume(ctx)
 	switch {
@@ -57,7 +58,8 @@ func (f *feed) run(ctx context.Context) error {
 	return err
 }
 
-// resume makes the survey and sends the open attempts. It returns nil if nothing more must be sent.
+// resume makes the survey and starts sending the open attempts. It returns nil if no more samples
+// are to be sent.
 func (f *feed) resume(ctx context.Context) (*survey, error) {
 	if f.c.cfg.Left == nil {
 		for _, ep := range f.c.endpoints {
@@ -98,8 +100,8 @@ func (f *feed) sendKnown(ctx context.Context, s *survey, send sender) error {
 	return s.err
 }
 
-// samples calls do with each sample of the tasks in order, until do returns false or Limit is
-// reached. The first sample has number from. It returns the error of the task source.
+// samples calls do for each sample of the tasks, in order, until do returns false or Limit is
+// reached. The number of the first sample is from. The error comes from the task source.
 func (f *feed) samples(from int, do func(n int, cl claim) bool) error {
 	c, n := f.c, from
 	for t, err := range f.tasks {
@@ -141,8 +143,8 @@ func (f *feed) sendAll(ctx context.Context, send sender) (err error) {
 type survey struct {
 	dues  []due     // indexed by the number of the sample
 	open  [][]claim // open attempts, by the index of their endpoint
-	stray []claim   // open attempts of endpoints that this run does not have
-	err   error     // of the task source; the tasks read before it count
+	stray []claim   // open attempts made at endpoints that this run does not have
+	err   error     // error from the task source; the tasks read before it are still collected
 
 	sending sync.WaitGroup // waits for the goroutines that send the open attempts
 }
@@ -183,7 +185,7 @@ func (f *feed) survey(ctx context.Context) *survey {
 			}
 		}
 		s.dues = append(s.dues, d)
-		return !c.stopping(ctx) // after a stop a long list is not read to its end
+		return !c.stopping(ctx) // after a stop, the rest of a long list is not read
 	})
 	closeGroup()
 	if ctx.Err() != nil {
@@ -192,7 +194,7 @@ func (f *feed) survey(ctx context.Context) *survey {
 	return s
 }
 
-// sendDue passes the samples of one pass to send.
+// sendDue passes the samples that are due in pass now to send.
 func (f *feed) sendDue(ctx context.Context, dues []due, now due, send sender) (err error) {
 	last := -1
 	for n := range dues {

@@ -9,25 +9,25 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file ends samples: it appends a sample to the sink as data, as a failure or as cut, and
+// This file finishes samples: it appends a sample to the sink as data, as a failure or as cut, and
 // journals the end of its last attempt.
 
 // fail appends the failure of the sample to the sink, and then journals the end of its last
-// attempt. If the process dies in between, the dataset decides.
+// attempt. If the process dies in between, the next process trusts the dataset.
 func (c *Collector) fail(ctx context.Context, cl *claim, a *attempt, charged bool) error {
 	err := c.append(ctx, cl, a.failed, a.class, yieldOf(a.failed))
 	if cl.settled {
-		err = errors.Join(err, c.journalEnd(cl, a.N, a.class, charged)) // even after one failure too many
+		err = errors.Join(err, c.journalEnd(cl, a.N, a.class, charged)) // even if this failure exceeds MaxFailures
 	}
-	if err != nil || cl.task.Recorded != nil { // one old server run does not predict the next
+	if err != nil || cl.task.Recorded != nil { // the failure of one recorded server run does not predict the next
 		return err
 	}
 	return c.earlyFailures.failed(cl.group, a.class, c.inFlight(), a.err)
 }
 
 // append appends the sample to the sink. class is the class of its failure, or ClassNone. y is its
-// yield, counted before the sink owns it. An error ends the run, unless the sink refuses a sample
-// that did not fail.
+// yield. The caller counts it in advance, because the sink then owns s. An error ends the run,
+// unless the sink refuses the content of a sample that did not fail.
 func (c *Collector) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, y Yield) error {
 	key, before, took := cl.key, cl.failed, s.Duration
 	accepted := c.cfg.Events.SampleFinished(s)
@@ -67,7 +67,7 @@ func (c *Collector) append(ctx context.Context, cl *claim, s *tokenize.Sample, c
 	return nil
 }
 
-// refused reports whether the sink refuses this sample because of its content.
+// refused reports whether err means that the sink refuses this sample because of its content.
 func refused(err error) bool {
 	r, ok := errors.AsType[interface {
 		error
@@ -76,9 +76,9 @@ func refused(err error) bool {
 	return ok && r.Refused()
 }
 
-// censor appends the sample to the sink as cut, with the remaining tokens of its last attempt. The
-// end of that attempt is journaled. The tail policy does not append a sample without an attempt in
-// this process, so a later run can collect it.
+// censor appends the sample to the sink as cut, with the remaining tokens of its last attempt. If
+// the tail policy cuts a sample without an attempt in this process, censor does not append it, so
+// that a later run can collect it.
 func (c *Collector) censor(ctx context.Context, cl *claim) error {
 	cause := cl.cut.cause()
 	if cause == nil { // the clock was set back
@@ -94,7 +94,7 @@ func (c *Collector) censor(ctx context.Context, cl *claim) error {
 		return nil
 	}
 	f := &a.failed.Failures[0]
-	if f.Class != ClassCensored.String() { // it waited for its retry
+	if f.Class != ClassCensored.String() { // the sample was waiting for a retry
 		f.Class, f.Error = ClassCensored.String(), shortened(cause.Error()+" after: "+f.Error)
 	}
 	return c.append(ctx, cl, a.failed, ClassCensored, yieldOf(a.failed))
@@ -107,8 +107,8 @@ func (c *Collector) journalEnd(cl *claim, n int, class Class, charged bool) erro
 	return nil
 }
 
-// journalStop journals the end of an attempt that a stop cut off, unless its agent can still exist:
-// the next process looks for attempts without an end.
+// journalStop journals the end of an attempt that a stop cut off. If its agent can still exist, the
+// attempt stays open instead, so that the next process looks for the agent.
 func (c *Collector) journalStop(ctx context.Context, cl *claim, a *attempt) {
 	if cl.retry.open != nil || a.agentMayExist {
 		return
@@ -122,7 +122,7 @@ func (c *Collector) journalStop(ctx context.Context, cl *claim, a *attempt) {
 	}
 }
 
-// journaled wraps an error of the journal, so that it ends the run.
+// journaled wraps an error from the journal, so that it ends the run.
 func journaled(err error) error {
 	if err == nil {
 		return nil

@@ -11,9 +11,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// A gate bounds the samples in flight at an endpoint. The bound is the limit of its controller. A
-// worker needs a permit before it claims a sample. It returns the permit when the sample is done,
-// and while the sample waits for its retry, because that costs the server nothing.
+// A gate bounds the number of samples in flight at an endpoint. The bound is the limit of its
+// controller. A worker needs a permit before it claims a sample. It returns the permit when the
+// sample is done. It also returns the permit while the sample waits for a retry, because a waiting
+// sample costs the server nothing.
 //
 //	worker                      gate
 //	enter           ─────────►  waits for room
@@ -21,45 +22,46 @@ import (
 //	use             ─────────►  the permit has a sample
 //	attempt, leave  ─────────►  room for the next; samples that were begun come first
 //
-// While the server is down, the gate admits one probe every few seconds: a sample that finds out
-// whether the server is back. If the server is watched, it admits none. After that, the bound grows
-// again from a few samples.
+// While the server is down, the gate admits one probe every few seconds. A probe is a sample whose
+// attempt shows whether the server is back. If the server is watched, the gate admits no probes.
+// When the server is back, the gate admits a few samples at first, and then more and more.
 type gate struct {
 	max     int
 	watched bool
 	changed func(limit.Change)
 
-	reportMu sync.Mutex // held while changed is called, so that changes come in order; lock it before mu
+	reportMu sync.Mutex // held while changed is called, so that changes are reported in order; locked before mu
 
 	mu                     sync.Mutex
 	limiter                *limit.Controller // nil: the limit is max
-	held, used             int               // permits that are out, and the number of them with a sample
+	held, used             int               // number of permits that are out, and number of permits with a sample
 	idle                   []*permit         // permits that are out without a sample, latest last
 	retryQueue, freshQueue []chan<- *permit  // waiting workers, longest wait first; each channel has a buffer of one
 	timer                  *time.Timer       // calls admit again when the limit has grown
-	engine                 limit.Engine      // last value of Collector.Engine
-	engineAt               time.Time         // time of the last value; zero: never
+	engine                 limit.Engine      // last value passed to Collector.Engine
+	engineAt               time.Time         // time of the last value; zero: there is none
 	down                   bool
 	probeAt                time.Time // while down: when the next probe is admitted
 }
 
-// A permit lets a worker work on one sample. Its fields belong to the gate.
+// A permit lets a worker work on one sample. gate.mu guards gone and used.
 type permit struct {
 	revoked chan struct{} // closed when the gate revokes an idle permit
 	gone    bool          // revoked or returned
 	used    bool          // has a sample
-	probe   bool          // the sample finds out whether the server is back
+	probe   bool          // the sample is a probe
 }
 
-// The gate admits the next probe probeEvery after a failed probe, or probeMore after a probe
-// without a result yet.
+// The gate admits the next probe probeEvery after a failed probe, or probeMore after a probe that
+// has no result yet.
 const (
 	probeEvery = 5 * time.Second
 	probeMore  = 30 * time.Second
 )
 
-// enter waits for a permit: for a sample that was begun if again is true, otherwise for a fresh
-// one. It returns nil if ctx ends or one of the channels, at most three, is closed.
+// enter waits for a permit. If again is true, the permit is for a sample that was begun, otherwise
+// for a fresh sample. enter returns nil if ctx ends or one of the channels is closed. At most three
+// channels are allowed.
 func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{}) *permit {
 	got := make(chan *permit, 1) // buffered, so that the gate does not block
 	g.mu.Lock()
@@ -92,7 +94,7 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 	return nil
 }
 
-// enterNow is enter for a fresh sample, without a wait.
+// enterNow returns a permit for a fresh sample, or nil if it would have to wait.
 func (g *gate) enterNow() *permit {
 	got := make(chan *permit, 1)
 	g.mu.Lock()
@@ -108,8 +110,8 @@ func (g *gate) enterNow() *permit {
 	}
 }
 
-// use records that the permit has a sample. It returns false if the permit was revoked: a sample
-// that was begun needed it, or the limit fell.
+// use records that the permit has a sample. It returns false if the permit was revoked, either
+// because a sample that was begun needed the permit or because the limit fell.
 func (g *gate) use(p *permit) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,7 +159,7 @@ func (g *gate) drop(p *permit) {
 	g.idle = slices.DeleteFunc(g.idle, func(o *permit) bool { return o == p })
 }
 
-// open returns how many permits can be out now, and when that number grows.
+// open returns how many permits can be out now, and the time at which that number grows.
 func (g *gate) open(now time.Time) (int, time.Time) {
 	if g.limiter == nil {
 		return g.max, time.Time{}
@@ -213,7 +215,8 @@ func (g *gate) revoke(p *permit) {
 	close(p.revoked)
 }
 
-// setDown admits only probes from now on, or all samples again, a few at first.
+// setDown makes the gate admit only probes if down is true. Otherwise the gate admits all samples
+// again, a few at first.
 func (g *gate) setDown(down bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -234,7 +237,8 @@ func (g *gate) setDown(down bool) {
 	g.admit(now)
 }
 
-// report calls what with the controller and the samples in flight, and changed if the limit changed.
+// report calls what with the controller and the number of samples in flight. If the limit changed,
+// report then calls changed.
 func (g *gate) report(what func(c *limit.Controller, now time.Time, used int) limit.Change) {
 	g.reportMu.Lock()
 	defer g.reportMu.Unlock()
@@ -298,7 +302,7 @@ func (g *gate) attemptEnded(key string, class Class, err error) {
 				return c.Refused(now, key, limit.Connection)
 			}
 			return c.Lost(now, key)
-		case ClassServerError, ClassAborted: // an engine out of memory aborts too
+		case ClassServerError, ClassAborted: // an engine that is out of memory aborts calls too
 			return c.Faulted(now, key, used, true)
 		case ClassTimeoutTotal, ClassTimeoutIdle:
 			return c.Faulted(now, key, used, false)
@@ -310,7 +314,8 @@ func (g *gate) attemptEnded(key string, class Class, err error) {
 	})
 }
 
-// Engine reports a successful poll of the engine behind an endpoint. It is safe for concurrent use.
+// Engine reports the result of a successful poll of the engine behind an endpoint. It is safe for
+// concurrent use.
 func (c *Collector) Engine(endpoint string, e limit.Engine) {
 	if i := c.endpoint(endpoint); i >= 0 {
 		g := &c.endpoints[i].gate
