@@ -13,7 +13,7 @@ import (
 // reads them up to three times. This way, open attempts and groups that were begun finish first,
 // and no list of all samples is kept in memory:
 //
-//	1  survey   look up every sample, and count those in the dataset
+//	1  survey   look up every sample, and count the samples in the dataset
 //	            → send open attempts, each to the endpoint where it was made
 //	2  begun    send the other samples of groups that have such a sample
 //	3  rest     send the groups that no process began

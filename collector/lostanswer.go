@@ -8,10 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// If an answer is not received, its turns come from the record of the server run. The record can
-// have less: a server need not store the prompts that it sends with its answers. A sample must not
-// fail or lack a call because the network lost its answer. So if the record lacks data that the
-// answer had, the rollout is made again, as after any lost connection.
+// If an answer is not received, its turns are read from the record of the server run. The record
+// can contain less than the answer, because a server need not store the prompts that it sends with
+// its answers. A sample must not fail or lack a call because the network lost its answer. So if the
+// record lacks data that the answer had, the rollout is made again, as after any lost connection.
 
 // answerPrompts tracks whether received answers carry the prompts of their calls.
 type answerPrompts struct {
@@ -19,8 +19,8 @@ type answerPrompts struct {
 	known *bool        // Config.TurnsHavePrompts
 }
 
-// note updates seen. One prompt proves that answers carry them. A missing prompt proves little: the
-// answers of another server can have them.
+// note updates seen. One answer with a prompt proves that answers carry prompts. A missing prompt
+// proves little, because the answers of another server can carry prompts.
 func (a *answerPrompts) note(r *Reply, calls []tokenize.Call) {
 	r.eachCall(calls, func(s *Send, c *tokenize.Call) {
 		switch {
@@ -33,24 +33,25 @@ func (a *answerPrompts) note(r *Reply, calls []tokenize.Call) {
 	})
 }
 
-// possible reports whether answers can have prompts.
+// possible reports whether answers can carry prompts.
 func (a *answerPrompts) possible() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && (a.known == nil || *a.known)
 }
 
-// proven reports whether answers are known to have prompts.
+// proven reports whether answers are known to carry prompts.
 func (a *answerPrompts) proven() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && a.known != nil && *a.known
 }
 
-// A lostAnswerError reports that the record of a rollout lacks data that its answer had. Its class
-// is the class of cause, which is ErrGone if an earlier process made the send.
+// A lostAnswerError means that an answer was lost and the server's record lacks data that the
+// answer had. Its class is the class of cause. cause is ErrGone if an earlier process made the
+// send.
 type lostAnswerError struct {
 	cause   error  // why the answer was lost
 	why     error  // what is missing; a *tokenize.AlignError if tokens cannot be used
-	word    string // reason in Stats.Remade
+	word    string // key in Stats.Remade
 	partial bool   // other calls of the sample make rows
 }
 
@@ -74,8 +75,8 @@ func isLostAnswer(err error) bool {
 }
 
 // recordGap checks the calls that come from the record or were taken over. It returns an error if
-// they do not meet the requirements, otherwise nil. A defect that a new attempt would have too does
-// not count.
+// one of them is quarantined or has a worse grade than Config.Require allows, otherwise nil.
+// Defects that a new attempt would have too do not count.
 func (a *attempt) recordGap(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	c := a.w.c
 	might := c.answerPrompts.possible()
@@ -115,8 +116,8 @@ func (a *attempt) recordGap(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	return e
 }
 
-// promptGap is recordGap for a reply whose prompts could not be found because of err. It returns
-// err if the record is not the cause.
+// promptGap is like recordGap, but for a reply whose prompts could not be determined because of
+// err. It returns err unchanged if the record is not the cause.
 func (a *attempt) promptGap(r *Reply, err error) error {
 	if !a.w.c.answerPrompts.possible() || !r.fromRecord() {
 		return err
@@ -139,12 +140,13 @@ func (a *attempt) promptGap(r *Reply, err error) error {
 	return e
 }
 
-// opaque wraps an error whose class must not count: it has no Unwrap.
+// opaque wraps an error and hides the error's class from Classify. That is why it has no Unwrap
+// method.
 type opaque struct{ err error }
 
 func (h opaque) Error() string { return h.err.Error() }
 
-// newLostAnswer returns the error of a lost send, with the cause but without why.
+// newLostAnswer returns the error for a send whose answer was lost. The caller sets why and word.
 func newLostAnswer(s *Send) *lostAnswerError {
 	cause := s.Lost
 	switch {
@@ -156,7 +158,7 @@ func newLostAnswer(s *Send) *lostAnswerError {
 	return &lostAnswerError{cause: cause}
 }
 
-// canRetry reports whether the sample can make the rollout again.
+// canRetry reports whether the rollout can be made again after e.
 func (a *attempt) canRetry(e *lostAnswerError) bool {
 	return a.cl.cut.cause() == nil && a.cl.retry.budget.CanRetry(a.lossKind(Classify(e)), a.w.c.cfg.breaker())
 }

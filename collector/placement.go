@@ -7,13 +7,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A placement is the position of a sample at an endpoint: its permit, and its waits for a permit.
-// The worker that holds the sample owns it.
+// A placement is the state of a sample at its endpoint: its permit, and its waits for a permit. The
+// worker that holds the sample owns its placement.
 type placement struct {
 	ep       *endpoint
 	permit   *permit       // nil while the sample waits for one
 	queuedAt time.Time     // start of the wait for a permit
-	roomWait time.Duration // wait for permits since the last attempt
+	roomWait time.Duration // total wait for permits since the last attempt
 	moved    bool          // the sample comes from another endpoint
 }
 
@@ -39,7 +39,7 @@ func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttemp
 		case cutoff.cause() != nil:
 			return cut, nil //nolint:nilerr // the cause is the cut itself
 		case c.stopping(ctx):
-			return over, nil // it remains
+			return over, nil // the sample remains to be done
 		case p.mustMove(open):
 			return elsewhere, nil
 		case p.permit != nil && p.ep.gate.use(p.permit):
@@ -54,9 +54,9 @@ func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttemp
 	}
 }
 
-// hold waits for d, or until the sample is cut or must move, or the run is drained. For the first
-// second the sample keeps its permit, so that a server that refuses every sample does not get all
-// samples in quick succession. An error ends the run.
+// hold waits for d. It returns earlier if the sample is cut or must move, or if the run is drained.
+// The sample keeps its permit for the first second. Otherwise a server that refuses every sample
+// would get all samples in quick succession. An error ends the run.
 func (p *placement) hold(ctx context.Context, d time.Duration, cutoff cutoff, open *OpenAttempt) error {
 	until, stop := cutoff.context(ctx)
 	defer stop()
@@ -75,8 +75,9 @@ func (p *placement) leave() {
 
 func (p *placement) isProbe() bool { return p.permit != nil && p.permit.probe }
 
-// mustMove reports whether the sample must move to another endpoint. An open attempt stays until
-// its server, which alone can take it over, has been down for Config.Outage. A probe stays too.
+// mustMove reports whether the sample must move to another endpoint. An open attempt can be taken
+// over only at its own server, so it stays until that server has been down for Config.Outage. A
+// probe stays too.
 func (p *placement) mustMove(open *OpenAttempt) bool {
 	if _, lost := p.ep.state(); lost {
 		return true
@@ -84,7 +85,7 @@ func (p *placement) mustMove(open *OpenAttempt) bool {
 	return !p.isProbe() && p.moveFlag(open).isUp()
 }
 
-// moveFlag returns the flag that makes the sample move.
+// moveFlag returns the flag that makes the sample move when it is raised.
 func (p *placement) moveFlag(open *OpenAttempt) *flag {
 	if open != nil && p.ep.reattaches(open) {
 		return &p.ep.overdue

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// move sends the sample to the first endpoint with room for it.
+// move passes the sample to the relay, which passes it to the first endpoint with room.
 func (w *worker) move(ctx context.Context, cl *claim) (bool, error) {
 	w.ep.lock().Detach(&cl.retry.budget)
 	w.ep.unlock()
@@ -23,16 +23,16 @@ func (w *worker) move(ctx context.Context, cl *claim) (bool, error) {
 	}
 }
 
-// A relay holds the samples that move from one endpoint to another.
+// A relay holds the samples that are moving from one endpoint to another.
 type relay struct{ in, out chan claim }
 
-// run passes samples on until finished is closed. A sample that is cut while it moves ends here. On
-// a drain, run unclaims the other samples: they remain to be done. After an error of the sink, it
-// unclaims all samples.
+// run passes samples on until finished is closed. If a sample is cut while it moves, run appends it
+// as cut. On a drain, run releases all other samples, which remain to be done. After an error from
+// the sink, it releases all samples.
 func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{}, unsettled *sync.WaitGroup) error {
 	var waiting []claim
 	var failed error
-	// sweep ends the samples that are cut, and the others too if all is true.
+	// sweep removes the samples that are cut. If all is true, it removes the other samples too.
 	sweep := func(all bool) {
 		waiting = slices.DeleteFunc(waiting, func(cl claim) bool {
 			cut := cl.cut.cause() != nil
@@ -46,7 +46,7 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 			if !cl.settled {
 				c.counters.unclaim(cl.failed)
 			}
-			unsettled.Done() // for every sample, even after an error: Run waits for it
+			unsettled.Done() // even after an error, because Run waits for every sample
 			return true
 		})
 	}

@@ -6,25 +6,27 @@ import (
 	"time"
 )
 
-// removals bounds the time to remove agents at an endpoint. A server that does not answer costs a
-// run one Config.CloseTimeout, and not one per sample.
+// removals bounds the time for the removal of agents at an endpoint. A server that does not answer
+// delays a run by about one Config.CloseTimeout in total, not by one per sample.
 //
-// If a removal fails late and no other has succeeded meanwhile, the endpoint is mute: removals get
-// little time, including removals in progress. Now and then a removal gets more time, because the
-// server can be slow and not dead. A successful removal ends the mute state. Remaining agents stay
-// on the server until agent.Clean finds them by their tags.
+// If a removal fails late and no other removal has succeeded since it began, the endpoint becomes
+// mute. At a mute endpoint, removals get little time, including removals in progress. Now and then
+// a removal gets more time, because the server might be slow rather than dead. A successful removal
+// ends the mute state. Agents that were not removed stay on the server until agent.Clean finds them
+// by their tags.
 type removals struct {
 	mute flag
 
 	mu    sync.Mutex
-	last  time.Time // last successful removal
-	tried time.Time // when a removal last got more time
+	last  time.Time // time of the last successful removal
+	tried time.Time // time at which a removal last got more time
 }
 
-// Divisors of Config.CloseTimeout. At a mute endpoint a removal gets one shortPart, and one removal
-// per betweenPart gets one patientPart. By default these are 1 s, and 5 s every 10 s. A failed
-// removal is late after one latePart, because the client's time limit or retries can end it before
-// CloseTimeout.
+// These constants are divisors of Config.CloseTimeout. At a mute endpoint, a removal gets
+// CloseTimeout/shortPart. Once per CloseTimeout/betweenPart, a removal gets
+// CloseTimeout/patientPart. By default, these are 1 s, and 5 s once per 10 s. A failed removal
+// counts as late after CloseTimeout/latePart, because the client's own time limit or retries can
+// end it before CloseTimeout.
 const (
 	shortPart   = 30
 	patientPart = 6
@@ -32,8 +34,8 @@ const (
 	latePart    = 4
 )
 
-// begin returns a context for one removal, at most for limit. The caller must pass the result of
-// the removal to the returned function.
+// begin returns a context for one removal, which ends after limit at the latest. The caller must
+// pass the result of the removal to the returned function.
 func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Context, func(error)) {
 	began, timeout := time.Now(), limit
 	mute := r.mute.raised()

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Reply has all answers of the agent of one attempt.
+// A Reply contains all answers of an agent in one attempt.
 type Reply struct {
 	AgentID, Model string
 	// ServerVersion is the version that the server reports, or empty.
@@ -18,25 +18,26 @@ type Reply struct {
 	// Sends has one entry per request that was answered with 200, in order.
 	Sends []Send
 
-	// If another program drove the rollout, Started is its start by the server's clock, and its
-	// duration is the sum of its sends. Otherwise Started is zero.
+	// Started is set only if another program drove the rollout. It is the time at which the rollout
+	// started, by the server's clock. The duration of such a rollout is the sum of the durations of
+	// its sends.
 	Started time.Time
 
 	// FirstAnswer is the time from the first send to its answer; 0 if unknown.
 	FirstAnswer time.Duration
 
-	// Missing are calls whose tokens are lost, in order. Each is a failure of its sample. Sends
-	// does not include them.
+	// Missing lists the calls whose tokens are lost, in order. Each becomes a failure of the
+	// sample. Sends does not include these calls.
 	Missing []MissingCall
 
-	// Unshown counts calls that a tap recorded but no answer shows. Agent.Prompts sets it.
+	// Unshown counts calls that a tap recorded but that are in no answer. Agent.Prompts sets it.
 	Unshown tokenize.Unshown
 
 	// Output is the text that a Scorer scores. An Agent sets it to the text of the last assistant
-	// message. Before the Scorer runs, it is copied to Text, and Config.Splitter splits it into
-	// Output and Reasoning.
+	// message. Before the Scorer runs, Output is copied to Text. Config.Splitter then splits Text
+	// into Output and Reasoning.
 	Output, Text, Reasoning string
-	// Trial reports that no model wrote the reply: it only tests the Scorer.
+	// Trial is true if no model wrote the reply, because it only serves to test the Scorer.
 	Trial bool
 	// Messages is the conversation as JSON, or nil if it was not requested.
 	Messages json.RawMessage
@@ -48,22 +49,22 @@ type Send struct {
 	RunID      string
 	StopReason string
 	Usage      Usage
-	// ClientTools reports that the request had a tool result of the client. The contexts of this
-	// send and of all later sends include it.
+	// ClientTools is true if the request contained the result of a client-side tool. The contexts
+	// of this send and of all later sends include that result.
 	ClientTools bool
-	// FromRecord reports that the answer was lost, and the turns come from the server's record.
+	// FromRecord is true if the answer was lost and the turns come from the server's record.
 	FromRecord bool
 	// Lost is the reason why the answer of a FromRecord send was lost, or nil if an earlier process
 	// made the send.
 	Lost error
-	// Duration is how long the server took, or 0 if unknown. For a FromRecord send it is by the
-	// server's clock.
+	// Duration is how long the server took, or 0 if unknown. For a FromRecord send it is measured
+	// by the server's clock.
 	Duration time.Duration
 }
 
 // A MissingCall is a call whose tokens the server no longer has.
 type MissingCall struct {
-	// Before is the number of calls of the reply before it.
+	// Before is the number of calls in Sends that come before this call.
 	Before int
 	Reason tokenize.Reason
 	Note   string
@@ -80,7 +81,7 @@ func (r *Reply) number(k int32) int32 {
 	return n
 }
 
-// Usage has the server's counts for one send, summed over its steps.
+// Usage contains the server's counts for one send, summed over its steps.
 type Usage struct {
 	PromptTokens, CompletionTokens int64
 	Steps                          int32
@@ -113,8 +114,8 @@ func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Cal
 	}
 }
 
-// flagCalls flags the calls whose context has a tool result of the client, and the calls from the
-// server's record. A flag applies to the first such send and all later sends.
+// flagCalls flags the calls whose context includes the result of a client-side tool, and the calls
+// from the server's record. A flag applies to all calls from the first such send on.
 func (r *Reply) flagCalls(calls []tokenize.Call) {
 	k, flags := 0, tokenize.Flags(0)
 	for i := range r.Sends {
@@ -140,7 +141,7 @@ func (r *Reply) fromRecord() bool {
 	return slices.ContainsFunc(r.Sends, func(s Send) bool { return s.FromRecord })
 }
 
-// took returns how long the server is known to have worked. r can be nil.
+// took returns the sum of the known durations of the sends. r can be nil.
 func (r *Reply) took() (d time.Duration) {
 	if r == nil {
 		return 0
@@ -160,8 +161,8 @@ const (
 	StatusError     = "error"     // failures only
 )
 
-// StatusOf returns the status for the stop reason of the last send. Completed, max_steps and
-// truncated rollouts are data; the others are failures.
+// StatusOf returns the status for the stop reason of the last send. Rollouts with status completed,
+// max_steps or truncated are data. All others are failures.
 //
 //	end_turn, tool_rule     completed
 //	max_steps               max_steps
@@ -182,8 +183,8 @@ func StatusOf(stopReason string) string {
 	return StatusError
 }
 
-// checkEnd returns an error if the reply ended badly or lacks token data. One send without turns is
-// enough: its tokens would be missing in the middle.
+// checkEnd returns an error if the stop reason is a failure or token data is missing. One send
+// without turns is enough, because its tokens would be missing from the rollout.
 func checkEnd(s *tokenize.Sample, r *Reply) error {
 	if len(r.Sends) == 0 {
 		return fmt.Errorf("%w: no send was answered", ErrNoTurns)
@@ -199,8 +200,9 @@ func checkEnd(s *tokenize.Sample, r *Reply) error {
 	return nil
 }
 
-// checkEnds returns an error if the engine aborted a call: the server treats the partial output as
-// a whole turn. In a truncated rollout it marks the last call as truncated.
+// checkEnds returns an error if the engine aborted a call, because the server treats the partial
+// output as a complete turn. In a truncated rollout, checkEnds sets the finish reason of the last
+// call to length if that reason is unknown.
 func checkEnds(s *tokenize.Sample, calls []tokenize.Call) error {
 	for k := range calls {
 		if calls[k].FinishReason == tokenize.FinishAbort {

@@ -10,13 +10,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A retryState has the data that a sample keeps from one attempt to the next. The worker that holds
-// the sample owns it; an attempt only reads it.
+// A retryState contains the data that a sample keeps from one attempt to the next. The worker that
+// holds the sample owns its retryState. An attempt only reads it.
 type retryState struct {
 	budget  breaker.Budget
 	open    *OpenAttempt  // attempt of an earlier process to take over, or nil
-	last    *attempt      // of this process, or nil
-	number  int           // number of the last attempt, over all processes
+	last    *attempt      // last attempt by this process, or nil
+	number  int           // number of the last attempt, across all processes
 	made    int           // number of attempts by this process
 	kind    Kind          // kind of the next attempt, if open is nil
 	started time.Time     // start of the first attempt; zero before that
@@ -29,14 +29,15 @@ func resumed(left *SampleState) retryState {
 	if r.open != nil {
 		r.number = max(r.number, r.open.N) // never reuses a number, whatever Left returns
 	}
-	if left.Failed == ClassNone { // otherwise its budget is reset
+	if left.Failed == ClassNone { // a failed sample gets a new budget
 		r.budget = breaker.Resume(left.Charged, left.DataCharged)
 	}
 	r.kind = kindAfter(left.Failed, r.number)
 	return r
 }
 
-// kindAfter returns the kind of the attempt after n others, the last of which failed with class.
+// kindAfter returns the kind of the attempt that follows n attempts. class is the class with which
+// the last attempt failed.
 func kindAfter(class Class, n int) Kind {
 	switch {
 	case n == 0:
@@ -60,7 +61,7 @@ func (s *sample) numbered(runID string, n int, kind Kind) Attempt {
 	return Attempt{Task: s.task, Key: s.key, Index: s.index, GroupSize: s.groupSize, N: n, Kind: kind, RunID: runID}
 }
 
-// begin records that the attempt begins.
+// begin records that the attempt has begun.
 func (r *retryState) begin(a *attempt) {
 	r.number = max(r.number, a.N)
 	r.made++
@@ -69,8 +70,8 @@ func (r *retryState) begin(a *attempt) {
 	}
 }
 
-// followUp decides what follows the attempt, and carries it out: it fails the sample, or waits
-// before the next attempt.
+// followUp decides what to do after the attempt. It then fails the sample, or waits before the next
+// attempt.
 func (w *worker) followUp(ctx context.Context, cl *claim, a *attempt) (next, error) {
 	c, r := w.c, &cl.retry
 	d, stop := w.ep.decide(ctx, &r.budget, a, cl.place.isProbe())
@@ -100,8 +101,9 @@ func (w *worker) followUp(ctx context.Context, cl *claim, a *attempt) (next, err
 	return try, err
 }
 
-// prepareRetry sets the kind of the next attempt and journals the end of the last attempt. An
-// attempt that must still be taken over has not ended: its lookup is retried.
+// prepareRetry sets the kind of the next attempt and journals the end of the last attempt. If an
+// open attempt must still be taken over, prepareRetry does nothing: that attempt has not ended, and
+// only its lookup is retried.
 func (w *worker) prepareRetry(cl *claim, a *attempt, charged bool) error {
 	if cl.retry.open != nil {
 		return nil
@@ -113,8 +115,9 @@ func (w *worker) prepareRetry(cl *claim, a *attempt, charged bool) error {
 	return w.c.journalEnd(cl, a.N, a.class, charged)
 }
 
-// decide returns what follows from the end of the attempt, for the server and for the sample. It
-// checks the server or waits if the breaker asks for it. If the run stops, the error is the reason.
+// decide reports the end of the attempt to the breaker and returns the breaker's decision. It
+// checks the server or waits if the breaker requests that. If the run stops, the error is the
+// reason.
 func (e *endpoint) decide(ctx context.Context, budget *breaker.Budget, a *attempt, probe bool) (breaker.Decision, error) {
 	end := a.end(ctx)
 	end.Probe, end.InHand, end.Limit = probe, int(e.held.Load()), e.gate.limit()
@@ -151,10 +154,11 @@ func (e *endpoint) decide(ctx context.Context, budget *breaker.Budget, a *attemp
 	return d, noneLeft
 }
 
-// waitMax bounds how long a sample without retries waits to see whether its server goes down.
+// waitMax bounds how long a sample on its last retry waits to see whether its server goes down.
 const waitMax = time.Second
 
-// end describes the end of the attempt to package breaker. Only end translates a Class and a Stage.
+// end describes the end of the attempt for package breaker. No other function translates a Class or
+// a Stage for that package.
 func (a *attempt) end(ctx context.Context) breaker.End {
 	e := breaker.End{Key: a.Key, Stage: breaker.Rolling, Replied: a.replied}
 	if stageOf(a.err) == StageOpen {
@@ -190,7 +194,7 @@ func (a *attempt) end(ctx context.Context) breaker.End {
 	return e
 }
 
-// lossKind returns the kind of the end of an attempt whose answer was lost.
+// lossKind returns the kind of end for an attempt whose answer was lost.
 func (a *attempt) lossKind(class Class) breaker.Kind {
 	if a.Kind == KindReattach && class == ClassLost {
 		return breaker.Gone
@@ -198,8 +202,8 @@ func (a *attempt) lossKind(class Class) breaker.Kind {
 	return breaker.LostAnswer
 }
 
-// takeoverFailed reports whether this attempt was a takeover that failed: nothing is left, or the
-// lookup failed for good.
+// takeoverFailed reports whether this attempt was a takeover that failed because nothing is left,
+// or because the lookup failed for good.
 func (a *attempt) takeoverFailed(v breaker.Verdict) bool {
 	if a.Kind != KindReattach || a.class == ClassCensored {
 		return false
@@ -207,7 +211,8 @@ func (a *attempt) takeoverFailed(v breaker.Verdict) bool {
 	return a.class == ClassLost || v == breaker.Fail && stageOf(a.err) == StageOpen
 }
 
-// giveUpOpen gives up open attempt n because of err, and refunds the charges for its lookup.
+// giveUpOpen gives up the takeover of open attempt n because of err, and refunds the charges for
+// its lookup.
 func (w *worker) giveUpOpen(cl *claim, n int, err error) error {
 	if !errors.Is(err, ErrGone) {
 		err = fmt.Errorf("%w: %w", ErrGone, err)
@@ -220,8 +225,8 @@ func (w *worker) giveUpOpen(cl *claim, n int, err error) error {
 	return w.c.journalEnd(cl, n, ClassLost, false)
 }
 
-// delay returns the wait after n failed attempts. A delay that the server asks for gets jitter too,
-// because every client gets the same delay.
+// delay returns the wait after n failed attempts. A delay requested by the server gets jitter too,
+// because the server requests the same delay from every client.
 func (c *Config) delay(n int, err error) time.Duration {
 	d := c.BackoffMin
 	for i := 1; i < n && d < c.BackoffMax; i++ {

@@ -24,8 +24,8 @@ func (e *ScorerError) Error() string {
 // Unwrap returns ErrTolerance.
 func (e *ScorerError) Unwrap() error { return ErrTolerance }
 
-// score rewards the sample. If the scorer fails, the reward stays null. An error means that the run
-// ends.
+// score sets the reward of the sample. If the scorer fails, the reward stays null. An error means
+// that the run ends.
 func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls []tokenize.Call) error {
 	scorer := a.w.c.cfg.Scorer
 	if scorer == nil {
@@ -58,8 +58,8 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls
 	return nil
 }
 
-// scored counts the result of the scorer. err is nil if it returned a Reward, even without a value.
-// An error returned by scored ends the run.
+// scored counts the result of the scorer. err is nil if the scorer returned a Reward, even one
+// without a value. An error that scored returns ends the run.
 func (c *Collector) scored(a Attempt, err error) error {
 	failed := err != nil && !errors.Is(err, ErrNoAnswer)
 	n, over := 0, false

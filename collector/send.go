@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// send sends the sample to a worker of any endpoint when it can begin, or cuts it at its deadline.
-// It returns false if no more samples must be sent.
+// send waits until the sample can begin, and passes it to a worker of any endpoint. If the sample
+// is cut before that, send appends it as cut. It returns false if no more samples are to be sent.
 func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
 	for {
 		switch {
@@ -42,7 +42,8 @@ func (f *feed) beginsGroup(cl *claim) bool {
 	return f.c.cfg.Pace != nil && cl.retry.open == nil && !cl.begun && cl.group != f.group
 }
 
-// admit waits until the pacer admits the sample. ok is false if no more groups are needed.
+// admit waits until the pacer admits the sample. ok is false if no more groups are needed. leave is
+// closed when the pacer's decision can change.
 func (f *feed) admit(ctx context.Context, cl *claim) (leave <-chan struct{}, ok bool, err error) {
 	if f.c.cfg.Pace == nil || cl.retry.open != nil {
 		return nil, true, nil
@@ -61,8 +62,8 @@ func (f *feed) admit(ctx context.Context, cl *claim) (leave <-chan struct{}, ok 
 
 var errDrained = errors.New("collector: drained")
 
-// dispatch waits until a worker of the next endpoint takes the sample. It returns false after the
-// deadline, a drain, a stop or the close of leave.
+// dispatch waits until a worker of the next endpoint takes the sample. It returns false if the
+// sample is cut, the run is drained or stopped, or leave is closed first.
 func (f *feed) dispatch(ctx context.Context, cl claim, leave <-chan struct{}) bool {
 	until, stop := cl.cut.context(ctx)
 	defer stop()
@@ -89,8 +90,9 @@ func (f *feed) dispatch(ctx context.Context, cl claim, leave <-chan struct{}) bo
 	}
 }
 
-// sendOpen sends the open attempts to workers of their endpoint, or to any workers if the endpoint
-// is lost. Until it closes ep.open, the workers of the endpoint take no other samples.
+// sendOpen sends the open attempts to workers of their endpoint, or to workers of any endpoint if
+// their own endpoint is lost or overdue. Until sendOpen closes ep.open, the workers of the endpoint
+// do not take other samples.
 func (f *feed) sendOpen(ctx context.Context, ep *endpoint, claims []claim) {
 	rest := f.sendOpenTo(ctx, ep, claims)
 	close(ep.open)
@@ -102,8 +104,9 @@ func (f *feed) sendOpen(ctx context.Context, ep *endpoint, claims []claim) {
 	}
 }
 
-// sendOpenTo returns the remaining claims when the endpoint is lost or overdue. After a drain or a
-// stop it returns nil: the next process takes the rest.
+// sendOpenTo sends the claims to workers of ep. When the endpoint is lost or overdue, it returns
+// the remaining claims. After a drain or a stop it returns nil, because the next process takes over
+// the remaining attempts.
 func (f *feed) sendOpenTo(ctx context.Context, ep *endpoint, claims []claim) []claim {
 	for i := range claims {
 		cl := &claims[i]

@@ -5,15 +5,17 @@ import "sync"
 // shares decides which endpoint gets the next fresh sample. Endpoints with room share the samples
 // in proportion to their weights.
 //
-// Every endpoint has a mark, which grows by 1/weight with each sample that it gets. The lowest mark
-// is next. An endpoint that had no room for a while continues at the mark of the others, so it does
-// not catch up.
+// Every endpoint has a mark, which grows by 1/weight with each sample that the endpoint gets. The
+// endpoint with the lowest mark gets the next sample. An endpoint that had no room for a while
+// continues at the mark of the others. Otherwise it would get all samples until its mark has caught
+// up.
 //
-// An endpoint has room while one of its workers is ready. A ready worker waits for a fresh sample
-// with a permit, or is about to do so and has no known obstacle. A worker that got a sample stays
-// ready until its successor is ready, so that an endpoint with room never seems full in between.
+// An endpoint has room while one of its workers is ready. A ready worker has a permit and waits for
+// a fresh sample, or is about to do so without a known obstacle. A worker that gets a sample stays
+// ready until the next worker is ready. Otherwise an endpoint with room would seem full in between.
 //
-// While samples move between endpoints, no fresh sample is claimed: the moving samples come first.
+// While samples move between endpoints, no fresh sample is claimed, because the moving samples come
+// first.
 type shares struct {
 	mu       sync.Mutex
 	weights  []float64
@@ -33,8 +35,8 @@ func newShares(endpoints []*endpoint) *shares {
 	return s
 }
 
-// next returns the index of the endpoint that gets the next sample, or -1. changed is closed when
-// the result can differ.
+// next returns the index of the endpoint that gets the next sample, or -1 if no endpoint can get a
+// sample now. changed is closed when the result can change.
 func (s *shares) next() (at int, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +59,7 @@ func (s *shares) assign(at int) {
 	s.marks[at] += 1 / s.weights[at]
 }
 
-// setReady records that one worker of an endpoint became ready, or is not ready any more.
+// setReady records that one worker of an endpoint has become ready, or is no longer ready.
 func (s *shares) setReady(at int, ready bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

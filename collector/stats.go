@@ -15,37 +15,38 @@ import (
 //
 // The package comment explains how to add a figure.
 type Stats struct {
-	// Started is the time when Run began, or zero before that.
+	// Started is the time at which Run began, or zero before that.
 	Started time.Time
 
-	// Planned is the number of samples of the run: the value of Config.Planned or Plan, or the
-	// samples read so far if that is more.
+	// Planned is the number of samples in the run. It is the value of Config.Planned or Plan, or
+	// the number of samples read so far if that is higher.
 	Planned int
-	// Committed counts samples in a committed shard, including samples without a row, but not
-	// samples with keep=false. Filtered counts those. Failed counts samples with a committed
-	// failure row. Skipped counts samples that the tail policy or a deadline cut. If Run has ended
-	// with a cut by the tail policy or with enough groups, it includes samples that were never
-	// claimed. Remaining counts the rest. The work of earlier processes is included, as far as Run
-	// has read the tasks.
+	// Committed counts samples in a committed shard, including samples without a row, but excluding
+	// samples with keep=false. Filtered counts the samples with keep=false. Failed counts samples
+	// with a committed failure row. Skipped counts samples that the tail policy or a deadline cut.
+	// If Run ended because the tail policy cut it or because it had enough groups, Skipped also
+	// includes samples that were never claimed. Remaining counts all other samples. The counts
+	// include samples that earlier processes finished, as far as Run has read the tasks.
 	Committed, Filtered, Failed, Skipped, Remaining int
 	// Earlier is the part of these counts that earlier processes of the run had finished. A failed
-	// sample that is retried counts as Failed until it is claimed, then as Remaining, and again as
-	// Failed if it is released.
+	// sample that is to be retried counts as Failed until it is claimed, and then as Remaining. If
+	// its retry has no result, it counts as Failed again.
 	Earlier Earlier
-	// Censored and Unstarted are the parts of Skipped. Censored samples have a failure row.
-	// Unstarted samples have none, so a later run can collect them.
+	// Censored and Unstarted add up to Skipped. Censored samples have a failure row. Unstarted
+	// samples have none, so a later run can collect them.
 	Censored, Unstarted int
-	// Accepted is the part of Remaining that the sink has accepted and not committed. It is 0 once
-	// the sink is closed.
+	// Accepted is the part of Remaining that the sink has accepted but not yet committed. It is 0
+	// once the sink is closed.
 	Accepted int
-	// InFlight is the part of Remaining that workers hold, including waits for a retry.
+	// InFlight is the part of Remaining that workers hold, including samples that wait for a retry.
 	InFlight int
 	// Held is the part of Remaining that Config.Pace holds back now.
 	Held int
-	// Claimed counts the samples that were ever claimed.
+	// Claimed counts all samples that were claimed so far.
 	Claimed int
 
-	// ByClass counts Failed by class. LostCalls, not ByClass, counts single failed calls.
+	// ByClass splits Failed by class. It does not include failed calls of samples that have rows:
+	// see LostCalls.
 	ByClass map[Class]int
 
 	// The fields below count the work of this process only.
@@ -55,22 +56,22 @@ type Stats struct {
 	Attempts, Retries, InfraRetries, DataRetries int
 	FailedByClass                                map[Class]int
 	// Reattached counts the attempts of earlier processes that were taken over, and Gone the
-	// attempts that could not be.
+	// attempts that could not be taken over.
 	Reattached, Gone int
 	// Remade counts the rollouts that the infrastructure lost and that were made again, by the
 	// class of the failure. If an answer was lost and the server's record lacks part of it, the key
-	// is the reason of the gap. Kept counts the rollouts that became data. A longer rollout is lost
-	// more often: if the mean of Remade is above the mean of Kept, the data is short of long
-	// rollouts.
+	// is the tokenize.Reason that describes the gap. Kept counts the rollouts that became data.
+	// Longer rollouts are lost more often. If the mean duration in Remade is above the mean in
+	// Kept, the data has too few long rollouts.
 	Remade map[string]RolloutCount
 	Kept   RolloutCount
-	// AdmissionWait is the total wait for room: of the next sample in line, and of samples whose
-	// retry was due.
+	// AdmissionWait is the total time that samples waited for a permit. Only the next sample in
+	// line and samples whose retry is due wait for a permit.
 	AdmissionWait time.Duration
 	// CloseFailures counts agents that could not be removed.
 	CloseFailures int
-	// Unscored counts samples without a score. ScorerFailures is the part whose scorer failed. The
-	// tasks of the other samples have no reference to score by.
+	// Unscored counts samples without a score. ScorerFailures is the part for which the scorer
+	// failed. The tasks of the other unscored samples have no reference answer.
 	Unscored, ScorerFailures int
 
 	Pace *pace.Stats
@@ -80,7 +81,7 @@ type Stats struct {
 
 	Endpoints []EndpointStats
 	// Oldest is the sample that has been in flight the longest, or nil. LongestInStage is the
-	// sample that has been in its stage the longest, apart from samples that wait for a retry.
+	// sample that has been in its current stage the longest, not counting samples in StageWait.
 	Oldest, LongestInStage *InFlight
 }
 
@@ -92,17 +93,17 @@ type Earlier struct {
 // A Yield counts the content of samples.
 type Yield struct {
 	// Rows counts training sequences. Sampled counts the sampled tokens of rows and failures, and
-	// Trained the tokens with a loss mask of 1. None of them includes tokens that MaxRowTokens cut
-	// off.
+	// Trained the tokens with a loss mask of 1. These counts do not include tokens that
+	// MaxRowTokens cut off.
 	Rows             int
 	Sampled, Trained int64
-	// LostCalls counts single calls that failed, of samples with other rows.
+	// LostCalls counts failed calls in samples whose other calls make rows.
 	LostCalls int
-	// Downgraded counts rows with a worse grade because their answer, which carries prompts, was
+	// Downgraded counts rows that have a worse grade because the answer with their prompts was
 	// lost.
 	Downgraded int
-	// CutCalls counts the calls that MaxRowTokens cut off, and Cut their sampled tokens. They are
-	// not written anywhere. The row before them is flagged.
+	// CutCalls counts the calls that MaxRowTokens cut off, and Cut counts their sampled tokens.
+	// These tokens are not written anywhere. The row before them is flagged.
 	CutCalls int
 	Cut      int64
 	// The Version fields count the sampled tokens of calls that make rows, by the source of their
@@ -113,8 +114,8 @@ type Yield struct {
 	EmptyRows, Empty int
 }
 
-// yieldOf counts one sample, without CutCalls, Cut, EmptyRows and the Version fields: the aligner
-// and the calls have them.
+// yieldOf returns the Yield of one sample. It does not set CutCalls, Cut, EmptyRows or the Version
+// fields, which come from the aligner and the calls.
 func yieldOf(s *tokenize.Sample) Yield {
 	y := Yield{Rows: len(s.Rows)}
 	if len(s.Rows) == 0 && len(s.Failures) == 0 {
@@ -196,31 +197,35 @@ func (y *Yield) add(o Yield) {
 // EndpointStats are the statistics of one endpoint.
 type EndpointStats struct {
 	Name string
-	// InFlight counts the samples that workers hold. Waiting is the part between two attempts.
+	// InFlight counts the samples that workers hold. Waiting counts the part of these samples that
+	// is between two attempts.
 	InFlight, Waiting int
-	// Stages counts InFlight by stage.
+	// Stages splits InFlight by stage.
 	Stages map[Stage]int
-	// Limit bounds the samples in flight now, and Max is its upper bound.
+	// Limit is the current bound on the number of samples in flight. Max is the highest value that
+	// Limit can have.
 	Limit, Max int
-	// Topped is the gain of the growth of Limit to Max; nil if not measured or not worth it.
+	// Topped is the gain from the growth of Limit to Max. It is nil if the gain was not measured or
+	// the growth was not worth it.
 	Topped *limit.Gain
-	// Engine is the last value passed to Collector.Engine, and EngineSeen is its time, or zero if
-	// there was none.
+	// Engine is the last value passed to Collector.Engine. EngineSeen is the time of that call, or
+	// zero if there was none.
 	Engine     limit.Engine
 	EngineSeen time.Time
-	// Down reports whether the server counts as down, and Lost whether it was given up.
+	// Down is true if the server counts as down, and Lost is true if it was given up.
 	Down, Lost bool
-	// Mute reports that removals of agents time out: see Config.CloseTimeout.
+	// Mute is true if removals of agents time out: see Config.CloseTimeout.
 	Mute bool
 }
 
-// InFlight is a sample that a worker holds.
+// InFlight describes a sample that a worker holds.
 type InFlight struct {
 	TaskID   string
 	Index    int
 	Attempt  int
 	Endpoint string
-	// Stage is its current stage, which began at Since. Started is the time when it was claimed.
+	// Stage is the current stage of the sample, which began at Since. Started is the time at which
+	// the sample was claimed.
 	Stage          Stage
 	Since, Started time.Time
 }
@@ -236,8 +241,8 @@ func (c *Collector) Oldest(n int) []InFlight {
 type RolloutCount struct {
 	N int
 	// Timed counts the rollouts with a known duration, and Time is the sum of these durations. A
-	// duration starts when the agent is made. If an earlier process made the agent, the server's
-	// clock determines it.
+	// duration starts when the attempt begins. If an earlier process began the attempt, the
+	// server's clock determines the duration.
 	Timed int
 	Time  time.Duration
 }
@@ -258,7 +263,7 @@ func (r *RolloutCount) add(took time.Duration) {
 	}
 }
 
-// RemadeReasons lists every key of Stats.Remade.
+// RemadeReasons returns all possible keys of Stats.Remade.
 func RemadeReasons() []string {
 	var all []string
 	for _, c := range Classes() {

@@ -15,20 +15,20 @@ import (
 
 // A Tail is the policy for the last samples, which take the longest. The zero Tail waits for them.
 //
-// A cut saves much time and biases the data: the kept samples are shorter, in time and in tokens,
+// A cut saves much time but biases the data: the kept samples are shorter, in time and in tokens,
 // than the policy's real rollouts. A cut sample has a failure row with class censored.
 // Collector.Tail compares kept and cut samples.
 type Tail struct {
 	Kind TailKind
 	// Deadline, for TailDeadline, is the time from the start of Run to the cut.
 	Deadline time.Duration
-	// Factor, for TailOversample, is above 1 and at most maxTailFactor: the cut comes when Planned
-	// / Factor samples, rounded up, succeeded.
+	// Factor, for TailOversample, is above 1 and at most 4. The cut comes when Planned / Factor
+	// samples, rounded up, have succeeded.
 	Factor float64
 }
 
-// maxTailFactor is the largest Tail.Factor: it keeps a quarter of the samples. A larger factor is
-// more likely a mistake, such as 105 for 1.05.
+// maxTailFactor is the largest valid Tail.Factor. It keeps a quarter of the samples. A larger
+// factor is more likely a mistake, such as 105 for 1.05.
 const maxTailFactor = 4
 
 // A TailKind defines when a Tail cuts.
@@ -106,7 +106,7 @@ func (t Tail) validate() error {
 
 func (t Tail) need(planned int) int { return int(math.Ceil(float64(planned)/t.Factor - 1e-9)) }
 
-// MaxSkipped returns how many of the planned samples the policy can skip at most.
+// MaxSkipped returns the largest number of planned samples that the policy can skip.
 func (t Tail) MaxSkipped(planned int) int {
 	switch t.Kind {
 	case TailOversample:
@@ -125,7 +125,7 @@ type tail struct {
 	mu         sync.Mutex
 	over       bool // Run has ended
 	enough     bool // the pacer needs no more groups; stays false after a drain
-	succeeded  int  // number of samples that succeeded, including earlier processes
+	succeeded  int  // number of samples that succeeded, in this process or an earlier one
 	kept, lost []measure
 }
 
@@ -134,7 +134,7 @@ type measure struct {
 	sampled int64
 }
 
-// cutTail stops claiming, and ends every rollout in flight that has no reply yet.
+// cutTail stops the claiming of samples, and ends every rollout in flight that has no reply yet.
 func (c *Collector) cutTail() {
 	t := &c.tail
 	t.mu.Lock()
@@ -166,7 +166,8 @@ func (c *Collector) skipRest(s *Stats) {
 	}
 }
 
-// addSucceeded counts n samples that succeeded, and cuts the tail when they are enough.
+// addSucceeded counts n samples that succeeded, and cuts the tail when enough samples have
+// succeeded.
 func (c *Collector) addSucceeded(n int) {
 	if c.cfg.Tail.Kind != TailOversample {
 		return
@@ -195,16 +196,17 @@ func (c *Collector) addMeasure(class Class, took time.Duration, sampled int64) {
 
 // TailStats compares the samples that a Tail kept and cut in this process.
 type TailStats struct {
-	// Cut reports that the cut came; if false, nothing is biased.
+	// Cut is true if the tail was cut. If it is false, the tail policy has not biased the data.
 	Cut bool
 	// Kept measures the samples that succeeded. Censored measures the cut samples up to the cut, so
 	// their true values are higher.
 	Kept, Censored Measures
 }
 
-// Measures are averages of N samples. Duration is the time from the first attempt of a sample to
-// its end, including waits. Sampled averages the Known samples with sampled tokens: a rollout that
-// is cut in its first send has none.
+// Measures contains means and medians over N samples. A duration is the time from the first attempt
+// at a sample to the end of the sample, including waits. MeanSampled and P50Sampled are numbers of
+// sampled tokens. They are taken over the Known samples that have sampled tokens, because a rollout
+// that is cut during its first send has none.
 type Measures struct {
 	N                         int
 	MeanDuration, P50Duration time.Duration

@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A worker takes samples through their attempts, one at a time, at one endpoint.
+// A worker makes the attempts at samples, one sample at a time, at one endpoint.
 type worker struct {
 	c         *Collector
 	ep        *endpoint
@@ -15,7 +15,7 @@ type worker struct {
 	at        int             // index of its endpoint
 	slot      int             // index in counters.slots
 	ready     bool            // counts as ready in shares
-	finished  <-chan struct{} // closed when no sample is open any more
+	finished  <-chan struct{} // closed when all samples are settled and no more will come
 	unsettled *sync.WaitGroup
 	open      <-chan claim // open attempts of this endpoint, which come first; nil after the last
 	aligner   *tokenize.Aligner
@@ -46,8 +46,8 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// claim waits for a permit and then for a sample. It returns false if the run ends, or its endpoint
-// is lost.
+// claim waits for a permit and then for a sample. It returns false if the run ends or the worker's
+// endpoint is lost.
 func (w *worker) claim(ctx context.Context) (cl claim, ok bool) {
 	for {
 		p := w.ep.gate.enterNow()
@@ -99,8 +99,9 @@ func (w *worker) setReady(ready bool) {
 	}
 }
 
-// A crew is the workers of one endpoint. One worker waits for a sample. When that worker gets a
-// sample, it makes the next worker, up to MaxInFlight. So memory follows the samples in flight.
+// A crew starts the workers of one endpoint. At least one worker waits for a sample. When the last
+// waiting worker gets a sample, it starts another worker, up to MaxInFlight. So memory use depends
+// on the number of samples in flight.
 type crew struct {
 	max   int
 	start func() // starts one worker
@@ -114,7 +115,7 @@ func (c *crew) begin() {
 	c.start()
 }
 
-// busy records that a worker has a sample, and starts another one if none is waiting.
+// busy records that a worker has a sample, and starts another worker if none is waiting.
 func (c *crew) busy() {
 	c.mu.Lock()
 	c.idle--
@@ -136,14 +137,15 @@ func (c *crew) free() {
 	c.mu.Unlock()
 }
 
-// newCrew makes the crew of endpoint at. Run waits for goroutines of spawn.
+// newCrew returns the crew of the endpoint with index at. spawn starts a goroutine that Run waits
+// for.
 func (c *Collector) newCrew(ctx context.Context, at int, base worker, spawn func(func() error)) *crew {
 	w := &crew{max: c.endpoints[at].MaxInFlight}
 	w.start = func() {
 		one := base
 		one.c, one.ep, one.crew, one.at, one.slot = c, c.endpoints[at], w, at, c.counters.slot(at)
 		one.setReady(true)
-		spawn(func() error { return one.run(ctx) }) // non-nil only if the run must stop
+		spawn(func() error { return one.run(ctx) }) // an error means that the run must stop
 	}
 	return w
 }
