@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// Open compacts a journal that is at least worth times as large as it would be afterwards,
-// assuming entries of entrySize bytes.
+// Open compacts a journal that is at least worth times as large as it would be afterwards. The
+// estimate assumes entries of entrySize bytes.
 const (
 	entrySize = 60
 	worth     = 4
@@ -57,7 +57,8 @@ func (s *state) write(path string, process int, mode fs.FileMode) error {
 //	rename to N.journal    replaces the last old segment; sync the folder
 //	remove 1 to N-1
 //
-// An interruption at any step leaves the same state: sums replace the entries of older segments.
+// An interruption at any step does not change the state, because the sums replace the entries of
+// older segments.
 func (j *Journal) compact(dir string, old []segment) error {
 	live := int64(len(j.left.samples)+3*len(j.left.open)) * entrySize
 	if len(j.found.Damaged) == 0 && (j.found.Bytes < j.cfg.CompactAt || j.found.Bytes < worth*live) {

@@ -1,6 +1,6 @@
-// Package journal records the attempts of a run across its processes: which attempts started,
-// where, with which agent and server runs, and how they ended. A Journal is the collector.Journal
-// of a run in one folder.
+// Package journal records the attempts of a run across its processes. For each attempt it records
+// the endpoint, the agent, the server runs and the end. A Journal is the collector.Journal of a run
+// in one folder.
 //
 // # Purpose
 //
@@ -10,10 +10,11 @@
 //	Run    k/1 run-3       ┘                     … takes over agent-7 …
 //	        kill -9                              End    k/1 none
 //
-// The dataset decides which samples are done, not the journal. An attempt without an end is over
-// if the dataset has its sample. If an attempt ended well (class none) but the dataset lacks its
-// sample, the sample gets another attempt with the next number. Only the journal knows which
-// numbers were used, what the samples were charged, and what might still exist on a server.
+// The dataset decides which samples are done, not the journal. An attempt without an end is over if
+// the dataset has its sample. If an attempt succeeded (class none) but the dataset lacks its
+// sample, the sample gets another attempt with the next number. Only the journal records which
+// attempt numbers were used, which retries were charged to each sample, and which agents might
+// still exist on a server.
 //
 // # Files
 //
@@ -26,19 +27,19 @@
 //
 // # Durability
 //
-// Open syncs the name of the segment, and the name of the folder journal/ in its parent. A
-// compaction first syncs the new file, then the folder after the rename, and again after it
-// removes the old segments.
+// Open syncs the name of the segment, and the name of the folder journal/ in its parent folder. A
+// compaction syncs the new file before the rename. It syncs the folder after the rename, and again
+// after it has removed the old segments.
 //
 // A method that records an entry returns after one write to the file. From then on the entry
-// survives a crash of the process. The first entry also starts a sync in the background. Each
-// later sync starts Config.SyncEvery after the start of the previous one, if there is anything to
-// sync. So an entry survives a power cut after Config.SyncEvery plus the time of one sync. Close
+// survives a crash of the process. The first entry also starts a sync in the background. Each later
+// sync starts Config.SyncEvery or more after the start of the previous sync, if there is anything
+// to sync. So an entry survives a power cut after Config.SyncEvery plus the time of one sync. Close
 // syncs the rest. After a write or sync error, later entries and Close fail.
 //
-// A power cut can lose the last entries. The loss is small: an agent must be found by its tags,
-// or a number is reused after an attempt that left no other trace. The package comment of
-// collector has the order of entries, samples and their syncs.
+// A power cut can lose the last entries. Then an agent must be found by its tags, or the number of
+// an attempt that left no other trace is reused. The package comment of collector has the order of
+// entries, samples and their syncs.
 //
 // # Entries
 //
@@ -53,9 +54,9 @@
 //	op 4  end     charged (1 byte: 0, 1), class (text: its name)
 //	op 5  sums    charged (uv), data retries (uv); attempt is the last number
 //
-// A uv is an unsigned varint. A text is its length as a uv, then its bytes. The time is wall
-// clock Unix time and can jump: the order of entries is their order in the file. The key is a
-// sample key: its group as 16 bytes, and its index.
+// A uv is an unsigned varint. A text is its length as a uv, then its bytes. The time is Unix time
+// from the wall clock, which can jump, so only the order in the file counts. The key is a sample
+// key: its group as 16 bytes, and its index.
 //
 // When Open compacts the segments of earlier processes, it writes one sums entry per sample. That
 // entry replaces all earlier entries of the sample.

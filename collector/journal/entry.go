@@ -18,10 +18,10 @@ type Op uint8
 // The ops. Their numbers are part of the file format.
 const (
 	OpBegin Op = 1 + iota // an attempt is about to start
-	OpAgent               // the agent of an attempt
-	OpRun                 // a server run of an attempt
-	OpEnd                 // the end of an attempt
-	OpSums                // the sums of a sample, from a compaction
+	OpAgent               // the agent of an attempt is known
+	OpRun                 // a server run of an attempt is known
+	OpEnd                 // an attempt ended
+	OpSums                // the counts of a sample, written by a compaction
 )
 
 var opNames = [...]string{OpBegin: "begin", OpAgent: "agent", OpRun: "run", OpEnd: "end", OpSums: "sums"}
@@ -37,17 +37,17 @@ func (o Op) String() string {
 type Entry struct {
 	// Process is the number of the process that wrote the entry, from 1.
 	Process int
-	// Time is the process's wall clock time, in milliseconds.
+	// Time is the wall clock time of the process that wrote the entry, in whole milliseconds.
 	Time time.Time
 	Op   Op
-	// Key is the sample key, Attempt the number of the attempt.
+	// Key is the sample key, and Attempt is the number of the attempt.
 	Key     string
 	Attempt int
 
 	Kind     collector.Kind // OpBegin
 	Endpoint string         // OpBegin
 	ID       string         // OpAgent, OpRun
-	// Class is the class name of an OpEnd: "none" if the sink has the sample.
+	// Class is the name of the class, for OpEnd. It is "none" if the sink has the sample.
 	Class   string
 	Charged bool // OpEnd
 
@@ -56,7 +56,7 @@ type Entry struct {
 
 type counts struct{ charged, dataCharged int }
 
-// An id is a binary sample key: the group and the index in it.
+// An id is a sample key in binary form: the group, and the index in the group.
 type id struct {
 	group [16]byte
 	index uint32
@@ -87,10 +87,10 @@ func (k id) String() string {
 	return string(strconv.AppendUint(text[:2*len(k.group)+1], uint64(k.index), 10))
 }
 
-// append appends the entry, of sample k, in the file format.
+// append appends the entry of sample k to dst in the file format.
 func (e *Entry) append(dst []byte, k id) []byte {
 	dst = append(dst, byte(e.Op))
-	dst = binary.AppendUvarint(dst, uint64(min(max(0, e.Time.UnixMilli()), maxMilli))) // bound a wrong clock
+	dst = binary.AppendUvarint(dst, uint64(min(max(0, e.Time.UnixMilli()), maxMilli))) // limits the effect of a wrong clock
 	dst = append(dst, k.group[:]...)
 	dst = binary.AppendUvarint(dst, uint64(k.index))
 	dst = binary.AppendUvarint(dst, uint64(e.Attempt))
@@ -186,7 +186,7 @@ func (p *parser) byte() byte {
 	return 0
 }
 
-// uvarint rejects numbers above most, and encodings longer than necessary.
+// uvarint rejects numbers above most, and encodings that are longer than necessary.
 func (p *parser) uvarint(most uint64) uint64 {
 	v, n := binary.Uvarint(p.rest)
 	if n <= 0 || v > most || n > 1 && p.rest[n-1] == 0 {

@@ -15,14 +15,14 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// Config configures a journal. A zero field means its default.
+// Config configures a journal. A zero field has its default value.
 type Config struct {
 	// SyncEvery is the minimum time between the starts of two syncs. Default 20ms.
 	SyncEvery time.Duration
-	// CompactAt is the size in bytes from which Open compacts earlier segments, if they become
-	// much smaller. The times of ended attempts are lost. Default 256 MiB.
+	// CompactAt is the total size in bytes from which Open compacts earlier segments, if that makes
+	// them much smaller. A compaction loses the times of ended attempts. Default 256 MiB.
 	CompactAt int64
-	// Salvage keeps the intact entries of a damaged journal. Default: Open fails.
+	// Salvage makes Open keep the intact entries of a damaged journal. By default, Open fails.
 	Salvage bool
 	// Mode is the mode of the files, before the umask. Users with read permission can also enter
 	// the folder. Default 0666.
@@ -40,10 +40,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// A Journal is the journal of one process, its only writer. It is safe for concurrent use.
+// A Journal is the journal of a run, opened by the only process that writes to it. It is safe for
+// concurrent use.
 type Journal struct {
 	cfg   Config
-	left  *state // the entries of earlier processes
+	left  *state // the result of the entries of earlier processes
 	found Found
 	w     *writer // writes the entries of this process
 }
@@ -54,26 +55,29 @@ var _ collector.Journal = (*Journal)(nil)
 type Found struct {
 	// Process is the number of this process.
 	Process int
-	// Entries, Bytes and Samples count the data read. Open counts attempts without an end.
+	// Entries, Bytes and Samples count the data that Open read. Open is the number of attempts
+	// without an end.
 	Entries, Samples, Open int
 	Bytes                  int64
-	// Torn lists dropped data that was never durable, and Damaged dropped data that was damaged
-	// (Config.Salvage). Each error names file and offset.
+	// Torn has an error for each piece of dropped data that was never durable. Damaged has an error
+	// for each piece of damaged data that was dropped because of Config.Salvage. Each error names
+	// the file and the offset.
 	Torn, Damaged []error
 	// Compacted reports whether Open compacted the segments.
 	Compacted bool
 }
 
-// Open reads the journal in dir, creates the folder if it is missing, and creates a segment for
-// this process. The names of both are durable when Open returns. Open starts no goroutine, but the
-// first entry does. The caller must call Close, which waits for that goroutine.
+// Open reads the journal in dir. It creates the folder if it is missing, and creates a segment for
+// this process. When Open returns, the names of the folder and the segment are durable. Open does
+// not start a goroutine, but the first entry does. The caller must call Close, which waits for that
+// goroutine.
 //
-// Damage to durable data is an error that wraps a *frame.CorruptError and names file and offset.
-// A file of a newer version is an error that wraps frame.ErrNewer. Neither changes anything on
-// disk.
+// If durable data is damaged, the error wraps a *frame.CorruptError and names the file and the
+// offset. If a file has a newer version, the error wraps frame.ErrNewer. In both cases, Open does
+// not change the journal.
 func Open(dir string, cfg Config) (*Journal, error) { return open(dir, cfg, durable.SyncDir) }
 
-// open is Open with the function that makes the names in a folder durable.
+// open is Open with a replaceable syncDir, the function that makes the names in a folder durable.
 func open(dir string, cfg Config, syncDir func(string) error) (_ *Journal, err error) {
 	cfg = cfg.withDefaults()
 	if err := os.MkdirAll(dir, cfg.Mode|cfg.Mode&0o444>>2); err != nil {
@@ -135,7 +139,8 @@ func (j *Journal) replay(old []segment) error {
 	return nil
 }
 
-// Left returns the state of a sample at Open, without the dataset: see Resume.
+// Left returns the state of a sample at the time of Open, according to the journal alone. See
+// Resume.
 func (j *Journal) Left(key string) collector.SampleState {
 	k, err := idOf(key)
 	if err != nil {
@@ -179,7 +184,8 @@ func (j *Journal) note(key string, e *Entry, at failpoint.Name) error {
 	return nil
 }
 
-// Close syncs and closes the file. It deletes a file without entries. Later entries are refused.
+// Close syncs and closes the file. If the file has no entries, Close deletes it. Later entries are
+// refused.
 func (j *Journal) Close() error {
 	if err := j.w.close(); err != nil {
 		return fmt.Errorf("journal: %w", err)

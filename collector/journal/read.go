@@ -33,7 +33,7 @@ func segmentAt(dir string, process int) segment {
 	return segment{process, filepath.Join(dir, fmt.Sprintf("%0*d%s", nameDigits, process, suffix))}
 }
 
-// segments lists the segments of a journal in order. A missing folder has none.
+// segments returns the segments of a journal in order. If the folder is missing, there are none.
 func segments(dir string) ([]segment, error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,13 +54,13 @@ func segments(dir string) ([]segment, error) {
 	return all, nil
 }
 
-// Read returns the entries of the journal in dir in the order of processes, and for each process
-// in the order of writing. It can run while another process writes, and then ends with the
-// entries written so far.
+// Read returns the entries of the journal in dir, ordered by process. The entries of each process
+// are in the order in which they were written. Read can run while another process writes. It then
+// ends after the entries written so far.
 //
-// Read skips entries that were being written when a process or the machine stopped. Damage to
-// durable data is returned as an error that wraps a *frame.CorruptError, with an Entry without an
-// Op. The intact entries after it follow. Any other error ends the sequence.
+// Read skips entries that were being written when a process or the machine stopped. For damage to
+// durable data, Read yields an error that wraps a *frame.CorruptError, and an Entry whose Op is 0.
+// It then continues with the next intact entry. Any other error ends the sequence.
 func Read(dir string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		all, err := segments(dir)
@@ -93,8 +93,8 @@ func Read(dir string) iter.Seq2[Entry, error] {
 	}
 }
 
-// read calls yield with every entry of the segment, without its Key, and with every damage that
-// package frame reports. Errors name the file.
+// read calls yield for every entry of the segment, without setting its Key, and for every damage
+// that package frame reports. Errors name the file.
 func (s segment) read(yield func(e *Entry, k id, damage error) error) error {
 	f, err := os.Open(s.path)
 	if err != nil {

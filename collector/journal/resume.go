@@ -8,15 +8,16 @@ import (
 
 // A Dataset reports which samples the dataset of a run contains. *sink.Ledger implements it.
 type Dataset interface {
-	// Len returns the number of its samples.
+	// Len returns the number of samples in the dataset.
 	Len() int
-	// Find returns the last attempt stored for a sample and the name of its failure class, which
-	// is empty if the sample is done. ok is false if the dataset has no row of it.
+	// Find returns the number of the last attempt that is stored for a sample, and the name of its
+	// failure class. The name is empty if the sample is done. ok is false if the dataset does not
+	// have the sample.
 	Find(key string) (attempt int, class string, ok bool)
 }
 
 // Resume returns the collector.Config.Left of a resumed run, from the journal and the dataset. It
-// returns nil if both are empty, as in a new run: without Left a collector reads its tasks only
+// returns nil if both are empty, as in a new run. A Collector without Left reads its tasks only
 // once.
 func (j *Journal) Resume(held Dataset) func(key string) collector.SampleState {
 	if held.Len() == 0 && len(j.left.samples) == 0 {
@@ -35,7 +36,7 @@ func (j *Journal) Resume(held Dataset) func(key string) collector.SampleState {
 	}
 }
 
-// failedClass returns the class of that name, or ClassInternal for a name of a newer version.
+// failedClass returns the class with that name, or ClassInternal for a name from a newer version.
 func failedClass(name string) collector.Class {
 	if name == "" {
 		return collector.ClassNone
@@ -46,8 +47,9 @@ func failedClass(name string) collector.Class {
 	return collector.ClassInternal
 }
 
-// OpenAttempts returns the key and the open attempt of every sample that has one: neither the
-// journal nor the dataset has its end. The order is arbitrary.
+// OpenAttempts returns the keys and the open attempts of all samples with an open attempt. An
+// attempt is open if neither the journal nor the dataset shows that it ended. The order is
+// arbitrary.
 func (j *Journal) OpenAttempts(held Dataset) iter.Seq2[string, collector.OpenAttempt] {
 	return func(yield func(string, collector.OpenAttempt) bool) {
 		for k, open := range j.left.open {

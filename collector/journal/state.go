@@ -6,8 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A state is the sum of entries: the charges of each sample, and separately the few open
-// attempts. A sample takes about 50 bytes.
+// A state is the result of a sequence of entries: the charges of each sample and, separately, the
+// few open attempts. A sample takes about 50 bytes.
 type state struct {
 	samples map[id]sample
 	open    map[id]*collector.OpenAttempt
@@ -18,16 +18,16 @@ type sample struct {
 	charged, dataCharged uint16 // up to maxCharged
 }
 
-// maxCharged is the highest count. It exceeds every realistic budget.
+// maxCharged is the highest stored count. It exceeds every realistic budget.
 const maxCharged = 1<<16 - 1
 
 func newState() *state {
 	return &state{samples: make(map[id]sample), open: make(map[id]*collector.OpenAttempt)}
 }
 
-// add adds the next entry. From a late entry, of an attempt before the last one, it takes only the
-// charge. An attempt whose begin was lost in a power cut keeps its number, because an agent can
-// have it.
+// add adds the next entry. If the entry is late and belongs to an attempt before the last one, only
+// its charge counts. If the begin entry of an attempt was lost in a power cut, the number of the
+// attempt still counts as used, because an agent can have that number.
 func (s *state) add(e *Entry, k id) {
 	sm := s.samples[k]
 	open := s.open[k]

@@ -13,15 +13,16 @@ import (
 )
 
 // A writer appends entries to the segment of this process and syncs them in the background. An
-// entry sets a timer that fires at least Config.SyncEvery after the start of the last sync. The
-// timer syncs the file while other goroutines write. close waits for the sync.
+// entry sets a timer that fires Config.SyncEvery after the start of the last sync, or at once if
+// that time has passed. The timer syncs the file while other goroutines write. close waits for the
+// sync.
 type writer struct {
 	file  *os.File
 	every time.Duration
 
 	mu       sync.Mutex
 	frames   *frame.Writer
-	err      error // of a write or a sync; later writes fail
+	err      error // error from a write or a sync; later writes fail
 	closed   bool
 	unsynced bool        // an entry was written since the last sync started
 	timer    *time.Timer // calls sync
@@ -43,8 +44,8 @@ func create(s segment, mode fs.FileMode, every time.Duration) (*writer, error) {
 	return &writer{file: f, every: every, frames: frames}, nil
 }
 
-// append writes an entry of sample k. The entry survives a crash of the process once append
-// returns, and a power cut after the next sync.
+// append writes an entry for sample k. The entry survives a crash of the process once append has
+// returned, and a power cut once the next sync has ended.
 func (w *writer) append(e *Entry, k id, at failpoint.Name) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,8 +92,8 @@ func (w *writer) sync() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
-		// Record in the file that the data up to size is durable, so that a reader reports damage
-		// to it.
+		// Record in the file that the data up to size is durable. A reader then reports damage to
+		// that data as an error.
 		err = w.frames.SyncedTo(size)
 	}
 	w.err = errors.Join(w.err, err)

@@ -18,7 +18,7 @@ import (
 
 // CommandConfig configures a Command.
 type CommandConfig struct {
-	// Args is the program and its arguments, started without a shell.
+	// Args is the program with its arguments. It is started without a shell.
 	Args []string
 	// Env is the environment. Nil means the environment of this process.
 	Env []string
@@ -26,38 +26,38 @@ type CommandConfig struct {
 	Dir string
 	// Processes is the number of concurrent processes. Default 1.
 	Processes int
-	// Timeout bounds one score. Default 1m.
+	// Timeout bounds the time to score one rollout. Default 1m.
 	Timeout time.Duration
-	// Stderr receives the standard error of the processes, up to 256 kB each. Default nil:
-	// discarded.
+	// Stderr receives the standard error of the processes, up to 256 kB from each. Default nil: it
+	// is discarded.
 	Stderr io.Writer
 }
 
-// Command scores with an external program that runs as long as the run. For each rollout the
-// program reads one line from its standard input:
+// Command scores rollouts with an external program that keeps running during the run. For each
+// rollout, the program reads one line from its standard input:
 //
 //	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…],"trial":false}
 //
-// answer, metadata and conversation can be null. output is the model's answer, reasoning the text
-// before it, and text is both, as the model wrote them. trial is true for the trial sample (see
-// [Try]). The program writes one line to its standard output:
+// answer, metadata and conversation can be null. output is the model's answer, reasoning is the
+// text before the answer, and text is the whole text that the model wrote. trial is true for the
+// trial sample (see [Try]). The program writes one line to its standard output:
 //
 //	{"reward":0.5,"details":{…}}    a finite number, or null: not scored; details is an
 //	                                optional object; id is optional
 //	{"error":"…"}                   the program cannot score the rollout
 //
-// A process gets the next line only after its answer. A process is killed and replaced if it
-// exits, times out, or writes an invalid answer, a wrong id or more than one line. That rollout
-// gets no reward, because the program's state is unknown. An unrequested line is detected before
-// the next request, so no rollout gets the reward of another one.
+// A process gets the next line only after it has answered. A process is killed and replaced if it
+// exits, times out, or writes an invalid answer, a wrong id or more than one line. The rollout then
+// gets no reward, because the state of the program is unknown. A line that was not requested is
+// detected before the next request, so no rollout gets the reward of another rollout.
 //
-// Killing a process kills its process group: all its children, except children that created their
-// own group.
+// When a process is killed, its process group is killed too. This includes all its children, except
+// children that created their own group.
 //
-// A Command is safe for concurrent use; rollouts wait for a free process.
+// A Command is safe for concurrent use. Rollouts wait for a free process.
 type Command struct {
 	cfg  CommandConfig
-	free chan *process // nil: a process that is not yet started
+	free chan *process // nil stands for a process that has not yet been started
 
 	closeOnce, killOnce sync.Once
 	closed, killed      chan struct{}
@@ -133,7 +133,7 @@ func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Rep
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Timeout, fmt.Errorf("no answer within %v", c.cfg.Timeout))
 	defer cancel()
 	v, p, err := c.scoreLine(ctx, p, id, append(line, '\n'))
-	c.free <- p // never blocks: the channel has room for every process
+	c.free <- p // never blocks, because the channel has room for every process
 	switch {
 	case err != nil:
 		return collector.Reward{}, fmt.Errorf("reward: %s: %w", c.cfg.Args[0], err)
@@ -211,8 +211,8 @@ func (c *Command) Kill() {
 	}
 }
 
-// scoreLine sends a line to p and returns the answer and the process to keep: nil if the process cannot
-// be trusted any more.
+// scoreLine sends a line to p, and returns the answer and the process to keep. It returns a nil
+// process if the process can no longer be trusted.
 func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []byte) (verdict, *process, error) {
 	if p != nil {
 		if line := p.unrequested(); line != "" {
@@ -249,7 +249,8 @@ func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []by
 	if err == nil {
 		return v, p, nil
 	}
-	// A program that closed its output might be exiting: its exit status is more informative.
+	// A program that closed its output might be exiting. Its exit status is more informative than
+	// err.
 	killed := false
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
 		select {
@@ -290,8 +291,8 @@ func (c *Command) isKilled() bool {
 // closeWithin bounds the wait for the exit of all processes after their input is closed.
 const closeWithin = 5 * time.Second
 
-// Close closes the input of the processes, and kills the processes that still run after five
-// seconds, or after the Timeout if that is shorter. It waits for scores in progress.
+// Close waits for scores in progress and closes the input of the processes. It kills processes that
+// still run after five seconds, or after Timeout if that is shorter.
 func (c *Command) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)
@@ -324,7 +325,7 @@ type process struct {
 	ended              error         // the exit error, valid after done
 }
 
-// maxAnswer bounds one line of a program. A reward and its details are small.
+// maxAnswer bounds the size of one line from a program. A reward and its details are small.
 const maxAnswer = 1 << 20
 
 func start(cfg *CommandConfig) (*process, error) {
@@ -338,7 +339,7 @@ func start(cfg *CommandConfig) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, w, err := os.Pipe() // our own pipe: closing it unblocks a read
+	out, w, err := os.Pipe() // not StdoutPipe: closing this pipe unblocks a read
 	if err != nil {
 		return nil, err
 	}
@@ -366,8 +367,8 @@ func (p *process) unrequested() string {
 	return string(b)
 }
 
-// exchange writes a line and reads a line. If the program exits or answers without reading its
-// input, the write fails and its answer does not count.
+// exchange writes a line and reads a line. If the program exits or closes its input without reading
+// the line, the write fails and an answer does not count.
 func (p *process) exchange(line []byte) ([]byte, error) {
 	if _, err := p.in.Write(line); err != nil {
 		return nil, io.EOF

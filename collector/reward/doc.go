@@ -7,15 +7,16 @@
 //	JSON      a value inside the output's JSON equals the answer
 //	Command   an external program decides
 //
-// All scorers except Command return 1 or 0. The output is the model's last answer,
-// without its reasoning if collector.Config has a Splitter. If a scorer cannot score a sample, it
-// returns an error: the reward is then null, not 0, and the sample is kept. If the task has no
-// answer, the error wraps collector.ErrNoAnswer, and Check returns it before the run. Any other
-// error is a failure of the scorer. [Try] finds failures before a run begins.
+// All scorers except Command return 1 or 0. The output is the model's last answer. If
+// collector.Config has a Splitter, the output does not include the reasoning. If a scorer cannot
+// score a sample, it returns an error: the reward is then null, not 0, and the sample is kept. If
+// the task has no answer, the error wraps collector.ErrNoAnswer. Check returns the same error
+// before the run. Any other error is a failure of the scorer. [Try] detects such failures before a
+// run begins.
 //
 // # Numbers
 //
-// Number parses these numbers, and compares them as rational numbers of any size:
+// Number parses numbers in these forms, and compares them as rational numbers of any size:
 //
 //	72   -3   +5   1,234.5   .5   5.   1e3   1.2E-7    decimal numbers
 //	8,000   8'000   8_000   8{,}000   8\,000           groups of three digits; also with a
@@ -24,13 +25,13 @@
 //	2 1/2   2\frac{1}{2}   2½                          mixed numbers: the fraction is below 1
 //	3×10^8   3 \times 10^{-4}   10⁶   2^10             powers
 //
-// A minus sign is -, U+2212, U+FE63, U+FF0D, and the hyphens U+2010 and U+2011. After a letter,
-// a digit or a percent sign it is a hyphen: 10-20 ends in 20. The dashes U+2012 and U+2013 are
-// minus signs too, unless a number or a letter precedes them: 3–5 ends in 5. Number ignores
-// currency and percent signs: 50% is 50. A comma is never a decimal comma: 3,14 is the two
-// numbers 3 and 14. Full-width and mathematical digits are digits.
+// The minus signs are -, U+2212, U+FE63, U+FF0D, and the hyphens U+2010 and U+2011. After a letter,
+// a digit or a percent sign, such a character is a hyphen: 10-20 ends in 20. The dashes U+2012 and
+// U+2013 are minus signs too, unless a number or a letter precedes them: 3–5 ends in 5. Number
+// ignores currency and percent signs: 50% is 50. A comma is never a decimal comma: 3,14 is two
+// numbers, 3 and 14. Full-width and mathematical digits count as digits.
 //
-// Some numbers have no exact value here: 1.2.3, 1/0, 1/2/3, \sqrt{2}, 2\pi, 0.\overline{3}, 0x1F,
-// 8 000 with an ASCII space, and numbers with more than 4,096 digits or an exponent beyond
-// 4,096. If the last number of an output is one of them, the reward is 0.
+// Some numbers have no exact value for Number: 1.2.3, 1/0, 1/2/3, \sqrt{2}, 2\pi, 0.\overline{3},
+// 0x1F, 8 000 with an ASCII space, and numbers with more than 4,096 digits or an exponent beyond
+// 4,096. If the last number in an output is such a number, the reward is 0.
 package reward

@@ -6,5 +6,5 @@ import "os/exec"
 
 func ownGroup(*exec.Cmd) {}
 
-// killGroup ends only the program: its children are unknown here.
+// killGroup kills only the program, because its children are not known on this platform.
 func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

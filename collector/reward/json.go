@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// JSON rewards an output that contains a JSON value whose value at a path equals the answer. The
-// JSON is the whole output or its last ``` block.
+// JSON rewards an output whose JSON has a value at a path that equals the answer. The JSON is the
+// last ``` block of the output, or the whole output if there is no such block.
 type JSON struct {
 	path []string
 }
@@ -39,8 +39,8 @@ func NewJSON(path string) (*JSON, error) {
 // Check returns an error if the task has no answer.
 func (*JSON) Check(t *collector.Task) error { return needAnswer(t) }
 
-// Score compares the value with the answer, which is parsed as JSON or else taken as a plain
-// string. An output without the value scores 0.
+// Score compares the value with the answer. The answer is parsed as JSON. If it is not valid JSON,
+// it counts as a plain string. If the output does not contain the value, the reward is 0.
 func (j *JSON) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if err := j.Check(t); err != nil {
 		return collector.Reward{}, err
@@ -84,8 +84,8 @@ func sameNumber(a, b string) bool {
 	return a == b || aOK && bOK && aDigits == bDigits && aExp == bExp
 }
 
-// scientific returns the significant digits of a JSON number with its sign, and the exponent of
-// the last digit. It returns false if the exponent overflows int64.
+// scientific returns the significant digits of a JSON number with its sign, and the exponent of the
+// last digit. ok is false if the exponent is too large for int64.
 func scientific(text string) (digits string, exp int64, ok bool) {
 	text, power, _ := strings.Cut(strings.ToLower(text), "e")
 	if power != "" {
@@ -129,7 +129,7 @@ func (j *JSON) find(v any) (any, bool) {
 	return v, true
 }
 
-// block returns the contents of the last ``` block of text, or text.
+// block returns the contents of the last ``` block in text. It returns text if there is no block.
 func block(text string) string {
 	end := strings.LastIndex(text, "```")
 	if end < 0 {
@@ -140,7 +140,7 @@ func block(text string) string {
 		return text
 	}
 	inside := text[start+3 : end]
-	if _, rest, ok := strings.Cut(inside, "\n"); ok { // the language
+	if _, rest, ok := strings.Cut(inside, "\n"); ok { // after the line with the language
 		return rest
 	}
 	return inside

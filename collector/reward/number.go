@@ -13,20 +13,21 @@ import (
 )
 
 // Number rewards an output whose last number equals the answer. Numbers of any size are compared
-// exactly. If the last number has no exact value, the reward is 0. The package documentation
-// lists the valid numbers.
+// exactly. If the last number has no exact value, the reward is 0. The package comment lists the
+// forms of numbers.
 //
-// The answer of a task must be one plain number. It can have a currency or percent sign, be
-// inside $…$, \(…\), \[…\], ** or \boxed{…}, and end with a period. If it contains ####, like the
-// answers of GSM8K, the text after the last #### counts.
+// The answer of a task must be one plain number. It can have a currency or percent sign, be inside
+// $…$, \(…\), \[…\], ** or \boxed{…}, and end with a period. If the answer contains ####, like the
+// answers in GSM8K, only the text after the last #### counts.
 type Number struct {
 	// Tolerance is the largest allowed difference, absolute or relative to the answer, whichever
-	// is larger. It is used as its shortest decimal form: 0.1 is a tenth. Default 0.
+	// allows more. It has the exact value of its shortest decimal form: 0.1 is exactly a tenth.
+	// Default 0.
 	Tolerance float64
 }
 
-// lastNumber returns the exact value of the last number of a text. found reports whether
-// there is a number, and v is nil if it has no exact value.
+// lastNumber returns the exact value of the last number in a text. found reports whether there is a
+// number. v is nil if the number has no exact value.
 func lastNumber(text string) (v *big.Rat, found bool) {
 	n, start, _ := lastNumeral(plainSpelling(text))
 	if start < 0 {
@@ -52,7 +53,7 @@ func plainNumber(text string) (*big.Rat, error) {
 	return v, nil
 }
 
-// isUnit reports whether r has no meaning after a number.
+// isUnit reports whether r can be ignored after a number.
 func isUnit(r rune) bool {
 	return r == ' ' || r == '\u00A0' || r == '%' || unicode.Is(unicode.Sc, r)
 }
@@ -85,8 +86,8 @@ func (Number) Check(t *collector.Task) error {
 	return nil
 }
 
-// Score compares the last number of the output with the answer. It returns an error if the
-// task has no plain answer, and 0 if the output has no number.
+// Score compares the last number of the output with the answer. It returns an error if the task's
+// answer is not a plain number, and the reward 0 if the output has no number.
 func (n Number) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if err := n.Check(t); err != nil {
 		return collector.Reward{}, err
@@ -121,7 +122,7 @@ func (n Number) equal(got, want *big.Rat) bool {
 	return diff.Abs(diff).Cmp(allowed) <= 0
 }
 
-// maxSpelled bounds the number in the details of a reward.
+// maxSpelled bounds the length of the number in the details of a reward.
 const maxSpelled = 100
 
 // spelled returns a number as JSON: a decimal number, or a fraction in a string.

@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of a decimal; the package documentation lists the valid numbers.
+// The bounds of a decimal. The package comment lists the forms of numbers.
 const (
 	maxDigits   = 4096 // of one decimal
 	maxExponent = 4096 // of ten, and of a power
 	maxPowered  = 512  // digits of the base of a power
 )
 
-// A numeral is one number as spelled in a text.
+// A numeral is one number as it is written in a text.
 type numeral struct {
 	neg        bool
-	whole      string  // of a mixed number
+	whole      string  // integer part of a mixed number
 	num, den   decimal // den is zero if there is no fraction
 	scale      decimal // a power of ten that multiplies num, or zero
 	unreadable bool
@@ -30,12 +30,13 @@ type decimal struct {
 	neg    bool
 	digits string // the integer part, with its separators
 	frac   string // with its separators
-	exp    string // behind e
-	pow    string // behind ^
+	exp    string // after e
+	pow    string // after ^
 	other  bool   // 0x1F, 1.2.3
 }
 
-// spell replaces alternative spellings, so that the scanner knows one spelling of each sign.
+// spell replaces alternative spellings, so that the scanner must handle only one spelling of each
+// sign.
 var spell = strings.NewReplacer(
 	"\u2212", "-", "\uFE63", "-", "\uFF0D", "-", "\u2010", "-", "\u2011", "-",
 	"\uFF0B", "+", "\uFE62", "+", "\uFF0E", ".", "\uFF0C", ",", "\uFF05", "%", "\uFF0F", "/", "\u2044", "/", "\u2215", "/",
@@ -55,8 +56,8 @@ var (
 	lowered     = strings.NewReplacer("⁻", "-", "⁰", "0", "¹", "1", "²", "2", "³", "3", "⁴", "4", "⁵", "5", "⁶", "6", "⁷", "7", "⁸", "8", "⁹", "9")
 )
 
-// plainSpelling returns text with one spelling of each sign: full-width and mathematical digits as
-// ASCII, and ¹² as ^{12}.
+// plainSpelling returns text with one spelling of each sign. For example, full-width and
+// mathematical digits become ASCII, and ¹² becomes ^{12}.
 func plainSpelling(text string) string {
 	if strings.ContainsAny(text, "⁰¹²³⁴⁵⁶⁷⁸⁹") {
 		text = superscript.ReplaceAllStringFunc(text, func(power string) string { return "^{" + lowered.Replace(power) + "}" })
@@ -72,8 +73,8 @@ func plainSpelling(text string) string {
 	}, text))
 }
 
-// lastNumeral finds the last number of a text in plain spelling. start and end bound it,
-// including its sign and currency. start is negative if there is none.
+// lastNumeral finds the last number in a text in plain spelling. start and end bound the number,
+// including its sign and currency. start is negative if there is no number.
 func lastNumeral(s string) (n numeral, start, end int) {
 	start = -1
 	for i := 0; i < len(s); {
@@ -82,7 +83,7 @@ func lastNumeral(s string) (n numeral, start, end int) {
 		case c == '\\', decimalAt(s, i):
 			at, to, ok = readNumeral(s, i)
 		case c == '^':
-			_, to, _ = power(s, i) // of a word: m^2
+			_, to, _ = power(s, i) // the power of a word: m^2
 		}
 		if ok {
 			n, end = at, to
@@ -103,7 +104,7 @@ func sign(s string, i int) (start int, neg bool) {
 		return start, false
 	}
 	before, _ := utf8.DecodeLastRuneInString(s[:start-size])
-	if mark > 0x80 { // a dash: of a range, with spaces too
+	if mark > 0x80 { // a dash can mark a range, even with spaces around it
 		before, _ = utf8.DecodeLastRuneInString(strings.TrimRight(s[:start-size], " \u00A0"))
 		if !unicode.IsDigit(before) && before != '%' {
 			before, _ = utf8.DecodeLastRuneInString(s[:start-size])
@@ -171,7 +172,7 @@ func readNumeral(s string, i int) (n numeral, end int, ok bool) {
 	return times(s, n, end)
 }
 
-// slash reads the rest of a fraction whose numerator ends at end.
+// slash reads the rest of a fraction with the numerator num, which ends at end.
 func slash(s string, num decimal, end int) (n numeral, to int, ok bool) {
 	at := skipSpace(s, end)
 	if at >= len(s) || s[at] != '/' {
@@ -212,8 +213,8 @@ func times(s string, n numeral, end int) (numeral, int, bool) {
 	return n, to, true
 }
 
-// readFrac reads \frac{a}{b}, \frac12 and mixed forms. Other arguments
-// make it unreadable.
+// readFrac reads \frac{a}{b}, \frac12 and mixed forms. If an argument is not a decimal, the numeral
+// is unreadable.
 func readFrac(s string, i int) (n numeral, end int, ok bool) {
 	const name = `\frac`
 	if !strings.HasPrefix(s[i:], name) {
@@ -270,7 +271,7 @@ func skipArgument(s string, i int) int {
 	return most
 }
 
-// skipOption returns the end of an option of a command, such as [3].
+// skipOption returns the end of the optional argument of a command, such as [3].
 func skipOption(s string, i int) int {
 	if i < len(s) && s[i] == '[' {
 		if at := strings.IndexByte(s[i:min(len(s), i+maxArgument)], ']'); at >= 0 {
@@ -319,7 +320,8 @@ func readDecimal(s string, i int) (d decimal, end int) {
 	return d, end
 }
 
-// power reads the power that begins at i: ^2, ^{-10}, **3. pow is "?" if it is not an integer.
+// power reads the power that begins at i: ^2, ^{-10}, **3. pow is "?" if the power is not an
+// integer.
 func power(s string, i int) (pow string, end int, ok bool) {
 	switch {
 	case strings.HasPrefix(s[i:], "^"):
@@ -356,7 +358,7 @@ func skipGroups(s string, i int) int {
 			i += len(sep) + 3
 		}
 		if i > from {
-			break // a number has one kind
+			break // a number has only one kind of separator
 		}
 	}
 	return i
@@ -406,7 +408,8 @@ func (d *decimal) plain() bool {
 	return d.frac == "" && d.exp == "" && d.pow == "" && !d.neg && !d.other && d.digits != ""
 }
 
-// proper reports whether the fraction has only digits and is less than 1.
+// proper reports whether numerator and denominator have only digits and the fraction is less than
+// 1.
 func (n *numeral) proper() bool {
 	num, ok1 := n.num.value()
 	den, ok2 := n.den.value()
@@ -415,7 +418,7 @@ func (n *numeral) proper() bool {
 
 var separators = strings.NewReplacer(",", "", "\u00A0", "", "'", "", "_", "")
 
-// value returns the exact value, or false if it has none.
+// value returns the exact value, or false if there is none.
 func (d *decimal) value() (*big.Rat, bool) {
 	if d.other || len(d.digits)+len(d.frac) > maxDigits {
 		return nil, false

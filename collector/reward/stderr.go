@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// maxTalk bounds the standard error of one process: enough for a traceback, but not to fill a
-// terminal or a log file.
+// maxTalk bounds the number of bytes that are forwarded from the standard error of one process.
+// That is enough for a traceback, but too little to flood a terminal or a log file.
 const maxTalk = 256 << 10
 
 // A talk forwards the standard error of a process, up to maxTalk bytes.
@@ -26,7 +26,7 @@ type talk struct {
 
 const maxLine = 400
 
-// last returns the last line as the end of an error message.
+// last returns the last nonempty line, in a form that can be appended to an error message.
 func (t *talk) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,7 +49,7 @@ func (t *talk) note(b []byte) {
 	}
 }
 
-// Write never returns an error: the program must not exit because of a failed write.
+// Write never returns an error, so that the program does not exit because of a failed write.
 func (t *talk) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,13 +14,13 @@ var errNoAnswer = fmt.Errorf("reward: the task has no answer to compare with: %w
 // A Checker is a Scorer that can check a task before a run.
 type Checker interface {
 	// Check returns nil if the Scorer can score samples of the task. Otherwise the error wraps
-	// collector.ErrNoAnswer. It is an *AnswerError if the Scorer cannot compare with the
+	// collector.ErrNoAnswer. It is an *AnswerError if the Scorer cannot compare outputs with the
 	// task's answer.
 	Check(t *collector.Task) error
 }
 
-// An AnswerError reports that the scorer cannot compare outputs with the answer of a task, which is
-// a mistake in the task. It wraps collector.ErrNoAnswer.
+// An AnswerError means that the scorer cannot compare outputs with the answer of a task. The
+// mistake is in the task. The error wraps collector.ErrNoAnswer.
 type AnswerError struct {
 	Err error // why the answer is invalid
 }
@@ -45,7 +45,7 @@ func binary(right bool) collector.Reward {
 	return collector.Reward{Value: &v}
 }
 
-// Exact rewards an output that equals the answer, ignoring space around both.
+// Exact rewards an output that equals the answer, ignoring leading and trailing space.
 type Exact struct {
 	// IgnoreCase compares without regard to case.
 	IgnoreCase bool
@@ -54,7 +54,7 @@ type Exact struct {
 // Check returns an error if the task has no answer.
 func (Exact) Check(t *collector.Task) error { return needAnswer(t) }
 
-// Score compares the output with the answer. A task without an answer is an error.
+// Score compares the output with the answer. It returns an error if the task has no answer.
 func (e Exact) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if err := e.Check(t); err != nil {
 		return collector.Reward{}, err
@@ -83,7 +83,7 @@ func (Contains) Check(t *collector.Task) error {
 	return nil
 }
 
-// Score searches the output for the answer. A missing or empty answer is an error.
+// Score searches the output for the answer. It returns an error if the answer is missing or empty.
 func (c Contains) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if err := c.Check(t); err != nil {
 		return collector.Reward{}, err
@@ -96,12 +96,13 @@ func (c Contains) Score(_ context.Context, t *collector.Task, r *collector.Reply
 }
 
 // Regex rewards an output that matches a pattern. If the pattern has a group and the task has an
-// answer, the first group of the last match must equal the answer, ignoring space around both.
+// answer, the first group of the last match must equal the answer, ignoring leading and trailing
+// space.
 type Regex struct {
 	pattern *regexp.Regexp
 }
 
-// NewRegex compiles the pattern (syntax of package regexp).
+// NewRegex compiles the pattern, in the syntax of package regexp.
 func NewRegex(pattern string) (*Regex, error) {
 	p, err := regexp.Compile(pattern)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Try scores a trial sample of a task, to find mistakes of the scorer before a run begins. The
-// sample has all the usual fields, and its reply has Trial set. Its output is the answer of the
-// task, or "trial" if there is none. It has a conversation if conversation is set. Try returns an
-// error if the scorer returns no finite reward, and nil if the task has no answer to compare
-// with.
+// Try scores a trial sample of a task, to detect mistakes in the scorer before a run begins. The
+// reply of the sample has Trial set. Its output is the answer of the task, or "trial" if the task
+// has no answer. If conversation is true, the reply has a conversation too. Try returns an error if
+// the scorer does not return a finite reward. It returns nil if the scorer returns
+// collector.ErrNoAnswer.
 func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversation bool) error {
 	r := &collector.Reply{Trial: true, Output: "trial"}
 	if t.Answer != nil {

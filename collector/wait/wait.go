@@ -1,4 +1,4 @@
-// Package wait pauses a goroutine for a time that events can cut short.
+// Package wait pauses a goroutine for a duration that events can cut short.
 package wait
 
 import (
@@ -7,7 +7,7 @@ import (
 )
 
 // For waits for d and returns true. It returns false as soon as ctx ends, or one of the channels is
-// closed or sends. There can be at most three channels.
+// closed or delivers a value. There can be at most three channels.
 func For(ctx context.Context, d time.Duration, ends ...<-chan struct{}) bool {
 	var end [3]<-chan struct{}
 	copy(end[:], ends)
