@@ -5,19 +5,21 @@ import (
 	"math"
 )
 
-// Unclaimed is the [Config.Version] of a Source that gets versions only by [Source.SetVersion].
+// Unclaimed is the [Config.Version] for a Source that gets versions only through
+// [Source.SetVersion].
 const Unclaimed int32 = math.MinInt32
 
-// SetVersion claims that version samples from now on, until the next SetVersion. If the claim
-// changes during a send, it gives the send no version, and the traces of the send are read.
+// SetVersion claims that the engines sample with this version from now on, until the next
+// SetVersion. If the claim changes during a send, the version of the send is unknown, and the
+// traces of the send are read.
 //
-// A trainer calls it after the engine samples with the new weights and before it uses any of the
-// samples. Sends between the change of the weights and the call are claimed for the old version. A
-// trainer with samples in progress therefore pauses the run for the change, or passes its versions
-// to the engine (see the package comment).
+// A trainer calls SetVersion once the engine samples with the new weights, and before it uses any
+// of the new samples. A send between the change of the weights and this call wrongly gets the old
+// version. A trainer that changes the weights while samples are in progress should therefore pause
+// the run for the change, or pass its versions to the engine (see the package comment).
 //
-// A lower number than before belongs to a trainer that went back to a checkpoint. If the Source has
-// a page, a claim has no effect.
+// A version that is lower than before means that the trainer went back to a checkpoint. If the
+// Source has a page, SetVersion has no effect.
 func (s *Source) SetVersion(version int32) error {
 	if version < 0 {
 		return outOfRange(version)

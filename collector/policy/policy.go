@@ -10,42 +10,42 @@ import (
 	"time"
 )
 
-// Unknown is the value of an unknown version.
+// Unknown stands for an unknown version.
 const Unknown int32 = -1
 
-// A Config configures the sources of versions: Version, URL and Traces.
+// A Config configures the sources of versions.
 type Config struct {
-	// Version is the user's claim for every send, until [Source.SetVersion]. It is used if URL is
-	// empty. [Unclaimed]: no claim before SetVersion.
+	// Version is the user's claim for every send until [Source.SetVersion] is called. It is used
+	// only if URL is empty. [Unclaimed] means that there is no claim before SetVersion.
 	Version int32
 
-	// URL is a page that reports the version: see [Config.OneEngine] for what it proves. It answers
-	// a GET with a number, as plain text or JSON, or with a JSON object with a numeric member
-	// weight_version or policy_version. A fragment names another member:
-	// http://host/status#step.current. A URL without a path means SGLang: /model_info, or
-	// /get_model_info if that does not exist.
+	// URL is a page that reports the version. It proves versions only with [Config.OneEngine]. The
+	// page answers a GET with a number, as plain text or JSON, or with a JSON object that has a
+	// numeric member weight_version or policy_version. A fragment names another member:
+	// http://host/status#step.current. A URL without a path means an SGLang server: /model_info is
+	// used, or /get_model_info if /model_info does not exist.
 	URL string
-	// Name is the name of the page in messages. Default: its scheme, host and path, and nothing
-	// else of the URL.
+	// Name is the name of the page in messages. Default: the scheme, host and path of the URL.
 	Name string
-	// OneEngine asserts that the engine behind URL makes all calls, and that its number never
-	// falls. Without it the page is asked once, to report problems, and proves nothing.
+	// OneEngine asserts that the engine behind URL makes all calls, and that the number on the page
+	// never falls. Without OneEngine, the page proves nothing. It is requested only once, to report
+	// problems.
 	OneEngine bool
-	// Delay bounds the time between a change of the weights and the change of the page, in either
-	// order. Default 250ms.
+	// Delay bounds the time between a change of the weights and the change of the page. Either can
+	// come first. Default 250ms.
 	Delay time.Duration
-	// Every is the interval of requests while no send waits. Gap is the shortest time between the
-	// starts of two requests. Defaults 1s and 250ms.
+	// Every is the interval between requests while no send waits. Gap is the shortest time between
+	// the starts of two requests. Defaults 1s and 250ms.
 	Every, Gap time.Duration
-	// Patience bounds one request and the wait of the first send for the first answer. It also
-	// bounds the wait of a finished send for the answer after it, in addition to Delay and Gap.
-	// Default 2s.
+	// Patience bounds the time of one request, and the time that the first send waits for the first
+	// answer. A finished send waits for the answer after it at most for the sum of Delay, Gap and
+	// twice Patience. Default 2s.
 	Patience time.Duration
 	// Client makes the requests. Default: a new client.
 	Client *http.Client
 
-	// Traces reads the trace of each call without a claimed version. With a URL it has no effect:
-	// traces are read if the page leaves versions open.
+	// Traces makes the caller read the trace of each call without a claimed version. If URL is set,
+	// Traces has no effect, because the traces of calls without a proven version are always read.
 	Traces bool
 
 	// Notice is called with a message that explains why versions are unknown, once for each kind of
@@ -65,30 +65,32 @@ const (
 // use. A nil Source is valid: every version is then unknown.
 type Source struct {
 	cfg   Config
-	pages []*url.URL // tried in this order; only the first that exists is kept
-	path  []string   // path of the member to read; nil: defaultMembers
+	pages []*url.URL // tried in this order; only the first page that exists is kept
+	path  []string   // path of the member that contains the version; nil: defaultMembers
 
 	first chan struct{} // closed when the first request has succeeded or failed
 	nudge chan struct{} // capacity 1: a span waits for an answer
 
 	mu      sync.Mutex
 	running bool
-	asked   time.Time // when the newest request began
-	// answers are the past numbers, oldest first: as many as Delay needs.
+	asked   time.Time // time at which the newest request began
+	// answers are the past answers with a number, oldest first. Answers that no send needs are
+	// dropped.
 	answers     []answer
 	highest     int32 // highest number so far, or Unknown
-	gaps        int   // how often the page had no number
-	discredited bool  // the page proves nothing any more
+	gaps        int   // number of answers without a number
+	discredited bool  // the page no longer proves anything
 	pending     []*Span
 	noticed     map[string]bool
 	missing     int // missing traces in a row
 	traced      bool
-	proven      int // number of calls of NextAudit
+	proven      int // number of calls to NextAudit
 	claim       int32
 	claims      int // number of changes of claim
 }
 
-// An answer is one answer of the page. The page read its number between began and ended.
+// An answer is one answer from the page. The server read the number at some time between began and
+// ended.
 type answer struct {
 	began, ended time.Time
 	version      int32 // Unknown: not a number
@@ -96,7 +98,7 @@ type answer struct {
 	err          error
 }
 
-// New makes a Source. It makes no request: Run does.
+// New returns a Source. It makes no request. Run makes the requests.
 func New(cfg Config) (*Source, error) {
 	s := &Source{cfg: cfg, first: make(chan struct{}), nudge: make(chan struct{}, 1), highest: Unknown, noticed: map[string]bool{}, claim: Unknown}
 	for _, d := range []struct {
@@ -137,9 +139,10 @@ func (s *Source) locate() error {
 	return nil
 }
 
-// NextAudit reports whether to read the trace of a send whose version the page has proved, and pass
-// it to Traced. That is true for the first such send, and then for one of every auditEvery such
-// sends. It detects a page of another engine. Call it once for each of these sends.
+// NextAudit reports whether the caller should read the trace of a send whose version the page has
+// proved, and pass the trace to Traced. It returns true for the first such send, and then for one
+// of every 64. These audits detect a page that belongs to another engine. Call NextAudit once for
+// each such send.
 func (s *Source) NextAudit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +153,8 @@ func (s *Source) NextAudit() bool {
 const auditEvery = 64
 
 // NeedsTraces reports whether traces should be read for calls whose version neither the page nor
-// the claim determines. Without a page, it is false until the claim changes, unless Config.Traces
-// is set.
+// the claim determines. Without a page, it returns false until the claim changes, unless
+// Config.Traces is set.
 func (s *Source) NeedsTraces() bool {
 	if s == nil {
 		return false
@@ -164,12 +167,12 @@ func (s *Source) NeedsTraces() bool {
 	return s.traced || s.missing < maxMissing
 }
 
-// maxMissing is the number of missing traces in a row after which no more are requested.
+// maxMissing is the number of number of missing traces in a row after which no more are requested.
 const maxMissing = 8
 
-// Traced records the trace of a call: its version, or the word in its place if it is Unknown. page
-// is the version that the page proved or the user claims, or Unknown. Traced returns whether the
-// trace contradicts the page, which is then not used any more.
+// Traced records the trace of a call: its version or, if version is Unknown, the word in place of
+// the version. page is the version that the page proved or the user claims, or Unknown. Traced
+// reports whether the trace contradicts the page. If it does, the page is no longer used.
 func (s *Source) Traced(version int32, word string, page int32) (contradicted bool) {
 	if s == nil {
 		return false
@@ -213,13 +216,13 @@ func (s *Source) notice(key, format string, args ...any) {
 	}
 }
 
-// giveUp ends the use of the page. The caller holds Source.mu.
+// giveUp ends the use of the page. The caller must hold Source.mu.
 func (s *Source) giveUp() {
 	s.discredited = true
 	s.resolve(func(*Span) bool { return true }, Unknown)
 }
 
-// resolve passes an answer to the waiting spans that match. The caller holds Source.mu.
+// resolve passes an answer to the waiting spans that match. The caller must hold Source.mu.
 func (s *Source) resolve(match func(*Span) bool, version int32) {
 	kept := s.pending[:0]
 	for _, sp := range s.pending {

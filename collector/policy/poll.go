@@ -18,10 +18,10 @@ import (
 )
 
 // Run polls the page until ctx is done, and then returns nil. It makes one request at a time, so
-// answers are in order. Without a page Run waits for ctx. Call it once.
+// the answers are in order. Without a page, Run only waits for ctx. Call Run once.
 //
-// If seen is not nil, Run calls it with the first number of the page and each higher one, as long
-// as the page can prove versions. It must not block.
+// If seen is not nil, Run calls it with the first number on the page and with each higher number,
+// as long as the page can prove versions. seen must not block.
 func (s *Source) Run(ctx context.Context, seen func(version int32)) error {
 	s.mu.Lock()
 	s.running = true
@@ -54,8 +54,8 @@ func (s *Source) Run(ctx context.Context, seen func(version int32)) error {
 	return nil
 }
 
-// waitNext waits for the next request: for Every, or less if a send waits for an answer and Gap allows
-// it.
+// waitNext waits until the next request is due. It waits for Every, or less if a send waits for an
+// answer and Gap allows an earlier request.
 func (s *Source) waitNext(ctx context.Context) {
 	for {
 		s.mu.Lock()
@@ -80,13 +80,13 @@ func later(a, b time.Time) time.Time {
 }
 
 // process records an answer. It reports whether the page proves a higher version than before, and
-// whether it can still prove something.
+// whether the page can still prove something.
 func (s *Source) process(a answer) (higher, useful bool) {
 	s.mu.Lock()
 	fell := a.version != Unknown && a.version < s.highest
 	before := s.highest
 	switch {
-	case s.discredited: // a trace has contradicted the page meanwhile
+	case s.discredited: // meanwhile, a trace has contradicted the page
 	case fell:
 		s.giveUp()
 	default:
@@ -122,15 +122,15 @@ func (s *Source) process(a answer) (higher, useful bool) {
 	return higher, useful
 }
 
-// forget drops the answers that no send needs: all answers before the newest one that had ended by
-// then. The caller holds Source.mu.
+// forget drops the answers that no send needs: all answers before the newest answer that had ended
+// by then. The caller must hold Source.mu.
 func (s *Source) forget(then time.Time) {
 	for len(s.answers) > 1 && !s.answers[1].ended.After(then) {
 		s.answers = s.answers[1:]
 	}
 }
 
-// maxPage bounds the bytes read of a page.
+// maxPage bounds the number of bytes read from a page.
 const maxPage = 1 << 20
 
 func (s *Source) request(ctx context.Context) (a answer) {
@@ -172,7 +172,7 @@ func (s *Source) get(ctx context.Context, page *url.URL) (int, []byte, error) {
 	response, err := s.cfg.Client.Do(request)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err // the rest repeats the address
+			err = u.Err // the rest of the text repeats the address
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("no answer within %v", s.cfg.Patience)
@@ -194,10 +194,12 @@ func members(path string) []string {
 	return strings.Split(path, ".")
 }
 
-// defaultMembers are the members with a version if no path is given. The first is SGLang's.
+// defaultMembers are the members that can contain the version if no path is given. SGLang uses the
+// first.
 var defaultMembers = []string{"weight_version", "policy_version"}
 
-// number parses the version on a page. If it is a word, number returns Unknown and the word.
+// number parses the version on a page. If the page has a word in its place, number returns Unknown
+// and the word.
 func number(body []byte, path []string) (version int32, word string, err error) {
 	body = bytes.TrimSpace(body)
 	value := json.RawMessage(body)

@@ -9,11 +9,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Span is one send, from before it starts until its answer was read. A nil Span has unknown
-// versions.
+// A Span represents one send, from before it starts until its answer has been read. The version of
+// a nil Span is unknown.
 type Span struct {
 	source *Source
-	before int32 // number of the page before the send, or the claim; or Unknown
+	before int32 // number on the page before the send, or the claim; can be Unknown
 	gaps   int   // Source.gaps at that time
 	claims int   // Source.claims at that time
 	from   time.Time
@@ -22,7 +22,7 @@ type Span struct {
 	after  int32
 }
 
-// Begin records that a send is about to start. It waits for the first answer of the page, for at
+// Begin records that a send is about to start. It waits for the first answer from the page, for at
 // most Patience plus Delay. It does not wait for later answers.
 func (s *Source) Begin(ctx context.Context) *Span {
 	if s == nil {
@@ -44,7 +44,7 @@ func (s *Source) Begin(ctx context.Context) *Span {
 	return sp
 }
 
-// awaitFirst waits until an answer of the page is old enough to count as before a send.
+// awaitFirst waits until an answer from the page is old enough to count as before a send.
 func (s *Source) awaitFirst(ctx context.Context) {
 	s.mu.Lock()
 	idle := !s.running || s.discredited || !s.cfg.OneEngine
@@ -66,7 +66,8 @@ func (s *Source) awaitFirst(ctx context.Context) {
 	}
 }
 
-// versionAt returns the newest number whose request had ended by then. The caller holds Source.mu.
+// versionAt returns the newest number whose request had ended by then. The caller must hold
+// Source.mu.
 func (s *Source) versionAt(then time.Time) int32 {
 	newest := -1
 	for i := range s.answers {
@@ -78,12 +79,12 @@ func (s *Source) versionAt(then time.Time) int32 {
 	if newest < 0 {
 		return Unknown
 	}
-	s.answers = s.answers[newest:] // older ones are not needed: time only advances
+	s.answers = s.answers[newest:] // older answers are no longer needed, because time only advances
 	return s.answers[0].version
 }
 
-// End records that the answer to the send was read, or that the server has ended its run. Only the
-// first call counts.
+// End records that the answer to the send has been read, or that the server has ended its run. Only
+// the first call has an effect.
 func (sp *Span) End() {
 	if sp == nil {
 		return
@@ -112,9 +113,10 @@ func (sp *Span) End() {
 	})
 }
 
-// Version returns the version that sampled every call of the send, and its source. It is Unknown if
-// the page returned two numbers, or did not answer in time. Version waits for the answer after the
-// send, at most for Delay, Gap and twice Patience. End must have been called.
+// Version returns the version that sampled every call of the send, and the source of that version.
+// The version is Unknown if the page returned different numbers before and after the send, or did
+// not answer in time. Version waits for the answer after the send, at most for the sum of Delay,
+// Gap and twice Patience. End must have been called.
 func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
 	if sp == nil {
 		return Unknown, tokenize.VersionTrace
@@ -127,7 +129,7 @@ func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
 		}
 		return sp.claimed(), from
 	}
-	limit := time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience // a request can be in progress
+	limit := time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience // an earlier request can still be in progress
 	if wait.For(ctx, limit, sp.done) || ctx.Err() != nil {
 		return Unknown, tokenize.VersionURL
 	}

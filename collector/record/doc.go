@@ -1,21 +1,22 @@
-// Package record holds the data of one rollout: what the client sent and received, and what the
-// server keeps of it.
+// Package record holds the data of one rollout: the requests and answers of the client, and the
+// data that the server stores about the rollout.
 //
 //	client      Rollout   agent, system text, conversation, sends
 //	server run  Run       its steps and messages
 //	step        Trace     the request and the answer of the engine
 //
 // A [Rollout] belongs to one attempt. The backend fills it in while it sends. Package prompt reads
-// it to find the prompt and the finish reason of each call. Package agent reads it to rebuild a
+// it to find the prompt and the finish reason of each call. Package agent reads it to reconstruct a
 // lost answer.
 //
 // # Fetched once, parsed once
 //
-// Everything is fetched on first use and then kept, with the exceptions below. A failed request is
-// not kept: the next caller repeats it. All methods are safe for concurrent use. Concurrent callers
-// of the same data wait for one request. [Rollout.Requests] counts the requests by source.
+// All data is fetched on first use and then kept, with the exceptions below. The result of a failed
+// request is not kept, so the next caller repeats the request. All methods are safe for concurrent
+// use. Concurrent callers that need the same data wait for a single request. [Rollout.Requests]
+// counts the requests by source.
 //
-// Five methods make a request again:
+// Five methods are exceptions:
 //
 //	Rollout.AgentNow            fetches agent and system text on each call, to compare them with
 //	                            their state before the first send. Call it after the last send
@@ -28,5 +29,5 @@
 // # Lifetime on the server
 //
 // The server deletes runs, steps and messages together with the agent. Only traces remain. So read
-// everything before the backend closes the agent.
+// all other data before the backend closes the agent.
 package record

@@ -6,7 +6,7 @@ import (
 )
 
 // A once holds one value that is fetched on first use. Callers that arrive during a fetch wait for
-// it. A failed fetch leaves the once empty.
+// the result. A failed fetch leaves the once empty.
 type once[T any] struct {
 	mu    sync.Mutex
 	busy  chan struct{} // closed when the current fetch ends; nil if no fetch is running
@@ -14,7 +14,7 @@ type once[T any] struct {
 	value T
 }
 
-// get returns the value. It fetches the value first if there is none.
+// get returns the value. If there is none, get fetches it first.
 func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error)) (T, error) {
 	for {
 		o.mu.Lock()
@@ -37,7 +37,7 @@ func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error
 	done := make(chan struct{})
 	o.busy = done
 	o.mu.Unlock()
-	defer func() { // even if fetch panics, so that no waiting caller blocks forever
+	defer func() { // runs even if fetch panics, so that no waiting caller blocks forever
 		o.mu.Lock()
 		o.busy = nil
 		o.mu.Unlock()
@@ -51,14 +51,14 @@ func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error
 	return v, err
 }
 
-// drop removes the value if unwanted reports true for it. The next get then fetches it again.
+// drop removes the value if unwanted returns true for it. The next get then fetches a new value.
 func (o *once[T]) drop(unwanted func(T) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.has = o.has && !unwanted(o.value)
 }
 
-// set stores a value that came from another request.
+// set stores a value that the caller got in another way.
 func (o *once[T]) set(v T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

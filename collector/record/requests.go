@@ -5,15 +5,16 @@ import (
 	"maps"
 )
 
-// Requests counts requests by the kind of data that they fetched. Retries of one PollStepTrace
-// count once.
+// Requests counts requests by the kind of data that they fetch. All requests of one PollStepTrace
+// count as one.
 type Requests struct {
-	// Steps and Messages are requests for server runs, Traces for steps.
+	// Steps and Messages count requests about server runs. Traces counts requests about steps.
 	Steps, Messages, Traces int64
 	// Agents counts the requests for the current state of an agent: one for the agent, and one for
 	// its system message.
 	Agents int64
-	// Conversations counts the requests for system messages of conversations: two for each message.
+	// Conversations counts the requests for the system messages of conversations, two for each
+	// message.
 	Conversations int64
 }
 
@@ -22,7 +23,7 @@ func (r Requests) Total() int64 {
 	return r.Steps + r.Messages + r.Traces + r.Agents + r.Conversations
 }
 
-// BySource returns the nonzero counts, keyed by lower-case field name.
+// BySource returns the nonzero counts, keyed by the lower-case names of the fields.
 func (r Requests) BySource() map[string]int64 {
 	all := map[string]int64{
 		"steps": r.Steps, "messages": r.Messages, "traces": r.Traces, "agents": r.Agents, "conversations": r.Conversations,
@@ -31,7 +32,7 @@ func (r Requests) BySource() map[string]int64 {
 	return all
 }
 
-// Plus returns the sums by source.
+// Plus returns the sums of the counts.
 func (r Requests) Plus(more Requests) Requests {
 	return Requests{
 		Steps: r.Steps + more.Steps, Messages: r.Messages + more.Messages, Traces: r.Traces + more.Traces,
@@ -46,7 +47,7 @@ func (r *Rollout) Requests() Requests {
 	return *r.requests
 }
 
-// fetch asks the server, and counts the request in n, a field of r.requests.
+// fetch makes a request to the server and counts it in *n, a field of r.requests.
 func fetch[T any](ctx context.Context, r *Rollout, n *int64, ask func(Source, context.Context, string) (T, error), id string) (T, error) {
 	if r.source == nil {
 		var zero T

@@ -23,7 +23,7 @@ type Source interface {
 	PollStepTrace(ctx context.Context, stepID string) (*letta.ProviderTrace, error)
 }
 
-// errNoSource is returned by every fetch of a Rollout without a Source.
+// errNoSource is the error of every fetch by a Rollout without a Source.
 var errNoSource = errors.New("record: the rollout has no server")
 
 // A Rollout holds the data of one attempt and its agent. The backend fills in the fields from one
@@ -35,19 +35,21 @@ type Rollout struct {
 	Conversation *letta.Conversation
 	// SystemText is the system message before the first send. It is empty if it was not fetched.
 	SystemText string
-	// Late means that Agent and SystemText were read after a request was sent to the agent. The
-	// request can have used another version of them.
+	// Late is true if Agent and SystemText were read after a request had been sent to the agent.
+	// The request can have used another version of these two.
 	Late bool
-	// Recorded means that another program drove the agent, before and after this rollout too. Its
-	// requests are known only as far as the server stored them. Agent and SystemText have their
-	// current values. Messages before the first of Sends are only in the traces.
+	// Recorded is true if another program drove the agent, which can also have been in use before
+	// and after this rollout. The requests of that program are known only as far as the server
+	// stored them. Agent and SystemText have their current values. Messages from before the first
+	// of Sends are only in the traces.
 	Recorded bool
-	// Before contains stored messages from before Sends, which show how earlier tool calls ended.
+	// Before contains stored messages that are older than Sends. They show how earlier tool calls
+	// ended.
 	Before letta.Messages
 	// Sends has one entry per answered send, in order.
 	Sends []Send
-	// Engines records what traces show about the engines behind the server. All rollouts of a
-	// server share it. New sets a separate one.
+	// Engines records facts that traces show about the engines behind the server. The rollouts of a
+	// server should share one Engines. New sets a separate one.
 	Engines *Engines
 
 	source   Source
@@ -57,11 +59,12 @@ type Rollout struct {
 	traces   map[string]*once[*Trace]
 }
 
-// Engines records what a server's traces show about its engines. It is safe for concurrent use.
+// Engines records facts that a server's traces show about its engines. It is safe for concurrent
+// use.
 type Engines struct{ continuity atomic.Bool }
 
-// Continuity reports whether a trace showed a tap with continuity. Once true, it stays true:
-// that tap can still be running.
+// Continuity reports whether any trace showed a tap with continuity. Once it is true, it stays
+// true, because that tap can still be running.
 func (e *Engines) Continuity() bool { return e.continuity.Load() }
 
 // A Send is one request and its answer, without turns.
@@ -70,8 +73,8 @@ type Send struct {
 	Response *letta.LettaResponse
 	RunID    string // the server run; empty if unknown
 	Duration time.Duration
-	// Began and Ended are the local times of the request and of its answer, or zero if unknown. An
-	// answer that was not received has the times of its server run.
+	// Began and Ended are the local times of the request and of its answer, or zero if unknown. If
+	// the answer was not received, they are the times of its server run.
 	Began, Ended time.Time
 }
 
@@ -103,8 +106,8 @@ func (r *Rollout) Trace(ctx context.Context, stepID string) (*Trace, error) {
 // errLate keeps TraceSoon from storing the absence of a trace.
 var errLate = errors.New("record: no trace yet")
 
-// TraceSoon is Trace for a caller that expects the trace to be late. It repeats the request if the
-// trace was missing before, and does not store that it is missing.
+// TraceSoon is Trace for a caller that expects the trace to be late. If the trace was missing
+// before, TraceSoon repeats the request. It never stores that a trace is missing.
 func (r *Rollout) TraceSoon(ctx context.Context, stepID string) (*Trace, error) {
 	kept := r.trace(stepID)
 	kept.drop(func(t *Trace) bool { return t == nil })
@@ -144,7 +147,7 @@ func (r *Rollout) fetchTrace(ctx context.Context, stepID string) (*Trace, error)
 	return trace, nil
 }
 
-// AgentNow fetches the agent and the text of its system message on each call.
+// AgentNow refetches the agent and the text of its system message on every call.
 func (r *Rollout) AgentNow(ctx context.Context) (*letta.AgentState, string, error) {
 	now, err := r.AgentState(ctx)
 	if err != nil || len(now.MessageIDs) == 0 {
@@ -154,7 +157,7 @@ func (r *Rollout) AgentNow(ctx context.Context) (*letta.AgentState, string, erro
 	return now, system, err
 }
 
-// AgentState fetches the agent on each call, without its system message.
+// AgentState refetches the agent on every call, without its system message.
 func (r *Rollout) AgentState(ctx context.Context) (*letta.AgentState, error) {
 	return fetch(ctx, r, &r.requests.Agents, Source.Agent, r.Agent.ID)
 }
@@ -169,8 +172,8 @@ func (r *Rollout) ConversationSystem(ctx context.Context) (string, error) {
 	return fetch(ctx, r, &r.requests.Conversations, Source.SystemText, c.InContextMessageIDs[0])
 }
 
-// Conversed returns the conversation as a JSON array: the request messages and the answer messages,
-// in order. Answer messages are copied byte for byte.
+// Conversed returns the conversation as a JSON array of the messages from the requests and the
+// answers, in order. The messages from answers are copied byte for byte.
 func (r *Rollout) Conversed() (json.RawMessage, error) {
 	size := 2
 	for i := range r.Sends {
@@ -196,8 +199,8 @@ func (r *Rollout) Conversed() (json.RawMessage, error) {
 	return append(all, ']'), nil
 }
 
-// Scrubs reports whether the server deletes the text before tool calls when it makes the
-// prompts of a request.
+// Scrubs reports whether the server deletes the text before tool calls when it builds the prompts
+// for a request.
 //
 // Source: helpers/reasoning_helper.py:22-48 of letta-ai/letta.
 func (r *Rollout) Scrubs(request *letta.LettaRequest) bool {

@@ -25,10 +25,10 @@ func (r *Run) Steps(ctx context.Context) ([]letta.Step, error) {
 	})
 }
 
-// SetSteps stores steps that the caller already fetched.
+// SetSteps stores steps that the caller has already fetched.
 func (r *Run) SetSteps(steps []letta.Step) { r.steps.set(steps) }
 
-// Forget drops the steps and the messages. The next caller fetches them again.
+// Forget drops the steps and the messages. The next caller refetches them.
 func (r *Run) Forget() {
 	r.steps.drop(func([]letta.Step) bool { return true })
 	r.messages.drop(func(letta.Messages) bool { return true })
@@ -45,7 +45,7 @@ func (r *Run) Calls(ctx context.Context) ([]letta.Step, error) {
 	}), nil
 }
 
-// IsAlert reports whether the text of a user message is the server's note about a compaction.
+// IsAlert reports whether text, from a user message, is the server's note about a compaction.
 func IsAlert(text string) bool {
 	var note struct {
 		Type string `json:"type"`
@@ -54,7 +54,7 @@ func IsAlert(text string) bool {
 		json.Unmarshal([]byte(text), &note) == nil && note.Type == "system_alert"
 }
 
-// Messages returns the stored messages, oldest first, including the request's messages.
+// Messages returns the stored messages, oldest first, including the messages of the request.
 func (r *Run) Messages(ctx context.Context) (letta.Messages, error) {
 	return r.messages.get(ctx, func(ctx context.Context) (letta.Messages, error) {
 		return fetch(ctx, r.of, &r.of.requests.Messages, Source.RunMessages, r.ID)

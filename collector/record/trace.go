@@ -20,19 +20,19 @@ type Trace struct {
 // An Answer is the engine's answer.
 type Answer struct {
 	letta.TraceResponse
-	// MatchedID is the id at which the engine reports that it stopped, or -1.
+	// MatchedID is the stop id that the engine reports as matched, or -1.
 	MatchedID int32
 	// PromptLength is the engine's count of its prompt ids, or -1.
 	PromptLength int32
-	// Continuity reports whether the call passed through a tap with continuity. Spliced is the
-	// number of turns of its prompt that the tap replaced; -1 if unknown, 0 without such a tap.
+	// Continuity is true if the call passed through a tap with continuity. Spliced is the number of
+	// turns in the prompt that the tap replaced. It is -1 if unknown, and 0 without such a tap.
 	Continuity bool
 	Spliced    int32
 
 	ids func() ([]int32, error)
 }
 
-// NewTrace returns a Trace of the server's record kept.
+// NewTrace returns a Trace for the server's record kept.
 func NewTrace(kept *letta.ProviderTrace) *Trace {
 	t := &Trace{kept: kept}
 	if r, err := kept.Response.Parsed(); err == nil {
@@ -53,8 +53,8 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 	return t
 }
 
-// readMark parses the mark of a tap with continuity. An engine can use that member for something
-// else.
+// readMark parses the mark of a tap with continuity. It ignores any other text, because an engine
+// can use the same member for something else.
 func (a *Answer) readMark(text string) {
 	if text == "" {
 		return
@@ -77,13 +77,15 @@ func (t *Trace) Answer() (*Answer, error) {
 	return &t.answer, nil
 }
 
-// Request returns the request that the server would have sent to an OpenAI-style engine.
+// Request returns the request in the form that the server would have sent to an OpenAI-style
+// engine.
 func (t *Trace) Request() (*letta.TraceRequest, error) { return t.kept.Request.Parsed() }
 
 // Messages returns the messages of the request. The caller must not change them.
 func (t *Trace) Messages() ([]letta.TraceMessage, error) { return t.messages() }
 
-// IDs returns the sampled ids, or none for a call off the native path. They must not be changed.
+// IDs returns the sampled ids. It returns none for a call off the server's native path. The caller
+// must not change the slice.
 func (a *Answer) IDs() ([]int32, error) { return a.ids() }
 
 // Proves reports whether the trace belongs to the call that sampled ids.
@@ -92,8 +94,8 @@ func (a *Answer) Proves(ids []int32) bool {
 	return err == nil && slices.Equal(own, ids)
 }
 
-// Describe sets the fields of the call that turns lack: finish reason, stop id and policy versions.
-// The trace must prove the call.
+// Describe sets the fields of the call that turns do not contain: finish reason, stop id and policy
+// versions. Call it only if Proves has returned true for the ids of the call.
 func (a *Answer) Describe(c *tokenize.Call) {
 	c.FinishReason, c.StopID = a.Finish, nil
 	if a.Finish == tokenize.FinishStop && a.MatchedID >= 0 {
@@ -103,7 +105,7 @@ func (a *Answer) Describe(c *tokenize.Call) {
 	c.Version, c.Versions = tokenize.OutputVersions(a.Version, a.Spans(), len(c.OutputIDs))
 }
 
-// number parses a nonnegative int32. It returns -1 for any other text.
+// number parses text as a nonnegative int32. It returns -1 for any other text.
 func number(text string) int32 {
 	if n, err := strconv.ParseInt(text, 10, 32); err == nil && n >= 0 {
 		return int32(n)
