@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// Config configures a Breaker. The zero value allows nothing.
+// Config configures a Breaker. The zero value allows no retries and no outage.
 type Config struct {
-	// Outage is how long the server can be down before it is given up.
+	// Outage is how long the server can be down before the Breaker gives it up.
 	Outage time.Duration
-	// Watched reports that the caller polls a server that is down. Then only Breaker.Lose gives the
+	// Watched is true if the caller polls a server that is down. Then only Breaker.Lose gives the
 	// server up.
 	Watched bool
-	// Checks reports that the caller can check the server.
+	// Checks is true if the caller can check the server.
 	Checks bool
-	// Retries and DataRetries bound the charges for failures of the infrastructure and of the
-	// policy.
+	// Retries and DataRetries bound the number of charges for failures of the infrastructure and of
+	// the policy.
 	Retries, DataRetries int
-	// BusyMax is how long the server can refuse a sample without a charge.
+	// BusyMax is how long the server can refuse a sample before the sample is charged.
 	BusyMax time.Duration
 }
 
-// minTrip is the smallest number of failures in a row that means down.
+// minTrip is the smallest number of failures in a row that can trip the breaker.
 const minTrip = 3
 
 // A Breaker tracks whether one server is up. It is not safe for concurrent use.
@@ -29,14 +29,14 @@ type Breaker struct {
 	cfg Config
 
 	answered bool      // the server has answered at least once
-	series   *series   // failures since the last answer; nil: none
+	series   *series   // failures since the last answer; nil if there are none
 	noAgent  bool      // the last failure was in the stage Opening
 	down     bool      // the breaker has tripped
 	reported bool      // Change.Down was reported
 	since    time.Time // when the breaker tripped
 	lost     bool
 
-	poisoned map[string]bool // keys of samples that fail although others succeed
+	poisoned map[string]bool // keys of samples that fail although the server works
 }
 
 // A series is a sequence of failures of a server without an answer between them. It can trip the
@@ -45,19 +45,19 @@ type series struct {
 	n             int
 	keys          []string // keys of the failed samples, in order of the first failure
 	began         time.Time
-	serverAtFault bool // the failures cannot be caused by the first sample alone
+	serverAtFault bool // the first sample alone cannot have caused the failures
 	down          bool // it tripped the breaker
 	over          bool // it tripped the breaker, or an answer came
-	poisoned      bool // a check showed that the samples are the cause
+	poisoned      bool // a check showed that the samples caused the failures
 }
 
-// New makes a Breaker for a server in an unknown state.
+// New returns a Breaker for a server whose state is unknown.
 func New(cfg Config) *Breaker { return &Breaker{cfg: cfg} }
 
-// State reports whether the server counts as down, and whether it was given up.
+// State reports whether the server counts as down, and whether it has been given up.
 func (b *Breaker) State() (down, lost bool) { return b.down, b.lost }
 
-// Ended decides what follows the end e of an attempt. s is the budget of its sample.
+// Ended decides what follows the end e of an attempt. s is the budget of the sample.
 func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	if e.Kind != Busy {
 		s.busy = refusals{}
@@ -98,7 +98,7 @@ func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	return d
 }
 
-// charge charges the sample if d.Charged is set, and allows a retry while the budget is not used up.
+// charge charges the sample if d.Charged is set, and allows a retry unless the budget is exceeded.
 func (b *Breaker) charge(s *Budget, d *Decision) {
 	d.Next, d.Backoff = Nothing, true
 	if d.Charged {
@@ -114,8 +114,9 @@ func (b *Breaker) charge(s *Budget, d *Decision) {
 	}
 }
 
-// Waited decides after the step Wait. If the server went down meanwhile, the charges for it are
-// refunded. If not, and no answer came, the server is checked once for the sample.
+// Waited decides after the step Wait. If the server has gone down meanwhile, the charges for its
+// failures are refunded. Otherwise, if no answer has come, the caller checks the server, but only
+// once per sample.
 func (b *Breaker) Waited(s *Budget, d Decision) Decision {
 	d.Next, d.Change = Nothing, Change{}
 	switch {
@@ -127,15 +128,15 @@ func (b *Breaker) Waited(s *Budget, d Decision) Decision {
 	return d
 }
 
-// refund takes back the charges for a server that is down.
+// refund refunds the charges for the failures of a server that is down.
 func (b *Breaker) refund(s *Budget, d *Decision) {
 	s.refund()
 	d.Charged = false
 	b.charge(s, d)
 }
 
-// checkedLast is Checked for a sample on its last retry. The sample is spared only once, because it
-// could itself take the server down.
+// checkedLast is Checked for a sample on its last retry. The sample is spared only once, because
+// the sample itself could be what takes the server down.
 func (b *Breaker) checkedLast(s *Budget, d Decision, works, stopping bool) Decision {
 	t := d.series
 	if !b.down && !works && !stopping && !t.over {
@@ -212,9 +213,9 @@ func (b *Breaker) count(d *Decision, now time.Time) {
 	}
 }
 
-// threshold returns the number of failures in a row that means down: the samples in flight, so that
-// each can have failed once. Before the first answer, when not all are in flight yet, it is the
-// limit.
+// threshold returns the number of failures in a row that trips the breaker. It is the number of
+// samples in flight, so that each of them can have failed once. Before the first answer it is the
+// limit, because not all samples are in flight yet.
 func (b *Breaker) threshold(e *End) int {
 	n := e.Limit
 	if b.answered {
@@ -223,8 +224,8 @@ func (b *Breaker) threshold(e *End) int {
 	return max(n, minTrip)
 }
 
-// Checked decides after the step Check. works reports that the check passed, and stopping reports
-// that a stop of the run cut the check off.
+// Checked decides after the step Check. works is true if the check passed. stopping is true if a
+// stop of the run cut the check off.
 func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision {
 	d.Next, d.Change = Nothing, Change{}
 	switch {
@@ -254,7 +255,7 @@ func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision 
 	return d
 }
 
-// reset records that the server passed a check: the samples of the series are the cause.
+// reset records that the server passed a check, so the samples of the series caused the failures.
 func (b *Breaker) reset() Change {
 	if t := b.series; t != nil {
 		if b.poisoned == nil {
@@ -269,7 +270,7 @@ func (b *Breaker) reset() Change {
 }
 
 // Answered records that the server answered at the time then. An answer from before the series does
-// not end it, even if it is recorded later.
+// not end the series, even if the answer is recorded later.
 func (b *Breaker) Answered(then time.Time) Change {
 	if b.series != nil && !then.After(b.series.began) {
 		b.answered = true
@@ -287,8 +288,9 @@ func (b *Breaker) up() Change {
 	return ch
 }
 
-// AgentMade records that an agent was made. That counts as an answer only if the last failure was
-// in the stage Opening: if the engine is down, attempts fail later.
+// AgentMade records that an agent was made. This counts as an answer only if the last failure was
+// in the stage Opening. After a failure in a later stage it proves little, because a server whose
+// engine is down can still make agents.
 func (b *Breaker) AgentMade(now time.Time) Change {
 	if b.answered && b.down && b.noAgent {
 		return b.Answered(now)
@@ -296,7 +298,7 @@ func (b *Breaker) AgentMade(now time.Time) Change {
 	return Change{}
 }
 
-// Silent records that the server does not answer at all. That trips the breaker at once.
+// Silent records that the server does not answer at all. This trips the breaker at once.
 func (b *Breaker) Silent(now time.Time) Change {
 	if b.down || b.lost {
 		return Change{}
@@ -309,13 +311,13 @@ func (b *Breaker) Silent(now time.Time) Change {
 	return Change{Tripped: true, Down: true}
 }
 
-// Overdue reports whether the server has been down for Config.Outage, and whether it never
-// answered.
+// Overdue reports whether the server has been down for Config.Outage, and whether it is down and
+// has never answered.
 func (b *Breaker) Overdue(now time.Time) (overdue, never bool) {
 	return b.down && now.Sub(b.since) >= b.cfg.Outage, b.down && !b.answered
 }
 
-// Lose gives the server up. The Change is zero if it was given up before.
+// Lose gives the server up. The Change is zero if the server had already been given up.
 func (b *Breaker) Lose() Change {
 	ch := Change{Lost: !b.lost}
 	b.lost = true

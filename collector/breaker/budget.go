@@ -2,33 +2,33 @@ package breaker
 
 import "time"
 
-// A Budget counts the attempts charged to one sample. It is tied to the Breaker of its current
-// server: call Breaker.Detach before the sample moves to another server.
+// A Budget counts the attempts charged to one sample. It is tied to the Breaker of the sample's
+// current server. Call Breaker.Detach before the sample moves to another server.
 type Budget struct {
 	Charged     int // attempts charged to Config.Retries
 	DataCharged int // attempts charged to Config.DataRetries
 
 	earlier int     // Charged by earlier processes
-	series  *series // series of the last charges; nil: they are final
-	held    int     // number of charges in series
+	series  *series // series of the charges that are not yet final; nil if all are final
+	held    int     // number of charges that are not yet final
 	busy    refusals
-	spared  bool // by a check that the server did not answer
+	spared  bool // the sample was spared once, because the server failed a check
 }
 
-// Resume returns the budget of a sample with these charges from earlier processes.
+// Resume returns the budget of a sample that has these charges from earlier processes.
 func Resume(charged, dataCharged int) Budget {
 	return Budget{Charged: charged, DataCharged: dataCharged, earlier: charged}
 }
 
-// RefundTakeover refunds this process's charges to Config.Retries after the lookup of an open attempt
-// found nothing.
+// RefundTakeover refunds the charges that this process made to Config.Retries. It is called after a
+// takeover of an open attempt has failed.
 func (s *Budget) RefundTakeover() {
 	s.Charged = s.earlier
 	s.finalize()
 }
 
-// CanRetry reports whether the sample gets another attempt after an end of kind k. Such an end must
-// be free or charged to the sample.
+// CanRetry reports whether the sample gets another attempt after an end of kind k. k must be a kind
+// that is always free or always charged.
 func (s *Budget) CanRetry(k Kind, cfg Config) bool {
 	switch k {
 	case Gone:
@@ -43,7 +43,7 @@ func (s *Budget) CanRetry(k Kind, cfg Config) bool {
 // covers reports whether the budget covers n more charges to Config.Retries.
 func (s *Budget) covers(n int, cfg Config) bool { return s.Charged+n <= cfg.Retries }
 
-// charge charges an attempt to Config.Retries. If in is not nil, the charge is final only when that
+// charge charges an attempt to Config.Retries. If in is not nil, the charge becomes final when that
 // series is over.
 func (s *Budget) charge(in *series) {
 	s.Charged++
@@ -56,8 +56,8 @@ func (s *Budget) charge(in *series) {
 	}
 }
 
-// settle refunds the charges of a series that tripped the breaker, and makes other charges final.
-// It does nothing until the series is over.
+// settle refunds the charges for a series that tripped the breaker, and makes all other charges
+// final. It does nothing until the series is over.
 func (s *Budget) settle() {
 	if s.series == nil || !s.series.over {
 		return
@@ -68,7 +68,7 @@ func (s *Budget) settle() {
 	s.finalize()
 }
 
-// refund takes back the charges that are not final.
+// refund refunds the charges that are not yet final.
 func (s *Budget) refund() {
 	s.Charged -= s.held
 	s.finalize()
@@ -77,15 +77,16 @@ func (s *Budget) refund() {
 // finalize makes the charges final.
 func (s *Budget) finalize() { s.series, s.held = nil, 0 }
 
-// refusals counts the refusals of a sample in a row.
+// refusals counts successive refusals of a sample.
 type refusals struct {
 	since        time.Time // time of the first refusal
 	n            int
-	checksPassed int // number of passed checks since the last failed one
+	checksPassed int // number of passed checks since the last failed check
 }
 
-// After checkAfter refusals, each one is followed by a check. A slot can become free just then, so
-// the sample is charged only after clearAfter passed checks in a row.
+// After checkAfter refusals, each further refusal is followed by a check. A check can pass only
+// because a slot has just become free, so the sample is charged only after clearAfter passed checks
+// in a row.
 const (
 	checkAfter = 5
 	clearAfter = 3

@@ -6,8 +6,8 @@
 // answer. A Breaker distinguishes them by the samples that failed and by the server's other
 // answers.
 //
-// There is one Breaker per server and one Budget per sample. Both are plain state: no clock, no
-// goroutine and no lock. Every method takes the time, and the caller serializes the calls.
+// There is one Breaker per server and one Budget per sample. Both have no clock, no goroutine and
+// no lock. Methods receive the time as an argument, and the caller serializes the calls.
 //
 // # Decisions
 //
@@ -26,11 +26,11 @@
 //	Cancelled   the run stops                          –            stop
 //	Fatal       no sample can do better                –            stop
 //
-// A dash means that the end shows nothing about the server. A charged retry beyond Config.Retries
-// is a failure of the sample. attempt.end in package collector maps a failure to a kind.
+// A dash means that the end shows nothing about the server. If the charge exceeds Config.Retries,
+// the sample fails instead of a retry. attempt.end in package collector maps a failure to a kind.
 //
-// After a Fault the sample is charged while the server is up, and retried free while the server is
-// down or has never answered. If its server is given up, the sample is passed on to another one.
+// After a Fault, the sample is charged if the server is up. The retry is free if the server is down
+// or has never answered. If the server is given up, the sample is passed on to another server.
 //
 // # The server
 //
@@ -42,23 +42,25 @@
 //	        any answer resets it
 //
 // A series is a sequence of failures of one server without an answer between them. The threshold is
-// the number of samples in flight (before the first answer: Limit), and at least three.
+// the number of samples in flight, but at least three. Before the first answer, End.Limit is used
+// instead of that number.
 //
-//   - The rollouts of one sample alone never trip the breaker: the sample can be the cause. Failures
-//     to make an agent always count against the server.
-//   - When the breaker trips, the caller checks the server. It also does so after a probe failed.
-//     If the server answers the check, the samples of the series are the cause. The breaker resets,
-//     and from then on each of their failures is charged and has no other effect.
-//   - When the breaker trips, earlier charges in the series are refunded. So a sample on its last
-//     retry waits for up to a second to see whether the breaker trips: the requests of a dying
-//     server end at about the same time. If the breaker does not trip, the caller checks the server
-//     for the sample, once. An unanswered check trips the breaker.
+//   - The rollouts of one sample alone never trip the breaker, because the sample can be the cause.
+//     Failures to make an agent always count against the server.
+//   - When the breaker trips, and when a probe fails, the caller checks the server. If the server
+//     answers the check, the samples of the series are the cause. The breaker resets. From then on,
+//     each failure of these samples is charged and has no other effect.
+//   - When the breaker trips, earlier charges for the series are refunded. So before a sample fails
+//     on its last retry, the caller waits up to a second to see whether the breaker trips, because
+//     all requests to a dying server end at about the same time. If the breaker does not trip, the
+//     caller checks the server, once per sample. If the server does not answer the check, the
+//     breaker trips.
 //   - An answer from before the series does not end the series.
 //
 // # A busy server
 //
-// A refusal is an answer, and costs the sample nothing, with two exceptions. A sample that met only
-// refusals for Config.BusyMax is charged. And a server that refuses the sample, but passes a check
-// right afterwards, is not busy: after five refusals a check follows each one, and after three
-// passed checks in a row the sample is charged.
+// A refusal is an answer, and costs the sample nothing, with two exceptions. First, a sample that
+// was only refused for Config.BusyMax is charged. Second, a server that refuses the sample but
+// passes a check right afterwards is not busy. After five refusals, a check follows each further
+// refusal. After three passed checks in a row, the sample is charged.
 package breaker

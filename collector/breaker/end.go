@@ -10,16 +10,17 @@ type End struct {
 	Key   string // sample key
 	Stage Stage
 	Kind  Kind
-	// For Done and LostAnswer, Replied is the time when the rollout ended. The server was up then,
-	// but can be down by now.
+	// For Done and LostAnswer, Replied is the time at which the rollout ended. The server was up at
+	// that time, but can be down by now.
 	Replied time.Time
-	// Probe reports that the sample was a probe of a server that is down.
+	// Probe is true if the sample was a probe of a server that is down.
 	Probe bool
-	// InHand is the number of samples in flight at the server, and Limit bounds it.
+	// InHand is the number of samples in flight at the server. Limit is the current bound on that
+	// number.
 	InHand, Limit int
 }
 
-// A Stage is the part of an attempt in which it ended.
+// A Stage is the part of an attempt in which the attempt ended.
 type Stage uint8
 
 // The stages.
@@ -28,7 +29,7 @@ const (
 	Rolling              // the agent existed
 )
 
-// A Kind is the meaning of an attempt's end: see the table of the package comment.
+// A Kind is the meaning of an attempt's end: see the table in the package comment.
 type Kind uint8
 
 // The kinds. The list is closed.
@@ -89,24 +90,24 @@ const (
 	Wait                // wait until the server is down, for at most a second, then call Waited
 )
 
-// A Decision follows the end of an attempt.
+// A Decision is the Breaker's reaction to the end of an attempt.
 type Decision struct {
 	Next    Step
 	Verdict Verdict
-	// Charged reports a charge to DataRetries for Policy, otherwise to Retries.
+	// Charged is true if the attempt is charged: to DataRetries for Policy, otherwise to Retries.
 	Charged bool
 	Backoff bool
-	// CheckPassed reports that the server refused the sample but passed a check, so its capacity is not
-	// the cause.
+	// CheckPassed is true if the server refused the sample but passed a check, so that the server's
+	// capacity is not the cause.
 	CheckPassed bool
-	// Change is the change of the server's state in the last call.
+	// Change is the change of the server's state that the last call made.
 	Change Change
 
 	end     End
 	at      time.Time // of the end
 	last    bool      // the sample fails if the server answers the check
 	series  *series
-	tripped bool // this end tripped the breaker
+	tripped bool // the end of this attempt tripped the breaker
 }
 
 // String returns the verdict and, for a retry, whether it is charged.
@@ -122,12 +123,12 @@ func (d Decision) String() string {
 
 // A Change is a change of a server's state. The zero Change means no change.
 type Change struct {
-	// Tripped asks the caller to admit only probes from now on. Reset asks it to admit all samples
-	// again.
+	// Tripped means that the caller must admit only probes from now on. Reset means that the caller
+	// must admit all samples again.
 	Tripped, Reset bool
-	// Down reports that the server is known to be down. Up reports that it is back after a Down. If
-	// the first check after the trip resets the breaker, neither is set.
+	// Down is true if the server is now known to be down. Up is true if the server is back after a
+	// Down. If the first check after the trip resets the breaker, neither is set.
 	Down, Up bool
-	// Lost reports that the server was given up for good.
+	// Lost is true if the server has been given up for good.
 	Lost bool
 }

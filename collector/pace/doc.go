@@ -1,8 +1,9 @@
 // Package pace decides when the next group of a run can begin. A trainer that takes groups during
-// the run then gets neither too many nor too old groups. It holds groups back and discards none:
-// discarding hits long groups first, and biases the data towards short ones.
+// the run then gets neither too many groups nor groups that are too old. The package holds groups
+// back but does not discard any. Discarding would affect long groups first and bias the data
+// towards short groups.
 //
-// Three optional rules and two switches:
+// There are three optional rules and two switches:
 //
 //	MaxAhead     at most K groups are begun and not yet acknowledged, filtered or failed
 //	MaxLag       no group begins that would be more than K versions old when it is taken
@@ -10,59 +11,61 @@
 //	Pause        nothing begins until Resume
 //	HoldUnread   nothing begins while the reader has too many unread events
 //
-// Groups begin in the caller's order: a [Pacer] holds the next group back, and all others wait
-// behind it. A group that has begun is never held for its age, but the switches hold its remaining
-// samples too.
+// Groups begin in the caller's order. A [Pacer] holds the next group back, and all other groups
+// wait behind it. A group that has begun is never held for its age, but the switches also hold its
+// remaining samples.
 //
 // # Lag
 //
 // The lag of a group is the number of versions that its policy is behind when the group becomes
-// whole: the version then, less the version of its oldest token. If the version of some token is
-// not proven, the version set when the group began is used. No token is older, so the lag is an
-// upper bound. It is unknown if an earlier process began the group.
+// whole: the current version at that time, minus the version of the group's oldest token. If the
+// version of any token is not proven, the version at the time the group began is used instead. No
+// token is older than that, so the lag is an upper bound. If an earlier process began such a group,
+// its lag is unknown.
 //
-// The expected lag of a new group follows from the groups in front of it. A trainer takes B groups
-// in each version. A group that begins now finds N others: groups that the trainer took since it
-// set the version, groups that wait for it, and groups in progress. So the trainer sets N/B
-// versions, rounded down, before it takes the new group. The group can begin if these are at most
-// K:
+// The expected lag of a new group follows from the groups ahead of it. A trainer takes B groups per
+// version. N groups are ahead of a group that begins now: groups that the trainer has taken since
+// it set the version, groups that wait for the trainer, and groups in progress. So the trainer sets
+// N/B versions, rounded down, before it takes the new group. The group can begin if that number is
+// at most K:
 //
 //	K = 1, B = 4    taken   wait   in progress
 //	N = 7             ● ●    ● ●      ● ● ●       ○ begins: one version is set before it
 //	N = 8             ● ●    ● ●     ● ● ● ●      ○ is held: it would be two
 //
 // In the long run N/B is D/T, the mean time D of a group divided by the time T that a version
-// lasts: Little's law (Operations Research 9 (1961), 383). But N/B is right at once when a batch
-// begins or a trainer waits. If a share p of the groups is informative, each group in progress
-// counts as p.
+// lasts: Little's law (Operations Research 9 (1961), 383). But unlike D/T, N/B is right at once
+// when a batch begins or a trainer waits. If only a share p of the groups is informative, each
+// group in progress counts as p groups.
 //
-// B is the maximum over the last eight versions, and not their mean: otherwise a trainer with
-// batches of different sizes would wait for groups that wait for its version. If fewer than two
-// versions were ever set, or if nothing was acknowledged in between, B is unknown, and no group is
-// held for its age.
+// B is the maximum over the last eight versions, not the mean. Otherwise a trainer with batches of
+// different sizes would wait for groups that in turn wait for a new version. B is unknown if fewer
+// than two versions were ever set, or if no group was acknowledged between them. While B is
+// unknown, no group is held for its age.
 //
-// A trainer can still need more groups than it ever took. So if no group is in progress and no
-// version is set within T, another B groups can begin after a further D. The same holds after the
-// next such wait.
+// A trainer can still need more groups for a version than it ever took before. So if no group is in
+// progress and no version is set within T, another B groups can begin after a further D. This
+// repeats after each such wait.
 //
 // # How long a group takes
 //
 // D is not the mean of the groups that have arrived, because short groups arrive first. D is the
 // total time that all groups were in progress, including unfinished ones, divided by the number of
-// arrivals: the estimate of a mean from censored lifetimes (exposure by events). If as many groups
-// begin as end, it equals the mean by Little's law, for any distribution. With few arrivals it can
-// be far too high. So it is at most the time in which any group was in progress.
+// arrivals. This is how a mean is estimated from censored lifetimes (exposure by events). If as
+// many groups begin as end, D equals the mean for any distribution, by Little's law. After few
+// arrivals, D can be far too high. So D is at most the total time in which any group was in
+// progress.
 //
-// Old groups weigh less: after W other groups a group weighs 1/e. W is 128, or four times the
-// groups in progress if that is more, so that the long groups of one batch do not outweigh the
-// short ones. Groups that failed, or that an earlier process began, do not count.
+// Old groups count less: after W more groups, a group has the weight 1/e. W is 128, or four times
+// the number of groups in progress if that is more. Otherwise the long groups of a batch would
+// outweigh its short groups. Groups that failed, or that an earlier process began, do not count.
 //
 // T is a mean over about eight versions. Neither D nor T includes paused time.
 //
 // # Enough
 //
 // An informative group is a group that is given to the trainer. p is the share of informative
-// groups among the finished ones. A group begins only if the informative groups and p times the
-// groups in progress are fewer than N. The share p begins at 1 with the weight of one group, so at
-// first N groups are in progress and not N/p.
+// groups among the finished ones. A group begins only while the number of informative groups plus p
+// times the number of groups in progress is less than N. The estimate of p starts at 1, with the
+// weight of one group. So at first, N groups are in progress and not N/p.
 package pace

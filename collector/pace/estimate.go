@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A work clock counts seconds and stops during a pause.
+// A work is a clock that counts seconds and stops during a pause.
 type work struct {
 	at     time.Time
 	lived  float64
@@ -27,16 +27,17 @@ func (p *Pacer) elapsed() float64 {
 type versions struct {
 	now   int32 // the current version, or -1
 	since float64
-	taken int     // groups acknowledged since then
-	extra int     // further versions that a group can be behind until the next is set
+	taken int     // number of groups acknowledged since then
+	extra int     // number of further versions that a group can be behind until the next version is set
 	sum   float64 // total time of the earlier versions
-	n     float64 // number of earlier versions; sum and n weigh old ones less
+	n     float64 // number of earlier versions; in sum and n, old versions weigh less
 
-	batches [versionsKept]float64 // groups taken per version, for the last versions
+	batches [versionsKept]float64 // number of groups taken in each of the last versions
 	next    int
 }
 
-// versionsKept is the number of versions for the maximum B and, approximately, the mean T.
+// versionsKept is the number of versions that the maximum B covers, and approximately the number
+// that the mean T covers.
 const versionsKept = 8
 
 func (v *versions) set(now float64, version int32) bool {
@@ -70,10 +71,10 @@ type exposure struct {
 	open   int     // groups in progress
 	busy   float64 // time with any group in progress
 	time   float64 // total time of all groups in progress
-	events float64 // number of arrivals; time and events weigh old groups less
+	events float64 // number of arrivals; in time and events, old groups weigh less
 }
 
-// groupsKept is the smallest W of the package comment.
+// groupsKept is the smallest value of W, see the package comment.
 const groupsKept = 128
 
 func (x *exposure) advance(now float64) {
@@ -91,7 +92,7 @@ func (x *exposure) begin(now float64) {
 	x.open++
 }
 
-// end ends a whole group. A group that did not arrive is removed from the estimate.
+// end records that a group ended. If it did not arrive, it is removed from the estimate.
 func (x *exposure) end(now, began float64, arrived bool) {
 	x.advance(now)
 	if !arrived {

@@ -6,15 +6,17 @@ import (
 	"time"
 )
 
-// Config configures a Pacer. The zero value of MaxLag is a rule: on-policy.
+// Config configures a Pacer. Note that MaxLag 0 is a bound: on-policy.
 type Config struct {
-	// MaxAhead bounds the groups that are begun and not yet acknowledged, filtered or failed. 0: no
-	// bound.
+	// MaxAhead bounds the number of groups that have begun and are not yet acknowledged, filtered
+	// or failed. 0 means no bound.
 	MaxAhead int
-	// MaxLag bounds the expected age of a group, in versions, when the trainer takes it. 0 is
-	// on-policy: the group is taken in the version in which it began. Negative: no bound.
+	// MaxLag bounds the expected age of a group, in versions, at the time when the trainer takes
+	// it. 0 means on-policy: the trainer takes the group in the version in which it began. A
+	// negative value means no bound.
 	MaxLag int
-	// UntilGroups is the number of informative groups that are needed. Default 0: all groups.
+	// UntilGroups is the number of informative groups that are needed. Default 0: all groups are
+	// needed.
 	UntilGroups int
 	// Now is the clock. Default nil: time.Now.
 	Now func() time.Time
@@ -25,15 +27,17 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	// Given: the trainer has it, or will get it. It counts as ahead until Acknowledged.
+	// Given: the trainer has the group or will get it. The group counts as ahead until Acknowledged
+	// is called.
 	Given Outcome = iota
-	// Filtered: it is in the data with keep=false, and no trainer waits for it.
+	// Filtered: the group is in the data with keep=false, and no trainer waits for it.
 	Filtered
-	// Failed: it has no row.
+	// Failed: the group has no row.
 	Failed
 )
 
-// A Hold is the reason why the next group does not begin. Its String is for messages.
+// A Hold is the reason why the next group does not begin. String returns the reason as text for
+// messages.
 type Hold uint8
 
 // The holds, the strongest first.
@@ -41,9 +45,9 @@ const (
 	NotHeld       Hold = iota
 	HeldPaused         // until Resume
 	HeldUnread         // until HoldUnread(false)
-	HeldAhead          // until a group is acknowledged, or becomes whole without being given
+	HeldAhead          // until a group is acknowledged, filtered or failed
 	HeldUndecided      // until it is known whether the groups in progress are enough
-	HeldLag            // until the next version, or until that is long overdue
+	HeldLag            // until the next version is set, or is long overdue
 )
 
 var holds = [...]string{"", "paused", "waiting for the events to be read", "waiting for acknowledgement", "waiting for groups in progress", "waiting for a new version"}
@@ -65,14 +69,14 @@ type Pacer struct {
 	changed chan struct{} // closed at the next change; nil: no caller waits
 	alarm   *time.Timer   // calls change when time alone can end a hold
 	held    Hold          // why Group or Sample waits
-	paused  bool          // by Pause
-	unread  bool          // by HoldUnread
+	paused  bool          // set by Pause
+	unread  bool          // set by HoldUnread
 	work    work          // clock that stops during a pause
 
 	groups   map[string]*group // in progress, or given and not acknowledged
 	progress int               // number of groups in progress
-	taken    int               // groups acknowledged since the version was set
-	idle     float64           // when the last group in progress ended
+	taken    int               // number of groups acknowledged since the version was set
+	idle     float64           // time at which the last group in progress ended
 	done     Stats             // counts of finished groups
 
 	versions versions
@@ -82,11 +86,11 @@ type Pacer struct {
 type group struct {
 	began   float64 // in work time
 	earlier bool    // an earlier process began it
-	version int32   // version when it began; -1: none was set, or unknown
+	version int32   // version at the time the group began; -1 if none was set, or unknown
 	given   bool
 }
 
-// New makes a Pacer. It starts no goroutine.
+// New returns a Pacer. It starts no goroutine.
 func New(cfg Config) *Pacer {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -98,8 +102,8 @@ func New(cfg Config) *Pacer {
 }
 
 // Group waits until the next group can begin, and counts it as begun. If no more groups are needed,
-// ok is false. The channel leave is closed at the next change: if no worker has taken the first
-// sample by then, call Cancel and Group again. The error is the cause of ctx.
+// ok is false. The channel leave is closed at the next change. If no worker has taken the first
+// sample by then, call Cancel, and then Group again. The error is the cause of ctx.
 func (p *Pacer) Group(ctx context.Context, id string) (leave <-chan struct{}, ok bool, err error) {
 	ok = true
 	leave, err = p.wait(ctx, func() (Hold, float64) {
@@ -112,17 +116,18 @@ func (p *Pacer) Group(ctx context.Context, id string) (leave <-chan struct{}, ok
 	return leave, ok && err == nil, err
 }
 
-// Sample waits until another sample of a begun group can begin. leave and the error are as for
-// Group.
+// Sample waits until another sample of a group that was begun can begin. leave and the error are as
+// for Group.
 func (p *Pacer) Sample(ctx context.Context) (leave <-chan struct{}, err error) {
 	return p.wait(ctx, p.begun)
 }
 
-// Enough is closed when no more groups are needed: see Config.UntilGroups.
+// Enough returns a channel that is closed when no more groups are needed: see Config.UntilGroups.
 func (p *Pacer) Enough() <-chan struct{} { return p.enough }
 
-// Resumed adds a group that an earlier process began and that is not whole. It does not count for
-// the duration of a group, and its lag is known only if the version of every token is known.
+// Resumed adds a group that an earlier process began and that is not whole. Such a group does not
+// count for the estimated duration of a group. Its lag is known only if the version of every token
+// is known.
 func (p *Pacer) Resumed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +137,7 @@ func (p *Pacer) Resumed(id string) {
 	}
 }
 
-// Cancel undoes Group or Resumed: no sample of the group has begun.
+// Cancel undoes Group or Resumed. Call it only if no sample of the group has begun.
 func (p *Pacer) Cancel(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +149,8 @@ func (p *Pacer) Cancel(id string) {
 	}
 }
 
-// begin counts the group as begun, once. It wakes no waiter: a new group never ends a hold.
+// begin counts the group as begun, but only once. It does not wake waiting callers, because a new
+// group never ends a hold.
 func (p *Pacer) begin(id string) *group {
 	if g := p.groups[id]; g != nil {
 		return g
@@ -158,21 +164,22 @@ func (p *Pacer) begin(id string) *group {
 	return g
 }
 
-// An Arrival is the age of a group when it becomes whole.
+// An Arrival describes the age of a group at the time it became whole.
 type Arrival struct {
-	// Lag is the number of versions it is behind; -1 if unknown or if no version was set.
+	// Lag is the number of versions that the group is behind. It is -1 if unknown or if no version
+	// was set.
 	Lag int32
-	// Stale reports that Lag is more than Config.MaxLag.
+	// Stale is true if Lag is more than Config.MaxLag.
 	Stale bool
 }
 
-// Whole records that the group is whole. Call it once for each group, including groups of earlier
-// processes. Parameter oldest is the lowest version of all tokens sampled for the group, or -1 if
-// the version of some token is not proven.
+// Whole records that the group is whole. Call it once for each group, including groups that earlier
+// processes began. Parameter oldest is the lowest version of all tokens sampled for the group, or
+// -1 if the version of any token is not proven.
 func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	begun := p.groups[id] // nil: it was whole before this process
+	begun := p.groups[id] // nil if the group was whole before this process
 	g := p.begin(id)
 	if g.given {
 		return p.arrival(g, oldest)
@@ -214,8 +221,8 @@ func (p *Pacer) arrival(g *group, oldest int32) Arrival {
 	return Arrival{Lag: lag, Stale: p.cfg.MaxLag >= 0 && int(lag) > p.cfg.MaxLag}
 }
 
-// Acknowledged records that the trainer has the group for good: it is no longer ahead. It has no
-// effect on a group that is not given.
+// Acknowledged records that the trainer has the group for good, so that the group is no longer
+// ahead. It has no effect on a group that was not Given.
 func (p *Pacer) Acknowledged(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,34 +234,35 @@ func (p *Pacer) Acknowledged(id string) {
 	}
 }
 
-// SetVersion records that the policy has version v ≥ 0 from now on. A lower version, of a trainer
-// that went back to a checkpoint, does not count for the duration of a version.
+// SetVersion records that the policy has version v ≥ 0 from now on. A lower version means that the
+// trainer went back to a checkpoint. It does not count for the duration of a version.
 func (p *Pacer) SetVersion(v int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.versions.set(p.elapsed(), v) {
 		p.taken = 0
 		if len(p.groups) > p.progress {
-			p.taken = -1 // a reader acknowledges the last group of a batch when it requests the next
+			p.taken = -1 // a reader acknowledges the last group of a batch only when it requests the next batch
 		}
 		p.change()
 	}
 }
 
-// Version returns the current version; -1 if none was set.
+// Version returns the current version, or -1 if none was set.
 func (p *Pacer) Version() int32 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.versions.now
 }
 
-// Pause stops all new groups and samples until Resume.
+// Pause holds all new groups and samples until Resume is called.
 func (p *Pacer) Pause() { p.hold(&p.paused, true) }
 
 // Resume ends a Pause.
 func (p *Pacer) Resume() { p.hold(&p.paused, false) }
 
-// HoldUnread is a Pause for the time in which the reader of the events is too far behind.
+// HoldUnread holds all new groups and samples while on is true. Use it while the reader of the
+// events is too far behind.
 func (p *Pacer) HoldUnread(on bool) { p.hold(&p.unread, on) }
 
 func (p *Pacer) hold(why *bool, on bool) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A rule reports whether something can begin now, and the number of seconds after which time alone
-// changes that. 0 means that time alone never does.
+// A rule reports whether something can begin now. again is the number of seconds after which the
+// result changes without any event. 0 means that only an event can change the result.
 type rule func() (h Hold, again float64)
 
 // wait waits until the rule allows a start.
@@ -52,7 +52,7 @@ func (p *Pacer) evaluate(r rule) (h Hold, changed <-chan struct{}) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// leastWait is the shortest wait that time alone ends. It prevents a busy loop.
+// leastWait is the shortest wait until a rule is evaluated again. It prevents a busy loop.
 const leastWait = time.Millisecond
 
 // change wakes the callers that wait for the next change.
@@ -97,13 +97,13 @@ func (p *Pacer) fresh() (Hold, float64) {
 	return NotHeld, 0
 }
 
-// informativeShare returns the share of informative groups among the finished ones.
+// informativeShare returns the estimated share of informative groups among the finished groups.
 func (p *Pacer) informativeShare() float64 {
 	informative := float64(p.done.Informative)
 	return (informative + 1) / (informative + float64(p.done.Filtered+p.done.Failed) + 1)
 }
 
-// lag is the rule of Config.MaxLag. The package comment explains the letters.
+// lag is the rule for Config.MaxLag. The package comment explains the letters.
 func (p *Pacer) lag() (Hold, float64) {
 	b := p.versions.batch()
 	if b == 0 {

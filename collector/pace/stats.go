@@ -1,27 +1,28 @@
 package pace
 
-// LagMost is the last bucket of Stats.Lags.
+// LagMost is the index of the last bucket in Stats.Lags.
 const LagMost = 32
 
-// Stats is a snapshot of a Pacer. It includes groups of earlier processes.
+// Stats is a snapshot of a Pacer. It includes groups from earlier processes.
 type Stats struct {
-	// Version is the current version; -1 if none was set.
+	// Version is the current version, or -1 if none was set.
 	Version int32
-	// Paused reports a Pause. Held is the reason why the next group waits. It is NotHeld if the
-	// group waits for a worker, or if there is no next group.
+	// Paused is true during a Pause. Held is the reason why the next group waits. It is NotHeld if
+	// the next group only waits for a worker, or if there is no next group.
 	Paused bool
 	Held   Hold
 
-	// Begun is the sum of the groups in progress, Informative, Filtered and Failed.
+	// Begun is the number of groups in progress plus Informative, Filtered and Failed.
 	Begun, Informative, Filtered, Failed int
-	// Ahead counts the groups in progress, and the given groups that are not acknowledged.
+	// Ahead counts the groups in progress, and the given groups that have not yet been
+	// acknowledged.
 	Ahead int
-	// Until is Config.UntilGroups. Enough reports that Informative has reached it.
+	// Until is Config.UntilGroups. Enough is true if Informative has reached Until.
 	Until  int
 	Enough bool
 
-	// Lags counts the groups that arrived, by their lag. The last bucket includes all higher lags.
-	// Groups with an unknown lag are not counted.
+	// Lags is a histogram of the groups that became whole and did not fail, by their lag. The last
+	// bucket includes all higher lags. Groups with an unknown lag are not counted.
 	Lags [LagMost + 1]int
 }
 
