@@ -11,45 +11,46 @@ const (
 
 	growBy   = 1.05 // per round
 	stageTop = 1.25 // growth after slow start that is judged as a whole
-	gainPart = 3.0  // a growth by g must speed samples up by g / gainPart
+	gainPart = 3.0  // a growth by g must raise samples per second by g / gainPart
 	sigmas   = 2.5  // and by this many standard deviations
 
 	bindShare  = 0.9  // share of the limit from which it counts as in use
 	faultShare = 0.01 // highest share of failures in a clean round
 
-	minCounted = 16 // fewest samples in a counted round, for any limit
+	minCounted = 16 // smallest number of samples in a counted round, for any limit
 	baseRounds = 8  // counted rounds over which the rate of the current limit is averaged
 	maxJudged  = 8  // counted rounds after which a growth counts as without gain
-	slowJudged = 2  // the same after a doubling, half of which can be too much
+	slowJudged = 2  // the same during slow start
 	minHold    = 8  // counted rounds before a growth without gain is retried
 	maxHold    = 64
 
 	cutBy    = 0.8
 	trimBy   = 0.95
 	debounce = 15 * time.Second
-	// minRound is the shortest round. It keeps very fast samples from ending a round within
-	// moments.
+	// minRound is the shortest duration of a round. Otherwise very fast samples would end a round
+	// within moments.
 	minRound = time.Second
 
-	openEvery = 5 * time.Second // interval of the steps that open a growth
+	openEvery = 5 * time.Second // interval between the steps in which a growth opens
 	openShare = 0.1             // share of the limit that opens per step
 
 	burstWithin = 5 * time.Second // server errors within this time count together
 	burstLeast  = 3
 	burstShare  = 0.1 // share of the limit
 
-	lossWithin = debounce // lost connections within this time count together, for one cut
+	lossWithin = debounce // lost connections within this time count together
 	lossLeast  = 2
 	lossShare  = 0.05 // share of all samples that ended meanwhile
 )
 
 // Config configures a Controller.
 type Config struct {
-	// Max is the highest limit, at least 1.
+	// Max is the highest possible limit, at least 1.
 	Max int
-	// Start is the first limit. Default 0: min(32, Max).
+	// Start is the initial limit. Default 0: min(32, Max).
 	Start int
-	// Group is the number of samples per group, the least that a growth opens at once. Default 1.
+	// Group is the number of samples per group. A growth opens in steps of at least Group samples.
+	// Default 1.
 	Group int
 }
 
@@ -57,10 +58,10 @@ type Config struct {
 type phase uint8
 
 const (
-	settling phase = iota // waits until samples started under another limit are finished
+	settling phase = iota // waits until the samples that started under another limit are finished
 	steady                // measures the rate of the current limit
-	climbing              // grows in steps that are judged as a whole later
-	judging               // counts the rate after a growth
+	climbing              // grows in steps, which are judged later as a whole
+	judging               // measures the rate after a growth
 )
 
 // A Controller finds the limit of one server. It is not safe for concurrent use.
@@ -68,21 +69,21 @@ type Controller struct {
 	max, group int // from Config
 
 	limit  int
-	proven int  // highest limit that was worth it; growth up to it needs no proof
+	proven int  // the proven limit; a growth up to it needs no proof
 	slow   bool // in slow start
 	grown  bool // has grown since the last cut
 
-	open   int       // samples allowed in flight now: follows a growth in steps
+	open   int       // number of samples allowed in flight now; follows limit in steps after a growth
 	openAt time.Time // time of the last step
 
 	phase     phase
 	base      rate // the rate before a growth
-	baseLimit int  // limit before a growth, restored without gain
+	baseLimit int  // limit before a growth, restored if there is no gain
 	now       rate // the rate since the growth
 	hold      int  // counted rounds until the next growth that needs proof
-	wait      int  // hold after the next growth without gain
+	wait      int  // value for hold after the next growth without gain
 	round     round
-	gain      Gain // of the last growth, if it was proven and nothing was lowered since
+	gain      Gain // gain of the last growth, if it was proven and the limit has not been lowered since
 
 	lastCut time.Time
 	bursts  []fault // recent server errors
@@ -94,15 +95,15 @@ type Controller struct {
 	refusedAt map[string]int // value of finished at the last refusal of the sample with this key
 }
 
-// A round lasts until as many samples are finished as the limit.
+// A round lasts until the number of finished samples reaches the limit.
 type round struct {
 	began  time.Time
 	done   int
-	used   int // finished samples that found the limit in use
+	used   int // number of samples that finished while the limit was in use
 	faults int
 }
 
-// A rate is a number of samples finished in a time.
+// A rate is a number of finished samples and the time that they took.
 type rate struct {
 	n      float64
 	took   time.Duration
@@ -123,7 +124,7 @@ func (r *rate) fade() {
 
 func (r *rate) perSecond() float64 { return r.n / max(r.took.Seconds(), 1e-9) }
 
-// New makes a Controller at its first limit.
+// New returns a Controller with its initial limit.
 func New(cfg Config) *Controller {
 	top := max(cfg.Max, 1)
 	start := cfg.Start
@@ -138,12 +139,13 @@ func New(cfg Config) *Controller {
 	}
 }
 
-// Limit returns the largest number of samples in flight.
+// Limit returns the current limit.
 func (c *Controller) Limit() int { return c.limit }
 
-// Open returns how many samples can be in flight now. After a growth it reaches Limit in steps of a
-// tenth of Limit, or of a group if that is more, every 5 s. So a server never gets all new samples
-// at once. Result next is the time of the next step; zero if n is Limit.
+// Open returns how many samples can be in flight now. After a growth, that number approaches Limit
+// with a step every 5 s, so that a server never gets all new samples at once. A step is a tenth of
+// Limit, or a group if that is more. Result next is the time of the next step, or zero if n is
+// Limit.
 func (c *Controller) Open(now time.Time) (n int, next time.Time) {
 	step := max(c.group, int(math.Ceil(openShare*float64(c.limit))))
 	for c.open < c.limit && now.Sub(c.openAt) >= openEvery {
@@ -159,19 +161,20 @@ func (c *Controller) Open(now time.Time) (n int, next time.Time) {
 	return c.open, next
 }
 
-// A Gain is the gain of a growth from From to To, in samples per second.
+// A Gain is the gain from a growth of the limit from From to To. Before and After are samples per
+// second.
 type Gain struct {
 	From, To      int
 	Before, After float64
 }
 
-// MaxGain returns the gain of the growth to Config.Max. If it was not measured or not worth it, or
-// if the limit is lower now, ok is false.
+// MaxGain returns the gain from the growth to Config.Max. ok is false if the gain was not measured,
+// the growth was not worth it, or the limit is lower now.
 func (c *Controller) MaxGain() (g Gain, ok bool) {
 	return c.gain, c.gain.To == c.max && c.limit == c.max
 }
 
-// Reopen admits the samples of a server that is back: a few at first, as after a growth.
+// Reopen admits samples again after a server has come back, only a few at first, as after a growth.
 func (c *Controller) Reopen(now time.Time) {
 	c.open = 0
 	c.openAt = now.Add(-openEvery)
@@ -179,7 +182,8 @@ func (c *Controller) Reopen(now time.Time) {
 	c.Open(now)
 }
 
-// Done records that the server finished a sample, good or bad. inFlight includes it.
+// Done records that the server finished a sample, with or without success. inFlight includes that
+// sample.
 func (c *Controller) Done(now time.Time, inFlight int) Change {
 	c.begin(now)
 	c.lately.add(now)
@@ -201,7 +205,7 @@ func (c *Controller) Done(now time.Time, inFlight int) Change {
 	return c.next(now, r.done, now.Sub(r.began))
 }
 
-// begin starts the first round.
+// begin starts the first round if it has not yet started.
 func (c *Controller) begin(now time.Time) {
 	if c.round.began.IsZero() {
 		c.round.began = now
@@ -262,8 +266,8 @@ type result uint8
 
 const (
 	unknown result = iota // more rounds are needed
-	worth                 // samples finish faster
-	noGain                // they do not
+	worth                 // the growth showed a gain
+	noGain                // the growth showed no gain
 )
 
 func (c *Controller) judge() result {
@@ -279,12 +283,12 @@ func (c *Controller) judge() result {
 	return unknown
 }
 
-// postpone delays the next growth that needs proof, longer every time.
+// postpone delays the next growth that needs proof. The delay gets longer every time.
 func (c *Controller) postpone() {
 	c.hold, c.wait = c.wait, min(2*c.wait, maxHold)
 }
 
-// grow takes the next step up, unless something prevents it.
+// grow raises the limit by the next step, unless something prevents that.
 func (c *Controller) grow(now time.Time) Change {
 	if c.limit >= c.max || c.engine.blocks(now, c.limit) {
 		return Change{}
@@ -311,7 +315,7 @@ func (c *Controller) grow(now time.Time) Change {
 	return c.rise(now, to, Growth)
 }
 
-// rise raises the limit. The new part opens in steps, the first at once.
+// rise raises the limit. The added part opens in steps, and the first step opens at once.
 func (c *Controller) rise(now time.Time, to int, why Reason) Change {
 	ch := Change{c.limit, to, why}
 	c.limit, c.grown = to, true
@@ -330,7 +334,7 @@ func (c *Controller) set(now time.Time, to int, why Reason) Change {
 	return ch
 }
 
-// cut lowers the limit by a factor, at most once in 15 s.
+// cut multiplies the limit by a factor below 1, at most once in 15 s.
 func (c *Controller) cut(now time.Time, by float64, why Reason) Change {
 	c.begin(now)
 	c.round.faults++
@@ -338,7 +342,7 @@ func (c *Controller) cut(now time.Time, by float64, why Reason) Change {
 		return Change{}
 	}
 	c.lastCut, c.slow = now, false
-	if c.grown { // the first of several cuts shows which limit is too high
+	if c.grown { // the first of several cuts shows which limit was too high
 		if c.limit > c.proven {
 			c.postpone()
 		}

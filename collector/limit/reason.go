@@ -11,13 +11,13 @@ const (
 	None        Reason = iota
 	SlowStart          // up: doubled after a clean round
 	Growth             // up: 5 % after a clean round
-	NoGain             // down: the last growth gained nothing
+	NoGain             // down: the last growth showed no gain
 	RateLimited        // cut: 429
 	Unavailable        // cut: 502, 503 or a dead engine
 	Connection         // cut: a connection was refused, or several samples lost theirs
 	Overload           // cut: several samples met a server error
-	KVHigh             // cut: the engine's KV cache is above 0.8
-	KVFull             // cut: the engine's KV cache is above 0.9
+	KVHigh             // cut: the engine's KV cache usage is above 0.8
+	KVFull             // cut: the engine's KV cache usage is above 0.9
 	Preemption         // cut: the engine put running requests back into its queue
 
 	numReasons
@@ -35,7 +35,7 @@ func (r Reason) String() string {
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
 
-// Reasons lists every reason for a change.
+// Reasons returns every Reason except None.
 func Reasons() []Reason {
 	all := make([]Reason, 0, numReasons-1)
 	for r := None + 1; r < numReasons; r++ {

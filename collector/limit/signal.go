@@ -7,7 +7,8 @@ import (
 
 // Refused records that the server refused a request of the sample with this key. why is
 // RateLimited, Unavailable or Connection. If the server refuses the same sample again although
-// other samples finished meanwhile, the limit is not the cause and is not cut.
+// other samples have finished meanwhile, the limit is not the cause. It is then not cut, unless why
+// is Connection.
 func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
 	finished, again := c.refusedAt[key]
 	if c.refusedAt == nil || len(c.refusedAt) >= maxTurned {
@@ -20,14 +21,15 @@ func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
 	return c.cut(now, cutBy, why)
 }
 
-// maxTurned bounds the size of Controller.refusedAt. It is above the number of samples that wait for a
-// retry. Clearing the map costs at most one cut.
+// maxTurned bounds the size of Controller.refusedAt. It is larger than the number of samples that
+// can wait for a retry. Clearing the map causes at most one unnecessary cut.
 const maxTurned = 4096
 
 // Faulted records that the server failed, or did not answer in time, for the sample with this key.
-// One fault only makes the round unclean. But some servers answer overload with a plain server
-// error: Letta does when its PostgreSQL has no connection left. So a serverError cuts the limit if
-// it is in use and several samples met one within 5 s: a tenth of the limit, at least three.
+// A single fault only makes the round unclean. But some servers answer with a plain server error
+// when they are overloaded. Letta does so when its PostgreSQL has no connection left. So the limit
+// is cut if it is in use and several samples met a server error within 5 s: at least three, and at
+// least a tenth of the limit.
 func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverError bool) Change {
 	c.begin(now)
 	c.round.faults++
@@ -44,10 +46,10 @@ func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverErro
 	return c.cut(now, cutBy, Overload)
 }
 
-// Lost records that a connection of the sample with this key was reset or ended early. One lost
-// connection only makes the round unclean: networks lose connections without overload. The limit is
-// cut if at least two different samples, and a twentieth of all samples that ended, lost one within
-// 15 s.
+// Lost records that a connection of the sample with this key was reset or ended early. A single
+// lost connection only makes the round unclean, because networks lose connections even without
+// overload. The limit is cut if at least two different samples lost a connection within 15 s, and
+// these are at least a twentieth of all samples that ended in that time.
 func (c *Controller) Lost(now time.Time, key string) Change {
 	c.begin(now)
 	c.round.faults++
@@ -61,14 +63,14 @@ func (c *Controller) Lost(now time.Time, key string) Change {
 	return c.cut(now, cutBy, Connection)
 }
 
-// A tally estimates the number of events in the last lossWithin. It counts two spans of that
-// length, and assumes a constant rate within each.
+// A tally estimates the number of events in the last lossWithin. It counts the events in two
+// periods of that length, and assumes a constant rate within each period.
 type tally struct {
-	began     time.Time // when the current span began
+	began     time.Time // time at which the current period began
 	now, past float64
 }
 
-// turn begins a new span if the current one is over.
+// turn begins a new period if the current period is over.
 func (t *tally) turn(now time.Time) {
 	switch age := now.Sub(t.began); {
 	case age >= 2*lossWithin:
@@ -88,13 +90,13 @@ func (t *tally) count(now time.Time) float64 {
 	return t.now + t.past*(1-float64(now.Sub(t.began))/float64(lossWithin))
 }
 
-// A fault is a failure of the server or of a connection that a sample met.
+// A fault is a failure of the server, or a lost connection, that a sample met.
 type fault struct {
 	key string
 	at  time.Time
 }
 
-// The constants of the package comment about engines.
+// The constants for engines, see the package comment.
 const (
 	kvGrow, kvHigh, kvFull = 0.6, 0.8, 0.9
 
@@ -103,17 +105,20 @@ const (
 	engineGone  = 5 * time.Minute
 )
 
-// An Engine is one poll of the metrics of an inference engine. A negative number is unknown.
+// An Engine contains the metrics from one poll of an inference engine. A negative number means
+// unknown.
 type Engine struct {
-	// KVUsage is the used fraction of the KV cache; the highest if there are several engines.
+	// KVUsage is the used fraction of the KV cache. If there are several engines, it is the highest
+	// fraction.
 	KVUsage float64
-	// Waiting is the number of requests in the queue.
+	// Waiting is the number of requests in the engine's queue.
 	Waiting float64
-	// Preemptions counts the running requests put back into the queue since the engine started.
+	// Preemptions counts the running requests that were put back into the queue since the engine
+	// started.
 	Preemptions float64
 }
 
-// engine is the last poll of the engine.
+// engine contains the last poll of the engine.
 type engine struct {
 	Engine
 	at      time.Time // zero: never
@@ -125,14 +130,14 @@ func (e *engine) blocks(now time.Time, limit int) bool {
 	age := now.Sub(e.at)
 	switch {
 	case e.at.IsZero(), age > engineGone:
-		return false // not watched, or no longer
+		return false // the engine is not watched, or no longer
 	case age > engineFresh:
 		return true
 	}
 	return e.KVUsage > kvGrow || e.Waiting > queueShare*float64(limit)
 }
 
-// Polled records a poll of the engine's metrics. Do not call it for a failed poll.
+// Polled records a successful poll of the engine's metrics.
 func (c *Controller) Polled(now time.Time, e Engine) Change {
 	last := c.engine
 	c.engine = engine{Engine: e, at: now, counted: e.Preemptions >= 0}

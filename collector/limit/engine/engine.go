@@ -1,7 +1,7 @@
 // Package engine reads the load of an inference engine from its metrics, for package limit.
 //
-// It knows the metric names of two engines. If a name has several series, on one page or on several,
-// the fullest cache counts, and queues and preemptions are summed.
+// It supports the metric names of two engines. If a name has several series, on one page or on
+// several pages, the fullest cache counts. Queues and preemptions are summed.
 //
 //	                SGLang (--enable-metrics)            vLLM
 //	KV cache used   sglang:token_usage                   vllm:kv_cache_usage_perc, vllm:gpu_cache_usage_perc
@@ -9,8 +9,8 @@
 //	preemptions     sglang:num_retracted_requests_total  vllm:num_preemptions_total
 //	                sglang:num_retracted_reqs
 //
-// The last SGLang name is a gauge of older versions: the requests retracted just now. A Poller sums
-// its values.
+// The last SGLang name is a gauge in older versions. It is the number of requests that were just
+// retracted. A Poller sums its values.
 package engine
 
 import (
@@ -35,7 +35,7 @@ import (
 type Config struct {
 	// URLs are the metrics pages, in the text format of Prometheus. At least one is required.
 	URLs []string
-	// Every is the interval of the polls. A poll takes at most as long. Default 5s.
+	// Every is the interval between polls, and the time limit of one poll. Default 5s.
 	Every time.Duration
 	// Client makes the requests. Default: a new client.
 	Client *http.Client
@@ -44,10 +44,10 @@ type Config struct {
 // A Poller polls the metrics of engines.
 type Poller struct {
 	cfg     Config
-	retired []float64 // sum of the gauge, by page
+	retired []float64 // sum of the values of the gauge, by page
 }
 
-// New makes a Poller. It starts no goroutine.
+// New returns a Poller. It starts no goroutine.
 func New(cfg Config) (*Poller, error) {
 	var errs []error
 	if len(cfg.URLs) == 0 {
@@ -70,7 +70,7 @@ func New(cfg Config) (*Poller, error) {
 }
 
 // Run polls until ctx is done, and then returns nil. It calls seen after every successful poll, and
-// failed after the others. Both can block.
+// failed after every failed poll. Both can block.
 func (p *Poller) Run(ctx context.Context, seen func(limit.Engine), failed func(error)) error {
 	tick := time.NewTicker(p.cfg.Every)
 	defer tick.Stop()
@@ -92,7 +92,7 @@ func (p *Poller) Run(ctx context.Context, seen func(limit.Engine), failed func(e
 	}
 }
 
-// Look reads all pages once. Do not call it during Run.
+// Look polls all pages once. It must not be called during Run.
 func (p *Poller) Look(ctx context.Context) (limit.Engine, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Every)
 	defer cancel()
@@ -109,7 +109,7 @@ func (p *Poller) Look(ctx context.Context) (limit.Engine, error) {
 	return all, nil
 }
 
-// plus adds two numbers. Negative means unknown.
+// plus adds two numbers. A negative number means unknown.
 func plus(a, b float64) float64 {
 	switch {
 	case a < 0:
@@ -120,7 +120,7 @@ func plus(a, b float64) float64 {
 	return a + b
 }
 
-// pageName returns the page's URL for error messages, without password and query.
+// pageName returns the URL of a page for error messages, without user information and query.
 func pageName(page string) string {
 	u, err := url.Parse(page)
 	if err != nil {
@@ -129,7 +129,7 @@ func pageName(page string) string {
 	return u.Scheme + "://" + u.Host + u.Path
 }
 
-// maxPageBytes bounds a page: real pages have some hundred kilobytes.
+// maxPageBytes bounds the size of a page. Real pages have a few hundred kilobytes.
 const maxPageBytes = 16 << 20
 
 func (p *Poller) page(ctx context.Context, i int, page string) (limit.Engine, error) {
@@ -141,7 +141,7 @@ func (p *Poller) page(ctx context.Context, i int, page string) (limit.Engine, er
 	resp, err := p.cfg.Client.Do(req)
 	if err != nil {
 		if u := (*url.Error)(nil); errors.As(err, &u) {
-			err = u.Err // the rest repeats the address
+			err = u.Err // the rest of the text repeats the address
 		}
 		return limit.Engine{}, err
 	}
@@ -180,7 +180,7 @@ func first(families map[string]*dto.MetricFamily, join func(a, b float64) float6
 	for _, name := range names {
 		all := -1.0
 		for _, m := range families[name].GetMetric() {
-			v := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() // only one of them is set
+			v := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() // only one of the three is set
 			if v >= 0 && !math.IsInf(v, 0) {
 				all = join(all, v)
 			}
