@@ -30,7 +30,7 @@ type attempt struct {
 
 	err         error // an *AttemptError; nil if the sink has the sample
 	class       Class
-	failed      *tokenize.Sample // remaining tokens of a failed attempt; owns its memory
+	failed      *tokenize.Sample // remaining tokens of a failed attempt; shares no memory with the reply
 	took        time.Duration    // duration of the rollout; 0 if it did not start
 	retryReason string           // key in Stats.Remade if it is not the class
 
@@ -38,8 +38,8 @@ type attempt struct {
 	agentMayExist bool // on the server
 }
 
-// attempt makes one attempt, from its Begin in the journal to the removal of its agent. If a step
-// fails, a.failed contains a copy of the remaining tokens.
+// attempt makes one attempt, from its Begin entry in the journal to the removal of its agent. If a
+// step fails, a.failed contains a copy of the remaining tokens.
 func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 	c := w.c
 	a, err := w.begin(cl)
@@ -78,8 +78,8 @@ func (w *worker) attempt(ctx context.Context, cl *claim) *attempt {
 	return a
 }
 
-// begin begins to take over the open attempt of an earlier process if this worker can do so.
-// Otherwise it begins a new attempt and journals it.
+// begin starts the takeover of the sample's open attempt if this worker can do it. Otherwise it
+// starts a new attempt and journals it.
 func (w *worker) begin(cl *claim) (*attempt, error) {
 	var err error
 	if open := cl.retry.open; open != nil && !w.ep.reattaches(open) {
@@ -110,9 +110,9 @@ func (a *attempt) run(ctx context.Context) error {
 	rolling, stop := a.cl.cut.context(timed)
 	defer stop()
 
-	// If another server can take the sample, two waits end early, because nothing is lost. The wait
-	// for a new agent ends when the server goes down. The wait for the rollout ends when the server
-	// has become unreachable.
+	// If another server can take the sample, two waits end early, because that loses nothing. The
+	// wait for a new agent ends when the server goes down. The wait for the rollout ends when the
+	// server has become unreachable.
 	opening, running := rolling, rolling
 	if len(c.endpoints) > 1 && a.open == nil {
 		opening, stop = untilMoved(rolling, &ep.away)

@@ -49,8 +49,8 @@ type Reattacher interface {
 }
 
 // A Pinger is a Backend that can check quickly whether its server answers at all. If a run has
-// several endpoints, a silent server then counts as down before any attempt fails. Without pings
-// that would take minutes, because a hanging connection fails so late.
+// several endpoints, a silent server then counts as down before any attempt fails. Without pings,
+// that would take minutes, because hanging connections fail late.
 type Pinger interface {
 	// Ping sends a request that costs the server almost nothing.
 	Ping(ctx context.Context) error
@@ -60,7 +60,7 @@ type Pinger interface {
 // fail every time, for example because of their prompt, make a working server look down.
 type Checker interface {
 	// Check makes an agent with the run's settings and has it answer a test message. Classify
-	// determines what its error means.
+	// returns the class of its error.
 	Check(ctx context.Context, runID string) error
 }
 
@@ -95,8 +95,9 @@ type Sink interface {
 	//
 	//	Refused() bool
 	//
-	// that returns true. The sink then refuses this sample because of its content. The sample fails
-	// with ClassInternal, and its remaining tokens are appended as a failure.
+	// that returns true. Such an error means that the sink refuses this sample because of its
+	// content. The sample then fails with ClassInternal, and its remaining tokens are appended as a
+	// failure.
 	Append(ctx context.Context, s *tokenize.Sample, done func(error)) error
 }
 
@@ -138,8 +139,8 @@ type SampleState struct {
 type OpenAttempt struct {
 	N        int
 	Endpoint string // where the attempt was made
-	// AgentID is empty if the journal does not have it. ServerRuns has the known server runs, in
-	// order.
+	// AgentID is empty if the journal does not contain it. ServerRuns contains the known server
+	// runs, in order.
 	AgentID    string
 	ServerRuns []string
 }

@@ -42,10 +42,10 @@ import (
 // Config.AttemptTimeout), moved (another server takes the sample), and final for a takeover that
 // the server rejects.
 //
-// A retry follows a failure of the infrastructure. A sample that succeeds after a retry has the
-// same distribution as any other, except for its length: see Stats.Remade. If an answer was lost
-// and the server's record lacks part of it, the class describes the loss of the answer, and the
-// reason describes the missing part.
+// A retry follows a failure of the infrastructure. A sample that succeeds after a retry comes from
+// the same distribution as any other sample, except for its length: see Stats.Remade. If an answer
+// was lost and the server's record lacks part of it, the class describes the loss of the answer,
+// and the reason describes the missing part.
 //
 // A data retry follows a failure of the policy in one rollout. Data retries shift the distribution
 // of the data: see "Two budgets" in the package comment. If another rollout would fail in the same
@@ -160,7 +160,7 @@ func (c Class) Fatal() bool { return c.is(remedyEnd) }
 
 // sentinels are in the order in which Classify tests them. The errors that end the run come first,
 // then the most specific errors. A deadline comes late, because a backend that has a better reason
-// than "deadline exceeded" wraps both.
+// than "deadline exceeded" wraps both errors.
 var sentinels = [...]struct {
 	err   error
 	class Class

@@ -64,9 +64,9 @@ func (c *Collector) limited(n int) int {
 	return n
 }
 
-// Plan raises the number of planned samples to samples. The caller includes samples of Config.More
-// that Run has not yet read. Otherwise the Stats of a run that ends early would not count them as
-// Remaining.
+// Plan sets the number of planned samples, unless that number is already higher. Include samples of
+// Config.More that Run has not yet read. Otherwise the Stats of a run that ends early would not
+// count these samples as Remaining.
 func (c *Collector) Plan(samples int) { c.counters.planned(c.limited(samples)) }
 
 // Run claims the samples of the tasks, group by group and in order. It stops when no task is left,

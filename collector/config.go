@@ -14,10 +14,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Config configures a Collector. A zero field has its default value. Endpoints and Sink are
+// Config configures a Collector. If a field is zero, its default applies. Endpoints and Sink are
 // required.
 type Config struct {
-	// RunID names this run on the servers. Default: empty.
+	// RunID identifies this run on the servers. Default: empty.
 	RunID     string
 	Endpoints []Endpoint
 
@@ -42,9 +42,9 @@ type Config struct {
 	// More returns the tasks that arrive during the run. Run reads them after the tasks that were
 	// passed to it. The sequence can block, but it must end soon after ctx is done. ctx is done
 	// after Drain, after a stop, or when Pace needs no more groups. Run reads up to 64 MiB of tasks
-	// ahead in a separate goroutine, so that it can cut samples at their deadlines. Call Plan to
-	// count tasks that Run has not yet read. An error counts as an error from the task source.
-	// Default nil: no more tasks.
+	// ahead in a separate goroutine, so that it can cut samples at their deadlines. Call Plan so
+	// that Stats counts the samples of tasks that Run has not yet read. An error counts as an error
+	// from the task source. Default nil: no more tasks.
 	More func(ctx context.Context) iter.Seq2[*Task, error]
 	// Pace decides when the next group can begin. Run reports to Pace which groups begin. The
 	// caller must report which groups are whole or acknowledged, and the version of the policy.
@@ -72,7 +72,7 @@ type Config struct {
 	// whose answer was lost is made again. Default nil: answers are assumed to carry prompts until
 	// the first received answer shows whether they do.
 	TurnsHavePrompts *bool
-	// Align configures how calls become rows. Default: fork, without a maximum length of a row.
+	// Align configures how calls become rows. Default: fork, and rows of any length.
 	Align tokenize.AlignConfig
 	// Require is the worst grade that a row can have. A sample with a worse row fails with
 	// tokenize.ReasonGrade. Default nil: any grade.
@@ -104,9 +104,9 @@ type Config struct {
 	// less time until a removal succeeds (removal.go). Default 30s.
 	CloseTimeout time.Duration
 	// Outage is how long an endpoint can be down before it is given up. An endpoint that has never
-	// answered is given up at once. While another endpoint is up, samples move there at once. An
-	// endpoint whose Backend is a Pinger and a Checker is then not given up: it is used again when
-	// it answers. Default 2m.
+	// answered is given up at once. While another endpoint is up, samples move there at once. In
+	// that case, an endpoint whose Backend is a Pinger and a Checker is not given up, and is used
+	// again when it answers. Default 2m.
 	Outage time.Duration
 	// Tail is the policy for the last samples. Default: the run waits for them.
 	Tail Tail
@@ -140,7 +140,7 @@ type Endpoint struct {
 	Weight float64
 }
 
-// Bounds of Endpoint.MaxInFlight.Weight.
+// Bounds of Endpoint.Weight.
 const (
 	MinWeight = 0.001
 	MaxWeight = 1000.0
@@ -148,7 +148,7 @@ const (
 
 // Defaults, for programs that display them.
 const (
-	DefaultMaxInFlight    = 24 // of Endpoint
+	DefaultMaxInFlight    = 24 // of Endpoint.MaxInFlight
 	DefaultAttemptTimeout = time.Hour
 	DefaultBusyMax        = 30 * time.Minute
 )

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// counters contains the data of Stats, and the current work of every worker. Most counts need one
-// line where the event happens:
+// counters contains the data behind Stats, and the current work of every worker. Most counts need
+// one line where the event happens:
 //
 //	c.counters.update(func(s *Stats) { s.CloseFailures++ })
 //

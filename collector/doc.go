@@ -15,7 +15,7 @@
 //   - send: one request that sends messages to an agent, and the answer to it
 //   - reply: the sends of one rollout, as returned by Agent.Run
 //   - call: one generation by the model; each step of the server is one call
-//   - turn: one element of the list turns in the server's answer
+//   - turn: one element of the list named turns in the server's answer
 //   - span: a stretch of a row with one role
 //   - row: one training sequence; a sample can have several rows
 //   - segment: the position of a row among the rows of its sample
@@ -93,7 +93,7 @@
 // Yield and Stats in summary.go.
 //
 // A metric, in package cmd/rollout/internal/show: if the metric counts events, add a field to
-// Metrics, a line to NewMetrics, a method that counts an event, and a call of that method to
+// Metrics, a line to NewMetrics, a method that counts an event, and a call to that method in
 // observer.go. If the metric is read on each scrape, add a line to metrics_stats.go. Then add a
 // panel to configs/grafana-dashboard.json or an alert to configs/alerts.yml. A test fails if
 // neither file uses the metric.
@@ -104,8 +104,8 @@
 //
 //  1. In package tokenize, add a PromptSource (call.go), its word (words.go), its proof
 //     (PromptSource.proves in row_check.go), and a line to the package comment.
-//  2. In package prompt, extend Config.Force (New). Add a step that makes the prompts to the
-//     function rebuild, in a file from_X.go. Extend the tables in the package comment. If the proof
+//  2. In package prompt, extend Config.Force (New). Add a step to the function rebuild that makes
+//     the prompts, in a new file from_X.go. Extend the tables in the package comment. If the proof
 //     can have a gap, extend grade.go, because withdraw handles only SourceStored.
 //  3. If the prompts come with an answer, extend answerPrompts.note (lostanswer.go), and
 //     TurnsHavePrompts in cmd/rollout/internal/runfolder (resume.go), which derives from earlier
@@ -138,7 +138,8 @@
 // # Guarantees
 //
 // A failed attempt never crashes the process. If a sample fails for good, its last attempt becomes
-// a failure row. Stats and the journal count the earlier attempts. At every moment
+// a failure row. Stats and the journal count the earlier attempts. At every moment, the following
+// holds:
 //
 //	planned = committed + filtered + failed + skipped + remaining
 //
@@ -182,7 +183,7 @@
 //	  └─ Close                                             does nothing; agent.Clean removes
 //	                                                       the agent
 //
-// A failed attempt can fail at any step. It then ends in this order:
+// An attempt can fail at any step. It then ends in this order:
 //
 //	attempt          journal                  dataset      if the process is killed here,
 //	                                                       the next one
@@ -212,8 +213,8 @@
 // process receives show whether answers carry prompts. Config.TurnsHavePrompts reports what earlier
 // processes found. If neither source is available, answers are assumed to carry prompts.
 //
-// A stop closes every agent that it can, and journals those attempts as cancelled. The other
-// attempts stay open in the journal, as after a kill.
+// A stop closes every agent that it can close, and journals the attempts of these agents as
+// cancelled. The other attempts stay open in the journal, as after a kill.
 //
 // # Two budgets
 //

@@ -24,16 +24,16 @@ func (e *EarlyFailureError) Error() string {
 	if e.Reason != tokenize.ReasonNone {
 		what = e.Reason.String()
 	}
-	return fmt.Sprintf("%d samples failed with %s and no sample has a row: %s", e.Samples, what, strings.TrimPrefix(line(e.Err), "("+what+"): ")) // the text already contains what
+	return fmt.Sprintf("%d samples failed with %s and no sample has a row: %s", e.Samples, what, strings.TrimPrefix(line(e.Err), "("+what+"): ")) // do not repeat what
 }
 
 // Unwrap returns ErrUnusable.
 func (e *EarlyFailureError) Unwrap() error { return ErrUnusable }
 
-// A run ends early when enough samples have failed. One bad task can make its whole group fail, so
-// samples of several groups must have failed. A rejection comes at once, but a good rollout takes
-// minutes, so at least as many samples must have failed as are in flight. Both conditions are
-// dropped after manyFailures failed samples.
+// A run ends early when enough samples have failed for the same reason. One bad task can make its
+// whole group fail, so samples of several groups must have failed. A rejection comes at once, but a
+// good rollout takes minutes, so at least as many samples must have failed as are in flight. Both
+// conditions are dropped after manyFailures failed samples.
 const (
 	minFailures     = 16
 	minFailedGroups = 3

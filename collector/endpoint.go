@@ -252,8 +252,8 @@ func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
 }
 
 // probeDown checks whether a server that is down is back. After Config.Outage, no sample waits for
-// the server any longer, not even an open attempt. If no other server is up, the server is then
-// lost. A server that has never answered is lost without waiting for Config.Outage.
+// the server any longer, not even an open attempt. If no other server is up, the server is lost
+// after Config.Outage, or at once if it has never answered.
 func (e *endpoint) probeDown(ctx context.Context) error {
 	err := e.ping(ctx)
 	dark := err != nil

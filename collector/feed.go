@@ -194,7 +194,7 @@ func (f *feed) survey(ctx context.Context) *survey {
 	return s
 }
 
-// sendDue passes the samples that are due in pass now to send.
+// sendDue calls send for each sample that is due in the pass given by now.
 func (f *feed) sendDue(ctx context.Context, dues []due, now due, send sender) (err error) {
 	last := -1
 	for n := range dues {

@@ -26,8 +26,8 @@ func (c *Collector) fail(ctx context.Context, cl *claim, a *attempt, charged boo
 }
 
 // append appends the sample to the sink. class is the class of its failure, or ClassNone. y is its
-// yield. The caller counts it in advance, because the sink then owns s. An error ends the run,
-// unless the sink refuses the content of a sample that did not fail.
+// yield, which the caller counts in advance, because the sink owns s afterwards. An error ends the
+// run, unless the sink refuses the content of a sample that did not fail.
 func (c *Collector) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, y Yield) error {
 	key, before, took := cl.key, cl.failed, s.Duration
 	accepted := c.cfg.Events.SampleFinished(s)

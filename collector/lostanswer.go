@@ -10,7 +10,7 @@ import (
 
 // If an answer is not received, its turns are read from the record of the server run. The record
 // can contain less than the answer, because a server need not store the prompts that it sends with
-// its answers. A sample must not fail or lack a call because the network lost its answer. So if the
+// its answers. A sample must not fail or lack a call because the network lost an answer. So if the
 // record lacks data that the answer had, the rollout is made again, as after any lost connection.
 
 // answerPrompts tracks whether received answers carry the prompts of their calls.
@@ -75,8 +75,8 @@ func isLostAnswer(err error) bool {
 }
 
 // recordGap checks the calls that come from the record or were taken over. It returns an error if
-// one of them is quarantined or has a worse grade than Config.Require allows, otherwise nil.
-// Defects that a new attempt would have too do not count.
+// one of them is quarantined or has a worse grade than Config.Require allows, otherwise nil. It
+// ignores defects that a new attempt would have too.
 func (a *attempt) recordGap(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	c := a.w.c
 	might := c.answerPrompts.possible()

@@ -7,7 +7,7 @@ import "sync"
 //
 // Every endpoint has a mark, which grows by 1/weight with each sample that the endpoint gets. The
 // endpoint with the lowest mark gets the next sample. An endpoint that had no room for a while
-// continues at the mark of the others. Otherwise it would get all samples until its mark has caught
+// continues at the mark of the others. Otherwise it would get all samples until its mark had caught
 // up.
 //
 // An endpoint has room while one of its workers is ready. A ready worker has a permit and waits for

@@ -9,7 +9,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Stats is a snapshot of a run. At every moment
+// Stats is a snapshot of a run. At every moment, the following holds:
 //
 //	Planned == Committed + Filtered + Failed + Skipped + Remaining
 //
@@ -28,7 +28,7 @@ type Stats struct {
 	// includes samples that were never claimed. Remaining counts all other samples. The counts
 	// include samples that earlier processes finished, as far as Run has read the tasks.
 	Committed, Filtered, Failed, Skipped, Remaining int
-	// Earlier is the part of these counts that earlier processes of the run had finished. A failed
+	// Earlier is the part of these counts that comes from earlier processes of the run. A failed
 	// sample that is to be retried counts as Failed until it is claimed, and then as Remaining. If
 	// its retry has no result, it counts as Failed again.
 	Earlier Earlier
@@ -103,7 +103,7 @@ type Yield struct {
 	// lost.
 	Downgraded int
 	// CutCalls counts the calls that MaxRowTokens cut off, and Cut counts their sampled tokens.
-	// These tokens are not written anywhere. The row before them is flagged.
+	// These tokens are not written anywhere. The row before the cut is flagged.
 	CutCalls int
 	Cut      int64
 	// The Version fields count the sampled tokens of calls that make rows, by the source of their

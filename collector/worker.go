@@ -99,7 +99,7 @@ func (w *worker) setReady(ready bool) {
 	}
 }
 
-// A crew starts the workers of one endpoint. At least one worker waits for a sample. When the last
+// A crew starts the workers of one endpoint. At first, one worker waits for a sample. When the last
 // waiting worker gets a sample, it starts another worker, up to MaxInFlight. So memory use depends
 // on the number of samples in flight.
 type crew struct {

@@ -136,7 +136,7 @@ func (b *Breaker) refund(s *Budget, d *Decision) {
 }
 
 // checkedLast is Checked for a sample on its last retry. The sample is spared only once, because
-// the sample itself could be what takes the server down.
+// the sample itself could take the server down.
 func (b *Breaker) checkedLast(s *Budget, d Decision, works, stopping bool) Decision {
 	t := d.series
 	if !b.down && !works && !stopping && !t.over {
@@ -214,8 +214,8 @@ func (b *Breaker) count(d *Decision, now time.Time) {
 }
 
 // threshold returns the number of failures in a row that trips the breaker. It is the number of
-// samples in flight, so that each of them can have failed once. Before the first answer it is the
-// limit, because not all samples are in flight yet.
+// samples in flight, so that each of them can have failed once. Before the first answer it is
+// e.Limit, because not all samples are in flight yet.
 func (b *Breaker) threshold(e *End) int {
 	n := e.Limit
 	if b.answered {

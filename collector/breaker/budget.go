@@ -8,7 +8,7 @@ type Budget struct {
 	Charged     int // attempts charged to Config.Retries
 	DataCharged int // attempts charged to Config.DataRetries
 
-	earlier int     // Charged by earlier processes
+	earlier int     // part of Charged that comes from earlier processes
 	series  *series // series of the charges that are not yet final; nil if all are final
 	held    int     // number of charges that are not yet final
 	busy    refusals

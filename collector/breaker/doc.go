@@ -6,8 +6,8 @@
 // answer. A Breaker distinguishes them by the samples that failed and by the server's other
 // answers.
 //
-// There is one Breaker per server and one Budget per sample. Both have no clock, no goroutine and
-// no lock. Methods receive the time as an argument, and the caller serializes the calls.
+// There is one Breaker per server and one Budget per sample. Neither has a clock, a goroutine or a
+// lock. Methods receive the time as an argument, and the caller serializes the calls.
 //
 // # Decisions
 //
@@ -26,8 +26,9 @@
 //	Cancelled   the run stops                          –            stop
 //	Fatal       no sample can do better                –            stop
 //
-// A dash means that the end shows nothing about the server. If the charge exceeds Config.Retries,
-// the sample fails instead of a retry. attempt.end in package collector maps a failure to a kind.
+// A dash means that the end shows nothing about the server. If a charge exceeds Config.Retries,
+// there is no retry and the sample fails. attempt.end in package collector maps a failure to a
+// kind.
 //
 // After a Fault, the sample is charged if the server is up. The retry is free if the server is down
 // or has never answered. If the server is given up, the sample is passed on to another server.

@@ -67,7 +67,7 @@ const (
 	Over   Verdict = iota // the sink has the sample
 	Retry                 // make another attempt
 	Fail                  // the sample fails for good
-	PassOn                // make another attempt at another server: this one was given up
+	PassOn                // make another attempt at another server, because this server was given up
 	Stop                  // the run ends, and the sample remains to be done
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// Open compacts a journal that is at least worth times as large as it would be afterwards. The
-// estimate assumes entries of entrySize bytes.
+// Open compacts a journal only if that shrinks it at least by the factor worth. The estimate
+// assumes entries of entrySize bytes.
 const (
 	entrySize = 60
 	worth     = 4

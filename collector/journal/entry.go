@@ -47,7 +47,8 @@ type Entry struct {
 	Kind     collector.Kind // OpBegin
 	Endpoint string         // OpBegin
 	ID       string         // OpAgent, OpRun
-	// Class is the name of the class, for OpEnd. It is "none" if the sink has the sample.
+	// Class is the name of the class. It is set only for OpEnd, and is "none" if the sink has the
+	// sample.
 	Class   string
 	Charged bool // OpEnd
 

@@ -15,7 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// Config configures a journal. A zero field has its default value.
+// Config configures a journal. If a field is zero, its default applies.
 type Config struct {
 	// SyncEvery is the minimum time between the starts of two syncs. Default 20ms.
 	SyncEvery time.Duration
@@ -101,7 +101,8 @@ func open(dir string, cfg Config, syncDir func(string) error) (_ *Journal, err e
 	if j.w, err = create(segmentAt(dir, j.found.Process), cfg.Mode, cfg.SyncEvery); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	// Sync the name even if dir exists: its creator can have died before the sync.
+	// Sync the name of dir even if dir already existed, because its creator can have died before
+	// the sync.
 	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(dir))); err != nil {
 		return nil, errors.Join(fmt.Errorf("journal: %w", err), j.w.file.Close())
 	}

@@ -14,12 +14,12 @@ const (
 	gainPart = 3.0  // a growth by g must raise samples per second by g / gainPart
 	sigmas   = 2.5  // and by this many standard deviations
 
-	bindShare  = 0.9  // share of the limit from which it counts as in use
+	bindShare  = 0.9  // share of the limit that must be in flight for the limit to count as in use
 	faultShare = 0.01 // highest share of failures in a clean round
 
 	minCounted = 16 // smallest number of samples in a counted round, for any limit
 	baseRounds = 8  // counted rounds over which the rate of the current limit is averaged
-	maxJudged  = 8  // counted rounds after which a growth counts as without gain
+	maxJudged  = 8  // counted rounds after which a growth counts as having no gain
 	slowJudged = 2  // the same during slow start
 	minHold    = 8  // counted rounds before a growth without gain is retried
 	maxHold    = 64
@@ -103,7 +103,7 @@ type round struct {
 	faults int
 }
 
-// A rate is a number of finished samples and the time that they took.
+// A rate is a number of finished samples and the time in which they finished.
 type rate struct {
 	n      float64
 	took   time.Duration

@@ -14,7 +14,7 @@ const (
 	NoGain             // down: the last growth showed no gain
 	RateLimited        // cut: 429
 	Unavailable        // cut: 502, 503 or a dead engine
-	Connection         // cut: a connection was refused, or several samples lost theirs
+	Connection         // cut: a connection was refused, or several samples lost their connections
 	Overload           // cut: several samples met a server error
 	KVHigh             // cut: the engine's KV cache usage is above 0.8
 	KVFull             // cut: the engine's KV cache usage is above 0.9

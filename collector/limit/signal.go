@@ -96,7 +96,7 @@ type fault struct {
 	at  time.Time
 }
 
-// The constants for engines, see the package comment.
+// The constants for engines. See the package comment.
 const (
 	kvGrow, kvHigh, kvFull = 0.6, 0.8, 0.9
 

@@ -53,7 +53,7 @@
 // total time that all groups were in progress, including unfinished ones, divided by the number of
 // arrivals. This is how a mean is estimated from censored lifetimes (exposure by events). If as
 // many groups begin as end, D equals the mean for any distribution, by Little's law. After few
-// arrivals, D can be far too high. So D is at most the total time in which any group was in
+// arrivals, D can be far too high. So D is limited to the total time in which any group was in
 // progress.
 //
 // Old groups count less: after W more groups, a group has the weight 1/e. W is 128, or four times

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A work is a clock that counts seconds and stops during a pause.
+// A work measures the elapsed seconds, excluding pauses.
 type work struct {
 	at     time.Time
 	lived  float64
@@ -68,13 +68,13 @@ func (v *versions) batch() float64 { return slices.Max(v.batches[:]) }
 // exposure tracks how long a group takes.
 type exposure struct {
 	at     float64
-	open   int     // groups in progress
+	open   int     // number of groups in progress
 	busy   float64 // time with any group in progress
 	time   float64 // total time of all groups in progress
 	events float64 // number of arrivals; in time and events, old groups weigh less
 }
 
-// groupsKept is the smallest value of W, see the package comment.
+// groupsKept is the smallest value of W. See the package comment.
 const groupsKept = 128
 
 func (x *exposure) advance(now float64) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Config configures a Pacer. Note that MaxLag 0 is a bound: on-policy.
+// Config configures a Pacer. Unlike the other fields, MaxLag is a bound even if it is zero.
 type Config struct {
 	// MaxAhead bounds the number of groups that have begun and are not yet acknowledged, filtered
 	// or failed. 0 means no bound.
@@ -18,7 +18,7 @@ type Config struct {
 	// UntilGroups is the number of informative groups that are needed. Default 0: all groups are
 	// needed.
 	UntilGroups int
-	// Now is the clock. Default nil: time.Now.
+	// Now returns the current time. Default nil: time.Now.
 	Now func() time.Time
 }
 
@@ -166,8 +166,8 @@ func (p *Pacer) begin(id string) *group {
 
 // An Arrival describes the age of a group at the time it became whole.
 type Arrival struct {
-	// Lag is the number of versions that the group is behind. It is -1 if unknown or if no version
-	// was set.
+	// Lag is the number of versions that the group is behind. It is -1 if the lag is unknown or no
+	// version was set.
 	Lag int32
 	// Stale is true if Lag is more than Config.MaxLag.
 	Stale bool

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// A rule reports whether something can begin now. again is the number of seconds after which the
-// result changes without any event. 0 means that only an event can change the result.
+// A rule reports whether something can begin now. Result again is the number of seconds after which
+// the rule must be evaluated again, even without an event. It is 0 if only an event can change the
+// result.
 type rule func() (h Hold, again float64)
 
 // wait waits until the rule allows a start.

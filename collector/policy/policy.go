@@ -31,8 +31,8 @@ type Config struct {
 	// never falls. Without OneEngine, the page proves nothing. It is requested only once, to report
 	// problems.
 	OneEngine bool
-	// Delay bounds the time between a change of the weights and the change of the page. Either can
-	// come first. Default 250ms.
+	// Delay bounds the time between a change of the weights and the change of the page. Either
+	// change can come first. Default 250ms.
 	Delay time.Duration
 	// Every is the interval between requests while no send waits. Gap is the shortest time between
 	// the starts of two requests. Defaults 1s and 250ms.
@@ -82,7 +82,7 @@ type Source struct {
 	discredited bool  // the page no longer proves anything
 	pending     []*Span
 	noticed     map[string]bool
-	missing     int // missing traces in a row
+	missing     int // number of missing traces in a row
 	traced      bool
 	proven      int // number of calls to NextAudit
 	claim       int32
@@ -141,8 +141,8 @@ func (s *Source) locate() error {
 
 // NextAudit reports whether the caller should read the trace of a send whose version the page has
 // proved, and pass the trace to Traced. It returns true for the first such send, and then for one
-// of every 64. These audits detect a page that belongs to another engine. Call NextAudit once for
-// each such send.
+// of every 64 such sends. These audits detect a page that belongs to another engine. Call NextAudit
+// once for each such send.
 func (s *Source) NextAudit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +167,7 @@ func (s *Source) NeedsTraces() bool {
 	return s.traced || s.missing < maxMissing
 }
 
-// maxMissing is the number of number of missing traces in a row after which no more are requested.
+// maxMissing is the number of missing traces in a row after which no more are requested.
 const maxMissing = 8
 
 // Traced records the trace of a call: its version or, if version is Unknown, the word in place of

@@ -334,7 +334,7 @@ func start(cfg *CommandConfig) (*process, error) {
 	said := &talk{to: cfg.Stderr, name: cfg.Args[0], left: maxTalk}
 	cmd.Stderr = said
 	ownGroup(cmd)
-	cmd.WaitDelay = time.Second // for a grandchild that holds stderr
+	cmd.WaitDelay = time.Second // for a grandchild that keeps stderr open
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// JSON rewards an output whose JSON has a value at a path that equals the answer. The JSON is the
-// last ``` block of the output, or the whole output if there is no such block.
+// JSON rewards an output if the value at a path in the output's JSON equals the answer. The JSON is
+// the last ``` block of the output, or the whole output if there is no such block.
 type JSON struct {
 	path []string
 }

@@ -116,7 +116,7 @@ func sign(s string, i int) (start int, neg bool) {
 	return skipCurrency(s, start-size), mark != '+'
 }
 
-// unspaced are scripts without a space between a word and a number.
+// unspaced contains scripts that put no space between a word and a number.
 var unspaced = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Thai}
 
 func skipCurrency(s string, i int) int {

@@ -175,7 +175,7 @@ func (p *Poller) read(i int, families map[string]*dto.MetricFamily) (limit.Engin
 	return e, nil
 }
 
-// first joins the series of the first family that exists, or returns -1.
+// first joins the values of the first family that exists. It returns -1 if none exists.
 func first(families map[string]*dto.MetricFamily, join func(a, b float64) float64, names ...string) float64 {
 	for _, name := range names {
 		all := -1.0
