@@ -173,8 +173,8 @@ func (a *attempt) setStage(s Stage) {
 	a.w.c.counters.stage(a.w.slot, a.N, s, time.Now())
 }
 
-// openAgent makes the agent of the attempt, or finds the agent that an earlier process made, and
-// journals it.
+// openAgent makes the agent of the attempt, or finds the agent that an earlier process made. It
+// journals the agent's id.
 func (a *attempt) openAgent(ctx context.Context) (Agent, error) {
 	c, at := a.w.c, a.Attempt
 	if c.cfg.Journal != nil {

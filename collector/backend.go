@@ -26,9 +26,9 @@ type Agent interface {
 	Run(ctx context.Context) (*Reply, error)
 
 	// Prompts returns one Call per assistant turn, in order, with the prompt that the model saw.
-	// Calls can point into the Reply. A call with an unknown prompt has the grade Quarantined and a
-	// reason. An error means that the sample cannot be used (a *tokenize.AlignError with a Reason),
-	// or that the server's record could not be read.
+	// The Calls can share memory with the Reply. A call with an unknown prompt has the grade
+	// Quarantined and a reason. An error means that the sample cannot be used (a
+	// *tokenize.AlignError with a Reason), or that the server's record could not be read.
 	Prompts(ctx context.Context, r *Reply) ([]tokenize.Call, error)
 
 	// Close removes the agent from the server, unless it must be kept, and frees the Reply. It is
@@ -43,8 +43,8 @@ type Reattacher interface {
 	// the finished work from the server's record, and continues the task from there.
 	//
 	// If nothing can be taken over, Reattach removes the remaining agents from the server, unless
-	// agents must be kept, and returns an error that wraps ErrGone. Run returns such an error if
-	// the record lacks tokens.
+	// agents must be kept, and returns an error that wraps ErrGone. The Run method of the Agent
+	// also returns an error that wraps ErrGone if the record lacks tokens.
 	Reattach(ctx context.Context, a Attempt, left OpenAttempt) (Agent, error)
 }
 
@@ -134,8 +134,8 @@ type SampleState struct {
 	Open *OpenAttempt
 }
 
-// An OpenAttempt is an attempt of a dead process. Its agent and its server runs can still be
-// active.
+// An OpenAttempt is an attempt that a dead process left open. Its agent and its server runs can
+// still be active.
 type OpenAttempt struct {
 	N        int
 	Endpoint string // where the attempt was made

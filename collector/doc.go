@@ -162,7 +162,7 @@
 // count as failures.
 //
 // If a prompt does not continue the open row, a new row begins or the open row is repaired. The row
-// records where the prompt and the open row differ, and the first ids of both from there
+// records where the prompt and the open row differ, and the first ids of both from that point on
 // (Divergence and Realigned in tokenize.Row). If the length of a rebuilt prompt differs from the
 // server's count, the error includes both numbers. Tokens that Align.MaxRowTokens cuts off are not
 // stored, but Stats counts them.

@@ -18,9 +18,9 @@ import (
 //	2  begun    send the other samples of groups that have such a sample
 //	3  rest     send the groups that no process began
 //
-// It keeps one byte per sample, and the claims of the open attempts. There are at most as many open
-// attempts as an earlier process had samples in flight. With Config.More, the samples of the passes
-// after the survey go through a backlog.
+// In memory, it keeps one byte per sample, and the claims of the open attempts. There are at most
+// as many open attempts as an earlier process had samples in flight. With Config.More, the samples
+// of the passes after the survey go through a backlog.
 type feed struct {
 	c         *Collector
 	tasks     iter.Seq2[*Task, error]
@@ -58,8 +58,8 @@ func (f *feed) run(ctx context.Context) error {
 	return err
 }
 
-// resume makes the survey and starts sending the open attempts. It returns nil if no more samples
-// are to be sent.
+// resume makes the survey and starts sending the open attempts. The survey is nil if no more
+// samples are to be sent.
 func (f *feed) resume(ctx context.Context) (*survey, error) {
 	if f.c.cfg.Left == nil {
 		for _, ep := range f.c.endpoints {

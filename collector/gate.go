@@ -87,7 +87,7 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 	same := func(o chan<- *permit) bool { return o == got }
 	g.retryQueue, g.freshQueue = slices.DeleteFunc(g.retryQueue, same), slices.DeleteFunc(g.freshQueue, same)
 	select {
-	case p := <-got: // granted at the same moment
+	case p := <-got: // the permit was granted at the same moment
 		g.returnPermit(p, time.Now())
 	default:
 	}

@@ -20,7 +20,7 @@ type answerPrompts struct {
 }
 
 // note updates seen. One answer with a prompt proves that answers carry prompts. A missing prompt
-// proves little, because the answers of another server can carry prompts.
+// proves little, because answers from another server can carry prompts.
 func (a *answerPrompts) note(r *Reply, calls []tokenize.Call) {
 	r.eachCall(calls, func(s *Send, c *tokenize.Call) {
 		switch {

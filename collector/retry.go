@@ -70,8 +70,8 @@ func (r *retryState) begin(a *attempt) {
 	}
 }
 
-// followUp decides what to do after the attempt. It then fails the sample, or waits before the next
-// attempt.
+// followUp decides what to do after the attempt. Before it returns, it appends the failure of the
+// sample or waits for the retry, if one of these is due.
 func (w *worker) followUp(ctx context.Context, cl *claim, a *attempt) (next, error) {
 	c, r := w.c, &cl.retry
 	d, stop := w.ep.decide(ctx, &r.budget, a, cl.place.isProbe())

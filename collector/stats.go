@@ -197,8 +197,8 @@ func (y *Yield) add(o Yield) {
 // EndpointStats are the statistics of one endpoint.
 type EndpointStats struct {
 	Name string
-	// InFlight counts the samples that workers hold. Waiting counts the part of these samples that
-	// is between two attempts.
+	// InFlight counts the samples that workers hold. Waiting is the number of these samples that
+	// are between two attempts.
 	InFlight, Waiting int
 	// Stages splits InFlight by stage.
 	Stages map[Stage]int

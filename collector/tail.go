@@ -205,8 +205,8 @@ type TailStats struct {
 
 // Measures contains means and medians over N samples. A duration is the time from the first attempt
 // at a sample to the end of the sample, including waits. MeanSampled and P50Sampled are numbers of
-// sampled tokens. They are taken over the Known samples that have sampled tokens, because a rollout
-// that is cut during its first send has none.
+// sampled tokens. They cover only the Known samples, which have sampled tokens. A rollout that is
+// cut during its first send has none.
 type Measures struct {
 	N                         int
 	MeanDuration, P50Duration time.Duration

@@ -114,9 +114,9 @@ func (b *Breaker) charge(s *Budget, d *Decision) {
 	}
 }
 
-// Waited decides after the step Wait. If the server has gone down meanwhile, the charges for its
-// failures are refunded. Otherwise, if no answer has come, the caller checks the server, but only
-// once per sample.
+// Waited continues decision d after the caller has carried out the step Wait. If the server has
+// gone down meanwhile, the charges for its failures are refunded. Otherwise, if no answer has come,
+// the caller checks the server, but only once per sample.
 func (b *Breaker) Waited(s *Budget, d Decision) Decision {
 	d.Next, d.Change = Nothing, Change{}
 	switch {
@@ -224,8 +224,8 @@ func (b *Breaker) threshold(e *End) int {
 	return max(n, minTrip)
 }
 
-// Checked decides after the step Check. works is true if the check passed. stopping is true if a
-// stop of the run cut the check off.
+// Checked completes decision d after the caller has carried out the step Check. works is true if
+// the check passed. stopping is true if a stop of the run cut the check off.
 func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision {
 	d.Next, d.Change = Nothing, Change{}
 	switch {

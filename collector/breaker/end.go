@@ -100,7 +100,7 @@ type Decision struct {
 	// CheckPassed is true if the server refused the sample but passed a check, so that the server's
 	// capacity is not the cause.
 	CheckPassed bool
-	// Change is the change of the server's state that the last call made.
+	// Change is the change of the server's state that the last call caused.
 	Change Change
 
 	end     End

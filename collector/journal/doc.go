@@ -38,8 +38,8 @@
 // syncs the rest. After a write or sync error, later entries and Close fail.
 //
 // A power cut can lose the last entries. Then an agent must be found by its tags, or the number of
-// an attempt that left no other trace is reused. The package comment of collector has the order of
-// entries, samples and their syncs.
+// an attempt that left no other trace is reused. The package comment of collector describes the
+// order of entries, samples and their syncs.
 //
 // # Entries
 //
@@ -54,9 +54,9 @@
 //	op 4  end     charged (1 byte: 0, 1), class (text: its name)
 //	op 5  sums    charged (uv), data retries (uv); attempt is the last number
 //
-// A uv is an unsigned varint. A text is its length as a uv, then its bytes. The time is Unix time
-// from the wall clock, which can jump, so only the order in the file counts. The key is a sample
-// key: its group as 16 bytes, and its index.
+// A uv is an unsigned varint. A text consists of its length as a uv, followed by its bytes. The
+// time is Unix time from the wall clock, which can jump, so only the order in the file counts. The
+// key is a sample key: its group as 16 bytes, and its index.
 //
 // When Open compacts the segments of earlier processes, it writes one sums entry per sample. That
 // entry replaces all earlier entries of the sample.

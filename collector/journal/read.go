@@ -84,7 +84,7 @@ func Read(dir string) iter.Seq2[Entry, error] {
 			switch {
 			case err == stopped:
 				return
-			case errors.Is(err, fs.ErrNotExist): // compacted just now
+			case errors.Is(err, fs.ErrNotExist): // a compaction has just removed the segment
 			case err != nil:
 				yield(Entry{}, err)
 				return

@@ -23,7 +23,7 @@
 // Beyond the proven limit, a growth must show a gain:
 //
 //  1. The limit doubles (slow start), or grows by five steps of 5 %.
-//  2. One round passes without being counted. In it, the samples that were started earlier finish.
+//  2. One round passes without being counted, so that the samples started earlier can finish.
 //  3. The next rounds are counted. The growth is kept if samples per second rose by at least a
 //     third of the growth of the limit. For example, if the limit grew by 24 %, samples per second
 //     must rise by 8 %. The rise must also be larger than chance explains: 2.5 standard deviations

@@ -1,7 +1,7 @@
 // Package policy determines which version of the policy sampled a call.
 //
 // A version is a number ≥ 0 that the trainer assigns to its weights. Newer weights have a larger
-// version. Versions have four sources, the strongest first:
+// version. There are four sources of versions, strongest first:
 //
 //	trace   the engine itself: weight_version in the trace of the call, for calls whose traces
 //	        prove prompts, and for each call with [Config.Traces]

@@ -38,8 +38,8 @@ type Config struct {
 	// the starts of two requests. Defaults 1s and 250ms.
 	Every, Gap time.Duration
 	// Patience bounds the time of one request, and the time that the first send waits for the first
-	// answer. A finished send waits for the answer after it at most for the sum of Delay, Gap and
-	// twice Patience. Default 2s.
+	// answer. A finished send waits for the answer after it for at most Delay + Gap + 2 × Patience.
+	// Default 2s.
 	Patience time.Duration
 	// Client makes the requests. Default: a new client.
 	Client *http.Client

@@ -115,8 +115,8 @@ func (sp *Span) End() {
 
 // Version returns the version that sampled every call of the send, and the source of that version.
 // The version is Unknown if the page returned different numbers before and after the send, or did
-// not answer in time. Version waits for the answer after the send, at most for the sum of Delay,
-// Gap and twice Patience. End must have been called.
+// not answer in time. Version waits for the answer after the send, for at most Delay + Gap + 2 ×
+// Patience. End must have been called.
 func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
 	if sp == nil {
 		return Unknown, tokenize.VersionTrace

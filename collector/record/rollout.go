@@ -29,7 +29,7 @@ var errNoSource = errors.New("record: the rollout has no server")
 // A Rollout holds the data of one attempt and its agent. The backend fills in the fields from one
 // goroutine. The methods are safe for concurrent use.
 type Rollout struct {
-	// Agent is the agent before the first send.
+	// Agent is the state of the agent before the first send.
 	Agent *letta.AgentState
 	// Conversation is the conversation that received the messages. Nil means the agent itself.
 	Conversation *letta.Conversation
@@ -106,8 +106,8 @@ func (r *Rollout) Trace(ctx context.Context, stepID string) (*Trace, error) {
 // errLate keeps TraceSoon from storing the absence of a trace.
 var errLate = errors.New("record: no trace yet")
 
-// TraceSoon is Trace for a caller that expects the trace to be late. If the trace was missing
-// before, TraceSoon repeats the request. It never stores that a trace is missing.
+// TraceSoon is like Trace, but for a caller that expects the trace to be late. If the trace was
+// missing before, TraceSoon repeats the request. It never stores that a trace is missing.
 func (r *Rollout) TraceSoon(ctx context.Context, stepID string) (*Trace, error) {
 	kept := r.trace(stepID)
 	kept.drop(func(t *Trace) bool { return t == nil })

@@ -67,7 +67,7 @@ type Command struct {
 	asked int64
 }
 
-// Exported defaults.
+// Default values of CommandConfig.
 const (
 	DefaultProcesses = 1
 	DefaultTimeout   = time.Minute
@@ -292,7 +292,7 @@ func (c *Command) isKilled() bool {
 const closeWithin = 5 * time.Second
 
 // Close waits for scores in progress and closes the input of the processes. It kills processes that
-// still run after five seconds, or after Timeout if that is shorter.
+// are still running after five seconds, or after Timeout if that is shorter.
 func (c *Command) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)

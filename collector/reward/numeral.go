@@ -371,7 +371,7 @@ func skipDigits(s string, i int) int {
 	return i
 }
 
-// skipSpaces skips any spaces, and skipSpace at most one.
+// skipSpaces skips any number of spaces, and skipSpace skips at most one.
 func skipSpaces(s string, i int) int {
 	for i < len(s) {
 		to := skipSpace(s, i)

@@ -129,7 +129,7 @@ func pageName(page string) string {
 	return u.Scheme + "://" + u.Host + u.Path
 }
 
-// maxPageBytes bounds the size of a page. Real pages have a few hundred kilobytes.
+// maxPageBytes bounds the size of a page. Real pages are a few hundred kilobytes long.
 const maxPageBytes = 16 << 20
 
 func (p *Poller) page(ctx context.Context, i int, page string) (limit.Engine, error) {
