@@ -39,7 +39,7 @@
 //
 //	order of claims                                   feed.go (order), send.go, worker.go (claim)
 //	tasks that arrive during a run                    backlog.go
-//	when the next group can begin                     package pace; send.go asks it
+//	when the next group can begin                     package pace, called in send.go
 //	the life of a sample                              sample.go (worker.collect); its permit and its
 //	                                                  waits: placement.go; its state between
 //	                                                  attempts: retry.go; its end: finish.go
@@ -50,7 +50,7 @@
 //	                                                  collector/letta (classify.go); the server run of
 //	                                                  a 400 or 500: collector/agent (explain.go)
 //	what follows a failure                            package breaker decides, retry.go (followUp) acts;
-//	                                                  package limit lowers the samples in flight
+//	                                                  package limit lowers its limit
 //	how a reply becomes rows                          outcome.go (attempt.sample)
 //	where the grade of a row is decided               per call: tokenize (CallsFromTurns, in
 //	                                                  turn_check.go) and collector/prompt (grade.go); a
@@ -131,7 +131,7 @@
 //
 // Each part of a sample's state has one owner:
 //
-//	sample      task, key, cutoff: what it is, and when it is cut    the feed makes it, read-only
+//	sample      task, key, cutoff (when it is cut)                   the feed creates it; read-only
 //	retryState  budget, attempts so far, open attempt to take over   the worker, in retry.go
 //	placement   endpoint, permit, waits                              the worker, in placement.go
 //
@@ -176,7 +176,7 @@
 //	                                                       the next one
 //	  │              Begin  key/1 at a                     finds no agent and makes key/2
 //	  ├─ Open        Agent  key/1 agent                    finds the agent by its tags
-//	  ├─ Run         Run    key/1 server run               waits for it and takes its tokens
+//	  ├─ Run         Run    key/1 server run               waits for it and reads its tokens
 //	  ├─ prompts, rows, reward                             does the same, from the record
 //	  ├─ Append                               synced       does nothing
 //	  │              End    key/1 none                     does nothing
@@ -226,7 +226,7 @@
 //
 //	lost                                        cost of another attempt
 //	a process, with all its samples in flight   nothing
-//	an answer that the record has only in part  one of Retries, as after any lost connection; if
+//	an answer only partly in the record         one of Retries, as after any lost connection; if
 //	                                            none is left and other calls of the sample make
 //	                                            rows, those rows are kept
 //	a call that an answer would lack too        depends on the class of its quarantine reason

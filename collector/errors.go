@@ -15,7 +15,7 @@ import (
 // If the server requested a delay before the retry, an error in the chain returns that delay from a
 // method
 //
-//	RetryDelay() time.Duration // 0: the server named no delay
+//	RetryDelay() time.Duration // 0: the server requested no delay
 //
 // After the errors from ErrBusy to ErrAborted, the sample is retried on a new agent. "Data retry"
 // means another attempt charged to Config.DataRetries. If none is left, the sample fails.

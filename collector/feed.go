@@ -15,7 +15,7 @@ import (
 //
 //	1  survey   look up every sample, and count the samples in the dataset
 //	            → send open attempts, each to the endpoint where it was made
-//	2  begun    send the other samples of groups that have such a sample
+//	2  begun    send the remaining samples of groups that earlier processes began
 //	3  rest     send the groups that no process began
 //
 // In memory, it keeps one byte per sample, and the claims of the open attempts. There are at most

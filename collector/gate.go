@@ -20,7 +20,7 @@ import (
 //	enter           ─────────►  waits for room
 //	claim           ◄─────────  an idle permit
 //	use             ─────────►  the permit has a sample
-//	attempt, leave  ─────────►  room for the next; samples that were begun come first
+//	attempt, leave  ─────────►  room for the next worker; samples that were begun come first
 //
 // While the server is down, the gate admits one probe every few seconds. A probe is a sample whose
 // attempt shows whether the server is back. If the server is watched, the gate admits no probes.

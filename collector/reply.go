@@ -166,7 +166,7 @@ const (
 //
 //	end_turn, tool_rule     completed
 //	max_steps               max_steps
-//	max_tokens_exceeded     truncated: length ended the last call
+//	max_tokens_exceeded     truncated: the last call reached its length limit
 //	cancelled               cancelled
 //	error, invalid_tool_call, an open requires_approval, all others   error
 func StatusOf(stopReason string) string {

@@ -15,10 +15,10 @@
 //	Done        the sink has the sample                answered     over
 //	Policy      the policy failed                      answered     retry charged to DataRetries, else fail
 //	Final       no other attempt can do better         answered     fail
-//	Gone        nothing is left of an earlier process  answered     retry free
-//	LostAnswer  it ended, its answer was lost          answered     retry charged
-//	Busy        the server refused it                  answered     retry free; charged: see "A busy server"
-//	Slow        it used up its time limit              –            retry charged
+//	Gone        nothing is left to take over           answered     retry free
+//	LostAnswer  it ended, but its answer was lost      answered     retry charged
+//	Busy        the server refused the request         answered     retry free; charged: see "A busy server"
+//	Slow        the attempt used up its time limit     –            retry charged
 //	Moved       another server takes the sample        –            retry free
 //	Fault       a failure that the server can cause:   failed       see below
 //	            500, 503, refused, reset, silent

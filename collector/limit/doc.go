@@ -40,8 +40,8 @@
 //	429; 502, 503 or a dead engine; refused          ×0.8
 //	several samples lost their connection            ×0.8
 //	several samples met a server error               ×0.8
-//	engine: KV cache above 0.9, or a preemption      ×0.8
-//	engine: KV cache above 0.8                       ×0.95
+//	engine: KV cache usage above 0.9, a preemption   ×0.8
+//	engine: KV cache usage above 0.8                 ×0.95
 //
 // Cuts are at least 15 s apart. Retry-After delays only the request that was refused, so a long
 // delay cannot freeze the limit. Latency never causes a cut.

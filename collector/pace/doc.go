@@ -5,7 +5,7 @@
 //
 // There are three optional rules and two switches:
 //
-//	MaxAhead     at most K groups are begun and not yet acknowledged, filtered or failed
+//	MaxAhead     at most K groups have begun and are not yet acknowledged, filtered or failed
 //	MaxLag       no group begins that would be more than K versions old when it is taken
 //	UntilGroups  no group begins that is not needed to have N informative groups
 //	Pause        nothing begins until Resume
@@ -31,7 +31,7 @@
 //
 //	K = 1, B = 4    taken   wait   in progress
 //	N = 7             ● ●    ● ●      ● ● ●       ○ begins: one version is set before it
-//	N = 8             ● ●    ● ●     ● ● ● ●      ○ is held: it would be two
+//	N = 8             ● ●    ● ●     ● ● ● ●      ○ is held: two would be set before it
 //
 // In the long run N/B is D/T, the mean time D of a group divided by the time T that a version
 // lasts: Little's law (Operations Research 9 (1961), 383). But unlike D/T, N/B is right at once

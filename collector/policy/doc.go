@@ -3,11 +3,11 @@
 // A version is a number ≥ 0 that the trainer assigns to its weights. Newer weights have a larger
 // version. There are four sources of versions, strongest first:
 //
-//	trace   the engine itself: weight_version in the trace of the call, for calls whose traces
-//	        prove prompts, and for each call with [Config.Traces]
-//	url     a page that was asked before and after the send, and returned the same number
+//	trace   the engine: weight_version in the trace of the call. It is used for calls whose traces
+//	        prove prompts and, with [Config.Traces], for every call
+//	url     a page that returned the same number before and after the send
 //	set-version
-//	        the trainer, which sets one version after the other ([Source.SetVersion])
+//	        the trainer, which sets each new version ([Source.SetVersion])
 //	flag    the user, who sets one version for the whole process
 //
 // Without a source the version is unknown: -1 here and null in the data. No version is ever
@@ -26,7 +26,7 @@
 //
 //	page   5 ──────── 5 5 5 ─────────────── 5 ── 6
 //	          ↑                                ↑
-//	          asked, ended before the send     asked, begun after the send
+//	          poll, ended before the send      poll, begun after the send
 //	send            ├──── calls ────┤
 //
 // The number on the page never falls. So if it is 5 before and 5 after a send, version 5 sampled

@@ -18,13 +18,14 @@
 //
 // Five methods are exceptions:
 //
-//	Rollout.AgentNow            fetches agent and system text on each call, to compare them with
-//	                            their state before the first send. Call it after the last send
-//	Rollout.AgentState          fetches only the agent, for the same comparison
-//	Rollout.ConversationSystem  fetches the conversation on each call
-//	Rollout.TraceSoon           fetches a missing trace again
-//	Run.Forget                  drops steps and messages, because the server had not stored all
-//	                            of them yet. The next caller fetches them again
+//	Rollout.AgentNow            refetches the agent and its system message on every call, to compare
+//	                            them with their state before the first send. Call it after the last
+//	                            send
+//	Rollout.AgentState          refetches only the agent, for the same comparison
+//	Rollout.ConversationSystem  refetches the conversation on every call
+//	Rollout.TraceSoon           refetches a missing trace
+//	Run.Forget                  drops steps and messages that were fetched before the server had
+//	                            stored all of them. The next caller refetches them
 //
 // # Lifetime on the server
 //

@@ -2,8 +2,8 @@
 //
 //	Exact     the output is the answer
 //	Contains  the output contains the answer
-//	Regex     the output matches a pattern; its first group is the answer
-//	Number    the last number of the output equals the answer
+//	Regex     the output matches a pattern, and its first group is the answer
+//	Number    the last number in the output equals the answer
 //	JSON      a value inside the output's JSON equals the answer
 //	Command   an external program decides
 //
