@@ -171,7 +171,7 @@ func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 		}
 		ended, err := b.ended, b.err
 		var enough <-chan struct{}
-		if b.known && !b.groupOpen && b.f.c.cfg.Pace != nil { // otherwise more samples of groups that were begun will follow
+		if b.known && !b.groupOpen && b.f.c.cfg.Pace != nil { // otherwise a group that was begun still lacks samples
 			enough = b.f.c.cfg.Pace.Enough()
 		}
 		b.mu.Unlock()

@@ -42,7 +42,7 @@ type Stats struct {
 	InFlight int
 	// Held is the part of Remaining that Config.Pace holds back now.
 	Held int
-	// Claimed counts all samples that were claimed so far.
+	// Claimed counts all samples that have been claimed so far.
 	Claimed int
 
 	// ByClass splits Failed by class. It does not include failed calls of samples that have rows:

@@ -22,8 +22,8 @@ type Tail struct {
 	Kind TailKind
 	// Deadline, for TailDeadline, is the time from the start of Run to the cut.
 	Deadline time.Duration
-	// Factor, for TailOversample, is above 1 and at most 4. The cut comes when Planned / Factor
-	// samples, rounded up, have succeeded.
+	// Factor, for TailOversample, must be above 1 and at most 4. The cut comes when Planned /
+	// Factor samples, rounded up, have succeeded.
 	Factor float64
 }
 

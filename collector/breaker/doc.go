@@ -49,8 +49,8 @@
 //   - The rollouts of one sample alone never trip the breaker, because the sample can be the cause.
 //     Failures to make an agent always count against the server.
 //   - When the breaker trips, and when a probe fails, the caller checks the server. If the server
-//     answers the check, the samples of the series are the cause. The breaker resets. From then on,
-//     each failure of these samples is charged and has no other effect.
+//     answers the check, the samples of the series caused the failures. The breaker resets. From
+//     then on, each failure of these samples is charged and has no other effect.
 //   - When the breaker trips, earlier charges for the series are refunded. So before a sample fails
 //     on its last retry, the caller waits up to a second to see whether the breaker trips, because
 //     all requests to a dying server end at about the same time. If the breaker does not trip, the

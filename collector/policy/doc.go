@@ -58,7 +58,7 @@
 // server_args.py). If the value is a word and not a number, the version is unknown. Such a word is
 // reported once.
 //
-// Each answer of the engine has the same value in meta_info (managers/tokenizer_manager.py), and
+// Each answer from the engine has the same value in meta_info (managers/tokenizer_manager.py), and
 // the Letta server stores it in the trace of the step. The engine reads the value when it ends the
 // call. So if the weights changed during a call (pause_generation with in_place or retract), the
 // value is the newer version. Newer releases also report weight_versions, which lists the span of

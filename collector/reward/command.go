@@ -51,8 +51,8 @@ type CommandConfig struct {
 // gets no reward, because the state of the program is unknown. A line that was not requested is
 // detected before the next request, so no rollout gets the reward of another rollout.
 //
-// When a process is killed, its process group is killed too. This includes all its children, except
-// children that created their own group.
+// When a process is killed, its process group is killed too. The group includes all its children,
+// except children that created their own group.
 //
 // A Command is safe for concurrent use. Rollouts wait for a free process.
 type Command struct {

@@ -33,7 +33,8 @@ import (
 
 // Config configures a Poller.
 type Config struct {
-	// URLs are the metrics pages, in the text format of Prometheus. At least one is required.
+	// URLs are the addresses of the metrics pages, which use the text format of Prometheus. At
+	// least one is required.
 	URLs []string
 	// Every is the interval between polls, and the time limit of one poll. Default 5s.
 	Every time.Duration
