@@ -151,10 +151,10 @@
 // groups. It keeps their order and discards none.
 //
 // Few failures end a run. Among them are too many failed samples (Config.MaxFailures), a failed
-// sink, rejected credentials, an unusable server or model, and servers that no longer answer. No
-// sample fails because a server is down or busy for a while. A sample that fails on every try does
-// not make a server count as down. If one of several servers goes down, its samples continue at the
-// other servers within seconds.
+// sink, rejected credentials, an unusable server or model, and servers that no longer answer. A
+// server that is down or busy for a while does not make samples fail. A sample that fails on every
+// try does not make a server count as down. If one of several servers goes down, its samples
+// continue at the other servers within seconds.
 //
 // The sink has a finished sample before its agent is removed from the server. If an attempt fails,
 // its remaining tokens are copied and its agent is removed. If the sample fails for good, its
@@ -206,12 +206,13 @@
 //
 // A takeover never yields less than a new attempt would. An answer can carry prompts that the
 // server does not store. If such an answer is lost, the server's record proves less than the answer
-// would have. If the rollout then lacks a call or does not reach the grade Config.Require, and a
-// new attempt could prove more, the rollout counts as gone and the sample gets a new attempt. A
-// defect that a new attempt would have too, such as a call after a compaction with rebuilt prompts
-// or contradictory tokens, is handled as if the answer had been received. The answers that this
-// process receives show whether answers carry prompts. Config.TurnsHavePrompts reports what earlier
-// processes found. If neither source is available, answers are assumed to carry prompts.
+// would have. The rollout then counts as gone, and the sample gets a new attempt, if two conditions
+// hold. The rollout lacks a call or does not reach the grade Config.Require, and a new attempt
+// could prove more. Some defects would recur in a new attempt, such as contradictory tokens or,
+// with rebuilt prompts, a call after a compaction. They are handled as if the answer had been
+// received. The answers that this process receives show whether answers carry prompts.
+// Config.TurnsHavePrompts reports what earlier processes found. If neither source is available,
+// answers are assumed to carry prompts.
 //
 // A stop closes every agent that it can close, and journals the attempts of these agents as
 // cancelled. The other attempts stay open in the journal, as after a kill.
@@ -219,8 +220,8 @@
 // # Two budgets
 //
 // Config.Retries is for failures of the infrastructure, and Config.DataRetries for failures of the
-// policy. The Class of a failure decides which budget applies. Data retries bias the data: if the
-// policy fails a task half the time, only the successful half remains, and the dataset shows a
+// policy. The Class of a failure decides which budget applies. Data retries bias the data. If the
+// policy fails a task half the time, only the successful half remains, so the dataset shows a
 // better policy than the real one. For this reason the default is 0, and the attempt column shows
 // which rows needed a retry.
 //

@@ -2,9 +2,9 @@
 // down, and whether its sample is charged for the failure.
 //
 // A server that is down must not turn samples into failures, and a sample that fails on every try
-// must not make a server count as down. Both look the same: a lost connection, a 500, a request
-// without an answer. A Breaker distinguishes them by the samples that failed and by the server's
-// other answers.
+// must not make a server count as down. Both cases look the same: a lost connection, a 500, a
+// request without an answer. A Breaker distinguishes them by the samples that failed and by the
+// server's other answers.
 //
 // There is one Breaker per server and one Budget per sample. Neither has a clock, a goroutine or a
 // lock. Methods receive the time as an argument, and the caller serializes the calls.
@@ -26,7 +26,7 @@
 //	Cancelled   the run stops                          –            stop
 //	Fatal       no sample can do better                –            stop
 //
-// A dash means that the end shows nothing about the server. If a charge exceeds Config.Retries,
+// A dash means that the end shows nothing about the server. If the charges exceed Config.Retries,
 // there is no retry and the sample fails. attempt.end in package collector maps a failure to a
 // kind.
 //
@@ -52,16 +52,16 @@
 //     answers the check, the samples of the series caused the failures. The breaker resets. From
 //     then on, each failure of these samples is charged and has no other effect.
 //   - When the breaker trips, earlier charges for the series are refunded. So before a sample fails
-//     on its last retry, the caller waits up to a second to see whether the breaker trips, because
-//     all requests to a dying server end at about the same time. If the breaker does not trip, the
-//     caller checks the server, once per sample. If the server does not answer the check, the
-//     breaker trips.
+//     on its last retry, the caller waits up to a second to see whether the breaker trips. This is
+//     long enough, because all requests to a dying server end at about the same time. If the
+//     breaker does not trip, the caller checks the server, once per sample. If the server does not
+//     answer the check, the breaker trips.
 //   - An answer from before the series does not end the series.
 //
 // # A busy server
 //
 // A refusal is an answer, and costs the sample nothing, with two exceptions. First, a sample that
-// was only refused for Config.BusyMax is charged. Second, a server that refuses the sample but
-// passes a check right afterwards is not busy. After five refusals, a check follows each further
-// refusal. After three passed checks in a row, the sample is charged.
+// has met only refusals for at least Config.BusyMax is charged. Second, a server that refuses the
+// sample but passes a check right afterwards is not busy. After five refusals, a check follows each
+// further refusal. After three passed checks in a row, the sample is charged.
 package breaker

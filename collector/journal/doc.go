@@ -22,7 +22,7 @@
 //	  00000001.journal     of the first process
 //	  00000002.journal     of the second
 //
-// Each process writes one segment, named by the number of the process. A segment is a file of
+// Each process writes one segment, named after the number of the process. A segment is a file of
 // frames (package sink/frame) of kind "journal", version 1.
 //
 // # Durability

@@ -28,8 +28,8 @@ const maxTurned = 4096
 // Faulted records that the server failed, or did not answer in time, for the sample with this key.
 // A single fault only makes the round unclean. But some servers answer with a plain server error
 // when they are overloaded. Letta does so when its PostgreSQL has no connection left. So the limit
-// is cut if it is in use and several samples met a server error within 5 s: at least three, and at
-// least a tenth of the limit.
+// is cut if it is in use and enough samples met a server error within 5 s. Enough means at least
+// three, and at least a tenth of the limit.
 func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverError bool) Change {
 	c.begin(now)
 	c.round.faults++
@@ -48,8 +48,8 @@ func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverErro
 
 // Lost records that a connection of the sample with this key was reset or ended early. A single
 // lost connection only makes the round unclean, because networks lose connections even without
-// overload. The limit is cut if at least two different samples lost a connection within 15 s, and
-// these are at least a twentieth of all samples that ended in that time.
+// overload. The limit is cut if enough different samples lost a connection within 15 s. Enough
+// means at least two, and at least a twentieth of all samples that ended in that time.
 func (c *Controller) Lost(now time.Time, key string) Change {
 	c.begin(now)
 	c.round.faults++

@@ -20,14 +20,14 @@
 // The lag of a group is the number of versions that its policy is behind when the group becomes
 // whole: the current version at that time, minus the version of the group's oldest token. If the
 // version of any token is not proven, the version at the time the group began is used instead. No
-// token is older than that, so the lag is an upper bound. If an earlier process began such a group,
-// its lag is unknown.
+// token is older than that version, so the lag is an upper bound. If an earlier process began such
+// a group, its lag is unknown.
 //
 // The expected lag of a new group follows from the groups ahead of it. A trainer takes B groups per
-// version. N groups are ahead of a group that begins now: groups that the trainer has taken since
-// it set the version, groups that wait for the trainer, and groups in progress. So the trainer sets
-// N/B versions, rounded down, before it takes the new group. The group can begin if that number is
-// at most K:
+// version. N groups are ahead of a group that begins now. These are the groups that the trainer has
+// taken since it set the version, the groups that wait for the trainer, and the groups in progress.
+// So the trainer sets N/B versions, rounded down, before it takes the new group. The group can
+// begin if that number is at most K:
 //
 //	K = 1, B = 4    taken   wait   in progress
 //	N = 7             ● ●    ● ●      ● ● ●       ○ begins: one version is set before it

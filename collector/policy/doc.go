@@ -4,7 +4,7 @@
 // version. There are four sources of versions, strongest first:
 //
 //	trace   the engine: weight_version in the trace of the call. It is used for calls whose traces
-//	        prove prompts and, with [Config.Traces], for every call
+//	        prove prompts and, with [Config.Traces], for every call without a claimed version
 //	url     a page that returned the same number before and after the send
 //	set-version
 //	        the trainer, which sets each new version ([Source.SetVersion])
