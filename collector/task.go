@@ -45,8 +45,8 @@ type Task struct {
 
 // A Recorded identifies a server run.
 type Recorded struct {
-	// Server is the base URL under which the server run was found. It is used only in the sample
-	// key, because the URL of the server can change later.
+	// Server is the base URL at which the server run was found. It is used only in the sample key,
+	// because the URL of the server can change later.
 	Server string
 	Run    string
 }

@@ -2,9 +2,9 @@
 // down, and whether its sample is charged for the failure.
 //
 // A server that is down must not turn samples into failures, and a sample that fails on every try
-// must not make a server count as down. Both cases look the same: a lost connection, a 500, a
-// request without an answer. A Breaker distinguishes them by the samples that failed and by the
-// server's other answers.
+// must not make a server count as down. In both cases the failures look the same: a lost
+// connection, a 500, a request without an answer. A Breaker distinguishes them by the samples that
+// failed and by the server's other answers.
 //
 // There is one Breaker per server and one Budget per sample. Neither has a clock, a goroutine or a
 // lock. Methods receive the time as an argument, and the caller serializes the calls.

@@ -34,8 +34,9 @@
 // A method that records an entry returns after one write to the file. From then on the entry
 // survives a crash of the process. The first entry also starts a sync in the background. Each later
 // sync starts Config.SyncEvery or more after the start of the previous sync, if there is anything
-// to sync. So an entry survives a power cut after Config.SyncEvery plus the time of one sync. Close
-// syncs the rest. After a write or sync error, later entries and Close fail.
+// to sync. So an entry survives a power cut that comes at least Config.SyncEvery, plus the time of
+// one sync, after the entry was written. Close syncs the rest. After a write or sync error, later
+// entries and Close fail.
 //
 // A power cut can lose the last entries. Then an agent must be found by its tags, or the number of
 // an attempt that left no other trace is reused. The package comment of collector describes the

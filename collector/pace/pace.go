@@ -125,9 +125,9 @@ func (p *Pacer) Sample(ctx context.Context) (leave <-chan struct{}, err error) {
 // Enough returns a channel that is closed when no more groups are needed: see Config.UntilGroups.
 func (p *Pacer) Enough() <-chan struct{} { return p.enough }
 
-// Resumed adds a group that an earlier process began and that is not whole. Such a group does not
-// count for the estimated duration of a group. Its lag is known only if the version of every token
-// is known.
+// Resumed adds a group that an earlier process began and that is not whole. Such a group is not
+// used to estimate the duration of a group. Its lag is known only if the version of every token is
+// known.
 func (p *Pacer) Resumed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,7 +235,8 @@ func (p *Pacer) Acknowledged(id string) {
 }
 
 // SetVersion records that the policy has version v ≥ 0 from now on. A lower version means that the
-// trainer went back to a checkpoint. It does not count for the duration of a version.
+// trainer went back to a checkpoint. Such a change is not used to estimate the duration of a
+// version.
 func (p *Pacer) SetVersion(v int32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

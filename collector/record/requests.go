@@ -32,7 +32,7 @@ func (r Requests) BySource() map[string]int64 {
 	return all
 }
 
-// Plus returns the sums of the counts.
+// Plus returns the sum of r and more, field by field.
 func (r Requests) Plus(more Requests) Requests {
 	return Requests{
 		Steps: r.Steps + more.Steps, Messages: r.Messages + more.Messages, Traces: r.Traces + more.Traces,
