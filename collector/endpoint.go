@@ -121,7 +121,6 @@ func (f *flag) set(up bool) {
 	}
 }
 
-// reattaches reports whether the endpoint can take over the attempt.
 func (e *endpoint) reattaches(open *OpenAttempt) bool {
 	_, ok := e.Backend.(Reattacher)
 	return ok && open.Endpoint == e.Name

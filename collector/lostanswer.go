@@ -158,7 +158,6 @@ func newLostAnswer(s *Send) *lostAnswerError {
 	return &lostAnswerError{cause: cause}
 }
 
-// canRetry reports whether the rollout can be made again after e.
 func (a *attempt) canRetry(e *lostAnswerError) bool {
 	return a.cl.cut.cause() == nil && a.cl.retry.budget.CanRetry(a.lossKind(Classify(e)), a.w.c.cfg.breaker())
 }

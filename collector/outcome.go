@@ -88,7 +88,6 @@ func (a *attempt) setTimes(s *tokenize.Sample, r *Reply) {
 	s.Working = s.Duration - a.cl.retry.backoff
 }
 
-// allQuarantined returns the error for a sample whose calls are all quarantined.
 func allQuarantined(calls []tokenize.Call) error {
 	c := &calls[0]
 	return &tokenize.AlignError{

@@ -61,7 +61,6 @@ func (s *sample) numbered(runID string, n int, kind Kind) Attempt {
 	return Attempt{Task: s.task, Key: s.key, Index: s.index, GroupSize: s.groupSize, N: n, Kind: kind, RunID: runID}
 }
 
-// begin records that the attempt has begun.
 func (r *retryState) begin(a *attempt) {
 	r.number = max(r.number, a.N)
 	r.made++

@@ -74,7 +74,6 @@ func (s *Budget) refund() {
 	s.finalize()
 }
 
-// finalize makes the charges final.
 func (s *Budget) finalize() { s.series, s.held = nil, 0 }
 
 // refusals counts successive refusals of a sample.

@@ -205,7 +205,6 @@ func (c *Controller) Done(now time.Time, inFlight int) Change {
 	return c.next(now, r.done, now.Sub(r.began))
 }
 
-// begin starts the first round if it has not yet started.
 func (c *Controller) begin(now time.Time) {
 	if c.round.began.IsZero() {
 		c.round.began = now

@@ -125,7 +125,6 @@ type engine struct {
 	counted bool      // Preemptions can be compared with the next poll
 }
 
-// blocks reports whether the engine prevents a growth of the limit.
 func (e *engine) blocks(now time.Time, limit int) bool {
 	age := now.Sub(e.at)
 	switch {
