@@ -7,18 +7,19 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A budget bounds the bytes of samples that were accepted and not yet encoded. It serves waiting
-// callers in order, so a large sample does not wait forever.
+// A budget limits the memory of samples that have been accepted but not yet encoded. It serves
+// waiting callers in order, so a large sample does not wait forever.
 type budget struct {
 	size int64
 	free *semaphore.Weighted
-	used atomic.Int64 // exceeds size while a larger sample passes alone
+	used atomic.Int64 // exceeds size while a sample larger than size is in flight
 
-	// waiting counts waiting callers. press is called when a caller starts to wait.
+	// waiting counts the callers that wait in acquire. press is called when a caller starts to
+	// wait.
 	waiting atomic.Int32
 	press   func()
 
-	// open is the context that close cancels. close also wakes the waiting callers.
+	// close cancels the context open, which also wakes the waiting callers.
 	open  context.Context
 	close context.CancelFunc
 }
@@ -29,8 +30,9 @@ func newBudget(bytes int64) *budget {
 	return b
 }
 
-// acquire reserves n bytes. If n exceeds the size, acquire waits for the whole budget. If close is
-// called or ctx is done while it waits, it returns errStopped or the cause of ctx.
+// acquire reserves n bytes. If n exceeds the size of the budget, acquire waits until the whole
+// budget is free. If close is called while acquire waits, it returns errStopped. If ctx is done
+// while it waits, it returns the cause of ctx.
 func (b *budget) acquire(ctx context.Context, n int64) error {
 	if part := min(n, b.size); !b.free.TryAcquire(part) {
 		b.waiting.Add(1)

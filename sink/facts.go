@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// rowFacts and failureFacts are the columns that describe a row. output_ids of failures is the only
-// one with a list entry per token.
+// rowFacts and failureFacts select the columns with the tag read:"facts". Among these columns, only
+// output_ids of failures has one list element per token.
 var (
 	rowFacts     = sync.OnceValue(func() part[StoredRow] { return newPart[StoredRow](isFact) })
 	failureFacts = sync.OnceValue(func() part[StoredFailure] { return newPart[StoredFailure](isFact) })
@@ -15,16 +15,16 @@ var (
 
 func isFact(f reflect.StructField) bool { return f.Tag.Get("read") == "facts" }
 
-// Facts is like Rows but leaves large columns empty, and does not read them from a Parquet shard:
-// InputIDs, LossMask, Logprobs, Versions, FinishReasons, RewardDetails, Messages, Metadata, the
-// sampling parameters, Model and the ids of rollouts, runs and steps. The last element of
-// TurnOffsets is T. A row is valid until the next row.
+// Facts is like Rows but leaves these fields empty: InputIDs, LossMask, Logprobs, Versions,
+// FinishReasons, RewardDetails, Messages, Metadata, the sampling parameters, Model and the ids of
+// rollouts, runs and steps. It does not read their columns from a Parquet shard. The last element
+// of TurnOffsets is T, the number of tokens. A row is valid only until the next row is yielded.
 func (l *Log) Facts(s Shard) iter.Seq2[*StoredRow, error] {
 	return shardRows(l, s, KindData, 0, rowFacts().others, rowFacts().read)
 }
 
-// FailureFacts is Facts for a failure shard: RolloutID, Logprobs, Text, RunIDs, Model, Messages and
-// Metadata are empty.
+// FailureFacts is like Facts, but for a failure shard. It leaves RolloutID, Logprobs, Text, RunIDs,
+// Model, Messages and Metadata empty.
 func (l *Log) FailureFacts(s Shard) iter.Seq2[*StoredFailure, error] {
 	return shardRows(l, s, KindFailures, 0, failureFacts().others, failureFacts().read)
 }

@@ -8,25 +8,26 @@ type Format uint8
 const (
 	// Parquet is compressed and takes about 2.7 bytes per token. It is the default.
 	Parquet Format = iota
-	// Arrow is the Arrow IPC stream format, uncompressed and mappable. It takes at least 9 bytes
-	// per token.
+	// Arrow is the Arrow IPC stream format. It is uncompressed, can be memory-mapped, and takes at
+	// least 9 bytes per token.
 	Arrow
 )
 
 var formats = enum.List[Format]{Noun: "format", Words: []string{Parquet: "parquet", Arrow: "arrow"}}
 
-// String returns the format's name in configurations and commits.
+// String returns the format's name as it appears in configurations and commits.
 func (f Format) String() string { return formats.String(f) }
 
-// MarshalText returns the name. It fails for a number that is not a format.
+// MarshalText returns the format's name. It returns an error if f is not a known format.
 func (f Format) MarshalText() ([]byte, error) { return formats.Marshal(f) }
 
 // UnmarshalText accepts only the names of the formats.
 func (f *Format) UnmarshalText(text []byte) error { return formats.Unmarshal(text, f) }
 
 // ext returns the extension of a data shard's file name. Arrow's own extension for a stream is
-// .arrows, but datasets.load_dataset of Hugging Face recognizes only .arrow and accepts streams
-// under that name. Readers of a dataset use the format in the entry, not the extension.
+// .arrows. But load_dataset from Hugging Face's datasets library recognizes only .arrow, and
+// accepts streams in files with that extension. Readers of a dataset use the format in the log
+// entry, not the extension.
 func (f Format) ext() string {
 	if f == Arrow {
 		return ".arrow"
@@ -38,18 +39,19 @@ func (f Format) ext() string {
 type Kind uint8
 
 const (
-	// KindData is the kind of training sequences: StoredRow.
+	// KindData means that the rows are training sequences, of type StoredRow.
 	KindData Kind = iota
-	// KindFailures is the kind of rows that must not be trained on: StoredFailure.
+	// KindFailures means that the rows must not be trained on. Their type is StoredFailure.
 	KindFailures
 )
 
 var kinds = enum.List[Kind]{Noun: "kind of shard", Words: []string{KindData: "data", KindFailures: "failures"}}
 
-// String returns the kind's name in commits. It is also the name of the shard's folder.
+// String returns the kind's name as it appears in commits. The folder of the kind's shards has the
+// same name.
 func (k Kind) String() string { return kinds.String(k) }
 
-// MarshalText returns the name. It fails for a number that is not a kind.
+// MarshalText returns the kind's name. It returns an error if k is not a known kind.
 func (k Kind) MarshalText() ([]byte, error) { return kinds.Marshal(k) }
 
 // UnmarshalText accepts only the names of the kinds.

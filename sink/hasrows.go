@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// HasRows reports whether the run's folder dir holds a row, in a shard or in the write-ahead log.
-// It stops at the first row. Damage before that row is an error, as in ReadLog and Log.Waiting.
+// HasRows reports whether the run's folder dir contains a row, in a committed shard or in the
+// write-ahead log. It stops at the first row. If it finds damage before that row, it returns the
+// same error as ReadLog or Log.Waiting.
 func HasRows(dir string) (bool, error) {
 	log := &Log{Dir: dir, fs: OS()}
 	fresh, err := log.list()
@@ -17,7 +18,7 @@ func HasRows(dir string) (bool, error) {
 	for _, seq := range fresh {
 		c, err := readCommit(log.fs, dir, commitName(seq))
 		if errors.Is(err, fs.ErrNotExist) {
-			break // a merge replaced it just now
+			break // a merge has just replaced the entry
 		}
 		if err != nil {
 			return false, err

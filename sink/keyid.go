@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// A KeyID identifies a sample key in 20 bytes, so that millions of keys fit into memory. If the key
-// is a 16-byte group in hexadecimal and a decimal index, the KeyID is the group and the index, big
-// endian. Otherwise the KeyID is the first 16 bytes of the key's SHA-256 and the largest index.
+// A KeyID identifies a sample key in 20 bytes, so that millions of keys fit into memory. Most keys
+// consist of 16 bytes in hexadecimal, a hyphen and a decimal index. The KeyID of such a key
+// consists of these bytes and the index, in big-endian order. The KeyID of any other key consists
+// of the first 16 bytes of the key's SHA-256 and the largest possible index.
 type KeyID [20]byte
 
 // IDOf returns the KeyID of a key.
@@ -31,11 +32,11 @@ func IDOf(key string) (id KeyID) {
 	return id
 }
 
-// Compare orders ids.
+// Compare compares two ids byte by byte. It returns -1, 0 or 1.
 func (id KeyID) Compare(other KeyID) int { return bytes.Compare(id[:], other[:]) }
 
-// A keySet holds the keys of samples that are done or in flight: a Ledger has the keys of the log, and a map
-// has the keys of this process.
+// A keySet contains the keys of samples that are done or in flight. The Ledger has the keys that
+// were in the log at Create, and the map has the keys that this process added.
 type keySet struct {
 	log   *Ledger
 	added map[KeyID]struct{}

@@ -2,21 +2,23 @@ package sink
 
 // Stats is a snapshot of a Dataset's counters since Create.
 type Stats struct {
-	// Commits counts commits, Shards committed shards. Bytes is the sum of the shards' sizes.
+	// Commits counts commits, and Shards counts committed shards. Bytes is the total size of these
+	// shards.
 	Commits, Shards, Bytes int64
-	// Merges counts merges of small commits. Commits does not include them.
+	// Merges counts merges of small commits. Commits does not include merges.
 	Merges int64
-	// MergeErrors counts failed merges. The log keeps their commits.
+	// MergeErrors counts failed merges. The log keeps the entries that a failed merge would have
+	// replaced.
 	MergeErrors int64
-	// Samples, Rows, Failures and Tokens count the content of those commits. Failed counts the
-	// samples that failed as a whole.
+	// Samples, Rows, Failures and Tokens count the content of the commits. Failed counts the
+	// samples in Samples that failed as a whole.
 	Samples, Failed, Rows, Failures int64
 	Tokens                          Tokens
-	// Pending counts durable samples that are not committed yet.
+	// Pending counts durable samples that have not yet been committed.
 	Pending int64
-	// WALBytes is the current size of the write-ahead log, WALSyncs the number of its syncs.
+	// WALBytes is the current size of the write-ahead log. WALSyncs counts its syncs.
 	WALBytes, WALSyncs int64
-	// BytesInFlight is the memory of accepted samples that are not encoded yet.
+	// BytesInFlight is the memory of samples that have been accepted but not yet encoded.
 	BytesInFlight int64
 }
 

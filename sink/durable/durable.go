@@ -1,8 +1,8 @@
 // Package durable makes changes to a folder survive a power cut.
 //
-// File.Sync makes only a file's content durable. The file's name is part of its folder. After a
-// create, rename, link or remove, the folder must be synced too, or a power cut can undo the
-// change.
+// [os.File.Sync] makes only the content of a file durable. The name of the file belongs to its
+// folder. After a create, rename, link or remove, the folder must be synced too. Otherwise a power
+// cut can undo the change.
 package durable
 
 import (
@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// SyncDir makes the names in a folder durable. It blocks on the disk.
+// SyncDir makes the names in a folder durable. It blocks until they are on disk.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

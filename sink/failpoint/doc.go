@@ -1,10 +1,10 @@
-// Package failpoint kills the process at a named step, to test what a kill leaves behind. Without the
-// build tag failpoint it does nothing and costs nothing.
+// Package failpoint kills the process at a named step, so that tests can check what a kill leaves
+// behind. Without the build tag failpoint, the package does nothing.
 //
-// With the tag, the environment variable ROLLOUT_FAILPOINT selects one step and, after a colon, the
-// number of the hit that kills the process, from 1:
+// With the tag, the environment variable ROLLOUT_FAILPOINT names the step. A number after a colon
+// selects the hit of that step at which the process is killed. The default is 1, the first hit:
 //
 //	ROLLOUT_FAILPOINT=wal.synced:3 rollout collect …
 //
-// SIGKILL ends the process: no buffer is flushed and no deferred function runs.
+// The process is killed with SIGKILL, so no buffer is flushed and no deferred function runs.
 package failpoint

@@ -2,5 +2,5 @@
 
 package failpoint
 
-// Hit does nothing without the tag.
+// Hit does nothing without the build tag failpoint.
 func Hit(Name) {}

@@ -15,14 +15,14 @@ import (
 // Variable is the environment variable that selects the step.
 const Variable = "ROLLOUT_FAILPOINT"
 
-// point is the selected step; left counts down to the fatal hit.
+// A point is the selected step. left counts down to the hit that kills the process.
 type point struct {
 	name Name
 	left atomic.Int64
 }
 
-// chosen reads Variable once. It panics on an invalid value, so a test cannot pass without its
-// kill.
+// chosen reads Variable once. It panics on an invalid value, so that a test with a misspelled step
+// cannot pass.
 var chosen = sync.OnceValue(func() *point {
 	name, hit, counted := strings.Cut(os.Getenv(Variable), ":")
 	p := &point{name: Name(name)}

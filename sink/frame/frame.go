@@ -11,7 +11,7 @@ import (
 // Version is the version of the framing.
 const Version = 1
 
-// Sizes of the file header and of a frame without its payload.
+// Sizes in bytes of the file header and of a frame without its payload.
 const (
 	HeaderSize = 32
 	Overhead   = 20
@@ -25,28 +25,28 @@ const (
 	kindLen = 8
 )
 
-// ErrNewer means that a newer version of the program wrote the file.
+// ErrNewer means that the file was written by a newer version of the program.
 var ErrNewer = errors.New("frame: written by a newer version")
 
-// castagnoli is the polynomial that processors support in hardware.
+// castagnoli is the table for the CRC polynomial that processors support in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // A Header describes a file.
 type Header struct {
-	// Kind is the use of the file: 1 to 8 bytes of ASCII.
+	// Kind names the use of the file, in 1 to 8 bytes of ASCII.
 	Kind string
-	// Version is the version of the payloads, from 1.
+	// Version is the version of the payload format. It is at least 1.
 	Version uint16
-	// Number distinguishes the file from others of its kind, from 1. If the number differs from the
-	// number in the file's name, the file was moved. 0 means no number; NewReader then accepts any
-	// number.
+	// Number distinguishes the file from other files of its kind. It is at least 1. If it differs
+	// from the number in the file's name, the file was renamed. 0 means that the file has no
+	// number. If NewReader gets 0, it accepts any number.
 	Number uint64
 }
 
 // A TornError describes a part of a file that was never durable, because a crash interrupted its
 // write. The caller can drop the part.
 type TornError struct {
-	// Offset is the start of the part, Bytes its length.
+	// Offset is the start of the part. Bytes is its length.
 	Offset, Bytes int64
 }
 
@@ -54,8 +54,8 @@ func (e *TornError) Error() string {
 	return fmt.Sprintf("offset %d: %d bytes of an incomplete write", e.Offset, e.Bytes)
 }
 
-// A CorruptError describes a part of a file that was durable and is damaged, or that a crash cannot
-// explain.
+// A CorruptError describes a part of a file that was durable and is damaged, or whose damage a
+// crash cannot explain.
 type CorruptError struct {
 	// Offset is the start of the part. Bytes is the distance to the next whole frame or to the end
 	// of the file, or 0 if the part is missing.
@@ -84,7 +84,7 @@ func appendHeader(dst []byte, h Header) []byte {
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[at:], castagnoli))
 }
 
-// parseHeader is the inverse of appendHeader. framing is the version of the framing.
+// parseHeader is the inverse of appendHeader. framing is the version of the framing in the header.
 func parseHeader(b []byte) (h Header, framing uint16, err error) {
 	if len(b) < HeaderSize {
 		return Header{}, 0, errShort

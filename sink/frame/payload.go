@@ -14,8 +14,8 @@ import (
 //	list              0 if nil, else 1 + length (uvarint), and the elements
 //	float32           four bytes, little-endian; a NaN keeps its bits
 //
-// After the first error all values are zero. Lengths are not trusted: a value longer than the rest
-// of the payload is an error. The zero Payload is empty.
+// After the first error, all methods return zero values. A length in the payload is not trusted: a
+// value that is longer than the rest of the payload is an error. The zero Payload is empty.
 type Payload struct {
 	b   []byte
 	err error
@@ -27,13 +27,13 @@ var ErrEnds = errors.New("unexpected end of the payload")
 // PayloadOf returns a Payload that decodes b without copying it.
 func PayloadOf(b []byte) Payload { return Payload{b: b} }
 
-// Left returns the number of bytes left, or 0 after an error.
+// Left returns the number of bytes that have not yet been decoded, or 0 after an error.
 func (p *Payload) Left() int { return len(p.b) }
 
 // Err returns the first error.
 func (p *Payload) Err() error { return p.err }
 
-// Fail sets the error if there is none yet.
+// Fail records err as the first error, unless there already is one.
 func (p *Payload) Fail(err error) {
 	if p.err == nil {
 		p.err = err
@@ -41,7 +41,7 @@ func (p *Payload) Fail(err error) {
 	p.b = nil
 }
 
-// End returns the first error, or an error if bytes are left.
+// End returns the first error. If there is none but bytes are left, it returns an error.
 func (p *Payload) End() error {
 	if p.err == nil && len(p.b) > 0 {
 		p.Fail(fmt.Errorf("%d extra bytes", len(p.b)))
@@ -49,7 +49,8 @@ func (p *Payload) End() error {
 	return p.err
 }
 
-// Take returns the next n bytes, or nil if fewer are left. They share the memory of the payload.
+// Take returns the next n bytes, or nil if fewer are left. The bytes share the memory of the
+// payload.
 func (p *Payload) Take(n uint64) []byte {
 	if n > uint64(len(p.b)) {
 		p.Fail(ErrEnds)
@@ -100,11 +101,11 @@ func (p *Payload) Uint64() uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// Text returns a copy of the next text.
+// Text returns the next text. The string does not share the memory of the payload.
 func (p *Payload) Text() string { return string(p.Take(p.Uvarint())) }
 
 // Len returns the length of the next list. width is the smallest size of an element in bytes. ok is
-// false for a nil list.
+// false if the list is nil or if the payload ends too early.
 func (p *Payload) Len(width int) (n int, ok bool) {
 	v := p.Uvarint()
 	if v == 0 {
@@ -129,7 +130,7 @@ func (p *Payload) Floats(dst []float32) {
 	}
 }
 
-// Float32s returns the next list of float32.
+// Float32s returns the next list of float32 values.
 func (p *Payload) Float32s() []float32 {
 	n, ok := p.Len(4)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// window is the number of bytes that a Reader reads at once.
+// window is the number of bytes that a Reader usually reads at once.
 const window = 64 << 10
 
 // sector is the smallest unit that a disk writes as a whole.
@@ -21,22 +21,23 @@ type Reader struct {
 	h    Header
 	at   int64 // offset of the next frame
 
-	buf  []byte // the file's bytes from offset base on
+	buf  []byte // the bytes of the file from offset base on
 	base int64
 	sums summer
 
-	open    bool          // more can be written; see Grow
-	most    int64         // limit on the payload size, or 0; see MaxPayload
-	broken  error         // error in the header that Next has not returned yet
-	other   *CorruptError // error of a wrong file number that Next has not returned yet
-	ended   bool          // the last frame is a mark for all frames before it
+	open    bool          // the file can still grow; see Grow
+	most    int64         // limit on the payload size, or 0 if there is none; see MaxPayload
+	broken  error         // error in the header that Next has not yet returned
+	other   *CorruptError // error for a wrong file number that Next has not yet returned
+	ended   bool          // the last frame that Next read is a mark that vouches for all frames before it
 	scanned bool
 	durable int64 // the length that whole frames vouch for; valid if scanned
 }
 
-// NewReader reads the header of a file of size bytes. The error wraps ErrNewer if a newer version wrote
-// the file, is a *CorruptError if the file has another kind, or is a read error. Next reports a
-// damaged header.
+// NewReader returns a Reader for a file of size bytes and reads the header. The error wraps
+// ErrNewer if a newer version of the program wrote the file. It is a *CorruptError if the file has
+// another kind. Any other error means that the file could not be read. If the header is damaged,
+// NewReader returns no error, but Next does.
 func NewReader(r io.ReaderAt, size int64, want Header) (*Reader, error) {
 	f := &Reader{r: r, size: size, h: want}
 	return f, f.header()
@@ -77,16 +78,17 @@ func (f *Reader) Header() Header { return f.h }
 // Offset returns the offset of the next frame.
 func (f *Reader) Offset() int64 { return f.at }
 
-// Ended reports, after Next returned io.EOF, whether the file ends with a mark that vouches for all
-// earlier frames.
+// Ended reports whether the file ends with a mark that vouches for all earlier frames. It is valid
+// after Next has returned io.EOF.
 func (f *Reader) Ended() bool { return f.ended }
 
-// Next returns the payload of the next frame, valid until the next call. At the end it returns io.EOF.
-// It skips marks.
+// Next returns the payload of the next frame. The payload is valid until the next call. Next skips
+// marks. At the end of the file it returns io.EOF.
 //
-// A *TornError or a *CorruptError reports bytes that are not a whole frame, or a wrong file. The
-// Reader skips the bytes, and the next call returns the next whole frame. Any other error means
-// that the file could not be read.
+// If the bytes at the Reader's offset are not a whole frame, the error is a *TornError or a
+// *CorruptError. If the file has the wrong number, the error is a *CorruptError. In both cases the
+// next call continues with the next whole frame. Any other error means that the file could not be
+// read.
 func (f *Reader) Next() ([]byte, error) {
 	if f.broken != nil {
 		if f.open {
@@ -123,7 +125,8 @@ func (f *Reader) Next() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// damage skips the bytes at the Reader's offset that are not a frame, and returns their error.
+// damage skips the bytes at the Reader's offset that are not a frame, and returns an error that
+// describes them.
 func (f *Reader) damage(why error) error {
 	from := f.at
 	next, err := f.find(from + 1)
@@ -148,9 +151,9 @@ func (f *Reader) damage(why error) error {
 	return &CorruptError{Offset: from, Bytes: next - from, Err: why}
 }
 
-// unwritten reports whether a part that no frame vouches for looks like an interrupted write: the
-// file ends within a frame, or a sector contains only zeros because it was never written. A disk
-// writes a whole sector or nothing.
+// unwritten reports whether a part that no frame vouches for looks like an interrupted write. That
+// is the case if the file ends within a frame, or if a sector was never written and so contains
+// only zeros. A disk writes a whole sector or nothing.
 func (f *Reader) unwritten(from, next int64, why error) (bool, error) {
 	if next == f.size && errors.Is(why, errShort) {
 		n := min(int64(len(mark)), next-from)
@@ -203,7 +206,7 @@ func (f *Reader) find(from int64) (int64, error) {
 	return f.size, nil
 }
 
-// scan sets f.durable from all whole frames at or after from.
+// scan sets f.durable to the largest length that a whole frame at or after from vouches for.
 func (f *Reader) scan(from int64) error {
 	f.scanned = true
 	for from < f.size {
@@ -226,7 +229,7 @@ func (f *Reader) scan(from int64) error {
 type parsed struct {
 	payload []byte
 	synced  int64
-	mark    bool // it has no payload and only records a sync
+	mark    bool // the frame is a mark
 }
 
 // parse returns the frame at offset at.
@@ -254,8 +257,8 @@ func (f *Reader) parse(at int64) (p parsed, err error) {
 	if n > f.size-at-Overhead {
 		return p, errShort
 	}
-	// A frame cannot vouch for its own bytes or later ones. Check this before reading the payload,
-	// so that a wrong length does not allocate memory.
+	// A frame cannot vouch for its own bytes or later bytes. Check this before reading the payload,
+	// so that a damaged length does not allocate memory.
 	vouched := binary.LittleEndian.Uint64(b[8:])
 	if vouched > uint64(at) {
 		return p, errSum
@@ -271,7 +274,7 @@ func (f *Reader) parse(at int64) (p parsed, err error) {
 	return p, nil
 }
 
-// bytes returns at least n bytes of the file from offset at, valid until the next call.
+// bytes returns at least n bytes of the file from offset at. They are valid until the next call.
 func (f *Reader) bytes(at, n int64) ([]byte, error) {
 	if at >= f.base && at+n <= f.base+int64(len(f.buf)) {
 		return f.buf[at-f.base:], nil
@@ -297,8 +300,9 @@ func isDamage(err error) bool {
 	return errors.Is(err, errShort) || errors.Is(err, errMark) || errors.Is(err, errSum)
 }
 
-// Salvage calls yield with every whole payload, valid until yield returns, and with a *TornError or
-// *CorruptError for every damaged part. It stops at the end of the file or at an error of yield.
+// Salvage calls yield for every part of the file. yield gets the payload of a whole frame, or a
+// *TornError or *CorruptError for a damaged part. A payload is valid until yield returns. Salvage
+// stops at the end of the file, at a read error, and when yield returns an error.
 func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
 	for {
 		payload, err := r.Next()
@@ -317,8 +321,9 @@ func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
 }
 
 // At returns the payload of the frame at offset. n is the length of the frame, including Overhead.
-// The payload is in buf or in a larger buffer; At returns the buffer as in, so that the next call
-// can reuse it. The error is a *CorruptError if there is no such frame.
+// At stores the payload in buf, or in a new buffer if buf is too small. It returns that buffer as
+// in, so that the next call can reuse the buffer. The error is a *CorruptError if there is no whole
+// frame of that length at offset.
 func At(r io.ReaderAt, offset, n int64, buf []byte) (payload, in []byte, err error) {
 	f := Reader{r: r, size: offset + n, base: offset, buf: buf[:0]}
 	p, err := f.parse(offset)

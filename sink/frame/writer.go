@@ -7,22 +7,22 @@ import (
 	"math"
 )
 
-// A Writer appends frames to a file, each with one call of Write. After the caller syncs the file,
-// it calls Synced.
+// A Writer appends frames to a file. It writes each frame with a single Write call. The caller must
+// call Synced after each sync of the file.
 type Writer struct {
 	w       io.Writer
 	size    int64
 	synced  int64 // durable length
-	vouched int64 // end of the last mark, or of the frames that it vouches for
+	vouched int64 // durable length in the last mark, or the end of that mark if all frames before it were durable
 	buf     []byte
 	sums    summer
-	err     error // the first error; the end of the file is undefined after it
+	err     error // the first write error; after it, the end of the file is undefined
 }
 
 // keepBuffer is the largest buffer that a Writer reuses.
 const keepBuffer = 4 << 20
 
-// NewWriter writes the header to w, which must be empty.
+// NewWriter returns a Writer for w and writes the header. w must be empty.
 func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	if len(h.Kind) == 0 || len(h.Kind) > kindLen {
 		return nil, fmt.Errorf("frame: kind %q: must have 1 to %d bytes", h.Kind, kindLen)
@@ -34,13 +34,13 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return fw, fw.write(fw.buf)
 }
 
-// Write appends one frame. It does not keep the payload.
+// Write appends a frame with the payload. It does not keep the payload.
 func (w *Writer) Write(payload []byte) error {
 	return w.End(append(w.Begin(), payload...))
 }
 
-// Begin returns a buffer for End. The caller must append one payload to the buffer, which is not
-// empty.
+// Begin returns a buffer that has room for the head of a frame. The caller must append one payload
+// to the buffer and pass it to End.
 func (w *Writer) Begin() []byte {
 	if cap(w.buf) > keepBuffer || cap(w.buf) < Overhead {
 		w.buf = make([]byte, Overhead, 4<<10)
@@ -48,10 +48,11 @@ func (w *Writer) Begin() []byte {
 	return w.buf[:Overhead]
 }
 
-// End writes the frame in buf, which Begin returned and the caller extended. The Writer owns buf
-// again.
+// End writes the frame in buf, which Begin returned and the caller extended. After the call, the
+// Writer owns buf again.
 //
-// After an error nothing more can be written, because an unknown part of the frame is in the file.
+// After a write error, the Writer refuses further frames, because an unknown part of the frame is
+// in the file.
 func (w *Writer) End(buf []byte) error {
 	w.buf = buf
 	payload := buf[Overhead:]
@@ -61,7 +62,7 @@ func (w *Writer) End(buf []byte) error {
 	return w.seal(mark, buf)
 }
 
-// seal fills in the head of the frame and writes it.
+// seal fills in the head of the frame in buf and writes the frame.
 func (w *Writer) seal(begin string, buf []byte) error {
 	copy(buf, begin)
 	binary.LittleEndian.PutUint32(buf[4:], uint32(len(buf)-Overhead))
@@ -83,12 +84,12 @@ func (w *Writer) write(b []byte) error {
 	return err
 }
 
-// Synced records that all frames so far are durable. It writes a mark; the mark need not be
+// Synced records that all frames so far are durable. It writes a mark. The mark itself need not be
 // durable.
 func (w *Writer) Synced() error { return w.SyncedTo(w.size) }
 
-// SyncedTo is like Synced, but only the first size bytes are durable: use it if frames were written
-// during the sync.
+// SyncedTo is like Synced, but records only the first size bytes as durable. Use it if frames were
+// written while the sync was running.
 func (w *Writer) SyncedTo(size int64) error {
 	w.synced = max(w.synced, min(size, w.size))
 	if w.synced <= max(w.vouched, HeaderSize) {

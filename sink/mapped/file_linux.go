@@ -10,14 +10,15 @@ import (
 
 const canMap = true
 
-// mapFile writes raw to an unnamed file in dir and maps it for reading. It returns nil on failure.
+// mapFile writes raw to an unnamed file in dir and maps the file for reading. It returns nil if it
+// fails.
 func mapFile(dir string, raw []byte) []byte {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil
 	}
 	f := os.NewFile(uintptr(fd), "index")
-	defer func() { _ = f.Close() }() // the mapping keeps the file
+	defer func() { _ = f.Close() }() // the mapping keeps the file alive
 	if _, err := f.Write(raw); err != nil {
 		return nil
 	}
@@ -28,4 +29,4 @@ func mapFile(dir string, raw []byte) []byte {
 	return mem
 }
 
-func unmap(mem []byte) { _ = unix.Munmap(mem) } // cannot fail for our own mapping
+func unmap(mem []byte) { _ = unix.Munmap(mem) } // cannot fail for a mapping from mapFile

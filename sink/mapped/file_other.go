@@ -2,7 +2,7 @@
 
 package mapped
 
-// canMap is false because unnamed files need Linux and reading a mapping needs package unsafe.
+// canMap is false because unnamed files need Linux, and access to a mapping needs package unsafe.
 const canMap = false
 
 func mapFile(string, []byte) []byte { return nil }

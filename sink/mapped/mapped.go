@@ -5,7 +5,7 @@ import (
 	"sort"
 )
 
-// SpillBytes is the size above which a list is mapped: 520,000 entries of 32 bytes.
+// SpillBytes is the size above which a list is mapped. It equals about 520,000 entries of 32 bytes.
 const SpillBytes = 16 << 20
 
 // A Sorted is an immutable sorted list. It is safe for concurrent use. The mapping, if any, is
@@ -15,9 +15,9 @@ type Sorted[T any] struct {
 	mapped bool
 }
 
-// New takes ownership of items. They must be sorted, and their type must not contain pointers. New
-// writes a long list to a file in dir and blocks until it is written. If the list cannot be mapped,
-// it stays in the heap.
+// New returns a Sorted of items and takes ownership of them. The items must be sorted, and their
+// type must not contain pointers. If the list is longer than SpillBytes, New writes it to a file in
+// dir and blocks until the file is written. If the list cannot be mapped, it stays in the heap.
 func New[T any](dir string, items []T) *Sorted[T] {
 	s := &Sorted[T]{items: items}
 	raw := bytesOf(items)
@@ -42,7 +42,8 @@ func (s *Sorted[T]) Len() int {
 }
 
 // Search returns the item for which compare returns 0. compare must return a negative number for
-// earlier items and a positive number for later items, and must not keep its argument.
+// all items before that item and a positive number for all items after it. compare must not keep
+// its argument.
 func (s *Sorted[T]) Search(compare func(*T) int) (item T, ok bool) {
 	n := s.Len()
 	i := sort.Search(n, func(i int) bool { return compare(&s.items[i]) >= 0 })

@@ -4,7 +4,7 @@ package mapped
 
 import "unsafe"
 
-// bytesOf returns the memory of items without a copy.
+// bytesOf returns the bytes of items without copying them.
 func bytesOf[T any](items []T) []byte {
 	if len(items) == 0 {
 		return nil
@@ -12,8 +12,8 @@ func bytesOf[T any](items []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(items))), len(items)*int(unsafe.Sizeof(items[0])))
 }
 
-// itemsOf returns n items of memory from bytesOf. A mapping is page-aligned, so it is aligned for
-// every type.
+// itemsOf is the inverse of bytesOf; mem contains n items. mem can be a mapping, because a mapping
+// is page-aligned and so is aligned for every type.
 func itemsOf[T any](mem []byte, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n)
 }

@@ -2,7 +2,7 @@
 
 package mapped
 
-// Without package unsafe a list cannot be mapped and stays in the heap.
+// Without package unsafe, a list cannot be mapped, so it stays in the heap.
 
 func bytesOf[T any]([]T) []byte { return nil }
 

@@ -8,15 +8,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Crowd is a sink for benchmarks in which one worker stands for many. The worker continues while
-// its samples wait together for a sync of the write-ahead log.
+// A Crowd is a sink for benchmarks in which one worker simulates many workers. The worker continues
+// while its samples wait together for a sync of the write-ahead log.
 type Crowd struct {
 	dataset *sink.Dataset
 	slots   chan struct{}
 	wait    sync.WaitGroup
 }
 
-// NewCrowd returns a Crowd in front of d. At most 256 samples wait.
+// NewCrowd returns a Crowd that passes samples to d. Append blocks while 256 samples wait.
 func NewCrowd(d *sink.Dataset) *Crowd { return &Crowd{dataset: d, slots: make(chan struct{}, 256)} }
 
 // Append passes the sample to the dataset and returns before the sample is durable.
@@ -31,5 +31,5 @@ func (c *Crowd) Append(ctx context.Context, s *tokenize.Sample, done func(error)
 	return nil
 }
 
-// Wait blocks until the dataset has every sample.
+// Wait blocks until every sample is durable or its done function was called with an error.
 func (c *Crowd) Wait() { c.wait.Wait() }

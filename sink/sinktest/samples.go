@@ -1,4 +1,4 @@
-// Package sinktest makes samples and datasets for tests and benchmarks.
+// Package sinktest generates samples and writes datasets for tests and benchmarks.
 package sinktest
 
 import (
@@ -17,7 +17,7 @@ import (
 // Vocab is the vocabulary size of the samples.
 const Vocab = 151_936
 
-// A Builder makes rows and samples from a seed. The same seed makes the same samples.
+// A Builder generates rows and samples from a seed. The same seed produces the same samples.
 type Builder struct {
 	rng *rand.Rand
 	ids *idText
@@ -70,12 +70,13 @@ func (b *Builder) Row(spans ...int) tokenize.Row {
 	return r
 }
 
-// logprob returns a random log-probability, near 0 for most tokens as in a trained model.
+// logprob returns a random log-probability. Most values are near 0, as in a trained model.
 func (b *Builder) logprob() float32 {
 	return -float32(math.Pow(b.rng.Float64(), 8)) * 12
 }
 
-// Sample returns a sample of the given rows with plausible facts and a unique key.
+// Sample returns a sample with the given rows, plausible values in its other fields, and a unique
+// key.
 func (b *Builder) Sample(rows ...tokenize.Row) *tokenize.Sample {
 	b.n++
 	task := fmt.Sprintf("task-%d", b.n/4)
@@ -117,10 +118,11 @@ func (b *Builder) Failure(tokens int) *tokenize.Sample {
 	return s
 }
 
-// Edge returns samples that have broken a writer or a reader, or that could. Some rows are longer
-// than write batches of 1,024 values, and some have more than 100 spans. List lengths lie just
-// below, at and above such limits. Versions are null or full. Rewards, texts and failures are of
-// all kinds, and times are extreme. Each call returns new memory.
+// Edge returns samples that have broken a writer or a reader, or that could break one. Some rows
+// are longer than write batches of 1,024 values, and one has more than 100 spans. Some lists are
+// just shorter than these limits, exactly as long, or just longer. Versions are either missing or
+// set for all tokens. Rewards, strings and failures take all kinds of values, and some times are
+// extreme. Each call returns new memory.
 func Edge() []*tokenize.Sample {
 	b := NewBuilder(7)
 	var all []*tokenize.Sample
@@ -172,8 +174,8 @@ func Edge() []*tokenize.Sample {
 		add(b.Sample(b.Row(3, 4)), func(s *tokenize.Sample) {
 			s.Reward = reward
 			r := &s.Rows[0]
-			// Versions alternate between null and set. (Rows have tokens, so only the encoders' own
-			// tests can cover empty versions.)
+			// Versions are alternately nil and set. (Every row has tokens, so only the encoders'
+			// own tests can cover empty versions.)
 			if i%2 == 1 {
 				r.Versions = []int32{-1, -1, -1, 0, 1, math.MaxInt32, int32(i)}
 			}
@@ -237,7 +239,7 @@ func Edge() []*tokenize.Sample {
 	return all
 }
 
-// quote returns a JSON object that holds text.
+// quote returns a JSON object that contains text.
 func quote(text string) string {
 	body, err := json.Marshal(map[string]string{"content": text})
 	if err != nil {
@@ -246,9 +248,9 @@ func quote(text string) string {
 	return string(body)
 }
 
-// An idText makes ids that compress like text. It draws from a few thousand phrases of words, with
-// frequencies by rank. Independent draws would compress half as well, and a counter ten times
-// better.
+// An idText generates token ids that compress like text. It draws them from a few thousand phrases,
+// and prefers phrases and words with a low number. Ids that are drawn independently would compress
+// half as well, and consecutive ids ten times better.
 type idText struct {
 	rng     *rand.Rand
 	words   *rand.Zipf
@@ -273,7 +275,7 @@ func newIDText(rng *rand.Rand) *idText {
 func (t *idText) append(dst []int32, n int) []int32 {
 	for n > 0 {
 		if len(t.rest) == 0 {
-			if t.rng.IntN(4) == 0 { // a word of a random phrase
+			if t.rng.IntN(4) == 0 { // a single random word
 				dst = append(dst, int32(t.words.Uint64()))
 				n--
 				continue
@@ -288,7 +290,7 @@ func (t *idText) append(dst []int32, n int) []int32 {
 	return dst
 }
 
-// Rows returns the rows that readers of a dataset with the sample must get.
+// Rows returns the rows that a reader must get from a dataset that contains the sample.
 func Rows(s *tokenize.Sample) []sink.StoredRow {
 	rows := make([]sink.StoredRow, len(s.Rows))
 	for i := range s.Rows {
@@ -317,8 +319,8 @@ func Rows(s *tokenize.Sample) []sink.StoredRow {
 	return rows
 }
 
-// policyVersions returns the range of versions of the sampled tokens, or nil if any version is
-// unknown.
+// policyVersions returns the lowest and highest version of the sampled tokens. Both are nil if any
+// of these versions is unknown.
 func policyVersions(r *tokenize.Row) (least, greatest *int32) {
 	var known []int32
 	for k, role := range r.TurnRoles {

@@ -10,8 +10,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Write appends the samples from several goroutines and closes the dataset. Every sample must be
-// committed or, with Config.CommitGroups, wait for its group.
+// Write creates a dataset in dir, appends the samples from several goroutines, and closes the
+// dataset. The test fails unless every sample is committed or, with Config.CommitGroups, waits for
+// its group.
 func Write(tb testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sample) sink.Stats {
 	tb.Helper()
 	d, err := sink.Create(dir, cfg)
