@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 )
 
-// CheckSizes checks that every committed file exists with the size in its commit. It takes a few
-// microseconds per file. If files differ, it returns a *CorruptError for the first one, with the
-// number of files that differ. If a file cannot be opened, it returns a *ShardError.
+// CheckSizes checks that every committed file exists and has the size in its commit. It takes a few
+// microseconds per file. If files are missing or have another size, it returns a *CorruptError for
+// the first of them. The error includes their number. If a file cannot be opened, CheckSizes
+// returns a *ShardError.
 func (l *Log) CheckSizes() error {
 	var first *CorruptError
 	n := 0
@@ -60,10 +61,11 @@ func (l *Log) checkSize(s Shard) error {
 	return nil
 }
 
-// CheckDigests compares every committed file with its digest. It calls found with a *CorruptError for
-// each file that differs, except for files that a merge has replaced since the log was read. If pace
-// is not nil, it is called after each read of at most 256 KB, and can sleep. CheckDigests returns an
-// error only if ctx is done: the cause of ctx.
+// CheckDigests compares every committed file with its digest. It calls found with a *CorruptError
+// for each file that differs or cannot be read. It ignores files that a merge has replaced since
+// the log was read. If pace is not nil, CheckDigests calls it after each read of at most 256 KB.
+// pace can sleep to limit the read rate. CheckDigests returns an error only if ctx is done. The
+// error is the cause of ctx.
 func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func(error)) error {
 	for i := range l.Commits {
 		for _, s := range l.Commits[i].Shards {

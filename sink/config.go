@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	// DefaultMaxShardBytes makes files so large that the cost of opening them is negligible, and so
-	// small that a few hundred shards spread evenly over many workers.
+	// DefaultMaxShardBytes is so large that the cost of opening a file is negligible, and so small
+	// that many workers can divide a few hundred shards evenly.
 	DefaultMaxShardBytes = 256 << 20
-	// DefaultMaxShardAge bounds how long a trainer that follows the commit log waits, and how
-	// much of the write-ahead log recovery has to read.
+	// DefaultMaxShardAge limits how long a trainer that follows the commit log waits for a sample,
+	// and how much of the write-ahead log recovery has to read.
 	DefaultMaxShardAge = 5 * time.Minute
 	// DefaultMaxBytesInFlight is enough for a hundred samples of 8k tokens, so Append does not
 	// block while the writer compresses its pages.
 	DefaultMaxBytesInFlight = 8 << 20
 	// DefaultRowGroupTokens costs about 20 MB of memory with Parquet. Speed and file size are the
-	// same from 250 thousand to 10 million.
+	// same for all values from 250,000 to 10 million.
 	DefaultRowGroupTokens = 1_000_000
 
-	// DefaultMergeAt is so large that a row is rewritten only once each time its shard grows
+	// DefaultMergeAt is so high that a row is rewritten only once each time its shard grows
 	// eightfold.
 	DefaultMergeAt = 8
 
-	// minRowGroupTokens keeps the footer small: each row group adds 5 KB to it.
+	// minRowGroupTokens keeps the footer small, because each row group adds 5 KB to it.
 	minRowGroupTokens = 1000
 	// maxRowGroupTokens keeps every list of an Arrow batch far below 2^31 values, even if the
 	// last row of the batch is long.
@@ -38,43 +38,44 @@ type Config struct {
 	// Format is the format of the data shards. Default Parquet.
 	Format Format
 
-	// MaxShardBytes is the file size at which a data shard is closed. The shard can exceed it by at
-	// most the row group that is still in memory. Default DefaultMaxShardBytes.
+	// MaxShardBytes is the file size at which a data shard is closed. The file can exceed this size
+	// by at most the row group that is still in memory. Default DefaultMaxShardBytes.
 	MaxShardBytes int64
 
 	// MaxShardAge is the age at which a shard is closed, counted from the arrival of its first
-	// sample. The time that the sample was held for its group counts. Default DefaultMaxShardAge.
+	// sample. This age includes the time that the sample was held for its group. Default
+	// DefaultMaxShardAge.
 	MaxShardAge time.Duration
 
-	// MaxBytesInFlight limits the memory of samples that Append has accepted and that are not yet
-	// encoded. At the limit Append blocks. A sample larger than the limit is accepted once no other
-	// sample is in flight. Default DefaultMaxBytesInFlight.
+	// MaxBytesInFlight limits the memory of samples that Append has accepted but that have not yet
+	// been encoded. At the limit, Append blocks. A sample larger than the limit is accepted once no
+	// other sample is in flight. Default DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
-	// RowGroupTokens is the number of tokens after which a Parquet row group is closed before the
-	// first row of the next group of samples. A reader decodes whole row groups, so it decodes one
-	// for a group of samples, not two. Within a group of samples the limit is twice as high. A row
-	// group with a lot of text is closed earlier: at 16 MiB of file size, or 32 MiB within a group.
-	// An Arrow batch needs no decoding, so it is closed at this many tokens or at 128 MiB of text,
-	// even within a group. Default DefaultRowGroupTokens.
+	// RowGroupTokens is the number of tokens after which a Parquet row group is closed. It is
+	// closed before the first row of the next group of samples. A reader decodes whole row groups,
+	// so it usually decodes only one for a group of samples. Within a group of samples, the limit
+	// is twice as high. A row group with a lot of text is closed earlier, at 16 MiB of file size or
+	// at 32 MiB within a group. An Arrow batch needs no decoding, so it is closed at RowGroupTokens
+	// tokens or 128 MiB of text, even within a group. Default DefaultRowGroupTokens.
 	RowGroupTokens int
 
 	// CommitGroups commits each group as soon as it is whole, in a single commit. If other samples
-	// wait for the writer, the commit is delayed by up to 20 ms so that several groups share it.
-	// Samples of a group that is not whole are held without a time limit. At Close or after a kill,
-	// an incomplete group stays in the write-ahead log, and the next process with CommitGroups
-	// completes it. MaxShardAge has no effect. Run merges the small commits in the background.
+	// wait for the writer, the commit is delayed by up to 20 ms, so that several groups can share
+	// it. Samples of an incomplete group are held without a time limit. At Close or after a kill,
+	// they stay in the write-ahead log, and the next process with CommitGroups completes the group.
+	// With CommitGroups, MaxShardAge has no effect, and Run merges the small commits in the
+	// background.
 	CommitGroups bool
 
 	// Judge receives each whole group before its rows are written, and can decide which samples are
 	// trained on (SampleFacts.Keep). It is called once per group, by Create for recovered groups
-	// and by a goroutine of Run. It must not block and must not keep the facts. If Judge is nil, no
-	// group is judged.
+	// and by a goroutine of Run. It must not block and must not keep the facts.
 	//
 	// Groups without an id, groups of more than 16,384 samples and partly committed groups are not
-	// judged. A group can be partly committed after a process without CommitGroups or after
-	// CommitParts. If the committed part was filtered out, the rest is filtered out for the same
-	// reason. The same applies to a late sample of a group that was filtered out.
+	// judged. A group can be partly committed if an earlier process ran without CommitGroups or
+	// called CommitParts. If the committed part was filtered out, the rest is filtered out for the
+	// same reason. The same applies to a late sample of a group that was filtered out.
 	Judge func(*GroupFacts)
 
 	// MergeAt is the smallest number of neighboring small commits that a merge combines. A higher
@@ -82,13 +83,14 @@ type Config struct {
 	// are for tests and measurements.
 	MergeAt int
 
-	// VocabSize is the number of ids in the model's vocabulary. A row with an id outside it is
-	// refused. 0 means unknown: only negative ids are refused.
+	// VocabSize is the number of ids in the model's vocabulary. Append refuses a row with an id
+	// outside the vocabulary. 0 means that the size is unknown. Append then refuses only negative
+	// ids.
 	VocabSize int
 
-	// Meta holds key-values for the footer of each shard (in Arrow: the schema's metadata),
-	// such as rollout.config_sha256. The package itself writes rollout.schema_version,
-	// rollout.run_id and rollout.kind.
+	// Meta contains pairs for the metadata of each shard, such as rollout.config_sha256. Parquet
+	// stores them in the footer and Arrow in the schema. The package itself writes
+	// rollout.schema_version, rollout.run_id and rollout.kind.
 	Meta map[string]string
 
 	// RunID is the run's name in file names and commits. It can contain letters, digits, '.', '-'
@@ -98,7 +100,7 @@ type Config struct {
 	// Now returns the time that commits record as created_at. Default time.Now.
 	Now func() time.Time
 
-	// Logger receives one line per commit. Default: none.
+	// Logger receives one message per commit and per merge, and warnings. Default: none.
 	Logger *slog.Logger
 
 	Events Events
@@ -107,23 +109,23 @@ type Config struct {
 	FS FS
 }
 
-// Events holds callbacks; each can be nil. The goroutines of Run call them. A callback must not block
-// or call the Dataset's Close.
+// Events contains callbacks. Each can be nil. The goroutines of Run call them. A callback must not
+// block or call the Dataset's Close.
 type Events struct {
 	// Committed is called once per commit, after its entry is durable and before the done functions
-	// of its samples. It is not called for merges and for commits that Create makes.
+	// of its samples. It is not called for merges or for commits that Create makes.
 	Committed func(Commit)
-	// Sealed is called before Committed, with the durations of the commit's steps.
+	// Sealed is called just before Committed, with the durations of the commit's steps.
 	Sealed func(SealTimes)
 	// Synced is called after each sync of the write-ahead log that made samples durable, with
 	// its duration and the number of samples and bytes.
 	Synced func(took time.Duration, samples int, bytes int64)
 }
 
-// SealTimes holds the durations of the steps of one commit, summed over its shards.
+// SealTimes contains the durations of the steps of one commit, summed over its shards.
 type SealTimes struct {
-	// Encode is the time to finish encoding, Sync to sync files and folders, Check to check the
-	// written files, and Commit to rename the files and write the log entry.
+	// Encode is the time for completing the encoding, Sync for syncing files and folders, Check for
+	// checking the written files, and Commit for renaming the files and writing the log entry.
 	Encode, Sync, Check, Commit time.Duration
 }
 
@@ -150,7 +152,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns all errors in c, joined. Create accepts c if and only if it returns nil.
+// Validate returns all errors in c, joined. Create accepts c if and only if Validate returns nil.
 func (c Config) Validate() error {
 	var errs []error
 	complain := func(format string, args ...any) {
@@ -191,7 +193,7 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// maxNameLen keeps a shard's file name far below the limit of file systems, 255 bytes.
+// maxNameLen keeps a shard's file name far below 255 bytes, the usual limit of file systems.
 const maxNameLen = 100
 
 // isName reports whether s can be part of a file name.

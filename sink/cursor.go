@@ -9,10 +9,10 @@ import (
 )
 
 // A Cursor is a position in the groups of a dataset, in the order in which the groups became whole.
-// The groups before the cursor are all groups that commits below Seq made whole, and the first
-// groups, Groups of them, that commit Seq made whole. Groups that the reader skips count too. Seq
-// is the number of a commit, never of a merge, so a merge does not move a cursor. A Cursor with
-// only a RunID is the start of the dataset.
+// The groups before the cursor are all groups that commits below Seq made whole, plus the first
+// Groups groups that commit Seq made whole. Groups that the reader skips count too. Seq is the
+// number of a commit, never of a merge, so a merge does not move a cursor. A Cursor with only a
+// RunID is at the start of the dataset.
 type Cursor struct {
 	RunID  string `json:"run_id"`
 	Seq    int64  `json:"seq"`
@@ -26,7 +26,8 @@ func (c Cursor) before(o Cursor) bool {
 const ackName = "ack.json"
 
 // ReadAck returns the last acknowledged Cursor in the run's folder dir, or the zero Cursor if no
-// reader has acknowledged. An error comes from the file system or is a *CorruptError.
+// reader has acknowledged. If the file is not valid, the error is a *CorruptError. Other errors
+// come from the file system.
 func ReadAck(dir string) (Cursor, error) { return readAck(OS(), dir) }
 
 func readAck(fsys FS, dir string) (c Cursor, err error) {
@@ -48,9 +49,10 @@ func readAck(fsys FS, dir string) (c Cursor, err error) {
 }
 
 // Acknowledge durably records that readers no longer need the groups before the cursor. Replaced
-// files that hold only these groups can then be deleted. A cursor before the last acknowledged
-// cursor changes nothing. A cursor of another run or ahead of the log is an error. If the file
-// cannot be written, the error is a *ShardError. Acknowledge blocks on the disk.
+// files that contain only these groups can then be deleted. If c is not after the last acknowledged
+// cursor, Acknowledge does nothing. It returns an error if c belongs to another run or is ahead of
+// the log. If it cannot write the file, the error is a *ShardError. Acknowledge blocks until the
+// cursor is on disk.
 func (d *Dataset) Acknowledge(c Cursor) error {
 	d.logMu.Lock()
 	last := d.nextSeq - 1
@@ -79,7 +81,7 @@ func (d *Dataset) Acknowledged() Cursor {
 	return d.ack
 }
 
-// check validates a cursor against the run and the last entry of its log.
+// check validates a cursor. last is the number of the last entry in the log of the run runID.
 func (c Cursor) check(runID string, last int64) error {
 	switch {
 	case c.RunID != runID:
@@ -95,7 +97,7 @@ func (c Cursor) check(runID string, last int64) error {
 func putAck(fsys FS, dir string, c Cursor) error {
 	body, err := json.Marshal(c)
 	if err != nil {
-		return err // a struct of plain fields: cannot happen
+		return err // cannot happen for a struct of plain fields
 	}
 	if err := replaceFile(fsys, filepath.Join(dir, ackName), append(body, '\n')); err != nil {
 		return err
@@ -103,7 +105,7 @@ func putAck(fsys FS, dir string, c Cursor) error {
 	return fsys.SyncDir(dir)
 }
 
-// readAck reads the acknowledged cursor. last is the last entry of the log.
+// readAck sets d.ack to the acknowledged cursor. last is the number of the last entry in the log.
 func (d *Dataset) readAck(last int64) error {
 	ack, err := readAck(d.cfg.FS, d.dir)
 	if err == nil && ack.RunID != "" {

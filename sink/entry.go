@@ -10,8 +10,9 @@ import (
 	"path/filepath"
 )
 
-// An entry ends with its checksum: the SHA-256, in lower-case hex, of all bytes before the comma. It
-// covers every byte and is checked without decoding.
+// An entry ends with its checksum, which is the SHA-256, in lower-case hex, of all bytes before
+// sumBegin. The checksum covers all members of the entry and can be verified without decoding the
+// entry.
 const (
 	sumBegin = `,"sha256":"`
 	sumEnd   = "\"}\n"
@@ -25,7 +26,7 @@ func encodeCommit(c *Commit) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	body = body[:len(body)-1] // the brace
+	body = body[:len(body)-1] // the closing brace
 	sum := sha256.Sum256(body)
 	c.SHA256 = hex.EncodeToString(sum[:])
 	return fmt.Appendf(body, "%s%s%s", sumBegin, c.SHA256, sumEnd), nil
@@ -45,7 +46,7 @@ func checkSum(body []byte) error {
 	return nil
 }
 
-// readCommit reads one entry. Errors are *CorruptError, or wrap ErrNewer.
+// readCommit reads one entry. An error is a *CorruptError or wraps ErrNewer.
 func readCommit(fsys FS, dir, name string) (Commit, error) {
 	path := commitsDir + "/" + name
 	corrupt := func(err error) error { return &CorruptError{Path: path, Row: -1, Err: err} }
@@ -69,7 +70,7 @@ func readCommit(fsys FS, dir, name string) (Commit, error) {
 // decodeCommit is the inverse of encodeCommit. An error wraps ErrNewer if a newer version of the program
 // wrote the entry.
 func decodeCommit(body []byte) (c Commit, err error) {
-	// Check the checksum first: a damaged entry must not look like a newer one.
+	// Verify the checksum first, so that a damaged entry does not look like a newer one.
 	if err := checkSum(body); err != nil {
 		return c, err
 	}
@@ -77,9 +78,9 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	if ok {
 		body = rest
 	}
-	// Then decode the entry and check its version. If it does not decode, it can be a newer entry:
-	// decode its version alone. Decoding every version first would cost too much, because there are
-	// many entries.
+	// Then decode the entry and check its version. If decoding fails, the entry can be newer, so
+	// decode only its version. Decoding only the version first would take too long, because there
+	// are many entries.
 	err = json.Unmarshal(body, &c)
 	if err == nil && ok {
 		c.Groups, c.Samples = groups, samples
@@ -160,11 +161,11 @@ func (c *Commit) checkGroups() error {
 
 // A sequence checks that the entries of a log fit together.
 type sequence struct {
-	runID  string // empty: the run of the first entry
+	runID  string // if empty, add sets it to the run of the first entry
 	epochs map[int]int64
 }
 
-// add adds the next entry. It returns an error if the entry does not fit the earlier ones.
+// add adds the next entry. It returns an error if the entry does not fit the earlier entries.
 func (s *sequence) add(c *Commit) error {
 	if s.runID == "" {
 		s.runID = c.RunID

@@ -16,28 +16,31 @@ var (
 	ErrPermission = errors.New("sink: permission denied")
 	// ErrNoLinks means that the file system of the run's folder lacks hard links.
 	ErrNoLinks = errors.New("sink: the file system has no hard links")
-	// ErrCommitted means that the sample's rows are already in the dataset.
+	// ErrCommitted means that the sample is already in the dataset or in flight.
 	ErrCommitted = errors.New("sink: sample is already committed")
 	// ErrClosed means that the Dataset was closed or has failed.
 	ErrClosed = errors.New("sink: dataset is closed")
 	// ErrWaiting means that the sample is durable but not committed, because samples of its group
-	// are missing (Config.CommitGroups). It stays in the write-ahead log until the group is whole.
+	// are missing (Config.CommitGroups). The sample stays in the write-ahead log until the group is
+	// whole.
 	ErrWaiting = errors.New("sink: the sample is durable and waits for the rest of its group")
 	// ErrCorrupt matches every CorruptError.
 	ErrCorrupt = errors.New("sink: corrupt")
 	// ErrReplaced means that a merge has replaced a shard since the log was read, that the shard
-	// was deleted, and that its rows moved again while they were searched for. Read the log again.
+	// was deleted, and that its rows moved again while the reader searched for them. Read the log
+	// again.
 	ErrReplaced = errors.New("sink: replaced by a merge since the log was read; read the log again")
 	// ErrNewer means that a newer version of the program wrote the dataset.
 	ErrNewer = errors.New("sink: written by a newer version")
 )
 
-// A ShardError reports a failed write of a shard, its commit or the write-ahead log. It ends the run.
+// A ShardError reports a failed operation on a file of the dataset, such as a write of a shard, a
+// commit or the write-ahead log.
 type ShardError struct {
-	// Path is the file, or the run's folder.
+	// Path is the path of the file or folder.
 	Path string
 	// Op is the failed operation: open, create, write, read, sync, close, check, rename, link,
-	// commit, remove, set aside, repair.
+	// commit, remove, set aside or repair.
 	Op  string
 	Err error
 }
@@ -54,7 +57,7 @@ func (e *ShardError) Error() string {
 // Unwrap returns the cause.
 func (e *ShardError) Unwrap() error { return e.Err }
 
-// Is reports whether the cause is a system error that means target: ErrFull or ErrPermission.
+// Is reports whether target is ErrFull or ErrPermission and the cause is a matching system error.
 func (e *ShardError) Is(target error) bool {
 	switch target {
 	case ErrFull:
@@ -65,12 +68,13 @@ func (e *ShardError) Is(target error) bool {
 	return false
 }
 
-// A CorruptError reports a committed file that differs from its commit, an unreadable commit entry, or
-// a damaged segment of the write-ahead log. For a segment it wraps a *frame.CorruptError with the offset.
+// A CorruptError reports damage: a committed file that differs from its commit, an entry of the
+// commit log that is not valid, or a damaged segment of the write-ahead log. For a segment, it
+// wraps a *frame.CorruptError with the offset.
 type CorruptError struct {
-	// Path is the file, relative to the run's folder if that is known.
+	// Path is the path of the file, relative to the run's folder if the folder is known.
 	Path string
-	// Row is the row in the file, or -1.
+	// Row is the number of the row in the file, from 0, or -1 if the error is not about a row.
 	Row int64
 	Err error
 }
@@ -86,11 +90,11 @@ func (e *CorruptError) Error() string {
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// Is reports true for ErrCorrupt.
+// Is reports whether target is ErrCorrupt.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// A SegmentError reports that the segment number of a sample's row does not match its position: a
-// row is missing, appears twice, or is out of order.
+// A SegmentError reports that the segment number of a row does not match the row's position in its
+// sample. A row is missing, appears twice, or is out of order.
 type SegmentError struct {
 	Index, Count         int // of the row
 	WantIndex, WantCount int
@@ -100,11 +104,13 @@ func (e *SegmentError) Error() string {
 	return fmt.Sprintf("segment %d of %d, want %d of %d", e.Index, e.Count, e.WantIndex, e.WantCount)
 }
 
-// A SampleError reports that Append refused a sample: it breaks a rule of rows, or is already committed
-// (ErrCommitted). Nothing of the sample was written, and other samples can still be appended.
+// A SampleError reports that Append or Store refused a sample, because the sample breaks a rule or
+// is already committed (ErrCommitted). After an error from Append, nothing of the sample was
+// written, and other samples can still be appended.
 type SampleError struct {
 	Key string
-	// Row is the row in the sample, or -1 if the error is about the sample itself.
+	// Row is the number of the row in the sample, from 0, or -1 if the error is about the whole
+	// sample.
 	Row int
 	Err error
 }
@@ -119,6 +125,6 @@ func (e *SampleError) Error() string {
 // Unwrap returns the cause.
 func (e *SampleError) Unwrap() error { return e.Err }
 
-// Refused reports whether Append refused the sample's content. Append would accept a sample with
-// the same key and other content, such as a failure. Refused returns false for ErrCommitted.
+// Refused reports whether Append refused the sample because of its content. If so, Append accepts
+// another sample with the same key, such as a failure. Refused returns false for ErrCommitted.
 func (e *SampleError) Refused() bool { return !errors.Is(e.Err, ErrCommitted) }

@@ -8,24 +8,24 @@ import (
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
-// An FS is the set of file system operations that the package needs. Names are paths of the
-// operating system. Tests use an FS that fails or loses data.
+// An FS is the set of file system operations that the package needs. Names are operating system
+// paths. Tests use an FS that fails or loses data.
 type FS interface {
 	// MkdirAll creates a folder and its parents.
 	MkdirAll(name string) error
-	// Create creates a file for writing; it fails if the name exists.
+	// Create creates a file for writing. It fails if the file exists.
 	Create(name string) (File, error)
 	// Open opens a file for reading.
 	Open(name string) (File, error)
-	// Rename moves a file within one file system, atomically.
+	// Rename atomically moves a file within a file system.
 	Rename(from, to string) error
-	// Link adds a second name to a file; it fails with fs.ErrExist if the name exists.
+	// Link gives a file a second name. It returns fs.ErrExist if that name exists.
 	Link(from, to string) error
 	// Remove deletes a file.
 	Remove(name string) error
 	// SyncDir makes the names in a folder durable.
 	SyncDir(name string) error
-	// ReadDir returns the names in a folder, sorted.
+	// ReadDir returns the names in a folder in sorted order.
 	ReadDir(name string) ([]string, error)
 }
 
@@ -43,8 +43,8 @@ type File interface {
 // OS returns the file system of the operating system.
 func OS() FS { return OSMode(0o666) }
 
-// OSMode is OS with a mode for new files, before the umask. New folders have execute permission for
-// everyone who can read the files.
+// OSMode is like OS, but new files get the given mode, before the umask. Everyone who can read new
+// files can also list and enter new folders.
 func OSMode(mode fs.FileMode) FS { return osFS{mode} }
 
 type osFS struct{ mode fs.FileMode }

@@ -9,8 +9,8 @@ import (
 type GroupFacts struct {
 	ID   string // group_id
 	Size int32  // group_size
-	// Samples holds the outcomes of the samples, by index. A sample that failed and later
-	// succeeded can appear twice, first as the failure.
+	// Samples contains the outcomes of the samples, sorted by index. A sample that failed and later
+	// succeeded can appear twice, with the failure first.
 	Samples []SampleFacts
 }
 
@@ -21,47 +21,48 @@ type SampleFacts struct {
 	// Rows and Failures count the sample's rows and failures. A sample with failures and no rows
 	// has failed.
 	Rows, Failures int32
-	// Class and Error describe the first failure, or are empty.
+	// Class and Error describe the first failure. Both are empty if there is none.
 	Class, Error string
 	// Reward is nil if the sample was not scored.
 	Reward *float64
-	// VersionMin and VersionMax are the range of policy versions of the sampled tokens in all
-	// rows. They are nil if a version is unknown or no token was sampled.
+	// VersionMin and VersionMax are the lowest and highest policy version of the sampled tokens in
+	// all rows. Both are nil if any of these versions is unknown or if no token was sampled.
 	VersionMin, VersionMax *int32
 
-	// Judge sets Keep and KeepReason, which become the columns keep and keep_reason of all rows of
-	// the sample. If Keep is nil, Judge did not decide, and both columns are null. If Keep is
-	// false, the sample must not be trained on; the default reason is filtered.
+	// Judge can set Keep and KeepReason, which become the columns keep and keep_reason in all rows
+	// of the sample. If Judge leaves Keep nil, both columns are null. If Judge sets Keep to false,
+	// the sample must not be trained on, and the default KeepReason is filtered.
 	Keep       *bool
 	KeepReason string
 }
 
-// defaultReason is the reason of samples that Judge filters out without a reason.
+// defaultReason is the reason for samples that Judge filters out without a reason.
 const defaultReason = "filtered"
 
 // A WholeGroup is a group whose samples all have an outcome in the log.
 type WholeGroup struct {
 	ID   string
 	Size int32
-	// Seq is the commit that made the group whole. N is the group's number, from 1, among the
-	// groups that this commit made whole, in the order of their first samples in the commit.
+	// Seq is the number of the commit that made the group whole. N is the group's number, from 1,
+	// among the groups that this commit made whole, in the order of their first samples in the
+	// commit.
 	Seq int64
 	N   int
 	// Done counts the samples that did not fail, including samples without rows. Failed counts the
 	// other samples. Filtered counts the samples in Done that must not be trained on. Reason is the
-	// reason of the first of them.
+	// keep_reason of the first of these.
 	Done, Failed, Filtered int
 	Reason                 string
 	Rows                   int32 // data rows
 }
 
-// A GroupLog finds the groups that become whole, with the same rule as rollout.Following in Python.
-// A group becomes whole once: at the end of the first commit after which the number of its samples
-// with an outcome reaches its size. A later outcome of a sample replaces its failure. The size is
-// the largest size seen so far. Once a group is whole, a raised size and later samples have no
-// effect.
+// A GroupLog finds the groups that become whole. It uses the same rule as rollout.Following in
+// Python. A group becomes whole once, at the end of the first commit after which the number of its
+// samples with an outcome reaches its size. A later outcome of a sample replaces the sample's
+// failure. The size of a group is the largest size seen so far. Once a group is whole, later
+// samples and a larger size have no effect.
 //
-// A GroupLog takes about 30 bytes per whole group, plus a few bytes per sample of the other groups.
+// A GroupLog takes about 30 bytes per whole group, plus a few bytes per sample in the other groups.
 // The zero GroupLog is empty. It is not safe for concurrent use.
 type GroupLog struct {
 	open    map[string]*openGroup
@@ -72,8 +73,8 @@ type GroupLog struct {
 // An openGroup is an incomplete group.
 type openGroup struct {
 	size     int32
-	outcomes map[int32]outcome // by index
-	reason   string            // of the first sample that was filtered out
+	outcomes map[int32]outcome // by sample index
+	reason   string            // reason of the first sample that was filtered out
 }
 
 type outcome struct {
@@ -81,15 +82,15 @@ type outcome struct {
 	failed, filtered bool
 }
 
-// Add adds the next commit, in the order of [ReadLogEach]. It returns the groups that the commit
-// makes whole, in the order of their first samples in the commit. It ignores samples without a
-// group id.
+// Add adds the next commit. Commits must be added in the order of [ReadLogEach]. Add returns the
+// groups that the commit makes whole, in the order of their first samples in the commit. It ignores
+// samples without a group id.
 func (l *GroupLog) Add(c *Commit) []WholeGroup {
 	if l.open == nil {
 		l.open, l.whole, l.reasons = map[string]*openGroup{}, map[KeyID]uint16{}, []string{"", defaultReason}
 	}
-	// groups is indexed like c.Groups; an element is nil if the group is already whole. A group
-	// with two sizes has two indexes.
+	// groups is indexed like c.Groups. An element is nil if the group has no id or is already
+	// whole. A group that is listed with two sizes has two indexes.
 	groups := make([]*openGroup, len(c.Groups))
 	for at, id := range c.Groups {
 		g := l.open[id.ID]
@@ -131,7 +132,7 @@ func (l *GroupLog) Add(c *Commit) []WholeGroup {
 	return list
 }
 
-// add records the outcome of a sample. It replaces only a failure.
+// add records the outcome of a sample. A new outcome replaces only a failure.
 func (g *openGroup) add(s *CommittedSample) {
 	if had, ok := g.outcomes[s.Index]; ok && !had.failed {
 		return
@@ -159,10 +160,12 @@ func (g *openGroup) counts() (w WholeGroup) {
 	return w
 }
 
-// maxReasons limits the number of different reasons that are kept. Judge normally uses only a few.
+// maxReasons limits the number of different reasons that a GroupLog stores. Judge normally uses
+// only a few.
 const maxReasons = 1 << 10
 
-// reason returns the index of a reason in l.reasons.
+// reason returns the index of a reason in l.reasons, or of defaultReason if there are too many
+// reasons.
 func (l *GroupLog) reason(text string) uint16 {
 	for at, r := range l.reasons {
 		if r == text {
@@ -176,13 +179,14 @@ func (l *GroupLog) reason(text string) uint16 {
 	return uint16(len(l.reasons) - 1)
 }
 
-// Whole reports whether the group with the id is whole.
+// Whole reports whether the group with the given id is whole.
 func (l *GroupLog) Whole(id string) bool {
 	_, whole := l.whole[IDOf(id)]
 	return whole
 }
 
-// known describes the part of a group that commits hold. The zero value means no part.
+// known describes the part of a group that is in commits. The zero value means that the group is in
+// no commit.
 type known struct {
 	whole   bool
 	indexes []int32 // indexes with an outcome, if the group is not whole

@@ -8,19 +8,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A verdict holds the columns keep and keep_reason for the rows of one sample.
+// A verdict contains the values of the columns keep and keep_reason in all rows of a sample.
 type verdict struct {
 	keep   *bool
 	reason *string
 }
 
-// leftOut returns the verdict that filters a sample out for reason.
+// leftOut returns the verdict that filters out a sample for the given reason.
 func leftOut(reason string) verdict {
 	keep := false
 	return verdict{keep: &keep, reason: &reason}
 }
 
-// filtered returns the value of CommittedSample.Filtered for the sample s with this verdict.
+// filtered returns the value of CommittedSample.Filtered for sample s with verdict v.
 func (v verdict) filtered(s *tokenize.Sample) string {
 	if v.keep == nil || *v.keep || failed(s) {
 		return ""
@@ -28,7 +28,7 @@ func (v verdict) filtered(s *tokenize.Sample) string {
 	return *v.reason
 }
 
-// verdict returns the decision of Config.Judge on a sample.
+// verdict returns the decision that Config.Judge recorded in f.
 func (f *SampleFacts) verdict() verdict {
 	switch {
 	case f.Keep == nil:
@@ -44,8 +44,8 @@ func (f *SampleFacts) verdict() verdict {
 	return verdict{keep: f.Keep, reason: &reason}
 }
 
-// verdictOf returns the verdict on a sample of a partly committed group. It is the same as the
-// verdict on the committed part.
+// verdictOf returns the verdict on a sample of a group that is already committed in part. If the
+// committed part was filtered out, the sample is filtered out too.
 func verdictOf(k known) verdict {
 	if k.reason == "" {
 		return verdict{}
@@ -53,7 +53,7 @@ func verdictOf(k known) verdict {
 	return leftOut(k.reason)
 }
 
-// known returns the part of a group that the log and the open commit hold.
+// known describes the part of a group that is in the log or in the open commit.
 func (w *writer) known(id CommittedGroup) (found known) {
 	if w.d.known == nil || id.ID == "" {
 		return known{}
@@ -71,8 +71,9 @@ func (w *writer) known(id CommittedGroup) (found known) {
 	return found
 }
 
-// judge calls Config.Judge for a group and returns its facts with the decisions, in the order of
-// g.list. It returns nil if the group is not judged. In that case verdictOf(g.known) applies.
+// judge calls Config.Judge for a group. It returns the facts of the samples with their decisions,
+// in the order of g.list. If the group must not be judged, it returns nil, and verdictOf(g.known)
+// applies.
 func (w *writer) judge(g *heldGroup) []SampleFacts {
 	if w.d.cfg.Judge == nil || len(g.known.indexes) > 0 || !g.whole() {
 		return nil
@@ -82,7 +83,8 @@ func (w *writer) judge(g *heldGroup) []SampleFacts {
 	return g.facts
 }
 
-// judgeOne returns the verdict on a sample that is not held: a group of one, or a late sample.
+// judgeOne returns the verdict on a sample that is not held, such as the only sample of its group
+// or a late sample.
 func (w *writer) judgeOne(s *tokenize.Sample, id CommittedGroup, k known) verdict {
 	if k.whole || len(k.indexes) > 0 || w.d.cfg.Judge == nil || id.ID == "" || id.Size != 1 {
 		return verdictOf(k)

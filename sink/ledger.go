@@ -11,9 +11,9 @@ import (
 // unknownClass is the class of a failed sample whose failure has no class.
 const unknownClass = "unknown"
 
-// A Ledger knows the outcome of every sample in a dataset: success, failure, or none. It takes 32
-// bytes per sample, mapped from a file if there are many samples. A Ledger is immutable and safe
-// for concurrent use. A nil Ledger is empty.
+// A Ledger contains the outcome of every sample in a dataset: success or failure. It takes 32 bytes
+// per sample. If there are many samples, this memory is mapped from a file. A Ledger is immutable
+// and safe for concurrent use. A nil Ledger is empty.
 type Ledger struct {
 	entries *mapped.Sorted[ledgerEntry]
 	classes []string // indexed by ledgerEntry.class
@@ -21,18 +21,18 @@ type Ledger struct {
 
 type ledgerEntry struct {
 	key     KeyID
-	nth     uint32 // position in the log, used while reading
-	attempt int32  // last attempt
+	nth     uint32 // position in the log; only used while the log is read
+	attempt int32  // number of the last attempt
 	class   uint16 // index in Ledger.classes; 0 if the sample is done
 
 	filtered bool // done, but must not be trained on
-	waits    bool // done, but in no commit
+	waits    bool // done, but not yet in a commit
 }
 
 func (e *ledgerEntry) done() bool { return e.class == 0 }
 
-// ReadLedger reads the commit log of the run's folder dir, and the uncommitted samples of its
-// write-ahead log. It returns the errors of [ReadLog] and [Log.Waiting].
+// ReadLedger reads the commit log in the run's folder dir, and the uncommitted samples in its
+// write-ahead log. It returns the same errors as [ReadLog] and [Log.Waiting].
 func ReadLedger(dir string) (*Ledger, error) {
 	b := newLedgerBuilder()
 	log, err := ReadLogEach(dir, b.add)
@@ -63,8 +63,9 @@ func (l *Ledger) find(id KeyID) (e ledgerEntry, ok bool) {
 	return l.entries.Search(func(e *ledgerEntry) int { return e.key.Compare(id) })
 }
 
-// Find returns the last attempt at a sample in the dataset and the class of its failure. The class
-// is empty if the sample is done. ok is false if the dataset does not have the sample.
+// Find returns the number of the last attempt at a sample in the dataset, and the class of the
+// sample's failure. The class is empty if the sample is done. ok is false if the dataset does not
+// have the sample.
 func (l *Ledger) Find(key string) (attempt int, class string, ok bool) {
 	e, ok := l.find(IDOf(key))
 	if !ok {
@@ -96,13 +97,14 @@ func (l *Ledger) Filtered() int {
 	return l.count(func(e *ledgerEntry) bool { return e.filtered })
 }
 
-// Waits reports whether a done sample waits in the write-ahead log for its group, uncommitted.
+// Waits reports whether a done sample is not yet committed and waits for its group in the
+// write-ahead log.
 func (l *Ledger) Waits(key string) bool {
 	e, _ := l.find(IDOf(key))
 	return e.waits
 }
 
-// Waiting returns the number of samples for which [Ledger.Waits] is true.
+// Waiting returns the number of samples for which [Ledger.Waits] returns true.
 func (l *Ledger) Waiting() int { return l.count(func(e *ledgerEntry) bool { return e.waits }) }
 
 type ledgerBuilder struct {
@@ -158,8 +160,8 @@ func (b *ledgerBuilder) classOf(name string) uint16 {
 	return n
 }
 
-// fold sorts the entries and joins the entries of each sample. A success supersedes failures, and
-// the last of several failures counts.
+// fold sorts the entries and combines the entries of each sample into one. A success supersedes
+// failures. If there are only failures, the last one counts.
 func (b *ledgerBuilder) fold() {
 	l := b.entries
 	slices.SortFunc(l, func(a, b ledgerEntry) int {

@@ -9,19 +9,21 @@ import (
 	"strings"
 )
 
-// ErrLostCommit means that the last entry of the log is lost: its shard holds samples found nowhere else.
+// ErrLostCommit means that the last entry of the commit log is lost, because a shard that no entry
+// names contains samples that are nowhere else.
 var ErrLostCommit = errors.New("sink: the last entry of the commit log is lost")
 
-// lostShards returns the shards that no entry names and that hold a sample which is neither in a
-// commit nor in the write-ahead log. A killed process does not leave such a shard, because the
-// samples stay in the write-ahead log until a commit that names the shard is durable. Files that
-// are not whole shards are ignored.
+// lostShards returns the shards that no entry names and that contain a sample that is neither in a
+// commit nor in the write-ahead log. A killed process does not leave such a shard, because samples
+// stay in the write-ahead log until a commit that names their shard is durable. lostShards ignores
+// files that are not whole shards.
 func (l *Log) lostShards() ([]string, error) {
 	left, err := l.unnamed()
 	if err != nil || len(left) == 0 {
 		return nil, err
 	}
-	// Read the log after the write-ahead log: a running process moves samples in that order.
+	// Read the commit log after the write-ahead log, because a running process moves samples from
+	// the write-ahead log to the commit log.
 	known := newAttempts()
 	for w, err := range l.Waiting() {
 		if err != nil {
@@ -42,7 +44,7 @@ func (l *Log) lostShards() ([]string, error) {
 	var lost []string
 	for _, path := range still {
 		if !slices.Contains(left, path) {
-			continue // the shard is newer than left, so its samples can be newer too
+			continue // the shard was written after left was read, so its samples can be missing from known
 		}
 		if key := l.strange(path, known); key != "" {
 			lost = append(lost, path)
@@ -51,8 +53,8 @@ func (l *Log) lostShards() ([]string, error) {
 	return lost, nil
 }
 
-// unnamed lists files that are named like a shard but that no entry names, not even a replaced
-// entry.
+// unnamed returns the paths of files that have the name of a shard but that no entry names, not
+// even a replaced entry.
 func (l *Log) unnamed() (paths []string, err error) {
 	named := map[string]bool{}
 	left, err := l.leftReplaced()
@@ -95,8 +97,8 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 	if err != nil {
 		return ""
 	}
-	// The name contains the start of the digest. The libraries must not read a file with another
-	// digest.
+	// The file's name contains the start of its digest. The libraries must not read a file with
+	// another digest, because it is damaged.
 	sum, err := digestOf(f, size)
 	if base, _, _ := strings.Cut(path, "."); err != nil || !strings.HasSuffix(base, "-"+sum[:8]) {
 		return ""
@@ -108,7 +110,7 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 		return strange == ""
 	}
 	in := rowRange{shard: Shard{Bytes: size, Rows: anyRows}}
-	switch { // a read error ends the shard; the keys before the error count
+	switch { // an error ends the read, but the keys before the error count
 	case strings.HasPrefix(path, failuresDir+"/"):
 		_ = failureFacts().read(f, in, func(r *StoredFailure) bool { return look(r.SampleKey) })
 	case strings.HasSuffix(path, Arrow.ext()):

@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// A merge is an entry that replaces small commits and holds their samples. Its rows are the rows of
-// these commits, bit for bit and in the same order.
+// A merge is an entry that replaces small commits and contains their samples. The rows of a merge
+// are the rows of these commits, bit for bit and in the same order.
 
-// A SeqRange is a range of entry numbers: the first and the last.
+// A SeqRange is a range of entries, given by the numbers of the first and the last entry.
 type SeqRange [2]int64
 
-// A MergedCommit counts the samples that a merge has from one commit, and their tokens. With these
-// counts a reader can shuffle in the same order before and after a merge. A commit of more than
-// Config.RowGroupTokens tokens is never merged: its row groups are part of that order.
+// A MergedCommit describes the part of a merge that comes from one commit. The counts let a reader
+// shuffle in the same order before and after a merge. A commit with more than Config.RowGroupTokens
+// tokens is never merged, because its row groups affect that order.
 type MergedCommit struct {
 	Seq     int64 `json:"seq"`
 	Samples int   `json:"samples"`
 	Tokens  int64 `json:"tokens"`
-	// CreatedAt is the commit's time.
+	// CreatedAt is the commit's created_at.
 	CreatedAt time.Time `json:"created_at,omitzero"`
 }
 
-// IsMerge reports whether the entry is a merge. A merge adds no sample to the dataset.
+// IsMerge reports whether the entry is a merge. A merge does not add samples to the dataset.
 func (c *Commit) IsMerge() bool { return len(c.Replaces) > 0 }
 
-// First returns the number of the first commit whose samples the entry holds. It is c.Seq unless
-// the entry is a merge.
+// First returns the number of the first commit whose samples the entry contains. The number is
+// c.Seq unless the entry is a merge.
 func (c *Commit) First() int64 {
 	if len(c.Merged) > 0 {
 		return c.Merged[0].Seq
@@ -37,7 +37,7 @@ func (c *Commit) First() int64 {
 	return c.Seq
 }
 
-// Last returns the number of the last commit whose samples the entry holds; see First.
+// Last returns the number of the last commit whose samples the entry contains. See First.
 func (c *Commit) Last() int64 {
 	if n := len(c.Merged); n > 0 {
 		return c.Merged[n-1].Seq
@@ -59,9 +59,9 @@ func (c *Commit) merged() MergedCommit {
 	return MergedCommit{Seq: c.Seq, Samples: len(c.Samples), Tokens: c.tokens(), CreatedAt: c.CreatedAt}
 }
 
-// Originals returns the commits whose samples the entry holds, in order: itself, unless it is a merge.
-// The commits of a merge have their own Seq, Groups and Samples. Their Shards are nil, because their
-// rows are in the shards of the merge, commit by commit.
+// Originals yields the commits whose samples the entry contains, in order. An entry that is not a
+// merge yields only itself. The commits of a merge have their own Seq, Groups and Samples. Their
+// Shards are nil, because the shards of the merge contain their rows, commit by commit.
 func (c *Commit) Originals() iter.Seq[*Commit] {
 	return func(yield func(*Commit) bool) {
 		if !c.IsMerge() {
@@ -130,10 +130,11 @@ func (c *Commit) checkMerge() error {
 	return nil
 }
 
-// A seqSet is a set of numbers as rising ranges that do not touch.
+// A seqSet is a set of entry numbers. Its ranges are in ascending order and have gaps between them.
 type seqSet []SeqRange
 
-// find returns the index of the range that contains seq, or of the first range after it.
+// find returns the index of the range that contains seq, or of the first range after it. ok is true
+// if a range contains seq.
 func (s seqSet) find(seq int64) (at int, ok bool) {
 	at, _ = slices.BinarySearchFunc(s, seq, func(r SeqRange, seq int64) int {
 		if r[1] < seq {

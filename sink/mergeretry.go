@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// A failed merge loses no data, because the log keeps the entries that it would have replaced. So
-// the merger retries at growing intervals, and skips an entry that cannot be read.
+// A failed merge loses no data, because the log keeps the entries that the merge would have
+// replaced. So the merger retries at growing intervals, and excludes entries that it cannot read.
 
-// firstRetry and lastRetry bound the wait after an error.
+// firstRetry and lastRetry are the shortest and the longest wait after an error.
 const firstRetry, lastRetry = time.Minute, time.Hour
 
-// maxSourceTries is how many merges can fail with a system error while reading one entry, before
-// the entry is skipped.
+// maxSourceTries is the number of system errors after which an entry is excluded from merges. Each
+// error is from a merge that could not read the entry.
 const maxSourceTries = 3
 
-// A retry is the time of the next try. The zero value means now.
+// A retry is the time at which the merger can try the next merge. The zero value means now.
 type retry struct {
 	after time.Duration // the wait after the last error
 	at    time.Time
-	said  []string // causes logged since the last merge or move
+	said  []string // causes that were logged since the last successful merge or move
 }
 
 func (r *retry) due() bool { return !time.Now().Before(r.at) }
 
-// wait returns the time until the next try, or lastRetry if the try is already due.
+// wait returns the time until the retry is due, or lastRetry if it is already due.
 func (r *retry) wait() time.Duration {
 	if left := time.Until(r.at); left > 0 {
 		return left
@@ -50,8 +50,8 @@ type sourceError struct {
 func (e *sourceError) Error() string { return e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// ofSource wraps an error of reading an entry in a *sourceError. It returns an error of writing
-// unchanged.
+// ofSource wraps err in a *sourceError if err means that entry seq or its shards cannot be read. It
+// returns other errors unchanged, such as an error of a write.
 func ofSource(seq int64, err error) error {
 	if _, ok := errors.AsType[*ShardError](err); ok {
 		return err
@@ -67,8 +67,8 @@ func notOf(c *Commit, err error) error {
 	return &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: err}
 }
 
-// failed records an error of step. more is true if a damaged entry was excluded, so that step can
-// be called again at once.
+// failed handles an error that step returned. more is true if failed has excluded an entry, so that
+// step can be called again at once.
 func (m *merger) failed(err error) (more bool) {
 	d := m.d
 	d.mu.Lock()
@@ -88,7 +88,7 @@ func (m *merger) failed(err error) (more bool) {
 }
 
 // leaveOut excludes an entry from merges for the rest of the process. If the error can be
-// temporary, it does not exclude the entry and returns false.
+// temporary, leaveOut returns false and does not exclude the entry.
 func (m *merger) leaveOut(e *sourceError) bool {
 	m.d.logMu.Lock()
 	defer m.d.logMu.Unlock()
@@ -103,8 +103,8 @@ func (m *merger) leaveOut(e *sourceError) bool {
 	return true
 }
 
-// causeOf returns the error text without the names of temporary files, because these differ each
-// time.
+// causeOf returns the error text without the names of temporary files, because these names differ
+// each time.
 func causeOf(err error) string {
 	cause := err.Error()
 	if s, ok := errors.AsType[*ShardError](err); ok {

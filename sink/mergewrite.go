@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// write writes the shards of a merge. It returns the entry, without a number, and the entries that
-// it replaces, without their samples. In memory it holds one row group, and the entry of one source
-// at a time.
+// write writes the shards of a merge. It returns the new entry, without a number, and the entries
+// that it replaces, without their samples. In memory it keeps one row group, the new entry, and one
+// replaced entry at a time.
 func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, sources []Commit, err error) {
 	d := m.d
 	if m.w == nil {
@@ -53,8 +53,8 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	c.Replaces, c.Groups, c.Samples = replaced, w.groups, w.samples
 	c.Shards, err = w.seal(fmt.Sprintf("part-%s-m-%d", d.cfg.RunID, list[0].seq), new(SealTimes))
 	if err != nil {
-		for _, s := range c.Shards { // readers that ignore the log would read the rows twice
-			_ = d.cfg.FS.Remove(filepath.Join(d.dir, filepath.FromSlash(s.Path))) // if this fails, the next Create sets it aside
+		for _, s := range c.Shards { // a reader that ignores the log would read the rows twice
+			_ = d.cfg.FS.Remove(filepath.Join(d.dir, filepath.FromSlash(s.Path))) // if this fails, the next Create sets the shard aside
 		}
 		return nil, nil, err
 	}
@@ -75,7 +75,7 @@ func (m *merger) copy(ctx context.Context, c *Commit) error {
 		return &w.samples[len(w.samples)-1]
 	}
 	var current *CommittedSample
-	left := int32(0) // rows of current
+	left := int32(0) // rows of current that are still to come
 	row := func(r *StoredRow) error {
 		for left == 0 {
 			if next == len(c.Samples) {
@@ -133,20 +133,21 @@ func (l *Log) eachRow(s Shard, yield func(*StoredRow) error) (err error) {
 	return err
 }
 
-// A rest lets the writer go first: it makes the merger work only half of the time.
+// A rest makes the merger work at most half of the time, so that the writer has priority.
 type rest struct {
 	ctx   context.Context // of one merge
 	since time.Time
 	bytes int
 }
 
-// restBytes is the number of bytes that are copied before a pause: a few milliseconds of work.
+// restBytes is the number of bytes that are copied before a pause. Copying them takes a few
+// milliseconds.
 const restBytes = 1 << 20
 
 func newRest(ctx context.Context) *rest { return &rest{ctx: ctx, since: time.Now()} }
 
-// take counts copied bytes. After every restBytes it sleeps for as long as the copying took, at
-// most a second. It returns the cause if the context is done.
+// take counts copied bytes. After every restBytes bytes, it sleeps for as long as the copying took,
+// but at most a second. If the context is done, take returns the cause.
 func (r *rest) take(bytes int) error {
 	if r.bytes += bytes; r.bytes < restBytes {
 		return context.Cause(r.ctx)

@@ -8,19 +8,19 @@ import (
 	"slices"
 )
 
-// A reader whose log is older can open shards that merges have replaced since. Replaced shards stay
-// in replaced/ for some time. After that the reader gets their rows from the merge that holds them.
+// A merge can replace shards after a reader has read the log. Replaced shards stay in replaced/ for
+// some time. After that, the reader gets the rows from the merge that now contains them.
 
-// A rowRange selects rows of a shard: all of them, or a part of a merge's shard.
+// A rowRange selects all rows of a shard, or the rows in a part of a merge's shard.
 type rowRange struct {
 	shard Shard
-	skip  int64 // rows before the range
+	skip  int64 // number of rows before the range
 	rows  int64 // number of rows; only shardRows uses it, other functions read until yield returns false
 }
 
-// openChecked opens the file that now has the rows of s, and checks its size and digest. The check
-// must come before the libraries read the file: they are not safe on damaged files and can allocate
-// without limit.
+// openChecked opens the file that now contains the rows of s, and checks the file's size and
+// digest. The libraries must not read a file before this check, because a damaged file can make
+// them panic or allocate memory without limit.
 func (l *Log) openChecked(s Shard) (File, rowRange, error) {
 	in := rowRange{shard: s, rows: s.Rows}
 	f, err := l.open(s)
@@ -74,8 +74,9 @@ func (l *Log) entryOf(s Shard) *Commit {
 	return &l.Commits[at]
 }
 
-// replacedSince reports whether a merge has replaced the entry of a missing shard. An entry moves
-// to replaced/ after its shards move and before they are deleted.
+// replacedSince reports whether a merge has replaced the entry of a missing shard. If so, the entry
+// is missing from _commits/ too, because it moves to replaced/ after its shards move and before
+// they are deleted.
 func (l *Log) replacedSince(s Shard) bool {
 	c := l.entryOf(s)
 	if c == nil {
@@ -88,7 +89,7 @@ func (l *Log) replacedSince(s Shard) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// findMoved reads the log again and returns where the rows of s are now.
+// findMoved rereads the log and returns the range that now contains the rows of s.
 func (l *Log) findMoved(s Shard) (in rowRange, err error) {
 	first := l.entryOf(s).First()
 	rows := map[int64]int64{}

@@ -9,38 +9,41 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// parquetPageBytes is the size at which a page is closed. Compared with 256 KB, shards of rollouts
-// with messages take 3 % less time and space, because similar texts in one page compress together.
-// Every column has a buffer of a page's size, so larger pages would cost more memory than they are
-// worth.
+// parquetPageBytes is the size at which a page is closed. With pages of 512 KB instead of 256 KB,
+// shards with messages take 3 % less time and space, because similar messages in one page compress
+// together. Every column has a buffer of this size, so larger pages would cost more memory than
+// they are worth.
 const parquetPageBytes = 512 << 10
 
-// parquetGroupBytes limits the bytes of a row group, because an open row group is in memory. It
-// matters for rows with few tokens and a lot of text. Failures can have no tokens at all.
+// parquetGroupBytes limits the size of a row group in bytes, because an open row group is kept in
+// memory. The limit matters for rows with few tokens and a lot of text. Failures can have no tokens
+// at all.
 const parquetGroupBytes = 16 << 20
 
-// cutFactor multiplies the limits of a row group within a group of samples. A reader of whole
-// groups must decode two row groups for a group that is in both. A factor of 2 keeps groups as
-// large as a row group whole, and costs 3 to 5 MB of memory for such groups.
+// cutFactor multiplies the limits of a row group within a group of samples. If two row groups each
+// contain a part of a group of samples, a reader of that group must decode both. With a factor of
+// 2, a group of samples that is as large as a row group is not split. Such groups cost 3 to 5 MB of
+// memory.
 const cutFactor = 2
 
 // An encoder writes the rows of one shard. It belongs to one goroutine.
 type encoder[T any] interface {
-	// encode writes one row with the given number of tokens. first means that the row begins a
-	// group of samples, so a row group can end before it. encode does not keep the row.
+	// encode writes one row with the given number of tokens. first must be true for the first row
+	// of a group of samples. A row group can end before this row. encode does not keep the row.
 	encode(row *T, tokens int, first bool) error
-	// size estimates the size of the shard if it were closed now. It grows with every row.
+	// size estimates the size of the shard if it were closed now. The estimate grows with every
+	// row.
 	size() int64
-	// close writes open data and the end of the shard. It does not close the file.
+	// close writes buffered data and the end of the shard. It does not close the file.
 	close() error
 }
 
-// parquetEncoder writes rows as Parquet. After Reset a GenericWriter omits path_in_schema, so each
-// shard has a new GenericWriter.
+// parquetEncoder writes rows as Parquet. Each shard needs a new GenericWriter, because a
+// GenericWriter omits path_in_schema after Reset.
 type parquetEncoder[T any] struct {
 	w *parquet.GenericWriter[T]
 	// one holds the row that is passed to Write. Write checks page sizes only once per call, so
-	// each call has one row.
+	// each call passes one row.
 	one [1]T
 
 	groupTokens, openTokens int
@@ -54,8 +57,8 @@ func newParquetEncoder[T any](w io.Writer, codec *pageCodec, groupTokens int, me
 		parquet.PageBufferSize(parquetPageBytes),
 		parquet.CreatedBy("rollout", "", ""),
 	}
-	// Bounds and statistics would copy whole texts and are useless for token lists, so they are
-	// skipped.
+	// Page bounds and statistics would contain whole strings from text columns, and they are
+	// useless for token lists. So these columns have neither.
 	for _, path := range [][]string{
 		{"messages"},
 		{"metadata"},
@@ -116,7 +119,7 @@ func (e *parquetEncoder[T]) close() error { return e.w.Close() }
 // schemaOf returns the schema of a shard of T.
 func schemaOf[T any]() *parquet.Schema { return parquet.SchemaOf(*new(T)) } // the library caches it
 
-// anyRows is the row count of a file without a commit: any number is accepted.
+// anyRows is the row count for a file without a commit. It matches any number of rows.
 const anyRows = -1
 
 // openParquet reads the footer of a shard of T and checks its schema and row count.
@@ -153,7 +156,7 @@ func schemaDifference(got, want *parquet.Schema) string {
 	return fmt.Sprintf("%d columns, want %d", len(g), len(w))
 }
 
-// checkParquet reads the footer only.
+// checkParquet checks the schema and the row count of a shard. It reads only the footer.
 func checkParquet[T any](f File, size, rows int64) error {
 	_, err := openParquet[T](f, size, rows)
 	return err

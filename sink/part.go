@@ -12,9 +12,9 @@ import (
 type part[T any] struct {
 	schema *parquet.Schema
 	others []int // indexes of the excluded fields
-	// lists, if not nil, reads columns that schema excludes. It starts a read and returns a
-	// function to call for each row group. That function returns a function that sets the columns
-	// in row i.
+	// lists, if not nil, reads the columns that schema excludes. Each read calls lists once. It
+	// then calls the returned function once per row group. The function that this returns sets the
+	// columns in row i of the row group.
 	lists func() func(parquet.RowGroup) (func(row *T, i int64), error)
 }
 
@@ -33,8 +33,8 @@ func newPart[T any](has func(reflect.StructField) bool) part[T] {
 	return p
 }
 
-// read calls yield with each row of a range of a Parquet shard until yield returns false. yield must not
-// keep the row.
+// read calls yield with each row in a range of a Parquet shard until yield returns false. yield
+// must not keep the row.
 func (p part[T]) read(f File, in rowRange, yield func(*T) bool) (err error) {
 	pf, err := openParquet[T](f, in.shard.Bytes, in.shard.Rows)
 	if err != nil {
@@ -77,9 +77,9 @@ func (p part[T]) read(f File, in rowRange, yield func(*T) bool) (err error) {
 	return nil
 }
 
-// group calls yield with the rows of one row group from row i on, and their numbers. It returns the number
-// of the row after the last, and whether yield wants more. It checks the number of rows in the footer,
-// which the library does not.
+// group calls yield with each row of a row group and the row's number, starting at row i. It
+// returns the number of the next row, and whether yield always returned true. It checks that the
+// row group has the number of rows in the footer, because the library does not check this.
 func (p part[T]) group(group parquet.RowGroup, i int64, yield func(*T, int64) bool) (_ int64, more bool, err error) {
 	r := parquet.NewGenericRowGroupReader[T](group, p.schema)
 	defer closeInto(r, &err)

@@ -9,7 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TokenCount returns T and the number of tokens with loss mask 1, from the spans and Unscored.
+// TokenCount returns the number of tokens of the row, and the number of its tokens with loss mask
+// 1. It needs only the spans and Unscored, so it also works for rows from [Log.Facts].
 func (r *StoredRow) TokenCount() (total, trained int) {
 	for k := range min(len(r.TurnRoles), len(r.TurnOffsets)-1) {
 		n := int(r.TurnOffsets[k+1]) - int(r.TurnOffsets[k])
@@ -21,8 +22,8 @@ func (r *StoredRow) TokenCount() (total, trained int) {
 	return total, trained - int(r.Unscored)
 }
 
-// At returns the shard that holds row n of a kind, counted from 0 in the order of the log, and the
-// row's number in that shard. ok is false if there are fewer rows.
+// At returns the shard that contains row n of a kind, and the row's number in that shard. Rows are
+// counted from 0 in the order of the log. ok is false if the log has no row n.
 func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 	if n < 0 {
 		return Shard{}, 0, false
@@ -36,8 +37,8 @@ func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 	return Shard{}, 0, false
 }
 
-// Meta returns the key-values that a shard has from Config.Meta. It checks the shard's digest
-// first. Errors are *CorruptError.
+// Meta returns the pairs that a shard's metadata has from Config.Meta. It checks the shard's digest
+// first. An error is a *CorruptError or wraps ErrReplaced.
 func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	meta = map[string]string{}
 	err = l.factsOf(s, func(f File, in rowRange) error {
@@ -59,14 +60,14 @@ func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	return meta, err
 }
 
-// Row returns row n of a data shard, counted from 0, after checking the file's digest. It decodes
-// only the row group or batch that contains the row. The caller owns the row. Errors are
-// *CorruptError.
+// Row checks the digest of a data shard and returns row n, counted from 0. It decodes only the row
+// group or batch that contains the row. The caller owns the row. An error is a *CorruptError or
+// wraps ErrReplaced.
 func (l *Log) Row(s Shard, n int64) (*StoredRow, error) {
 	return rowAt(s, KindData, n, l.rowsFrom(s, n))
 }
 
-// Failure is Row for a shard of failures.
+// Failure is like Row, but for a failure shard.
 func (l *Log) Failure(s Shard, n int64) (*StoredFailure, error) {
 	return rowAt(s, KindFailures, n, l.failuresFrom(s, n))
 }

@@ -2,16 +2,18 @@ package sink
 
 import "sync"
 
-// A queue holds durable samples for the writer, in log order. The budget bounds it; push never blocks.
+// A queue holds durable samples for the writer, in the order of the write-ahead log. push never
+// blocks, because the budget already limits the number of samples.
 type queue struct {
-	// ready holds a token for the writer while a sample can be popped or the queue has ended.
+	// ready contains a token if a sample can be popped or the queue has ended. A token can also
+	// mean that a caller waits for the budget.
 	ready chan struct{}
 
 	mu   sync.Mutex
 	list []accepted
-	head int // list[:head] is popped
+	head int // list[:head] has been popped
 	end  bool
-	gone error // why the writer has ended; nil before
+	gone error // why the writer has ended; nil while it runs
 }
 
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
@@ -41,8 +43,8 @@ func (q *queue) close() {
 	q.signal()
 }
 
-// pop returns the next sample. ok is false if the queue is empty now. ended is true if no sample
-// will follow.
+// pop removes and returns the next sample. ok is false if the queue is empty. ended is true if the
+// queue is empty and no sample will follow.
 func (q *queue) pop() (a accepted, ok, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -66,8 +68,8 @@ func (q *queue) empty() bool {
 	return q.head == len(q.list)
 }
 
-// leave records why the writer ended and returns the samples that are left. Later calls of push
-// return the reason.
+// leave records why the writer ended, and returns the samples that remain in the queue. Later calls
+// of push return why.
 func (q *queue) leave(why error) []accepted {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -7,40 +7,42 @@ import (
 	"slices"
 )
 
-// A Log is the commit log of a dataset at the time of reading.
+// A Log is the commit log of a dataset at the time it was read.
 type Log struct {
 	// Dir is the run's folder.
 	Dir string
-	// Commits holds the entries that count, in logical order: by the number of the first commit
-	// whose samples they hold. It excludes entries that a merge replaced.
+	// Commits contains the entries that count, in logical order: by the number of the first commit
+	// whose samples they contain. It excludes entries that a merge has replaced.
 	Commits []Commit
 
 	fs    FS
 	seq   sequence
 	each  func(*Commit) // if not nil, receives every commit, and the samples are dropped afterwards
 	given int64         // number of the last commit passed to each
-	known seqSet        // entries that were read or replaced
+	known seqSet        // numbers of the entries that were read or replaced
 }
 
-// ReadLog reads the commit log of the run's folder dir. A folder without a log has no commits. The
-// error is a *CorruptError if the log has a gap that no merge explains, or an entry that is unreadable,
-// has a wrong checksum or belongs to another run. It wraps ErrNewer if a newer version wrote an entry.
+// ReadLog reads the commit log in the run's folder dir. If the folder has no log, the Log has no
+// commits. The error is a *CorruptError if an entry is missing that no merge replaces, or if an
+// entry is unreadable, has a wrong checksum or belongs to another run. The error wraps ErrNewer if
+// a newer version of the program wrote an entry.
 func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
 
-// ReadLogEach is ReadLog for logs of millions of samples. It calls each once with every commit, in
-// logical order, and drops Groups and Samples from the entries in Commits. It splits merges as
-// [Commit.Originals] does. each owns its commit. Done of such a Log is empty, and Waiting rereads
-// the entries if there is a write-ahead log.
+// ReadLogEach is like ReadLog, but for logs with millions of samples. It calls each once for every
+// commit, in logical order. It splits merges into their commits as [Commit.Originals] does. each
+// owns its commit. In Commits, the entries lack Groups and Samples. So Done of such a Log is empty,
+// and Waiting rereads the entries if there is a write-ahead log.
 func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
 
-// readLog is ReadLog for the run runID. If runID is empty, it accepts any single run.
+// readLog reads the log of the run runID. If runID is empty, it accepts any run, but all entries
+// must belong to the same run. If each is not nil, readLog works like ReadLogEach.
 func readLog(fsys FS, dir, runID string, each func(*Commit)) (*Log, error) {
 	log := &Log{Dir: dir, fs: fsys, seq: sequence{runID: runID}, each: each}
 	return log, log.Follow()
 }
 
-// samples calls take with every sample of the commits that were read. It rereads samples that were
-// dropped.
+// samples calls take with every sample of the commits that were read. If the samples were dropped,
+// it rereads the log.
 func (l *Log) samples(take func(*CommittedSample)) error {
 	all := func(c *Commit) {
 		for k := range c.Samples {
@@ -61,7 +63,7 @@ func (l *Log) samples(take func(*CommittedSample)) error {
 	return nil
 }
 
-// Shards returns the shards of one kind in the order of the commits.
+// Shards yields the shards of one kind in the order of l.Commits.
 func (l *Log) Shards(kind Kind) iter.Seq[Shard] {
 	return func(yield func(Shard) bool) {
 		for i := range l.Commits {
@@ -74,7 +76,8 @@ func (l *Log) Shards(kind Kind) iter.Seq[Shard] {
 	}
 }
 
-// Done returns the keys of the samples that are done: with rows, or with neither rows nor failures.
+// Done returns the keys of the samples that are done. These samples have rows, or neither rows nor
+// failures.
 func (l *Log) Done() map[string]struct{} {
 	keys := make(map[string]struct{})
 	for i := range l.Commits {
@@ -87,8 +90,8 @@ func (l *Log) Done() map[string]struct{} {
 	return keys
 }
 
-// Rows returns all columns of the rows of a data shard, in order, after checking the file's digest.
-// The caller owns each row. An error is a *CorruptError and ends the rows.
+// Rows checks the digest of a data shard and yields its rows in order, with all columns. The caller
+// owns each row. An error is a *CorruptError or wraps ErrReplaced. It ends the iteration.
 func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] { return l.rowsFrom(s, 0) }
 
 func (l *Log) rowsFrom(s Shard, n int64) iter.Seq2[*StoredRow, error] {
@@ -102,7 +105,7 @@ func (l *Log) rowsFrom(s Shard, n int64) iter.Seq2[*StoredRow, error] {
 	})
 }
 
-// Failures is Rows for a shard of failures.
+// Failures is like Rows, but for a failure shard.
 func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] { return l.failuresFrom(s, 0) }
 
 func (l *Log) failuresFrom(s Shard, n int64) iter.Seq2[*StoredFailure, error] {
@@ -114,8 +117,8 @@ func (l *Log) failuresFrom(s Shard, n int64) iter.Seq2[*StoredFailure, error] {
 	})
 }
 
-// readRows calls yield with all columns of the rows of a range of a data shard, until yield returns false.
-// yield must not keep the row.
+// readRows calls yield with each row in a range of a data shard, with all columns, until yield
+// returns false. yield must not keep the row.
 func readRows(f File, in rowRange, yield func(*StoredRow) bool) error {
 	if in.shard.Format == Arrow {
 		return readArrow(f, in, nil, yield)
@@ -123,7 +126,7 @@ func readRows(f File, in rowRange, yield func(*StoredRow) bool) error {
 	return wholeRows().read(f, in, yield)
 }
 
-// corruptShard returns err as the error of reading a shard.
+// corruptShard wraps an error from reading a shard in a *CorruptError, except ErrReplaced.
 func corruptShard(s Shard, err error) error {
 	if errors.Is(err, ErrReplaced) {
 		return fmt.Errorf("%s: %w", s.Path, err)
@@ -132,7 +135,7 @@ func corruptShard(s Shard, err error) error {
 }
 
 // shardRows yields the rows of a shard from row n on. It reads a Parquet shard with inParquet. For
-// an Arrow stream, it excludes the columns of the fields in others.
+// an Arrow shard, others contains the indexes of the fields whose columns it does not read.
 func shardRows[T any](
 	l *Log, s Shard, kind Kind, n int64, others []int, inParquet func(f File, in rowRange, yield func(*T) bool) error,
 ) iter.Seq2[*T, error] {
@@ -142,12 +145,12 @@ func shardRows[T any](
 			return
 		}
 		err := l.factsOf(s, func(f File, in rowRange) error {
-			left := int64(-1) // read to the end of the file
+			left := int64(-1) // -1: read to the end of the file
 			if in.rows < in.shard.Rows {
 				left = in.rows - n
 			}
 			in.skip += n
-			ended := false // by the caller
+			ended := false // the caller ended the iteration
 			more := func(row *T) bool {
 				left--
 				ended = !yield(row, nil)
@@ -172,7 +175,7 @@ func shardRows[T any](
 	}
 }
 
-// factsOf opens the file with the rows of a shard, checks its digest, and calls read.
+// factsOf opens the file with the rows of a shard, checks the file's digest, and calls read.
 func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
 	f, in, err := l.openChecked(s)
 	if err != nil {
@@ -185,8 +188,8 @@ func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
 	return nil
 }
 
-// libraryPanic, if deferred, turns a library's panic on damaged bytes into an error. It does not
-// recover a panic of the caller's code in yield.
+// libraryPanic must be deferred. It turns a library's panic on damaged bytes into an error. It does
+// not recover a panic in yield, which is code of the caller.
 func libraryPanic(library string, yielding *bool, err *error) {
 	if *yielding {
 		return

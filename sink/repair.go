@@ -11,30 +11,32 @@ import (
 )
 
 // A RepairPlan lists the changes that Apply will make to a dataset so that Create accepts it again.
-// The write-ahead log of the dataset is damaged, or its last entries are missing.
+// In such a dataset, the write-ahead log is damaged or the last entries of the commit log are
+// missing.
 type RepairPlan struct {
-	// Segments are the damaged segments. If Segments and Lost are empty, there is nothing to do.
+	// Segments lists the damaged segments. If Segments and Lost are empty, there is nothing to
+	// repair.
 	Segments []SegmentRepair
-	// Lost are shards whose entry is missing at the end of the log (ErrLostCommit), relative to
-	// the run's folder. Apply sets them aside, and a resumed run collects their samples again. It
-	// is empty if the log cannot be read.
+	// Lost lists the shards whose entry is missing at the end of the log (ErrLostCommit). The paths
+	// are relative to the run's folder. Apply sets these shards aside, and a resumed run collects
+	// their samples again. Lost is empty if the commit log cannot be read.
 	Lost []string
 
 	fs  FS
 	dir string
 }
 
-// A SegmentRepair describes a damaged segment. Apply sets it aside and copies its whole samples to
-// a new segment.
+// A SegmentRepair describes a damaged segment. Apply sets the segment aside and copies its intact
+// samples to a new segment.
 type SegmentRepair struct {
-	// Path is the segment, and Aside the path to which Apply moves it, both relative to the run's
-	// folder.
+	// Path is the path of the segment. Aside is the path to which Apply moves the segment. Both are
+	// relative to the run's folder.
 	Path, Aside string
-	// Samples counts the whole samples.
+	// Samples counts the intact samples.
 	Samples int
 	// Damage lists the damaged parts in order. LostBytes is their total length. Samples in these
-	// parts were reported durable. Their keys are not in the dataset, so a resumed run collects the
-	// samples again.
+	// parts were reported as durable but are lost. Their keys are not in the dataset, so a resumed
+	// run collects the samples again.
 	Damage    []*frame.CorruptError
 	LostBytes int64
 
@@ -42,12 +44,12 @@ type SegmentRepair struct {
 	last bool
 }
 
-// PlanRepair plans the repair of the dataset in the run's folder dir and changes nothing. If fsys
-// is nil, it uses the operating system's file system. No other process is allowed to use the
-// folder.
+// PlanRepair plans the repair of the dataset in the run's folder dir. It changes nothing. If fsys
+// is nil, it uses the operating system's file system. No other process is allowed to use the folder
+// at the same time.
 //
-// It returns an error if the folder cannot be read, or a newer version of the program wrote it
-// (ErrNewer).
+// It returns an error if the folder cannot be read or if a newer version of the program wrote the
+// dataset (ErrNewer).
 func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 	if fsys == nil {
 		fsys = OS()
@@ -93,8 +95,8 @@ func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 	return p, nil
 }
 
-// Apply carries out the plan. If it is interrupted, no whole sample is lost, and the caller must
-// make a new plan.
+// Apply carries out the plan. If Apply is interrupted, no intact sample is lost, but the caller
+// must make a new plan.
 func (p *RepairPlan) Apply() error {
 	for _, s := range p.Segments {
 		if err := p.repair(s); err != nil {
@@ -109,7 +111,7 @@ func (p *RepairPlan) Apply() error {
 	return nil
 }
 
-// repair writes a new segment with all whole samples, links the damaged segment into orphans/, and
+// repair writes a new segment with all intact samples, links the damaged segment into orphans/, and
 // renames the new segment over the damaged one.
 func (p *RepairPlan) repair(s SegmentRepair) error {
 	setDamagedAside := func() error { return setAside(p.fs, p.dir, s.Path, s.Aside, p.fs.Link) }

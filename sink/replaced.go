@@ -11,8 +11,8 @@ import (
 )
 
 // Replaced shards and entries move to replaced/, into subfolders with the original folder names.
-// Once the merge is in the log, no reader counts them. So a power cut that loses such a file,
-// undoes a move or restores a deleted file does no harm.
+// Once the merge is in the log, no reader counts them. So it does no harm if a power cut loses such
+// a file, undoes a move, or restores a deleted file.
 
 // moveReplaced moves the shards and entries of replaced commits to replaced/ and returns the moved
 // files. It can be called again after an error, because it skips files that were already moved.
@@ -29,7 +29,7 @@ func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []
 		name := filepath.FromSlash(path)
 		err := fsys.Rename(filepath.Join(dir, name), filepath.Join(dir, replacedDir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // moved before
+			return nil // already moved
 		}
 		return err
 	}
@@ -61,9 +61,9 @@ func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []
 	return gone, nil
 }
 
-// A goneSet holds the files of one replaced entry.
+// A goneSet contains the paths of the files of one replaced entry.
 type goneSet struct {
-	last  int64 // last commit whose samples the entry holds
+	last  int64 // number of the last commit whose samples the entry contains
 	paths []string
 	at    time.Time // when the entry was replaced
 }
@@ -84,8 +84,8 @@ func (g *goneSet) delete(fsys FS, dir string) {
 	}
 }
 
-// leftReplaced returns the replaced entries that are still in _commits/, during a move or after a
-// kill.
+// leftReplaced returns the replaced entries that are still in _commits/. They are there until a
+// move is complete, which can be after a kill.
 func (l *Log) leftReplaced() (left []Commit, err error) {
 	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,7 +116,7 @@ func (l *Log) leftReplaced() (left []Commit, err error) {
 	return left, nil
 }
 
-// finishMerges finishes the moves of an earlier process and schedules replaced files for deletion.
+// finishMerges completes the moves of an earlier process and schedules replaced files for deletion.
 func (d *Dataset) finishMerges(log *Log) error {
 	left, err := log.leftReplaced()
 	if err != nil {
@@ -136,17 +136,17 @@ func (d *Dataset) finishMerges(log *Log) error {
 	for _, name := range names {
 		c, err := readCommit(d.cfg.FS, dir, name)
 		if err != nil {
-			continue // no reader reads it
+			continue // no reader uses this entry
 		}
 		g := goneOf(&c, d.cfg.Now())
 		for _, path := range g.paths {
 			named[path] = true
 		}
-		// If no entry replaces this entry, the merge was lost, and the files are the only copy:
+		// If no entry replaces this entry, the merge was lost and the files are the only copy, so
 		// keep them.
 		at := slices.IndexFunc(log.Commits, func(o Commit) bool { return seqSet(o.Replaces).has(c.Seq) })
 		if at >= 0 {
-			g.at = log.Commits[at].CreatedAt // not before it was moved
+			g.at = log.Commits[at].CreatedAt // the time of this merge or of a later one
 			d.merger.gone = append(d.merger.gone, g)
 		}
 	}
@@ -156,7 +156,7 @@ func (d *Dataset) finishMerges(log *Log) error {
 			return &ShardError{Path: dir, Op: "open", Err: err}
 		}
 		for _, name := range names {
-			if !named[sub+"/"+name] { // deleted before a power cut, and came back without its entry
+			if !named[sub+"/"+name] { // a power cut restored this deleted file but not its entry
 				_ = d.cfg.FS.Remove(filepath.Join(dir, sub, name))
 			}
 		}

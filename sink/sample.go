@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// dataStatuses are the statuses that samples with rows can have. Failures can also have cancelled
-// or error.
+// dataStatuses are the statuses that samples with rows can have. Failed samples can also have
+// cancelled or error.
 var dataStatuses = []string{"completed", "truncated", "max_steps"}
 
 // checkSample returns a *SampleError for the first rule that s breaks.
@@ -79,8 +79,8 @@ func checkRow(r *tokenize.Row, i, n, vocab int) error {
 	return checkTexts(r.StepIDs)
 }
 
-// sampledTokens returns the number of sampled tokens of a valid row: tokens in assistant spans, and
-// trimmed tokens.
+// sampledTokens returns the number of sampled tokens of a valid row: the tokens in assistant spans
+// plus the trimmed tokens.
 func sampledTokens(r *tokenize.Row) int64 {
 	n := int64(r.Trimmed)
 	for k, role := range r.TurnRoles {
@@ -91,9 +91,9 @@ func sampledTokens(r *tokenize.Row) int64 {
 	return n
 }
 
-// checkSampled compares the sampled tokens in the rows so far with the server's count, which is 0
-// if unknown. The rows can have fewer tokens, because failed calls and rows without a trainable
-// token are dropped.
+// checkSampled returns an error if the rows so far have more sampled tokens than the server
+// counted. A count of 0 means that the count is unknown. The rows can have fewer sampled tokens,
+// because failed calls and rows without a trainable token are dropped.
 func checkSampled(sampled, counted int64) error {
 	if counted > 0 && sampled > counted {
 		return fmt.Errorf("%d sampled tokens in the sample so far, but the server counted %d", sampled, counted)
@@ -101,7 +101,8 @@ func checkSampled(sampled, counted int64) error {
 	return nil
 }
 
-// checkReward refuses a reward that is not finite: it would make every advantage of its group NaN.
+// checkReward refuses a reward that is not finite, because it would make every advantage in its
+// group NaN.
 func checkReward(v *float64) error {
 	if v == nil || !math.IsNaN(*v) && !math.IsInf(*v, 0) {
 		return nil
@@ -139,10 +140,10 @@ func checkStatus(status string) error {
 	return fmt.Errorf("status %q is not one of %q", status, dataStatuses)
 }
 
-// failed returns CommittedSample.Failed for a sample that is not committed.
+// failed is like CommittedSample.Failed, but for a sample that has not yet been committed.
 func failed(s *tokenize.Sample) bool { return len(s.Rows) == 0 && len(s.Failures) > 0 }
 
-// class returns CommittedSample.Class for a sample that is not committed.
+// class returns the CommittedSample.Class of a sample that has not yet been committed.
 func class(s *tokenize.Sample) string {
 	if !failed(s) {
 		return ""

@@ -9,18 +9,18 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// tokenLists reads the four lists with an entry per token page by page: parquet-go reads them ten times
-// faster that way than row by row.
+// tokenLists reads the four lists that have one element per token. It reads them page by page,
+// because parquet-go does that ten times as fast as row by row.
 type tokenLists struct {
 	ids, versions listArena[int32]
 	mask          listArena[int8]
 	logprobs      listArena[float32]
 }
 
-// readTokenLists is the lists function of a part with all columns.
+// readTokenLists is the field lists of a part with all columns.
 func readTokenLists() func(parquet.RowGroup) (func(*StoredRow, int64), error) {
 	leaf := func(name string) parquet.LeafColumn {
-		c, _ := schemaOf[StoredRow]().Lookup(name, "list", "element") // the schema of each file was checked
+		c, _ := schemaOf[StoredRow]().Lookup(name, "list", "element") // the schema of each file has been checked
 		return c
 	}
 	l := &tokenLists{}
@@ -42,11 +42,11 @@ func (l *tokenLists) set(row *StoredRow, i int64) {
 	row.Logprobs, row.Versions = l.logprobs.at(i), l.versions.at(i)
 }
 
-// nullableDefinition is the highest definition level in a nullable list: 0 is a null list, 1 an
-// empty list, 2 an element.
+// nullableDefinition is the highest definition level in a nullable list. Level 0 means a null list,
+// 1 an empty list, and 2 an element.
 const nullableDefinition = 2
 
-// A listArena is one list column of one row group.
+// A listArena contains one list column of one row group.
 type listArena[T any] struct {
 	leaf   parquet.LeafColumn
 	values []T
@@ -66,11 +66,11 @@ func (a *listArena[T]) at(i int64) []T {
 	return a.values[start:a.ends[i]:a.ends[i]]
 }
 
-// read replaces the content with a column of a row group.
+// read replaces the content of a with a column of a row group.
 //
 // A repetition level of 0 begins a list. Elements are never null, so a definition level below the
-// highest means a list without elements. In a nullable column, level 0 means null; all other lists
-// without elements are empty.
+// highest means a list without elements. In a nullable column, definition level 0 means that the
+// list is null. All other lists without elements are empty.
 func (a *listArena[T]) read(group parquet.RowGroup, name string, take func([]T, parquet.Page) []T) (err error) {
 	a.values, a.ends, a.null = a.values[:0], a.ends[:0], a.null[:0]
 	pages := group.ColumnChunks()[a.leaf.ColumnIndex].Pages()
@@ -147,7 +147,8 @@ func appendFloat(dst []float32, page parquet.Page) []float32 {
 	return append(dst, data.Float()...)
 }
 
-// appendInt8 narrows the values: an INT(8) column is INT32 in memory.
+// appendInt8 converts the values to int8, because parquet-go stores an INT(8) column as int32 in
+// memory.
 func appendInt8(dst []int8, page parquet.Page) []int8 {
 	data := page.Data()
 	for _, v := range data.Int32() {

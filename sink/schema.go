@@ -5,11 +5,11 @@ import (
 	"strconv"
 )
 
-// SchemaVersion is the version of the columns of StoredRow and StoredFailure. A reader refuses shards of
-// another version.
+// SchemaVersion is the version of the columns of StoredRow and StoredFailure. A reader refuses
+// shards with another schema version.
 const SchemaVersion = 1
 
-// Key-values that the package itself writes into each shard.
+// Metadata keys that the package itself writes into each shard.
 const (
 	metaSchemaVersion = "rollout.schema_version"
 	metaRunID         = "rollout.run_id"
@@ -18,7 +18,8 @@ const (
 
 type shardMeta [1 + KindFailures]map[string]string
 
-// metaOf returns the key-values of shards: the package's own pairs and the pairs of config.
+// metaOf returns the metadata of the shards of each kind: the package's own pairs and the pairs in
+// config.
 func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 	var all shardMeta
 	for kind := range all {
@@ -32,19 +33,22 @@ func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 	return &all
 }
 
-// A StoredRow is one row of a data shard: a training sequence of T tokens in K spans, with the facts
-// of its sample. Its fields, in order, are the columns. The tag read marks the columns of [Log.Facts].
-// The tag parquet alone defines a column's encoding in Parquet:
+// A StoredRow is one row of a data shard: a training sequence of T tokens in K spans, with facts
+// about its sample. The fields, in order, are the columns. The tag read marks the columns that
+// [Log.Facts] reads. Only the tag parquet determines how a column is encoded in Parquet. The tags
+// follow these rules:
 //
 //   - The schema of the file must be the schema of this struct. Otherwise parquet-go silently falls
-//     back to reflection and is six times slower.
-//   - Every nullable scalar is a pointer: `optional` writes wrong nulls for plain values.
-//   - No tag has a codec: it would select the codec's slow default level.
-//   - No token list has dict: the fast reader uses their pages without decoding.
-//   - int8 lists use delta, ids plain, logprobs byte split: the smallest encoding for each.
+//     back to reflection, which takes six times as long.
+//   - Every nullable scalar is a pointer, because `optional` writes the zero value of a plain type
+//     as null.
+//   - No tag names a codec, because that would select the codec's slow default level.
+//   - No token list uses dict, because tokenLists cannot read pages with a dictionary.
+//   - loss_mask uses delta, ids use plain, and logprobs uses byte stream split. Each is the
+//     smallest encoding for its values.
 type StoredRow struct {
-	// SampleKey identifies the sample for exactly-once. It consists of the digest of the task and
-	// SampleIndex.
+	// SampleKey is the identity of the sample for exactly-once storage. It consists of the digest
+	// of the task and SampleIndex.
 	SampleKey string `parquet:"sample_key" read:"facts"`
 	TaskID    string `parquet:"task_id" read:"facts"`
 	GroupID   string `parquet:"group_id" read:"facts"`
@@ -61,9 +65,9 @@ type StoredRow struct {
 	InputIDs []int32   `parquet:"input_ids,list"`
 	LossMask []int8    `parquet:"loss_mask,list" parquet-element:",delta"`
 	Logprobs []float32 `parquet:"logprobs,list" parquet-element:",split"`
-	// Versions has length T, or is nil if no version is known. See tokenize.Row for -1.
+	// Versions has length T, or is nil if no version is known. tokenize.Row explains the value -1.
 	Versions []int32 `parquet:"versions,list,optional"`
-	// TurnOffsets has length K+1, TurnRoles length K.
+	// TurnOffsets has length K+1. TurnRoles has length K.
 	TurnOffsets []int32 `parquet:"turn_offsets,list" parquet-element:",delta" read:"facts"`
 	TurnRoles   []int8  `parquet:"turn_roles,list" read:"facts"`
 	// PromptLength is the number of tokens before the first sampled token.
@@ -74,18 +78,18 @@ type StoredRow struct {
 	RewardDetails *string  `parquet:"reward_details,optional"` // JSON
 	Status        string   `parquet:"status,dict" read:"facts"`
 	StopReason    string   `parquet:"stop_reason,dict" read:"facts"`
-	// FinishReasons has one entry per call of the row: stop, length, or another word of the
-	// engine; empty if unknown. A call that ended with abort is in no row.
+	// FinishReasons has one element per call of the row: stop, length, another word of the engine,
+	// or an empty string if unknown. A call with the finish reason abort is never in a row.
 	FinishReasons []string `parquet:"finish_reasons,list" parquet-element:",dict"`
-	// Truncated is true if and only if Flags holds cut or length. See "How a row ends" in the
+	// Truncated is true if and only if Flags contains cut or length. See "How a row ends" in the
 	// package documentation.
 	Truncated    bool   `parquet:"truncated" read:"facts"`
 	Verification string `parquet:"verification,dict" read:"facts"`
 	PromptSource string `parquet:"prompt_source,dict" read:"facts"`
 	// Divergence is a JSON object that tokenize.Row.AppendDivergence wrote. Its members call,
-	// offset, kind, row and prompt explain why the row is a fork. Its member realigned lists the
-	// same five members for each output whose end was replaced. Divergence is nil if the row is
-	// neither a fork nor realigned, as most rows are.
+	// offset, kind, row and prompt explain why the row is a fork. Its member realigned has one
+	// object with the same five members for each output whose end was replaced. Divergence is nil
+	// if the row is neither a fork nor realigned. Most rows are neither.
 	Divergence *string  `parquet:"divergence,optional" read:"facts"`
 	Flags      []string `parquet:"flags,list" parquet-element:",dict" read:"facts"`
 	Unscored   int32    `parquet:"n_unscored" read:"facts"`
@@ -100,7 +104,7 @@ type StoredRow struct {
 	Model   string   `parquet:"model,dict"`
 	AgentID string   `parquet:"agent_id" read:"facts"`
 	RunIDs  []string `parquet:"run_ids,list"`
-	// StepIDs has one entry per call of the row, empty if unknown.
+	// StepIDs has one element per call of the row. It is empty if the id is unknown.
 	StepIDs []string `parquet:"step_ids,list"`
 
 	// The server's own counts for the sample.
@@ -117,19 +121,19 @@ type StoredRow struct {
 	Messages *string `parquet:"messages,optional"` // JSON
 	Metadata *string `parquet:"metadata,optional"` // JSON
 
-	// PolicyVersionMin and PolicyVersionMax are the range of Versions over the sampled tokens, the
-	// tokens of assistant spans, scored or not. Both are nil if Versions is nil or the version of
-	// any sampled token is unknown.
+	// PolicyVersionMin and PolicyVersionMax are the lowest and highest of the Versions of the
+	// sampled tokens. The sampled tokens are the tokens of assistant spans, with any loss mask.
+	// Both fields are nil if Versions is nil or the version of any sampled token is unknown.
 	PolicyVersionMin *int32 `parquet:"policy_version_min,optional" read:"facts"`
 	PolicyVersionMax *int32 `parquet:"policy_version_max,optional" read:"facts"`
-	// Keep and KeepReason are the decision of Config.Judge on the sample; nil if Judge did not
-	// decide.
+	// Keep and KeepReason are the decision of Config.Judge on the sample. Both are nil if Judge
+	// made no decision.
 	Keep       *bool   `parquet:"keep,optional" read:"facts"`
 	KeepReason *string `parquet:"keep_reason,optional" read:"facts"`
 }
 
-// A StoredFailure is one row of a shard of failures: a sample, or one of its calls, that must not be
-// trained on. Its fields, in order, are the columns.
+// A StoredFailure is one row of a failure shard: a sample, or one of its calls, that must not be
+// trained on. The fields, in order, are the columns.
 type StoredFailure struct {
 	SampleKey   string `parquet:"sample_key" read:"facts"`
 	TaskID      string `parquet:"task_id" read:"facts"`
@@ -144,12 +148,13 @@ type StoredFailure struct {
 	Stage  string `parquet:"stage,dict" read:"facts"`
 	Reason string `parquet:"reason,dict" read:"facts"`
 	Error  string `parquet:"error" read:"facts"`
-	// Call is the index of the call in the sample, or -1 for the whole sample.
+	// Call is the index of the call in the sample, or -1 if the whole sample failed.
 	Call int32 `parquet:"call" read:"facts"`
 
-	// OutputIDs holds the sampled tokens that remain, and Logprobs their log-probabilities. A
-	// log-probability is NaN if the server sent none; data shards do not allow NaN. The lengths can
-	// differ if that is the failure.
+	// OutputIDs contains the remaining sampled tokens, and Logprobs contains their
+	// log-probabilities. A log-probability is NaN if the server did not send it. (Data shards do
+	// not allow NaN.) The lengths of the two lists can differ if that difference is the reason for
+	// the failure.
 	OutputIDs []int32   `parquet:"output_ids,list" read:"facts"`
 	Logprobs  []float32 `parquet:"logprobs,list" parquet-element:",split"`
 	Text      string    `parquet:"text"`

@@ -52,8 +52,8 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 	}
 }
 
-// policyVersions returns the range of versions of a row's sampled tokens. ok is false if a version
-// is unknown or no token was sampled.
+// policyVersions returns the lowest and highest version of a row's sampled tokens. ok is false if
+// any of these versions is unknown or if no token was sampled.
 func policyVersions(r *tokenize.Row) (span Range, ok bool) {
 	if r.Versions == nil {
 		return span, false
@@ -94,10 +94,12 @@ func (f *StoredFailure) set(s *tokenize.Sample, i int) {
 	}
 }
 
-// validText replaces invalid UTF-8 in a text for people, because a text column must be UTF-8.
+// validText replaces invalid UTF-8 in s, because a text column must be UTF-8. It is only for text
+// that people read.
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// tokens is the inverse of set for the fields of tokenize.Row. The slices are shared.
+// tokens returns the row as a tokenize.Row. It is the inverse of set for the fields of
+// tokenize.Row. Both rows share the slices.
 func (r *StoredRow) tokens() (tokenize.Row, error) {
 	row := tokenize.Row{
 		InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,
@@ -115,7 +117,8 @@ func (r *StoredRow) tokens() (tokenize.Row, error) {
 	return row, err
 }
 
-// realigned decodes the divergence column and sets row.Realigned. It also checks the column's fork.
+// realigned decodes the divergence column and sets row.Realigned. It returns an error if any part
+// of the column cannot be decoded.
 func (r *StoredRow) realigned(row *tokenize.Row) error {
 	if r.Divergence == nil {
 		return nil

@@ -14,14 +14,14 @@ type shardCheck struct {
 	v       *verifier
 	shard   Shard
 	kind    Kind
-	groups  []CommittedGroup  // nil if the commit lacks them
+	groups  []CommittedGroup  // groups of the commit
 	samples []CommittedSample // the current sample and the samples after it
-	seen    int32             // rows read of the current sample
+	seen    int32             // number of rows read so far from the current sample
 	rollout string            // rollout_id of the current sample
-	sampled int64             // tokens sampled in the current sample
+	sampled int64             // number of tokens sampled in the current sample so far
 	n       int64
 	sums    shardSums
-	left    int     // number of samples, at the end of the shard, to count; the others were counted in another shard
+	left    int     // number of samples to count, at the end of the shard; the others were counted in other shards
 	before  Tokens  // tokens of the samples that are not counted
 	origins []int64 // only for a merge: tokens per source commit
 	origin  []int32 // only for a merge: index in origins of each sample's commit
@@ -69,7 +69,7 @@ func (s *shardCheck) row(r *StoredRow) {
 	}
 }
 
-// owns returns an error if a row belongs to another sample or attempt.
+// owns returns an error if a row with the given key and attempt does not belong to s.
 func (s CommittedSample) owns(key string, attempt int32) error {
 	if key != s.Key {
 		return fmt.Errorf("sample_key %q, but the commit has %q", key, s.Key)
@@ -80,7 +80,8 @@ func (s CommittedSample) owns(key string, attempt int32) error {
 	return nil
 }
 
-// checkGroup returns an error if the group or index of a row differs from the commit.
+// checkGroup returns an error if the group or index of a row differs from the group or index in the
+// commit.
 func (s *shardCheck) checkGroup(of CommittedSample, group CommittedGroup, index int32) error {
 	if want := s.groups[of.Group]; group != want {
 		return fmt.Errorf("group_id %q, group_size %d, but the commit has %q, %d", group.ID, group.Size, want.ID, want.Size)

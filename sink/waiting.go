@@ -8,10 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A WaitingSample is a durable sample of the write-ahead log that no commit holds yet. The running
-// process or the next Create commits it; with Config.CommitGroups, once its group is whole. Its
-// rows and failures equal the future rows and failures in shards, except that they lack the
-// decisions of Config.Judge.
+// A WaitingSample is a durable sample in the write-ahead log that is not yet in a commit. The
+// running process or the next Create will commit it. With Config.CommitGroups, it is committed once
+// its group is whole. Rows and Failures are equal to the rows and failures that the shards will
+// contain, but they lack the decisions of Config.Judge.
 type WaitingSample struct {
 	Key      string
 	Attempt  int32
@@ -19,11 +19,13 @@ type WaitingSample struct {
 	Failures []StoredFailure
 }
 
-// Waiting returns the samples of the write-ahead log that are in no commit of l, one at a time. The
-// caller owns each sample. Damage is yielded as a *CorruptError, after which samples can follow.
+// Waiting yields the samples in the write-ahead log that are in no commit of l. The caller owns
+// each sample. If a part of the log is damaged, Waiting yields a *CorruptError and then continues
+// with the samples after the damage.
 //
-// A running process can commit samples and delete their segments at any moment. To read each sample
-// once, call Follow afterwards, and start again if it finds new commits.
+// A running process can commit samples and delete their segments at any moment. To get each sample
+// exactly once, call [Log.Follow] afterwards. If Follow finds new commits, discard the samples and
+// start over.
 func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 	return func(yield func(WaitingSample, error) bool) {
 		names, err := walSegments(l.fs, l.Dir)

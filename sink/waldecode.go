@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// decodeSample is the inverse of sampleEncoder.append. The sample owns its memory.
+// decodeSample is the inverse of sampleEncoder.append. The sample does not share memory with b.
 func decodeSample(b []byte) (*tokenize.Sample, error) {
 	d := &sampleDecoder{frame.PayloadOf(b)}
 	s := d.sample()
@@ -20,7 +20,8 @@ func decodeSample(b []byte) (*tokenize.Sample, error) {
 	return s, nil
 }
 
-// A sampleDecoder decodes the values of a sample. After the first error all values are zero.
+// A sampleDecoder decodes the values of a sample. After the first error, all methods return zero
+// values.
 type sampleDecoder struct{ frame.Payload }
 
 func (d *sampleDecoder) sample() *tokenize.Sample {
@@ -132,7 +133,8 @@ func takePointer[T any](d *sampleDecoder, value func(*sampleDecoder) T) *T {
 	return new(value(d))
 }
 
-// takeList grows the list element by element, because the length is not trusted.
+// takeList decodes a list. It grows the list element by element, because the length in the payload
+// is not trusted.
 func takeList[T any](d *sampleDecoder, value func(*sampleDecoder) T) []T {
 	n := d.Uvarint()
 	if n == 0 {

@@ -27,20 +27,21 @@ func walSegments(fsys FS, dir string) ([]string, error) {
 	return names, nil
 }
 
-// A segmentPart is a frame of a segment, or the bytes between two frames.
+// A segmentPart is a frame of a segment, or a torn or damaged part between frames.
 type segmentPart struct {
-	sample  *tokenize.Sample // nil for damage
-	payload []byte           // of a frame; valid until yield returns
-	at      int64            // offset of the frame; marks can precede it
-	// torn describes bytes that were never durable; their sample was never reported durable.
-	// corrupt describes bytes that were durable and are damaged.
+	sample  *tokenize.Sample // nil if the part is not a frame
+	payload []byte           // payload of the frame; valid until yield returns
+	at      int64            // offset of the frame, after any marks
+	// torn describes bytes that were never durable, so their sample was never reported as durable.
+	// corrupt describes damaged bytes.
 	torn    *frame.TornError
 	corrupt *frame.CorruptError
 }
 
-// readSegment calls yield with each part of a segment, until its end or an error of yield. last
-// means that no later segment exists. Only the last segment can have a torn or missing end: each
-// segment is synced up to its final mark before the next segment is created.
+// readSegment calls yield with each part of a segment until the segment ends or yield returns an
+// error. last must be true if no later segment exists. Only the last segment can have a torn or
+// missing end, because each segment is synced up to its final mark before the next segment is
+// created.
 func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) error) (err error) {
 	f, err := fsys.Open(filepath.Join(dir, walDir, name))
 	if err != nil {
@@ -93,8 +94,7 @@ func corruptSegment(name string, damage *frame.CorruptError) error {
 	return &CorruptError{Path: walDir + "/" + name, Row: -1, Err: damage}
 }
 
-// attempts holds the done keys and the failed attempts of a log. has reports whether it contains a
-// sample of the write-ahead log.
+// attempts contains the done keys and the failed attempts of a log.
 type attempts struct {
 	done   map[KeyID]struct{}
 	failed map[attemptID]struct{}
@@ -124,7 +124,7 @@ func (a attempts) add(key string, n int32, failed bool) {
 }
 
 // has reports whether a sample is in a commit, or must never be committed because it is a failure
-// of a done key.
+// and its key is done.
 func (a attempts) has(s *tokenize.Sample) bool {
 	id := IDOf(s.Key)
 	if _, ok := a.done[id]; ok {
@@ -134,7 +134,7 @@ func (a attempts) has(s *tokenize.Sample) bool {
 	return ok && failed(s)
 }
 
-// onlyFailed returns the number of keys that are not done.
+// onlyFailed returns the number of keys that have failed and are not done.
 func (a attempts) onlyFailed() int64 {
 	keys := map[KeyID]struct{}{}
 	for id := range a.failed {
