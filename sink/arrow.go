@@ -26,8 +26,8 @@ import (
 // would look whole.
 const arrowEnd = "\xff\xff\xff\xff\x00\x00\x00\x00"
 
-// arrowBatchBytes limits the text in a batch because Arrow string offsets are int32. A batch
-// reaches this limit before its token limit if its rows have few tokens and a lot of text.
+// arrowBatchBytes limits the text in a batch, because the offsets of Arrow strings are int32. A
+// batch reaches this limit before its token limit if its rows have few tokens and a lot of text.
 const arrowBatchBytes = 128 << 20
 
 // An arrowColumn connects a field of one StoredRow with a column of batches.
@@ -187,11 +187,13 @@ func arrowList[T any, B array.Builder, A arrow.Array](
 	}
 }
 
-// A recycler allocates the memory of batches and keeps what is freed, except slices above keepBatch. Its
-// sizes are powers of two, like the sizes at which the library grows its memory.
+// A recycler allocates the memory of batches. It keeps freed memory for reuse, except slices larger
+// than keepBatch. It allocates powers of two, because the library also grows its memory to powers
+// of two.
 type recycler map[int][][]byte // by capacity
 
-// keepBatch is enough for each column of a batch of a million tokens and 90 KB of messages for each 8,000.
+// keepBatch is enough for each column of a batch with a million tokens and 90 KB of messages for
+// every 8,000 tokens.
 const keepBatch = 16 << 20
 
 func (r recycler) Allocate(size int) []byte {
@@ -223,8 +225,8 @@ func (r recycler) Free(b []byte) {
 	}
 }
 
-// arrowSchema returns the schema of a shard. It equals pyarrow's schema of a Parquet shard: list
-// elements are never null and are named "element".
+// arrowSchema returns the schema of a shard. It equals the schema that pyarrow reads from a Parquet
+// shard: list elements are never null and are named "element".
 func arrowSchema(columns []arrowColumn, meta map[string]string) *arrow.Schema {
 	fields := make([]arrow.Field, len(columns))
 	for i, c := range columns {
@@ -251,7 +253,8 @@ type arrowEncoder struct {
 	rows, tokens, text, bytes int // of the open batch
 }
 
-// newArrowEncoder begins a stream on w. No other open encoder can use mem.
+// newArrowEncoder returns an encoder that writes a stream to w. No other open encoder is allowed to
+// use mem.
 func newArrowEncoder(w io.Writer, mem memory.Allocator, batchTokens int, meta map[string]string) *arrowEncoder {
 	e := &arrowEncoder{batchTokens: batchTokens, out: countingWriter{w: w}}
 	columns := arrowColumns(&e.row)
@@ -266,7 +269,7 @@ func newArrowEncoder(w io.Writer, mem memory.Allocator, batchTokens int, meta ma
 }
 
 // encode closes a full batch even within a group. Readers map batches, so a group in two batches
-// costs them nothing.
+// has no extra cost for them.
 func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 	text := textBytes(row)
 	if e.text+text > arrowBatchBytes {
@@ -293,7 +296,8 @@ func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 // arrowRowBytes is the approximate size of a row without its texts and number lists.
 const arrowRowBytes = 200
 
-// textBytes returns the text bytes of a row in all columns. It is an upper bound for each column.
+// textBytes returns the number of text bytes of a row in all columns. It is an upper bound for each
+// single column.
 func textBytes(r *StoredRow) (n int) {
 	for _, s := range [...]string{
 		r.SampleKey, r.TaskID, r.GroupID, r.RolloutID, r.Status, r.StopReason, r.Verification, r.PromptSource, r.Model, r.AgentID,
@@ -348,12 +352,12 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// readArrow checks the schema, the end mark and the row count of a stream, and calls yield with each row of
-// the range until it returns false. yield owns the rows. They lack the columns of the fields in others. If
-// yield is nil, the columns are only checked.
+// readArrow checks the schema, the end mark and the row count of a stream. It calls yield with each
+// row in the range until yield returns false. yield owns the rows. The rows lack the columns of the
+// fields whose indexes are in others. If yield is nil, readArrow only checks the columns.
 func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (err error) {
-	// The library trusts the lengths in a stream, so the caller checks the digest first. The
-	// library can still panic on a wrong length.
+	// The library trusts the lengths in a stream, so the caller must check the digest first. Even
+	// then, the library can panic on a wrong length.
 	var yielding bool
 	defer libraryPanic("arrow", &yielding, &err)
 	size := in.shard.Bytes
@@ -417,8 +421,9 @@ func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (
 	return nil
 }
 
-// checkArray checks what the library takes from a stream as it is: that the array and its offsets begin at 0,
-// that offsets never fall and no buffer is too short, and that only a nullable array has nulls.
+// checkArray checks what the library does not check. The array and its offsets must start at 0, the
+// offsets must never decrease, and each buffer must be long enough. Only a nullable array can have
+// nulls.
 func checkArray(a arrow.Array, nullable bool) error {
 	data, n, nulls := a.Data(), a.Len(), a.NullN()
 	size := func(i int) int {
@@ -463,7 +468,7 @@ func checkArray(a arrow.Array, nullable bool) error {
 	return nil
 }
 
-// arrowMeta adds the key-values of a stream's schema to meta.
+// arrowMeta adds the metadata of a stream's schema to meta.
 func arrowMeta(f File, size int64, meta map[string]string) error {
 	r, err := ipc.NewReader(bufio.NewReader(io.NewSectionReader(f, 0, size)))
 	if err != nil {

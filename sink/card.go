@@ -14,20 +14,20 @@ import (
 )
 
 // The dataset card is README.md in the run's folder. Its front matter lists the files of each
-// configuration by name, for datasets.load_dataset of Hugging Face. A glob pattern would also match
-// shards that are not committed yet.
+// configuration by name, for load_dataset from Hugging Face's datasets library. A glob pattern
+// would also match shards that have not yet been committed.
 //
-// The card is never ahead of the log. It is written under a temporary name, synced and renamed
-// after the commit is durable. The folder is not synced, so a power cut can restore an older card.
-// The next Create writes the card again.
+// The card is written under a temporary name, synced and renamed after a commit is durable. So it
+// is never ahead of the log. The folder is not synced, so a power cut can restore an older card.
+// The next Create rewrites the card.
 const (
 	cardName = "README.md"
-	// cardMark is the second line of a card. A README.md without it belongs to the user.
+	// cardMark is the second line of a card. A README.md without this line belongs to the user.
 	cardMark = "# Written by rollout, and replaced after each commit. Delete this line to keep the file as it is.\n"
 )
 
-// A card of n commits is rewritten after n/cardShare more commits, or after cardAge. So 10,000 commits
-// write 50 MB of cards; a rewrite at every commit would take 4 GB.
+// A card that covers n commits is rewritten after n/cardShare more commits, or after cardAge. So
+// 10,000 commits cause 50 MB of writes. A rewrite at every commit would cause 4 GB.
 const (
 	cardShare = 64
 	cardAge   = 30 * time.Second
@@ -37,18 +37,18 @@ type card struct {
 	fs     FS
 	dir    string
 	logger *slog.Logger
-	// slow means that commits are small and frequent. Then only cardAge triggers a rewrite.
+	// slow is true if commits are small and frequent. Then only cardAge triggers a rewrite.
 	slow bool
 
 	mu      sync.Mutex
 	facts   cardFacts
-	written int64     // last commit in the file
+	written int64     // number of the last commit in the file
 	at      time.Time // when the file was written
 }
 
 type cardFacts struct {
 	runID   string
-	seq     int64 // last commit
+	seq     int64 // number of the last entry
 	created time.Time
 	paths   [1 + KindFailures][]string
 	arrow   bool // a data shard has format Arrow
@@ -59,7 +59,7 @@ type cardFacts struct {
 	graded map[string]int64
 }
 
-// add adds the next commit of the log. It keeps no reference to c.
+// add adds the next commit of the log. It does not keep c.
 func (k *card) add(c *Commit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,7 +110,7 @@ func (f *cardFacts) add(c *Commit) {
 	}
 }
 
-// count adds a shard, or subtracts it if sign is -1.
+// count adds the numbers of a shard, or subtracts them if sign is -1.
 func (f *cardFacts) count(s Shard, sign int64) {
 	f.rows[s.Kind] += sign * s.Rows
 	if s.Kind != KindData {
@@ -154,7 +154,7 @@ func (k *card) end() {
 	}
 }
 
-// write replaces the file. If it fails, the old card is kept and the next commit retries.
+// write replaces the file. If the write fails, the old card stays and a later commit retries.
 func (k *card) write() {
 	ours, err := k.ours()
 	if err == nil && ours {
@@ -188,8 +188,8 @@ func (f *cardFacts) text() []byte {
 	var b bytes.Buffer
 	b.WriteString("---\n" + cardMark + "configs:\n")
 	data := func() { f.config(&b, "default", f.paths[KindData]) }
-	// The library chooses its reader by the files of the first configuration and uses it for all of
-	// them. So it cannot read Parquet failures next to Arrow data.
+	// The datasets library chooses its reader by the files of the first configuration and uses this
+	// reader for all configurations. So it cannot read Parquet failures next to Arrow data.
 	failures := func() {
 		if len(f.paths[KindFailures]) > 0 && !f.arrow {
 			f.config(&b, KindFailures.String(), f.paths[KindFailures])

@@ -26,37 +26,39 @@ const (
 	commitsDir  = "_commits"
 )
 
-// A Commit is one entry of the commit log. The entry adds its shards, with all rows and failures of
-// its samples, to the dataset atomically. Readers ignore a file that no commit names.
+// A Commit is one entry of the commit log. The entry atomically adds its shards, with all rows and
+// failures of its samples, to the dataset. Readers ignore shards that no entry names.
 type Commit struct {
 	Version int `json:"version"`
 	// Seq counts from 1 and determines the file name. If a number is missing from the log, a merge
 	// must have replaced that entry.
 	Seq int64 `json:"seq"`
-	// Replaces holds the numbers of all entries that a merge replaces, as rising, disjoint ranges.
-	// Only a merge has it. It comes early in the JSON, so the first bytes of an entry show whether
-	// it is a merge.
+	// Replaces contains the numbers of all entries that a merge replaces, as disjoint ranges in
+	// ascending order. It is nil unless the entry is a merge. It comes early in the JSON, so that
+	// the first bytes of an entry show whether the entry is a merge.
 	Replaces []SeqRange `json:"replaces,omitempty"`
 	// RunID is the same in all entries of a log.
 	RunID string `json:"run_id"`
 	// Writer is the number of the writer, from 0. This program writes 0.
 	Writer int `json:"writer"`
-	// Epoch counts how often another process took over the writer, for logs with several writing
-	// processes. This program writes 0. A writer's epoch never decreases in the order of the log.
-	// An entry with a lower epoch comes from a process that was replaced; readers treat it as
-	// damage.
+	// Epoch counts how often another process has taken over the writer. It is meant for logs with
+	// several writing processes. This program writes 0. A writer's epoch never decreases from one
+	// log entry to a later one. An entry with a lower epoch comes from a process that has been
+	// replaced. Readers treat such an entry as damage.
 	Epoch         int64     `json:"epoch,omitempty"`
 	SchemaVersion int       `json:"schema_version"`
 	CreatedAt     time.Time `json:"created_at"`
-	// Shards holds at most one shard of each kind. It is empty if no sample has a row or a failure.
+	// Shards contains at most one shard of each kind. It is empty if no sample has a row or a
+	// failure.
 	Shards []Shard `json:"shards"`
-	// Groups holds the groups of Samples in order of first appearance. A group can be in several
+	// Groups contains the groups of Samples in order of first appearance. A group can be in several
 	// commits. It is listed twice in one commit if its size was raised between two of its samples.
 	Groups []CommittedGroup `json:"groups"`
-	// Samples holds every sample in Shards, in the order of the rows.
+	// Samples contains every sample in Shards, and the samples without rows and failures, in the
+	// order of the rows.
 	Samples []CommittedSample `json:"samples"`
-	// Merged holds the commits that a merge's samples came from, in order of number. The first
-	// Merged[0].Samples samples came from Merged[0], and so on.
+	// Merged lists the commits that a merge's samples came from, in order of their numbers. The
+	// first Merged[0].Samples samples came from Merged[0], and so on.
 	Merged []MergedCommit `json:"merged,omitempty"`
 	// SHA256 is the checksum of the entry; see the package documentation.
 	SHA256 string `json:"sha256,omitempty"`
@@ -73,11 +75,13 @@ type Shard struct {
 	SHA256 string `json:"sha256"`
 	Rows   int64  `json:"rows"`
 	Tokens Tokens `json:"tokens"`
-	// Reward summarizes the rewards of the rows; nil if no row was scored.
+	// Reward summarizes the rewards of the rows. It is nil if no row was scored.
 	Reward *RewardSummary `json:"reward,omitempty"`
-	// PolicyVersions is the range of policy versions of the trainable tokens; nil if none is known.
+	// PolicyVersions is the range of policy versions of the trainable tokens. It is nil if none is
+	// known.
 	PolicyVersions *Range `json:"policy_versions,omitempty"`
-	// Verification counts the rows by verification; nil for failures.
+	// Verification counts the rows for each value of the column verification. It is nil for
+	// failures.
 	Verification map[string]int64 `json:"verification,omitempty"`
 }
 
@@ -126,7 +130,7 @@ type CommittedSample struct {
 	Attempt  int32  `json:"attempt"`
 	Rows     int32  `json:"rows"`
 	Failures int32  `json:"failures"`
-	// Group is the index in Commit.Groups, Index is sample_index.
+	// Group is the index of the sample's group in Commit.Groups. Index is sample_index.
 	Group int32 `json:"group"`
 	Index int32 `json:"index"`
 	// Class is the class of the first failure if the sample failed as a whole, otherwise empty.
@@ -134,8 +138,8 @@ type CommittedSample struct {
 	// Filtered is the keep_reason of the sample's rows if keep is false in them. It is empty for
 	// other samples and for samples that failed as a whole.
 	Filtered string `json:"filtered,omitempty"`
-	// Unshown counts calls of the sample that a tap saw and that no answer shows. It is omitted if
-	// all counts are 0.
+	// Unshown counts calls of the sample that a tap recorded but that the server's answer does not
+	// show. It is omitted if all counts are 0.
 	Unshown tokenize.Unshown `json:"unshown,omitzero"`
 }
 
@@ -154,8 +158,8 @@ func commitSeq(name string) (seq int64, ok bool) {
 	return seq, err == nil && seq > 0 && name == commitName(seq)
 }
 
-// putCommit durably writes c under the first free entry number from c.Seq on, and sets c.Seq. Other
-// processes can write to the same log.
+// putCommit durably writes c as a new entry and sets c.Seq. It uses the first free number from
+// c.Seq on, because other processes can write to the same log.
 //
 // putCommit writes the entry under a temporary name and then links the file to its final name. So
 // no reader sees a torn entry, and no existing entry is overwritten.
@@ -163,14 +167,14 @@ func putCommit(fsys FS, dir string, c *Commit) error {
 	for {
 		body, err := encodeCommit(c)
 		if err != nil {
-			return err // a struct of plain fields: cannot happen
+			return err // cannot happen for a struct of plain fields
 		}
 		name := filepath.Join(dir, commitsDir, commitName(c.Seq))
 		err = putIfAbsent(fsys, name, body, failpoint.Hit)
 		if errors.Is(err, fs.ErrExist) {
-			// On a network file system the response to a successful link can be lost, and the retry
-			// finds that the name exists. The entry is ours if its content matches, because it
-			// names shards of this process.
+			// On a network file system, the response to a successful link can be lost. The client's
+			// retry then finds that the name exists. If the content of the entry matches, this
+			// process wrote it, because the entry names shards of this process.
 			var ours bool
 			if ours, err = holds(fsys, name, body); err == nil && !ours {
 				c.Seq++
@@ -205,16 +209,17 @@ func readFile(fsys FS, name string) (body []byte, err error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, size))
 }
 
-// closeInto closes c. It sets err if that fails and err is nil.
+// closeInto closes c. If that fails and *err is nil, it sets *err.
 func closeInto(c io.Closer, err *error) {
 	if cerr := c.Close(); *err == nil {
 		*err = cerr
 	}
 }
 
-// checkLinks checks, before any sample is collected, that dir supports hard links. Commits need
-// them because the alternatives are unsafe: a file created under its final name can be half-written
-// after a crash, and a rename overwrites an existing file.
+// checkLinks checks that dir supports hard links, so that a dataset without them fails before any
+// sample is collected. Commits need hard links because the alternatives are unsafe: a file that is
+// created under its final name can be half-written after a crash, and a rename overwrites an
+// existing file.
 func checkLinks(fsys FS, dir string) error {
 	name := filepath.Join(dir, tempPrefix+rand.Text())
 	err := putIfAbsent(fsys, name, nil, func(failpoint.Name) {})
@@ -225,7 +230,8 @@ func checkLinks(fsys FS, dir string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported): // Linux returns EPERM
-		// Not wrapped, because the cause is not a missing permission.
+		// err is not wrapped, because EPERM would match ErrPermission, but no permission is
+		// missing.
 		err = fmt.Errorf("%w (%s): use a file system that has them", ErrNoLinks, err.Error())
 	}
 	return &ShardError{Path: dir, Op: "link", Err: err}
@@ -245,8 +251,8 @@ func writeSynced(fsys FS, name string, body []byte) error {
 	return err
 }
 
-// replaceFile replaces a file with a new one that it writes and syncs under a temporary name. It
-// does not sync the folder. The next Create removes leftover files whose names begin with tempName.
+// replaceFile replaces a file with a new file that it writes and syncs under a temporary name. It
+// does not sync the folder. The next Create removes leftovers, which it recognizes by tempName.
 func replaceFile(fsys FS, name string, body []byte) error {
 	temp := tempName(name) + rand.Text()
 	err := writeSynced(fsys, temp, body)
@@ -263,8 +269,8 @@ func tempName(name string) string {
 	return filepath.Join(filepath.Dir(name), tempPrefix+filepath.Base(name)+"-")
 }
 
-// putIfAbsent durably creates a file, or returns fs.ErrExist if the file exists. It calls hit after
-// each step.
+// putIfAbsent durably creates a file. If the file exists, the error wraps fs.ErrExist. It calls hit
+// after each step.
 func putIfAbsent(fsys FS, name string, body []byte, hit func(failpoint.Name)) error {
 	dir := filepath.Dir(name)
 	temp := filepath.Join(dir, tempPrefix+rand.Text()+".json")

@@ -38,7 +38,7 @@ type Dataset struct {
 	draining chan struct{} // closed by stop
 	ended    chan struct{} // closed when Run has returned, or if it will never run
 
-	logMu   sync.Mutex // excludes other commits; locked before mu
+	logMu   sync.Mutex // serializes commits and merges; locked before mu
 	nextSeq int64
 
 	known *GroupLog // the groups of the log, for the writer; nil without Config.CommitGroups
@@ -69,16 +69,15 @@ type accepted struct {
 }
 
 // Create opens the dataset in the run's folder dir, which must exist. It creates the dataset's
-// folders, and reads the commit log if it exists, so it can also continue an existing dataset.
-// Before it returns, it recovers the samples of an interrupted process, as the package
-// documentation describes. That takes as long as writing the samples of the open shards. No other
-// process is allowed to have the dataset open. Create starts no goroutine; the caller must call
-// Run.
+// folders. If they already contain a commit log, it continues that dataset. Before Create returns,
+// it recovers the samples of an interrupted process, as the package documentation describes. That
+// takes about as long as writing the samples of the shards that were open. No other process is
+// allowed to have the dataset open. Create does not start goroutines. The caller must call Run.
 //
 // It returns an error if cfg is not valid. It returns a *CorruptError if the log cannot be read or
 // belongs to another run, or if a committed file is missing or has another size. The error wraps
-// ErrNewer if a newer version wrote the dataset. It is a *ShardError if dir does not support
-// commits, for example because the file system lacks hard links.
+// ErrNewer if a newer version of the program wrote the dataset. It is a *ShardError if dir does not
+// support commits, for example because the file system lacks hard links.
 func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -154,10 +153,10 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 // sample is committed. When Run returns, all of its goroutines have ended and done was called for
 // every accepted sample. Run can be called only once.
 //
-// When a write fails, Append and Close return the error too. When ctx is done, open shards are
-// abandoned: the done functions of their samples get the cause, and the write-ahead log keeps the
-// samples for the next Create. To commit them before Run ends, call Close first and cancel ctx
-// afterwards.
+// If a write fails, Append and Close return the error too. If ctx is done, open shards are
+// abandoned. The done functions of their samples receive the cause, and the write-ahead log keeps
+// the samples for the next Create. To commit these samples before Run ends, call Close first and
+// cancel ctx afterwards.
 func (d *Dataset) Run(ctx context.Context) error {
 	d.mu.Lock()
 	again, stopped := d.running, d.stopped
@@ -190,15 +189,15 @@ func (d *Dataset) Run(ctx context.Context) error {
 }
 
 // Append adds a sample. All of its rows and failures become part of the dataset in one commit.
-// Append returns nil once the sample is durable: it will be in the dataset whatever happens to the
-// process. Append waits up to 20 ms for a sync that it shares with other samples, plus the sync
-// itself. It blocks longer while too many bytes are in flight, and until Run is called. If ctx is
-// done, that longer wait ends, but not the wait for a sync.
+// Append returns nil once the sample is durable. The sample will then be in the dataset whatever
+// happens to the process. Append waits up to 20 ms for a sync that it shares with other samples,
+// plus the duration of the sync. It waits longer while too many bytes are in flight and until Run
+// is called. If ctx is done, Append ends this longer wait, but it never ends the wait for a sync.
 //
 // After Append returns nil, the sample's memory belongs to the Dataset. done is called exactly
-// once, from another goroutine, possibly before Append returns. Its argument is nil when the sample
-// is in a durable commit. Otherwise the argument is the reason why the sample is not committed yet,
-// and the next Create commits the sample. done must not block.
+// once, from another goroutine, possibly before Append returns. The argument of done is nil if the
+// sample is in a durable commit. Otherwise it is the reason why the sample has not yet been
+// committed, and the next Create will commit the sample. done must not block.
 //
 // If Append returns an error, done is not called and the caller keeps the sample. A *SampleError
 // means that the sample breaks a rule or is already committed (ErrCommitted); other samples can
@@ -252,8 +251,8 @@ func (d *Dataset) drop(list []accepted, err error) {
 	}
 }
 
-// claim returns an error for a key that is done or in flight. A failed sample does not claim its
-// key, because a later attempt can succeed.
+// claim records that the key of a sample is in flight. It returns an error if the key is already
+// done or in flight. A failed sample does not claim its key, because a later attempt can succeed.
 func (d *Dataset) claim(s *tokenize.Sample) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -274,11 +273,11 @@ func (d *Dataset) unclaim(s *tokenize.Sample) {
 	}
 }
 
-// Close ends the dataset: Append refuses further samples, open shards are sealed and committed, and
-// Run returns. With Config.CommitGroups, samples of incomplete groups stay in the write-ahead log,
-// and their done functions receive ErrWaiting. Close returns Run's error. If ctx is done first, it
-// returns the cause of ctx while Run is still working; canceling Run's context then abandons the
-// rest. Close can be called more than once.
+// Close ends the dataset. Append refuses further samples, the open shards are sealed and committed,
+// and Run returns. With Config.CommitGroups, samples of incomplete groups stay in the write-ahead
+// log, and their done functions receive ErrWaiting. Close returns Run's error. If ctx is done
+// before Run returns, Close returns the cause of ctx, and Run continues. Canceling Run's context
+// then abandons the samples that have not yet been committed. Close can be called more than once.
 func (d *Dataset) Close(ctx context.Context) error {
 	d.stop(nil)
 	d.mu.Lock()
@@ -304,7 +303,8 @@ func (d *Dataset) CommitParts() { d.parts.Store(true) }
 // instead.
 var errStopped = errors.New("sink: stopped")
 
-// stop makes the writer commit what it holds and return. It keeps the first cause.
+// stop makes the writer commit the samples that it has, and return. Only the first call of stop
+// records its cause.
 func (d *Dataset) stop(cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

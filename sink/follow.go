@@ -11,19 +11,20 @@ import (
 )
 
 // The logical order of a dataset is the order of its commits by number, and of the samples within
-// each commit. It never changes, even if merges move rows. This file decides for all readers of the
-// log which entries count, in which order, and which numbers can be missing.
+// each commit. This order never changes, even if merges move rows. This file determines for all
+// readers of the log which entries count, in which order they count, and which numbers can be
+// missing.
 
-// maxListings limits how often the log's folder is listed if entries move during the reading.
-// gapListings limits how often it is listed if an earlier entry is missing.
+// maxListings limits how often the log's folder is listed if entries move while the log is read.
+// gapListings limits how often the folder is listed if an earlier entry is missing.
 const (
 	maxListings = 20
 	gapListings = 3
 )
 
-// Follow reads the entries that were added since the log was read, for a reader that follows a
-// collection. It removes entries that a merge has replaced since, so Commits can become shorter.
-// See Last.
+// Follow reads the entries that were added since the last read. A reader calls it to follow a
+// running collection. Follow removes entries that a merge has replaced since then, so Commits can
+// become shorter. [Log.Last] increases whenever the log gets a new entry.
 func (l *Log) Follow() error {
 	for try := 1; ; try++ {
 		again, err := l.follow(try)
@@ -33,7 +34,7 @@ func (l *Log) Follow() error {
 	}
 }
 
-// follow lists the log's folder once for Follow. again reports that another listing can resolve the
+// follow lists the log's folder once for Follow. again is true if another listing can resolve the
 // error.
 func (l *Log) follow(try int) (again bool, err error) {
 	fresh, err := l.list()
@@ -70,7 +71,7 @@ func (l *Log) Last() int64 {
 	return l.known[len(l.known)-1][1]
 }
 
-// list returns the numbers of existing entries that are not known, in rising order.
+// list returns the numbers of existing entries that are not in l.known, in ascending order.
 func (l *Log) list() (fresh []int64, err error) {
 	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -84,14 +85,14 @@ func (l *Log) list() (fresh []int64, err error) {
 	return fresh, err
 }
 
-// A gap is a range of numbers, from seq to before next, that no entry has or replaces.
+// A gap is a range of numbers, from seq to next-1, that no entry has or replaces.
 type gap struct{ seq, next int64 }
 
 func (g gap) missing() error {
 	return &CorruptError{Path: commitsDir + "/" + commitName(g.seq), Row: -1, Err: fmt.Errorf("missing, but entry %d exists", g.next)}
 }
 
-// gapsOf returns the gaps below the last of numbers. numbers must be in rising order.
+// gapsOf returns the gaps below the last element of numbers. numbers must be in ascending order.
 func gapsOf(known seqSet, numbers []int64) (gaps []gap) {
 	next, at := int64(1), 0
 	for _, seq := range numbers {
@@ -115,9 +116,9 @@ func gapsOf(known seqSet, numbers []int64) (gaps []gap) {
 	return gaps
 }
 
-// order returns the entries that count, in logical order, and the gaps. If numbers are missing, all
-// merges must be read before the first entry is added, because a merge can hold a missing number.
-// err is the error of a merge that cannot be read.
+// order returns the entries in fresh that count, in logical order, and the gaps. It reads all
+// merges, because a merge can replace a missing number. So if numbers are missing, it must be
+// called before the first entry is added. err is the error from a merge that cannot be read.
 func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	type place struct{ first, seq int64 }
 	places := make([]place, 0, len(fresh))
@@ -149,8 +150,9 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	return order, gapsOf(replaced, fresh), err
 }
 
-// maybeMerge reports whether an entry can replace other entries: it is a merge, or has a newer
-// version. Its first bytes show it, because encodeCommit writes version, seq and replaces first.
+// maybeMerge reports whether an entry might replace other entries, because it is a merge or has a
+// newer version. The first bytes are enough to determine this, because encodeCommit writes version,
+// seq and replaces first.
 func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
 	f, err := fsys.Open(filepath.Join(dir, commitsDir, commitName(seq)))
 	if err != nil {
@@ -192,8 +194,8 @@ func (l *Log) add(c *Commit) error {
 	return nil
 }
 
-// place returns the range of l.Commits that c replaces. It returns an error if another entry holds
-// a commit of c, or if c lacks a commit that it replaces.
+// place returns the range of l.Commits that c replaces. It returns an error if another entry
+// contains a commit of c, or if c lacks a commit that it replaces.
 func (l *Log) place(c *Commit) (from, to int, err error) {
 	from, _ = slices.BinarySearchFunc(l.Commits, c.First(), func(o Commit, seq int64) int { return int(o.First() - seq) })
 	if from > 0 && l.Commits[from-1].Last() >= c.First() {
@@ -219,11 +221,11 @@ func (l *Log) place(c *Commit) (from, to int, err error) {
 	return from, to, nil
 }
 
-// heldBy returns an error unless merge, which replaces c, holds all commits of c.
+// heldBy returns an error unless merge, which replaces c, contains all commits of c.
 func (c *Commit) heldBy(merge *Commit) error {
 	merged := c.Merged
 	if !c.IsMerge() {
-		merged = []MergedCommit{c.merged()} // the samples were dropped
+		merged = []MergedCommit{c.merged()} // with 0 samples, because they were dropped
 	}
 	for _, m := range merged {
 		at, ok := slices.BinarySearchFunc(merge.Merged, m.Seq, func(o MergedCommit, seq int64) int { return int(o.Seq - seq) })

@@ -10,30 +10,31 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// maxHeld limits the number of samples that a writer holds, to a few megabytes of memory, and the
-// size of a held group.
+// maxHeld limits the number of samples that a writer holds and the size of a held group. Released
+// samples therefore take at most a few megabytes of memory.
 const maxHeld = 1 << 14
 
-// maxHeldCommits is the number of commits of its writer for which a group is held. Held samples
-// keep their segments of the write-ahead log, so they keep at most the segments of two more shards.
+// maxHeldCommits is the number of commits for which the writer holds an incomplete group. Held
+// samples keep their segments of the write-ahead log from being deleted. With this limit, they keep
+// at most the segments of two more commits.
 const maxHeldCommits = 2
 
-// A hold has the finished samples whose groups are incomplete. All of them are durable:
-// a sample that takes too much memory is released and reread from the write-ahead log.
+// A hold contains the finished samples whose groups are incomplete. All of them are durable, so the
+// writer can release a sample from memory and reread it from the write-ahead log.
 type hold struct {
 	groups map[string]*heldGroup // by id
 	list   []*heldGroup          // in order of their first samples
-	n      int                   // samples
-	bytes  int64                 // of the budget, for the samples in memory
+	n      int                   // number of samples
+	bytes  int64                 // the samples' share of the budget, without released samples
 }
 
 // A heldGroup is an incomplete group with held samples.
 type heldGroup struct {
 	id      CommittedGroup // with the largest size in list
 	list    []accepted
-	taken   int           // list[:taken] is written
+	taken   int           // list[:taken] has been written
 	seen    []bool        // by index: whether list[:counted] or a commit has the index
-	counted int           // samples counted in seen; 0 until list is long enough for the group to be whole
+	counted int           // number of samples counted in seen; 0 until list is long enough for the group to be whole
 	indexes int           // number of different indexes in list[:counted] and in commits
 	facts   []SampleFacts // facts of list, for Config.Judge; nil without Judge
 	known   known         // the part of the group that commits hold
@@ -58,13 +59,14 @@ func (h *hold) add(a accepted, now time.Time) *heldGroup {
 	return g
 }
 
-// whole reports whether each sample of the group has an outcome. It takes constant time per sample in
-// the list, plus one byte per index once the list is as long as the group.
+// whole reports whether each index of the group has an outcome. Over all calls it takes constant
+// time per sample. Once the list is as long as the group, it also takes one byte of memory per
+// index.
 func (g *heldGroup) whole() bool {
 	if len(g.list)+len(g.known.indexes) < int(g.id.Size) {
 		return false
 	}
-	see := func(at int32) { // the write-ahead log can hold any index
+	see := func(at int32) { // an index from the write-ahead log can be invalid
 		if at >= 0 && at < g.id.Size && !g.seen[at] {
 			g.seen[at] = true
 			g.indexes++
@@ -84,7 +86,7 @@ func (g *heldGroup) whole() bool {
 
 func (h *hold) end(g *heldGroup) {
 	delete(h.groups, g.id.ID)
-	if h.list[0] == g { // moves no other group, because writeLate and finish end all groups in this order
+	if h.list[0] == g { // the usual case, because writeLate and finish end groups in this order; it moves no other group
 		h.list[0], h.list = nil, h.list[1:]
 		return
 	}
@@ -92,10 +94,11 @@ func (h *hold) end(g *heldGroup) {
 	h.list = slices.Delete(h.list, at, at+1)
 }
 
-// left returns the samples of a group that are not yet written.
+// left returns the samples of a group that have not yet been written.
 func (g *heldGroup) left() []accepted { return g.list[g.taken:] }
 
-// take removes and returns the next sample of a group. With the last sample it removes the group.
+// take removes and returns the next sample of a group. After the last sample, it removes the group
+// too.
 func (h *hold) take(g *heldGroup) accepted {
 	a := g.list[g.taken]
 	g.list[g.taken] = accepted{}
@@ -107,7 +110,7 @@ func (h *hold) take(g *heldGroup) accepted {
 	return a
 }
 
-// putDown releases the memory and the budget share of a held sample.
+// putDown releases the memory of a held sample and its share of the budget.
 func (h *hold) putDown(a *accepted, b *budget) {
 	h.bytes -= a.bytes
 	b.release(a.bytes)
@@ -176,8 +179,8 @@ func (w *writer) take(a accepted) error {
 	return w.writeLate(now)
 }
 
-// writeLate writes the groups that were held too long, and sets the timer. It does nothing with
-// CommitGroups.
+// writeLate writes the groups that have been held too long, and sets the timer. With
+// Config.CommitGroups it does nothing.
 func (w *writer) writeLate(now time.Time) error {
 	if w.d.cfg.CommitGroups {
 		return nil
@@ -198,7 +201,7 @@ func (w *writer) writeLate(now time.Time) error {
 // openBytes is the largest ratio of a sample's size in open pages to its size in the write-ahead log.
 const openBytes = 4
 
-// writeGroup writes the held samples of a group by index, into one shard if they fit.
+// writeGroup writes the held samples of a group in index order, into one shard if they fit.
 func (w *writer) writeGroup(g *heldGroup) error {
 	slices.SortStableFunc(g.list, func(a, b accepted) int { return cmp.Compare(a.index, b.index) })
 	var size int64
@@ -230,7 +233,7 @@ func (w *writer) writeGroup(g *heldGroup) error {
 		if err := w.write(w.held.take(g), v, since); err != nil {
 			return err
 		}
-		if w.d.cfg.CommitGroups { // the whole group is in one commit, however large
+		if w.d.cfg.CommitGroups { // the whole group is in one commit, however large it is
 			continue
 		}
 		if err := w.commitFull(); err != nil {
@@ -260,7 +263,8 @@ func (w *writer) readAgain(a *accepted) (*tokenize.Sample, error) {
 	return s, nil
 }
 
-// readFrame reads a sample's payload from the write-ahead log. It is valid until the next call.
+// readFrame reads a sample's payload from the write-ahead log. The payload is valid until the next
+// call.
 func (w *writer) readFrame(a *accepted) ([]byte, error) {
 	fail := func(err error) ([]byte, error) {
 		return nil, &ShardError{Path: a.segment.path, Op: "read", Err: err}
@@ -293,8 +297,8 @@ func (w *writer) closeAgain() {
 	}
 }
 
-// finish writes the held groups, unless Config.CommitGroups keeps them in the write-ahead log, and
-// commits.
+// finish writes the held groups and commits. With Config.CommitGroups, it leaves held groups in the
+// write-ahead log unless CommitParts was called.
 func (w *writer) finish() error {
 	parts := !w.d.cfg.CommitGroups || w.d.parts.Load()
 	for parts && len(w.held.list) > 0 {

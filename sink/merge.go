@@ -13,16 +13,16 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// Config.CommitGroups makes many small commits. During Run a merger replaces neighbors of similar
-// size with one entry. A row is rewritten each time its shard grows eightfold, and at most
-// MergeAt-1 neighboring entries of each size tier remain.
+// Config.CommitGroups produces many small commits. During Run, a merger replaces neighboring
+// entries of similar size with one entry. A row is rewritten each time its shard grows eightfold.
+// At most MergeAt-1 neighboring entries of each size tier stay unmerged.
 
 // A mergeable is an entry that no merge has replaced.
 type mergeable struct {
 	seq     int64
 	samples int
 	units   int  // its size; see unitsOf
-	meta    int  // index in merger.metas of the key-values of its shards; -1 if not read yet
+	meta    int  // index in merger.metas of the metadata of its shards; -1 if not yet read
 	fixed   bool // excluded from merges
 	failed  int  // number of merges that could not read it
 }
@@ -35,8 +35,8 @@ type merger struct {
 	metas []map[string]string
 
 	w     *writer   // writes the merged shards
-	gone  []goneSet // replaced entries that are not deleted yet
-	left  []Commit  // replaced entries that are not moved yet because of an error
+	gone  []goneSet // replaced entries that have not yet been deleted
+	left  []Commit  // replaced entries that have not yet been moved
 	retry retry
 }
 
@@ -48,8 +48,8 @@ func (m *merger) begin(log *Log) {
 	}
 }
 
-// add appends an entry. If c.Samples was dropped, add gets the number of samples of a merge from
-// Merged, and estimates the number of samples of a commit from its rows.
+// add appends an entry to m.list. If the samples of a merge were dropped, add takes their number
+// from Merged. If the samples of a commit were dropped, add estimates their number from the rows.
 func (m *merger) add(c *Commit, meta int) {
 	e := mergeable{seq: c.Seq, samples: len(c.Samples), meta: meta}
 	var bytes, rows int64
@@ -63,7 +63,7 @@ func (m *merger) add(c *Commit, meta int) {
 			e.samples += g.Samples
 		}
 		if !c.IsMerge() {
-			e.samples = int(rows) // an upper bound of the samples with rows
+			e.samples = int(rows) // an upper bound for the number of samples with rows
 		}
 	}
 	e.units = unitsOf(e.samples, bytes, m.d.cfg.MaxShardBytes)
@@ -72,8 +72,8 @@ func (m *merger) add(c *Commit, meta int) {
 	m.list = append(m.list, e)
 }
 
-// unitsOf returns the size of an entry in units: the larger of its samples and its scaled bytes.
-// maxCommitSamples samples or maxBytes bytes are maxCommitSamples units.
+// unitsOf returns the size of an entry in units: its number of samples, or its scaled number of
+// bytes if that is larger. The scale is such that maxBytes bytes are maxCommitSamples units.
 func unitsOf(samples int, bytes, maxBytes int64) int {
 	return max(samples, int(min(1+bytes*maxCommitSamples/maxBytes, 2*maxCommitSamples)))
 }
@@ -81,9 +81,10 @@ func unitsOf(samples int, bytes, maxBytes int64) int {
 // tierOf returns the logarithm of units to base 8, rounded down.
 func tierOf(units int) int { return (bits.Len(uint(units)) - 1) / 3 }
 
-// pick chooses neighbors to merge, at least least of them. It tries the lowest tier first and
-// excludes entries above the tier. The chosen entries fit into one commit. No chosen entry is
-// larger than the others together, because its rows would be rewritten for little gain.
+// pick chooses neighbors to merge, at least least of them, and returns their range in list. It
+// tries the lowest tier first and excludes entries above the tier. The chosen entries fit into one
+// commit. No chosen entry is larger than all others together, because rewriting its rows would gain
+// little.
 func pick(list []mergeable, least int) (from, to int, ok bool) {
 	for tier := range tierOf(maxCommitSamples) {
 		for from := 0; from < len(list); from = max(to, from+1) {
@@ -106,8 +107,8 @@ func pick(list []mergeable, least int) (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-// run merges until the dataset is closed or ctx is done. It retries a failed merge later, except
-// after a *logError.
+// run makes merges until the dataset is closed or ctx is done. It retries a failed merge later.
+// Only a *logError ends it early.
 func (m *merger) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var stop sync.WaitGroup
@@ -158,7 +159,7 @@ func (m *merger) wakeUp() {
 	}
 }
 
-// step makes one merge if pick finds entries for it. more reports whether another merge can follow.
+// step makes one merge if pick finds entries for it. more is true if another merge can follow.
 func (m *merger) step(ctx context.Context) (more bool, err error) {
 	if err := m.moveAway(); err != nil {
 		return false, err
@@ -188,13 +189,14 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 	failpoint.Hit(failpoint.MergeCommitted)
 	m.retry = retry{}
 	m.d.cfg.Logger.Info("merged", "seq", c.Seq, "entries", len(list), "samples", len(c.Samples))
-	m.d.card.end() // the card must not name files that are about to move
+	m.d.card.end() // otherwise the card would name files that are about to move
 	m.left = sources
 	return true, m.moveAway()
 }
 
-// learnMeta reads the key-values of shards for entries that lack them. Shards with different
-// key-values are not merged. known reports whether no entry lacked them.
+// learnMeta reads the metadata of the shards of entries whose metadata has not yet been read.
+// Shards with different metadata are not merged. known is true if the metadata of all entries was
+// already known.
 func (m *merger) learnMeta(list []mergeable) (known bool, err error) {
 	known = true
 	for i := range list {
@@ -220,7 +222,7 @@ func (m *merger) metaOf(seq int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	meta := m.metas[0] // an entry without shards can have any key-values
+	meta := m.metas[0] // an entry without shards can have any metadata
 	for i, s := range c.Shards {
 		got, err := log.Meta(s)
 		if err != nil {
@@ -239,8 +241,8 @@ func (m *merger) metaOf(seq int64) (int, error) {
 	return at, nil
 }
 
-// commit durably writes the merge as the next entry of the log, and replaces list with it in
-// m.list.
+// commit durably writes the merge as the next entry of the log, and replaces the entries of list in
+// m.list with it.
 func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	d := m.d
 	d.logMu.Lock()
@@ -263,11 +265,11 @@ func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	return nil
 }
 
-// keepGone is how long replaced files are kept if no reader ever acknowledged.
+// keepGone is how long replaced files are kept if no reader has ever acknowledged.
 const keepGone = 10 * time.Minute
 
-// moveAway moves replaced files, shards before entries, so that an entry always names each shard in
-// data/.
+// moveAway moves the files of the entries in m.left to replaced/. It moves shards before entries,
+// so that an entry in _commits/ names each shard in data/.
 func (m *merger) moveAway() error {
 	if len(m.left) == 0 {
 		return nil
@@ -280,7 +282,8 @@ func (m *merger) moveAway() error {
 	return nil
 }
 
-// deleteGone deletes replaced files that no reader needs, and returns when to call it again.
+// deleteGone deletes replaced files that no reader needs. It returns the time to wait before the
+// next call.
 func (m *merger) deleteGone() time.Duration {
 	ack := m.d.Acknowledged()
 	next := keepGone

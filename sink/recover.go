@@ -12,10 +12,11 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// replacedDir holds the files that merges replaced, in subfolders with the original folder names.
+// replacedDir contains the files that merges replaced, in subfolders with the original folder
+// names.
 const replacedDir = "replaced"
 
-// orphansDir holds files that recovery set aside. No reader reads it.
+// orphansDir contains files that recovery and repair set aside. Readers ignore it.
 const orphansDir = "orphans"
 
 const shardPrefix = "part-"
@@ -25,12 +26,14 @@ const shardPrefix = "part-"
 type Recovery struct {
 	// Temporaries counts removed temporary files.
 	Temporaries int
-	// Orphans are the shards that no commit names and that Create set aside: their new paths,
-	// relative to the run's folder. Their samples were in the write-ahead log.
+	// Orphans lists the shards that Create set aside because no commit names them. The paths are
+	// the new paths, relative to the run's folder. All samples in these shards are also in the
+	// write-ahead log or in a commit.
 	Orphans []string
 	// Segments counts segments of the write-ahead log. Replayed counts samples that Create
 	// committed, in Commits commits. Known counts samples that were already committed. Waiting
-	// counts samples that stay in the log until their groups are whole (Config.CommitGroups).
+	// counts samples that stay in the write-ahead log until their groups are whole
+	// (Config.CommitGroups).
 	Segments                 int
 	Replayed, Known, Waiting int64
 	Commits                  int64
@@ -38,16 +41,17 @@ type Recovery struct {
 	TornBytes int64
 }
 
-// Recovered returns the report on the recovery by Create.
+// Recovered reports what Create recovered.
 func (d *Dataset) Recovered() Recovery { return d.recovered }
 
-// recover brings the folder to the state of a closed dataset: all samples of the write-ahead log
-// are in commits, except those that wait for the rest of their group, and no leftovers remain. If
-// recovery is interrupted, the next Create starts it again.
+// recover brings the folder into the state of a closed dataset. Afterwards, all samples of the
+// write-ahead log are in commits, except samples that wait for the rest of their group, and no
+// leftovers remain. If recovery is interrupted, the next Create restarts it.
 func (d *Dataset) recover(log *Log) error {
 	failpoint.Hit(failpoint.RecoverStarted)
-	// If the process died between link and sync, the name of the last entry can be only in memory.
-	// It must be on disk before the segments of its samples are deleted.
+	// If the previous process died between link and sync, the name of the last entry might exist
+	// only in memory. The name must be on disk before the segments with the entry's samples are
+	// deleted.
 	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, commitsDir)); err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, commitsDir), Op: "sync", Err: err}
 	}
@@ -61,8 +65,9 @@ func (d *Dataset) recover(log *Log) error {
 	if err := d.replay(log); err != nil {
 		return err
 	}
-	// Segment numbers continue from the existing ones. A deleted segment that came back with a
-	// higher number would make the torn end of a new segment look like damage.
+	// New segments continue the numbering of the segments that exist. Without this sync, a power
+	// cut could restore a deleted segment with a higher number than a new segment. The torn end of
+	// the new segment would then look like damage.
 	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, walDir)); err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, walDir), Op: "sync", Err: err}
 	}
@@ -79,7 +84,7 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 		}
 		for _, name := range names {
 			path := filepath.Join(dir, name)
-			if sub == "" { // other files of the run's folder do not belong to the sink
+			if sub == "" { // other files in the run's folder do not belong to this package
 				for _, of := range []string{cardName, ackName} {
 					if strings.HasPrefix(path, tempName(filepath.Join(dir, of))) {
 						_ = d.cfg.FS.Remove(path) // a leftover does no harm
@@ -110,8 +115,8 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 // asideOf returns the path in orphans/ to which a shard is moved.
 func asideOf(path string) string { return orphansDir + "/" + strings.Replace(path, "/", "-", 1) }
 
-// setAside gives a file of the run's folder dir the name aside in orphans/. move is a rename or a
-// link.
+// setAside moves or links a file in the run's folder dir to the path aside in orphans/, and makes
+// the new name durable. move must be a rename or a link.
 func setAside(fsys FS, dir, path, aside string, move func(from, to string) error) error {
 	to := filepath.Join(dir, filepath.FromSlash(aside))
 	err := fsys.MkdirAll(filepath.Dir(to))
@@ -130,8 +135,9 @@ func setAside(fsys FS, dir, path, aside string, move func(from, to string) error
 	return nil
 }
 
-// replay commits the samples of the write-ahead log that no commit holds. It deletes the segments only
-// when all samples are in commits, or in one segment if they wait for their group.
+// replay commits the samples of the write-ahead log that are not yet in a commit. It deletes the
+// segments only after every sample is in a commit, or, if its group is incomplete, in the one
+// remaining segment.
 func (d *Dataset) replay(log *Log) error {
 	names, err := walSegments(d.cfg.FS, d.dir)
 	if err != nil {
@@ -141,7 +147,7 @@ func (d *Dataset) replay(log *Log) error {
 		return nil
 	}
 	events := d.cfg.Events
-	d.cfg.Events = Events{} // the caller is not ready before Create returns
+	d.cfg.Events = Events{} // the caller cannot handle events before Create returns
 	defer func() { d.cfg.Events = events }()
 
 	known, err := log.attempts()
@@ -185,7 +191,7 @@ func (d *Dataset) replay(log *Log) error {
 }
 
 // keepWaiting writes the held samples of w to a new segment that replaces name, the last segment.
-// Then no other segment is needed, and the new segment has no torn end.
+// After that, no other segment is needed. The new segment has no torn end.
 func (d *Dataset) keepWaiting(w *writer, name string) error {
 	kept := &segment{path: filepath.Join(d.dir, walDir, name), pending: w.held.n, closed: true}
 	size, err := replaceSegment(d.cfg.FS, d.dir, name, func() error { return nil }, func(frames *frame.Writer) error {
@@ -215,8 +221,9 @@ func (d *Dataset) keepWaiting(w *writer, name string) error {
 	return nil
 }
 
-// replaceSegment durably replaces a segment with a new segment that contains the frames that write
-// produces. It calls before when the new segment is complete but still has a temporary name.
+// replaceSegment durably replaces a segment with a new segment. It calls write to write the frames
+// of the new segment. It calls before once the new segment is complete but still has a temporary
+// name.
 func replaceSegment(
 	fsys FS, dir, name string, before func() error, write func(*frame.Writer) error,
 ) (size int64, err error) {
@@ -232,7 +239,7 @@ func replaceSegment(
 		err = write(w)
 	}
 	if err == nil {
-		err = w.Synced() // true by the time the file gets its name
+		err = w.Synced() // the frames are durable before the file gets its name
 	}
 	if err == nil {
 		err = f.Sync()
@@ -248,14 +255,14 @@ func replaceSegment(
 		err = fsys.SyncDir(dir)
 	}
 	if err != nil {
-		_ = fsys.Remove(temp) // otherwise recovery removes it
+		_ = fsys.Remove(temp) // if this fails, recovery removes the file
 		return 0, err
 	}
 	return w.Size(), nil
 }
 
 func (d *Dataset) replaySegment(w *writer, known attempts, name string, last bool) error {
-	segment := &segment{path: filepath.Join(d.dir, walDir, name)} // never marked closed: replay removes it
+	segment := &segment{path: filepath.Join(d.dir, walDir, name)} // never marked as closed, because replay removes it
 	err := readSegment(d.cfg.FS, d.dir, name, last, func(part segmentPart) error {
 		switch {
 		case part.torn != nil:

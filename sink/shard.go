@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// tempPrefix begins the names of files that are being written. Readers ignore them.
+// tempPrefix begins the names of files that are being written. Readers ignore these files.
 const tempPrefix = ".tmp-"
 
 // An openShard is a shard that is being written under a temporary name. It belongs to one goroutine.
@@ -23,7 +23,7 @@ type openShard[T any] struct {
 	kind   Kind
 	format Format
 	temp   string // path
-	file   File   // nil once sealed
+	file   File   // nil once it is closed
 	hash   hash.Hash
 	bytes  int64
 	enc    encoder[T]
@@ -53,7 +53,7 @@ func (s *openShard[T]) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// append writes a row. See encoder.encode for first.
+// append writes a row. encoder.encode explains first.
 func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	if err := s.enc.encode(row, tokens, first); err != nil {
 		return &ShardError{Path: s.temp, Op: "write", Err: err}
@@ -63,8 +63,8 @@ func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	return nil
 }
 
-// seal ends the file, syncs it, checks it, and renames it to a name that begins with base. The new
-// name is not durable yet, and no commit names the shard. If seal fails, it abandons the shard.
+// seal completes the file, syncs it, checks it, and renames it to a name that begins with base. The
+// new name is not yet durable, and no commit names the shard. If seal fails, it abandons the shard.
 func (s *openShard[T]) seal(base string, took *SealTimes) (_ Shard, err error) {
 	op, start := "write", time.Now()
 	defer func() {
@@ -160,7 +160,7 @@ func digestOf(f File, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// shardSums holds the sums over the rows of a shard, for its Shard.
+// shardSums contains the sums over the rows of a shard that its Shard records.
 type shardSums struct {
 	tokens   Tokens
 	rewards  rewardSum
@@ -168,7 +168,7 @@ type shardSums struct {
 	graded   map[string]int64
 }
 
-// add adds a row, except its number of tokens.
+// add adds a row, except for its number of tokens.
 func (s *shardSums) add(r *StoredRow) {
 	if s.graded == nil {
 		s.graded = map[string]int64{}
@@ -197,7 +197,7 @@ func (r *Range) with(v int32) *Range {
 	return r
 }
 
-// rewardSum holds the sums over the finite rewards of rows.
+// rewardSum contains the sums over the finite rewards of rows.
 type rewardSum struct {
 	n         int64
 	sum, sqrs float64
@@ -212,7 +212,7 @@ func (r *rewardSum) add(v *float64) {
 	r.sqrs += *v * *v
 }
 
-// summary returns nil if no row was scored or the sums overflowed.
+// summary returns the summary of the rewards, or nil if no row was scored or the sums overflowed.
 func (r *rewardSum) summary() *RewardSummary {
 	if r.n == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A StoredSample is the stored content of one sample in a commit, or a part of it.
+// A StoredSample contains the rows and failures of one sample in a commit, or a part of them.
 type StoredSample struct {
 	Key      string
 	Attempt  int32
@@ -22,11 +22,11 @@ type StoredSample struct {
 	Failures []StoredFailure
 }
 
-// Stored returns the whole dataset in an order that [Store] accepts: commit by commit, sample by
-// sample. It yields the rows of a sample and then its failures, each in its own StoredSample. A
-// sample without rows and failures is yielded once, as an empty StoredSample. The caller owns the
-// yielded values. Each shard's digest is checked before the shard is read. With kinds, Stored reads
-// and yields only these kinds.
+// Stored yields the whole dataset, commit by commit and sample by sample. [Store] accepts this
+// order. For each sample, Stored yields the rows and then the failures, each in a StoredSample of
+// its own. For a sample without rows and failures, it yields one StoredSample without either. The
+// caller owns the yielded values. Stored checks each shard's digest before it reads the shard. If
+// kinds are given, Stored reads and yields only rows of these kinds.
 func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	return func(yield func(*StoredSample, error) bool) {
 		for i := range l.Commits {
@@ -98,30 +98,30 @@ func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bo
 	return true, nil
 }
 
-// AsSample returns the row as a part of its sample.
+// AsSample returns a StoredSample that contains only this row of the sample.
 func (r *StoredRow) AsSample() *StoredSample {
 	group := CommittedGroup{r.GroupID, r.GroupSize}
 	return &StoredSample{Key: r.SampleKey, Attempt: r.Attempt, Group: group, Index: r.SampleIndex, Rows: []StoredRow{*r}}
 }
 
-// AsSample returns the failure as a part of its sample.
+// AsSample returns a StoredSample that contains only this failure of the sample.
 func (f *StoredFailure) AsSample() *StoredSample {
 	group := CommittedGroup{f.GroupID, f.GroupSize}
 	return &StoredSample{Key: f.SampleKey, Attempt: f.Attempt, Group: group, Index: f.SampleIndex, Failures: []StoredFailure{*f}}
 }
 
 // Store creates a dataset in the run's folder dir from stored samples. The folder must exist and
-// must not hold a dataset. The columns of the new dataset equal the parts bit for bit. Consecutive
-// parts of one key and attempt form one sample. Store holds the sample in memory until the next
-// sample begins. Store owns the parts.
+// must not contain a dataset. The values in the new dataset equal the values in the parts, bit for
+// bit. Consecutive parts with the same key and attempt form one sample. Store keeps a sample in
+// memory until the next sample starts. It takes ownership of the parts.
 //
-// Store checks a sample by every rule of [Verify]. It stops with a *SampleError at the first broken
-// rule. The error's Row numbers the rows and then the failures. It also stops at an error from
-// parts, at a sample that is already done, and at a second failure of one attempt (both
-// ErrCommitted).
+// Store checks each sample against every rule of [Verify]. At the first broken rule, it stops with
+// a *SampleError, whose Row counts the rows and then the failures. It also stops at an error from
+// parts. If a sample is already done, or has a second failure with the same attempt number, Store
+// stops with ErrCommitted.
 //
-// Store writes no write-ahead log, because the source still exists. After an error the folder must
-// not be used.
+// Store does not use a write-ahead log, because the source still exists. After an error, the folder
+// must not be used.
 func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats, error) {
 	d, err := Create(dir, cfg)
 	if err != nil {
@@ -157,10 +157,10 @@ func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats
 	return d.Stats(), nil
 }
 
-// maxStoredBytes bounds the size of one sample in Store.
+// maxStoredBytes limits the size of one sample in Store.
 const maxStoredBytes = 1 << 30
 
-// joined joins parts of one sample and calls take with each whole sample.
+// joined combines consecutive parts of the same sample and calls take with each whole sample.
 func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) error) error {
 	var s *StoredSample
 	bytes := 0
@@ -226,8 +226,8 @@ func (w *writer) takeStored(s *StoredSample) error {
 	return nil
 }
 
-// leftOutOf returns CommittedSample.Filtered for a sample with these rows: their common reason if all
-// are filtered out, otherwise "".
+// leftOutOf returns CommittedSample.Filtered for a sample with these rows. It is the common reason
+// if all rows are filtered out, and empty otherwise.
 func leftOutOf(rows []StoredRow) (reason string) {
 	for i := range rows {
 		r := &rows[i]

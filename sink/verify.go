@@ -14,11 +14,12 @@ const DefaultMaxProblems = 100
 
 // VerifyOptions configures Verify.
 type VerifyOptions struct {
-	// VocabSize is the size of the vocabulary. 0 means unknown: only negative ids are problems.
+	// VocabSize is the size of the vocabulary. 0 means that the size is unknown. Then only negative
+	// ids are problems.
 	VocabSize int
 	// RunID is the run that all entries must belong to. Default: the run of the first entry.
 	RunID string
-	// MaxProblems bounds VerifyReport.Problems. Default DefaultMaxProblems.
+	// MaxProblems limits the length of VerifyReport.Problems. Default DefaultMaxProblems.
 	MaxProblems int
 	// FS is the file system. Default: the operating system's.
 	FS FS
@@ -36,29 +37,32 @@ type VerifyReport struct {
 	Tokens         Tokens
 	// WAL describes the write-ahead log of a running or interrupted run.
 	WAL WALReport
-	// Problems holds the first MaxProblems of ProblemCount errors, each a *CorruptError.
+	// Problems contains the first MaxProblems errors. Each is a *CorruptError. ProblemCount counts
+	// all errors.
 	Problems     []error
 	ProblemCount int64
-	// Orphans are files in the dataset's folders that no commit names, such as leftovers of an
-	// interrupted run. They are not data and not a problem.
+	// Orphans lists the files in the dataset's folders that no commit names, such as leftovers from
+	// an interrupted run. They are neither data nor problems.
 	Orphans []string
 }
 
 // Verify checks every guarantee of the dataset in the run's folder dir. It changes nothing.
 //
-//   - The log has no gap that no merge explains. Each entry has its checksum and belongs to the run.
-//   - A merge holds all samples of the commits that it replaces, and no commit is in two entries.
-//   - Each shard exists with the size and digest in its commit. Its schema is the schema of its
-//     version, and an Arrow stream has its end mark.
-//   - Rows, tokens, rewards and policy versions match the sums in the commit.
-//   - Each row satisfies every rule of tokenize.Row, has a finite reward or none, and belongs to the
-//     sample and group in the commit, with all segments in order.
+//   - If an entry is missing from the log, a merge replaces it. Each entry has the right checksum
+//     and belongs to the run.
+//   - A merge contains all samples of the commits that it replaces, and no commit is in two
+//     entries.
+//   - Each shard exists and has the size and digest in its commit. It has the right schema, and an
+//     Arrow stream has its end mark.
+//   - The numbers of rows and tokens, the rewards and the policy versions match the commit.
+//   - Each row follows every rule of tokenize.Row and has a finite reward or none. It belongs to
+//     the sample and group in the commit, and all segments of a sample are in order.
 //   - No sample has more sampled tokens than the server counted, and no sample is done twice.
 //   - The write-ahead log is readable.
-//   - No shard without a commit holds samples that are nowhere else.
+//   - No shard without a commit contains samples that are nowhere else.
 //
-// It returns an error if it cannot check: the folder cannot be read, ctx is done, or a newer version
-// of the program wrote the dataset (ErrNewer).
+// Verify returns an error if it cannot check the dataset, because the folder cannot be read, ctx is
+// done, or a newer version of the program wrote the dataset (ErrNewer).
 func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, error) {
 	opts.MaxProblems = cmp.Or(opts.MaxProblems, DefaultMaxProblems)
 	if opts.FS == nil {
@@ -116,8 +120,8 @@ func (v *verifier) log(ctx context.Context) error {
 	}
 }
 
-// listing lists the log's folder once and checks the new entries. again reports that the log
-// changed meanwhile. told holds the missing numbers that were already reported.
+// listing lists the log's folder once and checks the new entries. again is true if the log changed
+// meanwhile. told contains the missing numbers that have already been reported.
 func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (again bool, err error) {
 	fresh, err := v.entries.list()
 	if err != nil {
@@ -142,7 +146,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 	return false, nil
 }
 
-// entry checks one entry and its shards. again reports that a merge has replaced it meanwhile.
+// entry checks one entry and its shards. again is true if a merge has replaced the entry meanwhile.
 func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error) {
 	name := commitName(seq)
 	path := commitsDir + "/" + name
@@ -173,7 +177,7 @@ func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error)
 		err = v.entries.add(&kept)
 	}
 	if err != nil {
-		v.problem(path, -1, err) // includes an entry of another run, whose shards are not checked
+		v.problem(path, -1, err) // for example, the entry is from another run; its shards are not checked
 		v.entries.known = v.entries.known.add(SeqRange{seq, seq})
 		return false, nil
 	}
@@ -186,8 +190,8 @@ type openFile struct {
 	err  error
 }
 
-// commit checks one entry and its shards. It does not count samples from commits up to checked,
-// because they were counted in other shards. It returns an error only if ctx is done.
+// commit checks one entry and its shards. It does not count samples from commits with a number up
+// to checked, because they were counted in other shards. It returns an error only if ctx is done.
 func (v *verifier) commit(ctx context.Context, path string, c *Commit, files []openFile, checked int64) error {
 	v.report.Commits++
 	before := 0
@@ -235,7 +239,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 	}
 	v.report.Shards++
 	v.report.Bytes += s.Bytes
-	// Check the digest first: the libraries trust the bytes.
+	// Check the digest first, because the libraries trust the bytes.
 	err := checkBytes(f, s.Bytes, s.SHA256)
 	if err != nil {
 		return err
@@ -268,9 +272,9 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 	return errors.Join(check.end(), check.endMerged(c.Merged))
 }
 
-// orphans lists the files that no commit names, and reports shards with a lost entry.
+// orphans lists the files that no commit names, and reports shards whose entry is lost.
 func (v *verifier) orphans() error {
-	left, err := v.entries.leftReplaced() // a merge has not moved these entries yet
+	left, err := v.entries.leftReplaced() // entries that a merge has replaced but not yet moved
 	for i := range left {
 		v.named[commitsDir+"/"+commitName(left[i].Seq)] = true
 		for _, s := range left[i].Shards {

@@ -23,8 +23,9 @@ const (
 // sync to start.
 const syncEvery = 20 * time.Millisecond
 
-// groupSegment is the size at which a segment ends with Config.CommitGroups. A segment per small
-// commit would cost two more syncs than the commit itself. A held sample keeps at most one segment.
+// groupSegment is the size at which a segment ends if Config.CommitGroups is set. A new segment for
+// every small commit would cost two more syncs per commit. A held sample keeps at most one segment
+// from being deleted.
 const groupSegment = 4 << 20
 
 // A wal is the write-ahead log of a Dataset. All its files belong to the goroutine of run. Other
@@ -60,7 +61,7 @@ type segment struct {
 
 	// guarded by wal.mu
 	bytes   int64
-	pending int  // samples that are not in a commit
+	pending int  // number of samples that are not yet in a commit
 	closed  bool // no more writes
 }
 
@@ -84,11 +85,11 @@ func segmentNumber(name string) (n int64, ok bool) {
 	return n, err == nil && n > 0 && name == segmentName(n)
 }
 
-// run writes samples and syncs them in groups until the dataset drains or ctx is done. When it
-// returns, every sample that it received has an outcome.
+// run writes samples and syncs them in batches until the dataset drains or ctx is done. When it
+// returns, every sample that it received is durable or its Append has received an error.
 //
-// A failed write or sync is final. The content of the file is unknown then, and a second sync can
-// succeed although data is lost. No sample of the failed batch is reported durable.
+// A failed write or sync is final. After it, the content of the file is unknown, and a second sync
+// can succeed although data was lost. No sample of the failed batch is reported as durable.
 func (w *wal) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
@@ -116,7 +117,7 @@ func (w *wal) run(ctx context.Context) error {
 				return nil
 			}
 		case <-ctx.Done():
-			// Still sync what is written. The writer ends with ctx.
+			// Sync what has been written. The writer ends too when ctx is done.
 			if err = w.sync(); err == nil {
 				return nil
 			}
@@ -129,7 +130,8 @@ func (w *wal) run(ctx context.Context) error {
 	}
 }
 
-// close ends the segment before it closes the queue, so that the last commit deletes the segment.
+// close ends the segment before it closes the queue, so that the last commit can delete the
+// segment.
 func (w *wal) close() {
 	w.endSegment()
 	w.queue.close()
@@ -210,8 +212,8 @@ func (w *wal) sync() error {
 	failpoint.Hit(failpoint.WALAcked)
 	clear(w.batch)
 	w.batch = w.batch[:0]
-	// After this mark a reader knows that all earlier frames were durable, and reports damage to
-	// them.
+	// From this mark, a reader knows that all earlier frames were durable, and so it reports damage
+	// to them.
 	before := w.frames.Size()
 	if err := w.frames.Synced(); err != nil {
 		return &ShardError{Path: w.cur.path, Op: "write", Err: err}
@@ -225,8 +227,8 @@ func (w *wal) sync() error {
 	return nil
 }
 
-// fail returns err to the callers of Append whose samples are not durable, and stops the dataset.
-// The segment is kept for recovery.
+// fail stops the dataset and returns err to the callers of Append whose samples are not yet
+// durable. The segment is kept for recovery.
 func (w *wal) fail(err error) {
 	w.d.stop(err)
 	for _, a := range w.batch {
@@ -235,7 +237,7 @@ func (w *wal) fail(err error) {
 	w.batch = nil
 }
 
-// endSegment ends the open segment. The commit of its last sample deletes it.
+// endSegment ends the open segment. The segment is deleted after the commit of its last sample.
 func (w *wal) endSegment() {
 	if w.file == nil {
 		return
@@ -251,7 +253,8 @@ func (w *wal) endSegment() {
 }
 
 // syncEnded makes the last mark of the previous segment durable, and closes the file. It must run
-// before the next segment is created: a reader treats a torn end of an earlier segment as damage.
+// before the next segment is created, because a reader treats a torn end of an earlier segment as
+// damage.
 func (w *wal) syncEnded() error {
 	if w.ended == nil {
 		return nil
@@ -274,7 +277,7 @@ func (w *wal) closeEnded() error {
 	return nil
 }
 
-// askForSegment requests a new segment. The writer calls it when it begins to close its shards.
+// askForSegment requests a new segment. The writer calls it when it starts to seal its shards.
 func (w *wal) askForSegment() {
 	select {
 	case w.turn <- struct{}{}:
@@ -282,8 +285,8 @@ func (w *wal) askForSegment() {
 	}
 }
 
-// committed records n more committed samples of a segment, and deletes the segment after its last
-// sample.
+// committed records that n more samples of a segment are in commits. If the segment has ended and
+// all of its samples are in commits, committed deletes the segment.
 func (w *wal) committed(s *segment, n int) {
 	w.mu.Lock()
 	s.pending -= n

@@ -8,10 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file is the format of a sample in the write-ahead log: the fields of tokenize.Sample, Row,
-// Failure and Divergence in declaration order, except Sample.Unshown, which comes last: four
-// numbers, or nothing if all are 0. The format is lossless: it distinguishes a nil list from an
-// empty list, and a NaN keeps its bits.
+// This file defines the format of a sample in the write-ahead log. A sample consists of the fields
+// of tokenize.Sample, Row, Failure and Divergence in declaration order. The exception is
+// Sample.Unshown. It comes last, as four numbers, or is omitted if all of them are 0. The format is
+// lossless: it distinguishes a nil list from an empty list, and a NaN keeps its bits.
 //
 //	number     varint, zig-zag if it can be negative
 //	text       length, bytes
@@ -26,12 +26,12 @@ import (
 //	loss_mask  0 0 0 0 0 0 1 1 1 0 0 1 1      ► 1  4 runs: 6 3 2 2, from the first 0 on
 //	logprobs   0 0 0 0 0 0 a b c 0 0 d e      ►    a b c d e
 //
-// If a row does not fit this form, it has a 0 and the two lists instead.
+// If a row does not have this form, it is written as a 0 and the two lists.
 
-// walVersion is the version of the write-ahead log. A reader refuses another version.
+// walVersion is the version of the write-ahead log. A reader refuses any other version.
 const walVersion = 1
 
-// The forms of a row's mask and log-probabilities.
+// The encoded forms of a row's mask and log-probabilities.
 const (
 	asLists = 0
 	asRuns  = 1
@@ -124,14 +124,15 @@ func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {
 	return b
 }
 
-// runBlock is the number of mask values that findRuns compares at once. That halves its time.
+// runBlock is the number of mask values that findRuns compares at once. Comparing them one by one
+// would take twice as long.
 const runBlock = 32
 
 // blocks holds a block of zeros and a block of ones.
 var blocks = [2][runBlock]int8{1: [runBlock]int8(slices.Repeat([]int8{1}, runBlock))}
 
-// findRuns sets e.runs to the lengths of the mask's runs, zeros first. It returns false if the row
-// does not fit the form asRuns.
+// findRuns sets e.runs to the lengths of the mask's runs, starting with a run of zeros. It returns
+// false if the row cannot be encoded in the form asRuns.
 func (e *sampleEncoder) findRuns(r *tokenize.Row) bool {
 	mask, logprobs := r.LossMask, r.Logprobs
 	if len(mask) != len(r.InputIDs) || len(logprobs) != len(mask) || mask == nil || logprobs == nil {

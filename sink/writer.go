@@ -10,7 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// maxCommitSamples bounds the size of a log entry to some megabytes, even for samples without rows.
+// maxCommitSamples limits the size of a log entry to a few megabytes, even for samples without
+// rows.
 const maxCommitSamples = 1 << 16
 
 // A writer owns one open shard of each kind and the samples for its commit. It runs in one goroutine.
@@ -24,7 +25,7 @@ type writer struct {
 	codec    *pageCodec                // compresses Parquet pages, reused for all shards
 
 	// The next commit: its samples with their done functions, their groups, the index of each group
-	// (places), and the segments of the write-ahead log that hold the samples.
+	// (places), and the segments of the write-ahead log that contain the samples.
 	samples []CommittedSample
 	done    []func(error)
 	groups  []CommittedGroup
@@ -33,13 +34,14 @@ type writer struct {
 	logged  []logged
 	since   time.Time // when the oldest of samples arrived
 
-	// held has the samples that wait for their group. again is the segment that was last reread.
+	// held contains the samples that wait for their group. again is the segment that the writer
+	// last reread.
 	held       hold
 	heldBytes  int64 // limit on the bytes of held samples in memory
 	recovering bool  // samples use no budget, and held samples are not kept in memory
 	again      *segment
 	file       File   // again, open for reading
-	buf        []byte // for frames of again
+	buf        []byte // buffer for frames of again
 
 	age   *time.Timer // runs while a sample waits for its commit
 	timer time.Time   // when age fires; zero if it is stopped
@@ -57,8 +59,8 @@ type logged struct {
 }
 
 func newWriter(d *Dataset) *writer {
-	// Start after all earlier commits: a rename overwrites an existing file, and the 32 bits of the
-	// digest in its name do not exclude a collision.
+	// Number new shards after all earlier commits. A rename overwrites an existing file, and the 32
+	// bits of the digest in a file name do not rule out a collision.
 	d.logMu.Lock()
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
@@ -177,7 +179,7 @@ func (w *writer) encode(s *tokenize.Sample, v verdict) error {
 			return err
 		}
 	}
-	w.row, w.failure = StoredRow{}, StoredFailure{} // they share the memory of s
+	w.row, w.failure = StoredRow{}, StoredFailure{} // so that they do not keep the memory of s
 	return nil
 }
 
@@ -270,7 +272,7 @@ func (w *writer) openData() (*openShard[StoredRow], error) {
 
 // commit seals the open shards and commits them together. The package documentation lists the steps.
 func (w *writer) commit() error {
-	w.closeAgain() // the commit can delete its segment
+	w.closeAgain() // the commit can delete the segment that is open for rereading
 	if len(w.samples) == 0 {
 		return nil
 	}
@@ -351,8 +353,8 @@ func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 }
 
 // giveUp abandons the open shards and passes err to the done functions of their samples. Shards
-// that were sealed but not committed stay as orphans, because the entry can be durable although its
-// last step failed.
+// that were sealed but not committed stay as orphans, because the entry can be durable although the
+// last step of the commit failed.
 func (w *writer) giveUp(err error) {
 	if w.data != nil {
 		w.data.abandon()
@@ -365,7 +367,7 @@ func (w *writer) giveUp(err error) {
 	for _, f := range w.done {
 		f(err)
 	}
-	w.samples, w.done, w.logged, w.groups = nil, nil, nil, nil // the write-ahead log keeps them
+	w.samples, w.done, w.logged, w.groups = nil, nil, nil, nil // the write-ahead log keeps the samples
 	w.closeAgain()
 	for _, g := range w.held.list {
 		w.d.drop(g.left(), err)
