@@ -23,7 +23,7 @@ import (
 )
 
 // arrowEnd is the end mark of a stream. Without the mark, a stream that was cut between two batches
-// would look whole.
+// would look complete.
 const arrowEnd = "\xff\xff\xff\xff\x00\x00\x00\x00"
 
 // arrowBatchBytes limits the text in a batch, because the offsets of Arrow strings are int32. A
@@ -40,7 +40,7 @@ type arrowColumn struct {
 	loads func(arrow.Array) func(i int)
 }
 
-// arrowColumns returns the columns of the fields of row.
+// arrowColumns returns one column for each field of row.
 func arrowColumns(row *StoredRow) []arrowColumn {
 	v := reflect.ValueOf(row).Elem()
 	columns := make([]arrowColumn, v.NumField())
@@ -96,7 +96,8 @@ func arrowColumnOf(field any, nullable, timestamp bool) arrowColumn {
 	panic(fmt.Sprintf("sink: internal error: no column for %T", field))
 }
 
-// as asserts the type of a builder or an array. The column determines the type.
+// as converts a builder or an array to the type that its column needs. It panics if v has another
+// type.
 func as[T any](v any) T {
 	of, ok := v.(T)
 	if !ok {
@@ -131,7 +132,7 @@ func arrowValue[T any, B array.Builder, A arrow.Array](
 	}
 }
 
-// arrowPointer returns the column of a value that is null if the pointer is nil.
+// arrowPointer returns the column for a pointer. A nil pointer is written as null.
 func arrowPointer[T any](p **T) arrowColumn {
 	v := new(T)
 	c := arrowColumnOf(v, false, false)
@@ -160,7 +161,7 @@ func arrowPointer[T any](p **T) arrowColumn {
 	}
 }
 
-// arrowList returns the column of a list. In a nullable column a nil list is null.
+// arrowList returns the column for a list. In a nullable column, a nil list is written as null.
 func arrowList[T any, B array.Builder, A arrow.Array](
 	p *[]T, nullable bool, typ arrow.DataType, put func(B, []T, []bool), values func(A) []T,
 ) arrowColumn {
@@ -188,7 +189,7 @@ func arrowList[T any, B array.Builder, A arrow.Array](
 }
 
 // A recycler allocates the memory of batches. It keeps freed memory for reuse, except slices larger
-// than keepBatch. It allocates powers of two, because the library also grows its memory to powers
+// than keepBatch. All sizes are powers of two, because the library also grows its memory to powers
 // of two.
 type recycler map[int][][]byte // by capacity
 
@@ -250,7 +251,7 @@ type arrowEncoder struct {
 	w      *ipc.Writer
 
 	batchTokens               int
-	rows, tokens, text, bytes int // of the open batch
+	rows, tokens, text, bytes int // counts for the open batch
 }
 
 // newArrowEncoder returns an encoder that writes a stream to w. No other open encoder is allowed to
@@ -293,7 +294,8 @@ func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 	return nil
 }
 
-// arrowRowBytes is the approximate size of a row without its texts and number lists.
+// arrowRowBytes is the approximate size of a row in bytes, without its text and its lists of
+// numbers.
 const arrowRowBytes = 200
 
 // textBytes returns the number of text bytes of a row in all columns. It is an upper bound for each
@@ -439,7 +441,7 @@ func checkArray(a arrow.Array, nullable bool) error {
 		return fmt.Errorf("%d nulls in %d values that cannot be null", nulls, n)
 	case nulls != 0 && 8*size(0) < n:
 		return fmt.Errorf("%d bytes of validity for %d values", size(0), n)
-	case n == 0: // such an array can lack its offsets
+	case n == 0: // an empty array can lack its offsets
 		return nil
 	}
 	var offsets []int32
@@ -458,7 +460,7 @@ func checkArray(a arrow.Array, nullable bool) error {
 		}
 		return nil
 	}
-	least, most := 0, 0 // the first must be 0
+	least, most := 0, 0 // the first offset must be 0
 	for i, at := range offsets {
 		if int(at) < least || int(at) > most {
 			return fmt.Errorf("offset %d is %d, want %d to %d", i, at, least, most)

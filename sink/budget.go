@@ -31,8 +31,8 @@ func newBudget(bytes int64) *budget {
 }
 
 // acquire reserves n bytes. If n exceeds the size of the budget, acquire waits until the whole
-// budget is free. If close is called while acquire waits, it returns errStopped. If ctx is done
-// while it waits, it returns the cause of ctx.
+// budget is free. acquire returns errStopped if close is called while it waits, and the cause of
+// ctx if ctx is done while it waits.
 func (b *budget) acquire(ctx context.Context, n int64) error {
 	if part := min(n, b.size); !b.free.TryAcquire(part) {
 		b.waiting.Add(1)

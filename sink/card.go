@@ -110,7 +110,7 @@ func (f *cardFacts) add(c *Commit) {
 	}
 }
 
-// count adds the numbers of a shard, or subtracts them if sign is -1.
+// count adds the counts of a shard, or subtracts them if sign is -1.
 func (f *cardFacts) count(s Shard, sign int64) {
 	f.rows[s.Kind] += sign * s.Rows
 	if s.Kind != KindData {
@@ -167,7 +167,7 @@ func (k *card) write() {
 	k.written, k.at = k.facts.seq, time.Now()
 }
 
-// ours reports whether README.md is missing or is a card, so that it can be replaced.
+// ours reports whether README.md is missing or is a card, and so can be replaced.
 func (k *card) ours() (bool, error) {
 	f, err := k.fs.Open(filepath.Join(k.dir, cardName))
 	if errors.Is(err, fs.ErrNotExist) {

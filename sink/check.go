@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 )
 
-// CheckSizes checks that every committed file exists and has the size in its commit. It takes a few
-// microseconds per file. If files are missing or have another size, it returns a *CorruptError for
-// the first of them. The error includes their number. If a file cannot be opened, CheckSizes
-// returns a *ShardError.
+// CheckSizes checks that every committed file exists and has the size that its commit records. It
+// takes a few microseconds per file. If files are missing or have another size, CheckSizes returns
+// a *CorruptError that names the first of these files and includes their number. If a file cannot
+// be opened, CheckSizes returns a *ShardError.
 func (l *Log) CheckSizes() error {
 	var first *CorruptError
 	n := 0
@@ -93,7 +93,7 @@ func (l *Log) checkDigest(ctx context.Context, s Shard, pace func(bytes int)) er
 // A pacedFile calls pace after each read, and its reads fail once ctx is done.
 type pacedFile struct {
 	File
-	ctx  context.Context // of one call of checkDigest
+	ctx  context.Context // context of one call of checkDigest
 	pace func(bytes int)
 }
 

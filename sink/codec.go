@@ -5,8 +5,8 @@ import (
 	"github.com/parquet-go/parquet-go/compress/zstd"
 )
 
-// zstdWindow is the encoder's window in bytes. It is usually larger than a page. The encoder uses
-// twice as much memory.
+// zstdWindow is the encoder's window in bytes. It is usually larger than a page. The encoder's
+// memory is twice as large.
 const zstdWindow = 1 << 20
 
 // A pageCodec compresses the pages of Parquet shards with zstd. It decompresses like the library's
@@ -14,9 +14,9 @@ const zstdWindow = 1 << 20
 // 2 MB when it compresses the first page.
 //
 // The level is the fastest one, because it is twice as fast as the default level and file sizes
-// differ by at most 2 %. At that level, the library's own codec has a 4 MB window, so it takes 8 MB
-// of memory per encoder, and its blocks have 64 KB. With an explicit window, the blocks have 128
-// KB. That saves 8 % of the time for text and token ids, at the same file size. The library's codec
+// differ by at most 2 %. At that level, the library's own codec has a 4 MB window, so each encoder
+// takes 8 MB of memory, and the blocks are 64 KB. With an explicit window, the blocks are 128 KB.
+// That saves 8 % of the time for text and token ids, at the same file size. The library's codec
 // also keeps its encoders in a sync.Pool, which each garbage collection empties. With that codec, a
 // tenth of all allocations came from recreating encoders.
 type pageCodec struct {
@@ -38,7 +38,7 @@ func newPageCodec() *pageCodec {
 	return &pageCodec{encoder: e}
 }
 
-// Encode returns src in compressed form. It reuses the memory of dst.
+// Encode returns the compressed form of src. It reuses the memory of dst.
 func (c *pageCodec) Encode(dst, src []byte) ([]byte, error) {
 	return c.encoder.EncodeAll(src, dst[:0]), nil
 }

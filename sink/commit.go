@@ -54,8 +54,8 @@ type Commit struct {
 	// Groups contains the groups of Samples in order of first appearance. A group can be in several
 	// commits. It is listed twice in one commit if its size was raised between two of its samples.
 	Groups []CommittedGroup `json:"groups"`
-	// Samples contains every sample in Shards, and the samples without rows and failures, in the
-	// order of the rows.
+	// Samples contains every sample of the commit, in the order of the rows in Shards. It includes
+	// samples without rows and failures.
 	Samples []CommittedSample `json:"samples"`
 	// Merged lists the commits that a merge's samples came from, in order of their numbers. The
 	// first Merged[0].Samples samples came from Merged[0], and so on.
@@ -103,20 +103,20 @@ func (t *Tokens) add(o Tokens) {
 
 func (t Tokens) negative() Tokens { return Tokens{-t.Total, -t.Trainable, -t.Prompt} }
 
-// A RewardSummary covers the rows with a finite reward.
+// A RewardSummary summarizes the rewards of the rows with a finite reward.
 type RewardSummary struct {
 	Rows int64   `json:"rows"`
 	Mean float64 `json:"mean"`
 	Std  float64 `json:"std"` // population standard deviation
 }
 
-// A Range includes both ends.
+// A Range is a range of numbers that includes both ends.
 type Range struct {
 	Min int32 `json:"min"`
 	Max int32 `json:"max"`
 }
 
-// A CommittedGroup is a group with samples in a commit.
+// A CommittedGroup describes a group that has samples in a commit.
 type CommittedGroup struct {
 	ID string `json:"id"` // group_id
 	// Size is group_size: the planned number of samples.
@@ -133,7 +133,7 @@ type CommittedSample struct {
 	// Group is the index of the sample's group in Commit.Groups. Index is sample_index.
 	Group int32 `json:"group"`
 	Index int32 `json:"index"`
-	// Class is the class of the first failure if the sample failed as a whole, otherwise empty.
+	// Class is the class of the first failure. It is empty unless the sample failed as a whole.
 	Class string `json:"class,omitempty"`
 	// Filtered is the keep_reason of the sample's rows if keep is false in them. It is empty for
 	// other samples and for samples that failed as a whole.
@@ -216,10 +216,9 @@ func closeInto(c io.Closer, err *error) {
 	}
 }
 
-// checkLinks checks that dir supports hard links, so that a dataset without them fails before any
-// sample is collected. Commits need hard links because the alternatives are unsafe: a file that is
-// created under its final name can be half-written after a crash, and a rename overwrites an
-// existing file.
+// checkLinks checks that dir supports hard links, so that Create fails before any sample is
+// collected. Commits need hard links because the alternatives are unsafe: a file that is created
+// under its final name can be half-written after a crash, and a rename overwrites an existing file.
 func checkLinks(fsys FS, dir string) error {
 	name := filepath.Join(dir, tempPrefix+rand.Text())
 	err := putIfAbsent(fsys, name, nil, func(failpoint.Name) {})
@@ -230,7 +229,7 @@ func checkLinks(fsys FS, dir string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported): // Linux returns EPERM
-		// err is not wrapped, because EPERM would match ErrPermission, but no permission is
+		// err is not wrapped, because its EPERM would match ErrPermission although no permission is
 		// missing.
 		err = fmt.Errorf("%w (%s): use a file system that has them", ErrNoLinks, err.Error())
 	}

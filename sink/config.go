@@ -10,12 +10,12 @@ import (
 
 const (
 	// DefaultMaxShardBytes is so large that the cost of opening a file is negligible, and so small
-	// that many workers can divide a few hundred shards evenly.
+	// that a few hundred shards can be divided evenly among many workers.
 	DefaultMaxShardBytes = 256 << 20
 	// DefaultMaxShardAge limits how long a trainer that follows the commit log waits for a sample,
 	// and how much of the write-ahead log recovery has to read.
 	DefaultMaxShardAge = 5 * time.Minute
-	// DefaultMaxBytesInFlight is enough for a hundred samples of 8k tokens, so Append does not
+	// DefaultMaxBytesInFlight is enough for a hundred samples of 8,000 tokens, so Append does not
 	// block while the writer compresses its pages.
 	DefaultMaxBytesInFlight = 8 << 20
 	// DefaultRowGroupTokens costs about 20 MB of memory with Parquet. Speed and file size are the
@@ -33,7 +33,7 @@ const (
 	maxRowGroupTokens = 100_000_000
 )
 
-// A Config configures a Dataset. The zero value of a field selects its default.
+// A Config configures a Dataset. The zero value of a field selects the field's default.
 type Config struct {
 	// Format is the format of the data shards. Default Parquet.
 	Format Format
@@ -43,7 +43,7 @@ type Config struct {
 	MaxShardBytes int64
 
 	// MaxShardAge is the age at which a shard is closed, counted from the arrival of its first
-	// sample. This age includes the time that the sample was held for its group. Default
+	// sample. The age includes the time during which the sample was held for its group. Default
 	// DefaultMaxShardAge.
 	MaxShardAge time.Duration
 
@@ -52,12 +52,13 @@ type Config struct {
 	// other sample is in flight. Default DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
-	// RowGroupTokens is the number of tokens after which a Parquet row group is closed. It is
-	// closed before the first row of the next group of samples. A reader decodes whole row groups,
-	// so it usually decodes only one for a group of samples. Within a group of samples, the limit
-	// is twice as high. A row group with a lot of text is closed earlier, at 16 MiB of file size or
-	// at 32 MiB within a group. An Arrow batch needs no decoding, so it is closed at RowGroupTokens
-	// tokens or 128 MiB of text, even within a group. Default DefaultRowGroupTokens.
+	// RowGroupTokens is the number of tokens after which a Parquet row group is closed. The row
+	// group is closed before the first row of the next group of samples. A reader can decode only
+	// whole row groups, so it usually decodes one for a group of samples instead of two. Within a
+	// group of samples, the limit is twice as high. A row group with a lot of text is closed
+	// earlier, at 16 MiB of file size or at 32 MiB within a group. An Arrow batch needs no
+	// decoding, so it is closed at RowGroupTokens tokens or 128 MiB of text, even within a group.
+	// Default DefaultRowGroupTokens.
 	RowGroupTokens int
 
 	// CommitGroups commits each group as soon as it is whole, in a single commit. If other samples
@@ -88,8 +89,8 @@ type Config struct {
 	// ids.
 	VocabSize int
 
-	// Meta contains pairs for the metadata of each shard, such as rollout.config_sha256. Parquet
-	// stores them in the footer and Arrow in the schema. The package itself writes
+	// Meta contains key-value pairs for the metadata of each shard, such as rollout.config_sha256.
+	// Parquet stores them in the footer and Arrow in the schema. The package itself writes
 	// rollout.schema_version, rollout.run_id and rollout.kind.
 	Meta map[string]string
 
@@ -105,12 +106,12 @@ type Config struct {
 
 	Events Events
 
-	// FS is the file system. Default: the operating system's.
+	// FS is the file system. Default: the operating system's file system.
 	FS FS
 }
 
-// Events contains callbacks. Each can be nil. The goroutines of Run call them. A callback must not
-// block or call the Dataset's Close.
+// Events contains callbacks. Any of them can be nil. The goroutines of Run call them. A callback
+// must not block or call the Dataset's Close.
 type Events struct {
 	// Committed is called once per commit, after its entry is durable and before the done functions
 	// of its samples. It is not called for merges or for commits that Create makes.

@@ -26,8 +26,8 @@ func (c Cursor) before(o Cursor) bool {
 const ackName = "ack.json"
 
 // ReadAck returns the last acknowledged Cursor in the run's folder dir, or the zero Cursor if no
-// reader has acknowledged. If the file is not valid, the error is a *CorruptError. Other errors
-// come from the file system.
+// reader has acknowledged any groups. If the file is not valid, the error is a *CorruptError. Other
+// errors come from the file system.
 func ReadAck(dir string) (Cursor, error) { return readAck(OS(), dir) }
 
 func readAck(fsys FS, dir string) (c Cursor, err error) {
@@ -51,7 +51,7 @@ func readAck(fsys FS, dir string) (c Cursor, err error) {
 // Acknowledge durably records that readers no longer need the groups before the cursor. Replaced
 // files that contain only these groups can then be deleted. If c is not after the last acknowledged
 // cursor, Acknowledge does nothing. It returns an error if c belongs to another run or is ahead of
-// the log. If it cannot write the file, the error is a *ShardError. Acknowledge blocks until the
+// the log. If it cannot write ack.json, the error is a *ShardError. Acknowledge blocks until the
 // cursor is on disk.
 func (d *Dataset) Acknowledge(c Cursor) error {
 	d.logMu.Lock()
@@ -74,7 +74,7 @@ func (d *Dataset) Acknowledge(c Cursor) error {
 }
 
 // Acknowledged returns the last acknowledged Cursor. Its RunID is empty if no reader has
-// acknowledged.
+// acknowledged any groups.
 func (d *Dataset) Acknowledged() Cursor {
 	d.ackMu.Lock()
 	defer d.ackMu.Unlock()

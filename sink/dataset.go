@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Dataset commits samples durably. Create opens it, Run does the work, and Close ends it:
+// A Dataset commits samples durably. Create opens a Dataset, Run does the work, and Close ends it:
 //
 //	d, err := sink.Create(dir, cfg)
 //	…
@@ -50,7 +50,7 @@ type Dataset struct {
 	keys    keySet // samples that are done or in flight
 	stats   Stats
 	stopped bool
-	cause   error // why it stopped; nil after Close
+	cause   error // why the Dataset stopped; nil if Close stopped it
 	running bool
 	err     error // Run's error
 }
@@ -64,7 +64,7 @@ type accepted struct {
 	// buffered, so the log never blocks.
 	durable  chan error
 	segment  *segment // segment that holds the sample
-	at, size int64    // offset and size of its frame there
+	at, size int64    // offset and size of the sample's frame in segment
 	index    int32    // sample index; set when the sample is held
 }
 
@@ -165,7 +165,7 @@ func (d *Dataset) Run(ctx context.Context) error {
 	if again {
 		return errors.New("sink: Run can be called only once")
 	}
-	if stopped { // Close came first and did not wait
+	if stopped { // Close was called before Run and did not wait
 		close(d.ended)
 		return nil
 	}
@@ -191,7 +191,7 @@ func (d *Dataset) Run(ctx context.Context) error {
 // Append adds a sample. All of its rows and failures become part of the dataset in one commit.
 // Append returns nil once the sample is durable. The sample will then be in the dataset whatever
 // happens to the process. Append waits up to 20 ms for a sync that it shares with other samples,
-// plus the duration of the sync. It waits longer while too many bytes are in flight and until Run
+// plus the duration of the sync. It waits longer while too many bytes are in flight, or until Run
 // is called. If ctx is done, Append ends this longer wait, but it never ends the wait for a sync.
 //
 // After Append returns nil, the sample's memory belongs to the Dataset. done is called exactly
@@ -242,7 +242,7 @@ func (d *Dataset) deliver(batch []accepted) {
 }
 
 // drop calls done with err for durable samples that no writer accepted. The next Create commits
-// them.
+// these samples.
 func (d *Dataset) drop(list []accepted, err error) {
 	d.pending(-len(list))
 	for _, a := range list {
@@ -299,7 +299,7 @@ func (d *Dataset) Close(ctx context.Context) error {
 // CommitParts makes Close commit incomplete groups even with Config.CommitGroups.
 func (d *Dataset) CommitParts() { d.parts.Store(true) }
 
-// errStopped means that draining is closed. whyStopped returns the error to return to the caller
+// errStopped means that draining is closed. whyStopped returns the error that callers receive
 // instead.
 var errStopped = errors.New("sink: stopped")
 

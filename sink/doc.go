@@ -81,10 +81,10 @@
 // data. The sample is retried, and fails with class aborted if the retries fail too.
 //
 // The metadata of each shard contains the keys rollout.schema_version, rollout.run_id and
-// rollout.kind, and the pairs from Config.Meta. The rollout command adds other keys, such as
-// rollout.versions_source. Its value lists the possible sources of the policy versions, separated
-// by commas: trace, url, flag and set-version, or none. See package policy. Versions from flag and
-// set-version come from the user or the trainer and are not verified.
+// rollout.kind, and the key-value pairs from Config.Meta. The rollout command adds other keys, such
+// as rollout.versions_source. Its value lists the possible sources of the policy versions,
+// separated by commas: trace, url, flag and set-version, or none. See package policy. Versions from
+// flag and set-version come from the user or the trainer and are not verified.
 //
 // # Files
 //
@@ -162,15 +162,15 @@
 //  4. move the replaced shards to replaced/, fsync the folders
 //  5. move the replaced entries
 //  6. delete the moved files once the acknowledged cursor is past all of their commits
-//     ([Dataset.Acknowledge]), or after ten minutes if no reader has ever acknowledged
+//     ([Dataset.Acknowledge]), or after ten minutes if no reader has ever acknowledged any groups
 //
 // Readers see no change before step 2. If the process is killed after step 2, Create completes the
 // remaining steps. If a reader does not find a shard at its path, it looks in replaced/. If the
 // shard is not there either, the reader rereads the log to find the shard that now holds the rows.
 // An error in step 2 ends the run. Any other error is logged, and the merger retries after one
-// minute, then after two, and so on up to an hour. The merger skips damaged entries. It works at
-// most half of the time, so that the writer goes first. It keeps two row groups in memory: one that
-// it reads and one that it writes.
+// minute, then after two, and so on up to an hour. The merger skips damaged entries. The merger
+// works at most half of the time, so that the writer has priority. It keeps two row groups in
+// memory: one that it reads and one that it writes.
 //
 // The dataset card lists the committed files of each configuration, so load_dataset("RUN") from
 // Hugging Face's datasets library returns the rows. The configuration default contains the data
@@ -330,10 +330,10 @@
 // kill, these samples are durable but not in a commit. [Log.Waiting] and [ReadLedger] report them.
 //
 // Before recovery, Create reads every entry and checks that every committed file exists and has the
-// committed size. It also reads the shards that no entry names. If such a shard contains a sample
-// that is neither in a commit nor in the write-ahead log, the last entry of the log has been lost
-// (ErrLostCommit). A lost last entry leaves no gap in the log, so there is no other way to detect
-// it. Create does not check digests, but [Log.CheckDigests] and [Verify] do.
+// committed size. Create also reads the shards that no entry names. If such a shard contains a
+// sample that is neither in a commit nor in the write-ahead log, the last entry of the log has been
+// lost (ErrLostCommit). A lost last entry leaves no gap in the log, so there is no other way to
+// detect it. Create does not check digests, but [Log.CheckDigests] and [Verify] do.
 //
 // Recovery does not adopt uncommitted shards. All of their samples are in the write-ahead log.
 // Rewriting these samples is cheaper than proving that a shard holds exactly the right rows.

@@ -24,7 +24,7 @@ var (
 	// are missing (Config.CommitGroups). The sample stays in the write-ahead log until the group is
 	// whole.
 	ErrWaiting = errors.New("sink: the sample is durable and waits for the rest of its group")
-	// ErrCorrupt matches every CorruptError.
+	// ErrCorrupt matches every *CorruptError.
 	ErrCorrupt = errors.New("sink: corrupt")
 	// ErrReplaced means that a merge has replaced a shard since the log was read, that the shard
 	// was deleted, and that its rows moved again while the reader searched for them. Read the log
@@ -47,7 +47,7 @@ type ShardError struct {
 
 func (e *ShardError) Error() string {
 	err := e.Err
-	// The error of the operating system would repeat the path and the operation.
+	// An *fs.PathError would repeat the path and the operation.
 	if p, ok := errors.AsType[*fs.PathError](err); ok && err == error(p) && p.Path == e.Path {
 		err = p.Err
 	}
@@ -68,9 +68,9 @@ func (e *ShardError) Is(target error) bool {
 	return false
 }
 
-// A CorruptError reports damage: a committed file that differs from its commit, an entry of the
-// commit log that is not valid, or a damaged segment of the write-ahead log. For a segment, it
-// wraps a *frame.CorruptError with the offset.
+// A CorruptError reports damage: a committed file that differs from its commit, an invalid entry of
+// the commit log, or a damaged segment of the write-ahead log. For a segment, it wraps a
+// *frame.CorruptError with the offset.
 type CorruptError struct {
 	// Path is the path of the file, relative to the run's folder if the folder is known.
 	Path string
@@ -96,7 +96,7 @@ func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 // A SegmentError reports that the segment number of a row does not match the row's position in its
 // sample. A row is missing, appears twice, or is out of order.
 type SegmentError struct {
-	Index, Count         int // of the row
+	Index, Count         int // values in the row
 	WantIndex, WantCount int
 }
 

@@ -10,10 +10,10 @@ import (
 	"slices"
 )
 
-// The logical order of a dataset is the order of its commits by number, and of the samples within
-// each commit. This order never changes, even if merges move rows. This file determines for all
-// readers of the log which entries count, in which order they count, and which numbers can be
-// missing.
+// The logical order of a dataset is the order of its commits by number, and the order of the
+// samples within each commit. This order never changes, even if merges move rows. This file
+// determines for all readers of the log which entries count, what their order is, and which numbers
+// can be missing.
 
 // maxListings limits how often the log's folder is listed if entries move while the log is read.
 // gapListings limits how often the folder is listed if an earlier entry is missing.
@@ -62,8 +62,8 @@ func (l *Log) follow(try int) (again bool, err error) {
 	return false, nil
 }
 
-// Last returns the number of the last entry, or 0 if the log is empty. It grows with commits and
-// merges.
+// Last returns the number of the last entry, or 0 if the log is empty. The number grows with every
+// commit and every merge.
 func (l *Log) Last() int64 {
 	if len(l.known) == 0 {
 		return 0
@@ -167,7 +167,7 @@ func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
 	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`))), err
 }
 
-// add adds the next entry in logical order, or a merge of entries that were already added.
+// add adds the next entry in logical order, or a merge of entries that have already been added.
 func (l *Log) add(c *Commit) error {
 	err := l.seq.add(c)
 	from, to := 0, 0

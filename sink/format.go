@@ -2,7 +2,7 @@ package sink
 
 import "github.com/rollout-rl/rollout/tokenize/enum"
 
-// A Format is the file format of the data shards. Shards of failures are always Parquet.
+// A Format is the file format of the data shards. Failure shards are always Parquet.
 type Format uint8
 
 const (
@@ -35,7 +35,7 @@ func (f Format) ext() string {
 	return ".parquet"
 }
 
-// A Kind is the kind of the rows in a shard.
+// A Kind is the kind of rows that a shard contains: data or failures.
 type Kind uint8
 
 const (

@@ -14,7 +14,7 @@ type GroupFacts struct {
 	Samples []SampleFacts
 }
 
-// SampleFacts is the outcome of one sample of a group.
+// SampleFacts describes the outcome of one sample in a group.
 type SampleFacts struct {
 	Index int32 // sample_index
 	Key   string
@@ -50,7 +50,7 @@ type WholeGroup struct {
 	N   int
 	// Done counts the samples that did not fail, including samples without rows. Failed counts the
 	// other samples. Filtered counts the samples in Done that must not be trained on. Reason is the
-	// keep_reason of the first of these.
+	// keep_reason of the first filtered sample.
 	Done, Failed, Filtered int
 	Reason                 string
 	Rows                   int32 // data rows
@@ -63,7 +63,7 @@ type WholeGroup struct {
 // samples and a larger size have no effect.
 //
 // A GroupLog takes about 30 bytes per whole group, plus a few bytes per sample in the other groups.
-// The zero GroupLog is empty. It is not safe for concurrent use.
+// The zero GroupLog is empty. A GroupLog is not safe for concurrent use.
 type GroupLog struct {
 	open    map[string]*openGroup
 	whole   map[KeyID]uint16 // index in reasons: why the group was filtered out
@@ -104,7 +104,7 @@ func (l *GroupLog) Add(c *Commit) []WholeGroup {
 		g.size = max(g.size, id.Size)
 		groups[at] = g
 	}
-	var touched []int32 // indexes in groups, in the order of the first samples
+	var touched []int32 // indexes in groups, in the order of the groups' first samples in c
 	seen := make([]bool, len(groups))
 	for i := range c.Samples {
 		s := &c.Samples[i]

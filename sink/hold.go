@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// maxHeld limits the number of samples that a writer holds and the size of a held group. Released
-// samples therefore take at most a few megabytes of memory.
+// maxHeld limits the number of samples that a writer holds and the size of a held group. So the
+// memory for released samples is at most a few megabytes.
 const maxHeld = 1 << 14
 
 // maxHeldCommits is the number of commits for which the writer holds an incomplete group. Held
@@ -37,9 +37,9 @@ type heldGroup struct {
 	counted int           // number of samples counted in seen; 0 until list is long enough for the group to be whole
 	indexes int           // number of different indexes in list[:counted] and in commits
 	facts   []SampleFacts // facts of list, for Config.Judge; nil without Judge
-	known   known         // the part of the group that commits hold
+	known   known         // the part of the group that is in commits
 	since   time.Time     // when the first sample of list arrived
-	commits int           // number of commits of the writer since then
+	commits int           // number of commits that the writer has made since then
 }
 
 func (h *hold) add(a accepted, now time.Time) *heldGroup {
@@ -98,7 +98,7 @@ func (h *hold) end(g *heldGroup) {
 func (g *heldGroup) left() []accepted { return g.list[g.taken:] }
 
 // take removes and returns the next sample of a group. After the last sample, it removes the group
-// too.
+// from h.
 func (h *hold) take(g *heldGroup) accepted {
 	a := g.list[g.taken]
 	g.list[g.taken] = accepted{}
@@ -149,7 +149,7 @@ func (w *writer) take(a accepted) error {
 		id.Size = max(id.Size, g.id.Size)
 	}
 	if known.whole || id.ID == "" || id.Size <= 1 || id.Size > maxHeld {
-		if g != nil { // its size was raised above maxHeld
+		if g != nil { // the size of the group was raised above maxHeld
 			if err := w.writeGroup(g); err != nil {
 				return err
 			}

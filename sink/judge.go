@@ -94,7 +94,7 @@ func (w *writer) judgeOne(s *tokenize.Sample, id CommittedGroup, k known) verdic
 	return facts[0].verdict()
 }
 
-// factsOf returns the facts of a sample for Judge. They share no memory with the sample.
+// factsOf returns the facts of a sample for Judge. The facts do not share memory with the sample.
 func factsOf(s *tokenize.Sample) SampleFacts {
 	f := SampleFacts{Index: s.Index, Key: s.Key, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures))}
 	if len(s.Failures) > 0 {

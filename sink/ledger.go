@@ -65,7 +65,7 @@ func (l *Ledger) find(id KeyID) (e ledgerEntry, ok bool) {
 
 // Find returns the number of the last attempt at a sample in the dataset, and the class of the
 // sample's failure. The class is empty if the sample is done. ok is false if the dataset does not
-// have the sample.
+// contain the sample.
 func (l *Ledger) Find(key string) (attempt int, class string, ok bool) {
 	e, ok := l.find(IDOf(key))
 	if !ok {

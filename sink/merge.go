@@ -48,8 +48,9 @@ func (m *merger) begin(log *Log) {
 	}
 }
 
-// add appends an entry to m.list. If the samples of a merge were dropped, add takes their number
-// from Merged. If the samples of a commit were dropped, add estimates their number from the rows.
+// add appends an entry to m.list. If the entry is a merge and its samples were dropped, add takes
+// the number of samples from c.Merged. If it is a commit and its samples were dropped, add
+// estimates the number from the rows.
 func (m *merger) add(c *Commit, meta int) {
 	e := mergeable{seq: c.Seq, samples: len(c.Samples), meta: meta}
 	var bytes, rows int64
@@ -81,10 +82,10 @@ func unitsOf(samples int, bytes, maxBytes int64) int {
 // tierOf returns the logarithm of units to base 8, rounded down.
 func tierOf(units int) int { return (bits.Len(uint(units)) - 1) / 3 }
 
-// pick chooses neighbors to merge, at least least of them, and returns their range in list. It
-// tries the lowest tier first and excludes entries above the tier. The chosen entries fit into one
-// commit. No chosen entry is larger than all others together, because rewriting its rows would gain
-// little.
+// pick chooses neighboring entries to merge and returns their range in list. The number of entries
+// is at least the argument least. It tries the lowest tier first and excludes entries above the
+// tier. The chosen entries fit into one commit. No chosen entry is larger than all others together,
+// because rewriting its rows would gain little.
 func pick(list []mergeable, least int) (from, to int, ok bool) {
 	for tier := range tierOf(maxCommitSamples) {
 		for from := 0; from < len(list); from = max(to, from+1) {
@@ -108,7 +109,7 @@ func pick(list []mergeable, least int) (from, to int, ok bool) {
 }
 
 // run makes merges until the dataset is closed or ctx is done. It retries a failed merge later.
-// Only a *logError ends it early.
+// Only a *logError ends run early.
 func (m *merger) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var stop sync.WaitGroup
@@ -147,7 +148,7 @@ func (m *merger) run(ctx context.Context) error {
 	}
 }
 
-// A logError is an error of the commit log. It ends the run.
+// A logError means that a write to the commit log failed. It ends the run.
 type logError struct{ err error }
 
 func (e *logError) Error() string { return e.err.Error() }
@@ -175,7 +176,7 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	if known, err := m.learnMeta(list); err != nil || !known {
-		return err == nil, err // pick again, with the metas that are known now
+		return err == nil, err // pick again, with the metadata that is now known
 	}
 	failpoint.Hit(failpoint.MergeStarted)
 	c, sources, err := m.write(ctx, list)
@@ -265,7 +266,7 @@ func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	return nil
 }
 
-// keepGone is how long replaced files are kept if no reader has ever acknowledged.
+// keepGone is how long replaced files are kept if no reader has ever acknowledged any groups.
 const keepGone = 10 * time.Minute
 
 // moveAway moves the files of the entries in m.left to replaced/. It moves shards before entries,

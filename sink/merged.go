@@ -15,8 +15,8 @@ import (
 type SeqRange [2]int64
 
 // A MergedCommit describes the part of a merge that comes from one commit. The counts let a reader
-// shuffle in the same order before and after a merge. A commit with more than Config.RowGroupTokens
-// tokens is never merged, because its row groups affect that order.
+// shuffle the rows in the same order before and after a merge. A commit with more than
+// Config.RowGroupTokens tokens is never merged, because its row groups affect that order.
 type MergedCommit struct {
 	Seq     int64 `json:"seq"`
 	Samples int   `json:"samples"`
@@ -133,8 +133,8 @@ func (c *Commit) checkMerge() error {
 // A seqSet is a set of entry numbers. Its ranges are in ascending order and have gaps between them.
 type seqSet []SeqRange
 
-// find returns the index of the range that contains seq, or of the first range after it. ok is true
-// if a range contains seq.
+// find returns the index of the range that contains seq, or of the first range after seq. ok is
+// true if a range contains seq.
 func (s seqSet) find(seq int64) (at int, ok bool) {
 	at, _ = slices.BinarySearchFunc(s, seq, func(r SeqRange, seq int64) int {
 		if r[1] < seq {

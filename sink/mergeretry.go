@@ -51,7 +51,7 @@ func (e *sourceError) Error() string { return e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
 // ofSource wraps err in a *sourceError if err means that entry seq or its shards cannot be read. It
-// returns other errors unchanged, such as an error of a write.
+// returns other errors unchanged, such as write errors.
 func ofSource(seq int64, err error) error {
 	if _, ok := errors.AsType[*ShardError](err); ok {
 		return err

@@ -135,7 +135,7 @@ func (l *Log) eachRow(s Shard, yield func(*StoredRow) error) (err error) {
 
 // A rest makes the merger work at most half of the time, so that the writer has priority.
 type rest struct {
-	ctx   context.Context // of one merge
+	ctx   context.Context // context of one merge
 	since time.Time
 	bytes int
 }

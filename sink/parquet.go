@@ -22,8 +22,8 @@ const parquetGroupBytes = 16 << 20
 
 // cutFactor multiplies the limits of a row group within a group of samples. If two row groups each
 // contain a part of a group of samples, a reader of that group must decode both. With a factor of
-// 2, a group of samples that is as large as a row group is not split. Such groups cost 3 to 5 MB of
-// memory.
+// 2, a group of samples that is as large as a row group is not split. Such a group costs 3 to 5 MB
+// of additional memory.
 const cutFactor = 2
 
 // An encoder writes the rows of one shard. It belongs to one goroutine.

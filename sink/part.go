@@ -12,13 +12,13 @@ import (
 type part[T any] struct {
 	schema *parquet.Schema
 	others []int // indexes of the excluded fields
-	// lists, if not nil, reads the columns that schema excludes. Each read calls lists once. It
-	// then calls the returned function once per row group. The function that this returns sets the
-	// columns in row i of the row group.
+	// lists, if not nil, reads the columns that schema excludes. Each call of read calls lists
+	// once, and calls the returned function once per row group. That function returns another
+	// function, which sets the columns in row i of the row group.
 	lists func() func(parquet.RowGroup) (func(row *T, i int64), error)
 }
 
-// newPart returns a part of the fields for which has returns true.
+// newPart returns the part that consists of the fields for which has returns true.
 func newPart[T any](has func(reflect.StructField) bool) part[T] {
 	var p part[T]
 	var options []parquet.SchemaOption

@@ -37,8 +37,8 @@ func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 	return Shard{}, 0, false
 }
 
-// Meta returns the pairs that a shard's metadata has from Config.Meta. It checks the shard's digest
-// first. An error is a *CorruptError or wraps ErrReplaced.
+// Meta returns the key-value pairs in a shard's metadata that came from Config.Meta. It checks the
+// shard's digest first. An error is a *CorruptError or wraps ErrReplaced.
 func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	meta = map[string]string{}
 	err = l.factsOf(s, func(f File, in rowRange) error {

@@ -25,7 +25,7 @@ func (q *queue) push(list ...accepted) error {
 	if q.gone != nil {
 		return q.gone
 	}
-	if q.head > len(q.list)/2 { // a queue that is never empty must not grow forever
+	if q.head > len(q.list)/2 { // otherwise a queue that is never empty would grow forever
 		n := copy(q.list, q.list[q.head:])
 		clear(q.list[n:])
 		q.list, q.head = q.list[:n], 0
@@ -69,7 +69,7 @@ func (q *queue) empty() bool {
 }
 
 // leave records why the writer ended, and returns the samples that remain in the queue. Later calls
-// of push return why.
+// of push return why as their error.
 func (q *queue) leave(why error) []accepted {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,7 +78,7 @@ func (q *queue) leave(why error) []accepted {
 	return rest
 }
 
-// signal wakes the writer to check the queue and the budget.
+// signal wakes the writer, so that it checks the queue and the budget.
 func (q *queue) signal() {
 	select {
 	case q.ready <- struct{}{}:

@@ -11,8 +11,8 @@ import (
 type Log struct {
 	// Dir is the run's folder.
 	Dir string
-	// Commits contains the entries that count, in logical order: by the number of the first commit
-	// whose samples they contain. It excludes entries that a merge has replaced.
+	// Commits contains the entries that count, in logical order. They are sorted by the number of
+	// the first commit whose samples they contain. Entries that a merge has replaced are excluded.
 	Commits []Commit
 
 	fs    FS
@@ -23,15 +23,15 @@ type Log struct {
 }
 
 // ReadLog reads the commit log in the run's folder dir. If the folder has no log, the Log has no
-// commits. The error is a *CorruptError if an entry is missing that no merge replaces, or if an
+// commits. The error is a *CorruptError if an entry is missing and no merge replaces it, or if an
 // entry is unreadable, has a wrong checksum or belongs to another run. The error wraps ErrNewer if
 // a newer version of the program wrote an entry.
 func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
 
 // ReadLogEach is like ReadLog, but for logs with millions of samples. It calls each once for every
 // commit, in logical order. It splits merges into their commits as [Commit.Originals] does. each
-// owns its commit. In Commits, the entries lack Groups and Samples. So Done of such a Log is empty,
-// and Waiting rereads the entries if there is a write-ahead log.
+// owns its argument. In Commits, the entries lack Groups and Samples. So Done of such a Log is
+// empty, and Waiting rereads the entries if there is a write-ahead log.
 func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
 
 // readLog reads the log of the run runID. If runID is empty, it accepts any run, but all entries
@@ -91,7 +91,7 @@ func (l *Log) Done() map[string]struct{} {
 }
 
 // Rows checks the digest of a data shard and yields its rows in order, with all columns. The caller
-// owns each row. An error is a *CorruptError or wraps ErrReplaced. It ends the iteration.
+// owns each row. An error ends the iteration. It is a *CorruptError or wraps ErrReplaced.
 func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] { return l.rowsFrom(s, 0) }
 
 func (l *Log) rowsFrom(s Shard, n int64) iter.Seq2[*StoredRow, error] {
@@ -126,7 +126,8 @@ func readRows(f File, in rowRange, yield func(*StoredRow) bool) error {
 	return wholeRows().read(f, in, yield)
 }
 
-// corruptShard wraps an error from reading a shard in a *CorruptError, except ErrReplaced.
+// corruptShard wraps an error from reading a shard in a *CorruptError, unless the error is
+// ErrReplaced.
 func corruptShard(s Shard, err error) error {
 	if errors.Is(err, ErrReplaced) {
 		return fmt.Errorf("%s: %w", s.Path, err)
@@ -135,7 +136,7 @@ func corruptShard(s Shard, err error) error {
 }
 
 // shardRows yields the rows of a shard from row n on. It reads a Parquet shard with inParquet. For
-// an Arrow shard, others contains the indexes of the fields whose columns it does not read.
+// an Arrow shard, others contains the indexes of the fields whose columns are not read.
 func shardRows[T any](
 	l *Log, s Shard, kind Kind, n int64, others []int, inParquet func(f File, in rowRange, yield func(*T) bool) error,
 ) iter.Seq2[*T, error] {
@@ -189,7 +190,7 @@ func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
 }
 
 // libraryPanic must be deferred. It turns a library's panic on damaged bytes into an error. It does
-// not recover a panic in yield, which is code of the caller.
+// not recover a panic in yield, which is the caller's code.
 func libraryPanic(library string, yielding *bool, err *error) {
 	if *yielding {
 		return

@@ -21,8 +21,8 @@ const orphansDir = "orphans"
 
 const shardPrefix = "part-"
 
-// A Recovery reports what Create recovered from an interrupted process. It is zero if there was
-// nothing to recover.
+// A Recovery reports what Create recovered from an interrupted process. The zero Recovery means
+// that there was nothing to recover.
 type Recovery struct {
 	// Temporaries counts removed temporary files.
 	Temporaries int
@@ -112,7 +112,7 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 	return nil
 }
 
-// asideOf returns the path in orphans/ to which a shard is moved.
+// asideOf returns the path in orphans/ to which the shard at path is moved.
 func asideOf(path string) string { return orphansDir + "/" + strings.Replace(path, "/", "-", 1) }
 
 // setAside moves or links a file in the run's folder dir to the path aside in orphans/, and makes

@@ -48,8 +48,8 @@ type SegmentRepair struct {
 // is nil, it uses the operating system's file system. No other process is allowed to use the folder
 // at the same time.
 //
-// It returns an error if the folder cannot be read or if a newer version of the program wrote the
-// dataset (ErrNewer).
+// PlanRepair returns an error if the folder cannot be read or if a newer version of the program
+// wrote the dataset (ErrNewer).
 func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 	if fsys == nil {
 		fsys = OS()

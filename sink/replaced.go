@@ -11,8 +11,8 @@ import (
 )
 
 // Replaced shards and entries move to replaced/, into subfolders with the original folder names.
-// Once the merge is in the log, no reader counts them. So it does no harm if a power cut loses such
-// a file, undoes a move, or restores a deleted file.
+// Once the merge is in the log, readers ignore them. So it does no harm if a power cut loses such a
+// file, undoes a move, or restores a deleted file.
 
 // moveReplaced moves the shards and entries of replaced commits to replaced/ and returns the moved
 // files. It can be called again after an error, because it skips files that were already moved.
@@ -84,8 +84,8 @@ func (g *goneSet) delete(fsys FS, dir string) {
 	}
 }
 
-// leftReplaced returns the replaced entries that are still in _commits/. They are there until a
-// move is complete, which can be after a kill.
+// leftReplaced returns the replaced entries that are still in _commits/. Such entries exist while a
+// merge moves its files, and after a kill during that move.
 func (l *Log) leftReplaced() (left []Commit, err error) {
 	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,7 +17,7 @@ type tokenLists struct {
 	logprobs      listArena[float32]
 }
 
-// readTokenLists is the field lists of a part with all columns.
+// readTokenLists is part.lists for the part with all columns.
 func readTokenLists() func(parquet.RowGroup) (func(*StoredRow, int64), error) {
 	leaf := func(name string) parquet.LeafColumn {
 		c, _ := schemaOf[StoredRow]().Lookup(name, "list", "element") // the schema of each file has been checked
@@ -54,7 +54,7 @@ type listArena[T any] struct {
 	null   []bool
 }
 
-// at returns list i, or nil if it is null.
+// at returns list i, or nil if that list is null.
 func (a *listArena[T]) at(i int64) []T {
 	if a.null[i] {
 		return nil
@@ -68,9 +68,9 @@ func (a *listArena[T]) at(i int64) []T {
 
 // read replaces the content of a with a column of a row group.
 //
-// A repetition level of 0 begins a list. Elements are never null, so a definition level below the
-// highest means a list without elements. In a nullable column, definition level 0 means that the
-// list is null. All other lists without elements are empty.
+// A repetition level of 0 marks the start of a list. Elements are never null, so a definition level
+// below the highest means a list without elements. In a nullable column, definition level 0 means
+// that the list is null. All other lists without elements are empty.
 func (a *listArena[T]) read(group parquet.RowGroup, name string, take func([]T, parquet.Page) []T) (err error) {
 	a.values, a.ends, a.null = a.values[:0], a.ends[:0], a.null[:0]
 	pages := group.ColumnChunks()[a.leaf.ColumnIndex].Pages()

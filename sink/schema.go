@@ -78,8 +78,8 @@ type StoredRow struct {
 	RewardDetails *string  `parquet:"reward_details,optional"` // JSON
 	Status        string   `parquet:"status,dict" read:"facts"`
 	StopReason    string   `parquet:"stop_reason,dict" read:"facts"`
-	// FinishReasons has one element per call of the row: stop, length, another word of the engine,
-	// or an empty string if unknown. A call with the finish reason abort is never in a row.
+	// FinishReasons has one element per call of the row: stop, length, another word that the engine
+	// uses, or an empty string if unknown. A call with the finish reason abort is never in a row.
 	FinishReasons []string `parquet:"finish_reasons,list" parquet-element:",dict"`
 	// Truncated is true if and only if Flags contains cut or length. See "How a row ends" in the
 	// package documentation.
@@ -104,7 +104,7 @@ type StoredRow struct {
 	Model   string   `parquet:"model,dict"`
 	AgentID string   `parquet:"agent_id" read:"facts"`
 	RunIDs  []string `parquet:"run_ids,list"`
-	// StepIDs has one element per call of the row. It is empty if the id is unknown.
+	// StepIDs has one element per call of the row. An element is empty if the id is unknown.
 	StepIDs []string `parquet:"step_ids,list"`
 
 	// The server's own counts for the sample.
@@ -151,7 +151,7 @@ type StoredFailure struct {
 	// Call is the index of the call in the sample, or -1 if the whole sample failed.
 	Call int32 `parquet:"call" read:"facts"`
 
-	// OutputIDs contains the remaining sampled tokens, and Logprobs contains their
+	// OutputIDs contains the sampled tokens that are available, and Logprobs contains their
 	// log-probabilities. A log-probability is NaN if the server did not send it. (Data shards do
 	// not allow NaN.) The lengths of the two lists can differ if that difference is the reason for
 	// the failure.

@@ -53,7 +53,7 @@ func (s *openShard[T]) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// append writes a row. encoder.encode explains first.
+// append writes a row. For the argument first, see encoder.encode.
 func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	if err := s.enc.encode(row, tokens, first); err != nil {
 		return &ShardError{Path: s.temp, Op: "write", Err: err}
@@ -160,7 +160,7 @@ func digestOf(f File, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// shardSums contains the sums over the rows of a shard that its Shard records.
+// shardSums contains sums over the rows of a shard. Its Shard will record them.
 type shardSums struct {
 	tokens   Tokens
 	rewards  rewardSum
@@ -188,7 +188,7 @@ func (s *shardSums) add(r *StoredRow) {
 	}
 }
 
-// with returns r extended to include v.
+// with extends r to include v and returns the result. r can be nil.
 func (r *Range) with(v int32) *Range {
 	if r == nil {
 		return &Range{Min: v, Max: v}

@@ -274,7 +274,7 @@ func (d *Dataset) checkStored(s *StoredSample) error {
 	return d.claim(&tokenize.Sample{Key: s.Key, Rows: make([]tokenize.Row, len(s.Rows)), Failures: make([]tokenize.Failure, len(s.Failures))})
 }
 
-// checkStrings checks that all texts of a row are UTF-8.
+// checkStrings checks that all strings in a row are valid UTF-8.
 func checkStrings(row any) error {
 	v := reflect.ValueOf(row).Elem()
 	for i := range v.NumField() {

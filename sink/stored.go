@@ -99,7 +99,7 @@ func (f *StoredFailure) set(s *tokenize.Sample, i int) {
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // tokens returns the row as a tokenize.Row. It is the inverse of set for the fields of
-// tokenize.Row. Both rows share the slices.
+// tokenize.Row. Both rows share their slices.
 func (r *StoredRow) tokens() (tokenize.Row, error) {
 	row := tokenize.Row{
 		InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,

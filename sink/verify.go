@@ -21,7 +21,7 @@ type VerifyOptions struct {
 	RunID string
 	// MaxProblems limits the length of VerifyReport.Problems. Default DefaultMaxProblems.
 	MaxProblems int
-	// FS is the file system. Default: the operating system's.
+	// FS is the file system. Default: the operating system's file system.
 	FS FS
 }
 
@@ -161,7 +161,7 @@ func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error)
 	checked := v.entries.given
 	files := make([]openFile, len(c.Shards))
 	if err == nil {
-		// An open file stays readable even if a merge replaces it now.
+		// An open file stays readable even if a merge replaces the shard now.
 		one := Log{Dir: v.dir, Commits: []Commit{c}, fs: v.fs}
 		for i, s := range c.Shards {
 			f := &files[i]
@@ -184,7 +184,7 @@ func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error)
 	return false, v.commit(ctx, path, &c, files, checked)
 }
 
-// An openFile is an opened shard, or the error of opening it.
+// An openFile is an opened shard, or the error from opening it.
 type openFile struct {
 	file File
 	err  error

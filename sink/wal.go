@@ -29,7 +29,7 @@ const syncEvery = 20 * time.Millisecond
 const groupSegment = 4 << 20
 
 // A wal is the write-ahead log of a Dataset. All its files belong to the goroutine of run. Other
-// goroutines send samples to in, and report commits with committed.
+// goroutines send samples to the channel in, and report commits by calling committed.
 type wal struct {
 	d     *Dataset
 	every time.Duration
@@ -39,7 +39,7 @@ type wal struct {
 
 	// Fields of run.
 	file    File // open segment; nil between segments
-	ended   File // cur's file between segments, until it is closed
+	ended   File // file of the ended segment cur, until it is closed
 	frames  *frame.Writer
 	cur     *segment
 	named   bool // cur's name is durable
@@ -48,10 +48,10 @@ type wal struct {
 	batched int64      // bytes of batch
 	last    time.Time  // start of the last sync
 	turning bool       // end the segment after this batch
-	number  int64      // of the next segment
+	number  int64      // number of the next segment
 
 	mu    sync.Mutex
-	bytes int64 // of all segments
+	bytes int64 // total size of all segments
 	syncs int64
 }
 
@@ -86,7 +86,7 @@ func segmentNumber(name string) (n int64, ok bool) {
 }
 
 // run writes samples and syncs them in batches until the dataset drains or ctx is done. When it
-// returns, every sample that it received is durable or its Append has received an error.
+// returns, every sample that it received is durable, or the caller of Append has received an error.
 //
 // A failed write or sync is final. After it, the content of the file is unknown, and a second sync
 // can succeed although data was lost. No sample of the failed batch is reported as durable.
@@ -212,8 +212,8 @@ func (w *wal) sync() error {
 	failpoint.Hit(failpoint.WALAcked)
 	clear(w.batch)
 	w.batch = w.batch[:0]
-	// From this mark, a reader knows that all earlier frames were durable, and so it reports damage
-	// to them.
+	// This mark shows readers that all earlier frames were durable. They then report damage to
+	// these frames.
 	before := w.frames.Size()
 	if err := w.frames.Synced(); err != nil {
 		return &ShardError{Path: w.cur.path, Op: "write", Err: err}
@@ -286,7 +286,7 @@ func (w *wal) askForSegment() {
 }
 
 // committed records that n more samples of a segment are in commits. If the segment has ended and
-// all of its samples are in commits, committed deletes the segment.
+// all of its samples are in commits, it deletes the segment.
 func (w *wal) committed(s *segment, n int) {
 	w.mu.Lock()
 	s.pending -= n

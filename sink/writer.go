@@ -20,7 +20,7 @@ type writer struct {
 
 	data     *openShard[StoredRow]     // nil before the first row
 	failures *openShard[StoredFailure] // nil before the first failure
-	meta     *shardMeta                // key-values of the shards
+	meta     *shardMeta                // metadata of the shards
 	batches  recycler                  // memory of Arrow batches, reused for all shards
 	codec    *pageCodec                // compresses Parquet pages, reused for all shards
 
@@ -32,7 +32,7 @@ type writer struct {
 	places  map[CommittedGroup]int32
 	group   int32 // index of the last row's group
 	logged  []logged
-	since   time.Time // when the oldest of samples arrived
+	since   time.Time // when the oldest sample in samples arrived
 
 	// held contains the samples that wait for their group. again is the segment that the writer
 	// last reread.
@@ -115,8 +115,9 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// due reports whether whole groups must be committed now: no other sample waits for the writer, or
-// the oldest of the samples has waited for syncEvery.
+// due reports whether the samples must be committed now, with Config.CommitGroups. That is the case
+// if no other sample waits for the writer, or if the oldest of the samples has waited for
+// syncEvery.
 func (w *writer) due(q *queue) bool {
 	return w.d.cfg.CommitGroups && len(w.samples) > 0 && (q.empty() || time.Since(w.since) >= syncEvery)
 }
@@ -179,7 +180,7 @@ func (w *writer) encode(s *tokenize.Sample, v verdict) error {
 			return err
 		}
 	}
-	w.row, w.failure = StoredRow{}, StoredFailure{} // so that they do not keep the memory of s
+	w.row, w.failure = StoredRow{}, StoredFailure{} // so that they do not keep the memory of s alive
 	return nil
 }
 
@@ -193,7 +194,7 @@ func (w *writer) place(g CommittedGroup) int32 {
 	return at
 }
 
-// log records that the next commit has one more sample of segment s.
+// log records that the next commit has one more sample from segment s.
 func (w *writer) log(s *segment) {
 	if n := len(w.logged); n == 0 || w.logged[n-1].segment != s {
 		w.logged = append(w.logged, logged{segment: s})

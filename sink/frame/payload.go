@@ -101,7 +101,7 @@ func (p *Payload) Uint64() uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// Text returns the next text. The string does not share the memory of the payload.
+// Text returns the next string. It does not share memory with the payload.
 func (p *Payload) Text() string { return string(p.Take(p.Uvarint())) }
 
 // Len returns the length of the next list. width is the smallest size of an element in bytes. ok is

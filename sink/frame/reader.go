@@ -78,8 +78,8 @@ func (f *Reader) Header() Header { return f.h }
 // Offset returns the offset of the next frame.
 func (f *Reader) Offset() int64 { return f.at }
 
-// Ended reports whether the file ends with a mark that vouches for all earlier frames. It is valid
-// after Next has returned io.EOF.
+// Ended reports whether the file ends with a mark that vouches for all earlier frames. The result
+// is valid only after Next has returned io.EOF.
 func (f *Reader) Ended() bool { return f.ended }
 
 // Next returns the payload of the next frame. The payload is valid until the next call. Next skips

@@ -243,7 +243,7 @@ func Edge() []*tokenize.Sample {
 func quote(text string) string {
 	body, err := json.Marshal(map[string]string{"content": text})
 	if err != nil {
-		panic(err) // a map of strings: cannot happen
+		panic(err) // cannot happen for a map of strings
 	}
 	return string(body)
 }
