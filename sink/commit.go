@@ -216,7 +216,7 @@ func closeInto(c io.Closer, err *error) {
 	}
 }
 
-// checkLinks checks that dir supports hard links, so that Create fails before any sample is
+// checkLinks checks that dir supports hard links. If it does not, Create fails before any sample is
 // collected. Commits need hard links because the alternatives are unsafe: a file that is created
 // under its final name can be half-written after a crash, and a rename overwrites an existing file.
 func checkLinks(fsys FS, dir string) error {

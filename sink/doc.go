@@ -48,8 +48,8 @@
 // Tokens that caused after_stop or padded_id are trained on like any other tokens. If
 // tokens.after_stop is mask, the tokens after an end-of-turn id have mask 0. n_unscored counts all
 // sampled tokens in the row that have mask 0, including the tokens masked for this reason. Because
-// of padded_id, an embedding table must have the size of the engine's table. The number of ids in
-// the tokenizer can be too small.
+// such ids exist, a trainer needs an embedding table as large as the engine's. A table with one
+// embedding per id of the tokenizer can be too small.
 //
 // # How a row ends
 //
@@ -144,13 +144,14 @@
 //
 // A merge does not add samples or change their order. The logical order of a dataset is the order
 // of its commits by number, regardless of the shards that hold their rows. This order never
-// changes. All readers use it, and [Log.Commits] has it. A reader accepts a missing entry only if
-// another entry replaces it. A reader skips an entry that still exists but has been replaced.
+// changes. All readers use this order, and [Log.Commits] is in this order. A reader accepts a
+// missing entry only if another entry replaces it. A reader skips an entry that still exists but
+// has been replaced.
 //
 // During Run, one goroutine makes the merges. For each merge it picks at least Config.MergeAt
-// entries that are neighbors in logical order and do not exceed a size tier. The largest entry
-// makes up at most half of their total size. The tiers are a factor of eight apart. So a row is
-// rewritten each time its shard grows eightfold, which happens at most five times. A merge never
+// entries that are neighbors in logical order and are not above a certain size tier. The largest
+// entry makes up at most half of their total size. The tiers are a factor of eight apart. So a row
+// is rewritten each time its shard grows eightfold, which happens at most five times. A merge never
 // exceeds Config.MaxShardBytes or 65,536 samples. Commits with more than Config.RowGroupTokens
 // tokens are never merged, nor are neighbors whose shards have different metadata. The steps of a
 // merge, in order:
@@ -261,8 +262,7 @@
 //  9. delete segments whose samples are all committed; call done(nil) for each sample
 //
 // Linking fails if the name exists, so no entry is ever overwritten. An entry is complete before it
-// gets its name. A sample without rows and failures is committed too, because the entry contains
-// its key.
+// gets its name. A sample without rows and failures is committed too: the entry contains its key.
 //
 // Shards are sealed when they reach Config.MaxShardBytes, when their first sample is
 // Config.MaxShardAge old, and at Close. A sample's rows are never split across shards.
@@ -292,9 +292,9 @@
 //	the card, under its temporary name      after a commit, and by Create          it is renamed
 //
 // Each step waits for its sync. Removals are not synced, because a file that reappears after a
-// power cut does no harm. If it is a segment, its samples are in commits. Readers ignore temporary
-// files. If a sync of a commit or of the write-ahead log fails, the run ends, and the sync is never
-// retried.
+// power cut does no harm. If the file is a segment, its samples are in commits. If it is a
+// temporary file, readers ignore it. If a sync of a commit or of the write-ahead log fails, the run
+// ends, and the sync is never retried.
 //
 // The other files in a run's folder do not belong to this package. Package journal documents the
 // syncs of attempts. Package runfolder documents the syncs of run.json and tasks.jsonl.
@@ -363,10 +363,11 @@
 // numbers are 20 MB and 25 MB. With Arrow, the writer keeps one batch instead. A batch takes about
 // 9 bytes for each of Config.RowGroupTokens tokens, plus its text, and up to four times that while
 // its memory grows. That is 35 MB for a million tokens, or 75 MB with these messages. The writer
-// reuses this memory for later batches, except arrays larger than 16 MB. The write-ahead log has a
-// buffer as large as the largest encoded sample. So does the writer, because it rereads samples.
-// Both later drop a buffer larger than 4 MB. Run owns all goroutines: one for the writer, one for
-// the write-ahead log, and one for merges. Each open file belongs to one of these goroutines.
+// reuses this memory for later batches, except arrays larger than 16 MB. The write-ahead log and
+// the writer each have a buffer as large as the largest encoded sample. The writer needs it to
+// reread samples. Both later drop a buffer larger than 4 MB. Run owns all goroutines: one for the
+// writer, one for the write-ahead log, and one for merges. Each open file belongs to one of these
+// goroutines.
 //
 // # Reading order
 //

@@ -33,10 +33,10 @@ type heldGroup struct {
 	id      CommittedGroup // with the largest size in list
 	list    []accepted
 	taken   int           // list[:taken] has been written
-	seen    []bool        // by index: whether list[:counted] or a commit has the index
+	seen    []bool        // by index: whether a sample in list[:counted] or in a commit has that index
 	counted int           // number of samples counted in seen; 0 until list is long enough for the group to be whole
 	indexes int           // number of different indexes in list[:counted] and in commits
-	facts   []SampleFacts // facts of list, for Config.Judge; nil without Judge
+	facts   []SampleFacts // facts about the samples in list, for Config.Judge; nil without Judge
 	known   known         // the part of the group that is in commits
 	since   time.Time     // when the first sample of list arrived
 	commits int           // number of commits that the writer has made since then
@@ -59,9 +59,9 @@ func (h *hold) add(a accepted, now time.Time) *heldGroup {
 	return g
 }
 
-// whole reports whether each index of the group has an outcome. Over all calls it takes constant
-// time per sample. Once the list is as long as the group, it also takes one byte of memory per
-// index.
+// whole reports whether each index of the group has an outcome. Over all calls, whole takes
+// constant time per sample. Once the list is as long as the group, it also takes one byte of memory
+// per index.
 func (g *heldGroup) whole() bool {
 	if len(g.list)+len(g.known.indexes) < int(g.id.Size) {
 		return false

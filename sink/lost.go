@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// ErrLostCommit means that the last entry of the commit log is lost, because a shard that no entry
-// names contains samples that are nowhere else.
+// ErrLostCommit means that the last entry of the commit log is lost. This is certain if a shard
+// that no entry names contains samples that are nowhere else.
 var ErrLostCommit = errors.New("sink: the last entry of the commit log is lost")
 
 // lostShards returns the shards that no entry names and that contain a sample that is neither in a

@@ -101,7 +101,7 @@ func (e *parquetEncoder[T]) encode(row *T, tokens int, first bool) error {
 	return nil
 }
 
-// outgrown reports whether the open row group has reached its limit multiplied by times.
+// outgrown reports whether the open row group has reached one of its limits, multiplied by times.
 func (e *parquetEncoder[T]) outgrown(times int) bool {
 	return e.openTokens >= times*e.groupTokens || e.w.Size()-e.flushed >= int64(times)*parquetGroupBytes
 }
@@ -116,13 +116,14 @@ func (e *parquetEncoder[T]) size() int64 { return e.w.Size() }
 
 func (e *parquetEncoder[T]) close() error { return e.w.Close() }
 
-// schemaOf returns the schema of a shard of T.
+// schemaOf returns the schema of a shard with rows of type T.
 func schemaOf[T any]() *parquet.Schema { return parquet.SchemaOf(*new(T)) } // the library caches it
 
 // anyRows is the row count for a file without a commit. It matches any number of rows.
 const anyRows = -1
 
-// openParquet reads the footer of a shard of T and checks its schema and row count.
+// openParquet reads the footer of a shard with rows of type T, and checks the schema and the row
+// count.
 func openParquet[T any](f File, size, rows int64) (pf *parquet.File, err error) {
 	// parquet-go can panic on a damaged file.
 	defer func() {

@@ -146,7 +146,7 @@ func (d *Dataset) finishMerges(log *Log) error {
 		// keep them.
 		at := slices.IndexFunc(log.Commits, func(o Commit) bool { return seqSet(o.Replaces).has(c.Seq) })
 		if at >= 0 {
-			g.at = log.Commits[at].CreatedAt // the time of this merge or of a later one
+			g.at = log.Commits[at].CreatedAt // the time of this merge or of a later merge
 			d.merger.gone = append(d.merger.gone, g)
 		}
 	}

@@ -21,7 +21,7 @@ type shardCheck struct {
 	sampled int64             // number of tokens sampled in the current sample so far
 	n       int64
 	sums    shardSums
-	left    int     // number of samples to count, at the end of the shard; the others were counted in other shards
+	left    int     // number of samples to count; they are the last in the shard, and the others were counted in other shards
 	before  Tokens  // tokens of the samples that are not counted
 	origins []int64 // only for a merge: tokens per source commit
 	origin  []int32 // only for a merge: index in origins of each sample's commit

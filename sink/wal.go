@@ -192,7 +192,7 @@ func (w *wal) sync() error {
 	if err := w.file.Sync(); err != nil {
 		return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
 	}
-	if !w.named { // once per file
+	if !w.named { // only once per file
 		if err := w.d.cfg.FS.SyncDir(filepath.Dir(w.cur.path)); err != nil {
 			return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
 		}

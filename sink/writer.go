@@ -41,7 +41,7 @@ type writer struct {
 	recovering bool  // samples use no budget, and held samples are not kept in memory
 	again      *segment
 	file       File   // again, open for reading
-	buf        []byte // buffer for frames of again
+	buf        []byte // buffer for frames from again
 
 	age   *time.Timer // runs while a sample waits for its commit
 	timer time.Time   // when age fires; zero if it is stopped
@@ -52,7 +52,7 @@ type writer struct {
 	sealed  int64 // number in the names of the next shards
 }
 
-// logged counts the samples of one segment.
+// logged counts the samples in the next commit that are from one segment.
 type logged struct {
 	segment *segment
 	n       int
