@@ -423,9 +423,9 @@ func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (
 	return nil
 }
 
-// checkArray checks what the library does not check. The array and its offsets must start at 0, the
-// offsets must never decrease, and each buffer must be long enough. Only a nullable array can have
-// nulls.
+// checkArray checks properties of an array that the library does not check. The array and its
+// offsets must start at 0, the offsets must never decrease, and each buffer must be long enough.
+// Only a nullable array can have nulls.
 func checkArray(a arrow.Array, nullable bool) error {
 	data, n, nulls := a.Data(), a.Len(), a.NullN()
 	size := func(i int) int {

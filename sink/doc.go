@@ -182,13 +182,12 @@
 // at the end of Run, and in Create. A README.md without the card's second line belongs to the user
 // and is not replaced. If the card cannot be written, the error is logged and the run continues.
 //
-// A Parquet shard uses zstd at its fastest level and data pages of 512 KB in format version 2. Once
-// a row group has reached Config.RowGroupTokens tokens, it is closed at the end of the current
-// group of samples. It is closed within a group of samples only if it reaches twice that number of
-// tokens. So a reader that needs one group of samples usually decodes only one row group. An Arrow
-// shard is an IPC stream. It is uncompressed so that readers can memory-map it. A batch is closed
-// when it reaches Config.RowGroupTokens tokens. The stream ends with the mark ff ff ff ff 00 00 00
-// 00.
+// A Parquet shard uses zstd at its fastest level and version 2 data pages of 512 KB. Once a row
+// group has reached Config.RowGroupTokens tokens, it is closed at the end of the current group of
+// samples. It is closed within a group of samples only if it reaches twice that number of tokens.
+// So a reader that needs one group of samples usually decodes only one row group. An Arrow shard is
+// an IPC stream. It is uncompressed so that readers can memory-map it. A batch is closed when it
+// reaches Config.RowGroupTokens tokens. The stream ends with the mark ff ff ff ff 00 00 00 00.
 //
 // A segment of the write-ahead log is a file in the format of package frame, with kind "wal",
 // version 1, and the segment's number in the header. The log writes a mark after each sync. The

@@ -159,13 +159,14 @@ func (c *Commit) checkGroups() error {
 	return nil
 }
 
-// A sequence checks that the entries of a log fit together.
+// A sequence checks that the entries of a log are consistent with each other.
 type sequence struct {
 	runID  string // if empty, add sets it to the run of the first entry
 	epochs map[int]int64
 }
 
-// add adds the next entry. It returns an error if the entry does not fit the earlier entries.
+// add adds the next entry. It returns an error if the entry is inconsistent with the earlier
+// entries.
 func (s *sequence) add(c *Commit) error {
 	if s.runID == "" {
 		s.runID = c.RunID

@@ -97,8 +97,8 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 	if err != nil {
 		return ""
 	}
-	// The file's name contains the start of its digest. The libraries must not read a file with
-	// another digest, because it is damaged.
+	// The file's name contains the start of its digest. A file with another digest is damaged, so
+	// the libraries must not read it.
 	sum, err := digestOf(f, size)
 	if base, _, _ := strings.Cut(path, "."); err != nil || !strings.HasSuffix(base, "-"+sum[:8]) {
 		return ""

@@ -79,7 +79,7 @@ func (p part[T]) read(f File, in rowRange, yield func(*T) bool) (err error) {
 
 // group calls yield with each row of a row group and the row's number, starting at row i. It
 // returns the number of the next row, and whether yield always returned true. It checks that the
-// row group has the number of rows in the footer, because the library does not check this.
+// row group has as many rows as the footer records, because the library does not check this.
 func (p part[T]) group(group parquet.RowGroup, i int64, yield func(*T, int64) bool) (_ int64, more bool, err error) {
 	r := parquet.NewGenericRowGroupReader[T](group, p.schema)
 	defer closeInto(r, &err)

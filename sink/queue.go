@@ -3,7 +3,7 @@ package sink
 import "sync"
 
 // A queue holds durable samples for the writer, in the order of the write-ahead log. push never
-// blocks, because the budget already limits the number of samples.
+// blocks, because the budget already limits the size of the queue.
 type queue struct {
 	// ready contains a token if a sample can be popped or the queue has ended. A token can also
 	// mean that a caller waits for the budget.

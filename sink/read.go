@@ -30,8 +30,8 @@ func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
 
 // ReadLogEach is like ReadLog, but for logs with millions of samples. It calls each once for every
 // commit, in logical order. It splits merges into their commits as [Commit.Originals] does. each
-// owns its argument. In Commits, the entries lack Groups and Samples. So Done of such a Log is
-// empty, and Waiting rereads the entries if there is a write-ahead log.
+// owns its argument. In Commits, the entries lack Groups and Samples. So Done of such a Log returns
+// no keys, and Waiting rereads the entries if there is a write-ahead log.
 func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
 
 // readLog reads the log of the run runID. If runID is empty, it accepts any run, but all entries
@@ -76,8 +76,8 @@ func (l *Log) Shards(kind Kind) iter.Seq[Shard] {
 	}
 }
 
-// Done returns the keys of the samples that are done. These samples have rows, or neither rows nor
-// failures.
+// Done returns the keys of the samples that are done. A sample is done if it has rows, or if it has
+// neither rows nor failures.
 func (l *Log) Done() map[string]struct{} {
 	keys := make(map[string]struct{})
 	for i := range l.Commits {

@@ -136,8 +136,8 @@ func setAside(fsys FS, dir, path, aside string, move func(from, to string) error
 }
 
 // replay commits the samples of the write-ahead log that are not yet in a commit. It deletes the
-// segments only after every sample is in a commit, or, if its group is incomplete, in the one
-// remaining segment.
+// segments only after every sample is in a commit, or, if the sample's group is incomplete, in the
+// one segment that remains.
 func (d *Dataset) replay(log *Log) error {
 	names, err := walSegments(d.cfg.FS, d.dir)
 	if err != nil {

@@ -30,7 +30,8 @@ type VerifyReport struct {
 	// Commits and Shards count checked commits and shards. Bytes is the sum of the shards' sizes. A
 	// merge counts as one commit; the entries that it replaced do not count.
 	Commits, Shards, Bytes int64
-	// Samples counts different keys. Failed counts the keys without a success in any commit.
+	// Samples counts the distinct sample keys. Failed counts the keys without a success in any
+	// commit.
 	Samples, Failed int64
 	// Rows, Failures and Tokens are counted in the shards, not taken from the log.
 	Rows, Failures int64
@@ -42,7 +43,7 @@ type VerifyReport struct {
 	Problems     []error
 	ProblemCount int64
 	// Orphans lists the files in the dataset's folders that no commit names, such as leftovers from
-	// an interrupted run. They are neither data nor problems.
+	// an interrupted run. They are not data, and Verify does not report them as problems.
 	Orphans []string
 }
 
@@ -121,7 +122,8 @@ func (v *verifier) log(ctx context.Context) error {
 }
 
 // listing lists the log's folder once and checks the new entries. again is true if the log changed
-// meanwhile. told contains the missing numbers that have already been reported.
+// meanwhile and must be listed again. told contains the missing numbers that have already been
+// reported.
 func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (again bool, err error) {
 	fresh, err := v.entries.list()
 	if err != nil {

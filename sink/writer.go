@@ -115,9 +115,8 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// due reports whether the samples must be committed now, with Config.CommitGroups. That is the case
-// if no other sample waits for the writer, or if the oldest of the samples has waited for
-// syncEvery.
+// due reports whether Config.CommitGroups requires a commit now. That is the case if no other
+// sample waits for the writer, or if the oldest of the samples has waited for syncEvery.
 func (w *writer) due(q *queue) bool {
 	return w.d.cfg.CommitGroups && len(w.samples) > 0 && (q.empty() || time.Since(w.since) >= syncEvery)
 }

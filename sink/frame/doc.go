@@ -20,8 +20,8 @@
 // The checksum of a frame covers the frame's offset in the file (u64), bytes 4 to 15 of the frame,
 // and the payload. So a Reader does not accept a frame that was copied to another offset, or that
 // is inside the payload of another frame. [Version] is the version of the framing. The version of
-// the kind is the version of the payload format. A Reader refuses other versions of either
-// (ErrNewer).
+// the kind is the version of the payload format. A Reader refuses a file in which either version
+// differs from the expected one (ErrNewer).
 //
 // A mark is a frame without a payload. It begins with ff 'R' 'S' fe. The Writer writes a mark after
 // a sync to record the durable length of the file.
@@ -47,9 +47,9 @@
 // A part of a file is torn only if no whole frame vouches for it and it looks like an interrupted
 // write. That is the case if the file ends within a frame, or if the part contains only zeros in
 // one of the 512-byte sectors that it overlaps. The caller can drop a torn part. A disk writes a
-// whole sector or nothing, so a frame that has all sectors and a wrong checksum is always damaged.
-// If a power cut removes the mark of a sync, the Reader cannot detect that sync. In that case,
-// damage that cuts off or zeroes the end of the file looks torn.
+// whole sector or nothing, so a complete frame with a wrong checksum and no sector of zeros is
+// always damaged. If a power cut removes the mark of a sync, the Reader cannot detect that sync. In
+// that case, damage that cuts off or zeroes the end of the file looks torn.
 //
 // [Reader.Ended] reports whether a file ends with a mark that vouches for all earlier frames.
 // Before a writer continues in another file, it can make that mark durable. Readers can then

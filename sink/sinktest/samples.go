@@ -121,8 +121,8 @@ func (b *Builder) Failure(tokens int) *tokenize.Sample {
 // Edge returns samples that have broken a writer or a reader, or that could break one. Some rows
 // are longer than write batches of 1,024 values, and one has more than 100 spans. The lengths of
 // some lists are one below such a limit, equal to it, or one above it. Versions are either missing
-// or set for all tokens. Rewards, strings and failures take all kinds of values, and some times are
-// extreme. Each call returns new memory.
+// or set for all tokens. Rewards, strings and failures cover all kinds of values, and some times
+// are extreme. The samples of two calls do not share memory.
 func Edge() []*tokenize.Sample {
 	b := NewBuilder(7)
 	var all []*tokenize.Sample
