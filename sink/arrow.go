@@ -226,8 +226,8 @@ func (r recycler) Free(b []byte) {
 	}
 }
 
-// arrowSchema returns the schema of a shard. It equals the schema that pyarrow reads from a Parquet
-// shard: list elements are never null and are named "element".
+// arrowSchema returns the schema of a shard. The schema equals the schema that pyarrow reads from a
+// Parquet shard: list elements are never null and are named "element".
 func arrowSchema(columns []arrowColumn, meta map[string]string) *arrow.Schema {
 	fields := make([]arrow.Field, len(columns))
 	for i, c := range columns {
@@ -470,7 +470,6 @@ func checkArray(a arrow.Array, nullable bool) error {
 	return nil
 }
 
-// arrowMeta adds the metadata of a stream's schema to meta.
 func arrowMeta(f File, size int64, meta map[string]string) error {
 	r, err := ipc.NewReader(bufio.NewReader(io.NewSectionReader(f, 0, size)))
 	if err != nil {

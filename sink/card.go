@@ -17,9 +17,8 @@ import (
 // configuration by name, for load_dataset from Hugging Face's datasets library. A glob pattern
 // would also match shards that have not yet been committed.
 //
-// The card is written under a temporary name, synced and renamed after a commit is durable. So it
-// is never ahead of the log. The folder is not synced, so a power cut can restore an older card.
-// The next Create rewrites the card.
+// The folder of the card is not synced, so a power cut can restore an older card. The next Create
+// rewrites the card.
 const (
 	cardName = "README.md"
 	// cardMark is the second line of a card. A README.md without this line belongs to the user.

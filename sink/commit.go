@@ -160,9 +160,6 @@ func commitSeq(name string) (seq int64, ok bool) {
 
 // putCommit durably writes c as a new entry and sets c.Seq. It uses the first free number from
 // c.Seq on, because other processes can write to the same log.
-//
-// putCommit writes the entry under a temporary name and then links the file to its final name. So
-// no reader sees a torn entry, and no existing entry is overwritten.
 func putCommit(fsys FS, dir string, c *Commit) error {
 	for {
 		body, err := encodeCommit(c)
@@ -236,7 +233,6 @@ func checkLinks(fsys FS, dir string) error {
 	return &ShardError{Path: dir, Op: "link", Err: err}
 }
 
-// writeSynced creates a file and syncs its content.
 func writeSynced(fsys FS, name string, body []byte) error {
 	f, err := fsys.Create(name)
 	if err != nil {

@@ -233,7 +233,6 @@ func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(erro
 	return err
 }
 
-// deliver sends durable samples to the writer.
 func (d *Dataset) deliver(batch []accepted) {
 	d.pending(len(batch))
 	if err := d.wal.queue.push(batch...); err != nil {
@@ -325,7 +324,7 @@ func (d *Dataset) whyStopped() error {
 	return fmt.Errorf("%w: %w", ErrClosed, d.cause)
 }
 
-// commit durably writes c as the next entry of the log. logMu serializes commits and merges.
+// commit durably writes c as the next entry of the log.
 func (d *Dataset) commit(c *Commit) error {
 	d.logMu.Lock()
 	defer d.logMu.Unlock()

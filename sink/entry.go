@@ -67,8 +67,8 @@ func readCommit(fsys FS, dir, name string) (Commit, error) {
 	return c, nil
 }
 
-// decodeCommit is the inverse of encodeCommit. An error wraps ErrNewer if a newer version of the program
-// wrote the entry.
+// decodeCommit is the inverse of encodeCommit. The error wraps ErrNewer if a newer version of the
+// program wrote the entry.
 func decodeCommit(body []byte) (c Commit, err error) {
 	// Verify the checksum first, so that a damaged entry does not look like a newer one.
 	if err := checkSum(body); err != nil {

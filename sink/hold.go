@@ -250,7 +250,6 @@ func (w *writer) commitFull() error {
 	return w.commit()
 }
 
-// readAgain rereads a sample that was released.
 func (w *writer) readAgain(a *accepted) (*tokenize.Sample, error) {
 	payload, err := w.readFrame(a)
 	if err != nil {

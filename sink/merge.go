@@ -13,9 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// Config.CommitGroups produces many small commits. During Run, a merger replaces neighboring
-// entries of similar size with one entry. A row is rewritten each time its shard grows eightfold.
-// At most MergeAt-1 neighboring entries of each size tier stay unmerged.
+// A merger replaces neighboring entries of similar size with one entry, so that at most MergeAt-1
+// neighboring entries of each size tier remain.
 
 // A mergeable is an entry that no merge has replaced.
 type mergeable struct {

@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// A merge is an entry that replaces small commits and contains their samples. The rows of a merge
-// are the rows of these commits, bit for bit and in the same order.
-
 // A SeqRange is a range of entries, given by the numbers of the first and the last entry.
 type SeqRange [2]int64
 

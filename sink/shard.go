@@ -27,8 +27,7 @@ type openShard[T any] struct {
 	hash   hash.Hash
 	bytes  int64
 	enc    encoder[T]
-	// check checks the written shard.
-	check func(f File, size, rows int64) error
+	check  func(f File, size, rows int64) error
 
 	rows int64
 	sums shardSums

@@ -88,8 +88,7 @@ func segmentNumber(name string) (n int64, ok bool) {
 // run writes samples and syncs them in batches until the dataset drains or ctx is done. When it
 // returns, every sample that it received is durable, or the caller of Append has received an error.
 //
-// A failed write or sync is final. After it, the content of the file is unknown, and a second sync
-// can succeed although data was lost. No sample of the failed batch is reported as durable.
+// A failed write or sync is final, because the content of the file is then unknown.
 func (w *wal) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()

@@ -128,7 +128,6 @@ func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {
 // would take twice as long.
 const runBlock = 32
 
-// blocks holds a block of zeros and a block of ones.
 var blocks = [2][runBlock]int8{1: [runBlock]int8(slices.Repeat([]int8{1}, runBlock))}
 
 // findRuns sets e.runs to the lengths of the mask's runs, starting with a run of zeros. It returns
