@@ -17,7 +17,7 @@ import (
 // configuration by name, for load_dataset from Hugging Face's datasets library. A glob pattern
 // would also match shards that have not yet been committed.
 //
-// The folder of the card is not synced, so a power cut can restore an older card. The next Create
+// The run's folder is not synced, so a power cut can restore an older card. The next Create
 // rewrites the card.
 const (
 	cardName = "README.md"
@@ -26,7 +26,7 @@ const (
 )
 
 // A card that covers n commits is rewritten after n/cardShare more commits, or after cardAge. So
-// 10,000 commits cause 50 MB of writes. A rewrite at every commit would cause 4 GB.
+// 10,000 commits cause 50 MB of writes. A rewrite at every commit would cause 4 GB of writes.
 const (
 	cardShare = 64
 	cardAge   = 30 * time.Second

@@ -31,7 +31,7 @@ type SampleFacts struct {
 
 	// Judge can set Keep and KeepReason, which become the columns keep and keep_reason in all rows
 	// of the sample. If Judge leaves Keep nil, both columns are null. If Judge sets Keep to false,
-	// the sample must not be trained on, and the default KeepReason is filtered.
+	// the sample must not be trained on, and KeepReason defaults to "filtered".
 	Keep       *bool
 	KeepReason string
 }

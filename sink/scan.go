@@ -66,7 +66,7 @@ func (a *listArena[T]) at(i int64) []T {
 	return a.values[start:a.ends[i]:a.ends[i]]
 }
 
-// read replaces the content of a with a column of a row group.
+// read replaces the content of the arena with one column of a row group.
 //
 // A repetition level of 0 marks the start of a list. Elements are never null, so a definition level
 // below the highest means a list without elements. In a nullable column, definition level 0 means
