@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
 )
 
@@ -126,6 +127,24 @@ func drip(head, piece string, every time.Duration) func(http.ResponseWriter, *ht
 	})
 }
 
+// pour writes head, and then block repeatedly.
+func pour(head, block string) func(http.ResponseWriter, *http.Request) {
+	return onConn(func(conn net.Conn) {
+		_, err := io.WriteString(conn, head)
+		for err == nil {
+			_, err = io.WriteString(conn, block)
+		}
+	})
+}
+
+// hold writes head, and then nothing.
+func hold(head string) func(http.ResponseWriter, *http.Request) {
+	return onConn(func(conn net.Conn) {
+		_, _ = io.WriteString(conn, head)
+		_, _ = io.Copy(io.Discard, conn)
+	})
+}
+
 const okHead = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 // aTurn is a turn of two tokens. reply returns an answer with turns.
@@ -163,37 +182,13 @@ func badServers() []badServer {
 			endless(`{"detail":"`, "x")(w, r)
 		}, nil},
 		{"a refusal of 100 MB", all, text(http.StatusBadRequest, `{"detail":"`+strings.Repeat("no ", 33<<20)+`"}`), nil},
-		{"headers without end", all, onConn(func(conn net.Conn) {
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
-			line := strings.Repeat("X-A: "+strings.Repeat("y", 1000)+"\r\n", 64)
-			for {
-				if _, err := io.WriteString(conn, line); err != nil {
-					return
-				}
-			}
-		}), nil},
-		{"one header without end", all, onConn(func(conn net.Conn) {
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX-A: ")
-			for line := strings.Repeat("y", 64<<10); ; {
-				if _, err := io.WriteString(conn, line); err != nil {
-					return
-				}
-			}
-		}), nil},
-		{"informational answers without end", all, onConn(func(conn net.Conn) {
-			for {
-				if _, err := io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n"); err != nil {
-					return
-				}
-			}
-		}), nil},
+		{"headers without end", all, pour("HTTP/1.1 200 OK\r\n", strings.Repeat("X-A: "+strings.Repeat("y", 1000)+"\r\n", 64)), nil},
+		{"one header without end", all, pour("HTTP/1.1 200 OK\r\nX-A: ", strings.Repeat("y", 64<<10)), nil},
+		{"informational answers without end", all, pour("", "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n"), nil},
 		{"slow headers", all, drip("HTTP/1.1 200 OK\r\nX-A: ", "y", 200*time.Millisecond), nil},
 		{"slow body", all, drip(head+"Content-Length: 100000\r\n\r\n", " ", 200*time.Millisecond), nil},
-		{"silence", all, onConn(func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }), nil},
-		{"silence after the headers", all, onConn(func(conn net.Conn) {
-			_, _ = io.WriteString(conn, head+"Content-Length: 100\r\n\r\n{")
-			_, _ = io.Copy(io.Discard, conn)
-		}), nil},
+		{"silence", all, hold(""), nil},
+		{"silence after the headers", all, hold(head + "Content-Length: 100\r\n\r\n{"), nil},
 		{"a length of exabytes", all, rawBytes(head+"Content-Length: 9223372036854775807\r\n\r\n", "{"), nil},
 		{"a negative length", all, rawBytes(head+"Content-Length: -5\r\n\r\n", "{}"), nil},
 		{"two lengths", all, rawBytes(head+"Content-Length: 2\r\nContent-Length: 3\r\n\r\n", "{}"), nil},
@@ -201,14 +196,7 @@ func badServers() []badServer {
 		{"a length too long", all, rawBytes(head+"Content-Length: 50000\r\n\r\n", reply(aTurn, usage)), nil},
 		{"chunks of garbage", all, rawBytes(head+"Transfer-Encoding: chunked\r\n\r\n", "5\r\nhello\r\nzzz\r\n\x00\xff"), nil},
 		{"a chunk of exabytes", all, rawBytes(head+"Transfer-Encoding: chunked\r\n\r\n", "7fffffffffffffff\r\n{"), nil},
-		{"chunk extensions without end", all, onConn(func(conn net.Conn) {
-			_, _ = io.WriteString(conn, head+"Transfer-Encoding: chunked\r\n\r\n1;")
-			for line := strings.Repeat("y", 64<<10); ; {
-				if _, err := io.WriteString(conn, line); err != nil {
-					return
-				}
-			}
-		}), nil},
+		{"chunk extensions without end", all, pour(head+"Transfer-Encoding: chunked\r\n\r\n1;", strings.Repeat("y", 64<<10)), nil},
 		{"early close", all, rawBytes(""), nil},
 		{"close in the middle", all, rawBytes(head+"\r\n", `{"messages":[`), nil},
 		{"TLS on a plain port", all, rawBytes("\x15\x03\x01\x00\x02\x02\x28"), nil},
@@ -259,7 +247,7 @@ func badServers() []badServer {
 			time.Sleep(time.Second)
 			w.WriteHeader(http.StatusInternalServerError)
 		}, []int{exit.OK, exit.Unusable}},
-		{"silence", []string{onDelete}, onConn(func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }), []int{exit.OK}},
+		{"silence", []string{onDelete}, hold(""), []int{exit.OK}},
 	}
 }
 
@@ -282,7 +270,7 @@ func TestGateHostileServers(t *testing.T) {
 	short := writeFile(t, "short.yaml", fmt.Appendf(nil, hostileConfig, "2s"))
 	long := writeFile(t, "long.yaml", fmt.Appendf(nil, hostileConfig, "1m"))
 	servers := badServers()
-	full := hostileAll()
+	full := os.Getenv("HOSTILE") == "all"
 	for i, bad := range servers {
 		on := bad.on
 		if !full {
@@ -327,7 +315,7 @@ func TestGateHostileServers(t *testing.T) {
 				timer.Stop()
 				memory := peak() >> 20
 				took, code, said := time.Since(began), p.code, p.said()
-				t.Logf("exit code %d, %d MB, %v: %s", code, memory, took.Round(100*time.Millisecond), lastLine(said))
+				t.Logf("exit code %d, %d MB, %v: %s", code, memory, took.Round(100*time.Millisecond), said[strings.LastIndex(strings.TrimSpace(said), "\n")+1:])
 				switch {
 				case strings.Contains(said, "goroutine ") || strings.Contains(said, "panic"):
 					t.Errorf("it panicked, or hung:\n%.4000s", said)
@@ -339,6 +327,13 @@ func TestGateHostileServers(t *testing.T) {
 					t.Error("it printed nothing")
 				case strings.ContainsAny(said, "\x00\x1b") || len(said) > 20_000:
 					t.Errorf("it printed %d bytes, or bytes that a terminal cannot show", len(said))
+				}
+				if on == onSend && strings.HasSuffix(bad.name, "without end") && runfolder.Exists(dir) {
+					for id, f := range readDataset(t, dir).allFailures() {
+						if f.Error == "" || strings.Contains(f.Error, "\n") || len(f.OutputIDs) > 0 {
+							t.Errorf("%v: class %s, %d tokens, error %q; want one line", id, f.Class, len(f.OutputIDs), f.Error)
+						}
+					}
 				}
 				if memory > 256 || memory == 0 && took > time.Second { // a short process can end before it is measured
 					t.Errorf("it took %d MB", memory)
@@ -395,91 +390,3 @@ func readsWell(on, name string, code int) bool {
 	return on == onEvidence // not needed if the prompts came with the answer
 }
 
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return fmt.Sprintf("%.200s", lines[len(lines)-1])
-}
-
-func hostileAll() bool { return os.Getenv("HOSTILE") == "all" }
-
-// Replies of 200 MB, with and without a length, as one long text or as endless arrays, each fail
-// only their own sample with one line. The process stays small.
-func TestHugeReplies(t *testing.T) {
-	t.Parallel()
-	const huge = 200 << 20
-	bodies := map[string]struct{ head, fill string }{
-		"text":      {`{"messages":[],"more":"`, "x"},
-		"turns":     {`{"turns":[{"role":"assistant","output_ids":[`, "1,"},
-		"logprobs":  {`{"logprobs":[`, "[-0.5,1,null],"},
-		"nested":    {`{"messages":`, "["},
-		"spaces":    {`{"messages":[],`, " "},
-		"announced": {`{"messages":[],"more":"`, "x"},
-	}
-	if testing.Short() { // these two end early
-		for _, name := range []string{"text", "turns", "logprobs", "spaces"} {
-			delete(bodies, name)
-		}
-	}
-	sim := newSim(t, lettasim.Config{InputIDs: true})
-	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/messages") {
-			sim.ServeHTTP(w, r)
-			return
-		}
-		body, _ := io.ReadAll(r.Body)
-		for name, b := range bodies {
-			if !bytes.Contains(body, []byte("[huge:"+name+"]")) {
-				continue
-			}
-			w.Header().Set("Content-Type", "application/json")
-			if name == "announced" {
-				w.Header().Set("Content-Length", fmt.Sprint(huge))
-			}
-			_, err := io.WriteString(w, b.head)
-			block := bytes.Repeat([]byte(b.fill), 1<<16)
-			for n := len(b.head); n < huge && err == nil; n += len(block) {
-				_, err = w.Write(block[:min(len(block), huge-n)])
-			}
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		sim.ServeHTTP(w, r)
-	}))
-	var tasks bytes.Buffer
-	for name := range bodies {
-		fmt.Fprintf(&tasks, `{"id":%q,"prompt":"Add 2 and 3. [huge:%s]"}`+"\n", name, name)
-	}
-	fmt.Fprintln(&tasks, `{"id":"small","prompt":"Add 2 and 3."}`)
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir,
-		"--tasks", writeFile(t, "tasks.jsonl", tasks.Bytes()), "--retries", "0", "--fail-on-error", fmt.Sprint(len(bodies)), "--quiet")
-	peak := peakOf(p.cmd.Process.Pid)
-	<-p.ended
-	most := peak()
-	if p.code != exit.Failures || withoutLateRemovals(p.said()) != "" {
-		t.Errorf("exit code %d, want %d\n%s", p.code, exit.Failures, p.said())
-	}
-	got := verified(t, dir)
-	if len(got.rows[sampleID{"small", 0}]) == 0 {
-		t.Error("the small reply is no data")
-	}
-	for name := range bodies {
-		failures := got.failures[sampleID{name, 0}]
-		if len(failures) != 1 {
-			t.Errorf("%s: %d failures", name, len(failures))
-			continue
-		}
-		f := failures[0]
-		if f.Class != "decode" || f.Error == "" || strings.Contains(f.Error, "\n") || len(f.OutputIDs) > 0 {
-			t.Errorf("%s: class %s, %d tokens, error %q; want decode and one line", name, f.Class, len(f.OutputIDs), f.Error)
-		}
-		t.Logf("%s: %s", name, f.Error)
-	}
-	t.Logf("the process took %d MB at most", most>>20)
-	if runtime.GOOS == "linux" && !raceEnabled && (most == 0 || most > 512<<20) {
-		t.Errorf("the process took %d MB", most>>20)
-	}
-	if s := sim.Stats(); s.AgentsAlive != 0 {
-		t.Errorf("%d agents remain", s.AgentsAlive)
-	}
-}

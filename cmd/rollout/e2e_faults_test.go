@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -125,37 +122,6 @@ func (g *gateway) down() {
 	g.cut()
 }
 
-// An unreachable server ends the run before it begins, with a message that names the server and the
-// reason.
-func TestUnreachable(t *testing.T) {
-	t.Parallel()
-	closed := must(new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
-	refusing := closed.Addr().String()
-	noError(t, closed.Close())
-	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n"))
-	for _, tt := range []struct{ name, url, want string }{
-		{"name", "http://no-such-host.invalid", `no-such-host\.invalid.*(no such host|server misbehaving|timeout|temporary failure)`},
-		{"refused", "http://" + refusing, regexp.QuoteMeta(refusing) + `.*connection refused`},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "run")
-			began := time.Now()
-			r := invoke(t.Context(), "collect", "--server", tt.url, "--model", simModel, "--tasks", tasks, "--out", dir)
-			if r.code != exit.Unusable || !regexp.MustCompile(tt.want).MatchString(r.stderr) || !strings.Contains(r.stderr, tt.url) {
-				t.Errorf("exit code %d, want %d and %s\n%s", r.code, exit.Unusable, tt.want, r.stderr)
-			}
-			if took := time.Since(began); took > 30*time.Second {
-				t.Errorf("it took %v to report it", took)
-			}
-			if entries, _ := filepath.Glob(dir + "/*"); entries != nil {
-				t.Errorf("a run that never started left %v", entries)
-			}
-			t.Log(strings.TrimSpace(r.stderr))
-		})
-	}
-}
-
 // If a recoverable fault hits the first attempts, all samples still become data, equal to the data
 // without the fault.
 func TestFaultByFault(t *testing.T) {
@@ -185,221 +151,57 @@ func TestFaultByFault(t *testing.T) {
 	}
 }
 
-// Resetting every connection repeatedly during the run loses no sample.
-func TestConnectionsCut(t *testing.T) {
+// A run survives an unsteady network: every connection is reset repeatedly, and then the server's
+// address is unreachable for some seconds while the server keeps working. No sample fails, and the
+// run reattaches to its work. If the server is gone for good, a stop ends the run at once and keeps
+// finished samples. The run resumes when there is a server again.
+func TestUnsteadyNetwork(t *testing.T) {
 	t.Parallel()
-	const tasks, samples = 10, 6
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "100ms..600ms")})
+	const tasks, samples, total = 10, 14, 10 * 14
+	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "200ms..1500ms")})
 	sends := newSendLog(sim)
 	g := newGateway(t, serveHandler(t, sim, sends))
-	dir, args := collectArgs(t, sim, g.url(), tasks, "--quiet", "--max-in-flight", "10", "--samples", fmt.Sprint(samples), "--retries", "10")
+	dir, args := collectArgs(t, sim, g.url(), tasks, "--max-in-flight", "10", "--quiet", "--resume", "--samples", fmt.Sprint(samples), "--retries", "10")
 	p := startProgram(t, "rollout", nil, args...)
+	answered := func(n int64) {
+		t.Helper()
+		waitFor(t, "answers, and samples in flight", func() bool {
+			s := sim.Stats()
+			return s.InFlight >= 5 && s.Answered >= n || !p.alive()
+		})
+		if !p.alive() {
+			t.Fatalf("the run ended with exit code %d\n%s", p.code, p.said())
+		}
+	}
+	answered(0)
 	cut := 0
-	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 || !p.alive() })
 	for range 5 {
 		time.Sleep(400 * time.Millisecond)
-		if p.alive() {
-			cut += g.cut()
-		}
+		cut += g.cut()
 	}
-	p.ends(t, time.Minute, exit.OK)
-	got := readDataset(t, dir)
-	got.has(t, tasks*samples, 0)
-	n := sends.count()
-	if n > tasks*samples*21/20 {
-		t.Errorf("%d sends for %d samples: samples in progress on the server were collected again", n, tasks*samples)
-	}
-	if cut < 10 {
-		t.Errorf("%d connections were cut: the test has lost its teeth", cut)
-	}
-	t.Logf("%d samples, %d connections cut, %d sends", tasks*samples, cut, n)
-}
-
-// If a server refuses a send every 2 seconds and asks for a retry after 89 seconds, only the
-// refused sends wait.
-func TestRefusalsLowerLimitToOne(t *testing.T) {
-	t.Parallel()
-	const tasks, samples = 50, 4
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "200ms..400ms")})
-	var last atomic.Int64
-	var refused atomic.Int64
-	began := time.Now()
-	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") {
-			now := time.Since(began).Milliseconds()
-			if was := last.Load(); now-was >= 2000 && last.CompareAndSwap(was, now) {
-				refused.Add(1)
-				w.Header().Set("Retry-After", "89")
-				w.WriteHeader(http.StatusTooManyRequests)
-				return
-			}
-		}
-		sim.ServeHTTP(w, r)
-	}))
-	dir, args := collectArgs(t, sim, url, tasks, "--max-in-flight", "10", "--samples", fmt.Sprint(samples))
-	p := startProgram(t, "rollout", nil, args...)
-	waitFor(t, "all but the refused samples", func() bool {
-		return durable(dir) >= tasks*samples-refused.Load() || !p.alive()
-	})
-	took := time.Since(began)
-	if n := refused.Load(); n < 2 {
-		t.Errorf("%d sends were refused: the test has lost its teeth", n)
-	}
-	for _, said := range []string{"draining", "stopping"} { // the second one does not wait for the refused sends
-		_ = p.cmd.Process.Signal(syscall.SIGINT)
-		waitFor(t, said, func() bool { return strings.Contains(p.said(), "rollout: "+said) || !p.alive() })
-	}
-	p.ends(t, time.Minute, exit.Interrupted)
-	got := readDataset(t, dir)
-	if left := tasks*samples - len(got.rows); int64(left) != refused.Load() {
-		t.Errorf("%d samples are left, %d were refused", left, refused.Load())
-	}
-	t.Logf("%d samples in %v, %d refused", len(got.rows), took.Round(time.Millisecond), refused.Load())
-}
-
-// If the server's address is unreachable for some seconds while the server keeps working, no sample
-// fails, and the run reattaches to its work.
-func TestServerDownAndBack(t *testing.T) {
-	t.Parallel()
-	const tasks, samples = 10, 8
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "500ms..2s")})
-	sends := newSendLog(sim)
-	g := newGateway(t, serveHandler(t, sim, sends))
-	dir, args := collectArgs(t, sim, g.url(), tasks, "--max-in-flight", "10", "--samples", fmt.Sprint(samples))
-	p := startProgram(t, "rollout", nil, args...)
-	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 && sim.Stats().Answered >= 10 || !p.alive() })
+	answered(20)
 	g.down()
 	time.Sleep(8 * time.Second)
-	before := sim.Stats().Sends
-	if !p.alive() {
-		t.Fatalf("the run ended with exit code %d\n%s", p.code, p.said())
-	}
+	before := sends.count()
 	g.up(t)
-	p.ends(t, time.Minute, exit.OK)
-	got := readDataset(t, dir)
-	got.has(t, tasks*samples, 0)
-	n := sends.count()
-	if n > tasks*samples+3 || before > tasks*samples-20 {
-		t.Errorf("%d sends for %d samples, %d of them before the server was back", n, tasks*samples, before)
+	answered(60)
+	if again := sends.count() - len(sends.all()); cut < 10 || before > total-40 || again > total/20+3 {
+		t.Errorf("%d sends were repeated after %d cuts and an outage, with %d sends before its end", again, cut, before)
 	}
-	t.Logf("%d samples, %d sends, %d of them before the server was back", tasks*samples, n, before)
-}
-
-// If the server is gone for good, a stop ends the run at once and keeps finished samples. The run
-// resumes when there is a server again.
-func TestServerGone(t *testing.T) {
-	t.Parallel()
-	const tasks, samples = 10, 8
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "200ms..600ms")})
-	g := newGateway(t, serveHandler(t, sim, sim))
-	dir, args := collectArgs(t, sim, g.url(), tasks, "--max-in-flight", "10", "--quiet", "--resume", "--samples", fmt.Sprint(samples))
-	p := startProgram(t, "rollout", nil, args...)
-	waitFor(t, "samples in flight", func() bool { return sim.Stats().InFlight >= 10 && durable(dir) >= 5 || !p.alive() })
 	g.down()
 	for range 2 {
 		time.Sleep(time.Second)
 		_ = p.cmd.Process.Signal(syscall.SIGINT)
 	}
 	p.ends(t, 2*time.Minute, exit.Interrupted)
-	mustRun(t, exit.OK, "verify", dir)
-	if left := readDataset(t, dir); len(left.rows) < 5 || len(left.failures) > 0 {
+	if left := verified(t, dir); len(left.rows) < 40 || len(left.failures) > 0 {
 		t.Errorf("%d samples are data and %d failed", len(left.rows), len(left.failures))
 	}
 	g.up(t)
 	mustRun(t, exit.OK, args...)
-	readDataset(t, dir).has(t, tasks*samples, 0)
+	readDataset(t, dir).has(t, total, 0)
 	waitFor(t, "no agent to be left", func() bool { return sim.Stats().AgentsAlive == 0 })
-	if n := sim.Stats().Sends; n > tasks*samples {
-		t.Logf("%d sends for %d samples", n, tasks*samples)
-	}
-}
-
-// Tasks that kill their request, like a prompt that crashes the engine, become failures and the run
-// ends. When only they are left, the server looks down, but the run does not wait for it.
-func TestPoison(t *testing.T) {
-	t.Parallel()
-	const poison, samples = 5, 2
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
-	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") {
-			body, _ := io.ReadAll(r.Body)
-			if bytes.Contains(body, []byte("poison")) {
-				w.WriteHeader(http.StatusBadGateway)
-				return
-			}
-			r.Body = io.NopCloser(bytes.NewReader(body))
-		}
-		sim.ServeHTTP(w, r)
-	}))
-	var poisoned bytes.Buffer
-	for i := range poison {
-		fmt.Fprintf(&poisoned, `{"id":"poison-%d","prompt":"poison"}`+"\n", i)
-	}
-	for name, tasks := range map[string][]byte{
-		"with others": append(sim.Tasks(lettasim.TaskOptions{Scripted: 10}), poisoned.Bytes()...),
-		"alone":       poisoned.Bytes(), // as after a resume
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "run")
-			p := startProgram(t, "rollout", nil, "collect", "--server", url, "--model", simModel, "--out", dir, "--quiet", "--samples", fmt.Sprint(samples),
-				"--tasks", writeFile(t, "tasks.jsonl", tasks), "--fail-on-error", "100%", "--max-in-flight", "8")
-			p.ends(t, 90*time.Second, exit.Failures)
-			got := readDataset(t, dir)
-			if len(got.failures) != poison*samples || len(got.rows) != (bytes.Count(tasks, []byte("\n"))-poison)*samples {
-				t.Errorf("%d samples failed and %d are data", len(got.failures), len(got.rows))
-			}
-		})
-	}
-}
-
-// If the answers to some create requests are lost, their agents exist with unknown ids. None is
-// left at the end.
-func TestAgentNobodyKnows(t *testing.T) {
-	t.Parallel()
-	const tasks = 20
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
-	var creates, lost atomic.Int64
-	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && strings.Trim(r.URL.Path, "/") == "v1/agents" && creates.Add(1)%5 == 0 {
-			lost.Add(1)
-			sim.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
-		}
-		sim.ServeHTTP(w, r)
-	}))
-	_, args := collectArgs(t, sim, url, tasks, "--quiet")
-	mustRun(t, exit.OK, args...)
-	if s := sim.Stats(); s.AgentsAlive != 0 || lost.Load() < 3 {
-		t.Errorf("%d of %d agents remain, of which %d were not reported", s.AgentsAlive, s.AgentsCreated, lost.Load())
-	}
-}
-
-// If one of two servers disappears for good during a run, its samples continue on the other within
-// seconds, and no sample loses a retry.
-func TestSamplesMoveFromDeadServer(t *testing.T) {
-	t.Parallel()
-	const tasks, samples = 10, 12
-	cfg := lettasim.Config{InputIDs: true, Script: killScript(), Latency: latencyOf(t, "300ms..900ms")}
-	dies, stays := newSim(t, cfg), newSim(t, cfg)
-	g := newGateway(t, serveSim(t, dies))
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", nil, "collect", "--server", g.url(), "--server", serveSim(t, stays), "--model", simModel, "--out", dir,
-		"--max-in-flight", "6", "--retries", "0", "--samples", fmt.Sprint(samples),
-		"--tasks", writeFile(t, "tasks.jsonl", dies.Tasks(lettasim.TaskOptions{Scripted: tasks})))
-	waitFor(t, "samples in flight", func() bool { return dies.Stats().InFlight >= 6 && dies.Stats().Answered >= 6 || !p.alive() })
-	g.down()
-	gone := time.Now()
-	p.ends(t, 90*time.Second, exit.OK)
-	took := time.Since(gone)
-	got := readDataset(t, dir)
-	got.has(t, tasks*samples, 0)
-	got.once(t)
-	if took > time.Minute {
-		t.Errorf("the run took %v more: what was at the dead server waited", took)
-	}
-	contains(t, p.said(), g.url()+" is down: ")
-	t.Logf("%v after the server was gone", took.Round(time.Millisecond))
+	t.Logf("%d samples, %d connections cut, %d sends, %d of them before the server was back", total, cut, sends.count(), before)
 }
 
 // A server run that makes no progress after a lost answer holds its slot no longer than
@@ -407,51 +209,13 @@ func TestSamplesMoveFromDeadServer(t *testing.T) {
 func TestStuckAfter(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: 6 * time.Second}})
-	server := sim.HTTPServer()
-	inner := server.Handler
-	var working sync.WaitGroup
-	var sends atomic.Int64
-	t.Cleanup(working.Wait)
-	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/messages") || sends.Add(1) > 1 {
-			inner.ServeHTTP(w, r)
-			return
-		}
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		unwatched := r.Clone(t.Context())
-		unwatched.Body = io.NopCloser(strings.NewReader(string(body)))
-		working.Go(func() { inner.ServeHTTP(httptest.NewRecorder(), unwatched) })
-		time.Sleep(100 * time.Millisecond) // the server run can appear late
-		panic(http.ErrAbortHandler)        // the connection is lost, and the server run continues
-	})
-	dir := filepath.Join(t.TempDir(), "run")
-	r := mustRun(t, exit.OK, "collect", "--server", serve(t, server), "--model", simModel, "--out", dir,
-		"--tasks", writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n")),
-		"-c", writeFile(t, "run.yaml", []byte("server: {stuck_after: 1s}\nrun: {preflight: connect}\n"))) // the first send belongs to the sample
-	log, err := os.ReadFile(filepath.Join(dir, runfolder.LogName(1)))
-	if err != nil || !strings.Contains(string(log), "made no progress for ") {
-		t.Errorf("the first run was waited for: %v\n%s%s", err, log, r.stderr)
-	}
-}
-
-// If the engine behind the server is down, the message blames the engine and not the server's
-// address.
-func TestEngineAway(t *testing.T) {
-	t.Parallel()
-	sim := newSim(t, lettasim.Config{Faults: lettasim.Faults{{Kind: lettasim.EngineDown, Rate: 1, Attempts: 99}}})
-	url := serveSim(t, sim)
-	r := invoke(t.Context(), "doctor", "--server", url, "--model", simModel)
-	all := r.stdout + r.stderr
-	if r.code != exit.Unusable || !strings.Contains(all, "the server's model engine (http://127.0.0.1:30000/generate) failed") ||
-		!strings.Contains(all, "hint: the Letta server is up: check the model engine behind it") {
-		t.Errorf("exit code %d\n%s", r.code, all)
-	}
-	if strings.Contains(all, "is the address right") {
-		t.Errorf("the address of the server is blamed:\n%s", all)
-	}
+	g := newGateway(t, serveSim(t, sim))
+	dir, args := collectArgs(t, sim, g.url(), 1, "-c", writeFile(t, "run.yaml", []byte("server: {stuck_after: 1s}\nrun: {preflight: connect}\n")))
+	p := startProgram(t, "rollout", nil, args...)
+	waitFor(t, "the send", func() bool { return sim.Stats().InFlight > 0 || !p.alive() })
+	g.cut() // the server run continues
+	p.ends(t, time.Minute, exit.OK)
+	contains(t, string(must(os.ReadFile(filepath.Join(dir, runfolder.LogName(1))))(t)), "made no progress for ")
 }
 
 // If the engine answered the trial call and fails before the first sample, the run waits for it. A
@@ -465,18 +229,14 @@ func TestEngineDownAfterTheTrial(t *testing.T) {
 			var sends atomic.Int32
 			var back atomic.Bool
 			url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && sends.Add(1) > 1 && !back.Load() {
-					w.Header().Set("Content-Type", "application/json")
-					w.WriteHeader(http.StatusInternalServerError)
-					_, _ = w.Write([]byte(`{"detail":"An unknown error occurred"}`))
+				if asks(r, onSend) && sends.Add(1) > 1 && !back.Load() {
+					text(http.StatusInternalServerError, `{"detail":"An unknown error occurred"}`)(w, r)
 					return
 				}
 				sim.ServeHTTP(w, r)
 			}))
-			dir := filepath.Join(t.TempDir(), "run")
-			tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4}))
-			args := []string{"collect", "--server", url, "--model", simModel, "--out", dir, "--max-in-flight", "4", "--tasks", tasks}
-			p := startProgram(t, "rollout", nil, append(args, flags...)...)
+			dir, args := collectArgs(t, sim, url, 4, append(flags, "--max-in-flight", "4")...)
+			p := startProgram(t, "rollout", nil, args...)
 			waitFor(t, "the program to see it", func() bool { return strings.Contains(p.said(), " is down: ") || !p.alive() })
 			back.Store(true)
 			if flags != nil && p.alive() {
@@ -491,20 +251,12 @@ func TestEngineDownAfterTheTrial(t *testing.T) {
 // Transient failures of the servers during the preflight are retried and do not end a run.
 func TestPreflightTriesAgain(t *testing.T) {
 	t.Parallel()
-	reset := func(w http.ResponseWriter) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err == nil {
-			_ = conn.(*net.TCPConn).SetLinger(0)
-			_ = conn.Close()
-		}
-	}
-	status := func(code int) func(http.ResponseWriter) {
-		return func(w http.ResponseWriter) { http.Error(w, `{"detail": "said by the test"}`, code) }
-	}
+	reset := onConn(func(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0) })
+	status := func(code int) http.HandlerFunc { return text(code, `{"detail": "said by the test"}`) }
 	for _, tt := range []struct {
 		name  string
 		times int64 // how many creates fail
-		fail  func(http.ResponseWriter)
+		fail  http.HandlerFunc
 		code  int
 		again int // how often the run prints that it retries
 	}{
@@ -519,50 +271,20 @@ func TestPreflightTriesAgain(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			sim := newSim(t, lettasim.Config{})
-			server := sim.HTTPServer()
-			inner, left := server.Handler, atomic.Int64{}
-			left.Store(tt.times)
-			server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodPost && r.URL.Path == "/v1/agents/" && left.Add(-1) >= 0 {
-					tt.fail(w)
+			var creates atomic.Int64
+			url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if asks(r, onCreate) && creates.Add(1) <= tt.times {
+					tt.fail(w, r)
 					return
 				}
-				inner.ServeHTTP(w, r)
-			})
-			tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"a","prompt":"Hi."}`+"\n"))
-			r := invoke(t.Context(), "collect", "--server", serve(t, server), "--model", simModel, "--tasks", tasks,
-				"--out", filepath.Join(t.TempDir(), "run"), "--dry-run")
+				sim.ServeHTTP(w, r)
+			}))
+			_, args := collectArgs(t, sim, url, 1, "--dry-run")
+			r := invoke(t.Context(), args...)
 			if again := strings.Count(r.stderr, "retrying in "); r.code != tt.code || again != tt.again {
 				t.Errorf("exit code %d after trying again %d times, want %d after %d\n%s", r.code, again, tt.code, tt.again, r.stderr)
 			}
 		})
-	}
-}
-
-// Output that the engine aborted is not data, even if the server reports the end of a turn. A
-// sample that is always aborted fails as infrastructure, with its tokens. Other samples are
-// unaffected.
-func TestAbortedIsNoData(t *testing.T) {
-	t.Parallel()
-	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript(), Faults: lettasim.Faults{
-		{Kind: lettasim.Abort, Aim: []lettasim.Aim{{Task: "scripted-0002", Sample: -1}}, Attempts: 99},
-		{Kind: lettasim.AbortEarly, Aim: []lettasim.Aim{{Task: "scripted-0004", Sample: -1}}, Attempts: 99},
-	}})
-	dir, args := collectArgs(t, sim, serveSim(t, sim), 6, "--retries", "1", "--fail-on-error", "50%")
-	r := mustRun(t, exit.Failures, args...)
-	got := verified(t, dir)
-	for _, task := range []string{"scripted-0002", "scripted-0004"} {
-		id := sampleID{task, 0}
-		if len(got.rows[id]) > 0 || len(got.failures[id]) != 1 || len(got.rows) != 4 {
-			t.Fatalf("%d samples have rows, %s has %d rows and %d failures\n%s", len(got.rows), task, len(got.rows[id]), len(got.failures[id]), r.stderr)
-		}
-		f := got.failures[id][0]
-		if f.Class != "aborted" || f.Status != "error" || f.Attempt < 2 || !strings.Contains(f.Error, "aborted a call") {
-			t.Errorf("%s: class %s, status %s, attempt %d: %s", task, f.Class, f.Status, f.Attempt, f.Error)
-		}
-		if task == "scripted-0002" && len(f.OutputIDs) == 0 {
-			t.Error("nothing is left of the tokens")
-		}
 	}
 }
 

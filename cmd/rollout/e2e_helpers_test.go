@@ -150,6 +150,19 @@ func serve(t *testing.T, server *http.Server) (url string) {
 	return s.URL
 }
 
+func findPython(t *testing.T) string {
+	t.Helper()
+	python := os.Getenv("ROLLOUT_PYTHON")
+	if python == "" {
+		python = filepath.Join("..", "..", ".build", "venv", "bin", "python")
+	}
+	python, err := exec.LookPath(python)
+	if err != nil {
+		t.Fatalf("no Python for this test: run make python, or set ROLLOUT_PYTHON (%v)", err)
+	}
+	return python
+}
+
 func latencyOf(t *testing.T, text string) lettasim.Latency {
 	t.Helper()
 	return must(lettasim.ParseLatency(text))(t)

@@ -6,9 +6,11 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +35,8 @@ var finalFaults = map[lettasim.FaultKind]string{
 	lettasim.StopError:       "agent_error",
 	lettasim.StopCancelled:   "agent_error",
 	lettasim.StopUnknown:     "agent_error",
+	lettasim.Abort:           "aborted", // of the tasks that it is aimed at
+	lettasim.AbortEarly:      "aborted",
 	lettasim.NaNLogprob:      "",
 	lettasim.SurplusLogprobs: "",
 }
@@ -43,8 +47,9 @@ var passingFaults = []lettasim.FaultKind{
 	lettasim.Drop, lettasim.Truncated, lettasim.Stalled, lettasim.CreateFails, lettasim.DeleteFails,
 }
 
-// 2,000 samples with 512 in flight survive a server with all kinds of faults. Not parallel, because
-// it counts goroutines.
+// 2,000 samples with 512 in flight survive a server with all kinds of faults. Output that the engine
+// aborted is not data, even if the server reports the end of a turn. Not parallel, because it counts
+// goroutines.
 func TestManySamples(t *testing.T) {
 	tasks, samples, inFlight := 250, 8, 512
 	if testing.Short() {
@@ -55,6 +60,9 @@ func TestManySamples(t *testing.T) {
 
 	cfg := lettasim.Config{InputIDs: true, KeepAnswers: true, Script: lettasim.Script{Calls: lettasim.Range{Min: 2, Max: 4}, Drift: 0.3, Length: 0.05}}
 	cfg.Latency = latencyOf(t, "500ms..1s")
+	for kind, task := range map[lettasim.FaultKind]string{lettasim.Abort: "scripted-0002", lettasim.AbortEarly: "scripted-0004"} {
+		cfg.Faults = append(cfg.Faults, lettasim.Fault{Kind: kind, Aim: []lettasim.Aim{{Task: task, Sample: -1}}, Attempts: 99})
+	}
 	for _, kind := range slices.Concat(passingFaults, slices.Sorted(maps.Keys(finalFaults))) {
 		f := lettasim.Fault{Kind: kind, Rate: 0.01}
 		if kind == lettasim.Conflict {
@@ -72,8 +80,17 @@ func TestManySamples(t *testing.T) {
 	most := int64(inFlight) * 3 / 4
 	crowded, crowd := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer crowd()
+	var creates atomic.Int64
 	gathering := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/messages") && sim.Stats().AgentsAlive > 8 { // the trial call does not wait
+		made := int64(0)
+		if asks(r, onCreate) {
+			made = creates.Add(1)
+		}
+		switch {
+		case made > 0 && made <= most && made%20 == 0: // the answer is lost, and the agent exists with an unknown id
+			sim.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		case asks(r, onSend) && sim.Stats().AgentsAlive > 8: // the trial call does not wait
 			<-crowded.Done()
 		}
 		sim.ServeHTTP(w, r)
@@ -197,6 +214,9 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 		want := finalFaults[a.Fault]
 		if !ok {
 			want = finalFaults[lettasim.NullCall] // the fault without an answer
+		}
+		if a.Fault == lettasim.Abort && (f.Attempt < 2 || f.Status != "error" || len(f.OutputIDs) == 0 || !strings.Contains(f.Error, "aborted a call")) {
+			t.Errorf("%v: status %s, attempt %d, %d tokens: %s", id, f.Status, f.Attempt, len(f.OutputIDs), f.Error)
 		}
 		if f.Class != want {
 			t.Errorf("%v failed with %s (%s), want %s after fault %q", id, f.Class, f.Error, want, a.Fault)
