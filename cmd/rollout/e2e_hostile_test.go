@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -56,20 +57,94 @@ func assertTame(t *testing.T, where, text string) {
 	}
 }
 
-// assertTameJSON also requires lines of JSON.
-func assertTameJSON(t *testing.T, where, text string) {
+func assertJSON(t *testing.T, where, text string) {
 	t.Helper()
 	dec := json.NewDecoder(strings.NewReader(text))
-	for {
+	for err := error(nil); err != io.EOF; {
 		var v any
-		if err := dec.Decode(&v); err == io.EOF {
-			break
-		} else if err != nil {
+		if err = dec.Decode(&v); err != nil && err != io.EOF {
 			t.Errorf("%s: %v in %.300q", where, err, text)
 			return
 		}
 	}
-	assertTame(t, where, text)
+}
+
+// A viewer runs verbs, which must show hostile text escaped.
+type viewer struct {
+	t     *testing.T
+	where string
+	codes []int // of the verbs so far
+}
+
+func (v *viewer) text(args ...string) ran {
+	v.t.Helper()
+	r := invoke(v.t.Context(), args...)
+	v.codes = append(v.codes, r.code)
+	assertTame(v.t, fmt.Sprintf("%s: %q", v.where, args), r.stdout+r.stderr)
+	return r
+}
+
+// json is text for a verb that prints lines of JSON.
+func (v *viewer) json(args ...string) ran {
+	v.t.Helper()
+	r := v.text(append(args, "--json")...)
+	assertJSON(v.t, fmt.Sprintf("%s: %q", v.where, args), r.stdout)
+	return r
+}
+
+// folder runs every verb that only reads the folder of a run.
+func (v *viewer) folder(run string) {
+	v.t.Helper()
+	for _, verb := range [][]string{
+		{"inspect", run},
+		{"inspect", run, "--row", "0"},
+		{"inspect", run, "--row", "0", "--whole"},
+		{"inspect", run, "--failures"},
+		{"inspect", run, "--failures", "--whole"},
+		{"inspect", run, "--failures", "--row", "0"},
+		{"inspect", run, "--failures", "--row", "1"},
+		{"failures", run},
+		{"failures", run, "--all"},
+		{"report", run},
+		{"verify", run},
+		{"clean", run, "--dry-run"},
+	} {
+		v.text(verb...)
+		v.json(verb...)
+	}
+	v.text("report", run, "--html", "-")
+	v.text("verify", run, "--repair", "--dry-run")
+	// With colors on, the only escape sequences are our own.
+	for _, more := range [][]string{{"--row", "0"}, {"--failures", "--row", "0"}} {
+		r := invoke(v.t.Context(), append([]string{"inspect", run, "--color", "always"}, more...)...)
+		assertTame(v.t, v.where+": with colours", ownColours(r.stdout))
+	}
+}
+
+// files checks the logs and the page of a run.
+func (v *viewer) files(run string) {
+	v.t.Helper()
+	for name, text := range treeOf(v.t, run) {
+		where := v.where + ": " + name
+		switch {
+		case strings.HasPrefix(name, "logs/"):
+			assertJSON(v.t, where, text)
+			assertTame(v.t, where, text)
+		case name == runfolder.ReportPage:
+			assertTame(v.t, where, text)
+			if strings.Contains(text, "<marquee>") {
+				v.t.Errorf("%s: markup of a server in the page", where)
+			}
+		}
+	}
+}
+
+// resumed is folder for a run that can also be resumed.
+func (v *viewer) resumed(run string) {
+	v.t.Helper()
+	v.text("collect", "--resume", "--dry-run", "--out", run)
+	v.text("collect", "--resume", "--out", run)
+	v.folder(run)
 }
 
 // A spoiler is a proxy that adds hostile text to every string under some keys of every answer, or
@@ -141,70 +216,40 @@ func TestHostileServer(t *testing.T) {
 	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 2}))
 	quick := writeFile(t, "quick.yaml", []byte("run: {retries: 0, attempt_timeout: 10s}\n"))
 	visit := func(keys ...string) (seen []string, codes []int) {
-		s, key := &spoiler{next: sim.HTTPServer().Handler, keys: keys, seen: map[string]bool{}}, fmt.Sprint(keys)
-		invoke := func(args ...string) ran {
-			r := invoke(t.Context(), args...)
-			codes = append(codes, r.code)
-			return r
-		}
+		s := &spoiler{next: sim.HTTPServer().Handler, keys: keys, seen: map[string]bool{}}
+		v := &viewer{t: t, where: fmt.Sprint(keys)}
 		url := serve(t, &http.Server{Handler: s, ReadHeaderTimeout: time.Minute})
 		run := filepath.Join(t.TempDir(), "run")
-		server := []string{"--server", url}
-		agent := append(server, "--model", simModel, "-c", quick)
-		for _, verb := range [][]string{
-			append([]string{"doctor"}, agent...),
-			append([]string{"collect", "--tasks", tasks, "--out", run, "--keep-agents", "--fail-on-error", "2"}, agent...),
-			{"inspect", run},
-			{"inspect", run, "--row", "0"},
-			{"inspect", run, "--failures", "--whole"},
-			{"failures", run, "--all"},
-			{"report", run},
-			{"report", run, "--html", "-"},
-			{"verify", run},
-			{"clean", run, "--dry-run"},
-		} {
-			r := invoke(verb...)
-			assertTame(t, key+": "+verb[0], r.stdout+r.stderr)
-		}
-		var row struct {
+		doctor := []string{"doctor", "--server", url, "--model", simModel, "-c", quick}
+		collect := append([]string{"collect", "--tasks", tasks, "--out", run, "--keep-agents", "--fail-on-error", "2"}, doctor[1:]...)
+		v.text(doctor...)
+		v.text(collect...)
+		var row, step struct {
+			ID      string
 			AgentID string `json:"agent_id"`
 		}
-		_ = json.Unmarshal([]byte(invoke("inspect", run, "--row", "0", "--json").stdout), &row)
+		_ = json.Unmarshal([]byte(v.json("inspect", run, "--row", "0").stdout), &row)
 		list := []string{"steps", "list", "--server", url, "--agent", row.AgentID}
-		r := invoke(list...)
-		assertTame(t, key+": steps list", r.stdout+r.stderr)
-		r = invoke(append(list, "--json")...)
-		assertTameJSON(t, key+": steps list --json", r.stdout)
-		var step struct{ ID string }
+		v.text(list...)
+		r := v.json(list...)
 		_ = json.NewDecoder(strings.NewReader(r.stdout)).Decode(&step)
 		if keys == nil && step.ID == "" {
 			t.Fatalf("no step: %s%s", r.stdout, r.stderr)
 		}
 		for _, verb := range []string{"get", "metrics", "trace", "messages"} {
-			r := invoke("steps", verb, "--server", url, "--", step.ID)
-			assertTame(t, key+": steps "+verb, r.stdout+r.stderr)
-			r = invoke("steps", verb, "--json", "--server", url, "--", step.ID)
-			assertTameJSON(t, key+": steps "+verb+" --json", r.stdout)
+			v.text("steps", verb, "--server", url, step.ID)
+			v.json("steps", verb, "--server", url, step.ID)
 		}
-		for _, verb := range [][]string{
-			append([]string{"doctor", "--json"}, agent...),
-			append([]string{"collect", "--resume", "--retry-failed", "--json", "--tasks", tasks, "--out", run, "--keep-agents", "--fail-on-error", "2"}, agent...),
-			{"inspect", run, "--json"},
-			{"inspect", run, "--row", "0", "--json"},
-			{"failures", run, "--json", "--all"},
-			{"report", run, "--json"},
-			{"clean", run, "--json"},
-		} {
-			r := invoke(verb...)
-			assertTameJSON(t, key+": "+verb[0]+" --json", r.stdout)
-			assertTame(t, key+": "+verb[0]+" --json", r.stderr)
-		}
+		v.json(doctor...)
+		v.json(append(collect, "--resume", "--retry-failed")...)
 		if _, err := os.Stat(run); err == nil {
-			assertTameFiles(t, key, run)
+			v.folder(run)
+			v.files(run)
 		} else if keys == nil {
 			t.Fatal(err)
 		}
-		return slices.Sorted(maps.Keys(s.seen)), codes
+		v.json("clean", run)
+		return slices.Sorted(maps.Keys(s.seen)), v.codes
 	}
 	keys, right := visit()
 	if len(keys) < 50 || !slices.Contains(keys, "version") || !slices.Contains(keys, "content") {
@@ -237,63 +282,10 @@ func TestHostileServer(t *testing.T) {
 	all.Wait()
 }
 
-func assertTameFiles(t *testing.T, where, run string) {
-	t.Helper()
-	for name, text := range treeOf(t, run) {
-		switch {
-		case strings.HasPrefix(name, "logs/"):
-			assertTameJSON(t, where+": "+name, text)
-		case name == runfolder.ReportPage:
-			assertTame(t, where+": "+name, text)
-			if strings.Contains(text, "<marquee>") {
-				t.Errorf("%s: markup of a server in the page", where)
-			}
-		}
-	}
-}
+// ownColours removes our own escape sequences.
+func ownColours(text string) string { return ourColour.ReplaceAllString(text, "") }
 
-// assertTameVerbs runs every verb that reads the folder of a run, as text and as JSON.
-func assertTameVerbs(t *testing.T, where, run string) {
-	t.Helper()
-	for _, verb := range [][]string{
-		{"inspect", run},
-		{"inspect", run, "--row", "0"},
-		{"inspect", run, "--row", "0", "--whole"},
-		{"inspect", run, "--failures"},
-		{"inspect", run, "--failures", "--row", "0"},
-		{"inspect", run, "--failures", "--row", "1"},
-		{"failures", run},
-		{"failures", run, "--all"},
-		{"report", run},
-		{"report", run, "--html", "-"},
-		{"verify", run},
-		{"verify", run, "--repair", "--dry-run"},
-		{"collect", "--resume", "--dry-run", "--out", run},
-		{"collect", "--resume", "--out", run},
-		{"clean", run, "--dry-run"},
-	} {
-		r := invoke(t.Context(), verb...)
-		assertTame(t, fmt.Sprintf("%s: %q", where, verb), r.stdout+r.stderr)
-		if verb[0] == "collect" || len(verb) > 2 && verb[2] == "--html" || len(verb) > 3 && verb[3] == "--dry-run" {
-			continue
-		}
-		r = invoke(t.Context(), append(verb, "--json")...)
-		assertTameJSON(t, fmt.Sprintf("%s: %q --json", where, verb), r.stdout)
-		assertTame(t, fmt.Sprintf("%s: %q --json", where, verb), r.stderr)
-	}
-	// With colors on, the only escape sequences are our own.
-	for _, more := range [][]string{{"--row", "0"}, {"--failures", "--row", "0"}} {
-		r := invoke(t.Context(), append([]string{"inspect", run, "--color", "always"}, more...)...)
-		assertTame(t, where+": with colours", ownColours(r.stdout))
-	}
-}
-
-func ownColours(text string) string {
-	for _, code := range []string{"0", "1", "2", "4;2", "38;5;46", "38;5;118", "38;5;190", "38;5;220", "38;5;208", "38;5;196"} {
-		text = strings.ReplaceAll(text, "\x1b["+code+"m", "")
-	}
-	return text
-}
+var ourColour = regexp.MustCompile(`\x1b\[(0|1|2|4;2|38;5;(46|118|190|220|208|196))m`)
 
 func spoilStrings(v reflect.Value) {
 	switch v.Kind() {
@@ -328,14 +320,15 @@ func TestHostileFiles(t *testing.T) {
 		"id": "a <marquee>", "prompt": "Add 2 and 3. [case:tool]" + hostileName, "answer": hostileName,
 		"metadata": map[string]any{hostileName: hostileName},
 	}
-	line := must(json.Marshal(task))(t)
-	tasks := writeFile(t, "tasks.jsonl", append(line, '\n'))
 	run := filepath.Join(t.TempDir(), "run")
-	collect := []string{"collect", "--server", url, "--model", simModel, "--samples", "2", "--tasks", tasks, "--out", run}
-	r := mustRun(t, exit.OK, append(collect, "--reward", "contains")...)
-	assertTame(t, "tasks: collect", r.stdout+r.stderr)
-	assertTameVerbs(t, "tasks", run)
-	assertTameFiles(t, "tasks", run)
+	v := &viewer{t: t, where: "tasks"}
+	v.text("collect", "--server", url, "--model", simModel, "--samples", "2", "--out", run, "--reward", "contains",
+		"--tasks", writeFile(t, "tasks.jsonl", []byte(asText(t, task))))
+	if v.codes[0] != exit.OK {
+		t.Fatalf("collect: exit code %d", v.codes[0])
+	}
+	v.resumed(run)
+	v.files(run)
 
 	t.Run("rows", func(t *testing.T) {
 		dir := copyRun(t, run)
@@ -356,15 +349,16 @@ func TestHostileFiles(t *testing.T) {
 			if out := invoke(t.Context(), "inspect", dir, "--row", "0"); !strings.Contains(out.stdout, `\u202e`) {
 				t.Errorf("the row shows nothing of what it holds: the test looks at too little\n%s%s", out.stdout, out.stderr)
 			}
-			assertTameVerbs(t, format.String(), dir)
-			assertTameFiles(t, format.String(), dir)
+			v := &viewer{t: t, where: format.String()}
+			v.resumed(dir)
+			v.files(dir)
 		}
 	})
 	t.Run("logs", func(t *testing.T) {
 		dir := copyRun(t, run)
 		path := filepath.Join(dir, "logs", "collect-0001.jsonl")
 		b := must(os.ReadFile(path))(t)
-		var out bytes.Buffer
+		out := ""
 		for text := range strings.Lines(string(b)) {
 			var v map[string]any
 			noError(t, json.Unmarshal([]byte(text), &v))
@@ -373,34 +367,31 @@ func TestHostileFiles(t *testing.T) {
 					v[k] = s + hostileText
 				}
 			}
-			_ = json.NewEncoder(&out).Encode(v)
+			out += asText(t, v)
 		}
-		put(t, path, out.String())
-		html := invoke(t.Context(), "report", dir, "--html", "-")
-		contains(t, html.stdout, `\u202e`)
-		assertTameVerbs(t, "logs", dir)
+		put(t, path, out)
+		v := &viewer{t: t, where: "logs"}
+		contains(t, v.text("report", dir, "--html", "-").stdout, `\u202e`)
+		v.resumed(dir)
 	})
 	t.Run("run.json", func(t *testing.T) {
 		b := must(os.ReadFile(filepath.Join(run, runfolder.RunFile)))(t)
-		s := &spoiler{seen: map[string]bool{}}
-		spoil := func(s *spoiler) (out bytes.Buffer) {
+		spoil := func(keys ...string) (text string, seen map[string]bool) {
+			s := &spoiler{keys: keys, seen: map[string]bool{}}
 			var v any
-			if err := json.Unmarshal(b, &v); err != nil {
-				t.Error(err)
-			}
-			_ = json.NewEncoder(&out).Encode(s.spoil("", v))
-			return out
+			noError(t, json.Unmarshal(b, &v))
+			return asText(t, s.spoil("", v)), s.seen
 		}
-		spoil(s)
+		_, keys := spoil()
 		var all sync.WaitGroup // some wait for a server that does not exist
-		for key := range s.seen {
+		for key := range keys {
 			dir := copyRun(t, run)
-			text := spoil(&spoiler{keys: []string{key}, seen: map[string]bool{}})
-			put(t, filepath.Join(dir, runfolder.RunFile), text.String())
+			text, _ := spoil(key)
+			put(t, filepath.Join(dir, runfolder.RunFile), text)
 			all.Go(func() {
+				v := &viewer{t: t, where: "run.json " + key}
 				for _, verb := range [][]string{{"report", dir}, {"report", dir, "--html", "-"}, {"inspect", dir}, {"collect", "--resume", "--out", dir}, {"clean", dir, "--dry-run"}} {
-					r := invoke(t.Context(), verb...)
-					assertTame(t, fmt.Sprintf("run.json %s: %q", key, verb), r.stdout+r.stderr)
+					v.text(verb...)
 				}
 			})
 		}
@@ -408,17 +399,15 @@ func TestHostileFiles(t *testing.T) {
 		for _, text := range []string{hostileText, `{"version":1,` + "\u202e", "\xff\xfe"} {
 			dir := copyRun(t, run)
 			put(t, filepath.Join(dir, runfolder.RunFile), text)
-			assertTameVerbs(t, "run.json", dir)
+			(&viewer{t: t, where: "run.json"}).resumed(dir)
 		}
 	})
 	t.Run("journal", func(t *testing.T) {
 		dir := copyRun(t, run)
-		put(t, filepath.Join(dir, "journal", "00000001.journal"), hostileText)
-		put(t, filepath.Join(dir, "wal", hostileName+".wal"), hostileText)
-		put(t, filepath.Join(dir, "data", hostileName), hostileText)
-		put(t, filepath.Join(dir, "_commits", hostileName), hostileText)
-		put(t, filepath.Join(dir, runfolder.LockFile), hostileText)
-		assertTameVerbs(t, "journal", dir)
+		for _, name := range []string{"journal/00000001.journal", "wal/" + hostileName + ".wal", "data/" + hostileName, "_commits/" + hostileName, runfolder.LockFile} {
+			put(t, filepath.Join(dir, name), hostileText)
+		}
+		(&viewer{t: t, where: "journal"}).resumed(dir)
 	})
 	t.Run("settings", func(t *testing.T) {
 		for _, text := range []string{
@@ -428,8 +417,7 @@ func TestHostileFiles(t *testing.T) {
 		} {
 			conf := writeFile(t, "c\u202e\x1b[31m.yaml", []byte(text))
 			for _, verb := range [][]string{{"config", "check"}, {"config", "show"}, {"config", "show", "--origin"}, {"config", "show", "--json"}, {"collect"}, {"doctor"}} {
-				r := invoke(t.Context(), append(verb, "-c", conf)...)
-				assertTame(t, fmt.Sprintf("%q: %q", text, verb), r.stdout+r.stderr)
+				(&viewer{t: t, where: fmt.Sprintf("%q", text)}).text(append(verb, "-c", conf)...)
 			}
 		}
 	})
@@ -457,8 +445,7 @@ func TestHostileFiles(t *testing.T) {
 			{"doctor", "--server", url, "--model", simModel, "--prompt", hostileText},
 			{"version", hostileText},
 		} {
-			r := invoke(t.Context(), args...)
-			assertTame(t, fmt.Sprintf("%q", args), r.stdout+r.stderr)
+			(&viewer{t: t, where: "arguments"}).text(args...)
 		}
 	})
 }
@@ -537,11 +524,7 @@ func TestHostilePaths(t *testing.T) {
 			rollout(exit.OK, "inspect", "--", tt.run)
 			rollout(exit.OK, "failures", "--", tt.run)
 			page := strings.ReplaceAll(tt.run, "/", "-")
-			if len(page) == 255 {
-				page = page[:255-len(".html")] + ".html"
-			} else {
-				page += ".html"
-			}
+			page = page[:min(len(page), 255-len(".html"))] + ".html"
 			rollout(exit.OK, "report", "--html", page, "--", tt.run)
 			text := must(os.ReadFile(filepath.Join(top, page)))(t)
 			if html := string(text); !strings.Contains(html, "collect-0002.jsonl") || strings.Contains(html, "the other run") {
