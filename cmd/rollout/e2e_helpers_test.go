@@ -80,14 +80,9 @@ func get(t *testing.T, url string, body ...string) string {
 	if body != nil {
 		method = http.MethodPost
 	}
-	r := must(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(strings.Join(body, ""))))(t)
-	r.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(r)
-	noError(t, err)
-	defer res.Body.Close()
-	text := must(io.ReadAll(res.Body))(t)
-	if res.StatusCode != http.StatusOK {
-		t.Fatalf("%s %s: %d %s", method, url, res.StatusCode, text)
+	status, text := curl{t, url}.do(method, "", strings.Join(body, ""))
+	if status != http.StatusOK {
+		t.Fatalf("%s %s: %d %s", method, url, status, text)
 	}
 	return string(text)
 }
