@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -42,8 +41,7 @@ var recordedFailures = map[string]wantedFailure{
 	"approval-pending": {class: "agent_error", stage: "run", status: "error", stop: "requires_approval", attempts: 1, sends: 1, tokens: 19},
 	"bad-body":         {class: "bad_request", stage: "run", status: "error", attempts: 1, sends: 1},
 	"unknown-agent":    {class: "bad_request", stage: "run", status: "error", attempts: 1, sends: 1},
-	// Without the client tool in the configuration its call stays open. TestRecordedClientTool
-	// configures it.
+	// Without the client tool in the configuration its call stays open.
 	"client-tool-return": {class: "agent_error", stage: "run", status: "error", stop: "requires_approval", attempts: 1, sends: 1, tokens: 26},
 }
 
@@ -77,21 +75,41 @@ func countSends(t *testing.T, sim *lettasim.Server) (c *sendCounter, url string)
 	return c, serveHandler(t, sim, c)
 }
 
+// recordedAgent configures the client tool of one recording, and sends on conversations.
+const recordedAgent = `
+agent:
+  conversation: true
+  client_tools:
+    - name: bash
+      description: Run a shell command.
+      parameters: {type: object, properties: {cmd: {type: string, description: the command}}, required: [cmd]}
+      answer: "a.txt\nb.txt"
+`
+
 // Every recorded exchange, collected from a server that sends prompt ids, gives the tokens and
-// log-probabilities that the engine saw and answered in the recording, bit for bit.
+// log-probabilities that the engine saw and answered in the recording, bit for bit. With a client
+// tool in the configuration, its rollout continues after the tool's result.
 func TestRecordedExchanges(t *testing.T) {
 	t.Parallel()
 	const samples = 2
 	all := recordings(t)
-	for _, format := range []string{"parquet", "arrow"} {
+	for format, config := range map[string]string{"parquet": "", "arrow": recordedAgent} {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			sim := newSim(t, lettasim.Config{InputIDs: true})
 			counter, url := countSends(t, sim)
 			tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Cases: true}))
 			dir := filepath.Join(t.TempDir(), "run")
-			mustRun(t, exit.Failures, "collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir,
+			mustRun(t, exit.Failures, "collect", "-c", writeFile(t, "run.yaml", []byte(config)), "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir,
 				"--format", format, "--samples", fmt.Sprint(samples), "--retries", "1", "--fail-on-error", "50%", "--quiet")
+			wantForks, wantFailures := maps.Clone(recordedForks), maps.Clone(recordedFailures)
+			if config != "" {
+				wantForks["client-tool-return"] = "1"
+				delete(wantFailures, "client-tool-return")
+			}
+			if n := sim.Stats().Requests["POST /v1/conversations/{id}/messages"]; (n > 0) != (config != "") {
+				t.Errorf("%d sends on a conversation", n)
+			}
 			got := verified(t, dir)
 			for shard := range got.log.Shards(sink.KindData) {
 				if shard.Format.String() != format {
@@ -105,11 +123,11 @@ func TestRecordedExchanges(t *testing.T) {
 			for _, rec := range all {
 				for index := range int32(samples) {
 					id := sampleID{rec.name, index}
-					if want, failed := recordedFailures[rec.name]; failed {
+					if want, failed := wantFailures[rec.name]; failed {
 						checkFailure(t, rec, want, id, got, counter)
 						continue
 					}
-					want := rec.want(t, false)
+					want := rec.want(t, config != "")
 					checkSample(t, want, id, got, counter)
 					var calls []string
 					for i := range want.rows {
@@ -122,8 +140,8 @@ func TestRecordedExchanges(t *testing.T) {
 					}
 				}
 			}
-			if !maps.Equal(forks, recordedForks) {
-				t.Errorf("the recordings fork at %v, want %v", forks, recordedForks)
+			if !maps.Equal(forks, wantForks) {
+				t.Errorf("the recordings fork at %v, want %v", forks, wantForks)
 			}
 			got.once(t)
 			if s := sim.Stats(); s.AgentsAlive != 0 {
@@ -208,9 +226,9 @@ func checkSample(t *testing.T, want *wanted, id sampleID, got *readBack, counter
 
 func checkDivergence(t *testing.T, id sampleID, i int, r *sink.StoredRow, w *wantedRow, want *wanted) {
 	t.Helper()
-	if w.forkCall < 0 {
-		if r.Divergence != nil {
-			t.Errorf("%v row %d: divergence %s where there is none", id, i, *r.Divergence)
+	if r.Divergence == nil || w.forkCall < 0 {
+		if r.Divergence != nil || w.forkCall >= 0 {
+			t.Errorf("%v row %d: a divergence is there: %v, want call %d", id, i, r.Divergence != nil, w.forkCall)
 		}
 		return
 	}
@@ -219,19 +237,11 @@ func checkDivergence(t *testing.T, id sampleID, i int, r *sink.StoredRow, w *wan
 		Kind         string
 		Row, Prompt  []int32
 	}
-	if r.Divergence == nil {
-		t.Errorf("%v row %d: no divergence", id, i)
-		return
-	}
-	if err := json.Unmarshal([]byte(*r.Divergence), &d); err != nil {
-		t.Errorf("%v row %d: divergence %s: %v", id, i, *r.Divergence, err)
-		return
-	}
-	before := want.rows[i-1].ids[w.forkAt:]
-	prompt := w.ids[w.forkAt:w.offsets[1]]
-	if d.Call != w.forkCall || d.Offset != w.forkAt || d.Kind == "" ||
+	err := json.Unmarshal([]byte(*r.Divergence), &d)
+	before, prompt := want.rows[i-1].ids[w.forkAt:], w.ids[w.forkAt:w.offsets[1]]
+	if err != nil || d.Call != w.forkCall || d.Offset != w.forkAt || d.Kind == "" ||
 		!slices.Equal(d.Row, before[:min(16, len(before))]) || !slices.Equal(d.Prompt, prompt[:min(16, len(prompt))]) {
-		t.Errorf("%v row %d: divergence %s, want call %d at %d", id, i, *r.Divergence, w.forkCall, w.forkAt)
+		t.Errorf("%v row %d: divergence %s (%v), want call %d at %d", id, i, *r.Divergence, err, w.forkCall, w.forkAt)
 	}
 }
 
@@ -268,21 +278,14 @@ func checkFailure(t *testing.T, rec *recording, want wantedFailure, id sampleID,
 	if f.Error == "" || strings.Contains(f.Error, "\n") {
 		t.Errorf("%v: the error is no line: %q", id, f.Error)
 	}
-	if want.tokens > 0 {
-		checkLeft(t, rec.want(t, false), id, f)
+	if want.tokens == 0 {
+		return
 	}
-}
-
-// checkLeft checks that the failure has all tokens of a failed sample.
-func checkLeft(t *testing.T, want *wanted, id sampleID, f *sink.StoredFailure) {
-	t.Helper()
-	if !slices.Equal(f.OutputIDs, want.ids) {
-		t.Errorf("%v: the failure keeps %d tokens, which are not the %d sampled ones", id, len(f.OutputIDs), len(want.ids))
-	}
-	if !slices.EqualFunc(f.Logprobs, want.logprobs, func(a float32, b *float64) bool {
+	left := rec.want(t, false)
+	if !slices.Equal(f.OutputIDs, left.ids) || !slices.EqualFunc(f.Logprobs, left.logprobs, func(a float32, b *float64) bool {
 		return b == nil && a != a || b != nil && math.Float32bits(a) == math.Float32bits(float32(*b))
 	}) {
-		t.Errorf("%v: the failure's log-probabilities differ", id)
+		t.Errorf("%v: the failure keeps %d tokens, which are not the %d sampled ones, or have other log-probabilities", id, len(f.OutputIDs), len(left.ids))
 	}
 }
 
@@ -553,53 +556,6 @@ func diverges(r *wantedRow, prompt []int32) int {
 		n++
 	}
 	return n
-}
-
-// A recorded rollout with a client tool in the configuration continues after the tool's result.
-func TestRecordedClientTool(t *testing.T) {
-	t.Parallel()
-	want := collectRecorded(t, "client-tool-return", true, `
-agent:
-  client_tools:
-    - name: bash
-      description: Run a shell command.
-      parameters: {type: object, properties: {cmd: {type: string, description: the command}}, required: [cmd]}
-      answer: "a.txt\nb.txt"
-`)
-	if want.sends != 2 || len(want.rows) != 2 || want.rows[0].flags != nil || want.rows[1].flags == nil {
-		t.Errorf("the recording gives %d sends and %d rows, want 2 and 2, the second row behind the result", want.sends, len(want.rows))
-	}
-}
-
-// An exchange that was recorded on the route of a conversation is collected on that route.
-func TestRecordedConversation(t *testing.T) {
-	t.Parallel()
-	collectRecorded(t, "conversation", false, "agent: {conversation: true}\n")
-}
-
-func collectRecorded(t *testing.T, name string, clientTools bool, config string) *wanted {
-	t.Helper()
-	all := recordings(t)
-	i := slices.IndexFunc(all, func(r *recording) bool { return r.name == name })
-	want := all[i].want(t, clientTools)
-	sim := newSim(t, lettasim.Config{InputIDs: true})
-	counter, url := countSends(t, sim)
-	var task []byte
-	for line := range bytes.Lines(sim.Tasks(lettasim.TaskOptions{Cases: true})) {
-		if bytes.HasPrefix(line, []byte(`{"id":"`+name+`"`)) {
-			task = line
-		}
-	}
-	dir := filepath.Join(t.TempDir(), "run")
-	mustRun(t, exit.OK, "collect", "-c", writeFile(t, "run.yaml", []byte(config)), "--server", url, "--model", simModel,
-		"--tasks", writeFile(t, "tasks.jsonl", task), "--out", dir, "--quiet")
-	mustRun(t, exit.OK, "verify", dir)
-	checkSample(t, want, sampleID{name, 0}, readDataset(t, dir), counter)
-	requests := sim.Stats().Requests
-	if n := requests["POST /v1/conversations/{id}/messages"]; (n > 0) != strings.Contains(config, "conversation") {
-		t.Errorf("%d sends on a conversation", n)
-	}
-	return want
 }
 
 // shownOutput formats the sampled part of a row: mask and version of each token, and the flags.
