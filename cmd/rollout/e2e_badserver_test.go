@@ -71,7 +71,7 @@ const (
 )
 
 // endless writes begin, and then piece repeatedly until the client disconnects.
-func endless(begin, piece string) func(http.ResponseWriter, *http.Request) {
+func endless(begin, piece string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, begin)
 		block := []byte(strings.Repeat(piece, 1+(64<<10)/len(piece)))
@@ -83,7 +83,7 @@ func endless(begin, piece string) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-func text(status int, body string) func(http.ResponseWriter, *http.Request) {
+func text(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
@@ -91,7 +91,7 @@ func text(status int, body string) func(http.ResponseWriter, *http.Request) {
 	}
 }
 
-func rawBytes(parts ...string) func(http.ResponseWriter, *http.Request) {
+func rawBytes(parts ...string) http.HandlerFunc {
 	return onConn(func(conn net.Conn) {
 		for _, p := range parts {
 			if _, err := io.WriteString(conn, p); err != nil {
@@ -101,7 +101,7 @@ func rawBytes(parts ...string) func(http.ResponseWriter, *http.Request) {
 	})
 }
 
-func onConn(do func(conn net.Conn)) func(http.ResponseWriter, *http.Request) {
+func onConn(do func(conn net.Conn)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -115,7 +115,7 @@ func onConn(do func(conn net.Conn)) func(http.ResponseWriter, *http.Request) {
 }
 
 // drip writes one byte of piece at a time.
-func drip(head, piece string, every time.Duration) func(http.ResponseWriter, *http.Request) {
+func drip(head, piece string, every time.Duration) http.HandlerFunc {
 	return onConn(func(conn net.Conn) {
 		_, _ = io.WriteString(conn, head)
 		for i := 0; ; i++ {
@@ -128,7 +128,7 @@ func drip(head, piece string, every time.Duration) func(http.ResponseWriter, *ht
 }
 
 // pour writes head, and then block repeatedly.
-func pour(head, block string) func(http.ResponseWriter, *http.Request) {
+func pour(head, block string) http.HandlerFunc {
 	return onConn(func(conn net.Conn) {
 		_, err := io.WriteString(conn, head)
 		for err == nil {
@@ -138,7 +138,7 @@ func pour(head, block string) func(http.ResponseWriter, *http.Request) {
 }
 
 // hold writes head, and then nothing.
-func hold(head string) func(http.ResponseWriter, *http.Request) {
+func hold(head string) http.HandlerFunc {
 	return onConn(func(conn net.Conn) {
 		_, _ = io.WriteString(conn, head)
 		_, _ = io.Copy(io.Discard, conn)

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,7 +21,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
-	"github.com/rollout-rl/rollout/sink"
 )
 
 // Secrets of the test, each from another source. They contain characters that encodings change, so
@@ -370,32 +367,18 @@ func scrapeAll(t *testing.T, p *process, say func(what, text string)) (done <-ch
 // checkNoLeaks searches every file of a folder, including compressed content, and all output.
 func checkNoLeaks(t *testing.T, when, dir string, said map[string]string) {
 	t.Helper()
-	files := 0
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		files++
-		b, err := os.ReadFile(path)
-		for _, found := range leaks(b) {
-			t.Errorf("%s: %s holds the %s", when, path, found)
-		}
-		return err
-	})
-	if err != nil || files < 4 {
-		t.Errorf("%s: %d files, %v", when, files, err)
+	files := treeOf(t, dir)
+	if len(files) < 4 {
+		t.Errorf("%s: %d files", when, len(files))
 	}
-	for what, text := range said {
-		for _, found := range leaks([]byte(text)) {
-			t.Errorf("%s: %s shows the %s", when, what, found)
+	for _, texts := range []map[string]string{files, said} {
+		for what, text := range texts {
+			for _, found := range leaks([]byte(text)) {
+				t.Errorf("%s: %s holds the %s", when, what, found)
+			}
 		}
 	}
-	log, err := sink.ReadLog(dir)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	d := readDataset(t, log.Dir)
+	d := readDataset(t, dir)
 	for id, r := range d.allRows() {
 		if found := leaks([]byte(asText(t, r))); found != nil {
 			t.Errorf("%s: a row of %v holds %v", when, id, found)

@@ -330,10 +330,10 @@ func TestKilledInMerge(t *testing.T) {
 			}
 			live(first, "")
 			old := must(sink.ReadLog(dir))(t)
-			known := samplesOf(t, old)
+			known := rowsOf(t, old)
 			look := func(when failpoint.Name) (keys []string) {
 				t.Helper()
-				if again := samplesOf(t, old); !maps.Equal(rowsOf(again), rowsOf(known)) {
+				if again := rowsOf(t, old); !maps.Equal(again, known) {
 					t.Errorf("%s: the log of before reads %d rows, want %d as they were", when, len(again), len(known))
 				}
 				mustRun(t, exit.OK, "verify", dir)
@@ -371,22 +371,14 @@ func TestKilledInMerge(t *testing.T) {
 	}
 }
 
-// samplesOf returns the rows of all shards of a log, by key and segment.
-func samplesOf(t *testing.T, log *sink.Log) map[string]*sink.StoredRow {
+// rowsOf returns the rows of all shards of a log as text, by key and segment.
+func rowsOf(t *testing.T, log *sink.Log) map[string]string {
 	t.Helper()
-	rows := map[string]*sink.StoredRow{}
+	rows := map[string]string{}
 	for s := range log.Shards(sink.KindData) {
 		for r := range each(t, log.Rows(s)) {
-			rows[fmt.Sprintf("%s/%d", r.SampleKey, r.SegmentIndex)] = r
+			rows[fmt.Sprintf("%s/%d", r.SampleKey, r.SegmentIndex)] = fmt.Sprint(r.InputIDs, r.LossMask, r.Logprobs, r.GroupID, r.SampleIndex)
 		}
 	}
 	return rows
-}
-
-func rowsOf(rows map[string]*sink.StoredRow) map[string]string {
-	text := make(map[string]string, len(rows))
-	for key, r := range rows {
-		text[key] = fmt.Sprint(r.InputIDs, r.LossMask, r.Logprobs, r.GroupID, r.SampleIndex)
-	}
-	return text
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -39,40 +38,34 @@ func TestGateManySamplesMemory(t *testing.T) {
 	}
 	const tasks, samples, inFlight = 500, 8, 512
 	sim := newSim(t, lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Tokens: lettasim.Range{Min: 800, Max: 1000}}, Latency: latencyOf(t, "500ms..1s")})
-	url := serveSim(t, sim)
-	dir := filepath.Join(t.TempDir(), "run")
-	// GOGC keeps resident memory close to used memory.
-	p := startProgram(t, "rollout", []string{"GOGC=25"}, "collect", "--server", url, "--model", simModel, "--out", dir,
-		"-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 1s}\nserver: {adaptive: false}\n")),
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks})),
+	dir, args := collectArgs(t, sim, serveSim(t, sim), tasks, "-c", writeFile(t, "run.yaml", []byte("output: {shard_age: 1s}\nserver: {adaptive: false}\n")),
 		"--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(inFlight), "--quiet")
-	var seen []point
-	for tick := time.NewTicker(50 * time.Millisecond); ; {
-		select {
-		case <-p.ended:
-			tick.Stop()
-			if p.code != exit.OK {
-				t.Fatalf("exit code %d\n%s%s", p.code, p.said(), invoke(t.Context(), "inspect", dir, "--failures").stdout)
-			}
-			checkFlat(t, seen, tasks*samples, inFlight)
-			s := sim.Stats()
-			t.Logf("%d replies of %d bytes on average", s.Answered, s.BytesSent/s.Answered)
-			return
-		case <-tick.C:
-			n := int(sim.Stats().AgentsDeleted)
-			if bytes := resident(p.cmd.Process.Pid); bytes > 0 && (len(seen) == 0 || n >= seen[len(seen)-1].samples+50) {
-				seen = append(seen, point{n, bytes})
-			}
+	p := startProgram(t, "rollout", []string{"GOGC=25"}, args...) // GOGC keeps resident memory close to used memory
+	var seen []int64                                              // bytes, with a constant number in flight
+	for last := inFlight; p.alive(); time.Sleep(50 * time.Millisecond) {
+		n := int(sim.Stats().AgentsDeleted)
+		if bytes := resident(p.cmd.Process.Pid); bytes > 0 && n >= last && n <= tasks*samples-inFlight {
+			seen, last = append(seen, bytes), n+50
 		}
 	}
+	if p.code != exit.OK {
+		t.Fatalf("exit code %d\n%s%s", p.code, p.said(), invoke(t.Context(), "inspect", dir, "--failures").stdout)
+	}
+	if len(seen) < 6 {
+		t.Fatalf("the memory was seen at %d points: too few to compare", len(seen))
+	}
+	if a, b := medians(seen); b > a+a/8+2<<20 {
+		t.Errorf("the process grew from %.1f MB to %.1f MB", float64(a)/1e6, float64(b)/1e6)
+	}
+	s := sim.Stats()
+	t.Logf("resident bytes %v; %d replies of %d bytes on average", seen, s.Answered, s.BytesSent/s.Answered)
 }
 
-type point struct {
-	samples int
-	bytes   int64
+// medians returns the medians of the two halves of a list.
+func medians(list []int64) (first, second int64) {
+	median := func(list []int64) int64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
+	return median(list[:len(list)/2]), median(list[len(list)/2:])
 }
-
-func (p point) String() string { return fmt.Sprintf("%d:%.1fMB", p.samples, float64(p.bytes)/1e6) }
 
 // resident returns the memory of a process that is not shared with its file, or 0 if the process
 // has ended.
@@ -83,33 +76,6 @@ func resident(pid int) int64 {
 		return 0
 	}
 	return (rss - shared) * int64(os.Getpagesize())
-}
-
-// checkFlat compares the two halves of the time with a constant number of samples in flight,
-// without the warm-up.
-func checkFlat(t *testing.T, seen []point, total, inFlight int) {
-	t.Helper()
-	t.Logf("resident by samples: %v", seen)
-	var first, second []int64
-	from, to := inFlight, total-inFlight
-	for _, p := range seen {
-		switch {
-		case p.samples < from || p.samples > to:
-		case p.samples < (from+to)/2:
-			first = append(first, p.bytes)
-		default:
-			second = append(second, p.bytes)
-		}
-	}
-	if len(first) < 3 || len(second) < 3 {
-		t.Fatalf("the memory was seen at %d and %d points: too few to compare", len(first), len(second))
-	}
-	slices.Sort(first)
-	slices.Sort(second)
-	a, b := first[len(first)/2], second[len(second)/2]
-	if b > a+a/8+2<<20 {
-		t.Errorf("the process grew from %.1f MB to %.1f MB within %d samples", float64(a)/1e6, float64(b)/1e6, (to-from)/2)
-	}
 }
 
 // A run with six samples and a limit of ten million in flight prints one line and needs no extra

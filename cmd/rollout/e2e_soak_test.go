@@ -34,7 +34,6 @@ func soakTime(t *testing.T) time.Duration {
 }
 
 type soakPoint struct {
-	at         time.Duration
 	resident   int64 // bytes
 	fds        int
 	goroutines int
@@ -104,11 +103,9 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	const inFlight = 1000
 	// The latency gives about 60 samples per second.
 	sim := newSim(t, lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Tokens: lettasim.Range{Min: 400, Max: 800}}, Faults: recoverableFaults(0.002), Latency: latencyOf(t, "8s..24s")})
-	dir := filepath.Join(t.TempDir(), "run")
-	p := startProgram(t, "rollout", []string{"GOGC=50"}, "collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir,
-		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_age: 10s}\nrun: {fail_on_error: 1%}\n")),
-		"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 1 + int(long.Seconds())*10})),
-		"--samples", "8", "--max-in-flight", fmt.Sprint(inFlight), "--metrics-addr", "127.0.0.1:0")
+	dir, args := collectArgs(t, sim, serveSim(t, sim), 1+int(long.Seconds())*10, "--samples", "8", "--max-in-flight", fmt.Sprint(inFlight), "--metrics-addr", "127.0.0.1:0",
+		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\noutput: {shard_age: 10s}\nrun: {fail_on_error: 1%}\n")))
+	p := startProgram(t, "rollout", []string{"GOGC=50"}, args...)
 	var metrics string
 	waitFor(t, "metrics", func() bool {
 		metrics = metricsAddress.FindString(p.said())
@@ -118,10 +115,10 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	began := time.Now()
 	for tick := time.NewTicker(time.Second); time.Since(began) < long && p.alive(); <-tick.C {
 		point := look(p.cmd.Process.Pid, metrics)
-		point.at, point.inFlight = time.Since(began), sim.Stats().InFlight
+		point.inFlight = sim.Stats().InFlight
 		seen = append(seen, point)
 		if len(seen)%15 == 0 {
-			t.Logf("%v: %.1f MB, %d goroutines, %d descriptors, %d in flight, %d answered", point.at.Round(time.Second), float64(point.resident)/1e6, point.goroutines, point.fds, point.inFlight, sim.Stats().Answered)
+			t.Logf("%v: %.1f MB, %d goroutines, %d descriptors, %d in flight, %d answered", time.Since(began).Round(time.Second), float64(point.resident)/1e6, point.goroutines, point.fds, point.inFlight, sim.Stats().Answered)
 		}
 	}
 	if !p.alive() {
@@ -139,8 +136,7 @@ func TestSoak(t *testing.T) { //nolint:paralleltest // it has the machine for it
 	if warm < 0 {
 		t.Fatalf("at most %d were in flight, want %d", sim.Stats().MaxInFlight, inFlight)
 	}
-	warm += len(seen[warm:]) / 5
-	rest := seen[warm:]
+	rest := seen[warm+len(seen[warm:])/5:]
 	if len(rest) < 20 {
 		t.Fatalf("%d points after warming up: too few to compare", len(rest))
 	}
@@ -222,11 +218,10 @@ func TestStreamSoak(t *testing.T) { //nolint:paralleltest // it has the machine 
 		}
 		next = now.Add(time.Second)
 		p := look(s.cmd.Process.Pid, s.metrics())
-		p.at = now.Sub(began)
 		n64, by := filesOf(t, s.dir)
 		seen, files = append(seen, p), append(files, n64)
 		if len(seen)%15 == 0 {
-			t.Logf("%v: %d iterations, %.1f MB, %d goroutines, %d descriptors, files %v", p.at.Round(time.Second), n+1, float64(p.resident)/1e6, p.goroutines, p.fds, by)
+			t.Logf("%v: %d iterations, %.1f MB, %d goroutines, %d descriptors, files %v", now.Sub(began).Round(time.Second), n+1, float64(p.resident)/1e6, p.goroutines, p.fds, by)
 		}
 	})
 	took := time.Since(began)
@@ -235,12 +230,10 @@ func TestStreamSoak(t *testing.T) { //nolint:paralleltest // it has the machine 
 		t.Fatalf("%d points: too few to compare", len(seen))
 	}
 	from := len(seen) / 5
-	half := from + (len(seen)-from)/2
 	flat(t, seen[from:], soakPoint{resident: 16 << 20, goroutines: 30, fds: 30})
 	// During a large merge the small commits wait, so the maximum depends on its duration, here
 	// with 60 times the commits of a loop. The median is what counts.
-	median := func(list []int64) int64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
-	a, b := median(files[from:half]), median(files[half:])
+	a, b := medians(files[from:])
 	if b > a+a/2+20 || slices.Max(files) > 5000 {
 		t.Errorf("files grew from %d to %d (medians), most %d", a, b, slices.Max(files))
 	}

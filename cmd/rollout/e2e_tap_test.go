@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -304,10 +303,7 @@ func (x *tapTrial) damage() (hits int) {
 func TestTapContinuity(t *testing.T) {
 	t.Parallel()
 	tok := bpetest.Tokenizer(t, "qwen3")
-	ids := func(text string) []int32 {
-		all := must(tok.AppendTokens(nil, text))(t)
-		return all
-	}
+	ids := func(text string) []int32 { return must(tok.AppendTokens(nil, text))(t) }
 	const (
 		head   = "<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\n2 and 3?<|im_end|>\n<|im_start|>assistant\n"
 		said   = "<think>\nI add them.\n</think>\n\n<tool_call>{\"name\":\"add\",\"arguments\":{\"a\":2,\"b\":3}}</tool_call><|im_end|>"
@@ -315,8 +311,7 @@ func TestTapContinuity(t *testing.T) {
 		result = "\n<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
 		answer = "Five.<|im_end|>"
 	)
-	var mu sync.Mutex
-	var given [][]int32
+	var given [][]int32 // one call at a time
 	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			_, _ = io.WriteString(w, `{"data":[{"id":"m","max_model_len":4200}]}`)
@@ -328,57 +323,51 @@ func TestTapContinuity(t *testing.T) {
 		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 			t.Error(err)
 		}
-		mu.Lock()
 		given = append(given, body.InputIDs)
-		output := [][]int32{ids(said), ids(answer), ids(answer), ids(said), ids(answer)}[len(given)-1]
-		mu.Unlock()
+		output := ids(said)
+		if len(body.InputIDs) > len(ids(head)) {
+			output = ids(answer)
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"output_ids": output, "meta_info": map[string]any{"prompt_tokens": len(body.InputIDs), "completion_tokens": len(output)}})
 	}))
 	defer e.Close()
-	ask := func(p *tapProcess, prompt []int32) {
-		t.Helper()
-		get(t, p.url+"/generate", asText(t, map[string]any{"input_ids": prompt}))
-	}
-
 	args := []string{"--engine", e.URL, "--continuity", "--tokenizer", qwen3Dir}
+	// passes sends a prompt through a tap. The engine must receive want.
+	passes := func(p *tapProcess, prompt, want string) {
+		t.Helper()
+		get(t, p.url+"/generate", asText(t, map[string]any{"input_ids": ids(prompt)}))
+		if got := given[len(given)-1]; !slices.Equal(got, ids(want)) {
+			t.Errorf("the engine got %v, want %v", got, ids(want))
+		}
+	}
+	counted := func(p *tapProcess, outcome, reason string) {
+		t.Helper()
+		contains(t, get(t, p.url+"/tap/metrics"), `rollout_tap_continuity_total{outcome="`+outcome+`",reason="`+reason+`"} 1`)
+	}
 	p := startTap(t, args...)
-	ask(p, ids(head))
+	passes(p, head, head)
 	p.calls(t, 1) // it is in the spool
 	p.kill()
 
 	again := startTap(t, append(args, "--spool", p.spool)...)
 	again.spool = p.spool
-	ask(again, ids(head+shown+result))
-	want := ids(head + said + result)
-	if len(given) != 2 || !slices.Equal(given[1], want) {
-		t.Errorf("the engine got %v, want %v", given, want)
-	}
-	if c := again.calls(t, 2)[1]; !slices.Equal(c.Prompt, want) || !slices.Equal(c.Asked, ids(head+shown+result)) {
+	passes(again, head+shown+result, head+said+result)
+	if c := again.calls(t, 2)[1]; !slices.Equal(c.Prompt, ids(head+said+result)) || !slices.Equal(c.Asked, ids(head+shown+result)) {
 		t.Errorf("the call is kept as %+v", c)
-	}
-	counted := func(p *tapProcess, outcome, reason string) {
-		t.Helper()
-		contains(t, get(t, p.url+"/tap/metrics"), `rollout_tap_continuity_total{outcome="`+outcome+`",reason="`+reason+`"} 1`)
 	}
 	counted(again, "spliced", "text")
 	again.kill()
 
 	// The same prompt after its answer is another conversation.
 	third := startTap(t, append(args, "--spool", p.spool)...)
-	ask(third, ids(head+shown+result))
-	if len(given) != 3 || !slices.Equal(given[2], ids(head+shown+result)) {
-		t.Errorf("the engine got %v, want what was asked", given)
-	}
+	passes(third, head+shown+result, head+shown+result)
 	counted(third, "refused", "taken")
 
 	// The engine takes 4,200 tokens. With an output of 4,140, the prompt has 60 and the spliced
 	// prompt 61.
 	short := startTap(t, append(args, "--set", "max_new_tokens=4140")...)
-	ask(short, ids(head))
-	ask(short, ids(head+shown+result))
-	if len(given) != 5 || !slices.Equal(given[4], ids(head+shown+result)) {
-		t.Errorf("the engine got %v, want what was asked", given)
-	}
+	passes(short, head, head)
+	passes(short, head+shown+result, head+shown+result)
 	counted(short, "refused", "long")
 }

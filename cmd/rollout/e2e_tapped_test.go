@@ -90,30 +90,32 @@ func TestTapped(t *testing.T) {
 			}
 		}
 	}
-	for _, tt := range []struct{ name, where, prompts string }{{"folder", s.tap.spool, "tap"}, {"URL", s.tap.url, "tap"}} {
-		dir, _ := s.collect(t, 0, "--samples", "2", "--quiet", "--tap", tt.where, "--prompts", tt.prompts, "--policy-version", "3")
+	for _, where := range []string{s.tap.spool, s.tap.url} {
+		dir, _ := s.collect(t, 0, "--samples", "2", "--quiet", "--tap", where, "--prompts", "tap", "--policy-version", "3")
 		got := readDataset(t, dir)
 		rows := 0
 		for id, all := range got.rows {
 			for i, r := range all {
 				rows++
 				if i >= len(plain.rows[id]) {
-					t.Fatalf("%s: %v has more rows", tt.name, id)
+					t.Fatalf("%s: %v has more rows", where, id)
 				}
 				if r.PromptSource != tokenize.SourceTap.String() || r.Verification != tokenize.Exact.String() {
-					t.Errorf("%s: %v is %s by %s", tt.name, id, r.Verification, r.PromptSource)
+					t.Errorf("%s: %v is %s by %s", where, id, r.Verification, r.PromptSource)
 				}
 				if r.TopP == nil || *r.TopP != 1 || r.MaxNewTokens == nil || *r.MaxNewTokens != 64 {
-					t.Errorf("%s: %v: top_p %v, max_new_tokens %v, which the tap set", tt.name, id, r.TopP, r.MaxNewTokens)
+					t.Errorf("%s: %v: top_p %v, max_new_tokens %v, which the tap set", where, id, r.TopP, r.MaxNewTokens)
 				}
-				want := *plain.rows[id][i]
-				if a, b := asText(t, [][]int32{r.InputIDs, r.TurnOffsets}), asText(t, [][]int32{want.InputIDs, want.TurnOffsets}); a != b || asText(t, r.Logprobs) != asText(t, want.Logprobs) || asText(t, r.LossMask) != asText(t, want.LossMask) {
-					t.Errorf("%s: %v: %s", tt.name, id, firstDifference(a, b))
+				same := func(r *sink.StoredRow) string {
+					return asText(t, []any{r.InputIDs, r.TurnOffsets, r.Logprobs, r.LossMask})
+				}
+				if a, b := same(r), same(plain.rows[id][i]); a != b {
+					t.Errorf("%s: %v: %s", where, id, firstDifference(a, b))
 				}
 			}
 		}
 		if f := readTapFacts(t, dir); rows == 0 || f.Prompts.Requests != 0 || f.Tap == nil || f.Tap.Claimed == 0 || len(f.Tap.Refused) > 0 || len(f.Hints) > 0 {
-			t.Errorf("%s: %d rows, summary %+v", tt.name, rows, f)
+			t.Errorf("%s: %d rows, summary %+v", where, rows, f)
 		}
 	}
 }
@@ -222,11 +224,10 @@ func (p *repeater) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.mu.Lock()
-	heads, twice := 0, false
-	for i, before := range p.answered {
+	heads := 0
+	for _, before := range p.answered {
 		if len(before) < len(asked.InputIDs) && slices.Equal(before, asked.InputIDs[:len(before)]) {
 			heads++
-			twice = twice || slices.ContainsFunc(p.answered[:i], func(o []int32) bool { return slices.Equal(o, before) })
 		}
 	}
 	p.mu.Unlock()
@@ -247,9 +248,7 @@ func (p *repeater) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		return res.StatusCode, answer
 	}
-	// The prompt of a first call does not identify its sample. The same holds for calls after a
-	// first call that was made twice, like the trial call's.
-	if heads > 0 && !twice {
+	if heads > 0 { // the prompt of a first call does not identify its sample
 		for i, kind := range []string{"retry", "failed", "cut"} {
 			if call := heads + 1; call%(i+2) == 0 { // the place in its sample, independent of other samples
 				status, _ := ask(kind)
@@ -296,34 +295,33 @@ func TestUnshown(t *testing.T) {
 	cfg.Script.Calls.Min, cfg.Script.Calls.Max = 3, 5
 	sim := newSim(t, cfg)
 	s := &tappedServer{tap: tap, url: serveSim(t, sim), tasks: writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 12}))}
-	dir, said := s.collect(t, 0, "--tap", tap.spool, "--prompts", "tap", "--max-in-flight", "4")
+	dir, said := s.collect(t, 0, "--tap", tap.spool, "--prompts", "tap", "--max-in-flight", "4", "--preflight", "connect")
 
+	add := func(counts map[string]map[string]int, key, kind string, n int) {
+		if counts[key] == nil {
+			counts[key] = map[string]int{}
+		}
+		counts[key][kind] += n
+	}
 	want, total := map[string]map[string]int{}, map[string]int{}
 	dataset := readDataset(t, dir)
 	for _, hidden := range between.hidden {
 		total[hidden.kind]++
 		for _, r := range dataset.allRows() {
 			if len(r.InputIDs) > len(hidden.prompt) && slices.Equal(r.InputIDs[:len(hidden.prompt)], hidden.prompt) {
-				if want[r.SampleKey] == nil {
-					want[r.SampleKey] = map[string]int{}
-				}
-				want[r.SampleKey][hidden.kind]++
+				add(want, r.SampleKey, hidden.kind, 1)
 			}
 		}
 	}
 	if len(want) < 10 || len(total) != 3 {
 		t.Fatalf("%d samples, %v", len(want), total)
 	}
-	log := must(sink.ReadLog(dir))(t)
 	got := map[string]map[string]int{}
-	for _, c := range log.Commits {
+	for _, c := range dataset.log.Commits {
 		for _, sample := range c.Samples {
 			for word, n := range sample.Unshown.Each() {
 				if n > 0 {
-					if got[sample.Key] == nil {
-						got[sample.Key] = map[string]int{}
-					}
-					got[sample.Key][word] = n
+					add(got, sample.Key, word, n)
 				}
 			}
 		}
@@ -341,25 +339,22 @@ func TestUnshown(t *testing.T) {
 		text := strings.Join(parts, ", ")
 		contains(t, mustRun(t, 0, "inspect", dir, "--key", key).stderr, "the tap saw calls that no answer of the sample shows: "+text+"\n")
 		contains(t, mustRun(t, 0, "inspect", dir, "--key", key, "--row", "0").stdout, "unshown      "+text+": ")
-		js, _ := json.Marshal(counts) // a map of numbers can always be encoded
 		var line struct{ Unshown map[string]int }
 		r := mustRun(t, 0, "inspect", dir, "--key", key, "--json")
 		if err := json.NewDecoder(strings.NewReader(r.stdout)).Decode(&line); err != nil || !maps.Equal(line.Unshown, counts) {
-			t.Errorf("inspect --key %s --json: %v, want %s", key, line.Unshown, js)
+			t.Errorf("inspect --key %s --json: %v, want %v", key, line.Unshown, counts)
 		}
 	}
-	text := fmt.Sprintf("by samples, but in no answer: cut %d, failed %d, retry %d", total["cut"], total["failed"], total["retry"])
-	contains(t, said.stderr, text)
+	contains(t, said.stderr, fmt.Sprintf("by samples, but in no answer: cut %d, failed %d, retry %d", total["cut"], total["failed"], total["retry"]))
 }
 
 // A splicer is a proxy in front of an engine, like a tap with continuity. It marks the prompts of
 // some calls as spliced.
 type splicer struct {
-	engine http.Handler
-	mu     sync.Mutex
-	calls  int
-	// spliced has the prompts and outputs of the marked calls.
-	spliced map[string]bool
+	engine  http.Handler
+	mu      sync.Mutex
+	calls   int
+	spliced map[string]bool // the prompts and outputs of the marked calls
 }
 
 func (s *splicer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -367,30 +362,22 @@ func (s *splicer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	answer := httptest.NewRecorder()
 	s.engine.ServeHTTP(answer, r)
-	var asked struct {
-		IDs json.RawMessage `json:"input_ids"`
-	}
-	var of struct {
-		IDs json.RawMessage `json:"output_ids"`
+	var call struct {
+		Prompt []int32 `json:"input_ids"`
+		Output []int32 `json:"output_ids"`
 	}
 	n := 0
-	if json.Unmarshal(body, &asked) == nil && json.Unmarshal(answer.Body.Bytes(), &of) == nil && of.IDs != nil {
+	if json.Unmarshal(body, &call) == nil && json.Unmarshal(answer.Body.Bytes(), &call) == nil && call.Output != nil {
 		s.mu.Lock()
 		if s.calls++; s.calls%3 == 0 { // the trial call is the first
 			n = 2
-			s.spliced[compact(asked.IDs)+compact(of.IDs)] = true
+			s.spliced[fmt.Sprint(call.Prompt, call.Output)] = true
 		}
 		s.mu.Unlock()
 	}
 	w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
 	w.WriteHeader(answer.Code)
 	_, _ = io.WriteString(w, strings.Replace(answer.Body.String(), `"meta_info":{`, fmt.Sprintf(`"meta_info":{"rollout":{"continuity":true,"spliced":%d},`, n), 1))
-}
-
-func compact(ids json.RawMessage) string {
-	var b bytes.Buffer
-	_ = json.Compact(&b, ids)
-	return b.String()
 }
 
 // A collection that does not read its tap, from a server that sends its own rendered prompts, has
@@ -401,44 +388,30 @@ func TestContinuityUntapped(t *testing.T) {
 	for name, args := range map[string][]string{"trial": nil, "no trial": {"--preflight", "connect"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			untapped(t, args...)
+			engine, _ := newEngine(t)
+			s := &splicer{engine: engine, spliced: map[string]bool{}}
+			e := httptest.NewServer(s)
+			defer e.Close()
+			sim := newSim(t, lettasim.Config{InputIDs: true, Seed: 1, Engine: e.URL, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 4}}})
+			dir, args := collectArgs(t, sim, serveSim(t, sim), 24, append(args, "--fail-on-error", "100%")...)
+			r := mustRun(t, exit.Failures, args...)
+			got := readDataset(t, dir)
+			for id, row := range got.allRows() {
+				for i, role := range row.TurnRoles {
+					lo, hi := row.TurnOffsets[i], row.TurnOffsets[i+1]
+					if tokenize.Role(role) == tokenize.RoleAssistant && s.spliced[fmt.Sprint(row.InputIDs[:lo], row.InputIDs[lo:hi])] {
+						t.Errorf("%v: a row has a call whose prompt was spliced", id)
+					}
+				}
+			}
+			for id, f := range got.allFailures() {
+				if f.Reason != tokenize.ReasonContinuity.String() || !strings.Contains(f.Error, "--continuity") {
+					t.Errorf("%v: failure %s %s: %s", id, f.Class, f.Reason, f.Error)
+				}
+			}
+			if len(got.rows) == 0 || len(got.failures) == 0 || !strings.Contains(r.stderr+r.stdout, "use --tap") {
+				t.Errorf("%d samples have rows, %d failed\n%s%s", len(got.rows), len(got.failures), r.stdout, r.stderr)
+			}
 		})
-	}
-}
-
-func untapped(t *testing.T, args ...string) {
-	t.Helper()
-	engine, _ := newEngine(t)
-	s := &splicer{engine: engine, spliced: map[string]bool{}}
-	e := httptest.NewServer(s)
-	t.Cleanup(e.Close)
-	cfg := lettasim.Config{InputIDs: true, Seed: 1, Engine: e.URL}
-	cfg.Script.Calls.Min, cfg.Script.Calls.Max = 1, 4
-	sim := newSim(t, cfg)
-	server := &tappedServer{engine: engine, sim: sim, url: serveSim(t, sim), tasks: writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 24}))}
-	dir, r := server.collect(t, exit.Failures, append(args, "--samples", "1", "--fail-on-error", "100%")...)
-	got := readDataset(t, dir)
-	rows, lost := 0, 0
-	for id, row := range got.allRows() {
-		rows++
-		for i, role := range row.TurnRoles {
-			if tokenize.Role(role) != tokenize.RoleAssistant {
-				continue
-			}
-			prompt, _ := json.Marshal(row.InputIDs[:row.TurnOffsets[i]])
-			ids, _ := json.Marshal(row.InputIDs[row.TurnOffsets[i]:row.TurnOffsets[i+1]])
-			if s.spliced[string(prompt)+string(ids)] {
-				t.Errorf("%v: a row has a call whose prompt was spliced", id)
-			}
-		}
-	}
-	for id, f := range got.allFailures() {
-		lost++
-		if f.Reason != tokenize.ReasonContinuity.String() || !strings.Contains(f.Error, "--continuity") {
-			t.Errorf("%v: failure %s %s: %s", id, f.Class, f.Reason, f.Error)
-		}
-	}
-	if rows == 0 || lost == 0 || !strings.Contains(r.stderr+r.stdout, "use --tap") {
-		t.Errorf("%d rows, %d failures\n%s%s", rows, lost, r.stdout, r.stderr)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -251,9 +252,7 @@ func TestVersionPageOfAnother(t *testing.T) {
 	var log truth
 	cfg := lettasim.Config{InputIDs: true, Weights: lettasim.Weights{Every: 50 * time.Millisecond, Log: &log}}
 	sim := newSim(t, cfg)
-	page := serve(t, &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "1000000")
-	})})
+	page := serveHandler(t, sim, text(http.StatusOK, "1000000"))
 	dir, args := collectArgs(t, sim, serveSim(t, sim), 5, "--samples", "20", "--max-in-flight", "1", "--policy-version", page, "--one-engine")
 	r := mustRun(t, exit.OK, args...)
 	if want := "returned 1000000 during a call, but the engine's trace of the call has "; strings.Count(r.stderr, want) != 1 {
@@ -269,27 +268,17 @@ func TestVersionPageOfAnother(t *testing.T) {
 func TestVersionClaim(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true})
-	dir := filepath.Join(t.TempDir(), "run")
-	args := func(more ...string) []string {
-		return append([]string{
-			"collect", "--resume", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--samples", "2",
-			"--tasks", writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 4})),
-		}, more...)
-	}
-	mustRun(t, exit.OK, args("--limit", "3", "--policy-version", "5")...)
-	contains(t, mustRun(t, exit.OK, args("--limit", "5")...).stderr, "policy version 5 was claimed only for the last invocation")
-	mustRun(t, exit.OK, args("--limit", "8", "--policy-version", "6")...)
+	dir, args := collectArgs(t, sim, serveSim(t, sim), 4, "--resume", "--samples", "2", "--limit")
+	mustRun(t, exit.OK, append(args, "3", "--policy-version", "5")...)
+	contains(t, mustRun(t, exit.OK, append(args, "5")...).stderr, "policy version 5 was claimed only for the last invocation")
+	mustRun(t, exit.OK, append(args, "8", "--policy-version", "6")...)
 	count := map[string]int{}
 	footersSay(t, dir, "flag")
 	for _, rows := range readDataset(t, dir).rows {
-		key := "null"
-		if v := rows[0].PolicyVersionMin; v != nil {
-			key = fmt.Sprint(*v)
-		}
-		count[key]++
+		count[claimed(rows[0])]++
 	}
-	if count["5"] != 3 || count["null"] != 2 || count["6"] != 3 {
-		t.Errorf("samples by version: %v, want 3 of 5, 2 of null, 3 of 6", count)
+	if want := map[string]int{"5 5": 3, "none": 2, "6 6": 3}; !maps.Equal(count, want) {
+		t.Errorf("samples by version: %v, want %v", count, want)
 	}
 }
 
@@ -308,14 +297,10 @@ func TestVersionTakenOver(t *testing.T) {
 	mustRun(t, exit.OK, append(args, "6")...)
 	count := map[string]int{}
 	for _, r := range readDataset(t, dir).allRows() {
-		taken, version := slices.Contains(r.Flags, tokenize.FlagReattached.String()), "null"
-		if r.PolicyVersionMin != nil {
-			version = fmt.Sprint(*r.PolicyVersionMin)
-		}
-		count[fmt.Sprintf("%s, taken over: %v", version, taken)]++
+		count[fmt.Sprintf("%s, taken over: %v", claimed(r), slices.Contains(r.Flags, tokenize.FlagReattached.String()))]++
 	}
-	if count["null, taken over: true"] == 0 || count["5, taken over: false"] == 0 || count["6, taken over: false"] == 0 || len(count) != 3 {
-		t.Errorf("rows: %v, want some of 5 and of 6, and none of these but null where they were taken over", count)
+	if count["none, taken over: true"] == 0 || count["5 5, taken over: false"] == 0 || count["6 6, taken over: false"] == 0 || len(count) != 3 {
+		t.Errorf("rows: %v, want some of 5 and of 6, and none of these but none where they were taken over", count)
 	}
 }
 
@@ -338,9 +323,9 @@ func TestVersionSecret(t *testing.T) {
 	notIn(t, dir, secret)
 }
 
-// streamHere runs collect --stream in this process. c controls it, and ended receives its exit
-// code.
-func streamHere(t *testing.T, url, dir string, flags ...string) (c *ctl.Client, ended <-chan int) {
+// streamHere runs collect --stream in this process. c controls it. end drains it and waits for its
+// end.
+func streamHere(t *testing.T, url, dir string, flags ...string) (c *ctl.Client, end func()) {
 	t.Helper()
 	stdin, _ := io.Pipe() // its end would end the whole process
 	code := make(chan int, 1)
@@ -356,7 +341,24 @@ func streamHere(t *testing.T, url, dir string, flags ...string) (c *ctl.Client, 
 		return err == nil
 	})
 	t.Cleanup(func() { c.Close() })
-	return c, code
+	return c, func() {
+		t.Helper()
+		noError(t, c.Do(ctl.Request{Op: ctl.OpDrain}, nil))
+		if got := <-code; got != exit.OK {
+			t.Fatalf("exit code %d", got)
+		}
+	}
+}
+
+// claimed returns the versions of a row as text.
+func claimed(r *sink.StoredRow) string {
+	switch {
+	case r.PolicyVersionMin != nil:
+		return fmt.Sprint(*r.PolicyVersionMin, *r.PolicyVersionMax)
+	case r.Versions != nil:
+		return fmt.Sprint(r.Versions)
+	}
+	return "none"
 }
 
 // A row has version N if its send began and ended while N was set. It has no version if set-version
@@ -365,10 +367,9 @@ func TestSetVersionOfRows(t *testing.T) {
 	t.Parallel()
 	// Every message waits at the server until the test lets it pass.
 	arrived, pass := make(chan struct{}, 16), make(chan struct{})
-	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true}).HTTPServer()
-	inner := sim.Handler
-	sim.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && strings.Contains(r.URL.Path, "/messages") {
+	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true})
+	url := serveHandler(t, sim, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asks(r, onSend) {
 			arrived <- struct{}{}
 			select {
 			case <-pass:
@@ -376,20 +377,15 @@ func TestSetVersionOfRows(t *testing.T) {
 				return
 			}
 		}
-		inner.ServeHTTP(w, r)
-	})
-	url := serve(t, sim)
+		sim.ServeHTTP(w, r)
+	}))
 	dir := filepath.Join(t.TempDir(), "run")
-	c, ended := streamHere(t, url, dir)
-	do := func(r ctl.Request) {
-		t.Helper()
-		noError(t, c.Do(r, nil))
-	}
-	set := func(version int32) { do(ctl.Request{Op: ctl.OpSetVersion, Version: &version}) }
+	c, end := streamHere(t, url, dir)
+	set := func(version int32) { noError(t, c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: &version}, nil)) }
 	// send collects one sample and calls during while its message is at the server.
 	send := func(task string, during func()) {
 		t.Helper()
-		do(ctl.Request{Op: ctl.OpTask, Task: json.RawMessage(fmt.Sprintf(`{"id":%q,"prompt":"What is 2+2?"}`, task))})
+		noError(t, c.Do(ctl.Request{Op: ctl.OpTask, Task: fmt.Appendf(nil, `{"id":%q,"prompt":"What is 2+2?"}`, task)}, nil))
 		<-arrived
 		during()
 		for {
@@ -405,33 +401,20 @@ func TestSetVersionOfRows(t *testing.T) {
 			}
 		}
 	}
-	send("early", none)
+	send("early", func() {})
 	send("late", func() { set(1) })
-	send("one", none)
+	send("one", func() {})
 	send("again", func() { set(1) }) // the same version
 	send("over", func() { set(2) })
 	send("back", func() { set(1); set(2) })
-	send("two", none)
-	do(ctl.Request{Op: ctl.OpDrain})
-	select {
-	case code := <-ended:
-		if code != exit.OK {
-			t.Fatalf("exit code %d", code)
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatal("the run does not end")
-	}
+	send("two", func() {})
+	end()
 	got := map[string]string{}
 	for id, rows := range readDataset(t, dir).rows {
-		got[id.task] = "none"
-		if r := rows[0]; r.PolicyVersionMin != nil {
-			got[id.task] = fmt.Sprint(*r.PolicyVersionMin, *r.PolicyVersionMax)
-		} else if r.Versions != nil {
-			got[id.task] = fmt.Sprint(r.Versions)
-		}
+		got[id.task] = claimed(rows[0])
 	}
 	want := map[string]string{"early": "none", "late": "none", "one": "1 1", "again": "1 1", "over": "none", "back": "none", "two": "2 2"}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
+	if !maps.Equal(got, want) {
 		t.Errorf("the rows have versions %v, want %v", got, want)
 	}
 	if info, err := runfolder.Read(dir); err != nil || info.VersionsSource() != "set-version" {
@@ -443,7 +426,7 @@ func TestSetVersionOfRows(t *testing.T) {
 // trainer set.
 func TestPagePaces(t *testing.T) {
 	t.Parallel()
-	url := serve(t, newSim(t, lettasim.Config{InputIDs: true}).HTTPServer())
+	url := serveSim(t, newSim(t, lettasim.Config{InputIDs: true}))
 	var says, asked atomic.Int64
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, says.Load())
@@ -452,7 +435,7 @@ func TestPagePaces(t *testing.T) {
 	defer page.Close()
 	says.Store(3)
 	dir := filepath.Join(t.TempDir(), "run")
-	c, ended := streamHere(t, url, dir, "--policy-version", page.URL, "--one-engine", "--max-lag", "1")
+	c, end := streamHere(t, url, dir, "--policy-version", page.URL, "--one-engine", "--max-lag", "1")
 	version := func() (v int32) {
 		t.Helper()
 		var s ctl.Status
@@ -465,18 +448,14 @@ func TestPagePaces(t *testing.T) {
 	waitFor(t, "version 3", func() bool { return version() == 3 })
 	says.Store(4)
 	waitFor(t, "version 4", func() bool { return version() == 4 })
-	nine := int32(9)
-	noError(t, c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: &nine}, nil))
+	noError(t, c.Do(ctl.Request{Op: ctl.OpSetVersion, Version: new(int32(9))}, nil))
 	says.Store(5)
 	before := asked.Load()
 	waitFor(t, "requests for the page", func() bool { return asked.Load() > before+2 }) // the first answer of 5 was handled
 	if v := version(); v != 9 {
 		t.Errorf("the version is %d after the page came late, want 9", v)
 	}
-	noError(t, c.Do(ctl.Request{Op: ctl.OpDrain}, nil))
-	if code := <-ended; code != exit.OK {
-		t.Errorf("exit code %d", code)
-	}
+	end()
 	if info, err := runfolder.Read(dir); err != nil || info.VersionsSource() != "trace,url" {
 		t.Errorf("the run's versions come of %q, %v", info.VersionsSource(), err)
 	}
@@ -486,7 +465,7 @@ func TestPagePaces(t *testing.T) {
 // another. A page of versions is still used.
 func TestUnclaimed(t *testing.T) {
 	t.Parallel()
-	url := serve(t, newSim(t, lettasim.Config{InputIDs: true, NoTraces: true}).HTTPServer())
+	url := serveSim(t, newSim(t, lettasim.Config{InputIDs: true, NoTraces: true}))
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, 6) }))
 	defer page.Close()
 	dir := filepath.Join(t.TempDir(), "run")
@@ -494,28 +473,17 @@ func TestUnclaimed(t *testing.T) {
 		claimed, want string
 		flags         []string
 	}{
-		{"5", "[5 5]", nil},
-		{"5", "[none]", []string{"--unclaimed"}},
-		{page.URL, "[6 6]", []string{"--unclaimed", "--one-engine"}},
+		{"5", "5 5", nil},
+		{"5", "none", []string{"--unclaimed"}},
+		{page.URL, "6 6", []string{"--unclaimed", "--one-engine"}},
 	} {
-		c, ended := streamHere(t, url, dir, append(test.flags, "--resume", "--policy-version", test.claimed)...)
-		task := json.RawMessage(fmt.Sprintf(`{"id":"%s%d","prompt":"What is 2+2?"}`, test.want, len(test.flags)))
-		for _, r := range []ctl.Request{{Op: ctl.OpTask, Task: task}, {Op: ctl.OpDrain}} {
-			noError(t, c.Do(r, nil))
-		}
-		if code := <-ended; code != exit.OK {
-			t.Fatalf("%v: exit code %d", test.flags, code)
-		}
+		c, end := streamHere(t, url, dir, append(test.flags, "--resume", "--policy-version", test.claimed)...)
+		noError(t, c.Do(ctl.Request{Op: ctl.OpTask, Task: fmt.Appendf(nil, `{"id":%q,"prompt":"What is 2+2?"}`, test.want)}, nil))
+		end()
 	}
 	for id, rows := range readDataset(t, dir).rows {
-		got := "[none]"
-		if r := rows[0]; r.PolicyVersionMin != nil {
-			got = fmt.Sprintf("[%d %d]", *r.PolicyVersionMin, *r.PolicyVersionMax)
-		}
-		if !strings.HasPrefix(id.task, got) {
-			t.Errorf("task %s: the version is %s", id.task, got)
+		if got := claimed(rows[0]); got != id.task {
+			t.Errorf("the version of task %s is %s", id.task, got)
 		}
 	}
 }
-
-func none() {}
