@@ -191,9 +191,15 @@ func writeFile(t *testing.T, name string, body []byte) string {
 // further flags, and the folder of its run.
 func collectArgs(t *testing.T, sim *lettasim.Server, url string, n int, flags ...string) (dir string, args []string) {
 	t.Helper()
+	return collectTasks(t, url, sim.Tasks(lettasim.TaskOptions{Scripted: n}), flags...)
+}
+
+// collectTasks is collectArgs for the lines of a task file.
+func collectTasks(t *testing.T, url string, tasks []byte, flags ...string) (dir string, args []string) {
+	t.Helper()
 	dir = filepath.Join(t.TempDir(), "run")
-	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: n}))
-	return dir, slices.Clip(append([]string{"collect", "--server", url, "--model", simModel, "--out", dir, "--tasks", tasks}, flags...))
+	file := writeFile(t, "tasks.jsonl", tasks)
+	return dir, slices.Clip(append([]string{"collect", "--server", url, "--model", simModel, "--out", dir, "--tasks", file}, flags...))
 }
 
 type sampleID struct {
@@ -681,17 +687,6 @@ func firstDifference(a, b string) string {
 	}
 	part := func(s string) string { return s[min(max(0, i-80), len(s)):min(len(s), i+80)] }
 	return "at byte " + strconv.Itoa(i) + ": got …" + part(a) + "…, want …" + part(b) + "…"
-}
-
-func (d *readBack) keysOf() map[string]sampleID {
-	ids := map[string]sampleID{}
-	for id, rows := range d.rows {
-		ids[rows[0].SampleKey] = id
-	}
-	for id, failures := range d.failures {
-		ids[failures[0].SampleKey] = id
-	}
-	return ids
 }
 
 func committedKeys(t *testing.T, dir string) []string {

@@ -46,11 +46,8 @@ func TestGroupsKilled(t *testing.T) {
 	script := killScript()
 	script.Wrong = 0.15 // about half of the groups are informative
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: script, Latency: latencyOf(t, "10ms..200ms")})
-	tasks, dir := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 80})), filepath.Join(t.TempDir(), "run")
-	args := []string{
-		"collect", "--resume", "--json", "--out", dir, "--server", serveSim(t, sim), "--model", simModel, "--tasks", tasks, "--reward", "number",
-		"--samples", fmt.Sprint(samples), "--min-std", "1e-6", "--until-groups", fmt.Sprint(need), "--max-in-flight", "6", "--preflight", "connect",
-	}
+	dir, args := collectArgs(t, sim, serveSim(t, sim), 80, "--resume", "--json", "--reward", "number", "--samples", fmt.Sprint(samples),
+		"--min-std", "1e-6", "--until-groups", fmt.Sprint(need), "--max-in-flight", "6", "--preflight", "connect")
 	bin, waited := failpointProgram(t), 0
 	for n := range lives {
 		var env []string

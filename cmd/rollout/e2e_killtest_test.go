@@ -359,10 +359,8 @@ func (k *killRun) died(t *testing.T, p *process) {
 		return
 	}
 	keys := committedKeys(t, k.dir)
-	for i, key := range keys {
-		if i > 0 && keys[i-1] == key {
-			t.Errorf("life %d: sample %s is in the commit log twice", k.lives, key)
-		}
+	if len(slices.Compact(slices.Clone(keys))) < len(keys) {
+		t.Errorf("life %d: a sample is in the commit log twice: %q", k.lives, keys)
 	}
 	for _, key := range k.committed {
 		if _, ok := slices.BinarySearch(keys, key); !ok {
@@ -425,8 +423,11 @@ func (k *killRun) check(t *testing.T, want map[sampleID]string) {
 func (k *killRun) checkSends(t *testing.T, got *readBack) {
 	t.Helper()
 	keyOf := map[sampleID]string{}
-	for key, id := range got.keysOf() {
-		keyOf[id] = key
+	for id, r := range got.allRows() {
+		keyOf[id] = r.SampleKey
+	}
+	for id, f := range got.allFailures() {
+		keyOf[id] = f.SampleKey
 	}
 	type attempt struct {
 		sampleID
@@ -477,17 +478,14 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 	if open > 40 && rerun*4 > open && k.road != roadTurns {
 		t.Errorf("%d of %d sends that were open at a kill were made again", rerun, open)
 	}
-	faults := int64(0)
-	for _, n := range k.sim.Stats().Faults {
-		faults += n
-	}
+	faults := faultsOf(k.sim)
 	// Every second send follows a fault or a kill. Nearly all follow a fault, unless the work of a
 	// kill has to be repeated.
-	most := faults + int64(len(k.kills))
+	most := faults + len(k.kills)
 	if k.road == roadTurns {
-		most = faults + int64(open)
+		most = faults + open
 	}
-	if int64(again) > most {
+	if again > most {
 		t.Errorf("%d sends were made again, for %d faults, %d kills and %d sends open at them", again, faults, len(k.kills), open)
 	}
 	t.Logf("%d samples, %d kills, %d faults, %d sends; %d of them after another; %d were open at a kill, %d of them were made again", k.total, len(k.kills), faults, sends, again, open, rerun)

@@ -71,9 +71,7 @@ func TestManySamples(t *testing.T) {
 		cfg.Faults = append(cfg.Faults, f)
 	}
 	sim := newSim(t, cfg)
-	taskFile := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks}))
 	config := writeFile(t, "run.yaml", []byte("server: {idle_timeout: 5s, adaptive: false}\noutput: {shard_age: 1s}\nrun: {retries: 3, fail_on_error: 50%}\n"))
-	dir := filepath.Join(t.TempDir(), "run")
 
 	// The first answers wait until nearly the maximum is in flight, however slowly the machine
 	// starts the samples.
@@ -96,14 +94,12 @@ func TestManySamples(t *testing.T) {
 		sim.ServeHTTP(w, r)
 	})
 
-	alive := int64(0)
+	alive, dir := int64(0), filepath.Join(t.TempDir(), "run")
 	t.Run("collect", func(t *testing.T) { // its end stops the server
-		url := serveHandler(t, sim, gathering)
+		_, args := collectArgs(t, sim, serveHandler(t, sim, gathering), tasks, "-c", config, "--out", dir,
+			"--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(inFlight), "--quiet")
 		done := make(chan ran, 1)
-		go func() {
-			done <- invoke(t.Context(), "collect", "-c", config, "--server", url, "--model", simModel, "--tasks", taskFile, "--out", dir,
-				"--samples", fmt.Sprint(samples), "--max-in-flight", fmt.Sprint(inFlight), "--quiet")
-		}()
+		go func() { done <- invoke(t.Context(), args...) }()
 		for tick := time.NewTicker(20 * time.Millisecond); ; {
 			select {
 			case r := <-done:
@@ -240,6 +236,14 @@ func recoverableFaults(rate float64) lettasim.Faults {
 	return faults
 }
 
+// faultsOf returns how many faults a server has had.
+func faultsOf(sim *lettasim.Server) (n int) {
+	for _, times := range sim.Stats().Faults {
+		n += int(times)
+	}
+	return n
+}
+
 // metamorphicScript returns a script with everything that varies rows: several calls, forks,
 // truncation, wrong answers.
 func metamorphicScript() lettasim.Script {
@@ -257,17 +261,16 @@ func TestMetamorphic(t *testing.T) {
 		workers = []int{8}
 	}
 	type variant struct {
-		name         string
-		workers      int
-		format, size string
 		faults       bool
+		format, size string
+		workers      int
 	}
 	var variants []variant
 	for _, faults := range []bool{false, true} {
 		for _, format := range []string{"parquet", "arrow"} {
 			for _, size := range []string{"4KiB", "256MiB"} {
 				for _, n := range workers {
-					variants = append(variants, variant{name: fmt.Sprintf("faults=%v/format=%s/shard=%s/workers=%d", faults, format, size, n), workers: n, format: format, size: size, faults: faults})
+					variants = append(variants, variant{faults, format, size, n})
 				}
 			}
 		}
@@ -284,11 +287,7 @@ func TestMetamorphic(t *testing.T) {
 		mustRun(t, exit.OK, args...)
 		d := verified(t, dir)
 		d.once(t)
-		hit := int64(0)
-		for _, n := range sim.Stats().Faults {
-			hit += n
-		}
-		if v.faults != (hit > 3) {
+		if hit := faultsOf(sim); v.faults != (hit > 3) {
 			t.Errorf("%d faults: the test has lost its teeth", hit)
 		}
 		if commits := len(d.log.Commits); v.size == "4KiB" && commits < 2 || v.size != "4KiB" && commits > 1 {
@@ -302,7 +301,7 @@ func TestMetamorphic(t *testing.T) {
 		t.Fatalf("%d samples, want %d", len(want), tasks*samples)
 	}
 	for _, v := range variants[1:] {
-		t.Run(v.name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%+v", v), func(t *testing.T) {
 			t.Parallel()
 			sameSamples(t, collect(t, v), want)
 		})
@@ -336,20 +335,11 @@ func TestLostAnswers(t *testing.T) {
 				lines = recordedTasks(t, sim, tasks)
 				tt.args = append(tt.args, "--tokenizer", qwen3Dir)
 			}
-			dir := filepath.Join(t.TempDir(), "run")
-			r := mustRun(t, exit.OK, append([]string{
-				"collect", "--server", serveSim(t, sim), "--model", simModel, "--out", dir, "--samples", fmt.Sprint(samples),
-				"--tasks", writeFile(t, "tasks.jsonl", lines), "-c", writeFile(t, "run.yaml", []byte("run: {preflight: connect}\n")),
-			}, tt.args...)...)
-			mustRun(t, exit.OK, "verify", dir)
-
-			lost := 0
-			for _, n := range sim.Stats().Faults {
-				lost += int(n)
-			}
-			got := readDataset(t, dir)
-			if len(got.rows) != tasks*samples || len(got.failures) != 0 || lost < tasks*samples/20 {
-				t.Errorf("%d samples are data and %d failed; %d answers were lost", len(got.rows), len(got.failures), lost)
+			dir, args := collectTasks(t, serveSim(t, sim), lines, append(tt.args, "--samples", fmt.Sprint(samples), "--preflight", "connect")...)
+			r := mustRun(t, exit.OK, args...)
+			got, lost := verified(t, dir), faultsOf(sim)
+			if got.has(t, tasks*samples, 0); lost < tasks*samples/20 {
+				t.Errorf("%d answers were lost: the test has lost its teeth", lost)
 			}
 			lesser := 0
 			for _, row := range got.allRows() {

@@ -98,10 +98,9 @@ func TestRecordedExchanges(t *testing.T) {
 			t.Parallel()
 			sim := newSim(t, lettasim.Config{InputIDs: true})
 			counter, url := countSends(t, sim)
-			tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Cases: true}))
-			dir := filepath.Join(t.TempDir(), "run")
-			mustRun(t, exit.Failures, "collect", "-c", writeFile(t, "run.yaml", []byte(config)), "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir,
+			dir, args := collectTasks(t, url, sim.Tasks(lettasim.TaskOptions{Cases: true}), "-c", writeFile(t, "run.yaml", []byte(config)),
 				"--format", format, "--samples", fmt.Sprint(samples), "--retries", "1", "--fail-on-error", "50%", "--quiet")
+			mustRun(t, exit.Failures, args...)
 			wantForks, wantFailures := maps.Clone(recordedForks), maps.Clone(recordedFailures)
 			if config != "" {
 				wantForks["client-tool-return"] = "1"
@@ -296,9 +295,7 @@ func TestRecordedWithoutPrompts(t *testing.T) {
 	t.Parallel()
 	sim := newSim(t, lettasim.Config{KeepIDs: true})
 	counter, url := countSends(t, sim)
-	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Cases: true}))
-	dir := filepath.Join(t.TempDir(), "run")
-	args := []string{"collect", "--server", url, "--model", simModel, "--tasks", tasks, "--out", dir, "--retries", "1", "--fail-on-error", "100%"}
+	dir, args := collectTasks(t, url, sim.Tasks(lettasim.TaskOptions{Cases: true}), "--retries", "1", "--fail-on-error", "100%")
 	if r := mustRun(t, exit.Unusable, args...); runfolder.Exists(dir) || !strings.Contains(r.stderr, "add --tokenizer DIR") {
 		t.Errorf("a run was created, or the remedy is missing:\n%s", r.stderr)
 	}
