@@ -110,8 +110,7 @@ func rewardCase(t *testing.T, name, text, stop string) []byte {
 	at(life, "exchanges", 0, "runs", 0, "run")["stop_reason"] = stop
 	step := at(life, "exchanges", 0, "runs", 0, "steps", 0)
 	step["completion_tokens"], step["stop_reason"] = len(ids), stop
-	out := must(json.Marshal(life))(t)
-	return out
+	return must(json.Marshal(life))(t)
 }
 
 // A said is the model's answer in a case, its stop reason, and the answer of the task.
@@ -129,45 +128,9 @@ func serveSaid(t *testing.T, all []said) (sim *lettasim.Server, url string, line
 		var task map[string]any
 		noError(t, json.Unmarshal(line, &task))
 		task["answer"] = answers[fmt.Sprint(task["id"])]
-		out := must(json.Marshal(task))(t)
-		lines = append(append(lines, out...), '\n')
+		lines = append(lines, asText(t, task)...)
 	}
 	return sim, serveSim(t, sim), lines
-}
-
-func rewardsOf(t *testing.T, url string, lines []byte, config string, args ...string) map[string]float64 {
-	t.Helper()
-	dir := filepath.Join(t.TempDir(), "run")
-	mustRun(t, exit.OK, append([]string{
-		"collect", "--server", url, "--model", simModel, "--out", dir, "--quiet",
-		"-c", writeFile(t, "run.yaml", []byte(config)), "--tasks", writeFile(t, "tasks.jsonl", lines),
-	}, args...)...)
-	out := map[string]float64{}
-	for id, rows := range readDataset(t, dir).rows {
-		if rows[0].Reward == nil {
-			t.Errorf("%s %v: %s has no reward", config, args, id.task)
-			continue
-		}
-		out[id.task] = *rows[0].Reward
-	}
-	return out
-}
-
-// Numbers are parsed from the answer in any spelling, and compared exactly.
-func TestNumbersAreScored(t *testing.T) {
-	t.Parallel()
-	_, url, lines := serveSaid(t, []said{
-		{"latex", `So we get \boxed{8{,}000}`, "end_turn", "8000"},
-		{"minus", "x = \u22125", "end_turn", "-5"},
-		{"large", "It is 9007199254740993.", "end_turn", "9007199254740992"},
-		{"thought", "<think>\n7\n</think>\n\nIt is a half: \\frac{1}{2}", "end_turn", "0.5"},
-		{"cut", "<think>\nIt is 7", "max_tokens_exceeded", "7"},
-		{"percent", "50%", "end_turn", "50"},
-	})
-	want := map[string]float64{"latex": 1, "minus": 1, "large": 0, "thought": 1, "cut": 0, "percent": 1}
-	if got := rewardsOf(t, url, lines, "reward: {kind: number}\n"); !maps.Equal(got, want) {
-		t.Errorf("rewards %v, want %v", got, want)
-	}
 }
 
 // A reward scores the answer without the reasoning.
@@ -183,13 +146,28 @@ func TestThoughtsAreNotScored(t *testing.T) {
 		{"plain", "The answer is 42.", "end_turn", "42"},
 	})
 	rewards := func(config string, args ...string) map[string]float64 {
-		return rewardsOf(t, url, lines, config, args...)
+		t.Helper()
+		dir, args := collectTasks(t, url, lines, append(args, "--quiet", "-c", writeFile(t, "run.yaml", []byte(config)))...)
+		mustRun(t, exit.OK, args...)
+		out := map[string]float64{}
+		for id, rows := range readDataset(t, dir).rows {
+			if rows[0].Reward == nil {
+				t.Errorf("%s: %s has no reward", config, id.task)
+				continue
+			}
+			out[id.task] = *rows[0].Reward
+		}
+		return out
 	}
 	want := map[string]float64{"said": 1, "thought": 0, "quoted": 1, "twice": 0, "cut": 0, "plain": 1}
 	for _, args := range [][]string{nil, {"--tokenizer", bpetest.Path("qwen3")}} {
 		if got := rewards("reward: {kind: contains}\n", args...); !maps.Equal(got, want) {
 			t.Errorf("%v: rewards %v, want %v", args, got, want)
 		}
+	}
+	want = map[string]float64{"said": 1, "thought": 0, "twice": 0, "cut": 0, "plain": 1}
+	if got := rewards("reward: {kind: number}\n", "--skip-bad-tasks"); !maps.Equal(got, want) {
+		t.Errorf("numbers: rewards %v, want %v", got, want)
 	}
 	want = map[string]float64{"said": 1, "thought": 1, "quoted": 1, "twice": 1, "cut": 1, "plain": 1}
 	if got := rewards("reward: {kind: contains, include_reasoning: true}\n"); !maps.Equal(got, want) {
@@ -214,10 +192,9 @@ func TestThoughtsAreNotScored(t *testing.T) {
 	}
 	// A bug in the scorer causes one line of output.
 	slip := strings.Replace(code, `sample["answer"]`, `sample["metadata"]["difficulty"]`, 1)
-	dir := filepath.Join(t.TempDir(), "run")
+	dir, args := collectTasks(t, url, lines, "-c", writeFile(t, "run.yaml", []byte(scorer(slip))))
 	before := sim.Stats().Sends
-	r := mustRun(t, exit.Usage, "collect", "--server", url, "--model", simModel, "--out", dir,
-		"-c", writeFile(t, "run.yaml", []byte(scorer(slip))), "--tasks", writeFile(t, "tasks.jsonl", lines))
+	r := mustRun(t, exit.Usage, args...)
 	if n := strings.Count(r.stderr, "rollout: "); n != 1 || !strings.Contains(r.stderr, "exited without an answer: exit status 1: TypeError: 'NoneType' object is not subscriptable\n") {
 		t.Errorf("a scorer error is reported in %d lines:\n%s", n, r.stderr)
 	}

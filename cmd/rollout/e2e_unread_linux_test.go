@@ -204,6 +204,20 @@ func TestUnreadEventsGrace(t *testing.T) {
 	u.endsWell()
 }
 
+// flood writes invalid lines until it is enough, and then sends their number.
+func flood(w *os.File, enough *atomic.Bool) <-chan int {
+	given := make(chan int, 1)
+	go func() {
+		defer w.Close()
+		n := 0
+		for err := error(nil); err == nil && !enough.Load(); n++ {
+			_, err = w.WriteString(`{"id":"a","prompt":7}` + "\n")
+		}
+		given <- n
+	}()
+	return given
+}
+
 // Unread events use bounded memory: no more tasks are accepted and no sample begins until they are
 // read.
 func TestUnreadEventsBounded(t *testing.T) {
@@ -217,17 +231,7 @@ func TestUnreadEventsBounded(t *testing.T) {
 		break
 	}
 	var enough atomic.Bool
-	given := make(chan int, 1)
-	go func() { // a producer of invalid lines that never stops
-		defer w.Close()
-		n := 0
-		for ; !enough.Load(); n++ {
-			if _, err := w.WriteString(`{"id":"a","prompt":7}` + "\n"); err != nil {
-				break
-			}
-		}
-		given <- n
-	}()
+	given := flood(w, &enough)
 	u.waitForLog(`"msg":"events unread","held":true`)
 	u.do(ctl.Request{Op: ctl.OpResume}, nil)
 	waitFor(t, "a sample that is held", func() bool {
@@ -258,12 +262,7 @@ func TestUnreadEverything(t *testing.T) {
 	stdin, w := pipe(t)
 	u := openUnread(t, func(cmd *exec.Cmd) { cmd.Stdin, cmd.Stderr = stdin, cmd.Stdout })
 	_ = stdin.Close()
-	go func() {
-		for err := error(nil); err == nil; { // until the process has ended
-			_, err = w.WriteString(`{"id":"a","prompt":7}` + "\n")
-		}
-		_ = w.Close()
-	}()
+	flood(w, new(atomic.Bool)) // until the process has ended
 	u.waitForLog(`"msg":"events unread","held":true`)
 	u.interrupt()
 	u.waitForLog(`"msg":"drain"`)
