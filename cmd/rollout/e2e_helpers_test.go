@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -121,13 +122,6 @@ func mustRun(t *testing.T, code int, args ...string) ran {
 	return r
 }
 
-// withoutLateRemovals removes messages about agents whose removal timed out, which happens on a
-// loaded machine. The end of the run removes such agents, so a test that uses this also checks that
-// no agent is left.
-func withoutLateRemovals(said string) string { return lateRemoval.ReplaceAllString(said, "") }
-
-var lateRemoval = regexp.MustCompile(`(?m)^rollout: agent of .* not removed: .*deadline exceeded; .*\n`)
-
 func serveSim(t *testing.T, sim *lettasim.Server) (url string) {
 	t.Helper()
 	return serve(t, sim.HTTPServer())
@@ -205,6 +199,11 @@ func collectTasks(t *testing.T, url string, tasks []byte, flags ...string) (dir 
 type sampleID struct {
 	task  string
 	index int32
+}
+
+type attempt struct {
+	sampleID
+	n int
 }
 
 // A readBack is the whole content of a run's folder, as our own readers return it.
@@ -521,19 +520,15 @@ func newSendLog(server http.Handler) *sendLog {
 }
 
 func (l *sendLog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	path := strings.Trim(r.URL.Path, "/")
-	parts := strings.Split(path, "/")
-	if strings.HasPrefix(path, "v1/runs") || len(parts) == 4 && parts[3] == "messages" {
+	if asks(r, onSend) || asks(r, onEvidence) {
 		l.worked.Add(1)
 	}
 	switch {
-	case r.Method != http.MethodPost:
-		l.server.ServeHTTP(w, r)
-	case path == "v1/agents":
+	case asks(r, onCreate):
 		l.create(w, r)
-	case len(parts) == 4 && parts[1] == "agents" && parts[3] == "messages":
+	case asks(r, onSend):
 		l.mu.Lock()
-		s := l.agents[parts[2]]
+		s := l.agents[strings.Split(r.URL.Path, "/")[3]]
 		s.began = time.Now()
 		l.sends = append(l.sends, &s)
 		l.mu.Unlock()
@@ -657,26 +652,18 @@ func asText(t *testing.T, v any) string {
 // sameSamples compares two runs that can differ only in physical columns.
 func sameSamples(t *testing.T, got, want map[sampleID]string) {
 	t.Helper()
-	ids := map[sampleID]bool{}
-	for id := range got {
-		ids[id] = true
-	}
-	for id := range want {
-		ids[id] = true
-	}
+	all := maps.Clone(want)
+	maps.Copy(all, got)
 	wrong := 0
-	for id := range ids {
-		a, b := got[id], want[id]
-		if a == b {
-			continue
+	for id := range all {
+		if a, b := got[id], want[id]; a != b {
+			if wrong++; wrong <= 3 {
+				t.Errorf("%v differs: %s", id, firstDifference(a, b))
+			}
 		}
-		if wrong++; wrong > 3 {
-			continue
-		}
-		t.Errorf("%v differs: %s", id, firstDifference(a, b))
 	}
 	if wrong > 0 {
-		t.Errorf("%d of %d samples differ", wrong, len(ids))
+		t.Errorf("%d of %d samples differ", wrong, len(all))
 	}
 }
 

@@ -39,63 +39,49 @@ const (
 // chooses the moments.
 func TestKillRandom(t *testing.T) {
 	t.Parallel()
+	kills, bin := 8, "rollout" // the test binary is also the program
+	long := os.Getenv("ROLLOUT_KILLS")
+	if long != "" {
+		kills = must(strconv.Atoi(long))(t)
+		bin = must(buildProgram(filepath.Join(t.TempDir(), "rollout")))(t)
+	} else if testing.Short() {
+		kills = 4
+	}
 	for _, road := range []string{roadTurns, roadRebuilt} {
 		t.Run(road, func(t *testing.T) {
-			if os.Getenv("ROLLOUT_KILLS") == "" {
+			if long == "" {
 				t.Parallel()
 			}
-			killRandom(t, road)
+			r := randomOf(t)
+			o := killOptions{road: road, tasks: 8 + 3*kills, samples: 4, inFlight: 16, latency: "50ms..400ms", faults: append(killFaults(), cutFaults()...), format: []string{"parquet", "arrow"}[r.IntN(2)]}
+			want := withoutKills(t, o)
+			k := newKillRun(t, bin, o)
+			p := k.live(t, r, kills)
+			for ; p.code == -1 && !t.Failed(); p = k.live(t, r, kills) {
+				k.died(t, p)
+				if r.IntN(3) == 0 { // let the server continue meanwhile
+					time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
+				}
+			}
+			if p.code != exit.OK && p.code != exit.Failures {
+				t.Fatalf("life %d: exit code %d\n%s", k.lives, p.code, p.said())
+			}
+			if len(k.kills) < kills {
+				t.Errorf("the run was over after %d kills, want %d: make it longer", len(k.kills), kills)
+			}
+			k.check(t, want)
+			if long != "" {
+				readWithPyarrow(t, k.dir, k.total)
+			}
 		})
 	}
 }
 
-func killRandom(t *testing.T, road string) {
+// live starts a process and kills it at a random moment, sometimes during its start and otherwise
+// after it has begun to work. After enough kills it can end by itself.
+func (k *killRun) live(t *testing.T, r *rand.Rand, kills int) *process {
 	t.Helper()
-	kills, long := 8, false
-	if text := os.Getenv("ROLLOUT_KILLS"); text != "" {
-		kills = must(strconv.Atoi(text))(t)
-		long = true
-	} else if testing.Short() {
-		kills = 4
-	}
-	r := randomOf(t)
-	bin := "rollout" // the test binary is also the program
-	if long {
-		bin = must(buildProgram(filepath.Join(t.TempDir(), "rollout")))(t)
-	}
-	o := killOptions{road: road, tasks: 8 + 3*kills, samples: 4, inFlight: 16, latency: "50ms..400ms", faults: append(killFaults(), cutFaults()...), format: []string{"parquet", "arrow"}[r.IntN(2)]}
-	want := withoutKills(t, o)
-	k := newKillRun(t, bin, o)
-	for {
-		p := k.start(t)
-		k.live(p, r, kills)
-		if p.code == -1 {
-			k.died(t, p)
-			if r.IntN(3) == 0 { // let the server continue meanwhile
-				time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)
-			}
-			if t.Failed() {
-				t.FailNow()
-			}
-			continue
-		}
-		if p.code != exit.OK && p.code != exit.Failures {
-			t.Fatalf("life %d: exit code %d\n%s", k.lives, p.code, p.said())
-		}
-		break
-	}
-	if len(k.kills) < kills {
-		t.Errorf("the run was over after %d kills, want %d: make it longer", len(k.kills), kills)
-	}
-	k.check(t, want)
-	if long {
-		readWithPyarrow(t, k.dir, k.total)
-	}
-}
-
-// live kills the process at a random moment, sometimes during its start and otherwise after it has
-// begun to work. After enough kills it can end by itself.
-func (k *killRun) live(p *process, r *rand.Rand, kills int) {
+	p := k.start(t)
 	rest, worked := time.Duration(r.IntN(500))*time.Millisecond, k.sends.worked.Load()
 	switch {
 	case len(k.kills) >= kills:
@@ -112,6 +98,7 @@ func (k *killRun) live(p *process, r *rand.Rand, kills int) {
 	case <-time.After(rest):
 		p.kill()
 	}
+	return p
 }
 
 // A run survives a kill at each named step of the protocol, at the first and at a later hit, once in
@@ -428,10 +415,6 @@ func (k *killRun) checkSends(t *testing.T, got *readBack) {
 	}
 	for id, f := range got.allFailures() {
 		keyOf[id] = f.SampleKey
-	}
-	type attempt struct {
-		sampleID
-		n int
 	}
 	answered := map[attempt]bool{} // in full
 	for _, a := range k.sim.Answers() {

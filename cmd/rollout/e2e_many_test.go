@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -46,6 +47,10 @@ var passingFaults = []lettasim.FaultKind{
 	lettasim.EngineDown, lettasim.DatabaseFull, lettasim.Unavailable, lettasim.TooMany, lettasim.Conflict, lettasim.Reset,
 	lettasim.Drop, lettasim.Truncated, lettasim.Stalled, lettasim.CreateFails, lettasim.DeleteFails,
 }
+
+// lateRemoval matches a message about an agent whose removal timed out, which happens on a loaded
+// machine. The end of the run removes such agents.
+var lateRemoval = regexp.MustCompile(`(?m)^rollout: agent of .* not removed: .*deadline exceeded; .*\n`)
 
 // 2,000 samples with 512 in flight survive a server with all kinds of faults. Output that the engine
 // aborted is not data, even if the server reports the end of a turn. Not parallel, because it counts
@@ -104,7 +109,7 @@ func TestManySamples(t *testing.T) {
 			select {
 			case r := <-done:
 				tick.Stop()
-				if r.code != exit.Failures || withoutLateRemovals(r.stderr) != "" {
+				if r.code != exit.Failures || lateRemoval.ReplaceAllString(r.stderr, "") != "" {
 					t.Fatalf("exit code %d, want %d\n%s", r.code, exit.Failures, r.stderr)
 				}
 				return
@@ -163,10 +168,6 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 		t.Errorf("%d attempts, %d retries for %d samples", report.Attempts, report.Retries, total)
 	}
 
-	type attempt struct {
-		sampleID
-		n int
-	}
 	answers := map[attempt]lettasim.Answer{}
 	for _, a := range sim.Answers() {
 		answers[attempt{sampleID{a.Task, int32(a.Sample)}, a.Attempt}] = a

@@ -223,26 +223,24 @@ type holding struct {
 
 func newHolding(s tapShape, output string) *holding {
 	e := &holding{waiting: make(chan struct{}, tapMemoryCalls), release: make(chan struct{})}
-	logprobs := strings.Builder{}
-	ids := strings.Split(output, ",")
-	for i, id := range ids {
-		fmt.Fprintf(&logprobs, ",[-0.%04d,%s,null]", i%10_000, id)
+	ids, end := strings.Split(output, ","), 0
+	triples := func(part []string) string {
+		var b strings.Builder
+		for i, id := range part {
+			fmt.Fprintf(&b, ",[-0.%04d,%s,null]", (end+i)%10_000, id)
+		}
+		return b.String()[1:]
 	}
 	document := fmt.Sprintf(`{"text":"","output_ids":[%s],"meta_info":{"finish_reason":{"type":"stop"},"completion_tokens":%d,"output_token_logprobs":[%s]}}`,
-		output, s.tokens, logprobs.String()[1:])
-	const perEvent = 20
+		output, s.tokens, triples(ids))
 	var events []string
-	for at := 0; at < len(ids); at += perEvent {
-		end, finish := min(at+perEvent, len(ids)), "null"
-		if end == len(ids) {
+	for part := range slices.Chunk(ids, 20) {
+		logprobs, finish := triples(part), "null"
+		if end += len(part); end == len(ids) {
 			finish = `{"type":"stop"}`
 		}
-		triples := strings.Builder{}
-		for i, id := range ids[at:end] {
-			fmt.Fprintf(&triples, ",[-0.%04d,%s,null]", (at+i)%10_000, id)
-		}
 		events = append(events, fmt.Sprintf("data: {\"output_ids\":[%s],\"meta_info\":{\"finish_reason\":%s,\"completion_tokens\":%d,\"output_token_logprobs\":[%s]}}\n\n",
-			strings.Join(ids[at:end], ","), finish, end, triples.String()[1:]))
+			strings.Join(part, ","), finish, end, logprobs))
 	}
 	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, bufio.NewReader(r.Body))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -58,46 +57,6 @@ func (p *tapProcess) calls(t *testing.T, n int) (calls []*tap.Call) {
 		calls = append(calls, c)
 	}
 	return calls
-}
-
-// With a tap between server and engine, a collection gives the usual rows, and the spool has the
-// engine's ids. The engine receives the parameters of --set.
-func TestTap(t *testing.T) {
-	t.Parallel()
-	engine, engineURL := newEngine(t)
-	p := startTap(t, "--engine", engineURL+"/v1", "--set", "top_p=1.0", "--set", "max_new_tokens=64", "--set", "seed=5")
-	sim := newSim(t, lettasim.Config{InputIDs: true, Seed: 1, Engine: p.url})
-	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 3}))
-	mustRun(t, 0, "collect", "--server", serveSim(t, sim), "--model", simModel, "--tasks", tasks, "--samples", "2", "--out", filepath.Join(t.TempDir(), "run"), "--quiet")
-
-	for page, want := range map[string]string{"/healthz": "ok\n", "/tap/metrics": "rollout_tap_calls_total{outcome=\"kept\"}", "/tap/segments": `"segments"`} {
-		contains(t, get(t, p.url+page), want)
-	}
-	p.signal(t, syscall.SIGTERM, "")
-	p.ends(t, time.Minute, exit.OK)
-
-	truth := engine.Calls()
-	if len(truth) < 6 {
-		t.Fatalf("the engine had %d calls", len(truth))
-	}
-	for i, c := range p.calls(t, len(truth)) {
-		at := slices.IndexFunc(truth, func(e enginesim.Call) bool {
-			return slices.Equal(e.InputIDs, c.Prompt) && slices.Equal(e.OutputIDs, c.Output) && slices.Equal(e.Logprobs, c.Logprobs)
-		})
-		if at < 0 {
-			t.Errorf("call %d: the engine saw nothing such: %+v", i, c)
-			continue
-		}
-		if c.Version != truth[at].Version || c.Status != 200 || c.Cut || *c.Sampling.TopP != 1 || *c.Sampling.MaxNewTokens != 64 || *c.Sampling.Seed != 5 {
-			t.Errorf("call %d: %+v", i, c)
-		}
-		for _, told := range []string{`"top_p":1.0`, `"max_new_tokens":64`, `"sampling_seed":5`} {
-			if !bytes.Contains(truth[at].Sampling, []byte(told)) {
-				t.Errorf("the engine received %s, want %s", truth[at].Sampling, told)
-			}
-		}
-		truth = slices.Delete(truth, at, at+1)
-	}
 }
 
 // The first SIGTERM refuses new requests and lets open ones finish. The second one ends them.

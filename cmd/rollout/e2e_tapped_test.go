@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,12 +77,29 @@ func readTapFacts(t *testing.T, dir string) (f tapFacts) {
 	return f
 }
 
-// Rows with prompts from a tap, read from its folder or its URL, equal the rows with the server's
-// own prompts, except for facts that only the tap knows. No evidence is requested.
+// With a tap between server and engine, a collection gives the usual rows, and the spool has the
+// engine's calls. The engine receives the parameters of --set. Rows with prompts from the tap, read
+// from its folder or its URL, equal the rows with the server's own prompts, except for facts that
+// only the tap knows. No evidence is requested.
 func TestTapped(t *testing.T) {
 	t.Parallel()
-	s := newTapped(t, 6, lettasim.Config{}, "--set", "top_p=1.0", "--set", "max_new_tokens=64")
+	s := newTapped(t, 6, lettasim.Config{}, "--set", "top_p=1.0", "--set", "max_new_tokens=64", "--set", "seed=5")
 	turns, _ := s.collect(t, 0, "--samples", "2", "--quiet")
+	truth := s.engine.Calls()
+	if len(truth) < 12 {
+		t.Fatalf("the engine had %d calls", len(truth))
+	}
+	for i, c := range s.tap.calls(t, len(truth)) {
+		at := slices.IndexFunc(truth, func(e enginesim.Call) bool {
+			return slices.Equal(e.InputIDs, c.Prompt) && slices.Equal(e.OutputIDs, c.Output) && slices.Equal(e.Logprobs, c.Logprobs)
+		})
+		if at < 0 || c.Version != truth[at].Version || c.Status != 200 || c.Cut || *c.Sampling.TopP != 1 || *c.Sampling.MaxNewTokens != 64 || *c.Sampling.Seed != 5 {
+			t.Errorf("call %d: the engine saw it as %d: %+v", i, at, c)
+			continue
+		}
+		contains(t, string(truth[at].Sampling), `"top_p":1.0`, `"max_new_tokens":64`, `"sampling_seed":5`)
+		truth = slices.Delete(truth, at, at+1)
+	}
 	plain := readDataset(t, turns)
 	for id, all := range plain.rows { // no column shows what the tap set
 		for _, r := range all {
@@ -118,6 +136,11 @@ func TestTapped(t *testing.T) {
 			t.Errorf("%s: %d rows, summary %+v", where, rows, f)
 		}
 	}
+	for page, want := range map[string]string{"/healthz": "ok\n", "/tap/metrics": "rollout_tap_calls_total{outcome=\"kept\"}", "/tap/segments": `"segments"`} {
+		contains(t, get(t, s.tap.url+page), want)
+	}
+	s.tap.signal(t, syscall.SIGTERM, "")
+	s.tap.ends(t, time.Minute, exit.OK)
 }
 
 // A server that bypasses the tap is detected before the run begins, also by doctor. A run that
