@@ -39,18 +39,15 @@ var canaries = map[string]string{
 }
 
 func encodings(secret string) map[string]string {
-	forms := map[string]string{
-		"plain": secret, "query": url.QueryEscape(secret), "path": url.PathEscape(secret), "quoted": strconv.QuoteToASCII(secret),
-		"markup": html.EscapeString(secret),
-	}
 	escaped, _ := json.Marshal(secret)
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(secret)
-	forms["JSON"], forms["JSON for HTML"] = strings.TrimSpace(text.String()), string(escaped)
-	for _, name := range []string{"quoted", "JSON", "JSON for HTML"} {
-		forms[name] = forms[name][1 : len(forms[name])-1]
+	inner := func(quoted string) string { return quoted[1 : len(quoted)-1] }
+	forms := map[string]string{
+		"plain": secret, "query": url.QueryEscape(secret), "path": url.PathEscape(secret), "markup": html.EscapeString(secret),
+		"quoted": inner(strconv.QuoteToASCII(secret)), "JSON": inner(strings.TrimSpace(text.String())), "JSON for HTML": inner(string(escaped)),
 	}
 	// Base64 of a longer text that contains the secret. The text before it shifts it within the
 	// groups of three bytes, and the characters at its ends also encode its neighbors.

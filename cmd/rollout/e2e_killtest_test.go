@@ -274,9 +274,8 @@ func newKillRun(t *testing.T, bin string, o killOptions) *killRun {
 	t.Helper()
 	cfg := lettasim.Config{
 		InputIDs: o.road != roadRebuilt, BareTraces: o.road != roadTraced,
-		Script: killScript(), Faults: o.faults, KeptTraces: 1 << 16, KeepAnswers: true,
+		Script: killScript(), Faults: o.faults, KeptTraces: 1 << 16, KeepAnswers: true, Latency: latencyOf(t, o.latency),
 	}
-	cfg.Latency = latencyOf(t, o.latency)
 	k := &killRun{bin: bin, road: o.road, sim: newSim(t, cfg), dir: filepath.Join(t.TempDir(), "run"), total: o.tasks * o.samples, done: map[string]bool{}}
 	k.sends = newSendLog(k.sim)
 	url := serveHandler(t, k.sim, k.sends)

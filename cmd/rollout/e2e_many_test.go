@@ -42,10 +42,10 @@ var finalFaults = map[lettasim.FaultKind]string{
 	lettasim.SurplusLogprobs: "",
 }
 
-// passingFaults are faults that do not hit a second attempt.
-var passingFaults = []lettasim.FaultKind{
-	lettasim.EngineDown, lettasim.DatabaseFull, lettasim.Unavailable, lettasim.TooMany, lettasim.Conflict, lettasim.Reset,
-	lettasim.Drop, lettasim.Truncated, lettasim.Stalled, lettasim.CreateFails, lettasim.DeleteFails,
+// shortFaults are faults that do not hit a second attempt and are short.
+var shortFaults = []lettasim.FaultKind{
+	lettasim.EngineDown, lettasim.DatabaseFull, lettasim.Unavailable, lettasim.Reset, lettasim.Drop, lettasim.Truncated,
+	lettasim.CreateFails, lettasim.DeleteFails,
 }
 
 // lateRemoval matches a message about an agent whose removal timed out, which happens on a loaded
@@ -68,7 +68,7 @@ func TestManySamples(t *testing.T) {
 	for kind, task := range map[lettasim.FaultKind]string{lettasim.Abort: "scripted-0002", lettasim.AbortEarly: "scripted-0004"} {
 		cfg.Faults = append(cfg.Faults, lettasim.Fault{Kind: kind, Aim: []lettasim.Aim{{Task: task, Sample: -1}}, Attempts: 99})
 	}
-	for _, kind := range slices.Concat(passingFaults, slices.Sorted(maps.Keys(finalFaults))) {
+	for _, kind := range slices.Concat(shortFaults, []lettasim.FaultKind{lettasim.TooMany, lettasim.Conflict, lettasim.Stalled}, slices.Sorted(maps.Keys(finalFaults))) {
 		f := lettasim.Fault{Kind: kind, Rate: 0.01}
 		if kind == lettasim.Conflict {
 			f.After = time.Second // a conflict without a delay is a refusal
@@ -225,13 +225,10 @@ func checkMany(t *testing.T, sim *lettasim.Server, dir string, total int) {
 	t.Logf("%d samples: %d attempts, %d commits, %d rows, failures %v, %.1fs", total, report.Attempts, len(got.log.Commits), report.Rows, classes, report.Seconds)
 }
 
-// recoverableFaults hit only first attempts and are short.
+// recoverableFaults returns shortFaults.
 func recoverableFaults(rate float64) lettasim.Faults {
 	var faults lettasim.Faults
-	for _, kind := range []lettasim.FaultKind{
-		lettasim.EngineDown, lettasim.DatabaseFull, lettasim.Unavailable, lettasim.Reset, lettasim.Drop, lettasim.Truncated,
-		lettasim.CreateFails, lettasim.DeleteFails,
-	} {
+	for _, kind := range shortFaults {
 		faults = append(faults, lettasim.Fault{Kind: kind, Rate: rate})
 	}
 	return faults

@@ -41,19 +41,15 @@ sleep 600 & echo $$ $! >>`+pids+`; sleep 600
 		b, _ := os.ReadFile(pids)
 		return strings.Count(string(b), "\n") == 2 && sim.Stats().Answered >= 4 && sim.Stats().InFlight == 0 || !p.alive()
 	})
-	interrupt := func(said string) {
-		_ = p.cmd.Process.Signal(syscall.SIGINT)
-		waitFor(t, said, func() bool { return strings.Contains(p.said(), said) || !p.alive() })
-	}
 	waitFor(t, "the samples to come from the reply to the score", func() bool {
 		_ = p.cmd.Process.Signal(syscall.SIGUSR1)
 		time.Sleep(50 * time.Millisecond)
 		said := p.said()
 		return strings.Count(said[max(strings.LastIndex(said, "rollout: status of run "), 0):], ": score for ") == 4 || !p.alive()
 	})
-	interrupt("draining: waiting for 4 samples being scored")
+	p.signal(t, syscall.SIGINT, "draining: waiting for 4 samples being scored")
 	began := time.Now()
-	interrupt("stopping: interrupted")
+	p.signal(t, syscall.SIGINT, "stopping: interrupted")
 	p.ends(t, 90*time.Second, exit.Interrupted)
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it took %v to stop", took)

@@ -189,9 +189,11 @@ func (s *streamed) trainFor(long time.Duration, iterations int, each func(n int)
 
 func startSoakStream(t *testing.T) *streamed {
 	t.Helper()
-	cfg := lettasim.Config{InputIDs: true, BodyCache: 256, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 2}, Tokens: lettasim.Range{Min: 24, Max: 200}}}
-	cfg.Latency = latencyOf(t, "4ms~0.8") // a hundredth of the loop's latency
-	return startStream(t, filepath.Join(t.TempDir(), "run"), nil, "--server", serveSim(t, newSim(t, cfg)), "--model", simModel,
+	sim := newSim(t, lettasim.Config{
+		InputIDs: true, BodyCache: 256, Script: lettasim.Script{Calls: lettasim.Range{Min: 1, Max: 2}, Tokens: lettasim.Range{Min: 24, Max: 200}},
+		Latency: latencyOf(t, "4ms~0.8"), // a hundredth of the loop's latency
+	})
+	return startStream(t, filepath.Join(t.TempDir(), "run"), nil, "--server", serveSim(t, sim), "--model", simModel,
 		"--samples", fmt.Sprint(loopSamples), "--max-in-flight", "64", "--max-ahead", fmt.Sprint(8*loopTasks), "--metrics-addr", "127.0.0.1:0",
 		"-c", writeFile(t, "run.yaml", []byte("server: {adaptive: false}\n")))
 }

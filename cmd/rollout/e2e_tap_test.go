@@ -18,7 +18,6 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	seen "github.com/rollout-rl/rollout/cmd/rollout/internal/live/enginecheck"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
-	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/tokenize/bpe/bpetest"
 )
@@ -121,31 +120,23 @@ func TestTapEnds(t *testing.T) {
 
 // A tapTrial is a collection with prompts from a tap that fails meanwhile.
 type tapTrial struct {
-	t       *testing.T
-	r       *rand.Rand
-	engine  *enginesim.Engine
-	url     string // of the engine
-	tap     *tapProcess
-	run     string
-	samples int
-	ended   chan ran
+	*tappedServer
+	t     *testing.T
+	r     *rand.Rand
+	run   string
+	ended chan ran
 }
 
 // newTapTrial starts collecting. The prompts come from the tap's URL, or from its folder.
 func newTapTrial(t *testing.T, overHTTP bool) *tapTrial {
 	t.Helper()
-	engine, engineURL := newEngine(t)
-	x := &tapTrial{t: t, r: randomOf(t), engine: engine, url: engineURL, run: filepath.Join(t.TempDir(), "run"), samples: 60 * 4, ended: make(chan ran, 1)} // buffered: read at the end
-	x.tap = startTap(t, "--engine", x.url)
-	cfg := lettasim.Config{InputIDs: true, Seed: x.r.Uint64() >> 1, Engine: x.tap.url}
-	cfg.Script.Calls.Min, cfg.Script.Calls.Max = 1, 4
-	sim := newSim(t, cfg)
-	tasks := writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: 60}))
+	x := &tapTrial{t: t, r: randomOf(t), run: filepath.Join(t.TempDir(), "run"), ended: make(chan ran, 1)} // buffered: read at the end
+	x.tappedServer = newTapped(t, 60, lettasim.Config{Seed: x.r.Uint64() >> 1})
 	where := x.tap.spool
 	if overHTTP {
 		where = x.tap.url
 	}
-	args := []string{"collect", "--server", serveSim(t, sim), "--model", simModel, "--tasks", tasks, "--samples", "4", "--prompts", "tap", "--tap", where, "--out", x.run, "--max-in-flight", "8", "--quiet"}
+	args := []string{"collect", "--server", x.url, "--model", simModel, "--tasks", x.tasks, "--samples", "4", "--prompts", "tap", "--tap", where, "--out", x.run, "--max-in-flight", "8", "--quiet"}
 	go func() { x.ended <- invoke(t.Context(), args...) }()
 	return x
 }
@@ -166,11 +157,10 @@ func (x *tapTrial) check(least float64) *seen.Result {
 	if end.code != exit.OK && end.code != exit.Tolerance {
 		x.t.Fatalf("exit code %d\n%s%s", end.code, end.stdout, end.stderr)
 	}
-	run := must(seen.Read(x.run))(x.t)
-	res := seen.Compare(run, x.engine.Calls())
+	res := seen.Compare(must(seen.Read(x.run))(x.t), x.engine.Calls())
 	x.t.Logf("%v", res)
-	if res.Wrongs > 0 || res.Samples != x.samples || res.Rows != res.Grades["exact"] {
-		x.t.Errorf("wrong, or not all: %d samples, want %d\n%s", res.Samples, x.samples, end.stderr)
+	if res.Wrongs > 0 || res.Samples != 60*4 || res.Rows != res.Grades["exact"] {
+		x.t.Errorf("wrong, or not all: %d samples, want %d\n%s", res.Samples, 60*4, end.stderr)
 	}
 	if share := float64(res.InRows.Calls) / float64(len(x.engine.Calls())); share < least {
 		x.t.Errorf("%.2f of the calls are in rows, want %.2f", share, least)
@@ -200,7 +190,7 @@ func TestTapKilled(t *testing.T) {
 		x := newTapTrial(t, overHTTP)
 		for kills := 1; kills <= 3 && x.made(100*kills+x.r.IntN(60)); kills++ {
 			x.tap.kill()
-			x.tap = x.tap.restart(t, x.url)
+			x.tap = x.tap.restart(t, x.engineURL)
 		}
 		x.check(0.5)
 		if m := readTapFacts(t, x.run).Tap.Missing; m["torn"] == 0 || m["damaged"]+m["dropped"]+m["removed"] > 0 {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -29,24 +30,23 @@ import (
 type tappedServer struct {
 	tap        *tapProcess
 	engine     *enginesim.Engine
-	sim        *lettasim.Server
+	engineURL  string
 	url, tasks string
 }
 
 func newTapped(t *testing.T, tasks int, cfg lettasim.Config, args ...string) *tappedServer {
 	t.Helper()
 	engine, engineURL := newEngine(t)
-	s := &tappedServer{engine: engine, tap: startTap(t, append([]string{"--engine", engineURL + "/v1"}, args...)...)}
-	cfg.InputIDs, cfg.Seed = true, 1
+	s := &tappedServer{engine: engine, engineURL: engineURL, tap: startTap(t, append([]string{"--engine", engineURL + "/v1"}, args...)...)}
+	cfg.InputIDs, cfg.Seed = true, cmp.Or(cfg.Seed, 1)
 	if cfg.Engine == "" {
 		cfg.Engine = s.tap.url
 	} else {
 		cfg.Engine = engineURL
 	}
-	cfg.Script.Calls.Min, cfg.Script.Calls.Max = 1, 4
-	s.sim = newSim(t, cfg)
-	s.url = serveSim(t, s.sim)
-	s.tasks = writeFile(t, "tasks.jsonl", s.sim.Tasks(lettasim.TaskOptions{Scripted: tasks}))
+	cfg.Script.Calls = lettasim.Range{Min: 1, Max: 4}
+	sim := newSim(t, cfg)
+	s.url, s.tasks = serveSim(t, sim), writeFile(t, "tasks.jsonl", sim.Tasks(lettasim.TaskOptions{Scripted: tasks}))
 	return s
 }
 

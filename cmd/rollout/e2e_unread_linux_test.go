@@ -105,11 +105,6 @@ func (u *unread) do(r ctl.Request, answer any) {
 	}
 }
 
-func (u *unread) interrupt() {
-	u.t.Helper()
-	noError(u.t, u.cmd.Process.Signal(os.Interrupt))
-}
-
 func (u *unread) endsWell() {
 	u.t.Helper()
 	u.ends(u.t, time.Minute, exit.OK)
@@ -184,15 +179,14 @@ func TestUnreadEvents(t *testing.T) {
 func TestUnreadEventsInterrupted(t *testing.T) {
 	t.Parallel()
 	u := startUnread(t)
-	u.interrupt()
-	waitFor(t, "the drain", func() bool { return strings.Contains(u.stderr.String(), "draining: ") })
-	u.interrupt()
+	u.signal(t, os.Interrupt, "draining: ")
+	u.signal(t, os.Interrupt, "")
 	u.endsWell()
 
 	u = startUnread(t)
 	u.do(ctl.Request{Op: ctl.OpDrain}, nil)
 	waitFor(t, "the end of the run", func() bool { return strings.Contains(u.stderr.String(), "waits for its standard output to be read") })
-	u.interrupt()
+	u.signal(t, os.Interrupt, "")
 	u.endsWell()
 }
 
@@ -200,7 +194,7 @@ func TestUnreadEventsInterrupted(t *testing.T) {
 func TestUnreadEventsGrace(t *testing.T) {
 	t.Parallel()
 	u := startUnread(t, "-c", writeFile(t, "run.yaml", []byte("run: {grace: 2s}\n")))
-	u.interrupt()
+	u.signal(t, os.Interrupt, "")
 	u.endsWell()
 }
 
@@ -264,9 +258,9 @@ func TestUnreadEverything(t *testing.T) {
 	_ = stdin.Close()
 	flood(w, new(atomic.Bool)) // until the process has ended
 	u.waitForLog(`"msg":"events unread","held":true`)
-	u.interrupt()
+	u.signal(t, os.Interrupt, "")
 	u.waitForLog(`"msg":"drain"`)
-	u.interrupt()
+	u.signal(t, os.Interrupt, "")
 	if code := u.wait(t, time.Minute); code != exit.OK && code != exit.Tolerance { // there is no row
 		t.Errorf("exit code %d", code)
 	}

@@ -304,25 +304,6 @@ func TestVersionTakenOver(t *testing.T) {
 	}
 }
 
-// Secrets in the URL of the version page are in no file and no output.
-func TestVersionSecret(t *testing.T) {
-	t.Parallel()
-	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true})
-	url := serveSim(t, sim)
-	dir, args := collectArgs(t, sim, url, 2, "--one-engine")
-	const secret = "hunter2"
-	page := url + "/model_info?token=" + secret
-	if r := mustRun(t, exit.Usage, append(args, "--policy-version", page)...); strings.Contains(r.stderr, secret) || !strings.Contains(r.stderr, "use a reference") {
-		t.Errorf("a secret on the command line:\n%s", r.stderr)
-	}
-	file := writeFile(t, "page", []byte(page+"\n"))
-	r := mustRun(t, exit.OK, append(args, "--policy-version", "${file:"+file+"}")...)
-	if strings.Contains(r.stdout+r.stderr, secret) || !strings.Contains(r.stderr, "policy version: "+url+" returned") {
-		t.Errorf("printed:\n%s%s", r.stdout, r.stderr)
-	}
-	notIn(t, dir, secret)
-}
-
 // streamHere runs collect --stream in this process. c controls it. end drains it and waits for its
 // end.
 func streamHere(t *testing.T, url, dir string, flags ...string) (c *ctl.Client, end func()) {
