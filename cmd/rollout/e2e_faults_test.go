@@ -48,11 +48,6 @@ func newGateway(t *testing.T, to string) *gateway {
 
 func (g *gateway) url() string { return "http://" + g.addr }
 
-func (g *gateway) up(t *testing.T) {
-	t.Helper()
-	noError(t, g.listen(t))
-}
-
 func (g *gateway) listen(t *testing.T) error {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", g.addr)
@@ -183,7 +178,7 @@ func TestUnsteadyNetwork(t *testing.T) {
 	g.down()
 	time.Sleep(8 * time.Second)
 	before := sends.count()
-	g.up(t)
+	noError(t, g.listen(t))
 	answered(60)
 	if again := sends.count() - len(sends.all()); cut < 10 || before > total-40 || again > total/20+3 {
 		t.Errorf("%d sends were repeated after %d cuts and an outage, with %d sends before its end", again, cut, before)
@@ -197,7 +192,7 @@ func TestUnsteadyNetwork(t *testing.T) {
 	if left := verified(t, dir); len(left.rows) < 40 || len(left.failures) > 0 {
 		t.Errorf("%d samples are data and %d failed", len(left.rows), len(left.failures))
 	}
-	g.up(t)
+	noError(t, g.listen(t))
 	mustRun(t, exit.OK, args...)
 	readDataset(t, dir).has(t, total, 0)
 	waitFor(t, "no agent to be left", func() bool { return sim.Stats().AgentsAlive == 0 })

@@ -25,15 +25,11 @@ import (
 type readOnly struct {
 	http.Handler
 	changes atomic.Int64
-	before  func(*http.Request) // called before each request; can be nil
 }
 
 func (s *readOnly) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && !strings.HasPrefix(r.UserAgent(), "curl/") {
 		s.changes.Add(1)
-	}
-	if s.before != nil {
-		s.before(r)
 	}
 	s.Handler.ServeHTTP(w, r)
 }
@@ -99,11 +95,6 @@ func (c curl) runs(agent string) (ids []string) {
 		ids = append(ids, r.ID)
 	}
 	return ids
-}
-
-func (c curl) awaitRun(agent string) {
-	c.t.Helper()
-	waitFor(c.t, "a server run of "+agent, func() bool { return len(c.runs(agent)) > 0 })
 }
 
 // sameAs returns a row without the columns that depend on who collected the sample and when.
@@ -232,16 +223,16 @@ func alike(t *testing.T, rows []*sink.StoredRow) (text string) {
 // deleted is a failure with that reason, and a drain ends the run.
 func TestFromRunsFollow(t *testing.T) {
 	t.Parallel()
-	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: 3 * time.Second}, Script: killScript()})
+	sim := newSim(t, lettasim.Config{InputIDs: true, Latency: lettasim.Latency{Low: 2 * time.Second}, Script: killScript()})
 	var doomed atomic.Pointer[string] // path of a request that deletes its agent before it is answered
 	var c curl
 	var third string
-	server := &readOnly{Handler: sim}
-	server.before = func(r *http.Request) {
+	server := &readOnly{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path := doomed.Load(); path != nil && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, *path) && doomed.CompareAndSwap(path, nil) {
 			c.do(http.MethodDelete, "/v1/agents/"+third, "")
 		}
-	}
+		sim.ServeHTTP(w, r)
+	})}
 	url := serveHandler(t, sim, server)
 	c = curl{t, url}
 	old := c.agent("prod")
@@ -256,7 +247,7 @@ func TestFromRunsFollow(t *testing.T) {
 		id := c.agent("prod")
 		agents = append(agents, id)
 		sends.Go(func() { c.send(id, "Add 3 and 4.", route) })
-		c.awaitRun(id)
+		waitFor(t, "a server run of "+id, func() bool { return len(c.runs(id)) > 0 })
 	}
 	early := []string{"collect", "--server", url, "--from-runs", "tag=prod", "--out", dir + "-early"}
 	r := mustRun(t, exit.OK, append(early, "--dry-run")...)
@@ -384,9 +375,8 @@ func TestFromRunsKill(t *testing.T) {
 	t.Parallel()
 	r := randomOf(t)
 	sim := newSim(t, lettasim.Config{InputIDs: true, Script: killScript()})
-	server := &readOnly{Handler: sim}
 	worked := make(chan struct{}, 1)
-	server.before = func(q *http.Request) {
+	server := &readOnly{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if strings.HasSuffix(q.URL.Path, "/trace") {
 			time.Sleep(10 * time.Millisecond)
 			select {
@@ -394,7 +384,8 @@ func TestFromRunsKill(t *testing.T) {
 			default:
 			}
 		}
-	}
+		sim.ServeHTTP(w, q)
+	})}
 	c := curl{t, serveHandler(t, sim, server)}
 	const agents, sends, kills = 12, 5, 4
 	runs := map[string]bool{}
