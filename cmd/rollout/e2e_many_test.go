@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"net/http"
@@ -11,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,16 +84,15 @@ func TestManySamples(t *testing.T) {
 	most := int64(inFlight) * 3 / 4
 	crowded, crowd := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer crowd()
-	var creates atomic.Int64
 	gathering := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		made := int64(0)
-		if asks(r, onCreate) {
-			made = creates.Add(1)
-		}
 		switch {
-		case made > 0 && made <= most && made%20 == 0: // the answer is lost, and the agent exists with an unknown id
-			sim.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
+		case asks(r, onCreate):
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			if bytes.Contains(body, []byte(`"attempt":1,`)) && bytes.Contains(body, []byte(`"scripted-0006"`)) {
+				sim.ServeHTTP(httptest.NewRecorder(), r) // the answer is lost, and the agent exists with an unknown id
+				panic(http.ErrAbortHandler)
+			}
 		case asks(r, onSend) && sim.Stats().AgentsAlive > 8: // the trial call does not wait
 			<-crowded.Done()
 		}
