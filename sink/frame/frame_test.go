@@ -57,32 +57,28 @@ func read(tb testing.TB, body []byte) (payloads []string, damage []error) {
 	if len(body) > 0 {
 		at = frame.HeaderSize
 	}
-	err := frame.Salvage(r, func(payload []byte, err error) error {
+	marksTo := func(offset int64) {
+		for ; at < offset; at += frame.Overhead {
+			marks++
+		}
+	}
+	must(tb, frame.Salvage(r, func(payload []byte, err error) error {
 		if err == nil {
 			payloads = append(payloads, string(payload))
 			at += frame.Overhead + int64(len(payload))
-			for ; at < r.Offset(); at += frame.Overhead {
-				marks++
-			}
+			marksTo(r.Offset())
 			return nil
 		}
 		from, n := extent(tb, err)
-		for ; from > at && from != 0; at += frame.Overhead {
-			marks++
-		}
+		marksTo(from)
 		if from != 0 && from != at || n < 1 {
 			tb.Errorf("damage %v, after %d bytes", err, at)
 		}
 		at = from + n
 		damage = append(damage, err)
 		return nil
-	})
-	if err != nil {
-		tb.Error(err)
-	}
-	for ; at < r.Offset(); at += frame.Overhead {
-		marks++
-	}
+	}))
+	marksTo(r.Offset())
 	if at != int64(len(body)) || marks > bytes.Count(body, []byte("\xffRS\xfe")) {
 		tb.Errorf("frames, damage and %d marks cover %d bytes of %d", marks, at, len(body))
 	}
@@ -231,15 +227,12 @@ func TestNumber(t *testing.T) {
 	t.Parallel()
 	numbered := frame.Header{Kind: "test", Version: 3, Number: 7}
 	var buf bytes.Buffer
-	w, err := frame.NewWriter(&buf, numbered)
-	if err == nil {
-		err = errors.Join(w.Write([]byte("a")), w.Synced())
-	}
-	must(t, err)
+	w := newWriter(t, &buf, numbered)
+	must(t, errors.Join(w.Write([]byte("a")), w.Synced()))
 	for _, want := range []uint64{0, 7, 8} {
-		r, err := frame.NewReader(bytes.NewReader(buf.Bytes()), int64(buf.Len()), frame.Header{Kind: "test", Version: 3, Number: want})
-		if err != nil || r.Header() != numbered {
-			t.Fatalf("%+v, %v", r.Header(), err)
+		r := newReader(t, bytes.NewReader(buf.Bytes()), int64(buf.Len()), frame.Header{Kind: "test", Version: 3, Number: want})
+		if r.Header() != numbered {
+			t.Fatalf("%+v", r.Header())
 		}
 		n, damage := 0, error(nil)
 		must(t, frame.Salvage(r, func(_ []byte, err error) error {

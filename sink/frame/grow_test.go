@@ -101,9 +101,7 @@ func lastBefore(offsets []int64, n int) int {
 func TestGrowRefuses(t *testing.T) {
 	t.Parallel()
 	var buf bytes.Buffer
-	if _, err := frame.NewWriter(&buf, frame.Header{Kind: "test", Version: header.Version + 1}); err != nil {
-		t.Fatal(err)
-	}
+	newWriter(t, &buf, frame.Header{Kind: "test", Version: header.Version + 1})
 	r := frame.NewGrowing(bytes.NewReader(buf.Bytes()), header)
 	must(t, r.Grow(frame.HeaderSize-1, true))
 	if err := r.Grow(frame.HeaderSize, true); !errors.Is(err, frame.ErrNewer) {

@@ -42,17 +42,16 @@ func TestPayload(t *testing.T) {
 	if _ = p.Uvarint(); p.End() == nil || p.Left() != 0 {
 		t.Error("no error for extra bytes")
 	}
-	p = frame.PayloadOf(binary.AppendUvarint(nil, math.MaxUint64))
+	large := binary.AppendUvarint(nil, math.MaxUint64)
+	p = frame.PayloadOf(large)
 	if n, ok := p.Len(4); ok || n != 0 || !errors.Is(p.Err(), frame.ErrEnds) {
 		t.Errorf("a list of %d", n)
 	}
-	p = frame.PayloadOf(binary.AppendUvarint(nil, math.MaxUint64))
+	p = frame.PayloadOf(large)
 	if text := p.Text(); text != "" || !errors.Is(p.Err(), frame.ErrEnds) {
 		t.Errorf("a text of %d", len(text))
 	}
-	first := errors.New("first")
-	p.Fail(errors.New("second"))
-	p = frame.PayloadOf(nil)
+	p, first := frame.PayloadOf(nil), errors.New("first")
 	p.Fail(first)
 	if p.Fail(errors.New("second")); !errors.Is(p.Err(), first) {
 		t.Errorf("the error is %v", p.Err())
