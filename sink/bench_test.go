@@ -171,11 +171,7 @@ func BenchmarkVerify(b *testing.B) {
 func writeShard(tb testing.TB, pool *sink.EncoderPool, format sink.Format, rows []sink.StoredRow) int64 {
 	tb.Helper()
 	out := new(counter)
-	enc := pool.NewEncoder(out, format, sink.DefaultRowGroupTokens, nil)
-	for i := range rows {
-		must(tb, enc.Encode(&rows[i]))
-	}
-	must(tb, enc.Close())
+	encode(tb, pool.NewEncoder(out, format, sink.DefaultRowGroupTokens, nil), rows)
 	return out.n
 }
 

@@ -52,8 +52,7 @@ func cardNames(t *testing.T, dir string, complete bool) {
 
 func cardOf(t *testing.T, dir string) string {
 	t.Helper()
-	b := readFile(t, filepath.Join(dir, "README.md"))
-	return string(b)
+	return string(readFile(t, filepath.Join(dir, "README.md")))
 }
 
 func TestCardSays(t *testing.T) {

@@ -64,6 +64,18 @@ func appendAll(t *testing.T, d *sink.Dataset, list ...*tokenize.Sample) {
 	}
 }
 
+// commitAll appends samples of whole groups and waits until they are committed.
+func commitAll(t *testing.T, d *sink.Dataset, list ...*tokenize.Sample) {
+	t.Helper()
+	done := make(chan error, len(list))
+	for _, s := range list {
+		must(t, d.Append(context.Background(), s, func(err error) { done <- err })) // t can be outside of the bubble
+	}
+	for range list {
+		must(t, <-done)
+	}
+}
+
 // TestCommitGroups tests that a group is committed within 20 ms of its last sample while others are
 // open. It waits for its last sample without limit, and Close leaves it in the write-ahead log.
 func TestCommitGroups(t *testing.T) {
@@ -104,62 +116,8 @@ func TestCommitGroups(t *testing.T) {
 	}
 }
 
-// TestCommitGroupsShare tests that groups that share a sync of the write-ahead log share a commit.
-func TestCommitGroupsShare(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
-		d, commits, end := grouped(t, dir, sink.Config{})
-		b := sinktest.NewBuilder(3)
-		var feed sync.WaitGroup
-		appendAll(t, d, group(b, 9, 1)...) // the next sync is 20 ms later
-		for id := range 5 {
-			for _, s := range group(b, id, 3) {
-				feed.Go(func() { appendAll(t, d, s) })
-			}
-		}
-		feed.Wait()
-		synctest.Wait()
-		if got := commits(); len(got) != 2 || len(got[1].groups) != 5 {
-			t.Errorf("committed %v, want five groups in the second commit", got)
-		}
-		end()
-	})
-}
-
-// TestCommitGroupsGoOn tests that a group that an earlier process began is completed in one commit, and
-// that a sample of a whole group is committed at once.
-func TestCommitGroupsGoOn(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	b := sinktest.NewBuilder(3)
-	one, two := group(b, 1, 5), group(b, 5, 4) // index 2 of the first and 3 of the second fail
-	again := nextAttempt(b.Sample(b.Row(10, 20)), one[2])
-	for i, part := range [][]*tokenize.Sample{slices.Concat(one[:3], two[1:]), {one[3]}, {one[4]}, {two[0]}, {again}} {
-		synctest.Test(t, func(t *testing.T) {
-			d, commits, end := grouped(t, dir, sink.Config{})
-			appendAll(t, d, part...)
-			synctest.Wait()
-			if n, want := len(commits()), []int{0, 0, 1, 1, 1}[i]; n != want {
-				t.Errorf("part %d: %d commits before Close, want %d", i, n, want)
-			}
-			end()
-		})
-	}
-	log := readLog(t, dir)
-	var groups sink.GroupLog
-	var whole []string
-	for i := range log.Commits {
-		for _, g := range groups.Add(&log.Commits[i]) {
-			whole = append(whole, fmt.Sprintf("%s in %d: %d+%d", g.ID, g.Seq, g.Done, g.Failed))
-		}
-	}
-	if want := []string{"group-1 in 1: 4+1", "group-5 in 2: 3+1"}; !slices.Equal(whole, want) {
-		t.Errorf("whole: %q, want %q", whole, want)
-	}
-}
-
-// TestGateCommitGroupSyncs counts syncs. A commit of a group takes four, for its shard, data/, the
+// TestGateCommitGroupSyncs counts syncs. Groups that share a sync of the write-ahead log share a commit,
+// too. A commit of a group takes four, for its shard, data/, the
 // entry and _commits/, or six with failures. Each lone sample takes one of the write-ahead log. So 32
 // samples in 4 groups cost 48 one by one, and 5 all at once. The dataset card takes one in 30 seconds,
 // a segment three per 4 MiB.
@@ -258,45 +216,18 @@ func TestCommitGroupsKeepFewSegments(t *testing.T) {
 	}
 }
 
-// TestPowerCutGroups is TestPowerCut for judged groups with CommitGroups. Whatever is cut, each group is
-// in one commit, with one verdict in its rows and its entry.
-func TestPowerCutGroups(t *testing.T) {
-	t.Parallel()
-	lines := func() (lines [3][]*tokenize.Sample) {
-		b := sinktest.NewBuilder(11)
-		for id := range 3 {
-			for i, s := range group(b, id, 3) { // each line has a sample of each group
-				lines[i] = append(lines[i], s)
-			}
-		}
-		return lines
-	}
-	cfg := sink.Config{CommitGroups: true, RowGroupTokens: 1000, MergeAt: 1000, Judge: judgeEven}
-	probe := newPowerCut("run", 0)
-	probe.CutAt(-1)
-	must(t, live(t, probe, cfg, lines(), map[attemptID]bool{}))
-	steps := len(probe.Steps())
-	t.Logf("%d operations", steps)
-	for at := range steps {
-		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
-			t.Parallel()
-			wholeGroups(t, dump(t, cutOnce(t, cfg, lines(), at, 0)), 3)
-		})
-	}
-}
-
 // wholeGroups checks that the log has n groups, each in one commit and judged.
 func wholeGroups(t *testing.T, dir string, n int) {
 	t.Helper()
 	commits := map[string][]int64{}
-	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+	log := readLog(t, dir)
+	for _, c := range log.Commits {
 		for _, g := range c.Groups {
 			if !slices.Contains(commits[g.ID], c.Seq) { // it can appear with two sizes
 				commits[g.ID] = append(commits[g.ID], c.Seq)
 			}
 		}
-	})
-	must(t, err)
+	}
 	for id, seqs := range commits {
 		if len(seqs) > 1 {
 			t.Errorf("%s is in commits %d, want one", id, seqs)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,8 +30,6 @@ func create(t *testing.T, cfg sink.Config) (*sink.Dataset, string) {
 	return d, dir
 }
 
-func sample() *tokenize.Sample { return samples(1)[0] }
-
 func samples(n int) (all []*tokenize.Sample) {
 	b := sinktest.NewBuilder(4)
 	for range n {
@@ -49,14 +46,17 @@ func alone(all []*tokenize.Sample) []*tokenize.Sample {
 	return all
 }
 
+// TestAppendBlocks tests that Append waits for the budget until its context ends. A sample that was
+// refused can be appended again, and a dataset runs and closes once.
 func TestAppendBlocks(t *testing.T) {
 	t.Parallel()
+	dir, all := t.TempDir(), samples(5)
 	synctest.Test(t, func(t *testing.T) {
-		d, _ := create(t, sink.Config{MaxBytesInFlight: 25_000}) // two samples of some 10 kB
+		d := open(t, dir, sink.Config{MaxBytesInFlight: 25_000}) // two samples of some 10 kB
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var returned sync.WaitGroup
 		errs := make(chan error, 5)
-		for _, s := range samples(5) {
+		for _, s := range all {
 			returned.Go(func() { errs <- d.Append(ctx, s, func(error) { t.Error("done was called") }) })
 		}
 		synctest.Wait()
@@ -74,99 +74,18 @@ func TestAppendBlocks(t *testing.T) {
 		if n := d.Stats().BytesInFlight; n != 0 {
 			t.Errorf("%d bytes in flight after all gave up", n)
 		}
-	})
-}
-
-// TestLargeSample tests that a sample above the budget passes alone, and that a refused one can retry.
-func TestLargeSample(t *testing.T) {
-	t.Parallel()
-	d, dir := create(t, sink.Config{MaxBytesInFlight: 1})
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	all := samples(5)
-	for _, s := range all {
-		if err := d.Append(gone, s, nil); !errors.Is(err, context.Canceled) {
-			t.Errorf("Append() = %v, want context.Canceled", err)
+		wait := start(t.Context(), t, d)
+		appendAll(t, d, all...)
+		must(t, errors.Join(d.Close(t.Context()), wait(), d.Close(t.Context())))
+		if err := d.Append(t.Context(), samples(6)[5], nil); !errors.Is(err, sink.ErrClosed) {
+			t.Errorf("Append() = %v, want ErrClosed", err)
 		}
-	}
-	wait := start(t.Context(), t, d)
-	for _, s := range all {
-		must(t, d.Append(t.Context(), s, func(error) {}))
-	}
-	must(t, errors.Join(d.Close(t.Context()), wait()))
+		if err := d.Run(t.Context()); err == nil {
+			t.Error("Run ran twice")
+		}
+	})
+	// Outside the bubble, because objects in the decoders' pools must not leave it.
 	compareDataset(t, dir, samples(5))
-}
-
-// TestStopNow tests that ending Run's context abandons open shards, and that ending Close's does not.
-func TestStopNow(t *testing.T) {
-	t.Parallel()
-	d, dir := create(t, sink.Config{})
-	ctx, cancel := context.WithCancelCause(t.Context())
-	wait := start(ctx, t, d)
-	done := make(chan error, 1)
-	must(t, d.Append(t.Context(), sample(), func(err error) { done <- err }))
-	stop := errors.New("stop")
-	cancel(stop)
-	if err := <-done; !errors.Is(err, stop) {
-		t.Errorf("done(%v), want the cause", err)
-	}
-	if err := wait(); !errors.Is(err, stop) {
-		t.Errorf("Run() = %v, want the cause", err)
-	}
-	if err := d.Close(t.Context()); !errors.Is(err, stop) {
-		t.Errorf("Close() = %v, want Run's error", err)
-	}
-	if err := d.Append(t.Context(), samples(2)[1], nil); !errors.Is(err, sink.ErrClosed) || !errors.Is(err, stop) {
-		t.Errorf("Append() = %v, want ErrClosed and the cause", err)
-	}
-	compareDataset(t, dir, nil)
-	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-	if err != nil || len(report.Orphans) > 0 {
-		t.Errorf("Verify: %v, orphans %q", err, report.Orphans)
-	}
-}
-
-func TestClosed(t *testing.T) {
-	t.Parallel()
-	d, dir := create(t, sink.Config{})
-	wait := start(t.Context(), t, d)
-	for _, s := range samples(2) {
-		must(t, d.Append(t.Context(), s, func(err error) {
-			if err != nil {
-				t.Error(err)
-			}
-		}))
-	}
-	for range 2 { // it can be called again
-		must(t, d.Close(t.Context()))
-	}
-	must(t, wait())
-	if err := d.Append(t.Context(), samples(3)[2], nil); !errors.Is(err, sink.ErrClosed) {
-		t.Errorf("Append() = %v, want ErrClosed", err)
-	}
-	if err := d.Run(t.Context()); err == nil {
-		t.Error("Run ran twice")
-	}
-	compareDataset(t, dir, samples(2))
-}
-
-// TestShardNumbers tests that shard numbers are unique over processes: digests alone can collide.
-func TestShardNumbers(t *testing.T) {
-	t.Parallel()
-	b := sinktest.NewBuilder(5)
-	dir := interrupted(t, []*tokenize.Sample{b.Sample(b.Row(3, 4))}, sink.Config{})
-	for range 3 { // the first one recovers
-		sinktest.Write(t, dir, sink.Config{}, []*tokenize.Sample{b.Sample(b.Row(5, 6))})
-	}
-	log := readLog(t, dir)
-	var numbers []string
-	for s := range log.Shards(sink.KindData) {
-		numbers = append(numbers, s.Path[:strings.LastIndexByte(s.Path, '-')])
-	}
-	want := []string{"data/part-run-0-0", "data/part-run-0-1", "data/part-run-0-2", "data/part-run-0-3"}
-	if !slices.Equal(numbers, want) {
-		t.Errorf("shards are %q, want %q", numbers, want)
-	}
 }
 
 func TestConfig(t *testing.T) {
@@ -196,110 +115,77 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// stuckFS blocks the creation of shards until may allows it.
-func stuckFS(may chan struct{}) sink.FS {
-	return hookFS{sink.OS(), func(op string, paths ...string) error {
-		if op == "create" && filepath.Base(filepath.Dir(paths[0])) == "data" {
-			<-may
-		}
-		return nil
-	}}
-}
-
-// TestCloseWakesAppend tests that Close wakes an Append that waits for the budget.
-func TestCloseWakesAppend(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir() // t.TempDir in the bubble would be removed at the bubble's end
-	synctest.Test(t, func(t *testing.T) {
-		may := make(chan struct{})
-		d, err := sink.Create(dir, sink.Config{FS: stuckFS(may), MaxBytesInFlight: 1}) // each sample passes alone
-		must(t, err)
-		wait := start(t.Context(), t, d)
-		all := alone(samples(2))
-		committed := make(chan error, 1)
-		must(t, d.Append(t.Context(), all[0], func(err error) { committed <- err }))
-		refused := make(chan error, 1)
-		go func() {
-			refused <- d.Append(t.Context(), all[1], func(error) { t.Error("done of a sample that was refused") })
-		}()
-		synctest.Wait()
-		if len(refused) > 0 {
-			t.Fatalf("Append() = %v beside a sample that takes all of the budget", <-refused)
-		}
-		closed := make(chan error, 1)
-		go func() { closed <- d.Close(t.Context()) }()
-		synctest.Wait()
-		if len(refused) != 1 {
-			t.Fatal("Append still waits")
-		}
-		if err := <-refused; !errors.Is(err, sink.ErrClosed) {
-			t.Errorf("Append() = %v, want %v", err, sink.ErrClosed)
-		}
-		close(may)
-		must(t, errors.Join(<-committed, <-closed, wait()))
-	})
-}
-
 // TestAppendDoesNotWaitForWriter tests that Append accepts samples within the budget while a writer is
-// busy, and that done is called for the samples left when Run's context ends.
+// busy. Another Append waits until the writer goes on, or until Close or the end of Run's context wakes
+// it. done is called for every accepted sample.
 func TestAppendDoesNotWaitForWriter(t *testing.T) {
 	t.Parallel()
-	for _, drain := range []bool{true, false} {
+	gone := errors.New("gone")
+	for _, tt := range []struct {
+		name          string
+		waiting, done error // of the Append that waits, and of accepted samples
+	}{{"drain", nil, nil}, {"close", sink.ErrClosed, nil}, {"stop", sink.ErrClosed, gone}} {
 		dir := t.TempDir() // t.TempDir in the bubble would be removed at the bubble's end
+		all := alone(samples(4))
+		accepted := 3
 		synctest.Test(t, func(t *testing.T) {
 			may := make(chan struct{})
-			d, err := sink.Create(dir, sink.Config{FS: stuckFS(may), MaxBytesInFlight: 35_000}) // three samples of some 10 kB
-			must(t, err)
+			stuck := hookFS{sink.OS(), func(op string, paths ...string) error {
+				if op == "create" && filepath.Base(filepath.Dir(paths[0])) == "data" {
+					<-may
+				}
+				return nil
+			}}
+			d := open(t, dir, sink.Config{FS: stuck, MaxBytesInFlight: 35_000}) // three samples of some 10 kB
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			wait := start(ctx, t, d)
-			all := alone(samples(4))
-			done := make(chan error, len(all))
-			for _, s := range all[:3] {
-				must(t, d.Append(t.Context(), s, func(err error) { done <- err }))
+			done, waiting := make(chan error, len(all)), make(chan error, 1)
+			put := func(s *tokenize.Sample) error {
+				return d.Append(t.Context(), s, func(err error) { done <- err })
 			}
-			var returned sync.WaitGroup
-			returned.Go(func() {
-				err := d.Append(t.Context(), all[3], func(err error) { done <- err })
-				if stopped := errors.Is(err, sink.ErrClosed); !drain && !stopped || drain && err != nil {
-					t.Errorf("Append() = %v", err)
-				}
-			})
+			for _, s := range all[:3] {
+				must(t, put(s))
+			}
+			go func() { waiting <- put(all[3]) }()
 			synctest.Wait()
-			if s := d.Stats(); s.Pending != 3 || s.BytesInFlight > 35_000 {
+			if s := d.Stats(); s.Pending != 3 || s.BytesInFlight > 35_000 || len(waiting) > 0 {
 				t.Errorf("%d samples and %d bytes accepted, want 3 within the budget", s.Pending, s.BytesInFlight)
 			}
-			if drain {
-				close(may)
-				returned.Wait()
-				must(t, errors.Join(d.Close(t.Context()), wait()))
-				for range 4 {
-					if err := <-done; err != nil {
-						t.Errorf("done(%v)", err)
-					}
+			var closing sync.WaitGroup
+			switch tt.name {
+			case "close":
+				closing.Go(func() { _ = d.Close(t.Context()) }) // the next Close returns the same
+				synctest.Wait()
+				if len(waiting) != 1 {
+					t.Error("Append still waits after Close")
 				}
-				return
+			case "stop":
+				cancel(gone)
+				synctest.Wait()
 			}
-			gone := errors.New("gone")
-			cancel(gone)
-			synctest.Wait()
 			close(may)
-			if err := wait(); !errors.Is(err, gone) {
-				t.Errorf("Run() = %v, want the cause", err)
+			if err := <-waiting; !errors.Is(err, tt.waiting) {
+				t.Errorf("%s: Append() = %v, want %v", tt.name, err, tt.waiting)
+			} else if err == nil {
+				accepted = 4
 			}
-			returned.Wait()
-			for range 3 {
-				if err := <-done; !errors.Is(err, gone) {
-					t.Errorf("done(%v), want the cause", err)
+			closing.Wait()
+			if err := errors.Join(d.Close(t.Context()), wait()); !errors.Is(err, tt.done) {
+				t.Errorf("%s: Close and Run: %v, want %v", tt.name, err, tt.done)
+			}
+			for range accepted {
+				if err := <-done; !errors.Is(err, tt.done) {
+					t.Errorf("%s: done(%v), want %v", tt.name, err, tt.done)
 				}
 			}
-			if n := d.Stats().Pending; n != 0 {
-				t.Errorf("%d samples pending", n)
+			if n := d.Stats().Pending; n != 0 || len(done) > 0 {
+				t.Errorf("%s: %d samples pending, done was called %d times too often", tt.name, n, len(done))
 			}
 		})
-		if drain {
+		if tt.done == nil {
 			// Outside the bubble, because objects in the decoders' pools must not leave it.
-			compareDataset(t, dir, alone(samples(4)))
+			compareDataset(t, dir, alone(samples(4))[:accepted])
 		}
 	}
 }

@@ -124,11 +124,8 @@ var (
 	DecodeCommit = decodeCommit
 )
 
-// RowSchema and FailureSchema are compared with the schemas of files.
-var (
-	RowSchema     = func() *parquet.Schema { return schemaOf[StoredRow]() }
-	FailureSchema = func() *parquet.Schema { return schemaOf[StoredFailure]() }
-)
+// RowSchema is compared with the schemas of files.
+func RowSchema() *parquet.Schema { return schemaOf[StoredRow]() }
 
 // ReadRows reads all columns of a data shard.
 func ReadRows(f File, s Shard, yield func(*StoredRow) bool) error {

@@ -1,14 +1,12 @@
 package sink_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -17,70 +15,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An outcome is what a process learned about its samples before it ended.
-type outcome struct {
-	durable map[string]bool  // Append returned nil
-	done    map[string]error // argument of done
-	err     error            // first error of Create, Append and Close
-}
-
-// attempt writes samples one by one until something fails.
-func attempt(t *testing.T, dir string, cfg sink.Config, samples []*tokenize.Sample) outcome {
-	t.Helper()
-	o := outcome{durable: map[string]bool{}, done: map[string]error{}}
-	d, err := sink.Create(dir, cfg)
-	if err != nil {
-		o.err = err
-		return o
-	}
-	d.SetSyncEvery(0)
-	var run sync.WaitGroup
-	var runErr error
-	run.Go(func() { runErr = d.Run(t.Context()) })
-	var mu sync.Mutex
-	for _, s := range samples {
-		key := s.Key
-		err := d.Append(t.Context(), s, func(err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if _, again := o.done[key]; again {
-				t.Errorf("done of %s was called twice", key)
-			}
-			o.done[key] = err
-		})
-		if err != nil {
-			o.err = err
-			break
-		}
-		o.durable[key] = true
-	}
-	closeErr := d.Close(context.Background())
-	run.Wait()
-	if !errors.Is(closeErr, runErr) {
-		t.Errorf("Close() = %v, Run() = %v", closeErr, runErr)
-	}
-	if o.err == nil {
-		o.err = closeErr
-	}
-	for key := range o.durable {
-		if _, ok := o.done[key]; !ok {
-			t.Errorf("done of %s was not called", key)
-		}
-	}
-	if s := d.Stats(); s.BytesInFlight != 0 || s.Pending != 0 {
-		t.Errorf("%d bytes in flight, %d samples pending at the end", s.BytesInFlight, s.Pending)
-	}
-	return o
-}
-
-func faultSamples() []*tokenize.Sample {
+func faultSamples() (lines [3][]*tokenize.Sample) {
 	b := sinktest.NewBuilder(2)
 	both := b.Failure(10)
 	both.Status, both.Rows = "completed", []tokenize.Row{b.Row(5, 6)}
 	both.Rows[0].SegmentCount = 1
-	return []*tokenize.Sample{
+	lines[0] = []*tokenize.Sample{
 		b.Sample(b.Row(300, 200), b.Row(500, 100, 5, 1)), both, b.Sample(), b.Failure(7), b.Sample(b.Row(30, 900)),
 	}
+	return lines
 }
 
 // TestFaults fails each single operation, once with a temporary error and once by killing the process.
@@ -94,10 +37,8 @@ func TestFaults(t *testing.T) {
 				// Two commits, because the second sample reaches the byte limit.
 				cfg := sink.Config{Format: format, MaxShardBytes: 5000}
 				probe := faulty(newPowerCut("run", 0), -1, nil)
-				cfg.FS = probe
-				if o := attempt(t, "run", cfg, faultSamples()); o.err != nil {
-					t.Fatal(o.err)
-				}
+				_, err := live(t, probe, cfg, faultSamples(), map[attemptID]bool{})
+				must(t, err)
 				ops := probe.Ops()
 				if len(ops) < 40 {
 					t.Fatalf("only %d operations: %q", len(ops), ops)
@@ -117,32 +58,31 @@ func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 	disk := newPowerCut("run", 0) // without a power cut
 	faults := faulty(disk, at, syscall.ENOSPC)
 	faults.dead = dead
-	cfg.FS = faults
-	o := attempt(t, "run", cfg, faultSamples())
+	durable, lines := map[attemptID]bool{}, faultSamples()
+	done, err := live(t, faults, cfg, lines, durable)
 	if ops := faults.Ops(); at < len(ops) {
 		op = ops[at] // the order of the write-ahead log and the writer varies
 	}
-	if o.err != nil && !errors.Is(o.err, syscall.ENOSPC) {
-		t.Errorf("error %v does not wrap its cause", o.err)
+	if err != nil && !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("error %v does not wrap its cause", err)
 	}
 
 	// Check the disk as the next process finds it.
 	dir := dump(t, disk)
 	_, _, keys := readDataset(t, dir)
-	for key, err := range o.done {
-		if err == nil && keys[key] != 1 {
-			t.Errorf("sample %s was reported as committed and is %d times in the log", key, keys[key])
+	for id, err := range done {
+		if err == nil && keys[id.key] != 1 {
+			t.Errorf("%v was reported as committed and is %d times in the log", id, keys[id.key])
 		}
 	}
 	cardNames(t, dir, false)
-	report := wholeVerify(t, dir)
-	for _, name := range report.Orphans {
+	for _, name := range wholeVerify(t, dir).Orphans {
 		if !dead && op != "remove" && strings.HasPrefix(filepath.Base(name), ".tmp-") {
 			t.Errorf("left behind by a process that could have removed it: %s", name)
 		}
 	}
-	cfg.FS = disk
-	completed(t, disk, cfg, o)
+	goOn(t, disk, cfg, lines, durable)
+	compareDataset(t, dump(t, disk), faultSamples()[0])
 }
 
 func dump(t *testing.T, disk *powerCut) string {
@@ -150,37 +90,6 @@ func dump(t *testing.T, disk *powerCut) string {
 	dir := t.TempDir()
 	must(t, disk.Dump(dir))
 	return dir
-}
-
-// completed opens the dataset again, checks that it has all durable samples, and writes the rest.
-func completed(t *testing.T, disk *powerCut, cfg sink.Config, o outcome) {
-	t.Helper()
-	if _, err := sink.Create("run", cfg); err != nil {
-		t.Fatalf("the next process: %v", err)
-	}
-	dir := dump(t, disk)
-	_, _, keys := readDataset(t, dir)
-	for key := range o.durable {
-		if keys[key] != 1 {
-			t.Errorf("sample %s was durable and is %d times in the log", key, keys[key])
-		}
-	}
-	var committed, missing []*tokenize.Sample
-	for _, s := range faultSamples() {
-		if keys[s.Key] > 0 {
-			committed = append(committed, s)
-		} else {
-			missing = append(missing, s)
-		}
-	}
-	compareDataset(t, dir, committed)
-	if o := attempt(t, "run", cfg, missing); o.err != nil {
-		t.Errorf("second run: %v", o.err)
-	}
-	dir = dump(t, disk)
-	cardNames(t, dir, true)
-	compareDataset(t, dir, faultSamples())
-	verify(t, dir)
 }
 
 func TestErrorKinds(t *testing.T) {
@@ -226,9 +135,14 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-func TestCreateWithoutFolder(t *testing.T) {
+func TestWithoutFolder(t *testing.T) {
 	t.Parallel()
-	if _, err := sink.Create(filepath.Join(t.TempDir(), "none"), sink.Config{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("Create() = %v, want os.ErrNotExist", err)
+	dir := filepath.Join(t.TempDir(), "none")
+	_, createErr := sink.Create(dir, sink.Config{})
+	_, verifyErr := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
+	for _, err := range []error{createErr, verifyErr} {
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%v, want os.ErrNotExist", err)
+		}
 	}
 }

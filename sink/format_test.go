@@ -58,11 +58,7 @@ func TestParquetFile(t *testing.T) {
 	var pool sink.EncoderPool
 	for range 2 {
 		var body bytes.Buffer
-		enc := pool.NewEncoder(&body, sink.Parquet, 1_000_000, nil)
-		for i := range rows {
-			must(t, enc.Encode(&rows[i]))
-		}
-		must(t, enc.Close())
+		encode(t, pool.NewEncoder(&body, sink.Parquet, 1_000_000, nil), rows)
 		file, err := parquet.OpenFile(bytes.NewReader(body.Bytes()), int64(body.Len()))
 		must(t, err)
 		if !parquet.EqualNodes(file.Schema(), sink.RowSchema()) {
@@ -222,11 +218,7 @@ func TestArrowMemory(t *testing.T) {
 	mem := sink.NewPoison()
 	for range 2 {
 		var body bytes.Buffer
-		enc := mem.NewEncoder(&body, 20_000)
-		for i := range rows {
-			must(t, enc.Encode(&rows[i]))
-		}
-		must(t, enc.Close())
+		encode(t, mem.NewEncoder(&body, 20_000), rows)
 		if mem.Live != 0 {
 			t.Errorf("%d slices were not freed", mem.Live)
 		}

@@ -1,55 +1,43 @@
 package sink_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// wholeBy is the shortest definition of GroupLog: it rereads the log up to commit n.
-func wholeBy(log []*sink.Commit, n int) (whole []sink.WholeGroup) {
-	state := func(upTo int) (size map[string]int32, last map[string]map[int32]sink.CommittedSample, reason map[string]string) {
-		size, last, reason = map[string]int32{}, map[string]map[int32]sink.CommittedSample{}, map[string]string{}
-		for _, c := range log[:upTo] {
-			for _, g := range c.Groups {
-				size[g.ID] = max(size[g.ID], g.Size)
+// wholeBy is the shortest definition of GroupLog. It returns the groups that become whole, by commit.
+func wholeBy(log []*sink.Commit) (whole [][]sink.WholeGroup) {
+	size, reason, was := map[string]int32{}, map[string]string{}, map[string]bool{}
+	last := map[string]map[int32]sink.CommittedSample{} // the last outcomes of each group
+	for _, c := range log {
+		for _, g := range c.Groups {
+			size[g.ID] = max(size[g.ID], g.Size)
+		}
+		var seen []string
+		for _, s := range c.Samples {
+			id := c.Groups[s.Group].ID
+			if last[id] == nil {
+				last[id] = map[int32]sink.CommittedSample{}
 			}
-			for _, s := range c.Samples {
-				id := c.Groups[s.Group].ID
-				if last[id] == nil {
-					last[id] = map[int32]sink.CommittedSample{}
-				}
-				last[id][s.Index] = s
-				if reason[id] == "" {
-					reason[id] = s.Filtered
-				}
+			last[id][s.Index] = s
+			reason[id] = cmp.Or(reason[id], s.Filtered)
+			if id != "" && !slices.Contains(seen, id) {
+				seen = append(seen, id)
 			}
 		}
-		return size, last, reason
-	}
-	was := map[string]bool{}
-	for upTo := 1; upTo <= n; upTo++ {
-		size, last, reason := state(upTo)
-		var seen []string
-		for _, s := range log[upTo-1].Samples {
-			id := log[upTo-1].Groups[s.Group].ID
-			if id == "" || slices.Contains(seen, id) {
-				continue
-			}
-			seen = append(seen, id)
+		var list []sink.WholeGroup
+		for _, id := range seen {
 			if was[id] || len(last[id]) < int(size[id]) {
 				continue
 			}
 			was[id] = true
-			if upTo < n {
-				continue
-			}
-			w := sink.WholeGroup{ID: id, Size: size[id], Seq: int64(n), N: len(whole) + 1, Reason: reason[id]}
+			w := sink.WholeGroup{ID: id, Size: size[id], Seq: c.Seq, N: len(list) + 1, Reason: reason[id]}
 			for _, s := range last[id] {
 				w.Rows += s.Rows
 				switch {
@@ -62,8 +50,9 @@ func wholeBy(log []*sink.Commit, n int) (whole []sink.WholeGroup) {
 					w.Done++
 				}
 			}
-			whole = append(whole, w)
+			list = append(list, w)
 		}
+		whole = append(whole, list)
 	}
 	return whole
 }
@@ -73,30 +62,23 @@ func wholeBy(log []*sink.Commit, n int) (whole []sink.WholeGroup) {
 func randomLog(rng *rand.Rand) (log []*sink.Commit) {
 	type place struct {
 		id   string
-		size int32
-		open []int32 // indexes without an outcome
-		lost []int32 // indexes that have failed
+		done []bool // by index
 	}
-	var groups []*place
-	for n := range 3 + rng.IntN(5) {
-		g := &place{id: []string{fmt.Sprintf("%032x", n), fmt.Sprintf("task %d", n)}[n%2], size: int32(1 + rng.IntN(5))}
-		for i := range g.size {
-			g.open = append(g.open, i)
-		}
-		groups = append(groups, g)
+	groups := make([]*place, 3+rng.IntN(5))
+	for n := range groups {
+		groups[n] = &place{[]string{fmt.Sprintf("%032x", n), fmt.Sprintf("task %d", n)}[n%2], make([]bool, 1+rng.IntN(5))}
 	}
 	for seq := range int64(4 + rng.IntN(8)) {
 		c := &sink.Commit{Version: sink.CommitVersion, Seq: seq + 1, RunID: "run"}
-		places := map[sink.CommittedGroup]int32{}
-		add := func(id string, size, index int32, fails bool) {
-			g := sink.CommittedGroup{ID: id, Size: size}
-			at, ok := places[g]
-			if !ok {
-				at = int32(len(c.Groups))
-				places[g] = at
+		add := func(id string, size, index int, fails bool) {
+			g := sink.CommittedGroup{ID: id, Size: int32(size)}
+			if !slices.Contains(c.Groups, g) {
 				c.Groups = append(c.Groups, g)
 			}
-			s := sink.CommittedSample{Key: fmt.Sprintf("%s-%d", id, index), Attempt: int32(seq) + 1, Group: at, Index: index}
+			s := sink.CommittedSample{
+				Key: fmt.Sprintf("%s-%d", id, index), Attempt: int32(seq) + 1,
+				Group: int32(slices.Index(c.Groups, g)), Index: int32(index),
+			}
 			switch {
 			case fails:
 				s.Failures = 1
@@ -110,27 +92,15 @@ func randomLog(rng *rand.Rand) (log []*sink.Commit) {
 		}
 		for range rng.IntN(9) {
 			g := groups[rng.IntN(len(groups))]
+			i := rng.IntN(len(g.done))
 			switch r := rng.IntN(12); {
 			case r == 0:
 				add("", 1, 0, false)
 			case r == 1: // the size is raised
-				g.open = append(g.open, g.size)
-				g.size++
-			case r < 4 && len(g.lost) > 0:
-				i := rng.IntN(len(g.lost))
-				fails := rng.IntN(3) == 0
-				add(g.id, g.size, g.lost[i], fails)
-				if !fails {
-					g.lost = slices.Delete(g.lost, i, i+1)
-				}
-			case len(g.open) > 0:
-				i := rng.IntN(len(g.open))
-				fails := rng.IntN(4) == 0
-				add(g.id, g.size, g.open[i], fails)
-				if fails {
-					g.lost = append(g.lost, g.open[i])
-				}
-				g.open = slices.Delete(g.open, i, i+1)
+				g.done = append(g.done, false)
+			case !g.done[i]: // the first outcome, or one after a failure
+				g.done[i] = rng.IntN(4) > 0
+				add(g.id, len(g.done), i, !g.done[i])
 			}
 		}
 		log = append(log, c)
@@ -144,24 +114,22 @@ func TestGroupLog(t *testing.T) {
 	found := 0
 	for seed := range uint64(400) {
 		log := randomLog(rand.New(rand.NewPCG(seed, 0)))
+		whole := wholeBy(log)
 		var groups sink.GroupLog
 		open := map[string]bool{}
 		for i, c := range log {
-			got, want := groups.Add(c), wholeBy(log, i+1)
-			if !reflect.DeepEqual(got, want) {
-				t.Fatalf("seed %d, commit %d:\n%+v\nwant:\n%+v", seed, i+1, got, want)
+			got := groups.Add(c)
+			if !slices.Equal(got, whole[i]) {
+				t.Fatalf("seed %d, commit %d:\n%+v\nwant:\n%+v", seed, i+1, got, whole[i])
 			}
 			found += len(got)
 			for _, s := range c.Samples {
-				if id := c.Groups[s.Group].ID; id != "" {
-					open[id] = true
-				}
+				open[c.Groups[s.Group].ID] = true
 			}
 		}
-		for i := range log {
-			for _, w := range wholeBy(log, i+1) {
-				delete(open, w.ID)
-			}
+		delete(open, "")
+		for _, w := range slices.Concat(whole...) {
+			delete(open, w.ID)
 		}
 		if groups.Open() != len(open) {
 			t.Fatalf("seed %d: Open() = %d, want %d: %q", seed, groups.Open(), len(open), slices.Sorted(maps.Keys(open)))
@@ -183,5 +151,12 @@ func TestGroupLogOfHostileEntries(t *testing.T) {
 	})
 	if len(got) != 2 || groups.Open() != 1 {
 		t.Errorf("whole %+v, %d open", got, groups.Open())
+	}
+	got = groups.Add(&sink.Commit{ // a failure after a success does not count
+		Seq: 2, Groups: []sink.CommittedGroup{{ID: "two", Size: 2}},
+		Samples: []sink.CommittedSample{{Rows: 1}, {Failures: 1}, {Index: 1, Rows: 1}},
+	})
+	if len(got) != 1 || got[0].Done != 2 || got[0].Failed != 0 {
+		t.Errorf("with a late failure: %+v", got)
 	}
 }

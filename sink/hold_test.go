@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -29,10 +30,8 @@ func group(b *sinktest.Builder, id, size int) (all []*tokenize.Sample) {
 		default:
 			s = b.Sample(b.Row(100, 900))
 		}
-		s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("group-%d", id), int32(size), int32(i)
-		s.Key = fmt.Sprintf("%032x-%d", id, i)
-		s.RolloutID = s.Key + "/1"
-		all = append(all, s)
+		all = append(all, grouping(s, id, size, i))
+		s.GroupID = fmt.Sprintf("group-%d", id)
 	}
 	return all
 }
@@ -65,6 +64,17 @@ func inPieces(t *testing.T, dir string) (pieces map[string]int, disorder []strin
 		}
 	}
 	return pieces, disorder
+}
+
+// inOnePiece checks that each group lies in one piece, and that no sample is out of order.
+func inOnePiece(t *testing.T, dir string, groups ...string) {
+	t.Helper()
+	pieces, disorder := inPieces(t, dir)
+	for _, id := range groups {
+		if pieces[id] != 1 || len(disorder) > 0 {
+			t.Errorf("%s is in %d pieces, out of order %q", id, pieces[id], disorder)
+		}
+	}
 }
 
 // TestGroupsLieInOnePiece tests that the samples of a group are adjacent, by index, in one shard,
@@ -123,8 +133,7 @@ func TestHeldLetsAppendOn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		d, err := sink.Create(dir, sink.Config{MaxBytesInFlight: 45_000}) // four samples
-		must(t, err)
+		d := open(t, dir, sink.Config{MaxBytesInFlight: 45_000}) // four samples
 		wait := start(t.Context(), t, d)
 		b := sinktest.NewBuilder(3)
 		all := group(b, 0, 40)[:30]
@@ -153,9 +162,7 @@ func TestHeldLetsAppendOn(t *testing.T) {
 			t.Errorf("%v, %d reported", err, told)
 		}
 	})
-	if pieces, _ := inPieces(t, dir); pieces["group-0"] != 1 || pieces["large"] != 1 {
-		t.Errorf("%v", pieces)
-	}
+	inOnePiece(t, dir, "group-0", "large")
 }
 
 // TestHeldIsCommittedByAge tests that a sample is committed MaxShardAge after its arrival, with or
@@ -249,23 +256,16 @@ func TestHeldRetry(t *testing.T) {
 	b := sinktest.NewBuilder(3)
 	all := group(b, 0, 4) // the last one failed
 	again := nextAttempt(b.Sample(b.Row(100, 900)), all[3])
-	var told sync.WaitGroup
-	for _, s := range []*tokenize.Sample{all[3], all[1], again, all[2], all[0]} {
-		told.Add(1)
-		must(t, d.Append(t.Context(), s, func(error) { told.Done() }))
-	}
+	appendAll(t, d, all[3], all[1], again, all[2], all[0])
 	must(t, errors.Join(d.Close(t.Context()), wait()))
-	told.Wait()
 	if r := wholeVerify(t, dir); r.Samples != 4 || r.Failed != 0 {
 		t.Errorf("%d samples, %d of them failed, want 4 and 0", r.Samples, r.Failed)
 	}
-	if pieces, disorder := inPieces(t, dir); pieces["group-0"] != 1 || len(disorder) > 0 {
-		t.Errorf("%v, out of order %q", pieces, disorder)
-	}
+	inOnePiece(t, dir, "group-0")
 }
 
-// TestHeldIsTold tests that when Run's context ends, done is called once for held samples, and that the
-// next Create commits them with whole groups in one piece.
+// TestHeldIsTold tests that when Run's context ends, done is called once for all samples, held or in an
+// open shard, and that the next Create commits them with whole groups in one piece.
 func TestHeldIsTold(t *testing.T) {
 	t.Parallel()
 	for _, inFlight := range []int64{1, 1 << 20} { // released, and in memory
@@ -275,16 +275,21 @@ func TestHeldIsTold(t *testing.T) {
 		b := sinktest.NewBuilder(3)
 		first, second := group(b, 0, 4), group(b, 1, 4)
 		told := make(chan error, 8)
-		for _, s := range []*tokenize.Sample{first[0], second[3], first[2], first[1], second[0], second[1]} {
+		for _, s := range append(group(b, 2, 1), first[0], second[3], first[2], first[1], second[0], second[1]) {
 			must(t, d.Append(t.Context(), s, func(err error) { told <- err }))
 		}
 		gone := errors.New("gone")
 		cancel(gone)
-		if err := wait(); !errors.Is(err, gone) {
-			t.Errorf("Run() = %v", err)
+		for _, err := range []error{wait(), d.Close(t.Context())} {
+			if !errors.Is(err, gone) {
+				t.Errorf("Run() or Close() = %v, want the cause", err)
+			}
 		}
-		if len(told) != 6 {
-			t.Errorf("%d of 6 were reported", len(told))
+		if err := d.Append(t.Context(), first[3], nil); !errors.Is(err, sink.ErrClosed) || !errors.Is(err, gone) {
+			t.Errorf("Append() = %v, want ErrClosed and the cause", err)
+		}
+		if len(told) != 7 {
+			t.Errorf("%d of 7 were reported", len(told))
 		}
 		for range len(told) {
 			if err := <-told; !errors.Is(err, gone) {
@@ -294,50 +299,40 @@ func TestHeldIsTold(t *testing.T) {
 		if s := d.Stats(); s.Pending != 0 || s.BytesInFlight != 0 || s.Commits != 0 {
 			t.Errorf("%+v", s)
 		}
-		open(t, dir, sink.Config{})
-		if pieces, disorder := inPieces(t, dir); pieces["group-0"] != 1 || pieces["group-1"] != 1 || len(disorder) > 0 {
-			t.Errorf("%v, out of order %q", pieces, disorder)
+		if r := wholeVerify(t, dir); len(r.Orphans) > 0 {
+			t.Errorf("orphans %q", r.Orphans)
 		}
+		open(t, dir, sink.Config{})
+		inOnePiece(t, dir, "group-0", "group-1")
 	}
-}
-
-// unreadable fails to read the write-ahead log, or returns other bytes.
-type unreadable struct {
-	sink.FS
-	flip bool
-}
-
-func (f unreadable) Open(name string) (sink.File, error) {
-	file, err := f.FS.Open(name)
-	if err != nil || filepath.Ext(name) != ".wal" {
-		return file, err
-	}
-	return unreadableFile{file, f.flip}, nil
-}
-
-type unreadableFile struct {
-	sink.File
-	flip bool
-}
-
-func (f unreadableFile) ReadAt(p []byte, at int64) (int, error) {
-	n, err := f.File.ReadAt(p, at)
-	if !f.flip {
-		return 0, errors.New("bad sector")
-	}
-	p[n/2] ^= 1
-	return n, err
 }
 
 // TestHeldCannotBeReadAgain tests that a failed reread ends the run, and that the group is not lost.
 func TestHeldCannotBeReadAgain(t *testing.T) {
 	t.Parallel()
-	for _, flip := range []bool{false, true} {
-		d, dir := create(t, sink.Config{MaxBytesInFlight: 1, FS: unreadable{sink.OS(), flip}})
+	for _, flip := range []bool{false, true} { // a changed bit, or an error of the disk
+		disk := hookFS{sink.OS(), func(op string, paths ...string) error {
+			if !flip && op == "read" && filepath.Ext(paths[0]) == ".wal" {
+				return errors.New("bad sector")
+			}
+			return nil
+		}}
+		d, dir := create(t, sink.Config{MaxBytesInFlight: 1, FS: disk})
+		flipBit := func() {
+			if flip {
+				name := segments(t, dir)[0]
+				body := readFile(t, name)
+				body[3000] ^= 1 // in the first sample
+				must(t, os.WriteFile(name, body, 0o666))
+			}
+		}
 		wait := start(t.Context(), t, d)
 		told := make(chan error, 4)
 		var refused error
-		for _, s := range group(sinktest.NewBuilder(3), 0, 4) {
+		for i, s := range group(sinktest.NewBuilder(3), 0, 4) {
+			if i == 3 {
+				flipBit()
+			}
 			refused = d.Append(t.Context(), s, func(err error) { told <- err })
 		}
 		err := wait()
@@ -356,10 +351,9 @@ func TestHeldCannotBeReadAgain(t *testing.T) {
 		if n := d.Stats().BytesInFlight; n != 0 {
 			t.Errorf("%d bytes in flight", n)
 		}
+		flipBit() // back
 		open(t, dir, sink.Config{})
 		compareDataset(t, dir, group(sinktest.NewBuilder(3), 0, 4))
-		if pieces, _ := inPieces(t, dir); pieces["group-0"] != 1 {
-			t.Errorf("%v", pieces)
-		}
+		inOnePiece(t, dir, "group-0")
 	}
 }

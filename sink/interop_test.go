@@ -2,6 +2,7 @@ package sink_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,7 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"sort"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,13 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/sinktest"
 )
 
-// A job describes the written files for the Python scripts; see testdata/python/expect.py.
-type job struct {
-	Sets []*set `json:"sets"`
-	Runs []run  `json:"runs"`
-}
-
-// A set is the expected content of one or more files.
+// A set is the expected content of one or more files; see testdata/python/expect.py.
 type set struct {
 	Kind    string            `json:"kind"`
 	Rows    int               `json:"rows"`
@@ -39,12 +34,6 @@ type file struct {
 	Path       string `json:"path"`
 	Format     string `json:"format"`
 	MinBatches int    `json:"min_batches"`
-}
-
-// A run is a dataset that holds the data of a set.
-type run struct {
-	Dir string `json:"dir"`
-	Set int    `json:"set"`
 }
 
 // TestInterop writes the edge samples in both formats and compares every value that pyarrow, DuckDB,
@@ -100,18 +89,18 @@ func writeJob(t *testing.T, dir string) (path string) {
 		failures = append(failures, failuresOf(s)...)
 	}
 	data, failed, raw := columns(t, "data", rows), columns(t, "failures", failures), columns(t, "data", rawRows())
-	j := job{Sets: []*set{data, failed, raw}}
+	var runs []map[string]any // datasets that hold the data of set 0
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
-		run := run{Dir: filepath.Join(dir, format.String())}
-		must(t, os.Mkdir(run.Dir, 0o777))
-		j.Runs = append(j.Runs, run)
-		sinktest.Write(t, run.Dir, sink.Config{Format: format, RowGroupTokens: 100_000, Meta: meta}, sinktest.Edge())
-		log := readLog(t, run.Dir)
+		run := filepath.Join(dir, format.String())
+		must(t, os.Mkdir(run, 0o777))
+		runs = append(runs, map[string]any{"dir": run, "set": 0})
+		sinktest.Write(t, run, sink.Config{Format: format, RowGroupTokens: 100_000, Meta: meta}, sinktest.Edge())
+		log := readLog(t, run)
 		for s := range log.Shards(sink.KindData) {
-			data.Files = append(data.Files, file{filepath.Join(run.Dir, s.Path), s.Format.String(), 3})
+			data.Files = append(data.Files, file{filepath.Join(run, s.Path), s.Format.String(), 3})
 		}
 		for s := range log.Shards(sink.KindFailures) {
-			failed.Files = append(failed.Files, file{filepath.Join(run.Dir, s.Path), s.Format.String(), 1})
+			failed.Files = append(failed.Files, file{filepath.Join(run, s.Path), s.Format.String(), 1})
 		}
 
 		name := filepath.Join(dir, "raw-"+format.String())
@@ -122,7 +111,7 @@ func writeJob(t *testing.T, dir string) (path string) {
 		must(t, f.Close())
 		raw.Files = append(raw.Files, file{name, format.String(), 3})
 	}
-	body, err := json.Marshal(j)
+	body, err := json.Marshal(map[string]any{"sets": []*set{data, failed, raw}, "runs": runs})
 	must(t, err)
 	path = filepath.Join(dir, "job.json")
 	must(t, os.WriteFile(path, body, 0o666))
@@ -132,7 +121,12 @@ func writeJob(t *testing.T, dir string) (path string) {
 // writeRaw writes rows as a data shard without checking rules.
 func writeRaw(tb testing.TB, w io.Writer, format sink.Format, rows []sink.StoredRow, groupTokens int, meta map[string]string) {
 	tb.Helper()
-	enc := new(sink.EncoderPool).NewEncoder(w, format, groupTokens, meta)
+	encode(tb, new(sink.EncoderPool).NewEncoder(w, format, groupTokens, meta), rows)
+}
+
+// encode writes rows and ends their shard.
+func encode(tb testing.TB, enc sink.Encoder, rows []sink.StoredRow) {
+	tb.Helper()
 	for i := range rows {
 		must(tb, enc.Encode(&rows[i]))
 	}
@@ -164,80 +158,52 @@ func rawRows() []sink.StoredRow {
 			r.RunIDs = append(r.RunIDs, "")
 		}
 		r.PromptLength = int32(i)
-		maybe := func() bool { return rng.IntN(3) == 0 }
-		if maybe() {
-			r.Reward = new([]float64{0, 1, math.Inf(-1)}[rng.IntN(3)])
-		}
-		if maybe() {
-			r.Messages = new([]string{"", "{}"}[rng.IntN(2)])
-		}
-		if maybe() {
-			r.TopK = new(int32(rng.IntN(2)))
-		}
-		if maybe() {
-			r.TopP = new(float32(rng.IntN(2)))
-		}
-		r.Truncated = maybe()
-		if maybe() {
+		r.Reward = maybe(rng, 0, 1, math.Inf(-1))
+		r.Messages = maybe(rng, "", "{}")
+		r.TopK = maybe[int32](rng, 0, 1)
+		r.TopP = maybe[float32](rng, 0, 1)
+		r.Truncated = rng.IntN(3) == 0
+		if rng.IntN(3) == 0 {
 			r.PolicyVersionMin, r.PolicyVersionMax = new(int32(i)), new(rng.Int32())
 		}
-		if maybe() {
-			r.Keep = new(maybe())
-		}
-		if maybe() {
-			r.KeepReason = new([]string{"", "漢", "no reward"}[rng.IntN(3)])
-		}
+		r.Keep = maybe(rng, false, true)
+		r.KeepReason = maybe(rng, "", "漢", "no reward")
 	}
 	return rows
 }
 
-// columns returns the columns as the scripts expect them: floats as bits, null as nil, sorted by key.
+// maybe returns one of the values, or nil in two of three cases.
+func maybe[T any](rng *rand.Rand, values ...T) *T {
+	if rng.IntN(3) > 0 {
+		return nil
+	}
+	return &values[rng.IntN(len(values))]
+}
+
+// columns returns the columns as the scripts expect them: floats as bits, null as nil. It sorts rows by
+// key; the segments of a sample are in order.
 func columns[T any](t *testing.T, kind string, rows []T) *set {
 	t.Helper()
-	key := func(i int) (string, int64) {
-		v := reflect.ValueOf(rows[i])
-		var segment int64
-		if f := v.FieldByName("SegmentIndex"); f.IsValid() {
-			segment = f.Int()
-		}
-		return v.FieldByName("SampleKey").String(), segment
-	}
-	order := make([]int, len(rows))
-	for i := range order {
-		order[i] = i
-	}
-	sort.Slice(order, func(a, b int) bool {
-		ka, sa := key(order[a])
-		kb, sb := key(order[b])
-		return ka < kb || ka == kb && sa < sb
-	})
+	slices.SortStableFunc(rows, func(a, b T) int { return cmp.Compare(sampleKey(a), sampleKey(b)) })
 	s := &set{Kind: kind, Rows: len(rows), Kinds: map[string]string{}, Values: map[string][]any{}}
 	typ := reflect.TypeFor[T]()
 	for k := range typ.NumField() {
 		name, tags, _ := strings.Cut(typ.Field(k).Tag.Get("parquet"), ",")
 		s.Columns = append(s.Columns, name)
-		s.Kinds[name] = kindOf(typ.Field(k).Type)
+		s.Kinds[name] = strings.TrimPrefix(typ.Field(k).Type.String(), "*")
 		if strings.Contains(tags, "timestamp") {
 			s.Kinds[name] = "timestamp"
 		}
 		values := make([]any, len(rows))
-		for i, at := range order {
-			values[i] = plain(reflect.ValueOf(rows[at]).Field(k), strings.Contains(tags, "optional"))
+		for i := range rows {
+			values[i] = plain(reflect.ValueOf(rows[i]).Field(k), strings.Contains(tags, "optional"))
 		}
 		s.Values[name] = values
 	}
 	return s
 }
 
-func kindOf(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Pointer:
-		return kindOf(t.Elem())
-	case reflect.Slice:
-		return "list<" + kindOf(t.Elem()) + ">"
-	}
-	return t.Kind().String()
-}
+func sampleKey(row any) string { return reflect.ValueOf(row).FieldByName("SampleKey").String() }
 
 func plain(v reflect.Value, nullable bool) any {
 	switch v.Kind() {

@@ -1,13 +1,13 @@
 package sink_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/rollout-rl/rollout/sink"
 	"github.com/rollout-rl/rollout/sink/sinktest"
@@ -136,15 +136,17 @@ func (c *court) check(dir string) {
 }
 
 // TestJudge tests that each whole group is judged once, with the facts of its samples, by the writer or
-// by recovery. Rows, entries and ledger have the decision.
+// by recovery. Rows, entries and ledger have the decision. With CommitGroups even a group that is larger
+// than a shard should be is in one commit.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []sink.Config{
 		{Format: sink.Parquet, CommitGroups: true},
 		{Format: sink.Arrow, CommitGroups: true, MaxBytesInFlight: 40_000},
 		{Format: sink.Parquet, MaxBytesInFlight: 40_000},
+		{Format: sink.Parquet, CommitGroups: true, MaxShardBytes: 3000},
 	} {
-		t.Run(fmt.Sprintf("%s/groups=%t", cfg.Format, cfg.CommitGroups), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s/groups=%t/shard=%d", cfg.Format, cfg.CommitGroups, cfg.MaxShardBytes), func(t *testing.T) {
 			t.Parallel()
 			all, c := tried(t, 40)
 			cfg.Judge = c.judge
@@ -153,6 +155,9 @@ func TestJudge(t *testing.T) {
 			c.check(dir)
 			if len(c.times) != 40 {
 				t.Errorf("%d groups were judged, want 40", len(c.times))
+			}
+			if cfg.CommitGroups {
+				wholeGroups(t, dir, 40)
 			}
 		})
 	}
@@ -166,16 +171,7 @@ func TestJudgeAfterRecovery(t *testing.T) {
 	dir := t.TempDir()
 	cfg := sink.Config{Judge: c.judge}
 	rand.New(rand.NewPCG(1, 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
-	synctest.Test(t, func(t *testing.T) {
-		d, err := sink.Create(dir, cfg) // no commit for five minutes
-		must(t, err)
-		ctx, kill := context.WithCancel(t.Context())
-		wait := start(ctx, t, d)
-		appendAll(t, d, all...)
-		synctest.Wait()
-		kill()
-		_ = wait()
-	})
+	interruptedIn(t, dir, all, cfg)
 	clear(c.times) // none of that was committed
 	cfg.CommitGroups = true
 	d := open(t, dir, cfg)
@@ -189,28 +185,35 @@ func TestJudgeAfterRecovery(t *testing.T) {
 }
 
 // TestJudgeParts tests that the rest of a partly committed group is not judged. A late success in a
-// group that was filtered out is filtered out too.
+// group that was filtered out is filtered out too, in the same commit or by another process.
 func TestJudgeParts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := sinktest.NewBuilder(3)
-	one, two := group(b, 0, 5), group(b, 1, 4) // index 3 of the first fails
-	again := nextAttempt(b.Sample(b.Row(10, 20)), one[3])
-	judged := map[string]int{}
+	one, two := group(b, 0, 9), group(b, 1, 4) // indexes 3 and 8 of the first fail
+	again, later := nextAttempt(b.Sample(b.Row(10, 20)), one[3]), nextAttempt(b.Sample(b.Row(10, 20)), one[8])
+	var judged []string
 	cfg := sink.Config{CommitGroups: true, Judge: func(g *sink.GroupFacts) {
-		judged[g.ID]++
+		judged = append(judged, g.ID)
 		for i := range g.Samples {
 			g.Samples[i].Keep = new(bool)
 		}
 	}}
 	sinktest.Write(t, dir, sink.Config{}, two[:2])
-	for _, part := range [][]*tokenize.Sample{slices.Concat(one, two[2:]), {again}} {
-		sinktest.Write(t, dir, cfg, part)
-	}
-	if len(judged) != 1 || judged["group-0"] != 1 {
-		t.Errorf("judged %v, want group-0 once", judged)
-	}
-	if _, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _, end := grouped(t, dir, cfg)
+		var feed sync.WaitGroup
+		for i, s := range slices.Concat(one, two[2:], []*tokenize.Sample{again}) {
+			feed.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond) // in order, in two syncs
+				appendAll(t, d, s)
+			})
+		}
+		feed.Wait()
+		end()
+	})
+	sinktest.Write(t, dir, cfg, []*tokenize.Sample{later})
+	for _, c := range readLog(t, dir).Commits {
 		for _, s := range c.Samples {
 			want := ""
 			if c.Groups[s.Group].ID == "group-0" && !s.Failed() {
@@ -220,45 +223,53 @@ func TestJudgeParts(t *testing.T) {
 				t.Errorf("%s, attempt %d: filtered for %q, want %q", s.Key, s.Attempt, s.Filtered, want)
 			}
 		}
-	}); err != nil {
-		t.Fatal(err)
+	}
+	if !slices.Equal(judged, []string{"group-0"}) {
+		t.Errorf("judged %q, want group-0 once", judged)
 	}
 	wholeVerify(t, dir)
 }
 
-// TestJudgeLowered tests that a sample with group size 1 is not judged alone if other samples of its
-// group wait or are committed. Waiting samples keep the largest size.
-func TestJudgeLowered(t *testing.T) {
+// TestJudgeSizes tests groups whose samples disagree on the size. Waiting samples keep the largest size.
+// A sample with group size 1 is not judged alone if other samples of its group wait or are committed,
+// and the rest of a partly committed group is not judged.
+func TestJudgeSizes(t *testing.T) {
 	t.Parallel()
-	for _, committed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("committed=%t", committed), func(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		sizes     []int32 // of the samples, each written by a process of its own
+		committed bool    // the first one is committed before its group is whole
+		commits   []int   // after each process
+		judged    []int   // sizes of the judged groups
+	}{
+		{"raised", []int32{3, 3, 5, 5, 5}, false, []int{0, 0, 0, 0, 1}, []int{5}},
+		{"lowered", []int32{3, 1, 3}, false, []int{0, 0, 1}, []int{3}},
+		{"lowered after a commit", []int32{3, 1, 3}, true, []int{1, 2, 3}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			all := group(sinktest.NewBuilder(3), 0, 3)
-			all[0].GroupSize = 1
-			var judged []int // sizes of the judged groups
-			cfg := sink.Config{CommitGroups: !committed, Judge: func(g *sink.GroupFacts) { judged = append(judged, len(g.Samples)) }}
-			write := func(list ...*tokenize.Sample) {
-				t.Helper()
-				sinktest.Write(t, dir, cfg, list)
+			all := group(sinktest.NewBuilder(3), 0, len(tt.sizes))
+			all[0], all[1] = all[1], all[0]
+			var judged []int
+			cfg := sink.Config{Judge: func(g *sink.GroupFacts) {
+				if judged = append(judged, len(g.Samples)); len(g.Samples) != int(g.Size) {
+					t.Errorf("judged by %d samples of %d", len(g.Samples), g.Size)
+				}
+			}}
+			for i, s := range all {
+				s.GroupSize = tt.sizes[i]
+				cfg.CommitGroups = i > 0 || !tt.committed
+				sinktest.Write(t, dir, cfg, all[i:i+1])
+				if n := len(readLog(t, dir).Commits); n != tt.commits[i] || i+1 < len(all) && len(judged) > 0 {
+					t.Errorf("after %d samples: %d commits, judged %v, want %d and none", i+1, n, judged, tt.commits[i])
+				}
 			}
-			with, want := 0, []int{3}
-			if committed {
-				with, want = 2, nil // the rest of a group is not judged
+			if !slices.Equal(judged, tt.judged) {
+				t.Errorf("judged %v, want %v", judged, tt.judged)
 			}
-			write(all[1])
-			cfg.CommitGroups = true
-			write(all[0])
-			log, err := sink.ReadLog(dir)
-			if err != nil || len(log.Commits) != with || len(judged) > 0 {
-				t.Errorf("with two of three: %d commits, judged %v, want %d and none; %v", len(log.Commits), judged, with, err)
-			}
-			write(all[2])
-			if !slices.Equal(judged, want) {
-				t.Errorf("judged %v, want %v", judged, want)
-			}
-			if r := wholeVerify(t, dir); r.Samples != 3 || r.WAL != (sink.WALReport{}) {
-				t.Errorf("%d samples, %+v, want 3 and nothing that waits", r.Samples, r.WAL)
+			if r := verify(t, dir); r.Samples != int64(len(all)) {
+				t.Errorf("%d samples, want %d", r.Samples, len(all))
 			}
 		})
 	}

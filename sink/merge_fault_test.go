@@ -33,8 +33,8 @@ func TestMergeFault(t *testing.T) {
 	if _, err := d.MergeAll(t.Context()); err != nil || d.Stats().Merges != 1 {
 		t.Fatalf("%d merges, want 1; %v", d.Stats().Merges, err)
 	}
-	if n := len(unnamedMerged(t, dump(t, disk), nil)); n != 2 {
-		t.Fatalf("%d merged shards, want one of each kind", n)
+	if c := readLog(t, dump(t, disk)).Commits; len(c) != 1 || len(c[0].Shards) != 2 {
+		t.Fatalf("the log has %+v, want a merge with one shard of each kind", c)
 	}
 	ops := faults.Ops()
 	from += slices.Index(ops[from:], "sync") // of the data shard
@@ -47,46 +47,20 @@ func TestMergeFault(t *testing.T) {
 			if err != nil && strings.Contains(err.Error(), ": commit: ") {
 				return // the entry can be durable: the run ends, and Create checks
 			}
-			there := dump(t, disk)
-			log, lerr := sink.ReadLog(there)
-			if lerr != nil {
-				t.Fatal(lerr)
+			named := func(when error) (dir string) {
+				dir = dump(t, disk)
+				for _, orphan := range wholeVerify(t, dir).Orphans {
+					if !strings.HasPrefix(filepath.Base(orphan), ".tmp-") {
+						t.Errorf("after %v: no entry names %s", when, orphan)
+					}
+				}
+				return dir
 			}
-			if left := unnamedMerged(t, there, log); len(left) > 0 {
-				t.Errorf("after %v: no entry names %q", err, left)
+			named(err)
+			if _, err := d.MergeAll(t.Context()); err != nil || d.Stats().Merges != 1 {
+				t.Fatalf("%d merges, %v", d.Stats().Merges, err)
 			}
-			if _, err := d.MergeAll(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			there = dump(t, disk)
-			sameLogical(t, there, want)
-			if log, err = sink.ReadLog(there); err != nil {
-				t.Fatal(err)
-			}
-			if left := unnamedMerged(t, there, log); len(left) > 0 || d.Stats().Merges != 1 {
-				t.Errorf("%d merges, and no entry names %q", d.Stats().Merges, left)
-			}
+			sameLogical(t, named(nil), want)
 		})
 	}
-}
-
-// unnamedMerged returns the merged shards in a folder that the log does not name. A nil log names none.
-func unnamedMerged(t *testing.T, dir string, log *sink.Log) (left []string) {
-	t.Helper()
-	named := map[string]bool{}
-	for _, kind := range []sink.Kind{sink.KindData, sink.KindFailures} {
-		if log != nil {
-			for s := range log.Shards(kind) {
-				named[filepath.Base(s.Path)] = true
-			}
-		}
-		paths, err := filepath.Glob(filepath.Join(dir, kind.String(), "*"))
-		must(t, err)
-		for _, path := range paths {
-			if name := filepath.Base(path); strings.Contains(name, "-m-") && !named[name] {
-				left = append(left, path)
-			}
-		}
-	}
-	return left
 }

@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,44 +30,6 @@ func (unsynced) SyncDir(name string) error { _, err := os.Stat(name); return err
 func (u unsynced) Create(name string) (sink.File, error) {
 	f, err := u.FS.Create(name)
 	return unsyncedFile{f}, err
-}
-
-// A groupFeed appends groups one by one and waits for the commit of each.
-type groupFeed struct {
-	t    testing.TB
-	d    *sink.Dataset
-	b    *sinktest.Builder
-	rng  *rand.Rand
-	told []*tokenize.Sample
-}
-
-func (f *groupFeed) group(size int, small bool) {
-	f.t.Helper()
-	var done sync.WaitGroup
-	lead := f.b.Sample()
-	for i := range size {
-		s := f.b.Sample(f.b.Row(3, 5))
-		if !small && f.rng.IntN(6) == 0 {
-			s = f.b.Failure(4)
-		} else if !small {
-			s = f.b.Sample(f.b.Row(1+f.rng.IntN(40), 1+f.rng.IntN(60)), f.b.Row(2, 9))
-		}
-		s.GroupID, s.GroupSize, s.Index = lead.GroupID, int32(size), int32(i)
-		if !small {
-			f.told = append(f.told, s)
-		}
-		done.Add(1)
-		if err := f.d.Append(f.t.Context(), s, func(err error) {
-			if err != nil {
-				f.t.Error(err)
-			}
-			done.Done()
-		}); err != nil {
-			f.t.Error(err)
-			done.Done()
-		}
-	}
-	done.Wait()
 }
 
 // TestMergeUnderReaders tests that readers of all kinds see every sample once, in commit order and bit
@@ -105,14 +67,18 @@ func TestMergeUnderReaders(t *testing.T) {
 				seq int64
 				key string
 			}
+			add := func(to []place, c *sink.Commit) []place {
+				for _, s := range c.Samples {
+					to = append(to, place{c.Seq, s.Key})
+				}
+				return to
+			}
 			var mu sync.Mutex
-			order := []place{} // of the follower; the reference for all others
+			var order []place // of the follower; the reference for all others
 			follower, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
 				mu.Lock()
 				defer mu.Unlock()
-				for _, s := range c.Samples {
-					order = append(order, place{c.Seq, s.Key})
-				}
+				order = add(order, c)
 			})
 			must(t, err)
 			read("Follow", func() (int, error) { err := follower.Follow(); return len(order), err })
@@ -143,22 +109,20 @@ func TestMergeUnderReaders(t *testing.T) {
 					return 0, err
 				}
 				time.Sleep(30 * time.Millisecond) // let the log get older
-				var want []string
+				var want []place
 				for c := range log.Originals() {
-					for _, s := range c.Samples {
-						want = append(want, s.Key)
-					}
+					want = add(want, c)
 				}
 				at := -1
 				for s, err := range log.Stored() {
 					if err != nil {
 						return 0, err
 					}
-					if at < 0 || want[at] != s.Key {
+					if at < 0 || want[at].key != s.Key {
 						at++
 					}
-					if want[at] != s.Key {
-						return 0, fmt.Errorf("sample %d is %s, but the log has %s", at, s.Key, want[at])
+					if want[at].key != s.Key {
+						return 0, fmt.Errorf("sample %d is %s, but the log has %s", at, s.Key, want[at].key)
 					}
 				}
 				return at + 1, errors.Join(log.CheckSizes(), log.CheckDigests(t.Context(), nil, func(e error) { err = errors.Join(err, e) }), err)
@@ -175,13 +139,15 @@ func TestMergeUnderReaders(t *testing.T) {
 				}
 				return acknowledged, d.Acknowledge(sink.Cursor{RunID: "run", Seq: int64(acknowledged)})
 			})
-			feed := &groupFeed{t: t, d: d, b: sinktest.NewBuilder(8), rng: rand.New(rand.NewPCG(4, 4))}
-			groups := 100
+			b, groups := sinktest.NewBuilder(8), 100
 			if testing.Short() {
 				groups = 40
 			}
-			for range groups {
-				feed.group(1+feed.rng.IntN(3), false)
+			var all []*tokenize.Sample
+			for id := range groups {
+				list := group(b, id, 1+id%3)
+				commitAll(t, d, list...)
+				all = append(all, list...)
 			}
 			ended.Store(true)
 			readers.Wait()
@@ -190,17 +156,14 @@ func TestMergeUnderReaders(t *testing.T) {
 				t.Error("no merge")
 			}
 			t.Logf("%d commits, %d merges", d.Stats().Commits, d.Stats().Merges)
-			log := readLog(t, dir)
 			var at []place
-			for c := range log.Originals() {
-				for _, s := range c.Samples {
-					at = append(at, place{c.Seq, s.Key})
-				}
+			for c := range readLog(t, dir).Originals() {
+				at = add(at, c)
 			}
-			if !reflect.DeepEqual(at, order) {
+			if !slices.Equal(at, order) {
 				t.Errorf("a follower saw\n%v\nthe log has\n%v", order, at)
 			}
-			compareDataset(t, dir, feed.told)
+			compareDataset(t, dir, all)
 			wholeVerify(t, dir)
 		})
 	}
@@ -215,25 +178,21 @@ func TestManySmallCommits(t *testing.T) {
 	}
 	dir := t.TempDir()
 	var last atomic.Int64
-	d, err := sink.Create(dir, sink.Config{
+	d := open(t, dir, sink.Config{
 		CommitGroups: true, FS: unsynced{sink.OS()},
 		Events: sink.Events{Committed: func(c sink.Commit) { last.Store(c.Seq) }},
 	})
-	must(t, err)
 	d.SetSyncEvery(0)
 	wait := start(t.Context(), t, d)
 	count := func() (n int) {
 		names, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 		more, err2 := filepath.Glob(filepath.Join(dir, "replaced", "*", "*"))
-		if err = errors.Join(err, err2); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, err2))
 		return len(names) + len(more)
 	}
-	feed := &groupFeed{t: t, d: d, b: sinktest.NewBuilder(8), rng: rand.New(rand.NewPCG(4, 4))}
-	most := 0
+	b, most := sinktest.NewBuilder(8), 0
 	for i := range n {
-		feed.group(1, true)
+		commitAll(t, d, grouping(b.Sample(b.Row(3, 5)), i, 1, 0))
 		must(t, d.Acknowledge(sink.Cursor{RunID: "run", Seq: last.Load() + 1}))
 		if i%100 == 99 {
 			most = max(most, count())
@@ -256,22 +215,15 @@ func TestReplacedFilesStay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		// Arrow, because the Parquet decoders' pools must not leave the bubble.
 		cfg := sink.Config{MergeAt: 3, CommitGroups: true, Format: sink.Arrow}
-		b := sinktest.NewBuilder(3)
-		commits := func(n int) {
-			for range n {
-				sinktest.Write(t, dir, sink.Config{Format: sink.Arrow}, alone([]*tokenize.Sample{b.Sample(b.Row(3, 5))}))
-			}
-		}
-		commits(9)
+		smallShards(t, dir, 9)
 		left := func() (n int) {
 			synctest.Wait()
 			names, err := filepath.Glob(filepath.Join(dir, "replaced", "_commits", "*"))
-			must(t, err)
-			shards, err := filepath.Glob(filepath.Join(dir, "replaced", "data", "*"))
-			if err != nil || len(names) == 0 && len(shards) > 0 {
-				t.Fatal(shards, err)
+			shards, err2 := filepath.Glob(filepath.Join(dir, "replaced", "data", "*"))
+			must(t, errors.Join(err, err2))
+			if len(names) == 0 && len(shards) > 0 {
+				t.Fatalf("only shards in replaced/: %q", shards)
 			}
 			return len(names)
 		}
@@ -279,9 +231,7 @@ func TestReplacedFilesStay(t *testing.T) {
 			d = open(t, dir, cfg)
 			wait := start(t.Context(), t, d)
 			synctest.Wait()
-			return d, func() {
-				must(t, errors.Join(d.Close(t.Context()), wait()))
-			}
+			return d, func() { must(t, errors.Join(d.Close(t.Context()), wait())) }
 		}
 		d, end := run()
 		for _, at := range []time.Duration{0, 9 * time.Minute} {
@@ -297,7 +247,7 @@ func TestReplacedFilesStay(t *testing.T) {
 			t.Errorf("%d entries in replaced/ after ten minutes", left())
 		}
 		end()
-		commits(4) // 11 to 14
+		smallShards(t, dir, 4) // 11 to 14
 		if d, end = run(); left() != 4 {
 			t.Fatalf("%d entries in replaced/", left())
 		}

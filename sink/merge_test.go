@@ -132,12 +132,9 @@ func TestMerge(t *testing.T) {
 					}
 					t.Logf("%d merges", n)
 					sameLogical(t, dir, want)
-					after := wholeVerify(t, dir)
+					after := verify(t, dir)
 					if before.Samples != after.Samples || before.Rows != after.Rows || before.Failures != after.Failures || before.Tokens != after.Tokens || before.Failed != after.Failed {
 						t.Errorf("%+v, want the sums of %+v", after, before)
-					}
-					if len(after.Orphans) > 0 {
-						t.Errorf("orphans %q", after.Orphans)
 					}
 					cardNames(t, dir, true)
 					smallCommits(t, dir, cfg, 11, uint64(100*(round+1)+at))
@@ -201,9 +198,7 @@ func TestMergeIsCut(t *testing.T) {
 			open(t, "run", withFS(cfg, fs))
 			there := dump(t, fs)
 			sameLogical(t, there, want)
-			if r := wholeVerify(t, there); len(r.Orphans) > 0 {
-				t.Errorf("orphans %q", r.Orphans)
-			}
+			verify(t, there)
 			cardNames(t, there, true)
 			fs.Kill()
 			must(t, life(fs))
@@ -251,18 +246,11 @@ func TestMergedFolder(t *testing.T) {
 	if *updateMerged {
 		to := t.TempDir()
 		cfg := sink.Config{MergeAt: 3, Now: func() time.Time { return time.Date(2026, 11, 23, 5, 0, 0, 0, time.UTC) }}
-		merge := func() *sink.Dataset {
-			d, err := sink.Create(to, cfg)
-			if err == nil {
-				_, err = d.MergeAll(t.Context())
-			}
-			must(t, err)
-			return d
-		}
 		for seed := range uint64(3) {
 			smallCommits(t, to, cfg, 4, seed)
-			d := merge()
-			must(t, d.Acknowledge(sink.Cursor{RunID: "run", Seq: 4*int64(seed) + 1}))
+			d := open(t, to, cfg)
+			_, err := d.MergeAll(t.Context())
+			must(t, errors.Join(err, d.Acknowledge(sink.Cursor{RunID: "run", Seq: 4*int64(seed) + 1})))
 			d.DeleteReplaced()
 		}
 		smallCommits(t, to, cfg, 2, 9)
@@ -278,7 +266,5 @@ func TestMergedFolder(t *testing.T) {
 	if n := len(logicalOf(t, dir)); merges == 0 || merges == len(log.Commits) || n < 50 {
 		t.Errorf("%d merges among %d entries, %d lines", merges, len(log.Commits), n)
 	}
-	if r := wholeVerify(t, dir); len(r.Orphans) > 0 {
-		t.Errorf("orphans %q", r.Orphans)
-	}
+	verify(t, dir)
 }

@@ -38,16 +38,22 @@ func (d *badDisk) fail(op string, paths ...string) error {
 	return nil
 }
 
-// merging runs a dataset of n commits of one sample in a bubble. prepare receives the disk and the
-// shards' paths. The shards are Arrow: the Parquet decoders' pools must not leave the bubble.
+// smallShards makes n commits of one small sample each. The shards are Arrow: the pools of the Parquet
+// decoders must not leave a bubble.
+func smallShards(t *testing.T, dir string, n int) {
+	t.Helper()
+	b := sinktest.NewBuilder(uint64(20 + n))
+	for range n {
+		sinktest.Write(t, dir, sink.Config{Format: sink.Arrow}, alone([]*tokenize.Sample{b.Sample(b.Row(3, 5))}))
+	}
+}
+
+// merging runs a dataset of n small commits in a bubble. prepare receives the disk and the shards' paths.
 func merging(t *testing.T, n int, prepare func(disk *badDisk, dir string, shards []string), live func(d *sink.Dataset, disk *badDisk, said *bytes.Buffer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		b := sinktest.NewBuilder(3)
-		for range n {
-			sinktest.Write(t, dir, sink.Config{Format: sink.Arrow}, alone([]*tokenize.Sample{b.Sample(b.Row(3, 5))}))
-		}
+		smallShards(t, dir, n)
 		log := readLog(t, dir)
 		var shards []string
 		for s := range log.Shards(sink.KindData) {
@@ -57,11 +63,10 @@ func merging(t *testing.T, n int, prepare func(disk *badDisk, dir string, shards
 		prepare(disk, dir, shards)
 		bad := disk.bad
 		disk.bad = "" // Create can check it
-		d, err := sink.Create(dir, sink.Config{
+		d := open(t, dir, sink.Config{
 			Format: sink.Arrow, CommitGroups: true, MergeAt: 3, FS: hookFS{sink.OS(), disk.fail},
 			Logger: slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		})
-		must(t, err)
 		disk.bad = bad
 		wait := start(t.Context(), t, d)
 		synctest.Wait()
@@ -118,7 +123,8 @@ func TestMergeIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestMergeRetryBeginsAnew tests that after a successful move the next error is logged and waits a minute.
+// TestMergeRetryBeginsAnew tests that a failed merge does not end the run, and that after a successful move
+// the next error is logged and waits a minute.
 func TestMergeRetryBeginsAnew(t *testing.T) {
 	t.Parallel()
 	merging(t, 4, func(disk *badDisk, _ string, _ []string) { disk.stuck.Store(true) }, func(d *sink.Dataset, disk *badDisk, said *bytes.Buffer) {
@@ -129,9 +135,8 @@ func TestMergeRetryBeginsAnew(t *testing.T) {
 		failed := d.Stats().MergeErrors
 		disk.full.Store(true)
 		b := sinktest.NewBuilder(4)
-		for range 3 {
-			must(t, d.Append(context.Background(), alone([]*tokenize.Sample{b.Sample(b.Row(3, 5))})[0], func(error) {}))
-			synctest.Wait()
+		for i := range 3 { // the run goes on
+			commitAll(t, d, grouping(b.Sample(b.Row(3, 5)), i, 1, 0))
 		}
 		wantMerges(t, d, "at first", 1, failed+1)
 		time.Sleep(61 * time.Second)

@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,46 +37,79 @@ func cutSamples() (lines [3][]*tokenize.Sample) {
 	return lines
 }
 
-// live runs a process on the file system until it has appended all samples that the log lacks, or the
-// power is cut. It adds the samples for which Append returned nil to durable, and returns the error
-// that ended it.
-func live(t *testing.T, fs sink.FS, cfg sink.Config, lines [3][]*tokenize.Sample, durable map[attemptID]bool) error {
+// cutGroups returns three groups. Each sequence has a sample of each.
+func cutGroups() (lines [3][]*tokenize.Sample) {
+	b := sinktest.NewBuilder(11)
+	for id := range 3 {
+		for i, s := range group(b, id, 3) {
+			lines[i] = append(lines[i], s)
+		}
+	}
+	return lines
+}
+
+// live runs a process on the file system until it has appended all samples that the log lacks, or
+// something fails. It adds the samples for which Append returned nil to durable, and returns the
+// arguments of done and the first error.
+func live(
+	t *testing.T, fs sink.FS, cfg sink.Config, lines [3][]*tokenize.Sample, durable map[attemptID]bool,
+) (done map[attemptID]error, first error) {
 	t.Helper()
-	cfg.FS = fs
-	d, err := sink.Create("run", cfg)
+	done = map[attemptID]error{}
+	d, err := sink.Create("run", withFS(cfg, fs))
 	if err != nil {
-		return err
+		return done, err
 	}
 	d.SetSyncEvery(0)
-	var run, feed sync.WaitGroup
-	run.Go(func() { _ = d.Run(t.Context()) }) // Close returns the error too
+	wait := start(t.Context(), t, d)
+	var feed sync.WaitGroup
 	var mu sync.Mutex
+	accepted := 0
 	for _, line := range lines {
 		feed.Go(func() {
 			for _, s := range line {
+				id := idOf(s)
 				mu.Lock()
-				there := durable[idOf(s)]
+				there := durable[id]
 				mu.Unlock()
 				if there {
 					continue
 				}
-				err := d.Append(t.Context(), s, func(error) {})
-				if err != nil && !errors.Is(err, sink.ErrCommitted) {
+				err := d.Append(t.Context(), s, func(err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if _, again := done[id]; again {
+						t.Errorf("done of %v was called twice", id)
+					}
+					done[id] = err
+				})
+				mu.Lock()
+				switch {
+				case err == nil:
+					accepted++
+				case !errors.Is(err, sink.ErrCommitted):
+					first = cmp.Or(first, err)
+					mu.Unlock()
 					return
 				}
-				mu.Lock()
-				durable[idOf(s)] = true
+				durable[id] = true
 				mu.Unlock()
 			}
 		})
 	}
 	feed.Wait()
-	err = d.Close(context.Background())
-	run.Wait()
-	return err
+	closed := d.Close(context.Background())
+	if err := wait(); !errors.Is(closed, err) {
+		t.Errorf("Close() = %v, Run() = %v", closed, err)
+	}
+	if s := d.Stats(); len(done) != accepted || s.BytesInFlight != 0 || s.Pending != 0 && !cfg.CommitGroups {
+		t.Errorf("done was called for %d samples of %d; at the end %+v", len(done), accepted, s)
+	}
+	return done, cmp.Or(first, closed)
 }
 
-// inLog counts the attempts in the log and, with groups, those that wait in the write-ahead log.
+// inLog counts the attempts in the log and, with groups, those that wait in the write-ahead log. None
+// must be there twice.
 func inLog(t *testing.T, fs *powerCut, groups bool) map[attemptID]int {
 	t.Helper()
 	dir := dump(t, fs)
@@ -94,29 +128,44 @@ func inLog(t *testing.T, fs *powerCut, groups bool) map[attemptID]int {
 	for w := range each(t, log.Waiting()) {
 		n[attemptID{w.Key, w.Attempt}]++
 	}
+	for id, times := range n {
+		if times > 1 {
+			t.Errorf("%v is %d times in the log", id, times)
+		}
+	}
 	return n
 }
 
-// TestPowerCut cuts the power or kills the process at every operation of a run with many commits, in both
-// formats, and cuts some recoveries too. In the end each attempt that was reported durable exists once, none twice.
+// TestPowerCut cuts the power or kills the process at every operation of a run with many commits, and cuts
+// some recoveries too. In the end each attempt that was reported durable exists once, none twice, and with
+// CommitGroups each group is in one commit, with one verdict in its rows and its entry.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
-	lines := cutSamples()
-	formats := []sink.Format{sink.Parquet, sink.Arrow}
-	if testing.Short() {
-		formats = formats[:1]
-	}
-	for round, format := range formats {
-		cfg := sink.Config{Format: format, MaxShardBytes: 2500, RowGroupTokens: 1000}
+	for round, tt := range []struct {
+		name  string
+		cfg   sink.Config
+		lines func() [3][]*tokenize.Sample
+	}{
+		{"parquet", sink.Config{MaxShardBytes: 2500, RowGroupTokens: 1000}, cutSamples},
+		{"groups", sink.Config{CommitGroups: true, RowGroupTokens: 1000, MergeAt: 1000, Judge: judgeEven}, cutGroups},
+		{"arrow", sink.Config{Format: sink.Arrow, MaxShardBytes: 2500, RowGroupTokens: 1000}, cutSamples},
+	} {
+		if testing.Short() && tt.name == "arrow" {
+			continue
+		}
 		probe := newPowerCut("run", 0)
 		probe.CutAt(-1)
-		must(t, live(t, probe, cfg, lines, map[attemptID]bool{}))
+		_, err := live(t, probe, tt.cfg, tt.lines(), map[attemptID]bool{})
+		must(t, err)
 		steps := len(probe.Steps())
-		t.Logf("%s: %d operations", format, steps)
+		t.Logf("%s: %d operations", tt.name, steps)
 		for at := range steps {
-			t.Run(fmt.Sprintf("%s/at=%d", format, at), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/at=%d", tt.name, at), func(t *testing.T) {
 				t.Parallel()
-				cutOnce(t, cfg, lines, at, uint64(round))
+				fs := cutOnce(t, tt.cfg, tt.lines(), at, uint64(round))
+				if tt.cfg.CommitGroups {
+					wholeGroups(t, dump(t, fs), 3)
+				}
 			})
 		}
 	}
@@ -129,45 +178,47 @@ func cutOnce(t *testing.T, cfg sink.Config, lines [3][]*tokenize.Sample, at int,
 	fs := newPowerCut("run", rng.Uint64())
 	durable := map[attemptID]bool{}
 	fs.CutAt(at)
-	err := live(t, fs, cfg, lines, durable)
-	if err != nil && !errors.Is(err, errPower) {
-		t.Fatalf("seed %d: %v does not wrap its cause", seed, err)
+	if _, err := live(t, fs, cfg, lines, durable); err != nil && !errors.Is(err, errPower) {
+		t.Fatalf("%v does not wrap its cause", err)
 	}
 	for range rng.IntN(4) {
 		back(rng, fs)
 		cardNames(t, dump(t, fs), false)
 		fs.CutAt(rng.IntN(60))
-		_, err := sink.Create("run", withFS(cfg, fs))
-		if err != nil && !errors.Is(err, errPower) {
-			t.Fatalf("seed %d: recovery: %v", seed, err)
+		if _, err := sink.Create("run", withFS(cfg, fs)); err != nil && !errors.Is(err, errPower) {
+			t.Fatalf("recovery: %v", err)
 		}
 	}
 	back(rng, fs)
+	goOn(t, fs, cfg, lines, durable)
+	return fs
+}
+
+// goOn recovers the dataset, which must have all durable samples, and appends the rest.
+func goOn(t *testing.T, fs *powerCut, cfg sink.Config, lines [3][]*tokenize.Sample, durable map[attemptID]bool) {
+	t.Helper()
 	if _, err := sink.Create("run", withFS(cfg, fs)); err != nil {
-		t.Fatalf("seed %d: the last recovery: %v", seed, err)
+		t.Fatalf("the last recovery: %v", err)
 	}
 	n := inLog(t, fs, cfg.CommitGroups)
 	for id := range durable {
 		if n[id] == 0 {
-			t.Errorf("seed %d: %v was durable and is lost", seed, id)
+			t.Errorf("%v was durable and is lost", id)
 		}
 	}
-	once(t, n)
 	fs.Kill()
 	for id := range n {
 		durable[id] = true
 	}
-	if err := live(t, fs, cfg, lines, durable); err != nil {
-		t.Fatalf("seed %d: the run that continues: %v", seed, err)
+	if _, err := live(t, fs, cfg, lines, durable); err != nil {
+		t.Fatalf("the run that continues: %v", err)
 	}
 	n = inLog(t, fs, cfg.CommitGroups)
-	once(t, n)
 	for _, s := range slices.Concat(lines[:]...) {
-		if n[idOf(s)] == 0 && (s.Attempt > 1 || len(s.Failures) == 0) { // a late failure is refused
-			t.Errorf("seed %d: %v is not in the complete dataset", seed, idOf(s))
+		if n[idOf(s)] == 0 && (s.Attempt > 1 || len(s.Failures) == 0 || len(s.Rows) > 0) { // a late failure is refused
+			t.Errorf("%v is not in the complete dataset", idOf(s))
 		}
 	}
-	return fs
 }
 
 // back restarts the machine, or only the process.
@@ -182,15 +233,6 @@ func back(rng *rand.Rand, fs *powerCut) {
 func withFS(cfg sink.Config, fs sink.FS) sink.Config {
 	cfg.FS = fs
 	return cfg
-}
-
-func once(t *testing.T, n map[attemptID]int) {
-	t.Helper()
-	for id, times := range n {
-		if times > 1 {
-			t.Errorf("%v is %d times in the log", id, times)
-		}
-	}
 }
 
 // TestSegmentsThatComeBack tests that deleted segments that a power cut brings back are not damage while

@@ -31,9 +31,8 @@ type powerCut struct {
 	root  string
 	names map[string]*inode // as processes see them
 	disk  map[string]*inode // as they were synced
-	ops   int
-	cutAt int // -1: never
-	boot  int // files opened in an earlier boot are closed
+	cutAt int               // -1: never
+	boot  int               // files opened in an earlier boot are closed
 	steps []string
 }
 
@@ -58,7 +57,7 @@ func newPowerCut(root string, seed uint64) *powerCut {
 func (p *powerCut) CutAt(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ops, p.steps, p.cutAt = 0, nil, n
+	p.steps, p.cutAt = nil, n
 }
 
 // Steps returns the operations since the last CutAt or Restart.
@@ -73,7 +72,7 @@ func (p *powerCut) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.boot++
-	p.ops, p.steps, p.cutAt = 0, nil, -1
+	p.steps, p.cutAt = nil, -1
 }
 
 // Restart brings the power back. The bytes that survived on disk are durable until they are written again.
@@ -81,18 +80,13 @@ func (p *powerCut) Restart() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.boot++
-	p.ops, p.steps, p.cutAt = 0, nil, -1
+	p.steps, p.cutAt = nil, -1
 
-	var all []string
-	for name := range p.names {
-		all = append(all, name)
-	}
-	for name := range p.disk {
-		all = append(all, name)
-	}
-	slices.Sort(all) // for reproducible seeds; folders sort before their content
+	union := maps.Clone(p.names)
+	maps.Copy(union, p.disk)
+	all := slices.Sorted(maps.Keys(union)) // for reproducible seeds; folders sort before their content
 	left := map[string]*inode{}
-	for _, name := range slices.Compact(all) {
+	for _, name := range all {
 		node := p.disk[name]
 		if now := p.names[name]; now != node && p.rng.IntN(2) == 0 {
 			node = now
@@ -102,7 +96,7 @@ func (p *powerCut) Restart() {
 		}
 	}
 	seen := map[*inode]bool{}
-	for _, name := range slices.Compact(all) {
+	for _, name := range all {
 		if node := left[name]; node != nil && !seen[node] {
 			seen[node] = true
 			node.tear(p.rng)
@@ -138,12 +132,7 @@ func (n *inode) tear(rng *rand.Rand) {
 func (p *powerCut) Dump(dir string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var names []string
-	for name := range p.names {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(p.names)) {
 		rel, err := filepath.Rel(p.root, name)
 		if err != nil {
 			return err
@@ -163,8 +152,7 @@ func (p *powerCut) Dump(dir string) error {
 
 // step begins an operation. happens reports whether it takes effect; err is its result.
 func (p *powerCut) step(op string) (happens bool, err error) {
-	n := p.ops
-	p.ops++
+	n := len(p.steps)
 	p.steps = append(p.steps, op)
 	if p.cutAt < 0 || n < p.cutAt {
 		return true, nil
@@ -217,8 +205,8 @@ func (p *powerCut) Create(name string) (sink.File, error) {
 		if p.names[name] != nil {
 			return fs.ErrExist
 		}
-		if p.names[filepath.Dir(name)] == nil {
-			return fs.ErrNotExist
+		if err := p.exists(filepath.Dir(name)); err != nil {
+			return err
 		}
 		p.names[name] = &inode{}
 		return nil
@@ -265,18 +253,16 @@ func (p *powerCut) Link(from, to string) error {
 
 func (p *powerCut) Remove(name string) error {
 	return p.do("remove", name, func() error {
-		if p.names[name] == nil {
-			return fs.ErrNotExist
-		}
+		err := p.exists(name)
 		delete(p.names, name)
-		return nil
+		return err
 	})
 }
 
 func (p *powerCut) SyncDir(name string) error {
 	return p.do("syncdir", name, func() error {
-		if p.names[name] == nil {
-			return fs.ErrNotExist
+		if err := p.exists(name); err != nil {
+			return err
 		}
 		maps.DeleteFunc(p.disk, func(path string, _ *inode) bool { return path != p.root && filepath.Dir(path) == name })
 		for path, node := range p.names {
@@ -290,16 +276,13 @@ func (p *powerCut) SyncDir(name string) error {
 
 func (p *powerCut) ReadDir(name string) (names []string, err error) {
 	err = p.do("readdir", name, func() error {
-		if p.names[name] == nil {
-			return fs.ErrNotExist
-		}
 		for path := range p.names {
 			if path != p.root && filepath.Dir(path) == name {
 				names = append(names, filepath.Base(path))
 			}
 		}
 		slices.Sort(names)
-		return nil
+		return p.exists(name)
 	})
 	return names, err
 }

@@ -1,9 +1,7 @@
 package sink_test
 
 import (
-	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -67,10 +65,7 @@ func manyGroups(n int) (all []*tokenize.Sample) {
 				}
 				s = b.Sample(rows...)
 			}
-			s.GroupID, s.GroupSize, s.Index = fmt.Sprintf("group-%d", id), int32(size), int32(i)
-			s.Key = fmt.Sprintf("%032x-%d", id, i)
-			s.RolloutID = s.Key + "/1"
-			all = append(all, s)
+			all = append(all, grouping(s, id, size, i))
 		}
 	}
 	for i := 0; i < len(all); i += 40 { // samples finish out of order over short distances
@@ -121,20 +116,8 @@ func TestRowGroupsBeginWithGroups(t *testing.T) {
 	}
 	t.Run("recovered", func(t *testing.T) {
 		t.Parallel()
-		cfg := sink.Config{RowGroupTokens: target}
-		d, dir := create(t, cfg)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		wait := start(ctx, t, d)
-		crowd := sinktest.NewCrowd(d)
-		for _, s := range manyGroups(75) {
-			must(t, crowd.Append(t.Context(), s, func(error) {}))
-		}
-		crowd.Wait()
-		gone := errors.New("gone")
-		cancel(gone)
-		if err := wait(); !errors.Is(err, gone) {
-			t.Errorf("Run() = %v", err)
-		}
+		cfg := sink.Config{RowGroupTokens: target, FS: unsynced{sink.OS()}}
+		dir := interrupted(t, manyGroups(75), cfg)
 		open(t, dir, cfg)
 		compareDataset(t, dir, manyGroups(75))
 		checkRowGroups(t, dir, target)

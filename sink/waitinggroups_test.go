@@ -12,7 +12,8 @@ import (
 
 // TestGroupsWaitAcrossProcesses tests that samples of incomplete groups survive closes and kills in the
 // write-ahead log. Later processes find them in the ledger. None is
-// accepted twice, and each group is judged as a whole and is in one commit.
+// accepted twice, and each group is judged as a whole and is in one commit. A late sample of a whole group
+// is committed at once.
 func TestGroupsWaitAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -30,11 +31,6 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 		judgeEven(g)
 	}}
 	fails := map[string]bool{}
-	for _, part := range parts {
-		for _, s := range part {
-			fails[s.Key] = len(s.Rows) == 0
-		}
-	}
 	var before []string
 	for life, part := range parts {
 		if life == 0 { // samples of whole groups between the waiting ones
@@ -42,7 +38,7 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 		}
 		var keys []string
 		for _, s := range part {
-			keys = append(keys, s.Key)
+			keys, fails[s.Key] = append(keys, s.Key), len(s.Rows) == 0
 		}
 		synctest.Test(t, func(t *testing.T) {
 			d, _, end := grouped(t, dir, cfg)
@@ -62,6 +58,9 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 				must(t, d.Append(ctx, s, func(err error) { told <- err }))
 			}
 			synctest.Wait()
+			if n := d.Stats().Pending; life == 3 && n > 0 {
+				t.Errorf("%d samples of whole groups are pending before Close", n)
+			}
 			if life != 1 { // that process leaves the group incomplete
 				end()
 				waits := 0
@@ -99,55 +98,16 @@ func TestGroupsWaitAcrossProcesses(t *testing.T) {
 		wholeVerify(t, dir)
 	}
 	wholeGroups(t, dir, 6)
+	synctest.Test(t, func(t *testing.T) {
+		d, commits, end := grouped(t, dir, cfg)
+		appendAll(t, d, nextAttempt(b.Sample(b.Row(10, 20)), parts[3][0])) // which failed
+		synctest.Wait()
+		if n := len(commits()); n != 1 {
+			t.Errorf("a sample of a whole group: %d commits before Close, want 1", n)
+		}
+		end()
+	})
 	if list := segments(t, dir); len(list) > 0 {
 		t.Errorf("segments are left: %q", list)
 	}
-}
-
-// TestWaitingGroupGrows tests that a waiting group whose size is raised becomes whole at the new size.
-func TestWaitingGroupGrows(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	b := sinktest.NewBuilder(3)
-	all := group(b, 1, 5)
-	judged := 0
-	cfg := sink.Config{CommitGroups: true, Judge: func(g *sink.GroupFacts) {
-		judged++
-		if g.Size != 5 || len(g.Samples) != 5 {
-			t.Errorf("judged by %d samples of %d, want 5", len(g.Samples), g.Size)
-		}
-		for i := range g.Samples {
-			keep := true
-			g.Samples[i].Keep = &keep
-		}
-	}}
-	for _, s := range all[:2] {
-		s.GroupSize = 3
-	}
-	for _, part := range [][]*tokenize.Sample{all[:2], all[2:]} {
-		synctest.Test(t, func(t *testing.T) {
-			d, _, end := grouped(t, dir, cfg)
-			appendAll(t, d, part...)
-			synctest.Wait()
-			end()
-		})
-	}
-	wholeGroups(t, dir, 1)
-	if judged != 1 {
-		t.Errorf("judged %d times, want once", judged)
-	}
-}
-
-// TestLargeGroupIsOneCommit tests that a group larger than a shard should be is still one commit.
-func TestLargeGroupIsOneCommit(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	b := sinktest.NewBuilder(3)
-	cfg := sink.Config{CommitGroups: true, MaxShardBytes: 3000, Judge: judgeEven}
-	var all []*tokenize.Sample
-	for id := range 4 {
-		all = append(all, group(b, id, 16)...)
-	}
-	sinktest.Write(t, dir, cfg, all)
-	wholeGroups(t, dir, 4)
 }

@@ -174,13 +174,16 @@ func segments(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestRecover tests that Create commits what an ended run had not, and that it is idempotent.
+// TestRecover tests that Create commits what an ended run had not, and only once, even if the removal of
+// the segment was not durable.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
 		b := sinktest.NewBuilder(9)
 		all := append(samples(5), b.Failure(4), b.Sample())
 		dir := interrupted(t, all, sink.Config{Format: format})
+		segment := segments(t, dir)[0]
+		body := readFile(t, segment)
 		for path, body := range map[string]string{
 			"data/.tmp-x.parquet": "half", "_commits/.tmp-y.json": "{", "wal/.tmp-z.wal": "",
 			"data/part-run-0-9-00000000.parquet": "no entry names it", "failures/part-run-0-9-00000000.parquet": "nor this",
@@ -213,15 +216,22 @@ func TestRecover(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		b = sinktest.NewBuilder(9)
-		compareDataset(t, dir, append(samples(5), b.Failure(4), b.Sample()))
-		d = open(t, dir, sink.Config{Format: format})
-		if fmt.Sprint(d.Recovered()) != fmt.Sprint(sink.Recovery{}) {
+		if d = open(t, dir, sink.Config{Format: format}); fmt.Sprint(d.Recovered()) != fmt.Sprint(sink.Recovery{}) {
 			t.Errorf("Recovered() of the next = %+v, want nothing", d.Recovered())
 		}
-		log, err := sink.ReadLog(dir)
-		if err != nil || len(log.Commits) != 1 {
-			t.Fatalf("ReadLog: %+v, %v", log.Commits, err)
+		must(t, os.WriteFile(segment, body, 0o666))
+		if r := wholeVerify(t, dir).WAL; r != (sink.WALReport{Segments: 1}) {
+			t.Errorf("Verify: %+v, want a segment with nothing pending", r)
+		}
+		d = open(t, dir, sink.Config{Format: format})
+		if r := d.Recovered(); r.Known != int64(len(all)) || r.Replayed != 0 || len(segments(t, dir)) > 0 {
+			t.Errorf("Recovered() of the segment that came back = %+v", r)
+		}
+		b = sinktest.NewBuilder(9)
+		compareDataset(t, dir, append(samples(5), b.Failure(4), b.Sample()))
+		log := readLog(t, dir)
+		if len(log.Commits) != 1 {
+			t.Fatalf("%d commits, want 1", len(log.Commits))
 		}
 		for _, s := range log.Commits[0].Samples {
 			if want := map[bool]string{true: "model_output"}[s.Key == all[5].Key]; s.Class != want {
@@ -229,30 +239,6 @@ func TestRecover(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestRecoverKnown tests that samples of the write-ahead log in commits are not committed again.
-func TestRecoverKnown(t *testing.T) {
-	t.Parallel()
-	b := sinktest.NewBuilder(9)
-	all := append(samples(3), b.Failure(4))
-	dir := interrupted(t, all, sink.Config{})
-	segment := segments(t, dir)[0]
-	body := readFile(t, segment)
-	open(t, dir, sink.Config{})
-	if err := os.WriteFile(segment, body, 0o666); err != nil { // its removal was not durable
-		t.Fatal(err)
-	}
-	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{})
-	if err != nil || report.WAL != (sink.WALReport{Segments: 1}) {
-		t.Errorf("Verify: %v, %+v, want a segment with nothing pending", err, report.WAL)
-	}
-	d, err := sink.Create(dir, sink.Config{})
-	if err != nil || d.Recovered().Known != 4 || d.Recovered().Replayed != 0 || len(segments(t, dir)) > 0 {
-		t.Errorf("Recovered() = %+v, %v", d.Recovered(), err)
-	}
-	b = sinktest.NewBuilder(9)
-	compareDataset(t, dir, append(samples(3), b.Failure(4)))
 }
 
 // TestRepair tests that a torn end is dropped, and that damage to durable data is refused with its
@@ -297,12 +283,11 @@ func TestRepair(t *testing.T) {
 	if plan, err := sink.PlanRepair(nil, dir); err != nil || len(plan.Segments) > 0 {
 		t.Errorf("after the repair there is to do: %+v, %v", plan, err)
 	}
-	d, err := sink.Create(dir, sink.Config{})
-	if err != nil || d.Recovered().Replayed != 3 || len(segments(t, dir)) > 0 {
-		t.Errorf("Create after the repair: %+v, %v", d.Recovered(), err)
+	if r := open(t, dir, sink.Config{}).Recovered(); r.Replayed != 3 || len(segments(t, dir)) > 0 {
+		t.Errorf("Create after the repair: %+v", r)
 	}
-	if report, err = sink.Verify(t.Context(), dir, sink.VerifyOptions{}); err != nil || report.ProblemCount > 0 || report.Samples != 3 {
-		t.Errorf("Verify: %v, %v, %d samples", err, report.Problems, report.Samples)
+	if report = wholeVerify(t, dir); report.Samples != 3 {
+		t.Errorf("%d samples, want 3", report.Samples)
 	}
 }
 
@@ -311,28 +296,20 @@ func TestRepair(t *testing.T) {
 func TestTornBeforeTheLast(t *testing.T) {
 	t.Parallel()
 	dir, segment, body := interruptedLog(t, 2)
-	write := func(name string, b []byte) {
-		t.Helper()
-		must(t, os.WriteFile(name, b, 0o666))
-	}
 	next := filepath.Join(dir, "wal", "00000002.wal")
-	write(next, renumbered(body, 2))
-	write(segment, body)
-	if report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{}); err != nil || report.ProblemCount > 0 {
-		t.Errorf("two whole segments: %v, %v", report.Problems, err)
-	}
+	must(t, os.WriteFile(next, renumbered(body, 2), 0o666))
+	wholeVerify(t, dir) // of two whole segments
 	for _, cut := range []int{0, frame.HeaderSize, len(body) - frame.Overhead - 1, len(body) - frame.Overhead, len(body) - 1} {
-		write(segment, body[:cut])
+		must(t, os.WriteFile(segment, body[:cut], 0o666))
 		_, err := sink.Create(dir, sink.Config{})
 		if !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "a later segment exists") || !strings.Contains(err.Error(), "wal/00000001.wal") {
 			t.Errorf("cut at %d of %d: Create() = %v, want ErrCorrupt", cut, len(body), err)
 		}
 	}
-	write(segment, body[:len(body)-frame.Overhead-1])
+	must(t, os.WriteFile(segment, body[:len(body)-frame.Overhead-1], 0o666))
 	must(t, os.Remove(next))
-	d, err := sink.Create(dir, sink.Config{})
-	if err != nil || d.Recovered().Replayed != 1 || d.Recovered().TornBytes == 0 {
-		t.Errorf("Recovered() = %+v, %v", d.Recovered(), err)
+	if r := open(t, dir, sink.Config{}).Recovered(); r.Replayed != 1 || r.TornBytes == 0 {
+		t.Errorf("Recovered() = %+v", r)
 	}
 }
 
@@ -362,20 +339,16 @@ func TestLastFramesAreVouchedFor(t *testing.T) {
 // TestSegmentUnderAnotherName tests that a renamed segment is reported, and repair keeps its samples.
 func TestSegmentUnderAnotherName(t *testing.T) {
 	t.Parallel()
-	dir := interrupted(t, samples(3), sink.Config{})
-	segment := segments(t, dir)[0]
+	dir, segment, _ := interruptedLog(t, 3)
 	must(t, os.Rename(segment, filepath.Join(dir, "wal", "00000005.wal")))
 	if _, err := sink.Create(dir, sink.Config{}); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "written as number 1") {
 		t.Fatalf("Create() = %v", err)
 	}
 	plan, err := sink.PlanRepair(nil, dir)
-	if err == nil {
-		err = plan.Apply()
-	}
 	must(t, err)
-	d, err := sink.Create(dir, sink.Config{})
-	if err != nil || d.Recovered().Replayed != 3 {
-		t.Errorf("Recovered() = %+v, %v", d.Recovered(), err)
+	must(t, plan.Apply())
+	if r := open(t, dir, sink.Config{}).Recovered(); r.Replayed != 3 {
+		t.Errorf("Recovered() = %+v", r)
 	}
 }
 

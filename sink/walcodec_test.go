@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,7 +100,7 @@ func TestWALMasks(t *testing.T) {
 			}
 			odd := r
 			if n > 0 {
-				odd.LossMask, odd.Logprobs = bytesOf(r.LossMask), append([]float32{}, r.Logprobs...)
+				odd.LossMask, odd.Logprobs = slices.Clone(r.LossMask), slices.Clone(r.Logprobs)
 				switch at := bits % n; bits % 3 {
 				case 0:
 					odd.LossMask[at] = 2
@@ -123,8 +124,6 @@ func TestWALMasks(t *testing.T) {
 	}
 }
 
-func bytesOf(list []int8) []int8 { return append([]int8{}, list...) }
-
 // TestGateWALBytes bounds the log bytes, framing included, per raw byte of arrays and texts.
 func TestGateWALBytes(t *testing.T) {
 	raw := func(s *tokenize.Sample) (n int) {
@@ -146,7 +145,7 @@ func TestGateWALBytes(t *testing.T) {
 	}{
 		{"half of the tokens sampled", bulk(500_000), 0.75},
 		{"all tokens sampled", []*tokenize.Sample{b.Sample(b.Row(0, 8000))}, 1.05},
-		{"spans of one token", []*tokenize.Sample{b.Sample(b.Row(spansOf(8000)...))}, 1.05},
+		{"spans of one token", []*tokenize.Sample{b.Sample(b.Row(slices.Repeat([]int{1}, 8000)...))}, 1.05},
 		{"a failure", []*tokenize.Sample{b.Failure(8000)}, 1.05},
 	} {
 		var wrote, want int
@@ -160,14 +159,6 @@ func TestGateWALBytes(t *testing.T) {
 			t.Errorf("%s: %.3f bytes for a raw byte, want ≤ %.2f", tt.name, ratio, tt.most)
 		}
 	}
-}
-
-func spansOf(n int) []int {
-	spans := make([]int, n)
-	for i := range spans {
-		spans[i] = 1
-	}
-	return spans
 }
 
 // FuzzWALSample tests that the decoder never panics, and that whatever it decodes encodes again.

@@ -37,8 +37,8 @@ def check_table(table, want, kind="data"):
 def check_column(name, column, kind, values):
     null = [v is None for v in values]
     assert column.is_null().to_pylist() == null, f"{name}: other values are null"
-    if kind.startswith("list<"):
-        elem = kind[5:-1]
+    if kind.startswith("[]"):
+        elem = kind[2:]
         lengths = pc.list_value_length(column).to_pylist()
         assert lengths == [None if v is None else len(v) for v in values], f"{name}: other lengths"
         flat = [x for v in values if v is not None for x in v]
@@ -85,8 +85,8 @@ def check_value(name, got, value, kind):
     if value is None or got is None:
         assert got is None and value is None, f"{name}: {got!r}, want {value!r}"
         return
-    if kind.startswith("list<"):
-        elem = kind[5:-1]
+    if kind.startswith("[]"):
+        elem = kind[2:]
         assert len(got) == len(value), f"{name}: length {len(got)}, want {len(value)}"
         if elem in ("float32", "float64"):
             dtype = np.float32 if elem == "float32" else np.float64
