@@ -73,12 +73,12 @@ def entries(run: Path, out: Path) -> Iterator[Given]:
     yield Given("padded", collate.padded, {"pad_id": 0}, {**pad, **layout, "side": WORD, "multiple_of": [*COUNT, 0]})
     yield Given("packed", collate.packed, {}, {**layout, "max_tokens": [*COUNT_OR_NONE, 0], "order": WORD, "longer": WORD})
     edges = ["x", [1.5], [0], [], ["8"], 5, [[8]]]
-    yield Given("bucketed", collate.bucketed, {"pad_id": 0}, {**pad, **layout, "edges": edges, "max_tokens": [*COUNT_OR_NONE, 0], "side": WORD, "longer": WORD})
+    yield Given("bucketed", collate.bucketed, {"pad_id": 0}, {**pad, **layout, "edges": edges, "max_tokens": [*COUNT_OR_NONE, 0], "side": [*WORD, "split"], "longer": WORD})
     yield Given("a collate", lambda groups: collate.padded(0)(groups), {"groups": groups}, {"groups": [["x"], [5], [{"rows": []}]]})
     yield Given("micro_batches", lambda batch: list(collate.micro_batches(batch)), {"batch": batch}, {"batch": ["x", None, [1]]})
     vectors = {"reward": [0.0, 1.0, 2.0], "group": [0, 0, 0], "sample": [0, 1, 2]}
     shape = {"reward": VECTOR, "group": [*VECTOR, [0.5, 0, 0]], "sample": [*VECTOR, [0, 1, 1.5]]}
-    common = {**shape, "preset": WORD, "null": WORD, "missing": ["x", True, float("nan"), None, []], "single": ["x", 5, True]}
+    common = {**shape, "preset": WORD, "null": WORD, "missing": ["x", True, float("nan"), float("inf"), None, []], "single": ["x", 5, True]}
     numbers = {"epsilon": ["x", -1, float("nan"), True], "ddof": ["x", 2, 0.5, True]}
     absent = {**vectors, "absent": [1, 1, 1], "missing": 0.0}
     yield Given("grpo", advantages.grpo, absent, {**common, **numbers, "absent": ["x", [1.5, 1.5, 1.5], [-1, -1, -1], None]})

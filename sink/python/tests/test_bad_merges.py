@@ -82,7 +82,8 @@ def test_every_byte_of_a_merge(tmp_path: Path) -> None:
     run.merge([1])
     body = run.entry(2).read_bytes()
     for at in range(len(body)):
-        for bad in (body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :], body[:at]):
+        flips = [body[:at] + bytes([body[at] ^ bit]) + body[at + 1 :] for bit in (1, 0x40)]
+        for bad in (*flips, body[:at], body[:at] + body[at + 1 :]):
             run.entry(2).write_bytes(bad)
             with pytest.raises(rollout.CorruptError):
                 list(log.commits(run.dir))

@@ -302,8 +302,6 @@ def test_what_the_function_does_wrong_is_said() -> None:
         check(lambda ids: MODEL.logprobs(ids.numpy())[1:], RUN)
     with pytest.raises(ValueError, match="NaN at token 1 of sample"):
         check(lambda ids: np.full(len(ids), np.nan), RUN)
-    with pytest.raises(ValueError, match="is not a log-probability: is it a loss or a probability?"):
-        check(lambda ids: -MODEL.logprobs(ids.numpy()), RUN)
     with pytest.raises(TypeError, match="logprob_fn='run1': pass the function first, then the run"):
         check("run1", FORMS["values"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must be the folder of a run"):
@@ -313,8 +311,6 @@ def test_what_the_function_does_wrong_is_said() -> None:
         check(FORMS["values"], short)
     with pytest.raises(ValueError, match="has no row with a sampled token"):
         check(FORMS["values"], [])
-    with pytest.raises(ValueError, match="rows=0: must be ≥ 1"):
-        check(FORMS["values"], RUN, rows=0)
 
     def broken(ids: Any) -> Any:
         raise IndexError("mine")

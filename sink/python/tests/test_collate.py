@@ -160,15 +160,6 @@ def test_buckets_have_the_length_of_their_edge() -> None:
     assert shapes == [(2, 50), (3, 100), (1, 128)]
 
 
-def test_one_value_per_row_reaches_its_tokens() -> None:
-    groups = some([3, 5, 70])
-    for make in (collate.padded(0), collate.packed(100), collate.bucketed(0)):
-        batch = make(groups)
-        for micro in collate.micro_batches(batch):
-            lengths = batch["length"][micro["row_ids"]] * micro["logprobs"].bool()
-            assert set(lengths[lengths > 0].tolist()) <= {3, 5, 70} and lengths.shape == micro["logprobs"].shape
-
-
 def test_workers_that_are_not_forked_can_have_it() -> None:
     groups = some([3, 5])
     for make in (collate.padded(0), collate.packed(100), collate.bucketed(0, dtypes={"loss_mask": "bool"})):
@@ -249,24 +240,6 @@ def test_dtypes_and_columns() -> None:
     groups[0].rows[1]["logprobs"] = np.zeros(4, np.float32)
     with pytest.raises(ValueError, match="sample k1: 4 values of logprobs for 5 input_ids"):
         collate.padded(0)(groups)
-
-
-def test_settings_are_checked_when_they_are_made() -> None:
-    made: list[tuple[Any, dict[str, Any]]] = [
-        (collate.padded, {"pad_id": 0, "side": "top"}),
-        (collate.padded, {"pad_id": None}),
-        (collate.bucketed, {"pad_id": 0.5}),
-        (collate.padded, {"pad_id": 0, "multiple_of": 0}),
-        (collate.padded, {"pad_id": 0, "null_reward": "zero"}),
-        (collate.packed, {"max_tokens": 0}),
-        (collate.packed, {"max_tokens": 9, "order": "best"}),
-        (collate.packed, {"max_tokens": 9, "longer": "cut"}),
-        (collate.bucketed, {"pad_id": 0, "edges": []}),
-        (collate.bucketed, {"pad_id": 0, "side": "split"}),
-    ]
-    for make, settings_ in made:
-        with pytest.raises((TypeError, ValueError), match="must be"):
-            make(**settings_)
 
 
 def test_without_torch_there_are_arrays() -> None:

@@ -33,7 +33,8 @@ facts = st.fixed_dictionaries(
 )
 policies = st.sampled_from(["keep", "drop"])
 wheres = st.fixed_dictionaries(
-    {
+    {"missing": policies},
+    optional={  # a few filters at a time, so that groups are left
         "keep": policies,
         "verification": st.sampled_from(["unverified", "unverified", "count_verified", "exact"]),
         "status": st.sampled_from([None, None, ("completed",), ("completed", "truncated")]),
@@ -43,11 +44,10 @@ wheres = st.fixed_dictionaries(
         "max_tokens": st.sampled_from([None, 3, 4]),
         "null_reward": policies,
         "segments": st.booleans(),
-        "missing": policies,
         "failed": policies,
         "partial": policies,
         "reward_variance": st.booleans(),
-    }
+    },
 )
 stale = st.sampled_from([{}, {}, *({"policy_version": 9, "max_staleness": n, "unknown_version": u} for n in (1, 3) for u in ("keep", "drop"))])
 
@@ -79,6 +79,7 @@ class Plain:
         self.rows, self.where = rows, where
         self.counts: dict[str, dict[str, int]] = defaultdict(lambda: {"groups": 0, "samples": 0, "rows": 0})
         self.left: dict[str, list[tuple[str, int]]] = {}  # by kept group, its rows
+        self.failed: dict[str, int] = {}  # and its failed samples
 
     def count(self, reason: str, groups: int, samples: int, rows: int) -> None:
         for name, n in (("groups", groups), ("samples", samples), ("rows", rows)):
@@ -119,6 +120,7 @@ class Plain:
                 self.count(reason, 1, len(stay), len(rows))
                 return
         self.left[name] = [(r["sample_key"], r["segment_index"]) for r in rows]
+        self.failed[name] = sum(1 for s in members if s.failures)
 
 
 def dataset_of(commits: list[list[Sample]], rows: dict[str, list[dict[str, Any]]], where: Where) -> Plain:
@@ -177,19 +179,64 @@ def told(counts: Any) -> dict[str, dict[str, int]]:
 
 def compare(run: Run, commits: list[list[Sample]], where: Where) -> None:
     rows = read(run)
-    ds, want = rollout.Dataset(run.dir, where=where), dataset_of(commits, rows, where)
-    assert told(ds.counts) == told(want.counts)
-    assert {g.id: [(r["sample_key"], r["segment_index"]) for r in g.rows] for g in ds} == want.left
-    follow, want = Following(run.dir, where=where, timeout=60), following_of(commits, rows, where)
-    assert {g.id: [(r["sample_key"], r["segment_index"]) for r in g.rows] for g in follow} == want.left
-    assert told(follow.counts) == told(want.counts)
+    counted(rollout.Dataset(run.dir, where=where), dataset_of(commits, rows, where))
+    counted(Following(run.dir, where=where, timeout=60), following_of(commits, rows, where))
     follow, cursors = Following(run.dir, where=where), []
     while follow.poll() is not None:
         cursors.append(follow.cursor)
     for cursor in cursors:
-        again, want = Following(run.dir, where=where, after=cursor, timeout=60), following_of(commits, rows, where, (cursor["seq"], cursor["groups"]))
-        assert {g.id: [(r["sample_key"], r["segment_index"]) for r in g.rows] for g in again} == want.left
-        assert told(again.counts) == told(want.counts)
+        again = Following(run.dir, where=where, after=cursor, timeout=60)
+        counted(again, following_of(commits, rows, where, (cursor["seq"], cursor["groups"])))
+
+
+def counted(groups: rollout.Dataset | Following, want: Plain) -> None:
+    """Compare the rows and the counts. Each group accounts for all its samples."""
+    got = {g.id: g for g in groups}
+    assert {name: [(r["sample_key"], r["segment_index"]) for r in g.rows] for name, g in got.items()} == want.left
+    assert told(groups.counts) == told(want.counts)
+    assert {name: g.failed for name, g in got.items()} == want.failed
+    for g in got.values():
+        assert g.size == len({r["sample_key"] for r in g.rows}) + g.failed + g.empty + g.missing + g.left_out
+
+
+ODD: list[dict[str, Any]] = [
+    {}, {"verification": ["exact", "unverified"]}, {"status": "max_steps"}, {"truncated": [False, True], "status": "truncated", "flags": ["cut"]},
+    {"policy_version_min": [9, 6]}, {"policy_version_min": [9, 8]}, {"reward": None}, {"reward": float("nan")}, {"keep": [None, False]},
+]  # fmt: skip
+"""Facts of the first of two samples in a group."""
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        (Where(), "keep"),
+        (Where(verification="count_verified"), "verification"),
+        (Where(status={"completed"}), "status"),
+        (Where(truncated="drop"), "truncated"),
+        (Where(flags={"cut", "realigned"}), "flags"),
+        (Where(min_tokens=4), "min_tokens"),
+        (Where(max_tokens=5), "max_tokens"),
+        (Where(max_tokens=5, segments=True), "max_tokens"),
+        (Where(policy_version=9, max_staleness=2, unknown_version="keep"), "max_staleness"),
+        (Where(policy_version=9, max_staleness=2, unknown_version="drop"), "unknown_version"),
+        (Where(null_reward="drop"), "null_reward"),
+        (Where(missing="drop"), "missing"),
+        (Where(failed="drop"), "failed"),
+        (Where(partial="drop"), "partial"),
+        (Where(reward_variance=True), "reward_variance"),
+    ],
+)
+def test_each_filter_drops_something(tmp_path: Path, fmt: str, where: Where, reason: str) -> None:
+    run = Run(tmp_path / "run", fmt)
+    commit = [Sample(f"g{g}", i, [3, 4], 2, facts={"reward": float(i), **(odd if i == 0 else {})}) for g, odd in enumerate(ODD) for i in range(2)]
+    commit += [Sample("same", i, [3, 6 * i + 3], 2, facts={"reward": 0.5}) for i in range(2)]
+    commit += [Sample("three", i, [3], 3, facts={"reward": r}) for i, r in enumerate([float("nan"), 0.0, 1.0])]
+    commit += [Sample("failed", 0, [], 2, failures=2), Sample("failed", 1, [3], 2), Sample("missing", 0, [3], 2)]
+    run.commit(commit)
+    run.plan(len(commit))
+    compare(run, [commit], where)
+    assert told(rollout.Dataset(run.dir, where=where).counts)[reason]["rows"] > 0
 
 
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
@@ -226,14 +273,3 @@ def test_a_group_is_counted_without_the_rows_that_were_counted_before(tmp_path: 
         "partial": {"groups": 1, "samples": 1, "rows": 1},
         "reward_variance": {"groups": 1, "samples": 2, "rows": 3},
     }
-
-
-def test_a_late_sample_is_counted_once(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run")
-    commits = [[Sample("a", 0, [3], 2), Sample("a", 1, [], 2, failures=1)], [Sample("a", 1, [6, 3], 2)]]
-    for commit in commits:
-        run.commit(commit)
-    run.plan(2)
-    follow = Following(run.dir, where=Where(max_tokens=5))
-    assert len(list(follow)) == 1
-    assert follow.counts == {"late": {"groups": 0, "samples": 1, "rows": 2}}

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from made import Run, Sample
+from waiting import wait_for
 
 import rollout
 from rollout import Following, Where
@@ -86,13 +86,6 @@ def test_ten_kills(
 def describe(group: rollout.Group) -> Any:
     rows = [(r["sample_key"], r["segment_index"], r["segment_count"], r["input_ids"].tolist()) for r in group.rows]
     return group.id, group.size, group.failed, group.empty, group.left_out, rows
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_a_run_that_has_ended_is_followed_to_its_end(collect: Callable[..., Path]) -> None:
@@ -184,26 +177,6 @@ def test_a_sample_that_is_there_twice_is_damage(tmp_path: Path) -> None:
             list(rollout.Dataset(run.dir, follow=follow))
 
 
-def test_a_failure_that_succeeds_in_time(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run")
-    run.plan(2)
-    run.commit([Sample("a", 0, [], 2, failures=1)])
-    run.commit([Sample("a", 0, [4], 2)])
-    run.commit([Sample("a", 1, [4], 2)])
-    (group,) = Following(run.dir)
-    assert (group.failed, len(group.rows)) == (0, 2)
-
-
-@pytest.mark.parametrize("missing", ["keep", "drop"])
-def test_incomplete_at_the_end(tmp_path: Path, missing: Any) -> None:
-    run = Run(tmp_path / "run")
-    run.plan(3)  # a limit: b is never completed
-    run.commit([Sample("a", 0, [3], 2), Sample("a", 1, [3], 2), Sample("b", 0, [3], 2)])
-    follow = Following(run.dir, where=Where(missing=missing))
-    assert [(g.id, g.missing) for g in follow] == [("a", 0), ("b", 1)][: 1 + (missing == "keep")]
-    assert ("missing" in follow.counts) == (missing == "drop")
-
-
 def test_waiting_ends(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run.commit([Sample("a", 0, [3], 1)])
@@ -220,33 +193,6 @@ def test_waiting_ends(tmp_path: Path) -> None:
     (run.dir / "run.json").write_text("{")
     with pytest.raises(rollout.CorruptError, match="run.json: cannot be read"):
         list(Following(run.dir))
-
-
-@pytest.mark.parametrize(
-    "where",
-    [Where(), Where(keep="keep"), Where(max_tokens=5), Where(reward_variance=True, failed="drop"), Where(max_tokens=4, segments=True, partial="drop")],
-)
-def test_following_leaves_out_what_a_dataset_does(tmp_path: Path, where: Where) -> None:
-    run = Run(tmp_path / "run")
-    rng = np.random.default_rng(3)
-    samples = [
-        Sample(f"g{g}", i, [int(n) for n in rng.integers(2, 8, rng.integers(0, 3))], 3, facts={"reward": float(rng.integers(0, 2)), "keep": [None, True, False][g % 3]})
-        for g in range(40)
-        for i in range(3)
-    ]
-    for s in samples:
-        s.failures = int(not s.lengths and rng.random() < 0.5)
-    order = rng.permutation(len(samples))
-    for part in np.array_split(order, 5):
-        run.commit([samples[i] for i in part])
-    run.plan(len(samples))
-    ds, follow = rollout.Dataset(run.dir, where=where), Following(run.dir, where=where)
-    got = {g.id: g for g in follow}
-    assert set(got) == {g.id for g in ds} and len(got) > 3
-    for g in ds:
-        assert [r["input_ids"].tolist() for r in g.rows] == [r["input_ids"].tolist() for r in got[g.id].rows]
-        assert (g.failed, g.empty, g.left_out) == (got[g.id].failed, got[g.id].empty, got[g.id].left_out)
-    assert follow.counts == ds.counts
 
 
 def test_batches_of_a_followed_run(tmp_path: Path) -> None:

@@ -75,18 +75,7 @@ def test_sums_over_all_ranks() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="mode='sum'"):
-        loss_weights([1], [0], "sum")
-    with pytest.raises(ValueError, match="scale='x'"):
-        loss_weights([1], [0], scale="x")
-    with pytest.raises(ValueError, match="must not be negative"):
-        loss_weights([-1], [0])
-    with pytest.raises(ValueError, match="nor NaN"):
-        loss_weights([np.nan], [0])
-    with pytest.raises(ValueError, match=r"tokens: shape \(2, 3\), want \(B,\)"):
-        loss_weights(np.ones((2, 3)), [0, 1])
-    with pytest.raises(ValueError, match="samples=0"):
-        loss_weights([1], [0], samples=0)
+    """Wrong types and values of one argument are in test_args.py."""
     with pytest.raises(ValueError, match="sample: shape"):
         loss_weights([1, 2], [0])
     assert loss_weights([], []).shape == (0,)

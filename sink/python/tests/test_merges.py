@@ -6,7 +6,7 @@ import itertools
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from test_index import logs
 import rollout
 from rollout import Following, Where, log
 from rollout.data import stream
-from rollout.runs.index import ROWS, SUPERSEDED, Index
 
 # A merge: the positions of its first and last entry among the valid ones, as fractions; whether
 # shards are moved before entries; and the step at which it is cut short.
@@ -342,35 +341,3 @@ def test_readers_while_a_run_is_merged(tmp_path: Path) -> None:
 def extra(run: Run, ds: rollout.Dataset) -> int:
     """Return how many of the numbers up to the dataset's last commit belong to merges."""
     return sum(1 for n in run.merges if n < ds.snapshot[0]["seq"])
-
-
-def test_an_index_counts_a_sample_once_that_failed_in_a_merge(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run")
-    run.commit([Sample("a", 0, [], 2, failures=1)])
-    run.commit([Sample("a", 0, [4], 2)])
-    run.commit([Sample("a", 1, [4], 2)])
-    run.merge([1, 2, 3])
-    index = Index(run.dir)
-    assert index.update() == 3 and index.samples.outcome.tolist() == [SUPERSEDED, ROWS, ROWS] and index.seq == 3
-    (group,) = rollout.Dataset(run.dir)
-    assert (group.failed, len(group.rows)) == (0, 2)
-
-
-def kept(run: Run) -> Iterator[str]:
-    for g in range(4):
-        run.commit([Sample(f"g{g}", i, [3], 2, facts={"keep": None if g < 2 else g > 2, "reward": 1.0}) for i in range(2)])
-        yield f"g{g}"
-
-
-@pytest.mark.parametrize("fmt", ["parquet", "arrow"])
-def test_what_is_not_kept_is_left_out_and_counted(tmp_path: Path, fmt: str) -> None:
-    run = Run(tmp_path / "run", fmt)
-    all_ids = list(kept(run))
-    run.plan(8)
-    for _ in range(2):
-        follow, ds = Following(run.dir), rollout.Dataset(run.dir)
-        assert [g.id for g in follow] == [g.id for g in ds] == ["g0", "g1", "g3"]
-        assert follow.counts == ds.counts == {"keep": {"groups": 0, "samples": 2, "rows": 2}, "no_rows": {"groups": 1, "samples": 0, "rows": 0}}
-        for where in (Where(keep="keep"),):
-            assert [g.id for g in Following(run.dir, where=where)] == [g.id for g in rollout.Dataset(run.dir, where=where)] == all_ids
-        run.merge(range(1, 5)) if not run.merges else None

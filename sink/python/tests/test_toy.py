@@ -104,38 +104,6 @@ def test_check_passes_on_what_was_sampled(rounds: list[tuple[toy.Policy, Path]])
         assert check(lambda ids, policy=policy: policy(ids[None])[0], run, tolerance=1e-3).ok
 
 
-def test_check_names_a_shift(rounds: list[tuple[toy.Policy, Path]]) -> None:
-    policy, run = rounds[1]
-    forward = one(policy)
-    assert check(lambda ids: torch.roll(forward(ids), -1), run).cause == "shift"
-    assert check(lambda ids: torch.roll(policy(ids[None])[0], 1, 0), run).cause == "shift"
-
-
-def test_check_names_other_weights(rounds: list[tuple[toy.Policy, Path]]) -> None:
-    policy, run = rounds[1]
-    generator = torch.Generator().manual_seed(5)
-    causes = []
-    for _ in range(5):
-        other = copy.deepcopy(policy)
-        with torch.no_grad():
-            for p in other.parameters():
-                p.mul_(1 + 0.3 * torch.randn(p.shape, generator=generator))
-        causes.append(check(one(other), run, rows=1000).cause)
-    # 149 of 160 such changes were named, 10 were within the tolerance, one was unknown.
-    assert causes.count("weights") >= 3 and set(causes) <= {"weights", "none", "unknown"}, causes
-    # Samples of earlier and later weights can be so rare here that nothing is proven.
-    for policy, run in ((rounds[3][0], rounds[1][1]), (rounds[0][0], rounds[2][1])):
-        report = check(one(policy), run, rows=1000)
-        assert not report.ok and report.cause in ("weights", "unknown"), report
-
-
-def test_check_names_another_tokenizer(rounds: list[tuple[toy.Policy, Path]]) -> None:
-    policy, run = rounds[1]
-    other = torch.randperm(toy.VOCABULARY, generator=torch.Generator().manual_seed(3))
-    assert check(lambda ids: one(policy)(other[ids]), run).cause == "tokenizer"
-    assert check(lambda ids: policy(ids[None])[0, :, :100], run).cause == "tokenizer"
-
-
 def test_check_names_a_temperature(rounds: list[tuple[toy.Policy, Path]], collected: Collected) -> None:
     engine, (policy, _) = collected.engine, rounds[2]
     engine.policy, engine.version = policy, 100
