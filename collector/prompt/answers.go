@@ -10,13 +10,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An answer already contains most of the data that join.go fetches, so a sample is first rebuilt
-// from its answers and from the traces that prove them. If this does not prove every call of the
-// sample, the results are dropped and join.go takes over. doc.go explains why both ways prove the
-// same.
+// An answer already contains most of the data that join.go fetches, so the Prompter first rebuilds
+// a sample from its answers and from the traces that prove them. If any call of the sample remains
+// unproven, the Prompter discards the results and join.go fetches the records. doc.go explains why
+// both ways give the same proof.
 
-// fromAnswers rebuilds the prompts of a sample from its answers. It reports false if an answer does
-// not prove every call. It then leaves b unchanged, but keeps the fetched data.
+// fromAnswers rebuilds the prompts of a sample from its answers. It returns false if any call
+// remains unproven. It then leaves b unchanged, but b.rollout keeps the fetched records.
 func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *rebuild) (bool, error) {
 	if !p.takesAnswers(b.rollout) {
 		return false, nil
@@ -31,14 +31,14 @@ func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *r
 	a.r = p.renderer(a.transcript.longestPrompt())
 	defer p.release(a.r)
 	if err := a.fromStored(true); err != nil || !complete(a.calls) {
-		return false, nil // join.go meets the same error again and reports it
+		return false, nil // join.go hits the same error and reports it
 	}
 	copy(b.calls, a.calls)
 	return true, nil
 }
 
-// takesAnswers reports whether the answers of the rollout can be enough to rebuild its prompts. The
-// agent must have been read before the first answer, and the server must keep traces.
+// takesAnswers reports whether the rollout's answers can be enough to rebuild its prompts. The
+// agent must have been read before the first request, and the server must keep traces.
 func (p *Prompter) takesAnswers(r *record.Rollout) bool {
 	return p.answers && !p.model.Template.ReadsClock() && !r.Late && !r.Recorded && len(r.Before) == 0 && p.finish.keepsTraces()
 }
@@ -48,7 +48,7 @@ type answers struct {
 	now *letta.AgentState // the agent after the last send; nil if not fetched
 }
 
-// read makes the transcript from the answers. It reports false if an answer is not complete.
+// read builds the transcript from the answers. It returns false if an answer is incomplete.
 func (b *answers) read(reply *collector.Reply) bool {
 	r := b.rollout
 	b.transcript = &transcript{rollout: r, sends: make([]send, len(r.Sends))}
@@ -77,9 +77,9 @@ func (b *answers) read(reply *collector.Reply) bool {
 	return true
 }
 
-// stepsSaid returns the step of each call of a send, if the answer is complete: no compaction, no
-// waiting call, and counts of calls and sampled tokens that match the turns. Otherwise it returns
-// nil.
+// stepsSaid returns the step id of every call in a send, or nil if the answer is not enough to
+// rebuild the prompts. The answer must not contain a compaction or a call that waits for the
+// client. Its usage must match the turns in the number of calls and sampled tokens.
 func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []string {
 	request, usage := of.Request, &of.Response.Usage
 	if of.RunID == "" || overrides(request) || answersCalls(request) || len(request.ClientTools) > 0 ||
@@ -91,7 +91,7 @@ func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []stri
 		switch m.Type {
 		case letta.TypeAssistant, letta.TypeReasoning, letta.TypeHiddenReasoning, letta.TypeToolCall, letta.TypeToolReturn:
 		default:
-			return nil // a compaction note, a call that waits, or an unknown type
+			return nil // a compaction note, a call that waits for the client, or an unknown type
 		}
 		if m.RunID != of.RunID {
 			return nil
@@ -99,7 +99,7 @@ func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []stri
 	}
 	sampled := int64(0)
 	for i := range turns {
-		sampled += int64(len(turns[i].OutputIDs)) // a tool's turn has no ids
+		sampled += int64(len(turns[i].OutputIDs)) // a tool turn has no ids
 	}
 	ids := stepsOfTurns(turns, of.Response.Messages)
 	if int(usage.StepCount) != len(ids) || usage.CompletionTokens != sampled || slices.Contains(ids, "") {
@@ -108,11 +108,12 @@ func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []stri
 	return ids
 }
 
-// fewCalls is the largest number of calls per send that the usage can count individually.
+// fewCalls is the largest number of calls in a send for which usage alone determines the length of
+// each prompt.
 const fewCalls = 2
 
-// show fetches the proof of the transcript, and sets the witnesses and the counts. It reports false
-// if something is missing or contradictory.
+// show fetches the records that prove the transcript, and sets the witnesses and the token counts.
+// It returns false if a record is missing or contradicts another record.
 func (b *answers) show(ctx context.Context) (bool, error) {
 	sends := b.transcript.sends
 	last := &sends[len(sends)-1]
@@ -146,15 +147,16 @@ func (b *answers) show(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// needsTrace reports whether the send needs its own trace, even in a long sample: reading the agent
-// again does not show what differs between requests.
+// needsTrace reports whether the send needs its own trace, even in a sample with many sends. In
+// these cases, rereading the agent does not show what differs between requests.
 func needsTrace(r *record.Rollout, request *letta.LettaRequest) bool {
 	return r.Conversation != nil || len(r.Agent.Tools) > 1 || len(r.Agent.Blocks) > 0 ||
 		request.OverrideModel != nil && *request.OverrideModel != ""
 }
 
-// system sets the system message, which is later compared with the trace of each send. A conversation
-// gets it from the last trace. system reports false if the trace has no system message.
+// system sets the transcript's system message, which is later compared with the trace of each send.
+// The system message of a conversation comes from the trace of the last send. system returns false
+// if this trace has no system message.
 func (b *answers) system(last *send) bool {
 	b.transcript.system = b.rollout.SystemText
 	if b.rollout.Conversation == nil {
@@ -167,8 +169,9 @@ func (b *answers) system(last *send) bool {
 	return true
 }
 
-// fetchProof makes the requests concurrently: the trace of each send, or the trace of the last send and
-// the current agent. It also fetches the steps of sends with many calls.
+// fetchProof fetches the records for the proof concurrently. If each is set, it fetches the trace
+// of every send. Otherwise, it fetches the trace of the last send and the current agent. It also
+// fetches the steps of every send with more than fewCalls calls.
 func (b *answers) fetchProof(ctx context.Context, each bool) error {
 	r, sends := b.rollout, b.transcript.sends
 	var all []func(context.Context) error
@@ -189,8 +192,8 @@ func (b *answers) fetchProof(ctx context.Context, each bool) error {
 	return b.lanes.together(ctx, all...)
 }
 
-// witness makes the trace of the send's last call its witness. It reports false if there is none, or
-// if it contradicts the send.
+// witness makes the trace of the send's last call the witness of the send. It returns false if
+// there is no usable trace or if the trace contradicts the send.
 func (b *answers) witness(ctx context.Context, s *send) (bool, error) {
 	t, err := b.rollout.Trace(ctx, s.steps[s.calls-1].ID)
 	if err != nil {
@@ -203,8 +206,8 @@ func (b *answers) witness(ctx context.Context, s *send) (bool, error) {
 	return b.hear(s, s.calls-1, t) && s.gap == nil, nil
 }
 
-// sameEnds reports whether each send before last ends with an id at which the engine stops. Their
-// traces would then add nothing about the finish reason.
+// sameEnds reports whether the output of every send before last ends with an id at which the engine
+// stops. If so, the traces of these sends are not needed for the finish reasons.
 func (b *answers) sameEnds(last *send) bool {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
@@ -215,18 +218,18 @@ func (b *answers) sameEnds(last *send) bool {
 	return true
 }
 
-// count sets the prompt token count of each call of the send, as doc.go explains. It reports false if
-// two values disagree.
+// count sets the number of prompt tokens of each call in the send, as doc.go explains. It returns
+// false if a value is missing or two values disagree.
 func (b *answers) count(ctx context.Context, s *send, of *record.Send) (bool, error) {
 	usage, final := &of.Response.Usage, &s.steps[s.calls-1]
-	var words []int64 // counts of the last call's prompt
+	var words []int64 // the reported lengths of the last call's prompt
 	if usage.ContextTokens != nil {
 		words = append(words, *usage.ContextTokens-*final.CompletionTokens)
 	}
 	if s.witness != nil && s.witness.answer.PromptLength >= 0 {
 		words = append(words, int64(s.witness.answer.PromptLength))
 	}
-	rest := usage.PromptTokens // part of the sum that belongs to the calls before the last
+	rest := usage.PromptTokens // the sum over all calls, reduced below to the calls before the last
 	if s.calls > fewCalls {
 		steps, err := b.listed(ctx, s, of.RunID)
 		if err != nil || steps == nil {
@@ -258,7 +261,7 @@ func (b *answers) count(ctx context.Context, s *send, of *record.Send) (bool, er
 }
 
 // listed returns the steps of the send's calls from the server's list of steps. It returns nil if
-// they are not the steps of the answer, or lack a count.
+// the list differs from the steps in the answer or lacks a prompt token count.
 func (b *answers) listed(ctx context.Context, s *send, runID string) ([]letta.Step, error) {
 	steps, err := b.rollout.Run(runID).Calls(ctx)
 	if err != nil {

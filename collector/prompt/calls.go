@@ -5,8 +5,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// fromReply makes one call per assistant turn, with the prompt from the reply itself. Source literal
-// claims no prompt: its calls are sampled ids and tokenized tool texts, concatenated.
+// fromReply creates one call per assistant turn, with the prompt from the reply itself. The source
+// literal claims no prompt. It concatenates sampled ids and tokenized tool text.
 func (p *Prompter) fromReply(r *collector.Reply) ([]tokenize.Call, error) {
 	if p.literal != nil {
 		l := tokenize.Literal{Encoder: p.literal}
@@ -27,7 +27,8 @@ func (p *Prompter) fromReply(r *collector.Reply) ([]tokenize.Call, error) {
 	return calls, err
 }
 
-// fromTurns makes one call per assistant turn. A call without a prompt in its turn is quarantined.
+// fromTurns creates one call per assistant turn. A call is quarantined if its turn contains no
+// prompt.
 func fromTurns(r *collector.Reply) ([]tokenize.Call, error) {
 	calls, err := tokenize.CallsFromTurns(nil, turnsOf(r))
 	if err != nil {
@@ -48,8 +49,9 @@ func turnsOf(r *collector.Reply) []tokenize.Turn {
 	return all
 }
 
-// afterSends sets the role before the first call of every later send. It is user, even if the
-// previous send ended with a tool, unless the send's turns begin with a tool turn.
+// afterSends sets the field After of the first call in every send except the first send. After is
+// user, even if the previous send ended with a tool turn. It is tool if the send's own turns begin
+// with a tool turn.
 func afterSends(r *collector.Reply, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {

@@ -12,24 +12,27 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// This file rebuilds prompts that print the time. doc.go explains which times are possible. The
-// clock and the zone of this machine are never read.
+// This file rebuilds prompts that contain the time. doc.go explains which times are possible. The
+// code never uses the clock or the time zone of the local machine.
 
-// A window is the closed interval in which the server can have rendered a prompt. The zero window
-// means that no bounds are known.
+// A window is the closed time interval in which the server can have rendered a prompt. The zero
+// window means that no bounds are known.
 type window struct{ from, to time.Time }
 
-// stampUnit is the largest error of a message timestamp: the server cuts the fraction of a second.
+// stampUnit is the largest error of a message timestamp, because the server drops fractions of a
+// second.
 const stampUnit = time.Second - 1
 
-// maxWindow is longer than any call takes. Timestamps that are further apart do not bound a call.
+// maxWindow is longer than any call takes. If two timestamps are further apart, they are not used
+// as the bounds of a call.
 const maxWindow = 7 * 24 * time.Hour
 
-// window bounds the instant of call k with timestamps of the server. It rendered the call after the
-// messages of earlier calls and the request, and before the messages of this or a later call.
+// window returns the bounds of the time at which the server rendered call k, from the timestamps of
+// the server's messages. The server rendered call k after the messages from the request and from
+// earlier calls, and before the messages from call k and from later calls.
 func (s *send) window(k int) window {
 	var w window
-	left := false // set once a message of any call was seen
+	left := false // true once a message from any call has been seen
 	for i := range s.stored {
 		m := &s.stored[i]
 		step := s.stepIndex(m.StepID)
@@ -55,8 +58,8 @@ func (s *send) window(k int) window {
 	return w
 }
 
-// leftByCall reports whether a message of this type is written after the call of its step was
-// rendered: by the model, or by a tool that the model called.
+// leftByCall reports whether the server writes a message of type t after it has rendered the call
+// of the message's step. Such messages come from the model or from a tool that the model called.
 func leftByCall(t letta.MessageType) bool {
 	switch t {
 	case letta.TypeAssistant, letta.TypeReasoning, letta.TypeHiddenReasoning, letta.TypeToolCall, letta.TypeApprovalRequest, letta.TypeToolReturn:
@@ -66,14 +69,16 @@ func leftByCall(t letta.MessageType) bool {
 	}
 }
 
-// The UTC offsets in use. All are multiples of quarterHour.
+// leastOffset and mostOffset are the bounds of the UTC offsets in use. All offsets are multiples of
+// quarterHour.
 const (
 	leastOffset = -12 * time.Hour
 	mostOffset  = 14 * time.Hour
 	quarterHour = 15 * time.Minute
 )
 
-// offsets returns the possible UTC offsets of the server's clock, the most likely one first.
+// offsets returns the possible UTC offsets of the server's clock within the window, the most likely
+// offset first.
 func (m *Model) offsets(w window) []time.Duration {
 	if m.Zone == nil {
 		return everyOffset
@@ -103,8 +108,8 @@ var everyOffset = func() []time.Duration {
 	return all
 }()
 
-// maxTimes bounds the number of times at which one prompt is rendered. A window covers at most
-// three local dates, unless a call takes days.
+// maxTimes limits the number of distinct times at which one prompt is rendered. Over all offsets, a
+// window covers at most three local dates, unless a call takes days.
 const maxTimes = 32
 
 var (
@@ -112,14 +117,16 @@ var (
 	errManyTimes = fmt.Errorf("the template prints the time so precisely that more than %d prompts are possible", maxTimes)
 )
 
-// A clockTime is a possible time of the server's clock, with the offsets that print the same.
+// A clockTime is a possible time on the server's clock, with the UTC offsets that give the same
+// printed output.
 type clockTime struct {
 	at      time.Time // local time, stored as UTC
 	printed []string  // one output per format
 	offsets []time.Duration
 }
 
-// times returns one time per distinct output of the formats, over all offsets and the whole window.
+// times returns one time for each distinct output of the formats, over all offsets and the whole
+// window.
 func times(w window, offsets []time.Duration, formats []string) ([]clockTime, error) {
 	unit := 24 * time.Hour
 	for _, f := range formats {
@@ -154,21 +161,21 @@ func times(w window, offsets []time.Duration, formats []string) ([]clockTime, er
 	return all, nil
 }
 
-// A clockText is a possible text of a prompt, with one time that gives this text.
+// A clockText is a possible rendering of a prompt, with one time that produces it.
 type clockText struct {
 	at      time.Time
 	text    []byte
-	offsets []time.Duration // all offsets that give this text
+	offsets []time.Duration // all offsets that produce this text
 }
 
-// anyTime stands for the time of a call that no timestamp bounds.
+// anyTime is a placeholder for the time of a call if no timestamps bound it.
 var anyTime = time.Unix(0, 0).UTC()
 
-// texts renders a prompt at every time of the window and returns the distinct texts, the most
-// likely one first. If the template does not print the time, there is one text. With errUnbounded
-// and errManyTimes it returns one of the texts too.
+// texts renders a prompt at every possible time in the window and returns the distinct texts, the
+// most likely text first. If the template does not print the time, there is only one text. If the
+// error is errUnbounded or errManyTimes, texts also returns one of the possible texts.
 func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText, error) {
-	now := anyTime // the first render shows whether the template reads the time
+	now := anyTime // the first rendering shows whether the template prints the time
 	if w != (window{}) {
 		now = w.from.UTC().Add(offsets[0])
 	}
@@ -206,7 +213,7 @@ func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText,
 			out = append(out, clockText{t.at, text, t.offsets})
 		}
 		switch {
-		case len(formats) > known: // at another time the template used another format: try again
+		case len(formats) > known: // at another time, the template used another format: repeat with all formats
 		case len(out) == 0:
 			return nil, failed
 		default:
@@ -215,8 +222,8 @@ func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText,
 	}
 }
 
-// render renders a prompt at the given time of the server's clock. If formats is not nil, it
-// appends the formats that the template used.
+// render renders a prompt as if the server's clock showed now. If formats is not nil, render
+// appends to it the time formats that the template used.
 func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) ([]byte, error) {
 	out, err := m.Template.Render(dst, chat.Input{
 		Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true, Transformers: m.Transformers, Now: now, Formats: formats,
@@ -227,8 +234,9 @@ func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) (
 	return out, nil
 }
 
-// try rebuilds the prompt of call k, accepts it if it is proven, and reports whether it did. One of
-// its texts remains the renderer's last text. If the call already has a prompt, try only renders.
+// try rebuilds the prompt of call k and accepts the prompt if it is proven. accepted reports
+// whether it did. Afterwards, the renderer's previous text is one of the texts of this prompt. If
+// the call already has a prompt, try only renders.
 func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (accepted bool, err error) {
 	c, wanted := &b.calls[s.first+k], s.steps[k].PromptTokens
 	open := c.Grade == tokenize.Quarantined
@@ -244,7 +252,7 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 	fits := func(ids []int32) bool {
 		return !open && slices.Equal(ids, c.PromptIDs) || open && wanted != nil && int64(len(ids)) == *wanted
 	}
-	var ids []int32 // of the most likely text that fits, otherwise of the last text
+	var ids []int32 // ids of the most likely text that fits, or of the last text if none fits
 	n, at := 0, 0
 	for i := 0; i < len(texts) && n < 2; i++ {
 		these, err := b.r.encode(texts[i])

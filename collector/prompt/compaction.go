@@ -13,7 +13,7 @@ type alert struct {
 	first int // the send's first call after the compaction
 }
 
-// findCompactions sets compacted, and epochs and summarized of every send.
+// findCompactions sets compacted in the transcript, and epochs and summarized in every send.
 func (t *transcript) findCompactions() {
 	epoch := 0
 	for i := range t.sends {
@@ -35,15 +35,16 @@ func (t *transcript) findCompactions() {
 	t.compacted = epoch > 0
 }
 
-// alerts returns the compactions of the send. For each, the server stores a summary or a user
-// message with JSON of type system_alert, under the step that ran it.
+// alerts returns the compactions that ran during the send. For each compaction, the server stores a
+// message under the step that ran it. This message is a summary, or a user message that contains
+// JSON of type system_alert.
 func (s *send) alerts() []alert {
 	list := s.stored
 	if len(list) == 0 {
 		list = s.messages
 	}
 	var found []alert
-	said := make(map[string]bool) // steps whose generation was seen
+	said := make(map[string]bool) // steps with a message from the model so far
 	for i := range list {
 		m := &list[i]
 		id := m.StepID
@@ -73,7 +74,7 @@ func (s *send) alerts() []alert {
 	return found
 }
 
-// answered returns a send of which only the request and the answer are known.
+// answered returns a send that has only the request and the messages of the answer.
 func answered(of *record.Send) *send {
 	return &send{request: of.Request, messages: of.Response.Messages}
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// compare compares the rebuilt input of the witness's call with its trace, as the template prints
-// both. A difference is the gap of the send. in must be the input of the last rendered prompt.
+// compare renders the trace of the witness's call and compares the text with the rebuilt prompt of
+// this call. If the texts differ, compare sets the gap of the send. in must be the input of the
+// prompt that was rendered last.
 func (b *rebuild) compare(s *send, in input) {
 	s.compared = true
 	shown := s.witness.like(in.messages)
 	if shareValues(shown, in) {
-		return // the witness has the same tools, so the template prints the same
+		return // the tools also come from the witness, so the template prints the same text
 	}
 	text, err := b.r.render(input{messages: shown, tools: s.witness.tools})
 	switch {
@@ -26,22 +27,23 @@ func (b *rebuild) compare(s *send, in input) {
 	}
 }
 
-// shareValues reuses the values of in for equal messages of a trace. It reports whether all are
-// equal.
+// shareValues reuses the template values from in for the equal messages of a trace. It reports
+// whether all messages are equal.
 func shareValues(shown history, in input) bool {
 	all := len(shown) == len(in.messages)
 	for i := range shown {
 		if i < len(in.messages) && shown[i].shows(&in.messages[i], in.scrub) {
 			shown[i].seen = in.messages[i].value(in.scrub)
 		} else {
-			all = false // for example a result without the name of its tool, which traces omit
+			all = false // for example, the trace omits the tool name of a result
 		}
 	}
 	return all
 }
 
-// like reverts the known changes in the messages of a trace: cut tool texts, and NUL characters
-// that storage removes. The token count shows whether the model received the whole text.
+// like returns the messages of a trace without the server's known changes: truncated tool text, and
+// NUL characters that storage removes. The token count shows whether the model received the full
+// text.
 func (t *traced) like(h history) history {
 	if len(h) != len(t.messages) {
 		return t.messages
@@ -59,12 +61,14 @@ func (t *traced) like(h history) history {
 	return out
 }
 
-// cutMark matches the mark that the server writes into a trace when it cuts a tool text.
+// cutMark matches the mark that the server writes into a trace when it truncates the text of a tool
+// result.
 //
 // Source: schemas/message.py:68 (truncate_tool_return).
 var cutMark = regexp.MustCompile(`\.\.\. \[truncated \d+ chars\]`)
 
-// cutFrom reports whether text equals full except for pieces that were cut out and marked.
+// cutFrom reports whether text equals full except for the pieces that were cut out and replaced by
+// marks.
 func cutFrom(text, full string) bool {
 	marks := cutMark.FindAllStringIndex(text, -1)
 	if len(marks) == 0 {

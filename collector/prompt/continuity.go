@@ -12,10 +12,10 @@ import (
 const ContinuityHint = "a tap with --continuity runs in front of the engine, and only the tap has these prompts: use --tap, " +
 	"or start the tap without --continuity"
 
-// checkTap runs if a tap with continuity was noticed. No record of the server shows the prompt that
-// such a tap gave to the engine, but the trace of the call has the tap's mark. checkTap reads this
-// trace for each prompt that does not come from the tap, and withdraws each prompt that the tap
-// changed or can have changed.
+// checkTap does nothing unless a tap with continuity was noticed. No server record shows the prompt
+// that such a tap sent to the engine, but the trace of the call contains the tap's mark. For each
+// prompt that does not come from the tap, checkTap reads this trace. It withdraws the prompt if the
+// tap changed it or can have changed it.
 func (p *Prompter) checkTap(ctx context.Context, rollout *record.Rollout, calls []tokenize.Call) error {
 	if p.literal != nil || !rollout.Engines.Continuity() && (p.tap == nil || !p.tap.Continuity()) {
 		return nil
@@ -47,7 +47,7 @@ func (p *Prompter) checkTap(ctx context.Context, rollout *record.Rollout, calls 
 	return nil
 }
 
-// ownAnswer returns the answer in the trace of a call, or nil if there is none.
+// ownAnswer returns the answer in the trace of a call, or nil if the call has no usable trace.
 func ownAnswer(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) (*record.Answer, error) {
 	if c.StepID == "" {
 		return nil, nil
@@ -63,10 +63,10 @@ func ownAnswer(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) (
 	return answer, nil
 }
 
-// unshown withdraws the proof of a prompt if no trace shows whether the tap changed it.
+// unshown withdraws the proof of a prompt if no trace shows whether the tap changed the prompt.
 func (p *Prompter) unshown(c *tokenize.Call) {
 	switch {
-	case c.Grade == tokenize.Unverified: // claims no proof
+	case c.Grade == tokenize.Unverified: // has no proof to withdraw
 		return
 	case c.Grade == tokenize.Quarantined && c.Reason != tokenize.ReasonCountMismatch:
 		return // already quarantined for another reason

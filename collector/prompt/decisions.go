@@ -16,8 +16,8 @@ const (
 	decisionDenied                       // the client denied it
 )
 
-// decisions maps tool call ids in approval requests to decisions. The server ran other calls at
-// once.
+// decisions maps the tool call ids in approval requests to decisions. It has no other calls,
+// because the server ran them without the client's decision.
 type decisions map[string]decision
 
 // all reports whether every call waited for the client.
@@ -25,13 +25,14 @@ func (d decisions) all(calls []call) bool {
 	return !slices.ContainsFunc(calls, func(c call) bool { return d[c.id] == 0 })
 }
 
-// hidden reports whether the model saw an empty result of the call. The adapter ignores results of
-// the client and reasons of a denial.
+// hidden reports whether the model saw an empty result for the call. The server's adapter ignores
+// results from the client and the reason for a denial.
 func (d decisions) hidden(callID string) bool {
 	return d[callID] == decisionClient || d[callID] == decisionDenied
 }
 
-// requested records the calls of the approval requests in messages.
+// requested marks the calls of the approval requests in messages as open, unless they already have
+// a decision.
 func (d decisions) requested(messages letta.Messages) {
 	for i := range messages {
 		if messages[i].Type != letta.TypeApprovalRequest {
@@ -45,7 +46,7 @@ func (d decisions) requested(messages letta.Messages) {
 	}
 }
 
-// decide sets the decision for the calls of the approval request with the id.
+// decide sets the decision for every call of the approval request that has the given message id.
 func (d decisions) decide(messages letta.Messages, id string, what decision) {
 	for i := range messages {
 		if m := &messages[i]; m.Type == letta.TypeApprovalRequest && m.ID == id {
@@ -56,7 +57,7 @@ func (d decisions) decide(messages letta.Messages, id string, what decision) {
 	}
 }
 
-// stored records the client's answers in stored messages of earlier requests.
+// stored records the client's answers that are among the stored messages of earlier requests.
 func (d decisions) stored(messages letta.Messages) {
 	for i := range messages {
 		m := &messages[i]
@@ -77,8 +78,9 @@ func (d decisions) stored(messages letta.Messages) {
 	}
 }
 
-// answered records the client's answers in a request. The deprecated form names a message instead
-// of a call, so before contains all earlier sends.
+// answered records the client's answers in a request. The deprecated form of an answer names a
+// message instead of a call. answered finds this message in before, which contains all earlier
+// sends.
 func (d decisions) answered(request *letta.LettaRequest, before []send) {
 	for _, m := range request.Messages {
 		switch m := m.(type) {

@@ -4,285 +4,300 @@
 //
 // # Why prompts must be found
 //
-// turns contains sampled ids and tool texts, but no prompts. The server renders the whole
-// conversation again for each call: it deletes text before tool calls, prints calls again and joins
-// parallel results. So a prompt is in general not the previous prompt, plus its output, plus the
-// tool text. A prompt is known only if a source proves it.
+// The turns of a reply contain sampled ids and tool text, but no prompts. The server re-renders the
+// whole conversation for each call. It deletes text before tool calls, re-encodes the calls and
+// joins parallel results. So in general, a prompt is not the previous prompt plus its output plus
+// the tool text. A prompt is known only if a source proves it.
 //
 // # From a reply to graded calls
 //
-// [Prompter.Prompts] runs all steps. A row has the grade of its worst call. calls.go sets the grade
-// of a call, with tokenize.CallsFromTurns. The other files change it:
+// [Prompter.Prompts] does all of this work. A row has the grade of its worst call. calls.go sets
+// the first grade of a call, using tokenize.CallsFromTurns. The other files can change the grade:
 //
-//	calls.go       the turn contains its prompt (input_ids)      exact
-//	calls.go       it does not                                   quarantined
-//	from_tap.go    then: a tap recorded the engine's input       exact
-//	grade.go       then: a prompt was rebuilt and proven         count_verified
-//	clock.go       then: it was rebuilt, and two times fit       as the next
-//	grade.go       then: it was rebuilt, and its proof has a gap quarantined, or
-//	                                                             unverified on request
-//	continuity.go  behind a tap with continuity                  the same, or quarantined
-//	calls.go       Config.Force is literal: no prompt is claimed unverified
+//	file           condition                                        grade
+//	calls.go       the turn contains its prompt (input_ids)         exact
+//	calls.go       the turn does not contain its prompt             quarantined
+//	from_tap.go    … and a tap recorded the engine's input          exact
+//	grade.go       … and a rebuilt prompt is proven                 count_verified
+//	grade.go       … and the proof of a rebuilt prompt has a gap    quarantined, or
+//	                                                                unverified on request
+//	clock.go       … and a rebuilt prompt fits at several times     the same
+//	continuity.go  a tap with continuity can have changed a prompt  the same
+//	calls.go       Config.Force is literal: no prompt is claimed    unverified
 //
 // The tokens of a quarantined call go to failures/ and are never trained on. No source replaces a
 // prompt that another source has proven.
 //
-// Rebuilding needs the model's own chat template and tokenizer ([Config.Model]). The function
-// rebuild runs these steps:
+// Rebuilding needs the model's own chat template and tokenizer ([Config.Model]). The method
+// Prompter.rebuild uses these files in order:
 //
-//	answers.go    use only the answers and the traces that prove them, if that is enough
-//	join.go       otherwise: fetch steps and messages, pair turns with steps
+//	answers.go    use only the answers and the traces that prove them, if they are enough
+//	join.go       otherwise, fetch steps and messages, and pair turns with steps
 //	witness.go    find a trace of each send that shows the model's input
-//	stored.go     make each prompt from the stored messages (source stored)
+//	stored.go     rebuild each prompt from the stored messages (source stored)
 //	compare.go    compare one of these prompts with the trace
-//	trace.go,     make the missing prompts from traces (source trace)
+//	trace.go,     rebuild the missing prompts from traces (source trace)
 //	from_trace.go
 //	clock.go      render a prompt at every time that the server's clock can have shown
 //	grade.go      accept prompts of the right length, withdraw prompts that are not proven
 //
-// If another program drove a server run (Rollout.Recorded), its requests and its earlier history
-// are unknown. Each prompt then comes from the call's own trace; see recorded.go.
+// If another program drove a server run (record.Rollout.Recorded), the requests and the history
+// before the run are unknown. Each prompt then comes from the trace of its own call. See
+// recorded.go.
 //
 // # The source tap
 //
-// A tap is a proxy between server and engine. [Config.Tap] contains the calls that it recorded,
-// with the engine's own data: prompt, end, version and sampling parameters. fromTap gives a turn
-// the prompt of its call if exactly one call matches; see tap.Index.Join. The prompt is then exact,
-// even after a compaction. If the tap recorded all calls of a reply, no request to the server is
-// needed, and the step ids come from the answer.
+// A tap is a proxy between server and engine. [Config.Tap] contains the calls that taps recorded,
+// with the engine's own data: prompt, finish reason, policy version and sampling parameters. If
+// exactly one recorded call matches a turn, fromTap uses the prompt of this recorded call. See
+// tap.Index.Join. The prompt is then exact, even after a compaction. If the tap recorded all calls
+// of a reply, no request to the server is needed, and the step ids come from the answer.
 //
-// The server writes the id of its agent into the system message. If the model's tokenizer is known,
-// a prompt without this id is never used.
+// The server writes the agent's id into the system message. If the system message contains the id
+// and the model's tokenizer is known, fromTap never uses a prompt without the id.
 //
-// A call that is not found stays quarantined for the next source, with the cause in Call.Note. Only
-// the tap shows the sampling parameters: a tap can change the server's request, and no engine
-// repeats the parameters in its answer.
+// If no recorded call matches, the call stays quarantined until the next source is tried, and
+// Call.Note states the cause. Only a tap shows the sampling parameters, because a tap can change
+// the server's request and no engine repeats the parameters in its answer.
 //
-// The source literal is different: it concatenates sampled ids and tokenized tool texts and claims
-// no prompt. It is used only if Config.Force selects it, and is graded unverified.
+// The source literal is different. It concatenates sampled ids and tokenized tool text, and claims
+// no prompt. It is used only if Config.Force selects it. Its calls are graded unverified.
 //
 // # A tap with continuity
 //
-// This tap gives the engine previously sampled tokens instead of the server's text of them (package
-// collector/tap/continuity). Then only the tap knows the prompt that the engine received. This
-// prompt often has as many tokens as the server's prompt, so no count shows the difference. A newer
-// server sends its own ids with its turns; these ids belong to the server's prompt too.
+// A tap with continuity sends the engine the tokens that the model sampled earlier instead of the
+// server's rendering of them (package collector/tap/continuity). So only the tap knows the prompt
+// that the engine received. This prompt often has as many tokens as the server's prompt, and then
+// no count shows the difference. A newer server sends prompt ids with its turns, but these ids
+// belong to the server's prompt too.
 //
 // The tap marks each answer with meta_info.rollout, and the server keeps the mark in the trace of
-// the step. The Prompter notices the tap in the first trace that it reads for any purpose: to prove
-// a prompt, to find a version, or to check the preflight's call. From then on, until the process
-// ends, each call of this server whose prompt does not come from the tap needs its own trace
-// (continuity.go):
+// the step. The Prompter notices the tap in the first marked trace that is read for any purpose: to
+// prove a prompt, to find a policy version, or to check the preflight's call. From then until the
+// process ends, every call on this server whose prompt does not come from the tap needs its own
+// trace (continuity.go):
 //
-//	its own trace                        the prompt
-//	has no mark, or counts 0 turns       stays as it was proven
-//	counts turns that were spliced       quarantined, whatever grade is required
-//	is missing                           quarantined, or unverified on request
+//	the call's own trace               the prompt
+//	has no mark, or counts 0 turns     keeps its grade
+//	counts turns that were spliced     is quarantined, even with Config.Unverified
+//	is missing                         is quarantined, or unverified on request
 //
-// A call that bypassed the tap has no mark. So these rules also hold with several servers, with
-// several taps, and with a tap that is started later. Without such a tap, no additional request is
-// made. Four cases are not noticed:
+// A call that bypassed the tap has no mark. So these rules also work with several servers, with
+// several taps, and with a tap that is started later. If no tap with continuity was noticed, no
+// additional request is made. In four cases, the Prompter does not notice the tap:
 //
-//   - A server that keeps no traces, or only their metadata, hides the tap: use --tap with it.
-//   - A tap runs with continuity only for a short time: calls in that time are not noticed if no
-//     trace is read before the tap is started again without it.
-//   - Prompts that a server sends with its turns need no trace. A tap that is started during a run
-//     is noticed only if a trace is read for another reason.
+//   - The server keeps no traces, or only their metadata. Use --tap with such a server.
+//   - The tap runs with continuity for only a short time, and no trace is read before the tap is
+//     restarted without continuity.
+//   - The server sends prompts with its turns, so they need no traces. A tap that is started during
+//     a run is then noticed only if a trace is read for another reason.
 //   - An engine or a proxy removes the mark, or writes its own.
 //
 // # The two rebuilt sources
 //
-// Both sources pass messages and tools to the chat template like the server's native adapter.
-// Template and tokenizer do the rest, by the rules of the server's release of transformers
-// ([Model]). In the adapter, roles are members of an Enum, and before release 5.22.2 they print as
-// such. If the release matters, [ExamineReleases] finds it.
+// Both sources pass messages and tools to the chat template in the same form as the server's native
+// adapter. The template and the tokenizer follow the rules of the transformers release that the
+// server uses ([Model]). In the adapter, roles are members of an Enum, and before transformers
+// 5.22.2 they print as such. If the prompts depend on the release, [ExamineReleases] finds it.
 //
-// stored replays the history of the agent: the system message as it was right after the agent was
-// created, the client's own requests, the turns, and the calls as the server stored them. The
-// agent's tools come first, then the client's.
+// The source stored replays the history of the agent: the system message as it was right after the
+// agent was created, the client's own requests, the turns, and the calls as the server stored them.
+// The agent's tools come first, then the client's tools.
 //
-// trace uses the OpenAI-style body that the server kept and never sent, and reverts its few, known
-// differences. A trace counts only if the output_ids of its answer equal the ids of the turn. The
-// trace of a send's last call also contains the messages of the earlier calls. So it is tried
-// first, cut before each assistant message. The call's own trace comes next.
+// The source trace uses the OpenAI-style request body that the server kept but never sent. It
+// reverts the few known differences from the native prompt. A trace is used only if the output_ids
+// of its answer equal the ids of the turn. The trace of a send's last call also contains the
+// messages of the earlier calls. So this trace is tried first for every call, cut before the call's
+// own output. The call's own trace is tried next.
 //
 // # What a count proves
 //
-// A rebuilt prompt must have the length that the server counted for its step (prompt_tokens), and
-// every turn the length of its counted output (completion_tokens). So a mistake that changes the
-// length is always noticed. A mistake that keeps the length is not noticed: several tools in
-// another order, two timestamps, two words of one token, true and false. Anything that can change
-// without changing the length must be bound to the request in another way. Otherwise the prompt is
-// not count_verified.
+// The length of a rebuilt prompt must equal the server's count for its step (prompt_tokens). The
+// length of every output must equal the step's completion_tokens. So a mistake that changes a
+// length is always noticed. A mistake that keeps the length is not noticed, for example several
+// tools in another order, another timestamp, another word of one token, or true instead of false.
+// If something can change without changing the length, it must be bound to the request in another
+// way. Otherwise, the prompt is not count_verified.
 //
 // # The clock
 //
 // A template that calls strftime_now prints the naive local time of the server's process. No record
-// contains this time, and another date has the same number of tokens. clock.go renders such a
+// contains this time, and another date can have the same number of tokens. clock.go renders such a
 // prompt at every possible time and compares the texts:
 //
-//	instants  between the timestamps of two stored messages: the last message that the request
-//	          and the calls before it stored, and the first message that the call itself
-//	          stored. The server cuts fractions of a second. The clock of this machine is not
-//	          used
-//	zones     [Model.Zone], which is trusted like the tokenizer; without it, each offset from
+//	instants  the times between the timestamps of two stored messages: the last message that
+//	          the request and the calls before it stored, and the first message that the call
+//	          itself stored. The server drops fractions of a second. The local clock is not used
+//	zones     [Model.Zone], which is trusted like the tokenizer; if it is nil, each offset from
 //	          -12:00 to +14:00 in steps of 15 minutes
-//	texts     one for each different output of the formats that the template used; equal texts
-//	          count once. A format with seconds can have too many texts
+//	texts     one for each distinct output of the formats that the template used; equal texts
+//	          count once. A format with seconds can produce too many texts
 //
-// If there is one text, or one text with the counted length, it is proven like any other prompt. If
-// several texts have that length, or the instants are not bounded, the call has ReasonClock, and
-// its prompt is at most unverified. A template that reads the clock but does not print it has one
-// text. Package chat refuses all other nondeterminism of a template: random numbers and addresses.
+// If only one text is possible, or only one text has the counted length, this text is proven like
+// any other prompt. Otherwise the reason of the call is ReasonClock, and its prompt is at most
+// unverified. The same holds if no timestamps bound the instants or if too many texts are possible.
+// If a template reads the clock but does not print it, there is only one text. Package chat refuses
+// templates with any other nondeterminism, such as random numbers or memory addresses.
 //
 // # Rebuilding from answers
 //
-// The messages of an answer are the stored messages, and its usage is the sum over its steps. So
-// answers.go first works without the records of the server runs. It proves the prompts in the same
-// way. Only the sources of the pieces differ:
+// The messages in an answer are the stored messages, and its usage is the sum over its steps. So
+// answers.go first tries to rebuild the prompts without the records of the server runs. The proof
+// is the same. Only the sources of its parts differ:
 //
-//	piece              from the records   from the answers
+//	part               from the records   from the answers
 //	tool calls         stored messages    messages of the answer; compared with the trace
 //	step of each call  list of steps      messages of the answer; the trace of the last step
 //	                                      must have the last turn's ids
 //	length of outputs  list of steps      number of steps and sum in usage; the trace has the
-//	                                      last output, so of two calls each is counted
+//	                                      last output, so two calls are each checked
 //	length of prompts  list of steps      see below
-//	text of prompts    compared with the trace of a call, by the same code
+//	text of prompts    compared with the trace of a call by the same code
 //	system message of  conversation       the trace of the last send; the other traces are
 //	a conversation                        compared with it
 //
-// Each prompt is counted by itself. The trace has the engine's own count for the last call of a
-// send. usage has the context size after that call (context_tokens, output included) and the sum of
-// the prompts. The prompt of a single call is the sum. With two calls, the first prompt is the sum
-// minus the last. With three or more calls there are more prompts than values, and two mistakes can
-// cancel out in a sum. The messages in a trace are not a count of the earlier calls. So the list of
-// steps is fetched for three or more calls. All values for a prompt must agree.
+// The length of each prompt is checked separately. The trace contains the engine's own count for
+// the last call of a send. usage contains the context size after this call (context_tokens, which
+// includes the output) and the sum of all prompt lengths. If the send has one call, its prompt
+// length is the sum. If the send has two calls, the first prompt length is the sum minus the last
+// prompt length. With three or more calls, there are more prompts than values, and two mistakes can
+// cancel out in a sum. The messages in a trace do not show the token counts of the earlier calls.
+// So the list of steps is fetched if there are three or more calls. All values for a prompt must
+// agree.
 //
 // Each send needs its own trace, with one exception: a sample of three or more sends whose agent
-// has at most one tool needs only the last trace. The other sends are then requests without a
-// trace, as in the table below. The agent is read again. The trace of the last send shows that the
-// system message is unchanged, and the earlier sends are compared as its history. The exception
-// does not apply if a trace shows more: with memory blocks, a conversation, a model override, or a
-// send that does not end with an id at which the engine was seen to stop. The policy versions of
-// the other sends then need the trace of each call (package policy).
+// has at most one tool needs only the trace of the last send. In the table below, the other sends
+// then count as requests without a trace. The agent is reread. The trace of the last send shows
+// that the system message is unchanged. The earlier sends are part of the history in this trace, so
+// they are compared with it. The exception does not apply if a trace of each send would show more.
+// This is the case with memory blocks, a conversation, a model override, or a send whose last
+// output does not end with an id at which the engine was seen to stop. If the exception applies,
+// the policy versions of the other sends need the trace of each call (package policy).
 //
-// Either all calls of the sample are proven this way, or the results are dropped and the records
-// are fetched. The records are needed in these cases:
+// If any call of the sample is not proven this way, the results are discarded and the records are
+// fetched. The records are needed in these cases:
 //
-//   - calls that wait for the client, or tools of the client
+//   - calls that wait for the client, or client tools
 //   - an overridden system message, a compaction, or tool rules that choose among tools
-//   - a call without text and calls
-//   - a template that reads the clock: an answer lacks the timestamp of its request
+//   - a call whose output has neither text nor tool calls
+//   - a template that reads the clock, because an answer lacks the timestamp of its request
 //   - an answer that omits messages or comes from records, or a taken-over agent
 //   - a missing trace, or two values that disagree
 //
-// After finishMisses samples in a row without a trace, the records are fetched immediately.
+// After finishMisses consecutive samples without a trace, the records are fetched immediately.
 //
 // # How a prompt is bound to its request
 //
-// The server loads agent, tools and messages once per request and makes every call of the request
-// from them. Upstream: agents.py:1731 and letta_agent_v3.py:264-297 are the only places that set
-// agent_state; _get_valid_tools chooses the tools of a call from it; a system message is compiled
-// again only after a compaction (letta_agent_v2.py:763). So one trace of the request is a witness
-// for all of its calls before a compaction. It is the trace of the last call, or of one of the two
-// calls before it. stored takes the order of the tools from the witness and rebuilds its call. Both
-// are compared message by message. Messages that differ are compared as the template prints them.
-// If the texts differ, or the call cannot be rebuilt, stored proves nothing for the request, and
-// the traces are tried.
+// The server loads agent, tools and messages once per request and uses them for every call of the
+// request. In the server's source, agents.py:1731 and letta_agent_v3.py:264-297 are the only places
+// that set agent_state. _get_valid_tools chooses the tools of a call from agent_state. The system
+// message is recompiled only after a compaction (letta_agent_v2.py:763). So one trace of the
+// request is a witness for all calls of the request before a compaction. The witness is the trace
+// of the last call, or of one of the two calls before it.
 //
-// A request without a trace is proven only if nothing in its prompts changes by itself, and the
-// agent is unchanged when it is read again.
+// The source stored takes the order of the tools from the witness and rebuilds the prompt of the
+// witness's call. The messages of the rebuilt prompt are compared with the messages in the witness
+// one by one. If any messages differ, the rendered texts are compared. If the texts differ, or the
+// prompt cannot be rebuilt, the source stored proves nothing for the request, and the source trace
+// is tried.
+//
+// A request without a trace is proven only if nothing in its prompts can change by itself and the
+// agent is unchanged when it is reread.
 //
 // In the table, "compared" means that the text of the trace must equal the rebuilt text. "Agent
-// read again" means that AgentState and system message after the last send must equal AgentState
-// and system message before the first send. Otherwise the prompts are quarantined. A single word in
-// the last column is the quarantine reason.
+// reread" means that AgentState and system message after the last send must equal AgentState and
+// system message before the first send. If a condition does not hold, the prompts are quarantined.
+// A single word in the last column is the quarantine reason.
 //
 //	what                             with a trace of the request          without one
-//	order of several tools           taken from it                        tool_order
+//	order of several tools           from the trace                       tool_order
 //	order of client tools            from the request, after the agent's  from the request
 //	which tools (tool rules)         own trace of each call               tool_order
-//	names, descriptions, parameters  compared, by content                 agent read again
-//	strict, parallel and reasoner    shown in parameters, calls, texts    agent read again
+//	names, descriptions, parameters  compared, by content                 agent reread
+//	strict, parallel and reasoner    shown in parameters, calls, texts    agent reread
 //	flags, response_format
 //	order of a tool's members        as in AgentState (a trace lists      as in AgentState
 //	                                 them in another order)
-//	system text, its timestamp,      compared                             read again; never with
+//	system text, its timestamp,      compared                             reread; never with
 //	counts and ids, timezone                                              blocks, a conversation,
 //	                                                                      or after a compaction
 //	memory blocks, own and shared    in the system text: compared         quarantined
 //	override_system                  the native path ignores it; the      system text as above
-//	                                 system text is read again
+//	                                 system text is reread
 //	override_model                   from the request; the text before    from the request
 //	                                 tool calls is kept
 //	user messages                    compared                             from the request
-//	stored calls, tool texts         compared, up to the traced call      the reply's and the run's;
-//	                                                                      only an edit of a stored
-//	                                                                      message changes them
-//	text cut in a trace (5,000       the whole text, if the count agrees; the turn's
+//	stored calls, tool text          compared, up to the traced call      from the reply and the
+//	                                                                      run; only an edit of a
+//	                                                                      stored message changes
+//	                                                                      them
+//	text cut in a trace (5,000       the full text, if the count agrees;  from the turn
 //	characters and more)             never a prompt from that trace
-//	sampled tokens                   equal the trace's                    the turn's
-//	history before the request       compared                             as each of the above
-//	agent edited, attached, detached compared                             agent read again
-//	agent taken over from a dead     compared                             quarantined: it was read
-//	process                                                               too late
+//	sampled tokens                   equal to the ids in the trace        from the turn
+//	history before the request       compared                             as each row above
+//	agent edited, attached, detached compared                             agent reread
+//	agent taken over from a dead     compared                             quarantined, because it was
+//	process                                                               read too late
 //	after a compaction               from a trace of a call after it      compacted
-//	the time that is printed         every possible time: the clock, above
-//	template, tokenizer, zone, model not bound: only the count, and doctor, which compares ids
-//	behind the same handle           if the server sends them, and the engine's text otherwise
+//	the time that is printed         every possible time (see above)
+//	template, tokenizer, zone, model not bound: only the count, and doctor, show a change. doctor
+//	behind the same handle           compares ids if the server sends them, otherwise the
+//	                                 engine's text
 //
-// An edit of the agent that is reverted before the agent is read again is not noticed. An agent
-// with memory blocks is never proven this way. The agent's own tools edit a block, and so do other
-// agents that share it. Each edit compiles the system message again with the old timestamp
-// (block_manager.py:60-69). So the text can change and change back.
+// If the agent is edited and the edit is reverted before the agent is reread, the edit is not
+// noticed. So an agent with memory blocks is never proven this way. Its own tools and other agents
+// that share a block can edit the block. Each edit recompiles the system message with the old
+// timestamp (block_manager.py:60-69), so the text can change and change back.
 //
-// If a trace shows a tool with other content, or a tool that the agent did not have, the tool was
-// changed after the agent was created. Its prompts are quarantined: the trace does not show the
-// order in which the server wrote the tool's members.
+// If a trace shows a tool with different content, or a tool that the agent did not have, the tool
+// was changed or added after the agent was read. The prompts with this tool are quarantined,
+// because the trace does not show the order in which the server wrote the tool's members.
 //
 // With [Config.Unverified], which --require any sets, a prompt of the right length without other
 // proof is returned as unverified. A contradicted prompt is never returned.
 //
 // If the source stored is forced, traces are still read as witnesses, but provide no prompts. A
-// witness costs one request per send, the largest one besides the send itself (6 to 65 KB). Agents
-// with one tool need it as well, apart from the exception above: the two requests that read the
-// agent again cost as much and show less.
+// witness costs one request per send. Apart from the send itself, this request has the largest
+// answer (6 to 65 KB). An agent with one tool also needs a witness, apart from the exception above,
+// because the two requests that reread the agent cost as much and show less.
 //
 // # Finish reasons
 //
-// No answer states how a call ended. The server hides length behind a tool call, and reports an
-// output that the engine aborted as the end of a turn. finish.go takes the reason from the call's
-// trace, or from the id at which an engine was seen to stop. An unknown finish reason is empty.
+// An answer does not contain the finish reasons of its calls. If an output with a tool call reached
+// the token limit, the server does not report the limit. If the engine aborted an output, the
+// server reports the end of a turn. finish.go reads the finish reason from the call's trace, or
+// recognizes a final id at which the engine was seen to stop. An unknown finish reason is empty.
 //
 // # Reasons
 //
 //	no_prompt        nothing to rebuild from, the template refused the messages, or a
 //	                 trace shows another text
-//	tool_order       the length agrees, and nothing shows the order of several tools
-//	trace_lost       the same, because a log-probability of each call of the send is NaN or
-//	                 infinite: the server cannot store a trace with such a value
+//	tool_order       the length agrees, but nothing shows the order of several tools
+//	trace_lost       as tool_order, because every call of the send has a NaN or infinite
+//	                 log-probability and the server cannot store a trace with such a value
 //	clock            the length agrees at several times that the server's clock can have shown
-//	count_mismatch   no attempt has the counted length
+//	count_mismatch   no rebuilt prompt has the counted length
 //	compacted        the server summarized the history before the call
-//	hole             turns and steps of a send do not match: the whole sample
+//	hole             turns and steps of a send do not match; affects the whole sample
 //	continuity       a tap changed the prompt, or nothing shows that it did not
 //
-// Call.Note explains to people what was tried and how each try ended.
+// Call.Note lists the sources that were tried and explains why each one failed.
 //
 // # Requests
 //
-// All records are fetched through package record, which caches them. A sample of one send that is
-// rebuilt from its answer needs one or two requests. TestRequests pins more shapes. Behind a tap
-// with continuity, each call needs one request for its trace (TestContinuityProof). Any other
-// sample needs two small requests per send (steps and messages of its run) and the trace of one
-// call. A conversation needs two more per sample, and so does an agent without traces. trace needs
-// one large request per send that stored did not settle, or one per call.
+// All records are fetched through package record, which caches them. A sample with one send that is
+// rebuilt from its answer needs one or two requests. TestRequests has the numbers for other
+// samples. Behind a tap with continuity, each call needs one request for its trace
+// (TestContinuityProof). Any other sample needs, per send, two small requests (for the steps and
+// messages of the server run) and one request for a trace. A conversation needs two more requests
+// per sample, and so does an agent without traces. The source trace needs one large request for
+// each send that the source stored did not prove, or one for each call.
 //
-// Independent requests run concurrently, up to a bound over all samples. A late trace is requested
-// up to three times within some 200 ms. [Prompter.Stats] sums requests and time.
+// Independent requests run concurrently, up to a limit over all samples. If a trace is late, it is
+// requested up to three times within about 200 ms. [Prompter.Stats] reports the number of requests
+// and the time spent.
 //
-// A failed request is an error, so the sample is retried on a new agent. It is never a quarantine.
-// All reading must end before the agent is deleted, because the server then deletes its runs, steps
-// and messages.
+// If a request fails, Prompts returns an error and the sample is retried on a new agent. A failed
+// request never causes a quarantine. All records must be read before the agent is deleted, because
+// the server deletes the agent's runs, steps and messages with it.
 package prompt

@@ -13,32 +13,37 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// An Examined contains all that is known about the prompt of one call, to explain wrong counts.
+// An Examined contains everything that is known about the prompt of one call. It serves to explain
+// wrong counts.
 type Examined struct {
 	tokenize.Call       // PromptIDs are the ids in the turn, if any
 	Counted       int64 // the step's prompt_tokens, or -1 if it has none
-	// Gap explains why Stored is not proven, whatever its length. Reason is then the quarantine
-	// reason of the call. Gap is empty if Stored is proven.
+	// Gap explains why Stored is not proven, whatever its length. If Gap is set, Reason is the
+	// quarantine reason of the call. Otherwise, a matching length proves Stored.
 	Gap string
-	// Unlike names the part of the trace that differs from the agent. If it is not empty, Trace is
-	// not proven either.
+	// Unlike explains which tool in the trace differs from the agent's tools. If Unlike is not
+	// empty, Trace is not proven either.
 	Unlike string
-	// Stored and Trace are the prompts of both recipes, whatever their length.
+	// Stored and Trace are the prompts rebuilt from the sources stored and trace, whatever their
+	// length.
 	Stored, Trace Rebuilt
-	// Spliced is the number of turns of the prompt that a tap with continuity replaced, or -1 if
-	// unknown. If it is positive, the engine received a prompt that neither recipe returns.
+	// Spliced is the number of turns in the prompt that a tap with continuity replaced, or -1 if
+	// unknown. If Spliced is positive, the engine received a prompt that is neither Stored nor
+	// Trace.
 	Spliced int32
-	// Response is the engine's text in the trace, without a final stop token; empty if unknown.
+	// Response is the engine's output text in the trace, without a final stop token. It is empty if
+	// unknown.
 	Response string
 }
 
-// A Rebuilt is the text that the template printed and its ids, or an error.
+// A Rebuilt is a rebuilt prompt: the text that the template printed and the text's ids, or an
+// error.
 type Rebuilt struct {
 	Text string
 	IDs  []int32
-	Err  error // ErrNotRebuilt if the server kept nothing to rebuild it from
-	// Clock explains why the printed time leaves the text open: several texts have the counted
-	// length. It is empty if the text is certain.
+	Err  error // ErrNotRebuilt if the server kept no records to rebuild the prompt from
+	// Clock explains why the text is uncertain because it contains the time. It is empty if the
+	// text is certain.
 	Clock string
 
 	in       input
@@ -47,7 +52,7 @@ type Rebuilt struct {
 	doubt    error     // why readings is incomplete
 }
 
-// A reading is the rendered prompt at one time.
+// A reading is the prompt as rendered at one time.
 type reading struct {
 	text string
 	ids  []int32
@@ -58,8 +63,8 @@ func (x *Examined) rebuilt() []*Rebuilt {
 	return slices.DeleteFunc([]*Rebuilt{&x.Stored, &x.Trace}, func(r *Rebuilt) bool { return r.Err != nil })
 }
 
-// fits reports whether ids are the prompt of the turn. If the turn has none, it compares the length
-// with the server's count.
+// fits reports whether ids equal the prompt in the turn. If the turn has no prompt, fits compares
+// the number of ids with the server's count.
 func (x *Examined) fits(ids []int32) bool {
 	if len(x.PromptIDs) > 0 {
 		return slices.Equal(ids, x.PromptIDs)
@@ -67,12 +72,14 @@ func (x *Examined) fits(ids []int32) bool {
 	return int64(len(ids)) == x.Counted
 }
 
-// Fits reports whether a recipe gives the ids of the turn, or else the length that the server counted.
+// Fits reports whether a rebuilt prompt equals the prompt in the turn. If the turn has no prompt,
+// Fits compares the length with the server's count.
 func (x *Examined) Fits() bool {
 	return slices.ContainsFunc(x.rebuilt(), func(r *Rebuilt) bool { return x.fits(r.IDs) })
 }
 
-// Settle chooses the text that fits the known prompt, if several texts differ in the printed time.
+// Settle chooses, among the texts with different times, the text that fits the known prompt or the
+// server's count.
 func (x *Examined) Settle(m *Model) {
 	for _, r := range x.rebuilt() {
 		r.Clock = ""
@@ -93,8 +100,8 @@ func (x *Examined) Settle(m *Model) {
 	}
 }
 
-// Offsets returns the UTC offsets at which the server's clock shows the time in the known prompt,
-// in order. It is empty if the prompt is unknown, or does not print the time.
+// Offsets returns, in order, the UTC offsets with which the server's clock can have shown the time
+// in the known prompt. The result is empty if the prompt is unknown or does not contain the time.
 func (x *Examined) Offsets(m *Model) []time.Duration {
 	if len(x.PromptIDs) == 0 || !m.Template.ReadsClock() {
 		return nil
@@ -129,11 +136,12 @@ func (r *Rebuilt) same(other *Rebuilt) bool {
 	return (r.Err == nil) == (other.Err == nil) && r.Text == other.Text
 }
 
-// ErrNotRebuilt means that there is nothing to rebuild a prompt from.
+// ErrNotRebuilt means that the server kept no records to rebuild a prompt from.
 var ErrNotRebuilt = errors.New("prompt: no records to rebuild it from")
 
-// Examine rebuilds the prompt of every call by both recipes, from all traces. It fetches more than
-// a Prompter does. It returns an error if steps and turns do not match.
+// Examine rebuilds the prompt of every call twice: from the stored messages and from the call's own
+// trace. It fetches more records than a Prompter does. It returns an error if steps and turns do
+// not match.
 func Examine(ctx context.Context, m *Model, reply *collector.Reply, rollout *record.Rollout) ([]Examined, error) {
 	if rollout == nil || len(rollout.Sends) != len(reply.Sends) {
 		return nil, ErrNotRebuilt
@@ -212,7 +220,7 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 	return nil
 }
 
-// rebuild renders and encodes the input at every time of the window.
+// rebuild renders and encodes the input at every possible time in the window.
 func (m *Model) rebuild(in input, w window) Rebuilt {
 	texts, err := m.texts(in, w, m.offsets(w))
 	if len(texts) == 0 {
@@ -230,16 +238,16 @@ func (m *Model) rebuild(in input, w window) Rebuilt {
 	return out
 }
 
-// Releases lists the releases of transformers whose rules give the server's prompts of a reply.
+// Releases lists the transformers releases whose rules reproduce the server's prompts for a reply.
 type Releases struct {
-	// Fit contains the releases whose rules give every prompt: the ids of the turn, or else the
-	// length that the server counted. It is nil if a call has neither.
+	// Fit contains the releases with which Examined.Fits reports true for every call. It is nil if
+	// any call has neither a known prompt nor a count.
 	Fit []chat.Transformers
-	// Apart reports whether the releases give different texts for any prompt.
+	// Apart is true if the releases produce different text for any prompt.
 	Apart bool
 }
 
-// ExamineReleases examines the reply with the rules of each release.
+// ExamineReleases calls Examine with the rules of each transformers release.
 func ExamineReleases(ctx context.Context, m *Model, reply *collector.Reply, rollout *record.Rollout) (Releases, error) {
 	var out Releases
 	var first []Examined
@@ -265,7 +273,8 @@ func ExamineReleases(ctx context.Context, m *Model, reply *collector.Reply, roll
 	return out, nil
 }
 
-// Other returns the first release that fits, if now does not fit.
+// Other returns the first release that fits and true if the release now does not fit. Otherwise, or
+// if no release fits, it returns now and false.
 func (r *Releases) Other(now chat.Transformers) (release chat.Transformers, ok bool) {
 	if len(r.Fit) == 0 || slices.Contains(r.Fit, now) {
 		return now, false

@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// finishTries bounds the traces per sample that are fetched for a finish reason.
+	// finishTries limits the number of traces that are fetched per sample to find finish reasons.
 	finishTries = 2
-	// finishMisses is the number of missing traces in a row after which no more are requested.
+	// finishMisses is the number of consecutive missing traces after which no more traces are
+	// requested.
 	finishMisses = 8
 )
 
-// finishes finds out how calls ended. Answers do not show it: the server hides the token limit if
-// it parsed a tool call. It also reports an output that the engine aborted as the end of a turn
-// (sglang_native_adapter.py:350).
+// finishes finds the finish reasons of calls. Answers do not show them. If the server parsed a tool
+// call, it hides that the output reached the token limit. It also reports an output that the engine
+// aborted as the end of a turn (sglang_native_adapter.py:350).
 //
-// It remembers the ids at which the engine was seen to stop. So only a call that ends in another id
-// needs a trace. It is safe for concurrent use.
+// finishes remembers the ids at which the engine was seen to stop. So a call needs a trace only if
+// its output ends with another id. A finishes is safe for concurrent use.
 type finishes struct {
 	tapped bool // a tap is in front of the engine
 
@@ -33,7 +34,7 @@ type finishes struct {
 	misses atomic.Int32
 	traced atomic.Bool // the server was seen to keep traces
 
-	untraced atomic.Int32 // proofs in a row without the trace that they requested
+	untraced atomic.Int32 // consecutive proofs whose trace was missing
 }
 
 // keepsTraces reports whether a proof that needs traces is worth trying.
@@ -59,14 +60,16 @@ func (f *finishes) stopsAt(id int32) bool {
 	return slices.Contains(f.stops, id)
 }
 
-// fill sets the finish reasons of the calls, as far as they are proven:
+// fill sets the finish reasons that are proven. It uses the first of these proofs that applies to a
+// call:
 //
-//	known    from the call's own trace, if it was fetched
-//	stop     the last id is one at which the engine stops
-//	other    from the call's trace, the last calls first
-//	length   without a trace: the output has the token limit of release 0.16
+//	known    the call's own trace, if it was already fetched
+//	stop     the last id, if it is an id at which the engine stops
+//	other    the call's trace, requested for the last calls first
+//	length   without a trace, an output as long as the token limit of release 0.16
 //
-// If the answer proves that a call ended by length, the collector sets the reason.
+// If the answer proves that a call reached the token limit, the collector sets the finish reason
+// instead.
 func (f *finishes) fill(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	said, tries := stopReasons(r, len(calls)), 0
 	for k := len(calls) - 1; k >= 0; k-- {
@@ -91,12 +94,12 @@ func (f *finishes) fill(ctx context.Context, r *collector.Reply, rollout *record
 	}
 }
 
-// nativeLimit is the token limit of release 0.16 on the native path, whatever its settings
+// nativeLimit is the token limit of release 0.16 on the native path, whatever the agent's settings
 // (sglang_native_adapter.py:303). A tap can change this limit.
 const nativeLimit = 4096
 
-// stopReasons returns, per call, the stop reason of the send that ended with it. It is empty if
-// another turn of the send follows.
+// stopReasons returns a stop reason for each call. It is the stop reason of the send if the call is
+// the send's last turn. Otherwise it is empty.
 func stopReasons(r *collector.Reply, calls int) []string {
 	said := make([]string, calls)
 	k := 0
@@ -111,8 +114,8 @@ func stopReasons(r *collector.Reply, calls int) []string {
 }
 
 // look reads the finish reason from the trace of a call. If the server was seen to keep traces,
-// look requests a missing trace again: it can be late. A missing or unreadable trace is not a
-// failure of the sample. The finish reason is then unknown.
+// look retries the request for a missing trace, because a trace can be late. If the trace is
+// missing or unreadable, the finish reason stays unknown and the sample does not fail.
 func (f *finishes) look(ctx context.Context, rollout *record.Rollout, c *tokenize.Call) {
 	trace := rollout.Trace
 	if f.traced.Load() {
@@ -131,6 +134,6 @@ func (f *finishes) look(ctx context.Context, rollout *record.Rollout, c *tokeniz
 	f.misses.Store(0)
 	said := *c
 	answer.Describe(&said)
-	c.FinishReason, c.StopID = said.FinishReason, said.StopID // but not the version: a row has the versions of all its calls, or none
+	c.FinishReason, c.StopID = said.FinishReason, said.StopID // but not the version: a row has versions for all of its calls or for none
 	f.learn(answer)
 }

@@ -14,15 +14,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// fromTap sets missing prompts from the calls of the tap. It makes no request to the server. A call
-// that it does not find stays quarantined, with the cause in its note.
+// fromTap sets missing prompts from the calls that the tap recorded. It makes no request to the
+// server. If it does not find a call, the call stays quarantined and its note states the cause.
 func (p *Prompter) fromTap(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	if r.AgentID == "" || len(r.Sends) == 0 {
 		return
 	}
-	// Several rollouts that another program drove can have the same agent.
 	all := tap.Rollout{ID: r.AgentID + "/" + r.Sends[0].RunID, Foreign: p.foreign(rollout)}
-	if rollout.Recorded { // its agent has other rollouts too
+	if rollout.Recorded { // another program drove the agent, so several rollouts can share it
 		all.ID = rollout.Sends[0].RunID
 	}
 	r.Unshown = tokenize.Unshown{}
@@ -48,7 +47,7 @@ func (p *Prompter) fromTap(ctx context.Context, r *collector.Reply, rollout *rec
 	}
 }
 
-// tapped copies the tap's record of a call into the call.
+// tapped copies the tap's data for a call into the call.
 func tapped(c *tokenize.Call, seen *tap.Call) {
 	c.PromptIDs, c.Source, c.Grade, c.Reason = seen.Prompt, tokenize.SourceTap, tokenize.Exact, tokenize.ReasonNone
 	c.FinishReason = seen.Finish
@@ -80,8 +79,8 @@ func whole(v *int64) *int32 {
 	return new(int32(*v))
 }
 
-// countedPrompts returns the server's sum over the prompts of a send's calls, or -1 if a step left
-// no turn. No count includes the prompt of a compaction.
+// countedPrompts returns the server's total of prompt tokens over all calls of a send, or -1 if a
+// step produced no turn. The total does not include the prompt of a compaction.
 func countedPrompts(s *collector.Send) int64 {
 	if n := s.Usage.PromptTokens; n > 0 && int(s.Usage.Steps) == tokenize.AssistantTurns(s.Turns) {
 		return n
@@ -89,9 +88,9 @@ func countedPrompts(s *collector.Send) int64 {
 	return -1
 }
 
-// foreign returns a function that reports whether a prompt names another agent, or nil if that
-// cannot be known. The server writes the agent's id into its system message. The messages of an
-// agent file can contain the id of another agent.
+// foreign returns a function that reports whether a prompt belongs to another agent, or nil if this
+// cannot be known. The server writes the agent's id into its system message. Messages after the
+// system message can contain other agent ids, for example if they come from an agent file.
 func (p *Prompter) foreign(rollout *record.Rollout) func(head func(n int) []int32) bool {
 	if p.model == nil || rollout.Agent == nil || rollout.Agent.ID == "" || !strings.Contains(rollout.SystemText, rollout.Agent.ID) {
 		return nil
@@ -103,7 +102,7 @@ func (p *Prompter) foreign(rollout *record.Rollout) func(head func(n int) []int3
 		for n := firstLook; ; n *= 4 {
 			ids := head(n)
 			tok := p.model.Tokenizer
-			named := slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return int(id) >= tok.VocabSize() }) // other ids have no text
+			named := slices.DeleteFunc(slices.Clone(ids), func(id int32) bool { return int(id) >= tok.VocabSize() }) // ids outside the vocabulary have no text
 			var err error
 			text, err = tok.AppendText(text[:0], named, bpe.DecodeOptions{})
 			switch agent := agentNamed.FindSubmatch(text); {
@@ -120,10 +119,11 @@ func (p *Prompter) foreign(rollout *record.Rollout) func(head func(n int) []int3
 	}
 }
 
-// agentNamed matches the agent id that the server writes (prompt_generator.py:71).
+// agentNamed matches the agent id in the form that the server writes into the system message
+// (prompt_generator.py:71).
 var agentNamed = regexp.MustCompile(`AGENT_ID: (agent-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})`)
 
-// firstLook is the number of prompt tokens that are searched first for the agent's id.
+// firstLook is the number of prompt tokens in which the agent's id is searched first.
 const firstLook = 1024
 
 func noted(note, more string) string {

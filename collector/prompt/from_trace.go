@@ -7,9 +7,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// fromTraces makes the missing prompts from traces: first from the trace of the send's last call,
-// which contains the messages of earlier calls too, then from the call's own trace. If another
-// program drove the run, it uses only the call's own trace.
+// fromTraces rebuilds the missing prompts from traces. It first tries the trace of the send's last
+// call, which also contains the messages of earlier calls. Then it tries the call's own trace. If
+// another program drove the run, fromTraces uses only the call's own trace.
 func (b *rebuild) fromTraces(ctx context.Context) error {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
@@ -44,7 +44,8 @@ func (b *rebuild) fromTraces(ctx context.Context) error {
 	return nil
 }
 
-// fromLast makes the prompt of call k from the trace of the last call, if both share the history.
+// fromLast rebuilds the prompt of call k from the trace of the send's last call if both calls have
+// the same history. It reports whether the prompt was accepted.
 func (b *rebuild) fromLast(last *traced, s *send, k int) bool {
 	if s.epochs[k] != s.epochs[s.calls-1] || k < s.calls-1 && toolsVary(b.transcript.agent()) {
 		return false
@@ -59,7 +60,7 @@ func (b *rebuild) fromLast(last *traced, s *send, k int) bool {
 	return accepted
 }
 
-// trace fetches the trace of call k of the send. It returns nil if there is no usable one.
+// trace fetches the trace of call k in the send. It returns nil if there is no usable trace.
 func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	i, step := s.first+k, s.steps[k].ID
 	if s.summarized[k] {

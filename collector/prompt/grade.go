@@ -4,19 +4,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A gap is a missing part of the proof of a send's stored prompts. There can be a gap even if every
-// length agrees.
+// A gap is a missing part of the proof for the prompts of a send that were rebuilt from stored
+// messages. There can be a gap even if every length agrees.
 type gap struct {
 	reason tokenize.Reason
 	note   string
-	// takenOver means that the only cause is that the agent was taken over.
+	// takenOver is true if the only cause is that the agent was taken over.
 	takenOver bool
-	// contradicted means that some record contradicts the prompts. Otherwise only proof is missing.
+	// contradicted is true if a record contradicts the prompts. Otherwise, only proof is missing.
 	contradicted bool
 }
 
-// accept sets the prompt of call k if its length is the server's count. A refused call stays
-// quarantined, with the cause in its note.
+// accept sets the prompt of call k if the number of ids equals the server's count. Otherwise, the
+// call stays quarantined and accept appends the cause to its note.
 func (b *rebuild) accept(s *send, k int, ids []int32, err error, source tokenize.PromptSource) bool {
 	i := s.first + k
 	c, want := &b.calls[i], s.steps[k].PromptTokens
@@ -36,8 +36,8 @@ func (b *rebuild) accept(s *send, k int, ids []int32, err error, source tokenize
 	return true
 }
 
-// withdraw removes the prompts of source stored from every send whose proof has a gap. A witness
-// that was not compared with anything is a gap too.
+// withdraw removes the prompts of the source stored from every send whose proof has a gap. A
+// witness that was never compared also counts as a gap.
 func (b *rebuild) withdraw() {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
@@ -50,7 +50,7 @@ func (b *rebuild) withdraw() {
 		for k := range s.calls {
 			i := s.first + k
 			c := &b.calls[i]
-			_, open := b.unverified[i] // the clock left its text open
+			_, open := b.unverified[i] // several times fit, so the text is uncertain
 			switch {
 			case open && s.gap.contradicted:
 				delete(b.unverified, i)
@@ -67,8 +67,9 @@ func (b *rebuild) withdraw() {
 	}
 }
 
-// gradeRest handles the calls that no source proved. After a compaction, the reason of a call is
-// compacted. Other calls keep their reason. If unverified is set, calls get their unproven prompts.
+// gradeRest grades the calls that no source proved. A call after a compaction gets the reason
+// compacted. Other calls keep their reason. If unverified is set, each call with an unproven prompt
+// gets this prompt and the grade unverified.
 func (b *rebuild) gradeRest(unverified bool) {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]

@@ -9,9 +9,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// join makes the transcript: it fetches the record of every send and pairs turns with steps. It
-// returns an error if turns and steps differ in number or in token counts. Then a turn is missing,
-// and no later turn can be trusted.
+// join builds the transcript. It fetches the records of every send and pairs turns with steps. It
+// returns an error if turns and steps differ in number or in token counts, because then a turn is
+// missing and no later turn can be trusted.
 func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 	r := b.rollout
 	system, err := b.fetch(ctx, reply)
@@ -52,9 +52,9 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 	return nil
 }
 
-// fetch makes all independent requests concurrently: steps and messages of every run, the system
-// message of the conversation, and the traces of last calls whose step the answer names. It returns
-// the system message.
+// fetch makes all independent requests concurrently: for the steps and messages of every run, for
+// the system message of the conversation, and for the trace of each send's last call if the answer
+// names its step. It returns the system message.
 func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) (system string, err error) {
 	r := b.rollout
 	system = r.SystemText
@@ -79,7 +79,8 @@ func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) (system str
 	return system, err
 }
 
-// prefetch returns a function that fetches a record, for lanes.together. The record stays in its rollout.
+// prefetch adapts fetch for lanes.together. It drops the fetched value, because the rollout caches
+// it.
 func prefetch[T any](fetch func(context.Context) (T, error)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := fetch(ctx)
@@ -87,7 +88,8 @@ func prefetch[T any](fetch func(context.Context) (T, error)) func(context.Contex
 	}
 }
 
-// prefetchTrace is prefetch for a trace, but ignores errors: the reader of the trace requests it again.
+// prefetchTrace is prefetch for a trace. It ignores errors, because the code that reads the trace
+// repeats the request.
 func prefetchTrace(r *record.Rollout, stepID string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, _ = r.Trace(ctx, stepID)

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// lanes bounds the requests that samples make in addition to their own: a run has file descriptors
-// for one connection per sample, and a few more.
+// lanes limits the number of concurrent requests that samples make beyond one each. A run has file
+// descriptors for one connection per sample and a few more.
 type lanes chan struct{}
 
-// extraRequests is the number of such concurrent requests per Prompter. They count as open files.
+// extraRequests is the number of lanes of a Prompter. Each request in a lane needs an open file.
 const extraRequests = 16
 
-// take claims a free lane, without waiting. It reports whether there was one.
+// take claims a free lane without waiting. It reports whether a lane was free.
 func (l lanes) take() bool {
 	select {
 	case l <- struct{}{}:
@@ -25,8 +25,8 @@ func (l lanes) take() bool {
 
 func (l lanes) give() { <-l }
 
-// together calls all functions, concurrently while lanes are free, otherwise one after the other.
-// It returns the first error and cancels the others.
+// together calls all functions, concurrently while lanes are free and otherwise one after the
+// other. If a function fails, together cancels the others and returns the first error.
 func (l lanes) together(ctx context.Context, all ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, f := range all {

@@ -13,11 +13,11 @@ type message struct {
 	role    string
 	content string
 	calls   []call
-	callID  string // of a tool message: the first call that it answers
-	name    string // of a tool message: the tool of the first call
+	callID  string // for a tool message: the id of the first call that it answers
+	name    string // for a tool message: the tool of the first call
 
-	// seen and scrubbed cache the template's value of the message, with and without the text before
-	// calls. Every later prompt uses it again.
+	// seen and scrubbed cache the message as a template value, with and without the text before
+	// tool calls. Every later prompt reuses them.
 	seen, scrubbed chat.Value
 }
 
@@ -26,7 +26,7 @@ type call struct {
 	arguments string // as JSON
 }
 
-// The roles that the server gives to messages of the template.
+// The roles of messages that the server passes to the template.
 const (
 	roleSystem    = "system"
 	roleAssistant = "assistant"
@@ -34,7 +34,8 @@ const (
 	roleApproval  = "approval"
 )
 
-// roleValue returns a role as the template sees it: a member of MessageRole, a str and Enum.
+// roleValue returns a role as the template sees it: a member of MessageRole, which is both a str
+// and an Enum.
 //
 // Source: schemas/enums.py:110.
 func roleValue(role string) chat.Value {
@@ -52,8 +53,8 @@ var roleValues = func() map[string]chat.Value {
 	return all
 }()
 
-// text returns the content for the template. Scrubbing removes the content of assistant messages
-// with calls.
+// text returns the content for the template. If scrub is set, the content of an assistant message
+// with tool calls is empty.
 func (m *message) text(scrub bool) string {
 	if scrub && m.role == roleAssistant && len(m.calls) > 0 {
 		return ""
@@ -89,7 +90,8 @@ func (m *message) value(scrub bool) chat.Value {
 	return *v
 }
 
-// shows reports whether m is the same message for a template as o, scrubbed or not.
+// shows reports whether m looks the same to a template as o. If scrub is set, it ignores the text
+// before the tool calls in o.
 func (m *message) shows(o *message, scrub bool) bool {
 	if m.role != o.role || m.content != o.text(scrub) || m.callID != o.callID || m.role == roleTool && m.name != o.name {
 		return false
@@ -109,7 +111,7 @@ func (c *call) value() chat.Value {
 }
 
 // args parses the arguments. It keeps the order of keys and the types of numbers. Invalid JSON
-// becomes an empty object, as in the server.
+// becomes an empty object, as on the server.
 func (c *call) args() chat.Value {
 	v, err := chat.FromJSONText(c.arguments)
 	if err != nil {
@@ -118,7 +120,7 @@ func (c *call) args() chat.Value {
 	return v
 }
 
-// A history is the conversation of one agent as the server holds it in memory.
+// A history is the conversation of one agent as the server keeps it in memory.
 type history []message
 
 func (h history) view(scrub bool) chat.Value {
@@ -129,8 +131,8 @@ func (h history) view(scrub bool) chat.Value {
 	return chat.ListValue(list...)
 }
 
-// reload changes the messages as the server does between two requests, when it stores and loads
-// them: NUL characters cannot be stored.
+// reload applies the change that the server makes between two requests, when it stores and reloads
+// the messages. It removes NUL characters, which cannot be stored.
 func (h history) reload() {
 	for i := range h {
 		if m := &h[i]; strings.Contains(m.content, "\x00") {
@@ -140,9 +142,9 @@ func (h history) reload() {
 	}
 }
 
-// appendAssistant appends the messages that the server stores for one generation. If all of its
-// calls wait for the client, the message has the role approval, and the client's answer follows as
-// a message without text. A generation without text and calls is not stored.
+// appendAssistant appends the messages that the server stores for one generation. If all calls of
+// the generation wait for the client, the message has the role approval, and an empty message
+// follows for the client's answer. A generation with neither text nor calls is not stored.
 func (h history) appendAssistant(content string, calls []call, of decisions) history {
 	switch {
 	case len(calls) > 0 && of.all(calls):

@@ -8,10 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Prefetch fetches the records that Prompts will read for an answered send, while the server works
-// on the next one. It omits data that the answer contains. It fetches nothing if a tap can have
-// recorded the calls: most of it would not be read. It returns when all requests are done, or ctx
-// is done. Prompts repeats requests that failed or had no free lane.
+// Prefetch fetches the records that Prompts will read for an answered send while the server works
+// on the next send. It does not fetch data that the answer contains. It fetches nothing if a tap
+// can have recorded the calls, because most of the records would not be read. It returns when all
+// requests are done or ctx is done. If a request failed or found no free lane, Prompts makes it
+// again.
 func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn) {
 	if !p.rebuilds() || p.tap != nil || of.RunID == "" || p.turns && promptsIn(turns) {
 		return
@@ -28,7 +29,7 @@ func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of rec
 		}
 	}
 	asksRun := len(all) > 0
-	// Do not request a trace ahead of time from a server that was never seen to keep one.
+	// Do not request a trace ahead of time from a server that was never seen to keep traces.
 	if id := lastStep(turns, &of); id != "" && ownTrace && p.finish.traced.Load() {
 		all = append(all, func(ctx context.Context) error {
 			_, _ = rollout.TraceSoon(ctx, id)
@@ -43,7 +44,7 @@ func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of rec
 		return
 	}
 	if steps, err := run.Calls(ctx); err == nil && len(steps) < tokenize.AssistantTurns(turns) {
-		run.Forget() // the server has not stored all of it yet
+		run.Forget() // the server has not yet stored all steps
 	}
 }
 
@@ -53,7 +54,8 @@ func promptsIn(turns []tokenize.Turn) bool {
 }
 
 // lastStep returns the step id of a send's last call. A proof reads the trace of this step first.
-// It is empty if the answer does not name it, or if a compaction can have removed the trace.
+// The id is empty if the answer does not name the step, or if a compaction can have removed the
+// trace.
 func lastStep(turns []tokenize.Turn, of *record.Send) string {
 	ids := stepsOfTurns(turns, of.Response.Messages)
 	if len(ids) == 0 || len(answered(of).alerts()) > 0 {

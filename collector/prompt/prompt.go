@@ -19,20 +19,21 @@ import (
 
 // Config selects the source of prompts. The zero value uses the best source that proves a prompt.
 type Config struct {
-	// Force allows only this source. Default SourceNone: every source, the best one first.
+	// Force restricts the Prompter to one source. The default, SourceNone, allows every source, the
+	// best first.
 	Force tokenize.PromptSource
-	// Encoder encodes tool texts. Only SourceLiteral uses it. It must be safe for concurrent use.
+	// Encoder encodes tool text. Only SourceLiteral uses it. It must be safe for concurrent use.
 	Encoder tokenize.TextEncoder
 
 	// Tap contains the calls that taps recorded. If it is nil, the source tap is not used.
 	Tap *tap.Index
 
-	// Unverified returns rebuilt prompts of the right length that nothing contradicts, graded
-	// unverified. Default: such calls are quarantined.
+	// Unverified makes the Prompter return unproven rebuilt prompts, graded unverified, if their
+	// length is right and no record contradicts them. By default, these calls are quarantined.
 	Unverified bool
 
-	// Model is the model's own template and tokenizer, to rebuild prompts. If it is nil, the
-	// sources stored and trace are not used.
+	// Model is the model's own template and tokenizer, which are needed to rebuild prompts. If it
+	// is nil, the sources stored and trace are not used.
 	Model *Model
 }
 
@@ -40,17 +41,17 @@ type Config struct {
 type Model struct {
 	Template  *chat.Template
 	Tokenizer *bpe.Tokenizer
-	// Transformers is the release whose rules the server follows; see ExamineReleases.
+	// Transformers is the transformers release whose rules the server follows. See ExamineReleases.
 	Transformers chat.Transformers
 
-	// VocabSize is the number of ids that the engine can sample, including ids that the tokenizer
-	// does not name; 0 if unknown.
+	// VocabSize is the number of ids that the engine can sample, including ids that are not in the
+	// tokenizer. It is 0 if unknown.
 	VocabSize int
-	// StopIDs are the ids at which the engine ends an output; empty if unknown.
+	// StopIDs are the ids at which the engine ends an output. It is empty if they are unknown.
 	StopIDs []int32
 
-	// Zone is the time zone of the server's process, for a template that prints the time. It is
-	// trusted like the tokenizer. If it is nil, every zone is possible.
+	// Zone is the time zone of the server's process. It is needed if the template prints the time,
+	// and is trusted like the tokenizer. If Zone is nil, every UTC offset is tried.
 	Zone *time.Location
 }
 
@@ -61,8 +62,8 @@ const ToolOrderHint = "enable traces on the server (LETTA_TRACK_PROVIDER_TRACE=t
 // A Prompter finds the prompts of replies. It is safe for concurrent use.
 type Prompter struct {
 	model   *Model
-	literal tokenize.TextEncoder // nil: prompts are looked up
-	// turns, stored and trace are the sources that can be used.
+	literal tokenize.TextEncoder // set only if the forced source is literal
+	// turns, stored and trace report whether these sources can be used.
 	turns, stored, trace bool
 	answers              bool       // try answers before records, for source stored
 	tap                  *tap.Index // nil: no source tap
@@ -109,11 +110,11 @@ func New(cfg Config) (*Prompter, error) {
 // rebuilds reports whether prompts can be rebuilt from the server's records.
 func (p *Prompter) rebuilds() bool { return p.stored || p.trace }
 
-// Prompts returns one call per assistant turn over all sends, in order. The calls point into r.
-// rollout contains all other data of the attempt. It can be nil.
+// Prompts returns one call per assistant turn over all sends, in order. The calls share memory with
+// r. rollout contains all other data of the attempt. If it is nil, Prompts uses only r.
 //
-// It returns a *tokenize.AlignError with a Reason if no call of the sample can be used. Any other
-// error means that the server could not be read.
+// If no call of the sample can be used, Prompts returns a *tokenize.AlignError with a Reason. Any
+// other error means that data could not be read from the server.
 func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error) {
 	calls, err := p.fromReply(r)
 	if err != nil {
@@ -134,7 +135,7 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 		}
 	}
 	if !slices.ContainsFunc(calls, func(c tokenize.Call) bool { return c.Source != tokenize.SourceTap }) {
-		p.finish.fill(ctx, r, nil, calls) // all is proven: make no further requests
+		p.finish.fill(ctx, r, nil, calls) // the tap proved all prompts: make no requests
 	} else {
 		listSteps(ctx, r, rollout, calls)
 		p.finish.fill(ctx, r, rollout, calls)
@@ -146,8 +147,8 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 	return calls, nil
 }
 
-// detach copies the strings that rows keep. They point into answers and traces, which would
-// otherwise stay in memory until the row is written.
+// detach copies the strings that rows keep. Without the copies, the strings would keep whole
+// answers and traces in memory until the row is written.
 func detach(calls []tokenize.Call) {
 	for i := range calls {
 		c := &calls[i]
@@ -159,17 +160,17 @@ func complete(calls []tokenize.Call) bool {
 	return !slices.ContainsFunc(calls, func(c tokenize.Call) bool { return c.Grade == tokenize.Quarantined })
 }
 
-// Stats contains the costs of rebuilding.
+// Stats contains the cost of rebuilding prompts.
 type Stats struct {
 	// Requests counts the record requests of all rollouts that were passed to Prompts.
 	Requests record.Requests
-	// Tap contains the counts of the taps; nil if there is none.
+	// Tap contains the counts from the taps. It is nil if there is no tap.
 	Tap *tap.IndexStats
 	// Spent is the total time that samples spent on rebuilding, including requests.
 	Spent time.Duration
 }
 
-// Stats returns the costs so far.
+// Stats returns the cost so far.
 func (p *Prompter) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -19,11 +19,11 @@ type rebuild struct {
 	finish     *finishes
 	lanes      lanes
 
-	// changed names the part of the agent that had changed when the agent was read again. It is nil
-	// if the agent was not read again.
+	// changed names the part of the agent that had changed when the agent was reread, or is empty
+	// if nothing had changed. It is nil if the agent has not been reread.
 	changed *string
-	// unverified maps a call to its prompt of the right length that is neither proven nor
-	// contradicted.
+	// unverified maps the index of a call to a prompt that has the right length and is neither
+	// proven nor contradicted.
 	unverified map[int]unproven
 }
 
@@ -54,7 +54,8 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 			return err
 		}
 	}
-	// A sample that waits for the server holds no renderer, so there are few and they stay warm.
+	// A sample holds no renderer while it waits for the server. So there are few renderers, and
+	// their memory is reused.
 	b.r = p.renderer(b.transcript.longestPrompt())
 	defer p.release(b.r)
 	if stored {
@@ -72,7 +73,8 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 	return nil
 }
 
-// renderer returns a renderer from the pool, for one sample with prompts of up to longest ids.
+// renderer returns a renderer from the pool for one sample, whose longest prompt has about longest
+// ids.
 func (p *Prompter) renderer(longest int) *renderer {
 	r, ok := p.renderers.Get().(*renderer)
 	if !ok {
@@ -87,7 +89,7 @@ func (p *Prompter) release(r *renderer) {
 	p.renderers.Put(r)
 }
 
-// note appends to the note of call i, which explains its state to people.
+// note appends text to the note of call i, which explains the grade of the call to users.
 func (b *rebuild) note(i int, format string, args ...any) {
 	c := &b.calls[i]
 	c.Note = noted(c.Note, fmt.Sprintf(format, args...))

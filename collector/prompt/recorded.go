@@ -5,26 +5,27 @@ import (
 	"regexp"
 )
 
-// The prompts of a server run that another program drove come only from the trace of each call. No
-// message of the run contains the history before it, and the request itself is not stored. Two
-// things could make a trace show another text of the same length:
+// If another program drove a server run, each prompt comes only from the trace of its own call. The
+// run's messages do not contain the history before the run, and the server does not store the
+// request itself. In two cases, a trace could show different text of the same length:
 //
-//	what                                     excluded by
+//	case                                     excluded by
 //	the request overrode the system message  compiled
 //	or added skills to it
-//	a tool was edited later                  shownTools: compares its content with the current one
+//	a tool was edited later                  shownTools, which compares the tool's content
+//	                                         with the current content
 //
-// The trace contains everything else in a prompt unchanged, and has the length that the server
-// counted.
+// The trace contains everything else in a prompt unchanged. The prompt rebuilt from the trace must
+// have the length that the server counted.
 
-// errToday explains why the tools of a trace cannot be printed as the model received them. A trace
-// lists the members of a tool in an order of its own.
+// errToday means that the tools in a trace cannot be rendered as the model received them. A trace
+// lists the members of a tool in its own order, so the original order must come from the agent.
 var errToday = errors.New("the trace has a tool that the agent no longer has in this form: it was a client tool, or the agent was edited")
 
-// compiled reports whether the model received the system message that a trace shows. That message
-// must be the agent's current system message, or end with the block that the server writes when it
-// compiles a system message. The trace shows an override instead of the compiled text, and the
-// skills of a request after the block.
+// compiled reports whether the model received the system message that a trace shows. The message
+// must equal the agent's current system message, or end with the block that the server writes when
+// it compiles a system message. If the request overrides the system message, the trace shows the
+// override instead. If the request adds skills, the trace shows them after the block.
 //
 // Source: agents/letta_agent_v2.py:795-811 (generate_request_system_prompt),
 // prompts/prompt_generator.py:26-89.

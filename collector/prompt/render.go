@@ -9,23 +9,26 @@ import (
 )
 
 // A renderer turns the conversations of one sample into prompt ids, with the model's own template
-// and tokenizer. Consecutive prompts share most of their text, so it encodes only the new part.
+// and tokenizer. Consecutive prompts share most of their text, so the renderer encodes only the new
+// part.
 //
 // It is not safe for concurrent use.
 type renderer struct {
 	model *Model
-	tok   *bpe.Tokenizer // of the model
+	tok   *bpe.Tokenizer // the model's tokenizer
 	clock bool           // the template reads the clock
 	now   time.Time      // the time of the previous prompt
 
 	text, next []byte     // the previous prompt, and the buffer for the next
 	ids        []int32    // ids of text
-	marks      []bpe.Mark // places where text can be cut
+	marks      []bpe.Mark // positions in text from which encoding can resume
 
-	// given starts with the ids of text, as prompt returned them. A prompt that extends given is
-	// appended to it, and a prompt that is a prefix of given is a slice of it: they share memory.
+	// given begins with the ids of text, as prompt returned them. If the next prompt extends given,
+	// its new ids are appended to given. If the next prompt is a prefix of given, it becomes a
+	// slice of given. So prompts share memory.
 	given []int32
-	// longest is the number of ids of the longest prompt, to size given; 0 if unknown.
+	// longest is the number of ids in the longest prompt, or 0 if unknown. It determines the
+	// capacity of given.
 	longest int
 }
 
@@ -33,7 +36,8 @@ func (r *renderer) reset() {
 	r.text, r.ids, r.given, r.marks = r.text[:0], r.ids[:0], nil, r.marks[:0]
 }
 
-// render returns the prompt's text at the time of the previous prompt, valid until the next call.
+// render returns the text of the prompt, rendered at the time of the previous prompt. The text is
+// valid until the next call.
 func (r *renderer) render(in input) ([]byte, error) {
 	out, err := r.model.render(r.next[:0], in, r.now, nil)
 	if err != nil {
@@ -43,7 +47,8 @@ func (r *renderer) render(in input) ([]byte, error) {
 	return out, nil
 }
 
-// prompt returns the ids of the prompt. They stay valid, and share memory: do not change them.
+// prompt returns the ids of the prompt. The slice stays valid, but it shares memory with other
+// prompts and must not be modified.
 func (r *renderer) prompt(in input) ([]int32, error) {
 	if _, err := r.render(in); err != nil {
 		return nil, err
@@ -56,7 +61,7 @@ func (r *renderer) encode(t clockText) ([]int32, error) {
 	return r.split()
 }
 
-// split returns the ids of the text in next, and makes it the previous prompt.
+// split encodes the text in next, makes this text the previous prompt, and returns the ids.
 func (r *renderer) split() ([]int32, error) {
 	out := r.next
 	var err error
@@ -80,7 +85,7 @@ func (r *renderer) split() ([]int32, error) {
 	}
 	r.text, r.next = r.next, r.text
 
-	// given starts with the previous prompt's ids, and so with the ids before the mark.
+	// given begins with the ids of the previous prompt, and therefore with the ids before the mark.
 	total, shared := len(r.ids), min(len(r.given), len(r.ids))
 	if !slices.Equal(r.given[at.IDs:shared], r.ids[at.IDs:shared]) {
 		r.given, shared = nil, 0

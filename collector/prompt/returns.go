@@ -7,10 +7,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// visibleReturn returns the text of a tool turn as the model saw it: without the results that the
-// client made or that stand for a denial. content contains one JSON object per result, separated by
-// one newline. returns contains the results in the order of these objects, which can differ from
-// the order of the calls. Text in another format is returned unchanged.
+// visibleReturn returns the text of a tool turn as the model saw it. It removes the results that
+// the client returned or that represent a denial. content contains one JSON object per result, with
+// one newline between objects. returns contains the results in the order of these objects, which
+// can differ from the order of the calls. If content has another format, it is returned unchanged.
 func visibleReturn(content string, returns []letta.ToolReturn, of decisions) string {
 	hide := false
 	for i := range returns {
@@ -32,8 +32,8 @@ func visibleReturn(content string, returns []letta.ToolReturn, of decisions) str
 	return strings.Join(seen, "\n")
 }
 
-// splitObjects splits s into the texts of its JSON objects, with exactly one newline between two of
-// them.
+// splitObjects splits s into its JSON objects. It returns false if s does not consist of JSON
+// objects separated by exactly one newline.
 func splitObjects(s string) ([]string, bool) {
 	var objects []string
 	dec := json.NewDecoder(strings.NewReader(s))

@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// nameSteps sets the step id of each call from the messages of the answers: a message has the step
-// that made it. If the match is not certain, the id stays empty.
+// nameSteps sets the step id of each call from the messages in the answers, because a message names
+// the step that created it. If the match is uncertain, the id stays empty.
 func nameSteps(r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {
@@ -24,9 +24,9 @@ func nameSteps(r *collector.Reply, rollout *record.Rollout, calls []tokenize.Cal
 	}
 }
 
-// listSteps fetches the steps of a send if a call without text and calls has no step in the
-// messages, such as an output of only an end token. If the fetch fails or the steps do not match
-// the turns, the id stays empty.
+// listSteps fetches the steps of a send if the messages do not name the step of every call. This
+// happens if an output has neither text nor tool calls, for example only an end token. If the fetch
+// fails or the steps do not match the turns, the ids stay empty.
 func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {
@@ -40,7 +40,7 @@ func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout,
 			continue
 		}
 		if named, _, ok := stepsOf(rollout.Sends[i].Response.Messages); !ok || len(named) >= n {
-			continue // the steps are complete and contradict the turns
+			continue // the messages name all steps or are inconsistent, so the list would not help
 		}
 		steps, err := rollout.Run(rollout.Sends[i].RunID).Calls(ctx)
 		fits := func(c tokenize.Call, s letta.Step) bool {
@@ -55,21 +55,21 @@ func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout,
 	}
 }
 
-// stepsOfTurns returns the step id of each assistant turn of one send, or empty if it is not
-// certain.
+// stepsOfTurns returns the step id of each assistant turn in one send. An id is empty if it is
+// uncertain.
 //
 // Turns and messages are both in the order of the steps. A step with text or calls has one turn and
-// at least one message, all with the same step id. A step without either has a turn and no message.
-// So turns and steps match if the messages name as many steps as there are turns, or turns with
-// text or calls. A tool result is not a message of the model: after an approval it names the step
-// of an earlier send.
+// at least one message, all with the same step id. A step with neither has a turn but no message.
+// So turns and steps match if the number of steps in the messages equals the number of turns, or
+// the number of turns with text or calls. Tool results do not count here, because a result after an
+// approval names the step of an earlier send.
 func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 	steps, returned, ok := stepsOf(messages)
 	if !ok {
 		return make([]string, tokenize.AssistantTurns(turns))
 	}
-	var said []bool // by assistant turn: it has text or a call that was run
-	var ran []bool  // by assistant turn: a tool turn follows
+	var said []bool // per assistant turn: it has text or a tool call that was run
+	var ran []bool  // per assistant turn: a tool turn follows
 	for t := range turns {
 		if turns[t].Role == tokenize.RoleAssistant {
 			said, ran = append(said, turns[t].Content != ""), append(ran, false)
@@ -88,7 +88,7 @@ func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 		if !all && !said[k] {
 			continue
 		}
-		// A turn has tool results if and only if the results name its step.
+		// A tool turn must follow if and only if a tool result names the step.
 		if ran[k] != slices.Contains(returned, steps[next]) {
 			return make([]string, len(said))
 		}
@@ -99,7 +99,7 @@ func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 }
 
 // stepsOf returns the steps that the model's messages name, in order, and the steps that tool
-// results name. ok is false if a message of the model names no step, or if the messages of a step
+// results name. ok is false if a message from the model names no step, or if the messages of a step
 // are not contiguous.
 func stepsOf(messages letta.Messages) (steps, returned []string, ok bool) {
 	for i := range messages {
@@ -115,7 +115,7 @@ func stepsOf(messages letta.Messages) (steps, returned []string, ok bool) {
 				return nil, nil, false
 			}
 			steps = append(steps, id)
-		default: // the client's message, or a note of the server
+		default: // a message from the client, or a note from the server
 		}
 	}
 	return steps, returned, true

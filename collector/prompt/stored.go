@@ -11,12 +11,12 @@ import (
 // An input is the template's input for one call.
 type input struct {
 	messages history
-	scrub    bool // delete the text before calls
+	scrub    bool // delete the text before tool calls
 	tools    chat.Value
 }
 
-// fromStored accepts the prompts from stored messages whose count agrees. If all is set, it ends at
-// the first call that is not accepted.
+// fromStored rebuilds prompts from stored messages and accepts each prompt whose length equals the
+// server's count. If all is set, fromStored stops at the first call that is not accepted.
 func (b *rebuild) fromStored(all bool) error {
 	switch {
 	case b.rollout.Conversation != nil && b.transcript.compacted:
@@ -46,11 +46,12 @@ func (b *rebuild) fromStored(all bool) error {
 	return err
 }
 
-// replay makes the template's input for every call, from the system message, the client's own
-// requests, the turns, and the stored calls. It calls yield once per call, in order, until yield
+// replay builds the template's input for every call from the system message, the client's own
+// requests, the turns and the stored calls. It calls yield once per call, in order, until yield
 // returns false or a send has no server run.
 //
-// The history is the server's: text that the server removed from a generation is missing here too.
+// The history matches the server's, so it also lacks the text that the server removed from a
+// generation.
 func (t *transcript) replay(yield func(s *send, k int, in input) bool) error {
 	room := 1
 	for i := range t.sends {
@@ -76,8 +77,8 @@ func (t *transcript) replay(yield func(s *send, k int, in input) bool) error {
 			}
 			tools = toolList(list)
 		}
-		// If the request answers waiting calls, its other messages come after the results, before
-		// the model's next call.
+		// If the request answers calls that wait for the client, its other messages come after the
+		// results and before the model's next call.
 		asked := appendRequest(nil, s.request)
 		if !answersCalls(s.request) {
 			h, asked = append(h, asked...), nil
@@ -96,8 +97,8 @@ func (t *transcript) replay(yield func(s *send, k int, in input) bool) error {
 				continue
 			}
 			m := message{role: roleTool, content: turn.Content, name: turn.ToolName}
-			// The results of a call name its step. Before the first call, they answer an earlier send
-			// and name a step of that send.
+			// The results of a call name the call's step. Results before the first call belong to
+			// an earlier send and name a step of that send.
 			if i := slices.IndexFunc(returns, func(r *letta.Message) bool { return s.stepIndex(r.StepID) == call }); i >= 0 {
 				list := returns[i].ToolReturns
 				returns = slices.Delete(returns, i, i+1)
@@ -113,8 +114,8 @@ func (t *transcript) replay(yield func(s *send, k int, in input) bool) error {
 	return nil
 }
 
-// appendRequest appends the messages of a request. It skips answers to waiting calls, because their
-// results come as a tool turn.
+// appendRequest appends the messages of a request. It skips answers to calls that wait for the
+// client, because their results appear in a tool turn.
 func appendRequest(h history, r *letta.LettaRequest) history {
 	for _, m := range r.Messages {
 		if c, ok := m.(*letta.MessageCreate); ok {

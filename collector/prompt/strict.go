@@ -6,8 +6,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// strict returns the schema of a tool as the server changes it if llm_config.strict is true. It
-// forbids additional properties, requires all properties, and makes optional ones nullable.
+// strict changes the schema of a tool in the same way as the server does if llm_config.strict is
+// true. The changed schema forbids additional properties, requires all properties, and makes
+// optional properties nullable.
 //
 // Source: helpers/tool_execution_helper.py:89 of letta-ai/letta.
 func strict(schema chat.Value) chat.Value {
@@ -39,8 +40,8 @@ func strictParameters(p chat.Value) chat.Value {
 	return chat.MapValue(d)
 }
 
-// strictValue changes a nested schema: objects with properties forbid additional properties and
-// require all of theirs, even inside arrays.
+// strictValue changes a nested schema. Objects that define properties then forbid additional
+// properties and require all defined properties, even inside arrays.
 func strictValue(v chat.Value) chat.Value {
 	kind, properties, items := member(v, "type"), member(v, "properties"), member(v, "items")
 	switch {
@@ -95,7 +96,8 @@ func isText(v chat.Value, want string) bool {
 	return ok && s == want
 }
 
-// copyMap returns a copy of a dict whose keys are texts. If change is not nil, it changes the values.
+// copyMap returns a copy of a dict whose keys are strings. If change is not nil, copyMap applies it
+// to each value.
 func copyMap(v chat.Value, change func(name string, v chat.Value) chat.Value) *chat.Map {
 	from := v.Map()
 	d := chat.NewMap(from.Len() + 2)

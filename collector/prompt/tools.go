@@ -18,9 +18,9 @@ type tool struct {
 	schema chat.Value
 }
 
-// toolsOf returns the tools of one request. The agent's tools come in the order of AgentState. This
-// is the server's order only if there is at most one tool. The client's tools follow, and replace
-// tools of the agent with the same name.
+// toolsOf returns the tools of one request. The agent's tools come first, in the order of
+// AgentState. If the agent has several tools, the server can use another order. The client's tools
+// follow and replace agent tools with the same name.
 //
 // Source: agents/letta_agent_v3.py:2039-2074, helpers/tool_execution_helper.py:89.
 func toolsOf(agent *letta.AgentState, request *letta.LettaRequest) ([]tool, error) {
@@ -100,8 +100,8 @@ func serverTools(agent *letta.AgentState, request *letta.LettaRequest) []*letta.
 	return list
 }
 
-// toolsVary reports whether the agent has a rule that can hide tools from single calls. An unknown
-// rule type counts as such a rule.
+// toolsVary reports whether the agent has a rule that can hide tools from individual calls. A rule
+// of an unknown type counts as such a rule.
 //
 // Source: helpers/tool_rule_solver.py:96 (get_allowed_tool_names).
 func toolsVary(agent *letta.AgentState) bool {

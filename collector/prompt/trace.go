@@ -16,16 +16,17 @@ type traced struct {
 	messages  history
 	tools     chat.Value
 	answer    *record.Answer
-	shortened bool // a tool text is cut
+	shortened bool // the text of a tool result is truncated
 }
 
 var errNotNative = errors.New("the call did not use the native path")
 
-// readTrace parses a provider trace. The OpenAI-style body in it was never sent. It differs from
-// the native prompt in few, known ways, and is already scrubbed like the prompt.
+// readTrace parses a provider trace. The OpenAI-style request body in the trace was never sent. It
+// differs from the native prompt in a few known ways, and text before tool calls is already
+// scrubbed as in the prompt.
 //
-// If system is not empty, it replaces the text of the first message: a trace shows override_system,
-// which the native path ignores.
+// If system is not empty, it replaces the text of the first message, because a trace shows
+// override_system, which the native path ignores.
 func readTrace(t *record.Trace, of decisions, system string) (*traced, error) {
 	answer, err := t.Answer()
 	if err != nil {
@@ -86,8 +87,8 @@ func readTrace(t *record.Trace, of decisions, system string) (*traced, error) {
 	return out, nil
 }
 
-// joinReturns joins adjacent tool messages into one: the server keeps parallel results in one
-// message.
+// joinReturns joins adjacent tool messages into one, because the server keeps parallel results in
+// one message.
 func joinReturns(list []letta.TraceMessage, of decisions) message {
 	var texts []string
 	for i := range list {
@@ -100,13 +101,14 @@ func joinReturns(list []letta.TraceMessage, of decisions) message {
 
 func (t *traced) input() input { return t.before(len(t.messages)) }
 
-// before returns the template's input when the history had only n messages.
+// before returns the template's input for a history of only the first n messages.
 func (t *traced) before(n int) input {
 	return input{messages: t.messages[:n], tools: t.tools}
 }
 
-// cut returns the number of messages before the k-th last generation (k ≥ 1), or -1 if there are
-// fewer. A generation that was not stored is missing; the token count then shows the mistake.
+// cut returns the number of messages before the k-th generation from the end (k ≥ 1), or -1 if
+// there are fewer than k generations. If a generation was not stored, the result is wrong, but then
+// the token count does not match.
 func (t *traced) cut(k int) int {
 	for i := len(t.messages) - 1; i >= 0; i-- {
 		m := &t.messages[i]

@@ -8,10 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// shownTools turns the tools of a trace into the native path's input for the template: the same
-// tools in the same order. Their text comes from AgentState, because a trace lists the members of a
-// tool in an order of its own. If a trace shows a tool with other content, the tool was changed
-// since, and shownTools returns an error.
+// shownTools returns the tools in a trace, in the same order, as the native path passes them to the
+// template. Their schemas come from AgentState and the request, because a trace lists the members
+// of a tool in its own order. If the content of a tool in the trace differs, the tool was changed,
+// and shownTools returns an error.
 func shownTools(shown chat.Value, agent *letta.AgentState, request *letta.LettaRequest) (chat.Value, error) {
 	if len(shown.Items()) == 0 {
 		return chat.Value{}, nil
@@ -50,7 +50,8 @@ func sameTool(shown, ours chat.Value) bool {
 	return true
 }
 
-// member returns the member of a dict. It returns Undefined if v is not a dict or lacks the name.
+// member returns the member of the dict v that is called name. It returns Undefined if v is not a
+// dict or has no such member.
 func member(v chat.Value, name string) chat.Value {
 	m := v.Map()
 	if m == nil {

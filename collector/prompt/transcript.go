@@ -8,13 +8,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A transcript contains everything that is known of one agent: its state, and all that was sent,
-// answered and stored.
+// A transcript contains everything that is known about one agent: its state, the requests, the
+// answers and the stored messages.
 type transcript struct {
 	rollout *record.Rollout
 	system  string // text of the first message of the agent or conversation; empty if unknown
 	sends   []send
-	// decisions covers all sends, because a call and its answer are in different requests.
+	// decisions covers all sends, because a call and the client's answer to it belong to different
+	// sends.
 	decisions decisions
 	compacted bool // the server summarized the history
 }
@@ -22,7 +23,8 @@ type transcript struct {
 // agent returns the state of the agent before the first send.
 func (t *transcript) agent() *letta.AgentState { return t.rollout.Agent }
 
-// mostRoom bounds the capacity for the longest prompt, because the server's count is not trusted.
+// mostRoom limits the capacity that is reserved for the longest prompt, because the server's count
+// is not trusted.
 const mostRoom = 1 << 18
 
 // longestPrompt returns the server's count for the longest prompt, at most mostRoom.
@@ -38,35 +40,35 @@ func (t *transcript) longestPrompt() int {
 	return int(min(most, mostRoom))
 }
 
-// A send is one request that was answered with turns, and the record of its server run.
+// A send is one request, its answer with turns, and the records of its server run.
 type send struct {
 	request  *letta.LettaRequest
-	messages letta.Messages // of the answer
+	messages letta.Messages // the answer's messages
 	turns    []tokenize.Turn
 	first    int // index of the send's first call within the sample
 	calls    int // number of calls
 
-	// blind means that the send names no server run. steps and stored are then empty.
+	// blind is true if the answer names no server run. Then steps and stored are empty.
 	blind  bool
 	steps  []letta.Step   // steps with an output, oldest first: one per call
-	stored letta.Messages // of the server run, oldest first
+	stored letta.Messages // the server run's messages, oldest first
 
-	// epochs holds, per call, the number of compactions before it.
+	// epochs holds, per call, the number of compactions before the call.
 	epochs []int
 	// summarized holds, per call, whether its step ran a compaction. Such a step never has a trace.
 	summarized []bool
 
-	// witness is the trace of the send's call shown. It shows the input of all calls of the send.
-	// It is nil if there is none.
+	// witness is the trace of the call with index shown. It shows the input of all calls in the
+	// send. It is nil if no usable trace was found.
 	witness  *traced
 	shown    int
 	compared bool // the witness was compared with the rebuilt prompt of its call
-	gap      *gap // nil: a stored prompt is proven by its count
+	gap      *gap // if nil, a matching count proves a stored prompt
 }
 
 // callsOf returns the stored calls of a step: first the calls that the server ran itself, then the
-// calls that wait for the client. The text of the turn is not enough: the server's parser drops and
-// rewrites parts of the calls.
+// calls that wait for the client. The text of the turn is not enough, because the server's parser
+// drops and rewrites parts of the calls.
 func (s *send) callsOf(stepID string) []call {
 	var own, waiting []call
 	for i := range s.stored {
@@ -107,8 +109,8 @@ func (s *send) returns() []*letta.Message {
 	return list
 }
 
-// decide collects the decisions for all calls that waited for the client. before contains messages
-// from before the first send.
+// decide collects the decisions for all calls that waited for the client. before contains the
+// messages that were stored before the first send.
 func (t *transcript) decide(before letta.Messages) {
 	t.decisions = make(decisions)
 	t.decisions.requested(before)

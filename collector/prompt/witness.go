@@ -10,14 +10,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// witnessTries bounds the traces that are requested per send: the trace of the last call can be
-// late, or lost because a log-probability is not finite.
+// witnessTries limits the number of traces that are requested per send. One trace is not always
+// enough: the trace of the last call can be late, or missing because a log-probability is not
+// finite.
 const witnessTries = 3
 
 // findWitnesses finds, for every send, the trace that shows the model's input. The server reads the
-// agent, its tools and the messages once per request. So one trace shows the input of all calls of
-// its send before a compaction, but not of other sends. Without a trace the proof has a gap, unless
-// the agent can have been read in only one way and is unchanged when it is read again.
+// agent, its tools and the messages once per request. So one trace shows the input of all calls in
+// its send before a compaction, but not in other sends. Without a trace, the proof has a gap unless
+// two conditions hold: the server can have read the agent in only one way, and the agent is
+// unchanged when it is reread.
 func (b *rebuild) findWitnesses(ctx context.Context) error {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
@@ -34,8 +36,8 @@ func (b *rebuild) findWitnesses(ctx context.Context) error {
 	return nil
 }
 
-// findWitness finds the last call of a send that has a trace. It adds no notes, because the trace
-// might not be needed.
+// findWitness finds the last call in a send that has a usable trace. It adds no notes, because the
+// trace might not be needed.
 func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 	tries := 0
 	for k := s.calls - 1; k >= 0 && tries < witnessTries; k-- {
@@ -55,7 +57,7 @@ func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 }
 
 // hear makes the trace of call k the witness of the send. If the trace contradicts the turn or the
-// agent, hear sets a gap instead. It reports false if the trace shows nothing.
+// agent, hear sets a gap instead. hear returns false if the trace is unreadable.
 func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 	read, err := readTrace(t, b.transcript.decisions, b.systemOver(s))
 	if err != nil {
@@ -78,7 +80,7 @@ func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 
 const unstorable = "the engine returned a NaN or infinite log-probability, and the server cannot store such a trace"
 
-// traceLost reports whether each call of the send with a useful trace has a log-probability that
+// traceLost reports whether every call whose trace could be the witness has a log-probability that
 // the server cannot store in a trace.
 func (b *rebuild) traceLost(s *send) bool {
 	lost := false
@@ -93,14 +95,14 @@ func (b *rebuild) traceLost(s *send) bool {
 	return lost
 }
 
-// unstored reports whether the call has a log-probability that is NaN or infinite. In the answer it
-// is null.
+// unstored reports whether the call has a log-probability that is NaN or infinite. In the answer,
+// this log-probability is null.
 func unstored(c *tokenize.Call) bool {
 	return slices.ContainsFunc(c.Logprobs, func(v float32) bool { return v-v != 0 })
 }
 
-// systemOver returns the system message that the model received, if the trace shows another one
-// because of the request. Otherwise it returns an empty string.
+// systemOver returns the system message that the model received if the request overrides it,
+// because the trace then shows the override. Otherwise it returns an empty string.
 func (b *rebuild) systemOver(s *send) string {
 	if overrides(s.request) {
 		return b.transcript.system
@@ -108,13 +110,14 @@ func (b *rebuild) systemOver(s *send) string {
 	return ""
 }
 
-// overrides reports whether the trace shows another system message than the model received: the
-// native path ignores override_system.
+// overrides reports whether the request sets override_system. The trace then shows the override,
+// but the model does not receive it, because the native path ignores override_system.
 func overrides(r *letta.LettaRequest) bool {
 	return r.OverrideSystem != nil && *r.OverrideSystem != ""
 }
 
-// findGap sets the gap of a send if no trace shows everything in its prompts.
+// findGap sets the gap of a send if neither a trace nor the reread agent proves everything in its
+// prompts.
 func (b *rebuild) findGap(ctx context.Context, s *send) error {
 	tools := serverTools(b.transcript.agent(), s.request)
 	switch {
@@ -145,9 +148,9 @@ const (
 	whyLate = unshown + "the agent was read after a request was sent"
 )
 
-// unchanged reads the agent again. why explains why the agent that the server used can differ from
-// the agent before the first send. It is empty if the agent and its system message are the same.
-// changed reports whether they differ.
+// unchanged rereads the agent. why explains why the agent that the server used can differ from the
+// agent before the first send. why is empty if the agent and its system message have not changed.
+// changed reports whether a change was seen.
 func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err error) {
 	switch e := b.rollout; {
 	case e.Conversation != nil:
@@ -156,7 +159,7 @@ func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err 
 		return unshown + "the agent has memory blocks, which can change at any time", false, nil
 	case b.transcript.compacted:
 		return unshown + "a compaction wrote a new one", false, nil
-	case e.Late: // tested last: a new rollout does not help with the cases above
+	case e.Late: // tested last, because a new attempt does not help in the cases above
 		return whyLate, false, nil
 	}
 	if b.changed == nil {
@@ -175,8 +178,8 @@ func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err 
 	return "", false, nil
 }
 
-// changedSince names a part of the agent that affects prompts and has changed. It returns an empty
-// string if there is none.
+// changedSince names the first changed part of the agent that affects prompts. It returns an empty
+// string if no such part has changed.
 func changedSince(before, now *letta.AgentState) string {
 	sameSchema := func(a, b letta.Tool) bool { return a.JSONSchema == b.JSONSchema }
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A Model is the tokenizer and the chat template that a life matches.
+// A Model is the tokenizer and the chat template with which a life is generated.
 type Model struct {
 	Tokenizer *bpe.Tokenizer
 	Template  *chat.Template
@@ -43,7 +43,7 @@ func Qwen3(tb testing.TB) Model {
 	return Model{Tokenizer: bpetest.Tokenizer(tb, "qwen3"), Template: t}
 }
 
-// Lives returns n different lives of the Qwen3 model, keyed by name: long-00, long-01 and so on.
+// Lives returns n different lives for the Qwen3 model, keyed by name: long-00, long-01 and so on.
 func Lives(tb testing.TB, n int) map[string][]byte {
 	tb.Helper()
 	m := Qwen3(tb)

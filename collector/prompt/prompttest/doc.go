@@ -1,13 +1,15 @@
-// Package prompttest generates long recorded lives of agents that match a real tokenizer and chat
-// template token for token. Benchmarks and profiles of the whole path use them, because recorded
-// exchanges are short.
+// Package prompttest generates lives: long synthetic recordings of agents. Their token ids match a
+// real tokenizer and chat template exactly. Benchmarks and profiles of the whole path use lives
+// because the recorded exchanges are short.
 //
-// A life has one send of eight calls with some 8,500 sampled tokens: seven tool calls, each after
-// reasoning and with arguments of some KB, and an answer. Its reply is half a megabyte long. A
-// fifth of it is messages, because a real reply repeats the arguments and the return of every call.
-// The text is prose and source code, with line breaks, quotes, control characters and non-ASCII
-// characters, written and escaped like the server's.
+// A life has one send with eight calls and about 8,500 sampled tokens. Each of the first seven
+// calls contains reasoning and a tool call with arguments of a few KB. The last call is the answer.
+// The reply is half a megabyte long. Messages make up a fifth of the reply, because a real reply
+// repeats the arguments and the result of every tool call. The text is prose and source code, with
+// line breaks, quotes, control characters and non-ASCII characters. It is written and escaped as on
+// the server.
 //
-// The stored messages, steps, traces and prompts of a life agree: its prompts are rendered from its
-// traces and encoded, and the steps have their token counts. The same seed gives the same bytes.
+// The stored messages, steps, traces and prompts of a life agree. The prompts are rendered from the
+// messages in the traces and encoded, and the steps have the token counts of these prompts. The
+// same name and seed give the same bytes.
 package prompttest

@@ -28,7 +28,7 @@ type life struct {
 	r           *rand.Rand
 	name        string
 	agent, run  string
-	messageID   string // of the system message
+	messageID   string // the id of the system message
 	question    string
 	steps       []string
 	generations []generation
@@ -41,7 +41,7 @@ type generation struct {
 	text           string // the sampled text
 	content        string // the sampled text without the tool call
 	tool, callID   string
-	args           string // as the model wrote them, without escapes of non-ASCII characters
+	args           string // as the model wrote them, with non-ASCII characters unescaped
 	result         string
 	asked          [][]byte // the messages of the prompt, as its trace shows them
 }
@@ -111,7 +111,7 @@ func (l *life) live() error {
 	return nil
 }
 
-// render returns the prompt ids. Like the server's adapter, it parses the arguments of calls.
+// render returns the prompt ids. Like the server's adapter, it parses the arguments of tool calls.
 func (l *life) render(shown [][]byte) ([]int32, error) {
 	list := make([]chat.Value, len(shown))
 	for i, raw := range shown {
@@ -155,7 +155,8 @@ func (l *life) render(shown [][]byte) ([]int32, error) {
 	return l.Tokenizer.AppendTokens(nil, string(text))
 }
 
-// logprob returns a random log-probability as in recordings: some exactly 0, many small.
+// logprob returns a random log-probability. As in the recordings, some values are exactly 0 and
+// many are close to 0.
 func (l *life) logprob() float32 {
 	switch u := l.r.Float64(); {
 	case u < 0.06:
@@ -173,7 +174,7 @@ func (l *life) systemText() string {
 		"- 0 previous messages between you and the user are stored in recall memory\n</memory_metadata>"
 }
 
-// stored returns the arguments as the server stores them: with escaped non-ASCII characters.
+// stored returns the arguments as the server stores them, with non-ASCII characters escaped.
 func (g *generation) stored() string {
 	var b strings.Builder
 	for _, c := range g.args {
@@ -190,14 +191,15 @@ func (g *generation) stored() string {
 	return b.String()
 }
 
-// returned returns the tool return as the model sees it.
+// returned returns the tool result as the model sees it.
 func (g *generation) returned() string {
 	return "{\n  \"status\": \"OK\",\n  \"message\": " + quote(g.result) + ",\n  \"time\": \"2026-11-21 09:41:24 AM UTC+0000\"\n}"
 }
 
 const schema = `{"name":"write_file","description":"Write a file and run the checks of its folder.","parameters":{"type":"object","properties":{"path":{"type":"string","description":"where to"},"content":{"type":"string","description":"the whole file"},"overwrite":{"type":"boolean","description":"replace a file that is there"}},"required":["path","content"]}}`
 
-// quote returns s as the server encodes JSON: non-ASCII and angle brackets are not escaped.
+// quote encodes s as a JSON string. Like the server, it does not escape non-ASCII characters and
+// angle brackets.
 func quote(s string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -219,7 +221,7 @@ func (g *generation) appendLogprobs(dst []byte) []byte {
 	return append(dst, ']')
 }
 
-// appendFloat appends a float32 as Python prints it, converted to a double.
+// appendFloat converts f to a double and appends it as Python prints it.
 func appendFloat(dst []byte, f float32) []byte {
 	if f == 0 {
 		return append(dst, "0.0"...)

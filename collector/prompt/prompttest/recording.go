@@ -41,7 +41,8 @@ func (l *life) recording() []byte {
 	return append(out, `]}]}]}`...)
 }
 
-// message returns one message as the server lists it. n is its number within its stored message.
+// message returns one message as the server lists it. One stored message can be listed as several,
+// and n is the number of this one.
 func (l *life) message(id, step, kind string, n int, rest string) string {
 	otid, run := "null", "null"
 	if step != "" {
@@ -57,7 +58,8 @@ func (l *life) message(id, step, kind string, n int, rest string) string {
 		`,"sender_id":null,"step_id":` + step + `,"is_err":null,"seq_id":null,"run_id":` + run + `,` + rest + `}`
 }
 
-// messages returns the messages of the run: text, call and return of every generation.
+// messages returns the messages of the run: the text, the tool call and the tool result of every
+// generation.
 func (l *life) messages() []string {
 	var all []string
 	for k := range l.generations {
