@@ -2,7 +2,8 @@ package letta
 
 import "strings"
 
-// An AgentState is an agent on the server, with the members that this module uses. JSON has all.
+// An AgentState is an agent on the server, with the members that this module uses. JSON has all
+// members.
 //
 // Source: the published AgentState schema; schemas/agent.py of the server.
 type AgentState struct {
@@ -11,9 +12,10 @@ type AgentState struct {
 	ID        string    `letta:"id"`
 	Name      string    `letta:"name,loose"`
 	ToolRules []RawJSON `letta:"tool_rules"`
-	// MessageIDs is the context. The first is the system message.
+	// MessageIDs are the ids of the messages in the context. The first is the system message.
 	MessageIDs []string `letta:"message_ids"`
-	// System is the system prompt without memory and metadata. The model saw MessageIDs[0].
+	// System is the system prompt without memory and metadata. The model saw the message
+	// MessageIDs[0] instead.
 	System    string `letta:"system"`
 	AgentType string `letta:"agent_type"`
 	// LLMConfig is the effective configuration. ModelSettings can differ from it.
@@ -21,16 +23,16 @@ type AgentState struct {
 	ResponseFormat RawJSON   `letta:"response_format"`
 	Metadata       RawJSON   `letta:"metadata"`
 	Blocks         []RawJSON `letta:"blocks"`
-	// Tools are in random order: the server queries them without an order for every request, so a
-	// prompt can have another order, and neither is the order of the create request. The list is
-	// empty for a client without a User-Agent.
+	// Tools are in random order, because the server queries them without an order for every
+	// request. So their order can differ from the order in a prompt, and both can differ from the
+	// order in the create request. The list is empty if the client sends no User-Agent.
 	Tools    []Tool   `letta:"tools"`
 	Tags     []string `letta:"tags,loose"`
 	Timezone string   `letta:"timezone"`
 }
 
-// CheckTurns returns why the agent will never answer with turns, or nil. The server does not
-// report it: such an agent answers 200 with turns null.
+// CheckTurns returns an error if the agent will never answer with turns. The server does not report
+// this case. It answers sends to such an agent with status 200 and turns null.
 //
 // Source: agents/agent_loop.py:20 (kinds of agents), letta_agent_v3.py:292-297.
 func (a *AgentState) CheckTurns() error {
@@ -57,8 +59,8 @@ type LLMConfig struct {
 	ModelEndpoint string `letta:"model_endpoint,loose"`
 	ProviderName  string `letta:"provider_name"`
 	ContextWindow int64  `letta:"context_window,loose"`
-	// If PutInnerThoughtsInKwargs, EnableReasoner and MaxReasoningTokens are all off, the server
-	// deletes the text before tool calls from every later prompt.
+	// If PutInnerThoughtsInKwargs and EnableReasoner are false and MaxReasoningTokens is 0, the
+	// server deletes the text before tool calls from every later prompt.
 	PutInnerThoughtsInKwargs *bool  `letta:"put_inner_thoughts_in_kwargs"`
 	Handle                   string `letta:"handle"`
 	EnableReasoner           *bool  `letta:"enable_reasoner"`

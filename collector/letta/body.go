@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// watch calls stop with errStalled after IdleBodyTimeout without a byte.
+// watch wraps body. If no byte of it arrives for IdleBodyTimeout, stop is called with errStalled.
 func (c *Client) watch(body io.ReadCloser, stop context.CancelCauseFunc) *watchedBody {
 	idle := c.cfg.IdleBodyTimeout
 	return &watchedBody{body: body, idle: idle, timer: time.AfterFunc(idle, func() {
@@ -15,7 +15,8 @@ func (c *Client) watch(body io.ReadCloser, stop context.CancelCauseFunc) *watche
 	})}
 }
 
-// A watchedBody is a body that must not stall. It counts the bytes read.
+// A watchedBody is the body of an answer with a limit on the time between bytes. It counts the
+// bytes read.
 type watchedBody struct {
 	body  io.ReadCloser
 	idle  time.Duration
@@ -30,7 +31,7 @@ func (w *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// pause stops the timer until the next Read, while the reader waits for its turn.
+// pause stops the timer until the next Read. It is called while the reader waits for its turn.
 func (w *watchedBody) pause() { w.timer.Stop() }
 
 func (w *watchedBody) close() {
@@ -38,13 +39,14 @@ func (w *watchedBody) close() {
 	_ = w.body.Close()
 }
 
-// An unsizedBody is a body of unknown length. Once free is used up, Read waits for its turn.
+// An unsizedBody is a body of unknown length. After free bytes, Read waits for the turn before it
+// continues.
 type unsizedBody struct {
 	ctx  context.Context //nolint:containedctx // that of the one send whose body it is
 	from *watchedBody
 	turn chan struct{}
 	free int64
-	has  bool // whether it has the turn
+	has  bool // the body has the turn
 }
 
 func (b *unsizedBody) Read(p []byte) (int, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// call sends a small request and passes the answer to out. It retries GET and DELETE.
+// call sends a small request and passes the answer to out. It retries only GET and DELETE.
 func (c *Client) call(ctx context.Context, r *request, in any, out out) error {
 	if r.target.err != nil {
 		return fmt.Errorf("%s: %w", r.op, r.target.err)
@@ -66,9 +66,9 @@ func (c *Client) callOnce(ctx context.Context, r *request, out out) error {
 	})
 }
 
-// exchange sends a request once and passes the answer to read. read returns err for a read error,
-// or undecoded for an answer that cannot be decoded. late is the cause if the exchange takes longer
-// than limit.
+// exchange sends a request once and passes the answer to read. read returns a read error as err, or
+// a decode error as undecoded. If the exchange takes longer than limit, its context is canceled
+// with the cause late.
 func (c *Client) exchange(ctx context.Context, r *request, limit time.Duration, late error,
 	read func(context.Context, *http.Response, *watchedBody) (undecoded, err error),
 ) (err error) {
@@ -102,7 +102,7 @@ func (c *Client) exchange(ctx context.Context, r *request, limit time.Duration, 
 	return nil
 }
 
-// At most largeCalls answers of more than largeCall bytes are read at once.
+// At most largeCalls answers of more than largeCall bytes are read concurrently.
 const (
 	largeCall  = 1 << 20
 	largeCalls = 2
@@ -133,8 +133,8 @@ func fetchList[T any](ctx context.Context, c *Client, r *request) ([]T, error) {
 	return *list, nil
 }
 
-// decodeWhole reads an answer of length bytes (-1: unknown) and passes it to decode, unless
-// decode is nil. err is a read error, undecoded a decode error.
+// decodeWhole reads an answer of length bytes (-1 if unknown) and passes it to decode, unless
+// decode is nil. err is a read error, and undecoded is a decode error.
 func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, length int64, decode whole) (undecoded, err error) {
 	most := c.cfg.MaxCallBytes
 	var text strings.Builder
@@ -153,7 +153,8 @@ func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, length int6
 		}
 		text.Write((*read)[:n])
 		if err == nil && !large && text.Len() >= largeCall {
-			// Bound the concurrent large answers, so that they cannot fill the memory.
+			// Limit the number of large answers that are read concurrently, so that they cannot
+			// fill the memory.
 			large = true
 			body.pause()
 			select {

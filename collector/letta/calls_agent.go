@@ -9,7 +9,8 @@ import (
 	"strconv"
 )
 
-// Health returns the health and the version of the server. It needs no password.
+// Health returns the health and the version of the server. The server does not require the password
+// for this call.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
 	out := new(Health)
 	if err := c.call(ctx, &request{op: "health", method: http.MethodGet, target: at("/v1/health/")}, nil, plain(out)); err != nil {
@@ -19,7 +20,8 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return out, nil
 }
 
-// Version returns the version from the last Health, and calls Health if there was none.
+// Version returns the server version from the last successful Health. If there was none, it calls
+// Health.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	if v := c.version.Load(); v != nil {
 		return *v, nil
@@ -31,14 +33,14 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return h.Version, nil
 }
 
-// CreateAgent creates an agent. body is a JSON object of the server's CreateAgent.
+// CreateAgent creates an agent. body is a JSON object with the server's schema CreateAgent.
 func (c *Client) CreateAgent(ctx context.Context, body json.RawMessage) (*AgentState, error) {
 	r := &request{op: "create agent", method: http.MethodPost, target: at("/v1/agents/"), secrets: bodySecrets(body)}
 	return fetch[AgentState](ctx, c, r, body)
 }
 
 // ImportAgent creates agents from an agent file (.af) and returns their ids. fields are the other
-// form fields, such as name and model. All agents of one file have the same prompt prefix.
+// form fields, such as name and model. All agents created from one file share a prompt prefix.
 func (c *Client) ImportAgent(ctx context.Context, file []byte, fields map[string]string) ([]string, error) {
 	body, contentType, err := formFile("agent.af", file, fields)
 	if err != nil {
@@ -74,7 +76,7 @@ func (c *Client) DeleteAgent(ctx context.Context, id string) error {
 }
 
 // Agents lists one page of agents that have all the tags: up to limit agents after the given id.
-// The server can return fewer.
+// The server can return fewer agents.
 func (c *Client) Agents(ctx context.Context, tags []string, after string, limit int) ([]AgentState, error) {
 	q := withTags(tags)
 	q.Set("limit", strconv.Itoa(limit))
@@ -103,7 +105,7 @@ func withTags(tags []string) url.Values {
 }
 
 // MessagesBefore lists the newest messages of an agent, up to limit, that were stored before the
-// message with the given id. They come from all its conversations, in the server's order.
+// message with the given id. They come from all conversations of the agent, in the server's order.
 func (c *Client) MessagesBefore(ctx context.Context, agentID, before string, limit int) (Messages, error) {
 	if err := needID("list messages", agentID); err != nil {
 		return nil, err
@@ -113,7 +115,7 @@ func (c *Client) MessagesBefore(ctx context.Context, agentID, before string, lim
 	return fetchList[Message](ctx, c, &request{op: "list messages", method: http.MethodGet, target: at("/v1/agents/{}/messages", agentID), query: q})
 }
 
-// CreateConversation creates a conversation of an agent.
+// CreateConversation creates a conversation with an agent.
 func (c *Client) CreateConversation(ctx context.Context, agentID string) (*Conversation, error) {
 	if err := needID("create conversation", agentID); err != nil {
 		return nil, err
@@ -137,7 +139,7 @@ func (c *Client) Conversation(ctx context.Context, id string) (*Conversation, er
 }
 
 // SystemText returns the text of a system message as the model saw it. messageID is the first of
-// AgentState.MessageIDs. A reset, a compaction or a recompile replaces that message.
+// AgentState.MessageIDs. A reset, a compaction or a recompile replaces this message.
 func (c *Client) SystemText(ctx context.Context, messageID string) (string, error) {
 	list, err := fetchList[Message](ctx, c, &request{op: "get message", method: http.MethodGet, target: at("/v1/messages/{}", messageID)})
 	if err != nil {
@@ -151,8 +153,8 @@ func (c *Client) SystemText(ctx context.Context, messageID string) (string, erro
 	return "", fmt.Errorf("get message: %s is not a system message", messageID)
 }
 
-// Cancel asks the server to stop the named runs of the agent, or all active runs if none is
-// named. The agent stops before its next step.
+// Cancel asks the server to stop the given server runs of the agent, or all of its active server
+// runs if none is given. The agent stops before its next step.
 func (c *Client) Cancel(ctx context.Context, agentID string, runIDs ...string) (map[string]string, error) {
 	var in any = json.RawMessage("null")
 	if len(runIDs) > 0 {

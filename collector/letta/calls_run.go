@@ -13,24 +13,25 @@ import (
 type RunsQuery struct {
 	AgentID  string
 	Statuses []string
-	// Ascending orders the oldest first. The default is newest first.
+	// Ascending lists the oldest run first. By default, the newest run is first.
 	Ascending bool
-	// Limit bounds the page. Default 100, like the server's.
+	// Limit is the maximum number of runs on a page. The default is 100, as on the server.
 	Limit int
-	// After is the run before the page, in the requested order. Nil: start with the first run.
+	// After is the last run before the page, in the requested order. If it is nil, the page starts
+	// with the first run.
 	After *Run
 }
 
-// ErrCursorGone reports that the run after which a page should start was deleted with its agent.
-// The server then lists from the first run.
+// ErrCursorGone means that the run after which a page should start was deleted with its agent. In
+// this case, the server starts with the first run.
 var ErrCursorGone = errors.New("letta: the run after which the list continues was deleted")
 
 // Runs lists one page of server runs. A page can have fewer runs than Limit before the end of the
-// list; only an empty page is the end.
+// list. Only an empty page marks the end.
 //
-// Servers 0.16.7 and 0.16.8 swap the cursors: after=ID lists the runs before that run in the
-// requested order, and before=ID the runs after it (services/helpers/run_manager_helper.py). So
-// Runs tests once which cursor continues the list, and checks each page.
+// Servers 0.16.7 and 0.16.8 swap the cursors: after=ID lists the runs before the run ID in the
+// requested order, and before=ID lists the runs after it (services/helpers/run_manager_helper.py).
+// So Runs tests once which parameter continues the list, and checks every page.
 func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 	if query.After == nil {
 		return c.runsPage(ctx, query, "")
@@ -52,8 +53,9 @@ func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 	return nil, ErrCursorGone
 }
 
-// findCursor returns the parameter that continues a list of runs. It remembers the parameter if
-// one run after the cursor and one run before it prove it.
+// findCursor returns the query parameter that continues a list of runs. It tries both parameters.
+// If the resulting pages are on different sides of the cursor, it stores the parameter for later
+// calls.
 func (c *Client) findCursor(ctx context.Context, query RunsQuery) (*string, error) {
 	query.Limit = 1
 	names := [...]string{"before", "after"}
@@ -75,8 +77,9 @@ func (c *Client) findCursor(ctx context.Context, query RunsQuery) (*string, erro
 	return &names[i], nil
 }
 
-// side returns the side of the cursor on which a page is, in the requested order: 1 after it, -1
-// before it, 0 unknown. Runs with the same time are ordered by id.
+// side returns the position of a page relative to the cursor in the requested order: 1 if it is
+// after the cursor, -1 if it is before it, and 0 if unknown. Runs with the same creation time are
+// ordered by id.
 func (q *RunsQuery) side(page []Run) int {
 	sign := -1
 	if q.Ascending {
@@ -98,7 +101,7 @@ func (q *RunsQuery) side(page []Run) int {
 	return strings.Compare(page[0].ID, q.After.ID) * sign
 }
 
-// runsPage lists one page. cursor is the parameter for query.After.
+// runsPage lists one page. cursor is the name of the query parameter for query.After, or empty.
 func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) ([]Run, error) {
 	q := url.Values{"order": {order(query.Ascending)}}
 	set(q, "agent_id", query.AgentID)
@@ -114,10 +117,11 @@ func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) (
 	return fetchList[Run](ctx, c, &request{op: "list runs", method: http.MethodGet, target: at("/v1/runs/"), query: q})
 }
 
-// restarts bounds how often a list restarts because a run was deleted during the listing.
+// restarts is the maximum number of times that a listing restarts because a run was deleted
+// meanwhile.
 const restarts = 5
 
-// AllRuns lists all server runs that match the query, each once. If the order is newest first, it
+// AllRuns lists every server run that matches the query once. If the newest run is first, AllRuns
 // omits runs that start during the listing.
 func (c *Client) AllRuns(ctx context.Context, query RunsQuery) ([]Run, error) {
 	var all []Run
@@ -167,14 +171,15 @@ func (c *Client) RunSteps(ctx context.Context, id string) ([]Step, error) {
 	return pages(ctx, c, "list steps of run", at("/v1/runs/{}/steps", id), url.Values{"order": {"asc"}}, func(s *Step) (id, key string) { return s.ID, s.ID })
 }
 
-// RunMessages returns all messages of a server run, oldest first, including messages of the request
-// and texts that the answer omitted. One stored message can appear as several with the same id.
+// RunMessages returns all messages of a server run, oldest first, including the messages of the
+// request and text that the answer omitted. One stored message can appear as several messages with
+// the same id.
 func (c *Client) RunMessages(ctx context.Context, id string) (Messages, error) {
 	return c.messagePages(ctx, "list messages of run", at("/v1/runs/{}/messages", id))
 }
 
-// messagePages lists all pages of messages. It keeps messages with the same id: an assistant text
-// and its tool calls share one.
+// messagePages lists all pages of messages. It keeps messages with the same id, because the text
+// and the tool calls of a generation share an id.
 func (c *Client) messagePages(ctx context.Context, op string, of target) (Messages, error) {
 	return pages(ctx, c, op, of, url.Values{"order": {"asc"}}, func(m *Message) (id, key string) { return m.ID, string(m.JSON) })
 }

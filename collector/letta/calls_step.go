@@ -14,30 +14,31 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A StepsQuery selects steps. If the server's own list is broken (0.16.7), RunID or AgentID is
-// required.
+// A StepsQuery selects steps. RunID or AgentID is required if the server cannot list steps itself
+// (0.16.7).
 type StepsQuery struct {
 	RunID   string
 	AgentID string
 
-	// Before and After are ids of steps that bound the list, in the requested order.
+	// Before and After are the ids of the steps between which the list lies in the requested order.
+	// Both steps are excluded.
 	Before, After string
 	Model         string // the model's name or handle
 	Feedback      string // positive, negative
-	// Descending orders the newest first.
+	// Descending lists the newest step first.
 	Descending bool
-	// Limit bounds the list. Default 50, like the server's.
+	// Limit is the maximum number of steps in the list. The default is 50, as on the server.
 	Limit int
 }
 
-// ErrStepsListBroken reports that the server cannot list steps, and that the query has neither a
+// ErrStepsListBroken means that the server cannot list steps and that the query names neither a
 // server run nor an agent.
 var ErrStepsListBroken = errors.New("letta: this server cannot list steps")
 
-// Steps lists steps. In 0.16.7 the server's list call always answers 400 (it passes a bool for a
-// string, steps.py:61). Then Steps lists the steps of the server run or of the agent's runs,
-// filters them itself, and reports this to Notice once. It always lists the steps of one server
-// run this way: the list call cannot filter by run.
+// Steps lists steps. Server 0.16.7 answers every list call with 400, because it passes a bool
+// instead of a string (steps.py:61). Then Steps lists the steps of each of the agent's server runs,
+// filters them itself, and reports this once to ClientConfig.Notice. If the query names a server
+// run, Steps always lists the steps of this run, because the list call cannot filter by run.
 func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	if query.Limit <= 0 {
 		query.Limit = 50
@@ -68,7 +69,7 @@ func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	return c.stepsOfRuns(ctx, query, ids)
 }
 
-// stepsOfRuns lists the steps of the runs that match the query, in order.
+// stepsOfRuns lists the steps in the given runs that match the query, in the order of the runs.
 func (c *Client) stepsOfRuns(ctx context.Context, query StepsQuery, runs []string) ([]Step, error) {
 	var all []Step
 	begun := query.After == ""
@@ -94,7 +95,7 @@ func (c *Client) stepsOfRuns(ctx context.Context, query StepsQuery, runs []strin
 				all = append(all, *s)
 			}
 		}
-		// With Before, continue until that step is found.
+		// If Before is set, continue until this step is found.
 		if len(all) == query.Limit && query.Before == "" {
 			break
 		}
@@ -112,7 +113,8 @@ func unknownStep(id, where string) error {
 	return &classed{ErrRejected, fmt.Errorf("no step %s %s", id, where)}
 }
 
-// matches reports whether the query selects the step, apart from its place in the list.
+// matches reports whether the step matches the filters of the query. It ignores Before, After and
+// Limit.
 func (q *StepsQuery) matches(s *Step) bool {
 	return (q.Model == "" || s.Model == q.Model || s.ModelHandle == q.Model) &&
 		(q.Feedback == "" || s.Feedback == q.Feedback) && (q.AgentID == "" || s.AgentID == q.AgentID)
@@ -133,13 +135,14 @@ func (c *Client) Step(ctx context.Context, id string) (*Step, error) {
 	return fetch[Step](ctx, c, &request{op: "get step", method: http.MethodGet, target: at("/v1/steps/{}", id)}, nil)
 }
 
-// StepMetrics returns the times of a step.
+// StepMetrics returns the durations that the server measured for a step.
 func (c *Client) StepMetrics(ctx context.Context, id string) (*StepMetrics, error) {
 	return fetch[StepMetrics](ctx, c, &request{op: "metrics of step", method: http.MethodGet, target: at("/v1/steps/{}/metrics", id)}, nil)
 }
 
-// StepTrace returns the trace of a step, or nil if the server does not have it. The server writes
-// it after the answer, or never (see ProviderTrace). Traces outlive their agent.
+// StepTrace returns the trace of a step, or nil if the server does not have it. The server writes a
+// trace after the answer or not at all (see ProviderTrace). Traces remain after their agent is
+// deleted.
 func (c *Client) StepTrace(ctx context.Context, id string) (*ProviderTrace, error) {
 	out, err := fetch[ProviderTrace](ctx, c, &request{op: "trace of step", method: http.MethodGet, target: at("/v1/steps/{}/trace", id)}, nil)
 	if err != nil || out.JSON.IsNull() {
@@ -148,11 +151,11 @@ func (c *Client) StepTrace(ctx context.Context, id string) (*ProviderTrace, erro
 	return out, nil
 }
 
-// traceless is the number of missing traces after which the server is assumed to keep none.
+// traceless is the number of missing traces after which the server is assumed to keep no traces.
 const traceless = 8
 
-// PollStepTrace is [Client.StepTrace] with up to three tries within about 200 ms, because the
-// trace can be late. It tries once if the server seems to keep no traces.
+// PollStepTrace is [Client.StepTrace] with up to three tries within about 200 ms, because the trace
+// can be late. If the server seems to keep no traces, it tries only once.
 func (c *Client) PollStepTrace(ctx context.Context, id string) (*ProviderTrace, error) {
 	const tries, pause = 3, 100 * time.Millisecond
 	for i := 1; ; i++ {
@@ -178,8 +181,8 @@ func (c *Client) SetFeedback(ctx context.Context, id string, f Feedback) (*Step,
 	return fetch[Step](ctx, c, &request{op: "feedback of step", method: http.MethodPatch, target: at("/v1/steps/{}/feedback", id)}, f)
 }
 
-// StepMessages returns the messages of a step, oldest first. Assistant texts appear as
-// ReasoningMessage here (steps.py:158).
+// StepMessages returns the messages of a step, oldest first. In this list, assistant text appears
+// in messages of type reasoning_message (steps.py:158).
 func (c *Client) StepMessages(ctx context.Context, id string) (Messages, error) {
 	return c.messagePages(ctx, "messages of step", at("/v1/steps/{}/messages", id))
 }

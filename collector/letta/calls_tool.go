@@ -11,13 +11,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
-// Tools lists the tools of the server.
+// Tools lists the tools on the server.
 func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
 	return pages(ctx, c, "list tools", at("/v1/tools/"), url.Values{}, func(t *Tool) (id, key string) { return t.ID, t.ID })
 }
 
-// RunTool runs a Python function in the server's sandbox, like a tool call of an agent, and
-// stores nothing on the server. A failure of the function is not an error: see ToolRan.Status.
+// RunTool runs a Python function in the server's sandbox, like an agent's tool call, and stores
+// nothing on the server. If the function fails, RunTool does not return an error. See
+// ToolRan.Status.
 func (c *Client) RunTool(ctx context.Context, t *ToolRun) (*ToolRan, error) {
 	out := new(ToolRan)
 	if err := c.call(ctx, &request{op: "run tool", method: http.MethodPost, target: at("/v1/tools/run")}, t, plain(out)); err != nil {
@@ -28,10 +29,10 @@ func (c *Client) RunTool(ctx context.Context, t *ToolRun) (*ToolRan, error) {
 
 // A FoundModel is the result of FindModel.
 type FoundModel struct {
-	// Model is the model with the handle, or nil.
+	// Model is the model with exactly this handle, or nil.
 	Model *Model
-	// Near are up to 5 handles with the most similar spelling, the nearest first. Handles that
-	// begin with the searched handle or contain it come first.
+	// Near contains up to 5 similar handles, the most similar first. Handles that begin with the
+	// searched handle precede handles that contain it, and handles with a similar spelling follow.
 	Near []string
 	// Count is the number of models that the server lists.
 	Count int
@@ -39,8 +40,8 @@ type FoundModel struct {
 
 const nearMost = 5
 
-// FindModel finds a model by its handle. It does not keep the list of models: a server can have
-// hundreds of thousands.
+// FindModel finds a model by its handle. It does not keep the list of models in memory, because a
+// server can have hundreds of thousands of models.
 func (c *Client) FindModel(ctx context.Context, handle string) (*FoundModel, error) {
 	found := new(FoundModel)
 	var near []nearHandle
@@ -68,7 +69,8 @@ type nearHandle struct {
 	distance int
 }
 
-// appendNear inserts a handle if it is among the nearest to want. The order is stable.
+// appendNear inserts a handle into near if it is among the nearMost handles that are most similar
+// to want. Equally similar handles keep their order.
 func appendNear(near []nearHandle, want, handle string) []nearHandle {
 	n := nearHandle{handle: handle}
 	switch within := strings.Index(strings.ToLower(handle), strings.ToLower(want)); {
@@ -92,15 +94,17 @@ func appendNear(near []nearHandle, want, handle string) []nearHandle {
 	return near[:min(len(near), nearMost)]
 }
 
-// maxHandle is the longest handle that is compared: the time grows with the square.
+// maxHandle is the maximum length of a handle that is compared, because the time grows with the
+// square of the length.
 const maxHandle = 500
 
-// pageSize is the number of elements that pages requests at once.
+// pageSize is the number of elements that pages requests per page.
 const pageSize = 1000
 
-// pages lists all pages of a list. id returns the cursor after an element, and its key: an element
-// whose key an earlier page had is not added again. A page that is not full is the last. So is a page
-// without a new element or a new cursor: the server ignores the cursor.
+// pages lists all pages of a list. id returns the cursor after an element and the key of the
+// element. An element is skipped if an earlier page had its key. A page that is not full is the
+// last page. A page without a new element or a new cursor is also the last, because then the server
+// ignores the cursor.
 func pages[T any](ctx context.Context, c *Client, op string, of target, q url.Values, id func(*T) (id, key string)) ([]T, error) {
 	var all []T
 	seen := map[string]bool{}

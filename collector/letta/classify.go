@@ -21,10 +21,11 @@ func (c *Client) transportError(ctx context.Context, r *request, err error) *API
 	return &APIError{Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Err: classifyTransport(ctx, err)}
 }
 
-// statusError returns the APIError of an answer. It reads at most 64 KiB of the body.
+// statusError returns the APIError for an answer with a failure status. The error uses at most 64
+// KiB of the body.
 func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *APIError {
 	text, _ := io.ReadAll(io.LimitReader(body, 64<<10)) // the part before a read error is still useful
-	_, _ = io.CopyN(io.Discard, body, 256<<10)          // so that the connection can be reused
+	_, _ = io.CopyN(io.Discard, body, 256<<10)          // drained so that the connection can be reused
 	e := &APIError{
 		Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id,
 		Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now()),
@@ -45,13 +46,14 @@ var (
 	errProxy       = errors.New("the proxy address in the environment is invalid")
 )
 
-// ErrAnswerLost is the cause with which a caller cancels a send whose server run has ended
-// without an answer. The send then fails with ErrIdle.
+// ErrAnswerLost is the cause with which a caller cancels a send if the server run has ended but no
+// answer has arrived. The send then fails with ErrIdle.
 var ErrAnswerLost = errors.New("the server run has ended, but its answer did not arrive")
 
-// classifyTransport wraps the error of an unanswered request in its sentinel. ctx has its cause.
+// classifyTransport wraps the error of an unanswered request in the matching sentinel. If the
+// request was canceled, ctx has the cause.
 func classifyTransport(ctx context.Context, err error) error {
-	// A *url.Error repeats method and address. Keep only the error that it wraps.
+	// A *url.Error repeats the method and the address. Keep only the wrapped error.
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = u.Err
 	}
@@ -65,7 +67,7 @@ func classifyTransport(ctx context.Context, err error) error {
 		return &classed{ctx.Err(), cause} // the caller's context ended
 	}
 	if d := (*tokenize.DecodeError)(nil); errors.As(err, &d) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return err // the data is wrong, not the connection
+		return err // the data is invalid, but the connection works
 	}
 	var (
 		unknownAuthority x509.UnknownAuthorityError
@@ -92,7 +94,8 @@ type unquotedError struct {
 func (e *unquotedError) Error() string { return e.text }
 func (e *unquotedError) Unwrap() error { return e.cause }
 
-// unquoted removes data that net/http quotes from a malformed answer: it can be a secret.
+// unquoted removes the data that net/http quotes from a malformed answer, because it can be a
+// secret.
 func unquoted(err error) error {
 	text := err.Error()
 	if !strings.HasPrefix(text, "net/http: ") {
@@ -105,12 +108,12 @@ func unquoted(err error) error {
 	return &unquotedError{strings.TrimRight(before, ": ") + " (its text is not shown)", err}
 }
 
-// classifyStatus returns the sentinel of a status.
+// classifyStatus returns the sentinel for the status of e.
 //
-// A 401, 402 or 403 whose type begins with llm_ concerns the model's provider, which will serve
-// no sample, and not the server's password (app.py:692-793). A 409 is a refusal if something is
-// pending or running, and otherwise a deadlock, a lock or a concurrent update in the database. A
-// 500 is unspecific.
+// If the error type of a 401, 402 or 403 begins with llm_, the model's provider refuses the request
+// (app.py:692-793). The server's password is then correct, but no sample can succeed. A 409 is a
+// refusal if a call waits for the client or a run is active. Otherwise, it reports a deadlock, a
+// lock or a concurrent update in the database. A 500 can have any cause.
 func classifyStatus(e *APIError) error {
 	status := e.Status
 	aboutModel := strings.HasPrefix(e.Code, "llm_")
@@ -146,7 +149,7 @@ func classifyStatus(e *APIError) error {
 	return ErrRejected
 }
 
-// retryAfter parses the Retry-After header: seconds, or a date by the server's clock.
+// retryAfter parses the Retry-After header, which contains seconds or a date by the server's clock.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	if text == "" {
@@ -164,5 +167,5 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// maxRetryAfter bounds the effect of a wrong clock or a typo.
+// maxRetryAfter limits the effect of a wrong clock or a typo.
 const maxRetryAfter = 10 * time.Minute

@@ -16,30 +16,32 @@ type Client struct {
 	userAgent string
 	http      *http.Client
 
-	// reading bounds the replies being read to ReadBytes, whatever is in flight. It counts bytes,
-	// not replies: a slow reply blocks others only by its size.
+	// reading limits the total size of the replies that are read at the same time to ReadBytes. It
+	// counts bytes rather than replies, so a slow reply blocks others only by its size.
 	reading           *semaphore.Weighted
 	decoders, buffers sync.Pool
 
-	// large has one element for each large answer being read by a call.
+	// large has one element for each large answer that a call is reading.
 	large chan struct{}
-	// unsized has an element while a reply of unknown length is read beyond chunkedBytes.
+	// unsized has an element while a reply of unknown length is being read beyond chunkedBytes.
 	unsized chan struct{}
 
-	// secrets are removed from every text of the server.
+	// secrets are removed from all text that comes from the server.
 	secrets     scrubber
 	version     atomic.Pointer[string]
 	stepsBroken atomic.Bool
-	// runsCursor is the parameter that continues the list of runs, or nil if it is unknown.
+	// runsCursor is the query parameter that continues the list of runs, or nil if unknown.
 	runsCursor atomic.Pointer[string]
-	// traced reports whether the server returned a trace. untraced counts missing traces.
+	// traced is true if the server has returned a trace. untraced counts missing traces.
 	traced   atomic.Bool
 	untraced atomic.Int64
-	// ahead is the server's lead over our clock, in whole seconds, in the last dated answer.
+	// ahead is the time by which the server's clock was ahead of the local clock at the last answer
+	// with a date. The date is exact to the second.
 	ahead atomic.Pointer[time.Duration]
 
 	mu sync.Mutex
-	// noticed holds the texts passed to ClientConfig.Notice. mu guards it.
+	// noticed contains the text of every notice that was passed to ClientConfig.Notice. mu guards
+	// it.
 	noticed map[string]bool
 }
 
@@ -65,7 +67,8 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	c.http = &http.Client{
 		Transport: c.transport(),
-		// A redirect means a wrong address. It could leak the password or turn a POST into a GET.
+		// A redirect means that the address is wrong. Following it could leak the password or turn
+		// a POST into a GET.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
@@ -77,7 +80,7 @@ func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 // BaseURL returns the address of the server.
 func (c *Client) BaseURL() string { return c.base }
 
-// notice passes text to cfg.Notice, once per text.
+// notice passes text to cfg.Notice, but each text only once.
 func (c *Client) notice(text string) {
 	if c.cfg.Notice == nil {
 		return
@@ -91,7 +94,8 @@ func (c *Client) notice(text string) {
 	}
 }
 
-// Clock returns how far the server's clock is ahead of ours. ok is false if unknown.
+// Clock returns the time by which the server's clock is ahead of the local clock. ok is false if
+// unknown.
 func (c *Client) Clock() (ahead time.Duration, ok bool) {
 	if p := c.ahead.Load(); p != nil {
 		return *p, true

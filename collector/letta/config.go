@@ -15,73 +15,77 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A ClientConfig configures a Client. A zero field, except BaseURL, means its default.
+// A ClientConfig configures a Client. A zero field other than BaseURL selects the default.
 type ClientConfig struct {
 	// BaseURL is the http or https address of the server. It can have a path
-	// ("https://host/letta"), and a trailing /v1 is dropped. It has no user or password.
+	// ("https://host/letta"). A trailing /v1 is dropped. It must not contain a user or a password.
 	BaseURL string
 	// Password is the password of a server in secure mode. Other servers ignore it.
 	Password Secret
-	// Headers are sent with every request. Errors do not show values of eight bytes or more.
+	// Headers are sent with every request. Errors never show values of eight or more bytes.
 	Headers http.Header
-	// Version goes into the User-Agent, rollout/VERSION. The User-Agent is never empty: the
-	// server omits an agent's tools for a client without one.
+	// Version is part of the User-Agent, rollout/VERSION. The client always sends a User-Agent,
+	// because otherwise the server omits the tools of agents.
 	Version string
 
-	// TLS sets certificate authorities and client certificates. Nil: the system's.
+	// TLS sets certificate authorities and client certificates. If it is nil, the system's
+	// certificate authorities are used.
 	TLS *tls.Config
-	// Proxy selects the proxy of a request. Nil: the usual environment variables.
+	// Proxy selects the proxy for a request. If it is nil, the usual environment variables select
+	// the proxy.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Dial opens connections. Nil: TCP.
+	// Dial opens connections. If it is nil, the client uses TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// ConnectTimeout bounds dialing and the TLS handshake separately. Default 10 s.
+	// ConnectTimeout limits dialing and the TLS handshake separately. Default 10 s.
 	ConnectTimeout time.Duration
-	// SendTimeout bounds a whole send, including the wait until its answer can be read. Default
-	// 30 min. Keep it well above a minute: a send can stall for 60 s on a healthy server.
+	// SendTimeout limits a whole send, including the wait until its answer can be read. Default 30
+	// min. Keep it well above a minute, because a send can stall for 60 s on a healthy server.
 	SendTimeout time.Duration
-	// CallTimeout bounds every other request. Default 2 min.
+	// CallTimeout limits every other request. Default 2 min.
 	CallTimeout time.Duration
-	// IdleBodyTimeout bounds the time between two bytes of an answer's body. Default 1 min.
+	// IdleBodyTimeout limits the time between two bytes of an answer's body. Default 1 min.
 	IdleBodyTimeout time.Duration
 
-	// IdleConns bounds the idle connections. Set it to the number of concurrent requests, or
-	// connections are constantly reopened. Default 64.
+	// IdleConns limits the number of idle connections. Set it to the number of concurrent requests.
+	// Otherwise connections are constantly closed and reopened. Default 64.
 	IdleConns int
-	// ReadBytes bounds the replies that are read and decoded at once, in bytes on the wire. Other
-	// replies wait in the kernel. A larger reply is read alone, and a reply of unknown length
-	// counts as 1 MiB. Default 32 MiB.
+	// ReadBytes limits the total size of the replies that are read and decoded at the same time, in
+	// bytes on the wire. Other replies wait in the kernel. A reply larger than ReadBytes is read
+	// alone. A reply of unknown length counts as 1 MiB. Default 32 MiB.
 	ReadBytes int64
-	// ReceiveBufferBytes caps the kernel buffer of each connection, so that waiting replies do
-	// not fill memory. It also limits a connection to that many bytes per round trip. Default 0:
-	// the system's.
+	// ReceiveBufferBytes caps the kernel buffer of each connection, so that waiting replies do not
+	// fill memory. It also limits the throughput of a connection to this number of bytes per round
+	// trip. The default, 0, keeps the system's setting.
 	ReceiveBufferBytes int
-	// MaxReplyBytes bounds the answer to a send, and a streamed list. Default 64 MiB.
+	// MaxReplyBytes limits the size of the answer to a send. Default 64 MiB.
 	MaxReplyBytes int64
-	// MaxCallBytes bounds every other answer. The record of a rollout rarely exceeds a megabyte.
-	// Default 16 MiB, or MaxReplyBytes if that is less.
+	// MaxCallBytes limits the size of every other answer except streamed lists. The records of a
+	// rollout rarely exceed a megabyte. The default is the smaller of 16 MiB and MaxReplyBytes.
 	MaxCallBytes int64
-	// Decoder bounds the content of a reply. MaxReplyBytes above replaces its MaxReplyBytes.
+	// Decoder limits the content of a reply. The field MaxReplyBytes above replaces
+	// Decoder.MaxReplyBytes.
 	Decoder tokenize.DecoderConfig
 
 	// ReadRetries is the number of retries of a small GET or a DELETE after 429, 5xx (except 501)
-	// or no answer. Default 2; negative: none. No other request is ever repeated.
+	// or no answer. The default is 2. A negative value disables retries. No other request is ever
+	// repeated.
 	ReadRetries int
 
-	// Inject can add headers, such as traceparent; the client's own headers take precedence. It
-	// must be safe for concurrent use. It can be nil.
+	// Inject, if not nil, can add headers such as traceparent to a request. The client's own
+	// headers take precedence. Inject must be safe for concurrent use.
 	Inject func(ctx context.Context, h http.Header)
-	// Observe is called before each request and each retry. It returns the context of the request
-	// and a function, or nil, for the outcome. It must not block and must be safe for concurrent
-	// use. It can be nil.
+	// Observe, if not nil, is called before each request and each retry. It returns the context for
+	// the request and a function that receives the outcome. The function can be nil. Observe must
+	// not block and must be safe for concurrent use.
 	Observe func(ctx context.Context, op, method string) (context.Context, func(Exchange))
 
-	// Notice is called once per noteworthy property of the server. It must not block. It can be
-	// nil.
+	// Notice, if not nil, is called once for each noteworthy property of the server. It must not
+	// block.
 	Notice func(text string)
 }
 
-// Exported defaults.
+// The default values of fields of ClientConfig.
 const (
 	DefaultConnectTimeout  = 10 * time.Second
 	DefaultSendTimeout     = 30 * time.Minute
@@ -107,7 +111,7 @@ func (c ClientConfig) withDefaults() ClientConfig {
 	return c
 }
 
-// Validate returns all errors of the configuration, joined.
+// Validate returns all errors in the configuration, joined.
 func (c ClientConfig) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf("letta: "+format, args...)) }
@@ -148,8 +152,8 @@ func (c ClientConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// BaseURL normalizes the address of a server like [Client.BaseURL], without a trailing /v1 or
-// slash, before a client exists.
+// BaseURL normalizes the address of a server as [NewClient] does: it removes a trailing /v1 and
+// slash.
 func BaseURL(text string) (string, error) {
 	u, err := parseBase(text)
 	if err != nil {
@@ -158,9 +162,9 @@ func BaseURL(text string) (string, error) {
 	return u.String(), nil
 }
 
-// parseBase checks the base URL. Its errors do not quote the parts that can contain a password:
-// the part before the host, because "user:password@host" can look like a scheme, and the part
-// after a ?.
+// parseBase checks the base URL. Its errors never quote the parts that can contain a password.
+// These are the part before the host, because "user:password@host" can look like a scheme, and the
+// part after a question mark.
 func parseBase(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, errors.New("letta: server address is missing; want a URL such as http://localhost:8283")

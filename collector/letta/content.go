@@ -2,16 +2,16 @@ package letta
 
 import "strings"
 
-// A Content is a message's content: a text, or a list of parts. The zero Content is null.
+// A Content is the content of a message: a string or a list of parts. The zero Content is null.
 type Content struct {
-	// Text is set in the text form.
+	// Text is set if the content is a string.
 	Text string
-	// Parts is set in the list form.
+	// Parts is set if the content is a list.
 	Parts []ContentPart
 }
 
-// String returns the text as the server's native path sees it: the text parts joined by newlines.
-// Other parts are dropped. Source: adapters/sglang_native_adapter.py:99-157.
+// String returns the text as the server's native path sees it, with the text parts joined by
+// newlines. Other parts are dropped. Source: adapters/sglang_native_adapter.py:99-157.
 func (c Content) String() string {
 	if c.Parts == nil {
 		return c.Text
@@ -35,10 +35,11 @@ func (c *Content) read(s *scanner) {
 
 // A ContentPart is one part of a content.
 type ContentPart struct {
-	// JSON is the whole part, and the only field with the data of parts other than text.
+	// JSON is the JSON text of the part. For parts other than text, it is the only field with their
+	// data.
 	JSON RawJSON
 	// Type is text, image, tool_call, tool_return, reasoning, redacted_reasoning,
-	// omitted_reasoning, summarized_reasoning, or a type of a newer server.
+	// omitted_reasoning, summarized_reasoning, or a type that only a newer server uses.
 	Type string `letta:"type,kind"`
 	// Text is the text of a part of type text.
 	Text string `letta:"text" kinds:"text"`

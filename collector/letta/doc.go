@@ -8,10 +8,10 @@
 //		Messages: letta.InputMessages{letta.UserText("Hi.")},
 //	}, "", &turns)
 //
-// A method of [Client] is one call of the API: one HTTP exchange, or one per page of a list.
-// Package agent decides which calls to make and what a failure means to a rollout.
+// Each method of [Client] makes one API call: one HTTP exchange, or one exchange per page of a
+// list. Package agent decides which calls to make and what a failure means for a rollout.
 //
-// This package describes the released server 0.16.7. It also holds for 0.16.8, because that
+// This package describes the released server 0.16.7. It also applies to 0.16.8, because this
 // release differs only in the tool sandbox. A reference such as agents.py:1771 is a line of
 // letta-ai/letta at the tag 0.16.7, below letta/ or letta/server/rest_api/routers/v1/.
 //
@@ -27,38 +27,38 @@
 //   - and whose handle begins with sglang/, or whose provider's name contains sglang
 //     (letta_agent_v3.py:292-297).
 //
-// Otherwise turns is null, with status 200 and no explanation. [AgentState.CheckTurns] checks
-// this before a send. The flags return_token_ids and return_logprobs of a request overwrite the
-// stored flags together (agents.py:1771-1783), so one flag alone turns the data off: send both or
-// none.
+// Otherwise turns is null, with status 200 and no explanation. [AgentState.CheckTurns] checks this
+// before a send. If a request has either of the flags return_token_ids and return_logprobs, both
+// stored flags are overwritten (agents.py:1771-1783). So one flag alone turns the token data off.
+// Send both flags or neither.
 //
 // # Received objects keep their JSON text
 //
 // Every received object keeps its JSON text in a field JSON, next to the fields that this module
-// needs. Unknown fields are only in the text. Each byte is parsed once. Sent objects are plain
-// structs.
+// needs. All other members are only in the text. Each byte is parsed once. Objects that the client
+// sends are plain structs.
 //
-// The answer to a send is parsed once as well, as a stream. A tokenize.Decoder writes the turns
-// into the caller's memory, skips the data that it does not need, and returns the rest as a small
-// JSON object.
+// The answer to a send is also parsed once, while it streams in. A tokenize.Decoder writes the
+// turns into the caller's memory, skips the data that is not needed, and returns the rest as a
+// small JSON object.
 //
 //	body ─► tokenize.Decoder ─► turns, in a tokenize.Reply
 //	                        └─► the rest ─► LettaResponse: messages, stop reason, usage
 //
-// ClientConfig.ReadBytes bounds the replies that are read at once, so memory does not grow with
-// the number of requests in flight.
+// ClientConfig.ReadBytes limits the total size of the replies that are read at the same time. So
+// the memory does not grow with the number of requests in flight.
 //
 // # No send is ever repeated
 //
-// A send is not idempotent. The server appends a repeated user message twice. A repeated tool
-// return makes the model run again after a message that no user wrote
-// (agents/helpers.py:231-286). So the body of a send cannot be rewound, which keeps net/http from
-// repeating it; redirects are not followed; and this package never retries a send. It retries
-// only GET and DELETE, ClientConfig.ReadRetries times.
+// A send is not idempotent. If a user message is sent twice, the server appends it twice. If a tool
+// return is sent twice, the model runs again after a message that no user wrote
+// (agents/helpers.py:231-286). So this package never retries a send. The body of a send cannot be
+// rewound, so net/http cannot repeat it either, and redirects are not followed. Only GET and DELETE
+// are retried, up to ClientConfig.ReadRetries times.
 //
 // # Errors
 //
-// A failed call is an [*APIError]. It wraps one of nine sentinels:
+// A failed call returns an [*APIError]. The error wraps one of nine sentinels:
 //
 //	ErrConnection   refused, reset, ended too early        no answer
 //	ErrTimeout      longer than ClientConfig allows        no answer, 408, 504
@@ -70,11 +70,11 @@
 //	ErrRejected     the request is refused                 other 4xx, 501
 //	ErrUnusable     no request of this kind will succeed   3xx, TLS, a model's provider refuses
 //
-// A reply with invalid token data is a *tokenize.DecodeError instead. If the caller's context
-// ended, the error wraps the context's error and its cause.
+// If a reply has invalid token data, the error wraps a *tokenize.DecodeError instead. If the
+// caller's context ended, the error wraps the context's error and cause.
 //
-// No error shows a secret: the password, the values of configured headers, and the secrets of an
-// agent's tools are replaced by *** in every text of a server.
+// No error shows a secret. In all text from a server, the password, the values of configured
+// headers, and the secrets of an agent's tools are replaced by ***.
 //
 // # Reading order
 //

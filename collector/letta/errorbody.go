@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// parseErrorBody returns the code and the text in the body of an error. The server uses these
-// shapes (letta-ai/letta 0.16.7, server/rest_api/app.py:477-793):
+// parseErrorBody returns the code and the text in the body of an error answer. The server uses
+// these forms (letta-ai/letta 0.16.7, server/rest_api/app.py:477-793):
 //
 //	{"detail": "text"}
 //	{"detail": {"code": "PENDING_APPROVAL", "message": "text", …}}
@@ -16,8 +16,8 @@ import (
 //	{"error": {"type": "llm_timeout", "message": "text", "detail": "text"}}
 //	{"detail": "text", "run_id": "run-…"}
 //
-// A proxy can answer with anything. The results are scrubbed again, because unescaping can reveal
-// a secret.
+// A proxy can answer with anything. The results are scrubbed once more, because unescaping can
+// reveal a secret.
 func parseErrorBody(text string, secrets scrubber) (code, detail string) {
 	body := []byte(text)
 	oneLine := func(s string) string { return oneLine(secrets.scrub(s)) }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The sentinels classify the failure of a call for its caller. An *APIError wraps one of them.
+// The sentinels classify the failure of a call. An *APIError wraps one of them.
 var (
 	// ErrBusy: the server asks to retry later (429, lock conflicts).
 	ErrBusy = errors.New("letta: server busy")
@@ -22,7 +22,8 @@ var (
 	ErrTimeout = errors.New("letta: timeout")
 	// ErrServer: the server failed with an unspecific 500, or its answer cannot be decoded.
 	ErrServer = errors.New("letta: server error")
-	// ErrRejected: the server refuses the request (4xx), or it cannot be made (an empty id).
+	// ErrRejected: the server refuses the request (4xx), or the request cannot be sent because an
+	// id is empty.
 	ErrRejected = errors.New("letta: request rejected")
 	// ErrAuth: the server refuses the password.
 	ErrAuth = errors.New("letta: not authorized")
@@ -31,15 +32,17 @@ var (
 	ErrUnusable = errors.New("letta: server or model unusable")
 )
 
-// An APIError is a failed call: refused by the server, or not answered.
+// An APIError is a failed call: the server refused it, did not answer it, or sent an answer that
+// cannot be decoded.
 type APIError struct {
 	// Op is the operation in words: "send", "create agent".
 	Op string
-	// Method and Path belong to the request. Path lacks the query and the base.
+	// Method and Path are the method and path of the request. Path has neither the base URL nor the
+	// query.
 	Method, Path string
-	// Status is the HTTP status, or 0 without an answer.
+	// Status is the HTTP status, or 0 if there was no answer.
 	Status int
-	// Code is the server's code of the error, or empty: PENDING_APPROVAL, llm_timeout, …
+	// Code is the server's error code, such as PENDING_APPROVAL or llm_timeout. It can be empty.
 	Code string
 	// RetryAfter is the wait that the server requested, or 0.
 	RetryAfter time.Duration
@@ -47,9 +50,9 @@ type APIError struct {
 	RequestID string
 	// Detail is the server's text on one line, at most 300 bytes, without secrets.
 	Detail string
-	// Err wraps one of the sentinels, and the cause if there is one. It is a
-	// *tokenize.DecodeError if an answer is malformed, and wraps the context's error and cause if
-	// the caller's context ended.
+	// Err wraps one of the sentinels and the cause, if there is one. If the answer is malformed,
+	// Err wraps a *tokenize.DecodeError. If the caller's context ended, Err wraps the context's
+	// error and cause.
 	Err error
 }
 
@@ -92,7 +95,7 @@ type NoTurnsError struct {
 	Why            string
 }
 
-// Error returns the reason and the remedy.
+// Error returns a message with the reason.
 func (e *NoTurnsError) Error() string {
 	of := ""
 	if e.Model != "" {
@@ -104,7 +107,7 @@ func (e *NoTurnsError) Error() string {
 // Unwrap returns ErrUnusable.
 func (e *NoTurnsError) Unwrap() error { return ErrUnusable }
 
-// A classed error wraps a sentinel and a cause, and shows only the text of the cause.
+// A classed error wraps a sentinel and a cause. Its message is the message of the cause.
 type classed struct{ class, cause error }
 
 func (c *classed) Error() string   { return c.cause.Error() }

@@ -8,18 +8,18 @@ import (
 
 // An Exchange is one request and its outcome.
 type Exchange struct {
-	// Op is the operation in words, such as "create agent". There are about thirty.
+	// Op is the operation in words, such as "create agent". There are about thirty operations.
 	Op     string
 	Method string
-	// Code is the HTTP status, or 0 without an answer.
+	// Code is the HTTP status, or 0 if there was no answer.
 	Code int
 	// Bytes counts the bytes read from the answer's body.
 	Bytes int64
-	// Started is when the request was sent.
+	// Started is the time just before the request was sent.
 	Started time.Time
 	// Duration is the time until the whole answer was read and decoded.
 	Duration time.Duration
-	// Err is the failure, or nil. It has no secrets.
+	// Err is the failure, or nil. It contains no secrets.
 	Err error
 }
 

@@ -9,20 +9,21 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A list is an answer that is decoded element by element, so that a long list does not need
-// memory for its whole text. It uses encoding/json, because the scanner of this package needs the
-// whole text. err is a read error, undecoded a decode error.
+// A list is an answer that is decoded element by element, so that a long list is never in memory as
+// a whole. It uses encoding/json, because the scanner of this package needs the whole text. decode
+// returns a read error as err and a decode error as undecoded.
 type list interface {
 	decode(body io.Reader) (undecoded, err error)
 }
 
-// An eachOf passes each element of an array to the function each. Every try first calls start.
+// An eachOf passes each element of an array to the function each. It calls start before the first
+// element, again for every retry.
 type eachOf[T any] struct {
 	start func()
 	each  func(*T)
 }
 
-// maxElements and maxListBytes bound a list, maxElementBytes one of its elements.
+// maxElements and maxListBytes limit a list. maxElementBytes limits each element.
 const (
 	maxElements     = 1 << 20
 	maxListBytes    = 256 << 20
@@ -32,7 +33,7 @@ const (
 func (l *eachOf[T]) decode(body io.Reader) (undecoded, err error) {
 	in := &boundedReader{r: body, most: maxListBytes, element: maxElementBytes}
 	undecoded = l.elements(json.NewDecoder(in), in)
-	if in.err != nil { // the decoder's error would only report the end of the text
+	if in.err != nil { // the decoder's error would only report the end of the data
 		return nil, in.err
 	}
 	return undecoded, nil
@@ -68,8 +69,8 @@ func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
 	return nil
 }
 
-// A boundedReader fails after most bytes in total, or after element bytes since its user set since
-// to 0. It keeps an error other than io.EOF.
+// A boundedReader returns an error after most bytes in total, or after element bytes since the
+// caller last set since to 0. Any error other than io.EOF is permanent.
 type boundedReader struct {
 	r             io.Reader
 	most, element int64

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// Marshal is json.Marshal without the HTML escapes.
+// Marshal is json.Marshal without HTML escaping.
 func Marshal(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

@@ -2,7 +2,7 @@ package letta
 
 import "reflect"
 
-// A MessageType is the kind of a message. Unknown values are kept.
+// A MessageType is the kind of a message. It can have unknown values.
 type MessageType string
 
 // The kinds of messages. Source: schemas/letta_message.py.
@@ -20,15 +20,15 @@ const (
 	TypeEvent            MessageType = "event_message"
 )
 
-// Messages are messages in the server's order.
+// Messages is a list of messages in the server's order.
 type Messages []Message
 
-// A Message is a message from the server. Type determines which fields after the common ones are
-// set. A message of an unknown kind has only the common ones.
+// A Message is a message from the server. Type determines which of the fields after RunID are set.
+// If the kind is unknown, none of them is set.
 //
 // Source: schemas/letta_message.py, and the published schemas of the messages.
 type Message struct {
-	// JSON is the whole message.
+	// JSON is the JSON text of the message.
 	JSON RawJSON
 
 	Type MessageType `letta:"message_type,kind"`
@@ -36,29 +36,30 @@ type Message struct {
 	Date Time        `letta:"date,loose"`
 	Name string      `letta:"name,loose"`
 	OTID string      `letta:"otid,loose"`
-	// StepID is the step that made the message. After an approval, the tool return has the step
-	// of the call, which belongs to an earlier server run.
+	// StepID is the id of the step that created the message. After an approval, it is the step of
+	// the call for a tool return. This step belongs to an earlier server run.
 	StepID string `letta:"step_id,loose"`
-	// RunID is the only field of an answer that names its server run.
+	// RunID is the id of the server run. No other field of an answer names the server run.
 	RunID string `letta:"run_id,loose"`
 
-	// Content is the text of a system message with memory blocks and metadata, the assistant's
-	// text, or a user message as stored. A user message whose text is JSON with the type
-	// system_alert is a sign of a compaction.
+	// Content is a user message as stored, the assistant's text, or a system message with memory
+	// blocks and metadata. A user message whose text is JSON with the type system_alert indicates a
+	// compaction.
 	Content Content `letta:"content" kinds:"system_message user_message assistant_message"`
 
-	// Reasoning is the model's reasoning. The messages of a step also show assistant texts here.
+	// Reasoning is the model's reasoning. In a list of the messages of a step, it can also be
+	// assistant text.
 	Reasoning string `letta:"reasoning,loose" kinds:"reasoning_message"`
 
-	// ToolCalls are the calls of a tool call message, which the server runs, or of an approval
-	// request, which wait for the client's decision or tool result. The answer that ends with
-	// such a request has the stop reason requires_approval.
+	// ToolCalls are the calls in the message. The server runs the calls of a tool call message. The
+	// calls of an approval request wait for the client's decision or tool result. If an answer ends
+	// with an approval request, its stop reason is requires_approval.
 	ToolCalls []ToolCall `letta:"tool_calls,one" kinds:"tool_call_message approval_request_message"`
-	// ToolReturns are the results of the calls of one step, not necessarily in the order of the
-	// calls. Their text is the bare result. The model saw it packaged, as in turns.
+	// ToolReturns are the results of the calls in one step, not necessarily in the order of the
+	// calls. Their text is the bare result. The model saw the result packaged in JSON, as in turns.
 	ToolReturns []ToolReturn `letta:"tool_returns" kinds:"tool_return_message"`
 
-	// Approvals are the client's answers. The next two fields are the deprecated form.
+	// Approvals are the client's answers. The next two fields are the deprecated form of an answer.
 	Approvals         []Approval `letta:"approvals" kinds:"approval_response_message"`
 	Approve           *bool      `letta:"approve" kinds:"approval_response_message"`
 	ApprovalRequestID string     `letta:"approval_request_id" kinds:"approval_response_message"`
@@ -76,7 +77,8 @@ func (m *Message) read(s *scanner) {
 	}
 }
 
-// readDeprecated reads the members that were replaced by lists and repeat their first element.
+// readDeprecated reads the deprecated members. Lists replaced them, and they repeat the first
+// element of these lists.
 func (m *Message) readDeprecated(s *scanner) {
 	if m.Type != TypeToolReturn {
 		var old struct {
@@ -95,7 +97,7 @@ func (m *Message) readDeprecated(s *scanner) {
 		Stderr     []string `letta:"stderr,loose"`
 	}
 	if into(s, &old); old.ToolCallID == "" || s.Err() != nil {
-		return // without an id, the text can be of any type
+		return // without an id, the member tool_return can have any type
 	}
 	s.Return(start)
 	var text struct {

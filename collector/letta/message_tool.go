@@ -3,10 +3,10 @@ package letta
 // A ToolCall is a call as the model wrote it.
 type ToolCall struct {
 	JSON RawJSON
-	// Name can be any text that the model wrote.
+	// Name can be any string, because the model wrote it.
 	Name string `letta:"name"`
-	// Arguments is the JSON text of an object. It is never reencoded: the order of its keys and
-	// the form of its numbers reach later prompts.
+	// Arguments is the JSON text of an object. It is never re-encoded, because the order of its
+	// keys and the form of its numbers appear in later prompts.
 	Arguments  string `letta:"arguments"`
 	ToolCallID string `letta:"tool_call_id"`
 }
@@ -22,17 +22,17 @@ type ToolReturn struct {
 	Stderr     []string `letta:"stderr,loose"`
 }
 
-// An Approval is the client's answer to a pending call: a decision or a client tool's result.
+// An Approval is the client's answer to a pending call: a decision, or the result of a client tool.
 type Approval struct {
 	JSON       RawJSON
 	Type       string `letta:"type,kind"` // approval, tool
 	ToolCallID string `letta:"tool_call_id" kinds:"approval tool"`
 
-	// The decision.
+	// The fields of a decision.
 	Approve bool   `letta:"approve" kinds:"approval"`
 	Reason  string `letta:"reason,loose" kinds:"approval"`
 
-	// The result.
+	// The fields of a result.
 	Content Content  `letta:"tool_return" kinds:"tool"`
 	Status  string   `letta:"status" kinds:"tool"`
 	Stdout  []string `letta:"stdout,loose" kinds:"tool"`

@@ -9,7 +9,7 @@ type Model struct {
 	ContextWindow     int64  `json:"context_window,omitempty"`
 }
 
-// Health is the answer of the health check.
+// Health is the answer to the health check.
 type Health struct {
 	Version string `json:"version"`
 	Status  string `json:"status"`

@@ -14,18 +14,18 @@ import (
 //	letta:"message_type,kind"              the member names the kind of the object
 //	letta:"content" kinds:"user_message"   is read only in objects of these kinds
 //
-// null becomes the zero value. A field JSON gets the text of the whole object. An object that names two
-// kinds is an error. If a server changes the type of a loose member, the member is unknown, and
-// nothing else fails. So the members from which a prompt or a row is made are not loose, unless a
-// missing value only costs the proof.
+// null becomes the zero value. A field JSON gets the text of the whole object. An object that names
+// two kinds is an error. If a server changes the type of a loose member, only the value of this
+// member is lost. So members that determine a prompt or a row are not loose, unless a missing value
+// only weakens the proof.
 //
-// A type with a method read parses itself.
+// A type that has a method read parses itself.
 
 // A plan describes how the members of an object are parsed into a struct.
 type plan struct {
 	members []*member
 	text    int    // index of the field JSON, or -1
-	kind    string // name of the member that names the kind, or ""
+	kind    string // the name of the member that contains the kind, or ""
 	own     bool   // the struct has a method read
 }
 
@@ -35,10 +35,10 @@ type member struct {
 	field int
 	loose bool
 	word  bool     // a loose string
-	as    string   // version, one, text: see scanner.member
-	kinds []string // empty: any
-	// of is the plan of the field's struct, or of its elements, or nil if they are not structs. If
-	// path is set, it is the plan of more members of the same struct.
+	as    string   // the option version, one or text; see scanner.member
+	kinds []string // if empty, the member is read for every kind
+	// of is the plan for the field's struct or for the structs in the field's list. It is nil if
+	// there are no structs. If path is set, of is the plan for more members of the same struct.
 	of   *plan
 	path bool
 }
@@ -48,8 +48,8 @@ type reader interface{ read(s *scanner) }
 
 var plans sync.Map // of *plan, by reflect.Type
 
-// planOf returns the plan of a struct type, or of the elements of a list or a pointer. It is nil for
-// other types.
+// planOf returns the plan for a struct type, or for the struct type to which a pointer or list
+// leads. It returns nil for other types.
 func planOf(t reflect.Type) *plan {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -75,7 +75,7 @@ func planOf(t reflect.Type) *plan {
 	return p
 }
 
-// add adds a member under the name or the path of its tag.
+// add adds a member under the name or the path in its tag.
 func (p *plan) add(tag string, m *member) {
 	path, option, _ := strings.Cut(tag, ",")
 	m.loose, m.as = option == "loose", option
@@ -97,8 +97,8 @@ func (p *plan) add(tag string, m *member) {
 	p.members = append(p.members, m)
 }
 
-// find returns the index of the member with a name, or -1. It starts at the index from, because
-// members come in about the same order in every object.
+// find returns the index of the member called name, or -1. It starts at the index from, because
+// members have about the same order in every object.
 func (p *plan) find(name string, from int) int {
 	for i := from; i < len(p.members); i++ {
 		if p.members[i].name == name {

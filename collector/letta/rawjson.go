@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// RawJSON is the text of a JSON value from the server. It is empty if there was no value.
+// RawJSON is the JSON text of a value from the server. It is empty if there was no value.
 type RawJSON string
 
 // IsNull reports whether the value is absent or null.
 func (r RawJSON) IsNull() bool { return r == "" || r == "null" }
 
-// Decode is json.Unmarshal.
+// Decode calls json.Unmarshal.
 func (r RawJSON) Decode(v any) error { return json.Unmarshal([]byte(r), v) }
 
-// Member returns the value of the last member of an object with the name, or "".
+// Member returns the value of the last member of the object that is called name. It returns "" if
+// there is no such member or the text is not an object.
 func (r RawJSON) Member(name string) RawJSON {
 	var value RawJSON
 	s := newScanner(string(r))
@@ -30,8 +31,8 @@ func (r RawJSON) Member(name string) RawJSON {
 	return value
 }
 
-// With returns the object with a new value for a member, appended if the member is missing. An
-// empty value becomes null. The rest is unchanged.
+// With returns the object with a new value for the member called name. If the member is missing, it
+// is appended. An empty value becomes null. The rest is unchanged.
 func (r RawJSON) With(name string, value RawJSON) (RawJSON, error) {
 	if value == "" {
 		value = "null"
@@ -63,7 +64,7 @@ func (r RawJSON) With(name string, value RawJSON) (RawJSON, error) {
 	return RawJSON(text[:brace]) + RawJSON(comma) + Text(name) + ":" + value + RawJSON(text[brace:]), nil
 }
 
-// Text returns the JSON of a string.
+// Text encodes a string as JSON.
 func Text(text string) RawJSON {
 	b, err := Marshal(text)
 	if err != nil {

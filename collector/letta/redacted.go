@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Redacted returns the operation and its failure without text of the server.
+// Redacted returns the operation and its failure without text from the server.
 func (e *APIError) Redacted() string {
 	if e.Status != 0 {
 		text := http.StatusText(e.Status)
@@ -24,7 +24,8 @@ func (e *APIError) Redacted() string {
 	return e.Op + ": failed"
 }
 
-// withoutParameters removes the parts of an address that can be secret: user, query and fragment.
+// withoutParameters removes the user, the query and the fragment of an address, because they can be
+// secret.
 func withoutParameters(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -34,7 +35,7 @@ func withoutParameters(address string) string {
 	return u.String()
 }
 
-// maxDetailBytes bounds the server text in an error. It is small compared with a row.
+// maxDetailBytes limits the length of the server's text in an error.
 const maxDetailBytes = 300
 
 func oneLine(s string) string {

@@ -3,29 +3,31 @@ package letta
 import "encoding/json"
 
 // A LettaRequest is the body of a send, with the members that this module sends. A nil field is
-// omitted, and the server uses its default.
+// omitted, so the server uses its default.
 //
 // Source: schemas/letta_request.py:38-204 of the server, and its published LettaRequest schema.
 type LettaRequest struct { //nolint:revive // the name of the published schema
 	Messages InputMessages `json:"messages,omitempty"`
 
-	// MaxSteps bounds the model calls. The server's default is 50.
+	// MaxSteps limits the number of model calls. The server's default is 50.
 	MaxSteps *int `json:"max_steps,omitempty"`
 
-	// ClientTools must be repeated in every request of a conversation that can call them.
+	// ClientTools are the client tools that the model can call. They must be repeated in every
+	// request.
 	ClientTools []ClientTool `json:"client_tools,omitempty"`
 
-	// OverrideModel is a model handle for this request only.
+	// OverrideModel is the handle of the model for this request only.
 	OverrideModel *string `json:"override_model,omitempty"`
-	// OverrideSystem is ignored on the native path (adapters/sglang_native_adapter.py:308-313).
+	// OverrideSystem has no effect on the native path (adapters/sglang_native_adapter.py:308-313).
 	OverrideSystem *string `json:"override_system,omitempty"`
 
-	// ReturnLogprobs alone turns token data off: the server overwrites its three stored flags
-	// together (agents.py:1771-1783). Send both or neither.
+	// ReturnLogprobs and ReturnTokenIDs must be sent together or not at all. One of them alone
+	// turns the token data off, because the server overwrites its three stored flags together
+	// (agents.py:1771-1783).
 	ReturnLogprobs *bool `json:"return_logprobs,omitempty"`
 	ReturnTokenIDs *bool `json:"return_token_ids,omitempty"`
 
-	// Streaming belongs to the conversations route, which streams unless it is false.
+	// Streaming is for the conversations route, which streams its answer unless Streaming is false.
 	Streaming *bool `json:"streaming,omitempty"`
 }
 
@@ -39,13 +41,13 @@ func (*MessageCreate) inputMessage()    {}
 func (*ApprovalCreate) inputMessage()   {}
 func (*ToolReturnCreate) inputMessage() {}
 
-// An Input is the JSON content of a sent message: a text or a list of parts. See TextOf.
+// An Input is the JSON content of a sent message: a string or a list of parts. See TextOf.
 type Input = json.RawMessage
 
-// TextOf returns an input with a text.
+// TextOf returns an input that consists of text.
 func TextOf(text string) Input { return Input(Text(text)) }
 
-// InputText returns the text of an input: see Content.String.
+// InputText returns the text of an input, as Content.String does.
 func InputText(in Input) string {
 	var c Content
 	s := newScanner(string(in))
@@ -55,7 +57,7 @@ func InputText(in Input) string {
 	return c.String()
 }
 
-// A MessageCreate is a message of a user, the system or the assistant.
+// A MessageCreate is a message from the user, the system or the assistant.
 type MessageCreate struct {
 	Type    string `json:"type,omitempty"` // message, the default
 	Role    string `json:"role"`           // user, system, assistant
@@ -67,11 +69,11 @@ func UserText(text string) *MessageCreate {
 	return &MessageCreate{Role: "user", Content: TextOf(text)}
 }
 
-// An ApprovalCreate answers all pending calls with decisions or client tools' results.
+// An ApprovalCreate answers all pending calls with decisions or with results of client tools.
 type ApprovalCreate struct {
 	Type      string   `json:"type"` // approval
 	Approvals []Answer `json:"approvals,omitempty"`
-	// Approve, ApprovalRequestID and Reason are the deprecated form.
+	// Approve, ApprovalRequestID and Reason are the deprecated form of an answer.
 	Approve           *bool   `json:"approve,omitempty"`
 	ApprovalRequestID *string `json:"approval_request_id,omitempty"`
 	Reason            *string `json:"reason,omitempty"`
@@ -101,7 +103,7 @@ type ToolResult struct {
 	Stderr     []string `json:"stderr"`
 }
 
-// A ToolReturnCreate answers pending calls of client tools. Type is required: without it the
+// A ToolReturnCreate answers pending calls of client tools. Type is required. Without it, the
 // server parses a message and answers 422.
 type ToolReturnCreate struct {
 	Type        string       `json:"type"` // tool_return
@@ -112,6 +114,7 @@ type ToolReturnCreate struct {
 type ClientTool struct {
 	Name        string  `json:"name"`
 	Description *string `json:"description,omitempty"`
-	// Parameters is a JSON schema, kept as text: the order of its keys reaches the prompt.
+	// Parameters is a JSON schema. It is kept as text, because the order of its keys appears in the
+	// prompt.
 	Parameters json.RawMessage `json:"parameters,omitempty"`
 }

@@ -2,20 +2,22 @@ package letta
 
 import "slices"
 
-// A LettaResponse is the answer to a send without its turns, which tokenize.Decoder parses while
-// the body streams in.
+// A LettaResponse is the answer to a send, except the turns. A tokenize.Decoder parses the turns
+// while the body streams in.
 //
 // Source: schemas/letta_response.py:52-88.
 type LettaResponse struct { //nolint:revive // the name of the published schema
-	// JSON is the answer without turns and logprobs.
+	// JSON is the JSON text of the answer without turns and logprobs.
 	JSON RawJSON
-	// Messages are chronological. They can lack text before a tool call; the turns have it.
+	// Messages are in chronological order. They can lack the text before a tool call, but turns has
+	// it.
 	Messages   Messages        `letta:"messages"`
 	StopReason StopReason      `letta:"stop_reason.stop_reason,loose"`
 	Usage      UsageStatistics `letta:"usage,loose"`
 }
 
-// RunID returns the server run of the answer, or "": an answer without messages names none.
+// RunID returns the id of the server run, or "" if no message names it. An answer without messages
+// names no server run.
 func (r *LettaResponse) RunID() string {
 	for i := range slices.Backward(r.Messages) {
 		if id := r.Messages[i].RunID; id != "" {
@@ -49,8 +51,8 @@ func (r *LettaResponse) Output() string {
 	return ""
 }
 
-// UsageStatistics are sums over the steps of one send. Prompt and completion tokens are exact;
-// ContextTokens is an estimate after a compaction.
+// UsageStatistics has sums over the steps of one send. PromptTokens and CompletionTokens are exact.
+// After a compaction, ContextTokens is an estimate.
 type UsageStatistics struct {
 	JSON             RawJSON
 	CompletionTokens int64  `letta:"completion_tokens,loose"`

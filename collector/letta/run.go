@@ -1,20 +1,22 @@
 package letta
 
-// A Run is a server run: the server's work on one send. Its status does not describe the answer
-// (a run stopped by length is failed, but its turns are valid). Use the stop reason.
+// A Run is a server run: the server's work on one send. Do not use Status to judge the answer. If a
+// run reached the token limit, its status is failed, but its turns are valid. Use StopReason
+// instead.
 type Run struct {
 	JSON        RawJSON
 	ID          string `letta:"id"`
 	Status      string `letta:"status"` // created, running, completed, failed, cancelled
 	CreatedAt   Time   `letta:"created_at,loose"`
-	CompletedAt Time   `letta:"completed_at,loose"` // UTC, without a zone
+	CompletedAt Time   `letta:"completed_at,loose"` // in UTC, without a zone
 	AgentID     string `letta:"agent_id,loose"`
-	// Metadata has the reason of a failed run under error.
+	// Metadata has the reason why the run failed in its member error.
 	Metadata   RawJSON    `letta:"metadata"`
 	StopReason StopReason `letta:"stop_reason,loose"`
 }
 
-// Ended reports whether the run has ended. For a run of a conversation, use StepsEnded.
+// Ended reports whether the run has ended. If the run belongs to a conversation, use StepsEnded
+// instead.
 func (r *Run) Ended() bool {
 	switch r.Status {
 	case "created", "running":

@@ -11,15 +11,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// A scanner parses one JSON text from a server. It accepts the same texts as encoding/json, but names
-// match exactly, also in case. Bytes that are not UTF-8 become U+FFFD. The last of several members
-// with one name counts. The members of a path merge. Two kinds in one object are an error.
+// A scanner parses one JSON text from a server. It accepts the same JSON as encoding/json, but the
+// case of member names must match. Bytes that are not UTF-8 become U+FFFD. If several members have
+// the same name, the last one counts, except that the members of a path are merged. Two kinds in
+// one object are an error.
 type scanner struct{ strictjson.Scanner }
 
-// newScanner returns a scanner of text. A caller that no longer needs the scanner can recycle it.
+// newScanner returns a scanner for text. A caller that no longer needs the scanner can recycle it.
 func newScanner(text string) *scanner { return newValidScanner(validText(text)) }
 
-// newValidScanner is newScanner for a text that is known to be UTF-8.
+// newValidScanner is newScanner for text that is known to be valid UTF-8.
 func newValidScanner(text string) *scanner {
 	s, _ := scanners.Get().(*scanner)
 	if s == nil {
@@ -31,7 +32,7 @@ func newValidScanner(text string) *scanner {
 	return s
 }
 
-// scanners is a pool, because scanners can reuse their scratch memory.
+// scanners is a pool of scanners, so that their scratch memory is reused.
 var scanners sync.Pool
 
 func (s *scanner) recycle() {
@@ -71,7 +72,7 @@ func into[T any](s *scanner, v *T) {
 
 var rawType = reflect.TypeFor[RawJSON]()
 
-// value reads a value into v. of is the plan of its struct, or of its elements.
+// value reads a value into v. of is the plan for the struct or for the elements of the list.
 func (s *scanner) value(v reflect.Value, of *plan) {
 	switch {
 	case v.Kind() == reflect.Struct && of.own:
@@ -87,7 +88,7 @@ func (s *scanner) value(v reflect.Value, of *plan) {
 	}
 }
 
-// plain reads a value other than null and a struct.
+// plain reads a value that is neither null nor a struct.
 func (s *scanner) plain(v reflect.Value, of *plan) {
 	switch v.Kind() {
 	case reflect.String:
@@ -116,7 +117,7 @@ func (s *scanner) plain(v reflect.Value, of *plan) {
 	}
 }
 
-// object reads an object with its text; null has no members.
+// object reads an object and stores its JSON text. null is read as an object without members.
 func (s *scanner) object(v reflect.Value, p *plan) {
 	v.SetZero()
 	from := s.start()
@@ -126,8 +127,8 @@ func (s *scanner) object(v reflect.Value, p *plan) {
 	}
 }
 
-// members reads the members of an object into the fields of v. The kind of the object can follow
-// members that depend on it.
+// members reads the members of an object into the fields of v. The member with the kind can come
+// after members that depend on it.
 func (s *scanner) members(v reflect.Value, p *plan) {
 	if s.Null() {
 		return
@@ -161,7 +162,7 @@ func (s *scanner) members(v reflect.Value, p *plan) {
 	}
 }
 
-// kindOf reads an object up to the member that names its kind.
+// kindOf reads an object up to the member that contains its kind, and returns the kind.
 func (s *scanner) kindOf(name string) (kind string) {
 	for n := range s.Members {
 		if n == name {
@@ -204,14 +205,15 @@ func (s *scanner) member(v reflect.Value, m *member) {
 	}
 	if m.loose && s.Err() != nil {
 		s.Return(here)
-		if !m.path { // the fields of a path are loose themselves
+		if !m.path { // the loose members within a path handle errors themselves
 			field.SetZero()
 		}
 		s.Skip()
 	}
 }
 
-// version reads a weight version: a string, or a number as text. It returns "" for anything else.
+// version reads a weight version. It returns a string as is, a number as text, and "" for any other
+// value.
 func (s *scanner) version() (word string) {
 	switch s.Kind() {
 	case '"':
@@ -223,10 +225,10 @@ func (s *scanner) version() (word string) {
 	return ""
 }
 
-// raw reads a value of any type and returns its text.
+// raw reads a value of any type and returns its JSON text.
 func (s *scanner) raw() RawJSON { return RawJSON(s.Raw()) }
 
-// start moves to the beginning of a value and returns its offset, for since.
+// start moves to the beginning of a value and returns the offset, which is passed to since.
 func (s *scanner) start() int {
 	s.Kind()
 	return s.Offset()

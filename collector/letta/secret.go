@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// A Secret is a text that is never printed. Only the client that sends it reads it.
+// A Secret is a string that is never printed. Only the client that sends it uses its value.
 type Secret string
 
 const hidden = "***"
@@ -33,17 +33,17 @@ func (s Secret) GoString() string { return s.String() }
 // Format prints String for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
 
-// MarshalText returns String, also for encoding/json.
+// MarshalText returns String. So encoding/json does not show the secret either.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // LogValue returns String.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// A scrubber removes secrets from external texts, the longest first.
+// A scrubber removes secrets from external text. It is sorted by length, the longest secret first.
 type scrubber []string
 
 // minHeaderSecret is the minimum length of a header value that counts as a secret. Shorter values
-// are names and numbers, whose removal would damage other text.
+// are usually names and numbers, and removing them would damage other text.
 const minHeaderSecret = 8
 
 // clientSecrets returns the password and the header values.
@@ -57,7 +57,7 @@ func clientSecrets(cfg *ClientConfig) scrubber {
 	for _, values := range cfg.Headers {
 		for _, v := range values {
 			add(v)
-			if _, token, ok := strings.Cut(v, " "); ok { // after Bearer, Basic
+			if _, token, ok := strings.Cut(v, " "); ok { // the part after Bearer or Basic
 				add(token)
 			}
 		}
@@ -65,7 +65,8 @@ func clientSecrets(cfg *ClientConfig) scrubber {
 	return scrubber(nil).withSecrets(all)
 }
 
-// bodySecrets returns the secrets of an agent's tools in a body, which errors can quote.
+// bodySecrets returns the secrets of the agent's tools in the body of a create request. The
+// server's errors can quote them.
 func bodySecrets(body json.RawMessage) []string {
 	var b struct {
 		Secrets     map[string]string `json:"secrets"`
@@ -105,9 +106,9 @@ func (s scrubber) withSecrets(secrets []string) scrubber {
 	return slices.Compact(s)
 }
 
-// appendBase64 adds the part common to all Base64 texts that contain the secret. Preceding bytes
-// shift it within a character group, and the characters at both ends depend on the neighboring
-// bytes.
+// appendBase64 adds, for each alignment, the characters that every Base64 encoding of a text with
+// the secret contains. The preceding bytes determine the alignment of the secret within a group of
+// characters. The characters at both ends depend on the neighboring bytes, so they are omitted.
 func appendBase64(s scrubber, secret string) scrubber {
 	for shift := range 3 {
 		first, last := (8*shift+5)/6, 8*(shift+len(secret))/6
@@ -118,13 +119,14 @@ func appendBase64(s scrubber, secret string) scrubber {
 	return s
 }
 
-// Redact makes server text safe to show: one line of at most 300 bytes, without secrets.
+// Redact returns text from the server in a form that is safe to show: one line of at most 300
+// bytes, without secrets.
 func (c *Client) Redact(text string) string { return oneLine(c.secrets.scrub(text)) }
 
-// RedactAddress is Redact for an address, without its user, query and fragment.
+// RedactAddress is Redact for an address. It also removes the user, the query and the fragment.
 func (c *Client) RedactAddress(address string) string { return c.Redact(withoutParameters(address)) }
 
-// Environ returns an environment without the variables that hold a secret of this client.
+// Environ returns the environment without the variables that contain a secret of this client.
 func (c *Client) Environ(environ []string) []string { return c.secrets.filterEnv(environ) }
 
 func (s scrubber) scrub(text string) string {
@@ -134,8 +136,8 @@ func (s scrubber) scrub(text string) string {
 	return text
 }
 
-// filterEnv removes the variables of an environment that hold a secret. A model can ask a tool for
-// its environment, and the output becomes data.
+// filterEnv removes the variables that contain a secret from an environment. Otherwise, a model
+// could use a tool to print the environment, and the secret would become part of the data.
 func (s scrubber) filterEnv(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(variable string) bool {
 		_, value, _ := strings.Cut(variable, "=")
@@ -145,7 +147,8 @@ func (s scrubber) filterEnv(environ []string) []string {
 	})
 }
 
-// proxyOf hides the address of an unusable proxy. net/http would print it with its password.
+// proxyOf wraps proxy and hides the address of an invalid proxy. Otherwise net/http would print the
+// address with its password.
 func proxyOf(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	return func(r *http.Request) (*url.URL, error) {
 		u, err := proxy(r)

@@ -8,11 +8,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Send sends messages to the agent and waits for the whole answer, which takes as long as all
-// model calls together. It resets reply and decodes the turns into it. It returns the rest of the
-// answer without logprobs. The server stores requestID, which can be empty, with each step.
+// Send sends messages to the agent and waits for the whole answer, which takes as long as all model
+// calls together. Send resets reply and decodes the turns into it. It returns the rest of the
+// answer without logprobs. The server stores requestID with each step. requestID can be empty.
 //
-// No layer ever repeats a send. If the connection fails, the server might still run the agent.
+// No layer ever repeats a send. If the connection fails, the server might continue to run the
+// agent.
 func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, requestID string, reply *tokenize.Reply) (*LettaResponse, error) {
 	reply.Reset()
 	return c.SendWith(ctx, SendOptions{
@@ -22,19 +23,19 @@ func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, re
 
 // SendOptions are the parameters of SendWith.
 type SendOptions struct {
-	// AgentID is the agent to send to. If ConversationID is set, the send goes to that
-	// conversation, without streaming unless Request.Streaming is set. There the server ignores the
+	// AgentID is the agent to send to. If ConversationID is set, the send goes to this
+	// conversation, without streaming unless Request.Streaming is set. The server then ignores the
 	// token flags of the request and uses the flags stored with the agent.
 	AgentID, ConversationID string
 	// Request is the body of the send.
 	Request *LettaRequest
-	// RequestID is stored by the server with each step. It can be empty.
+	// RequestID is an id that the server stores with each step. It can be empty.
 	RequestID string
-	// Room is called with the length of the answer, or -1, before the answer is read. It can wait
-	// for memory, and an error fails the send. It can be nil.
+	// Room, if not nil, is called before the answer is read, with the length of the answer or -1.
+	// It can wait until memory is free. If it returns an error, the send fails.
 	Room func(ctx context.Context, length int64) error
 	// Reply returns the destination of the turns. It is called just before the answer is read, so
-	// that a request that waits for the model holds no memory. That saves 100 MB with 512 sends in
+	// that a request holds no memory while the model works. This saves 100 MB with 512 sends in
 	// flight and 1 MB replies.
 	Reply func() *tokenize.Reply
 }
@@ -46,8 +47,8 @@ func (o *SendOptions) target() target {
 	return at("/v1/agents/{}/messages", o.AgentID)
 }
 
-// SendWith is [Client.Send] for many concurrent sends. It takes memory only when the answer
-// begins.
+// SendWith is [Client.Send] for many concurrent sends. It allocates memory for the reply only when
+// the answer arrives.
 func (c *Client) SendWith(ctx context.Context, o SendOptions) (answer *LettaResponse, err error) {
 	to := o.target()
 	if o.ConversationID != "" && o.Request.Streaming == nil {
@@ -64,7 +65,7 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (answer *LettaResp
 	}
 	r := &request{op: "send", method: http.MethodPost, target: to, id: o.RequestID, body: text, only200: true}
 	err = c.exchange(ctx, r, c.cfg.SendTimeout, errSendTimeout, func(ctx context.Context, resp *http.Response, body *watchedBody) (undecoded, err error) {
-		body.pause() // until there is room
+		body.pause() // the timer stops until there is room
 		if err := checkLength(resp, c.cfg.MaxReplyBytes); err != nil {
 			return nil, err
 		}
@@ -79,7 +80,7 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (answer *LettaResp
 		}
 		answer, err = readWith[LettaResponse](newValidScanner(string(reply.Rest))) // the decoder rejects invalid UTF-8
 		if err != nil {
-			return &classed{&tokenize.DecodeError{Err: err}, err}, nil // another rollout would not decode better
+			return &classed{&tokenize.DecodeError{Err: err}, err}, nil // a DecodeError, because a retry would not help
 		}
 		return nil, nil
 	})
@@ -89,7 +90,8 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (answer *LettaResp
 // chunkedBytes is the assumed size of a reply of unknown length.
 const chunkedBytes = 1 << 20
 
-// read decodes an answer of length bytes (-1: unknown) once there is room for it within ReadBytes.
+// read waits until there is room for the answer within ReadBytes, and then decodes it. length is
+// the size of the answer in bytes, or -1 if unknown.
 func (c *Client) read(ctx context.Context, length int64, body *watchedBody, arena func() *tokenize.Reply) (*tokenize.Reply, error) {
 	size := length
 	if size < 0 {

@@ -1,7 +1,7 @@
 package letta
 
 // A Step is one model call in the Steps API. For every successful step, CompletionTokens is the
-// length of the turn's output_ids, and PromptTokens the length of the prompt.
+// number of output_ids in the turn, and PromptTokens is the number of ids in the prompt.
 //
 // Source: the published Steps API; schemas/step.py of the server.
 type Step struct {
@@ -16,8 +16,8 @@ type Step struct {
 	PromptTokens       *int64 `letta:"prompt_tokens,loose"`
 	CompletionTokens   *int64 `letta:"completion_tokens,loose"`
 	TotalTokens        *int64 `letta:"total_tokens,loose"`
-	// StopReason is null on all steps except the last. After max_steps it is null on the last step
-	// too.
+	// StopReason is empty on all steps except the last. If the run ended with max_steps, it is
+	// empty on the last step too.
 	StopReason StopReason `letta:"stop_reason,loose"`
 	Feedback   string     `letta:"feedback,loose"` // positive, negative
 	ErrorType  string     `letta:"error_type,loose"`
@@ -25,7 +25,7 @@ type Step struct {
 	Status     string     `letta:"status,loose"` // pending, success, failed, cancelled
 }
 
-// StepsEnded reports whether the last of the steps ended its server run.
+// StepsEnded reports whether the server run ended with the last of the steps.
 func StepsEnded(steps []Step) bool {
 	if len(steps) == 0 {
 		return false
@@ -34,14 +34,14 @@ func StepsEnded(steps []Step) bool {
 	return last.StopReason != "" || last.Status == "failed" || last.Status == "cancelled"
 }
 
-// A StepError is the reason why a step failed. JSON also has a traceback, which is for people and
-// must not get into rows.
+// A StepError is the reason why a step failed. JSON also has a traceback, which is for users and
+// must not be written to rows.
 type StepError struct {
 	JSON    RawJSON
 	Message string `letta:"message,loose"`
 }
 
-// StepMetrics are the times of a step.
+// StepMetrics has the durations that the server measured for a step.
 type StepMetrics struct {
 	JSON               RawJSON
 	ID                 string `letta:"id,loose"`
@@ -52,7 +52,8 @@ type StepMetrics struct {
 	StepNanos          *int64 `letta:"step_ns,loose"`
 }
 
-// A Feedback is a person's feedback on a step. A nil Feedback field withdraws it.
+// A Feedback is a person's feedback on a step. If the field Feedback is nil, earlier feedback is
+// withdrawn.
 type Feedback struct {
 	Feedback *string  `json:"feedback"` // positive, negative
 	Tags     []string `json:"tags,omitempty"`

@@ -1,15 +1,15 @@
 package letta
 
-// A StopReason is the reason why the agent's loop ended. Unknown values are kept: see Known.
+// A StopReason is the reason why the agent's loop ended. It can have unknown values. See Known.
 type StopReason string
 
 // The stop reasons. Source: schemas/letta_stop_reason.py:9-22. The stop reasons after StopCancelled
-// appear on server runs and steps rather than in an answer.
+// appear in server runs and steps, not in answers.
 const (
-	StopEndTurn            StopReason = "end_turn"            // the model answered without a tool call, or with no text
+	StopEndTurn            StopReason = "end_turn"            // the model made no tool call
 	StopToolRule           StopReason = "tool_rule"           // a terminal tool was called
-	StopMaxSteps           StopReason = "max_steps"           // the request's limit
-	StopMaxTokensExceeded  StopReason = "max_tokens_exceeded" // the engine's length limit, without a parsed call
+	StopMaxSteps           StopReason = "max_steps"           // the request's limit was reached
+	StopMaxTokensExceeded  StopReason = "max_tokens_exceeded" // the engine's token limit was reached, and no tool call was parsed
 	StopRequiresApproval   StopReason = "requires_approval"   // calls wait for the client
 	StopInvalidToolCall    StopReason = "invalid_tool_call"
 	StopError              StopReason = "error" // set after a step with a suppressed error
@@ -21,7 +21,7 @@ const (
 	StopContextOverflow    StopReason = "context_window_overflow_in_system_prompt"
 )
 
-// Known reports whether the value is in the closed list of server 0.16.7.
+// Known reports whether s is a stop reason of server 0.16.7.
 func (s StopReason) Known() bool {
 	switch s {
 	case StopEndTurn, StopToolRule, StopMaxSteps, StopMaxTokensExceeded, StopRequiresApproval, StopInvalidToolCall,
@@ -32,5 +32,5 @@ func (s StopReason) Known() bool {
 	return false
 }
 
-// Completed reports whether the agent ended normally, so that the next message can be sent.
+// Completed reports whether the agent ended normally and the next message can be sent.
 func (s StopReason) Completed() bool { return s == StopEndTurn || s == StopToolRule }

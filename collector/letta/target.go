@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// A target is the path of a request, starting with /v1. Only at creates it.
+// A target is the path of a request, which starts with /v1. Only the function at creates targets.
 type target struct {
 	path string
 	err  error // an id is not a valid path segment
 }
 
-// at replaces the {} in a path with ids. Each id becomes one path segment, whatever it contains:
-// it can come from a file, the command line or a server. An empty id is an error, because it
-// would address another resource, such as all agents instead of one. Nothing is sent then.
+// at replaces each {} in a path with an id. An id can come from a file, the command line or a
+// server, so it is escaped to become exactly one path segment. An empty id is an error, because it
+// would address another resource, for example all agents instead of one. The request is then not
+// sent.
 func at(path string, ids ...string) target {
 	for _, id := range ids {
 		part, err := segment(id)
@@ -31,7 +32,7 @@ func segment(id string) (string, error) {
 	switch id {
 	case "":
 		return "", errNoID
-	case ".", "..": // special segments without a character to escape
+	case ".", "..": // special segments that contain no character to escape
 		return strings.ReplaceAll(id, ".", "%2E"), nil
 	}
 	return url.PathEscape(id), nil
@@ -39,7 +40,7 @@ func segment(id string) (string, error) {
 
 var errNoID = &classed{ErrRejected, errors.New("empty id")}
 
-// needID returns an error for an empty id in a query, which would match everything.
+// needID returns an error if id is empty. An empty id in a query would match everything.
 func needID(op, id string) error {
 	if id == "" {
 		return fmt.Errorf("%s: %w", op, errNoID)

@@ -7,10 +7,10 @@ import (
 )
 
 // A ProviderTrace is the server's record of one model call. Request is an OpenAI-style body without
-// input_ids, which was not sent to the engine. Response is the engine's answer with output_ids.
+// input_ids, which was never sent to the engine. Response is the engine's answer with output_ids.
 //
-// The trace can be late. There is no trace if the call failed, a log-probability was not finite,
-// or a compaction ran in the step.
+// A trace can be late. There is no trace if the call failed, if a log-probability was not finite,
+// or if a compaction ran in the step.
 //
 // Source: the published Steps API; schemas/provider_trace.py of the server.
 type ProviderTrace struct {
@@ -23,7 +23,7 @@ type ProviderTrace struct {
 	RunID    string                   `letta:"run_id,loose"`
 }
 
-// A TraceBody is one of the two bodies of a trace, which need not have the form of T.
+// A TraceBody is one of the two bodies in a trace. It does not necessarily have the form of T.
 type TraceBody[T any] struct {
 	JSON  RawJSON
 	value T
@@ -39,7 +39,7 @@ func (b *TraceBody[T]) read(s *scanner) {
 	if into(s, &b.value); s.Err() != nil {
 		b.err = s.Err()
 		if e, ok := errors.AsType[*strictjson.Error](b.err); ok {
-			e.Offset -= from // counts from where the body begins
+			e.Offset -= from // the offset within the body
 		}
 		s.Return(here)
 		s.Skip()

@@ -7,33 +7,34 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A TraceResponse is the engine's answer in a trace. Its lists are raw text: the ids are parsed
-// when needed, the log-probabilities when a trace serves as an answer.
+// A TraceResponse is the engine's answer in a trace. Its lists are kept as JSON text. The ids are
+// parsed when they are needed, and the log-probabilities only if the trace replaces a lost answer.
 type TraceResponse struct {
 	// Text is the engine's output without a final stop token.
 	Text string `letta:"text,loose"`
-	// OutputIDs is the list of sampled ids: null or empty if the call was not native.
+	// OutputIDs is the list of sampled ids. It is null or empty if the call did not use the native
+	// path.
 	OutputIDs RawJSON `letta:"output_ids"`
-	// Logprobs is the list of meta_info.output_token_logprobs.
+	// Logprobs is the list meta_info.output_token_logprobs.
 	Logprobs RawJSON `letta:"meta_info.output_token_logprobs,loose"`
-	// Finish is the engine's finish reason, or empty. Matched is the id or the text at which it
-	// stopped.
+	// Finish is the engine's finish reason, or empty. Matched is the id or the text at which the
+	// engine stopped.
 	Finish  string  `letta:"meta_info.finish_reason.type,loose"`
 	Matched RawJSON `letta:"meta_info.finish_reason.matched,loose"`
-	// Version is the policy version as text: "default" if the engine was never updated, and empty
-	// if the engine's value is neither a string nor a number.
+	// Version is the policy version as text. It is "default" if the engine's weights were never
+	// updated, and empty if the engine's value is neither a string nor a number.
 	Version string `letta:"meta_info.weight_version,version"`
-	// Versions is the list of meta_info.weight_versions: the spans of the output with their
-	// versions, if the weights changed during the call.
+	// Versions is the list meta_info.weight_versions. If the weights changed during the call, it
+	// contains the spans of the output with their policy versions.
 	Versions RawJSON `letta:"meta_info.weight_versions,loose"`
-	// PromptTokens is the engine's count of prompt ids.
+	// PromptTokens is the number of prompt ids that the engine counted.
 	PromptTokens RawJSON `letta:"meta_info.prompt_tokens,loose"`
-	// Mark is meta_info.rollout, the mark of a tap with continuity, or empty.
+	// Mark is meta_info.rollout, the mark from a tap with continuity, or empty.
 	Mark RawJSON `letta:"meta_info.rollout,loose"`
 }
 
-// Spans parses Versions. It returns nil if there are none, and an empty list if they are
-// malformed.
+// Spans parses Versions. It returns nil if Versions is absent or null, and an empty list if
+// Versions is malformed.
 func (r *TraceResponse) Spans() []tokenize.VersionSpan {
 	if r.Versions.IsNull() {
 		return nil
@@ -61,7 +62,7 @@ func (r *TraceResponse) Spans() []tokenize.VersionSpan {
 	return spans
 }
 
-// AppendIDs appends the sampled ids to dst. After an error it returns dst unchanged.
+// AppendIDs appends the sampled ids to dst. If there is an error, it returns dst unchanged.
 func (r *TraceResponse) AppendIDs(dst []int32) ([]int32, error) {
 	if r.OutputIDs.IsNull() {
 		return dst, nil
@@ -79,27 +80,27 @@ func (r *TraceResponse) AppendIDs(dst []int32) ([]int32, error) {
 }
 
 // A TraceRequest is the request in a trace: an OpenAI-style body that was never sent. Its members
-// are raw text, so that unneeded messages are not parsed.
+// are kept as JSON text, so that messages are parsed only when they are needed.
 type TraceRequest struct {
-	// Messages is the raw list for ReadMessages.
+	// Messages is the JSON text of the list that ReadMessages parses.
 	Messages RawJSON `letta:"messages"`
-	// Tools is the list of tools in the order that the model saw.
+	// Tools is the list of tools in the order in which the model saw them.
 	Tools RawJSON `letta:"tools"`
-	// InputIDs is the prompt. Server 0.16.7 does not keep it.
+	// InputIDs is the list of prompt ids. Server 0.16.7 does not keep it.
 	InputIDs RawJSON `letta:"input_ids"`
 }
 
 // A TraceMessage is one message of a TraceRequest.
 type TraceMessage struct {
 	Role string `letta:"role"`
-	// Content is the text parts of the content, joined by newlines.
+	// Content is the text of the content. Text parts are joined by newlines.
 	Content    string      `letta:"content,text"`
 	Name       string      `letta:"name"`
 	ToolCallID string      `letta:"tool_call_id"`
 	ToolCalls  []TraceCall `letta:"tool_calls"`
 }
 
-// A TraceCall is a call of a tool.
+// A TraceCall is a tool call in a TraceMessage.
 type TraceCall struct {
 	ID        string `letta:"id"`
 	Name      string `letta:"function.name"`

@@ -11,17 +11,17 @@ import (
 )
 
 type request struct {
-	op     string // in words, for errors
+	op     string // the operation in words, for errors
 	method string
 	target target
 	query  url.Values
-	id     string // x-api-request-log-id, or empty
+	id     string // the header x-api-request-log-id, or empty
 	// body is JSON unless contentType is set.
 	body        []byte
 	contentType string
-	// secrets occur in the body and must not appear in an error.
+	// secrets are strings in the body that must not appear in an error.
 	secrets []string
-	only200 bool // otherwise any status 2xx is a success
+	only200 bool // only status 200 is a success; otherwise any 2xx status is
 }
 
 func (r *request) maxStatus() int {
@@ -31,10 +31,10 @@ func (r *request) maxStatus() int {
 	return 299
 }
 
-// once sends r once and returns the answer, whose body the caller must close. net/http cannot
-// repeat the request: the body cannot be rewound (no GetBody), and the request has no
-// Idempotency-Key. The body is a [bytes.Reader], which never blocks: net/http sends the headers
-// for other readers in a separate packet.
+// once sends r once and returns the answer. The caller must close the body of the answer. net/http
+// cannot repeat the request, because the body cannot be rewound (GetBody is nil) and the request
+// has no Idempotency-Key. The body is a [bytes.Reader], because net/http sends the headers in a
+// separate packet if a reader could block.
 func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 	address := c.base + r.target.path
 	if len(r.query) > 0 {
@@ -83,9 +83,9 @@ func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 }
 
 // transport returns the client's transport. Its settings are based on measurements with 1 MB
-// replies: HTTP/2 costs 37 % of the throughput and takes six times the memory. Decoding gzip takes
-// six times as long. Too few idle connections cost 20 % of the throughput with 512 requests in
-// flight.
+// replies. HTTP/2 costs 37% of the throughput and needs six times the memory. With gzip, decoding
+// takes six times as long. With 512 requests in flight, too few idle connections cost 20% of the
+// throughput.
 func (c *Client) transport() *http.Transport {
 	cfg := &c.cfg
 	dial := cfg.Dial
@@ -113,10 +113,10 @@ func (c *Client) transport() *http.Transport {
 		DialContext:         dial,
 		TLSHandshakeTimeout: cfg.ConnectTimeout,
 		DisableCompression:  true,
-		MaxIdleConns:        0, // no limit except the one per host
+		MaxIdleConns:        0, // no limit except MaxIdleConnsPerHost
 		MaxIdleConnsPerHost: cfg.IdleConns,
-		// This is below uvicorn's keep-alive of 5 s, because a POST on a connection that the server
-		// just closed fails with EOF, and no POST is repeated.
+		// IdleConnTimeout is below uvicorn's keep-alive timeout of 5 s. A POST fails with EOF if
+		// the server has just closed the connection, and a POST is never repeated.
 		IdleConnTimeout: 4 * time.Second,
 		Protocols:       protocols,
 	}

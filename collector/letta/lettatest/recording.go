@@ -1,5 +1,5 @@
-// Package lettatest has helpers for tests of the client and its users: the recordings of a real
-// server, a server that replays one of them, and a server and a client in fake time.
+// Package lettatest has helpers for tests of the client and its users: the recordings from a real
+// server, a server that replays a recording, and a server and client that run in fake time.
 package lettatest
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// A Recording is a recorded life of an agent.
+// A Recording is the recorded life of an agent, from its creation to its deletion.
 type Recording = lettasim.Recording
 
-// Dir returns the folder of the recordings: testdata/letta of this module.
+// Dir returns the folder of the recordings, testdata/letta in this module.
 func Dir(tb testing.TB) string {
 	tb.Helper()
 	for dir := "."; ; dir = filepath.Join(dir, "..") {
@@ -63,7 +63,7 @@ func Names(tb testing.TB) []string {
 	return names
 }
 
-// Tree decodes JSON, with numbers as json.Number.
+// Tree decodes JSON. Numbers become json.Number.
 func Tree(tb testing.TB, b []byte) any {
 	tb.Helper()
 	dec := json.NewDecoder(bytes.NewReader(b))

@@ -15,30 +15,33 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A Replay is a server that replays one recording. After the recorded sends it answers 500.
+// A Replay is a server that replays one recording. After the recorded sends, it answers further
+// sends with 500.
 type Replay struct {
 	*Recording
 	t  *testing.T
 	mu sync.Mutex
 
-	// Version is the version of the health route.
+	// Version is the server version that the health route returns.
 	Version string
-	// Made is the agent, as create, GET and PATCH return it.
+	// Made is the agent as the create, GET and PATCH requests return it.
 	Made map[string]any
-	// Requests are the method and path of each request, in order.
+	// Requests contains the method and path of each request, in order.
 	Requests []string
 	// Bodies and Tagged have the body and the log id of each send.
 	Bodies []json.RawMessage
 	Tagged []string
-	// Created is the body of the last create.
+	// Created is the body of the last create request.
 	Created map[string]any
-	// Sends and Deleted count requests.
+	// Sends and Deleted count the send and delete requests.
 	Sends, Deleted int
-	// Override handles requests, by method and path, instead of the recording.
+	// Override maps a method and path to a handler that answers the request instead of the
+	// recording.
 	Override map[string]http.HandlerFunc
 }
 
-// NewReplay starts a server that replays the recording of that name, and returns a client for it.
+// NewReplay starts a server that replays the recording called name. It also returns a client for
+// the server.
 func NewReplay(t *testing.T, name string) (*Replay, *letta.Client) {
 	t.Helper()
 	p := &Replay{Recording: Read(t, name), t: t, Version: "0.16.7", Override: map[string]http.HandlerFunc{}}
@@ -121,7 +124,7 @@ func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if query.Get("order") != "asc" {
 			slices.Reverse(runs)
 		}
-		// The server swaps its cursors.
+		// Like the real server, swap the cursors.
 		is := func(cursor string) func(json.RawMessage) bool {
 			return func(run json.RawMessage) bool { return idOf(run) == query.Get(cursor) }
 		}
@@ -148,7 +151,7 @@ func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// object returns the recorded answer for the path of a run or a step, or nil.
+// object returns the recorded answer for a path of a server run or a step, or nil.
 func (p *Replay) object(path string) any {
 	for _, e := range p.Exchanges {
 		for _, run := range e.Runs {
@@ -170,11 +173,11 @@ func (p *Replay) object(path string) any {
 
 func idOf(object []byte) string {
 	var head struct{ ID string }
-	_ = json.Unmarshal(object, &head) // it was recorded
+	_ = json.Unmarshal(object, &head) // a recorded object is valid JSON
 	return head.ID
 }
 
-// Count returns how many requests began with request: method, space, path.
+// Count returns the number of requests that begin with request, which has the form "METHOD path".
 func (p *Replay) Count(request string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

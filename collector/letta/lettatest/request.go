@@ -7,8 +7,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Request decodes the body of a send. Like the server, it distinguishes messages by their type, and
-// an approval without a type by its fields (letta_request.py:129-144).
+// Request decodes the body of a send. Like the server, it distinguishes messages by their type. It
+// recognizes an approval without a type by its fields (letta_request.py:129-144).
 func Request(tb testing.TB, body []byte) *letta.LettaRequest {
 	tb.Helper()
 	var r struct {
@@ -67,7 +67,7 @@ func decode(tb testing.TB, raw []byte, v any) {
 	}
 }
 
-// Object decodes a server's object, such as a letta.Step, with read.
+// Object decodes a server object, such as a letta.Step, with the function read.
 func Object[T any](tb testing.TB, read func(text string) (*T, error), text []byte) *T {
 	tb.Helper()
 	v, err := read(string(text))

@@ -2,9 +2,10 @@
 package spelling
 
 // Distance returns the number of edits that turn a into b. An edit inserts, deletes or replaces a
-// byte, or swaps two neighbors.
+// byte, or swaps two adjacent bytes.
 func Distance(a, b string) int {
-	// Rows of the table: for the byte before the last, the last byte, and the current one.
+	// The last three rows of the table: for the byte before the previous byte, for the previous
+	// byte, and for the current byte.
 	width := len(b) + 1
 	rows := make([]int, 3*width)
 	before, last, now := rows[:width], rows[width:2*width], rows[2*width:]
