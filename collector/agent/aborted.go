@@ -9,10 +9,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// abortedCall returns an error if the engine gave up a call before it generated a token. Such a
-// call leaves a step without a turn, and the server treats it as the end of a turn. So
-// abortedCall checks answers with fewer assistant turns than steps. The prompter finds calls that
-// were given up later in their traces. A failed lookup is not an error: the counts show the gap.
+// abortedCall returns an error if the engine aborted a call before its first token. The server
+// treats such a call as the end of a turn and stores a step without a turn. So abortedCall checks
+// the answers that have fewer assistant turns than steps. If the engine aborted a call later, the
+// prompter finds this in the call's trace. A failed lookup is not an error, because the counts show
+// the gap.
 func (g *agent) abortedCall(ctx context.Context, answer *letta.LettaResponse, arena *tokenize.Reply, runID string) error {
 	if runID == "" || int32(tokenize.AssistantTurns(arena.Turns)) >= answer.Usage.StepCount {
 		return nil

@@ -19,21 +19,21 @@ import (
 
 // This file implements the normal course of an attempt, from top to bottom:
 //
-//	open     create the agent, check that it gives token data, read its system text
+//	open     create the agent, check that it returns token data, fetch its system text
 //	Run      for each message of the task: send it, and answer the server's requests
 //	Prompts  find the prompt of every call
 //	Close    free the memory of the replies, delete the agent
 //
-// Three calls leave this course: takeNext if an earlier process already sent (takeover.go),
-// recoverSend if the connection was lost (recover.go), and explain if the server reports that a
-// send failed (explain.go).
+// Three functions handle the other cases. takeNext is called if an earlier process already made the
+// send (takeover.go), recoverSend if the connection was lost (recover.go), and explain if the
+// server reports that a send failed (explain.go).
 
-// agent is the server agent of one attempt. It implements collector.Agent.
+// agent is the agent on the server for one attempt. It implements collector.Agent.
 type agent struct {
-	// backend created the agent and owns the reply room and the arenas.
+	// backend created this agent. It owns the room for replies and the pool of arenas.
 	backend *Backend
 	client  *letta.Client
-	// cfg includes the overrides of the task.
+	// cfg is the configuration with the task's overrides applied.
 	cfg     Config
 	attempt collector.Attempt
 	// version is the version that the server reports.
@@ -43,43 +43,47 @@ type agent struct {
 	state *letta.AgentState
 	// conversation receives the messages. If it is nil, the agent itself receives them.
 	conversation *letta.Conversation
-	// rollout records the attempt. Prompts are found from it.
+	// rollout has the data of the attempt, in which the prompts are found.
 	rollout *record.Rollout
 	reply   *collector.Reply
 
-	// arenas hold the replies until Close.
+	// arenas hold the turns of the replies until Close.
 	arenas []*tokenize.Reply
-	// held counts the bytes taken from backend.room.
+	// held is the number of bytes that were acquired from backend.room.
 	held int64
 
-	// spans has the span of each send in reply.Sends; nil if another process sent. span is the
-	// span of the send in progress.
+	// spans has the policy.Span of each send in reply.Sends, or nil if another process made the
+	// send. span is the policy.Span of the send in progress.
 	spans []*policy.Span
 	span  *policy.Span
 
-	// told has the server runs already reported to Attempt.ServerRun.
+	// told contains the ids of the server runs that have been reported to Attempt.ServerRun.
 	told map[string]bool
-	// maybeRunning reports whether the server might still work on an unanswered send. Close cancels it.
+	// maybeRunning is true if the server might still be working on an unanswered send. Close then
+	// cancels the server run.
 	maybeRunning bool
-	// inexact reports whether the last tool's text is not known exactly. Nothing can be sent
-	// then.
+	// inexact is true if the exact text of the last tool result is unknown. Then nothing more can
+	// be sent.
 	inexact bool
-	// outage reports whether the server could not be reached during a lookup.
+	// outage is true if the server could not be reached during a lookup.
 	outage atomic.Bool
-	// earlier is another process's work on the agent, or nil if this process created the agent.
+	// earlier describes the work of an earlier process on the agent. It is nil if this process
+	// created the agent.
 	earlier *earlier
 }
 
-// A Prompter finds the prompts of a reply's calls. It must be safe for concurrent use.
+// A Prompter finds the prompts of the calls in a reply. It must be safe for concurrent use.
 type Prompter interface {
-	// Prompts can fetch everything through rollout, because the agent still exists.
+	// Prompts returns the calls in the reply with their prompts. It can fetch all records through
+	// rollout, because the agent still exists.
 	Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error)
 	// Prefetch fetches the records that Prompts will read for an answered send while the server
-	// works on the next one. It returns soon after ctx is done.
+	// works on the next send. It returns soon after ctx is done.
 	Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn)
 }
 
-// open creates and prepares the agent of an attempt. It deletes the agent if that fails.
+// open creates and prepares the agent of an attempt. If the preparation fails, it deletes the
+// agent.
 func (b *Backend) open(ctx context.Context, a collector.Attempt) (*agent, error) {
 	cfg, err := b.cfg.overridden(a.Task.Agent)
 	if err != nil {
@@ -109,7 +113,7 @@ func (g *agent) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	// The two requests are independent.
+	// The two requests are independent, so make them concurrently.
 	both, within := errgroup.WithContext(ctx)
 	if g.cfg.Conversation && g.conversation == nil {
 		both.Go(func() (err error) {
@@ -129,9 +133,9 @@ func (g *agent) prepare(ctx context.Context) error {
 	return nil
 }
 
-// keepReasoning stops the server from deleting the text before tool calls. A create request turns
-// enable_reasoner off if the server does not list the model as a reasoner; a PATCH stores the value
-// unchanged (agent_manager.py:344-360, 778-784).
+// keepReasoning makes the server keep the text before tool calls in later prompts. A create request
+// turns enable_reasoner off if the server does not list the model as a reasoner. A PATCH stores the
+// value unchanged (agent_manager.py:344-360, 778-784).
 func (g *agent) keepReasoning(ctx context.Context) error {
 	config, err := g.state.LLMConfig.JSON.With("enable_reasoner", "true")
 	if err != nil {
@@ -148,7 +152,7 @@ func (g *agent) keepReasoning(ctx context.Context) error {
 	return g.state.CheckTurns()
 }
 
-// systemText reads the text of the agent's system message if Config.SystemText is set.
+// systemText fetches the text of the agent's system message if Config.SystemText is set.
 func (g *agent) systemText(ctx context.Context) (string, error) {
 	if !g.cfg.SystemText || len(g.state.MessageIDs) == 0 {
 		return "", nil
@@ -179,8 +183,8 @@ func (g *agent) Tools() []string {
 	return names
 }
 
-// Run sends the messages of the task in order and answers the server's questions. It sends the
-// next message only after the agent ended normally.
+// Run sends the messages of the task in order and answers the server's requests for tool results
+// and approvals. It sends the next message only if the agent ended normally.
 func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	g.reply = &collector.Reply{AgentID: g.state.ID, Model: g.state.LLMConfig.Handle, ServerVersion: g.version}
 	if g.cfg.OverrideModel != "" {
@@ -194,7 +198,8 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	return g.reply, Translate(g.missingError(err))
 }
 
-// setTexts sets the last answer of the reply, and the conversation if Config.Messages is set.
+// setTexts sets Output in the reply to the last answer. If Config.Messages is set, it also sets
+// Messages to the conversation.
 func (g *agent) setTexts() {
 	if n := len(g.rollout.Sends); n > 0 {
 		g.reply.Output = g.rollout.Sends[n-1].Response.Output()
@@ -206,13 +211,13 @@ func (g *agent) setTexts() {
 
 type input struct {
 	messages letta.InputMessages
-	// ours reports whether a message has a client tool's result or a refusal, which the model
+	// ours is true if a message contains the result of a client tool or a denial, which the model
 	// sees as empty text.
 	ours bool
 }
 
-// converse sends the messages of the task until a send does not end normally. The sample then
-// ends with that status.
+// converse sends the messages of the task until a send does not end normally. The sample then ends
+// with the status of this send.
 func (g *agent) converse(ctx context.Context) (err error) {
 	ahead := newPrefetcher(ctx, g)
 	defer func() { ahead.end(err) }()
@@ -240,7 +245,8 @@ func (g *agent) converse(ctx context.Context) (err error) {
 	return nil
 }
 
-// exchange sends the input, or takes the answer if an earlier process already sent it.
+// exchange sends the input and returns the answer. If an earlier process already sent the input,
+// exchange takes the answer from the server run of that process.
 func (g *agent) exchange(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	switch {
 	case g.inexact:
@@ -251,7 +257,8 @@ func (g *agent) exchange(ctx context.Context, in *input) (*letta.LettaResponse, 
 	return g.send(ctx, in)
 }
 
-// react returns the answer to the pending calls, or nil if there is none and the rollout ends.
+// react returns the input that answers the pending calls. It returns nil if the calls are not
+// answered and the rollout ends.
 func (g *agent) react(ctx context.Context, pending []letta.ToolCall) (*input, error) {
 	if g.earlier.waiting() {
 		return g.reactedBefore(ctx, pending) // no client tool runs twice
@@ -259,7 +266,7 @@ func (g *agent) react(ctx context.Context, pending []letta.ToolCall) (*input, er
 	return g.answer(ctx, pending)
 }
 
-// send sends the input once and keeps the answer. If the connection is lost, it recovers the
+// send sends the input once and records the answer. If the connection is lost, it recovers the
 // answer.
 func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	g.earlier.sends()
@@ -301,7 +308,8 @@ func (g *agent) send(ctx context.Context, in *input) (*letta.LettaResponse, erro
 	return answer, err
 }
 
-// request returns the body of a send. One token flag alone would turn the token data off.
+// request returns the body of a send. It sets both token flags, because one flag alone would turn
+// the token data off.
 func (g *agent) request(messages letta.InputMessages) *letta.LettaRequest {
 	r := &letta.LettaRequest{Messages: messages, ReturnTokenIDs: new(true), ReturnLogprobs: new(true)}
 	if g.cfg.MaxSteps > 0 {
@@ -350,10 +358,12 @@ func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Cal
 	return g.withVersions(ctx, r, calls), Translate(err)
 }
 
-// Close frees the replies and deletes the agent unless Config.Keep is set. If a send has no
-// answer, Close first cancels its server run, which would continue to call the model.
+// Close frees the memory of the replies and deletes the agent unless Config.Keep is set. If the
+// server might still be working on a send, Close first cancels the server run, which would
+// otherwise continue to call the model.
 func (g *agent) Close(ctx context.Context) error {
-	// Free the memory first: with hundreds in flight, many attempts wait here for the server.
+	// Free the memory first. With hundreds of samples in flight, many attempts wait here for the
+	// server.
 	for _, r := range g.arenas {
 		g.backend.recycle(r)
 	}
@@ -369,10 +379,12 @@ func (g *agent) Close(ctx context.Context) error {
 	return Translate(g.client.DeleteAgent(ctx, g.state.ID))
 }
 
-// cancelTimeout bounds the cancel request, which also gets at most half of Close's time.
+// cancelTimeout limits the time for the cancel request. The request also gets at most half of the
+// time that Close has left.
 const cancelTimeout = 5 * time.Second
 
-// cancel asks the server to stop. The answer does not matter: it is 409 if nothing runs.
+// cancel asks the server to stop the agent's work. It ignores the answer, which is 409 if nothing
+// is running.
 func (g *agent) cancel(ctx context.Context) {
 	limit := cancelTimeout
 	if end, ok := ctx.Deadline(); ok {

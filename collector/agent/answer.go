@@ -17,8 +17,9 @@ import (
 )
 
 // answer builds the message that answers all pending calls at once, as the server requires
-// (agents/helpers.py:121-145). It contains the results of client tools and decisions about the
-// other calls. answer returns nil if the policy is ApprovalStop.
+// (agents/helpers.py:121-145). The message contains the results of client tools and the decisions
+// about the other calls. If a decision is needed and the policy is ApprovalStop, answer returns
+// nil.
 func (g *agent) answer(ctx context.Context, pending []letta.ToolCall) (*input, error) {
 	if len(pending) == 0 {
 		return nil, nil
@@ -85,12 +86,13 @@ func (g *agent) runTool(ctx context.Context, tool *ClientToolConfig, call *letta
 	return r, nil
 }
 
-// maxToolOutputBytes bounds a tool's output. The server truncates the output at about 20 % of the
-// context window.
+// maxToolOutputBytes limits the output of a tool. The server truncates the output to about 20% of
+// the context window.
 const maxToolOutputBytes = 1 << 20
 
-// command runs the program of a tool and returns its standard output. If the exit status is not
-// 0, ok is false and text is the standard error, or the standard output if that is empty.
+// command runs the program of a tool and returns its standard output. If the exit status is not 0,
+// ok is false and text is the standard error. If the standard error is empty, text is the standard
+// output.
 func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta.ToolCall) (text string, ok bool, err error) {
 	in, err := letta.Marshal(map[string]any{
 		"name": tool.Tool.Name, "arguments": arguments(call), "tool_call_id": call.ToolCallID,
@@ -133,7 +135,8 @@ func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta
 	return strings.ToValidUTF8(string(b), "\uFFFD"), false, nil
 }
 
-// arguments returns the arguments of a call as JSON if valid, otherwise as a string.
+// arguments returns the arguments of a call as JSON if they are valid JSON, and otherwise as a
+// string.
 func arguments(call *letta.ToolCall) any {
 	text := call.Arguments
 	if json.Valid([]byte(text)) {
@@ -142,7 +145,8 @@ func arguments(call *letta.ToolCall) any {
 	return text
 }
 
-// A boundedBuffer keeps the first maxToolOutputBytes and records an overflow.
+// A boundedBuffer keeps the first maxToolOutputBytes bytes and records whether more bytes were
+// written.
 type boundedBuffer struct {
 	b    []byte
 	over bool

@@ -10,23 +10,24 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// The pause between two lookups of a run grows from firstLook to lastLook. A quarter of it is
-// random, so that a restart with hundreds of open attempts does not poll in bursts.
+// The pause between two lookups of a server run grows from firstLook to lastLook. A quarter of each
+// pause is random, so that a process with hundreds of open attempts does not poll in bursts after a
+// restart.
 const (
 	firstLook = 200 * time.Millisecond
 	lastLook  = 10 * time.Second
 )
 
-// await waits until the run has ended and returns the server's record of it. If the run adds no
-// step for Config.SilentAfter, await reports it to Progress. After Config.StuckAfter without a
-// step, it gives up with collector.ErrGone.
+// await waits until the server run has ended and returns the server's record of the run. If the run
+// adds no step for Config.SilentAfter, await reports the run to Config.Progress. After
+// Config.StuckAfter without a new step, await returns an error that wraps collector.ErrGone.
 func (g *agent) await(ctx context.Context, id string) (*runRecord, error) {
 	g.reportRun(id)
 	g.maybeRunning = true // until the run has ended
 	var (
 		run   *letta.Run
 		steps []letta.Step
-		seen  = -1 // steps seen so far
+		seen  = -1 // number of steps seen so far, or -1
 		grew  time.Time
 		told  = time.Now()
 	)
@@ -76,8 +77,9 @@ func (g *agent) await(ctx context.Context, id string) (*runRecord, error) {
 	}
 }
 
-// lastSign returns when the server last worked on a run: when it started the run or stored a
-// message. If the server's clock or the start is unknown, it returns the current time.
+// lastSign returns the last time, by the local clock, at which the server is known to have worked
+// on a run: the start of the run or the time of its newest message. If the server's clock or the
+// start of the run is unknown, lastSign returns the current time.
 func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error) {
 	now := time.Now()
 	offset, ok := g.client.Clock()
@@ -98,8 +100,8 @@ func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error)
 			last = at
 		}
 	}
-	// The result is based on now. Its monotonic reading stays right if the clock is set during the
-	// wait.
+	// The result is based on now and keeps the monotonic clock reading. So it stays correct if the
+	// clock is set during the wait.
 	return now.Add(-max(0, now.Sub(last.Add(-offset)))), nil
 }
 

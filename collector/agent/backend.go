@@ -45,8 +45,8 @@ func (b *Backend) Client() *letta.Client { return b.client }
 // metadata identifies the attempt under "rollout".
 //
 // If the agent will return no turns, Open deletes it and returns a [letta.NoTurnsError]. A failed
-// Open leaves no agent unless the server's answer was lost. [Clean] finds such agents by their
-// tags.
+// Open leaves an agent on the server only if the server's answer was lost or the deletion failed.
+// [Clean] finds such agents by their tags.
 func (b *Backend) Open(ctx context.Context, a collector.Attempt) (collector.Agent, error) {
 	g, err := b.open(ctx, a)
 	if err != nil {
@@ -55,15 +55,15 @@ func (b *Backend) Open(ctx context.Context, a collector.Attempt) (collector.Agen
 	return g, nil
 }
 
-// Reattach finds the agent of an attempt whose process died, by its id if that is known,
-// otherwise by its tags and metadata. It deletes the other agents of the key, which belong to
-// earlier attempts, unless Config.Keep is set.
+// Reattach finds the agent of an attempt whose process died. It uses the agent's id if known, and
+// otherwise the agent's tags and metadata. Unless Config.Keep is set, Reattach deletes the other
+// agents of the sample, which belong to earlier attempts.
 //
-// Run of the returned Agent waits for the agent's server runs, takes their answers from the
-// server's record, and continues the task from there. If nothing was sent to the agent, Run
-// starts with the first message. If the record lacks a token, contradicts itself or cannot be
-// read, the error wraps [collector.ErrGone]. If the server run failed because of the model's
-// output, the error is the same as for a send.
+// The method Run of the returned Agent waits for the agent's server runs, takes their answers from
+// the server's record, and then continues the task. If nothing was sent to the agent, Run starts
+// with the first message. If the record lacks a token, contradicts itself or cannot be read, the
+// error wraps [collector.ErrGone]. If the server run failed because of the model's output, the
+// error is the same as for a send.
 func (b *Backend) Reattach(ctx context.Context, a collector.Attempt, left collector.OpenAttempt) (collector.Agent, error) {
 	g, err := b.reattach(ctx, a, left)
 	if err != nil {
@@ -72,7 +72,8 @@ func (b *Backend) Reattach(ctx context.Context, a collector.Attempt, left collec
 	return g, nil
 }
 
-// maxPooledBytes keeps the arena of a rare huge reply out of the pool.
+// maxPooledBytes is the largest reply whose arena returns to the pool. It keeps the arenas of rare
+// huge replies out of the pool.
 const maxPooledBytes = 16 << 20
 
 func (b *Backend) arena() *tokenize.Reply {

@@ -8,11 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// brokenRun returns an error if the server ended the run of an answer because something outside of
-// the rollout failed, such as the connection to its database. Such an answer has the status 200 and
-// the stop reason error (letta_agent_v3.py:1546-1554), like an answer whose tool or model failed.
-// If the lookup fails, or returns no known name, brokenRun returns nil, and the stop reason
-// classifies the failure.
+// brokenRun returns an error if the server run ended because something outside the rollout failed,
+// such as the server's connection to its database. The answer then has status 200 and the stop
+// reason error (letta_agent_v3.py:1546-1554), as if a tool or the model had failed. If the lookup
+// fails or finds no known exception name, brokenRun returns nil. The stop reason then classifies
+// the failure.
 func (g *agent) brokenRun(ctx context.Context, answer *letta.LettaResponse, runID string) error {
 	if answer.StopReason != letta.StopError || runID == "" {
 		return nil
@@ -53,8 +53,8 @@ func (g *agent) brokenRun(ctx context.Context, answer *letta.LettaResponse, runI
 	return found
 }
 
-// failureNames returns the parts of a failed run that can be the name of an exception: its
-// error, or the members of its error.
+// failureNames returns the strings in a failed run that can be the name of an exception. These are
+// the error itself and its members type, message and detail.
 func failureNames(run *letta.Run) []string {
 	failure := run.Failure()
 	names := []string{failure}
@@ -67,9 +67,10 @@ func failureNames(run *letta.Run) []string {
 	return names
 }
 
-// infraError returns the sentinel for the name of an exception that the infrastructure of the
-// server raised, from asyncpg, SQLAlchemy or Python itself. It accepts only a name, such as
-// TimeoutError, asyncio.TimeoutError or TimeoutError(). A longer text can come from a tool.
+// infraError returns the sentinel for an exception in the server's infrastructure, from asyncpg,
+// SQLAlchemy, httpx or Python itself. It accepts only the name of an exception, such as
+// TimeoutError, asyncio.TimeoutError or TimeoutError(), because longer text can come from a tool.
+// For all other text, it returns nil.
 func infraError(name string) error {
 	name = strings.TrimSuffix(strings.TrimSpace(name), "()")
 	if i := strings.LastIndexByte(name, '.'); i >= 0 {

@@ -10,8 +10,8 @@ import (
 
 const checkCloseTimeout = 30 * time.Second
 
-// Check creates an agent with the tags of the run, has it answer a greeting, and removes it even
-// if Config.Keep is set. If the process is killed, the agent is removed with the run's other
+// Check creates an agent with the tags of the run, sends it a greeting, and deletes it even if
+// Config.Keep is set. If the process is killed, the agent is deleted later with the run's other
 // agents.
 func (b *Backend) Check(ctx context.Context, runID string) (err error) {
 	g, err := b.open(ctx, collector.Attempt{

@@ -16,100 +16,105 @@ import (
 type Config struct {
 	// Model is the model's handle on the server. It can be empty if File or Create names a model.
 	Model string
-	// System is the system prompt. Empty: the server's default.
+	// System is the system prompt. If it is empty, the server uses its default.
 	System string
-	// Tools are the names of server tools, ToolIDs their ids.
+	// Tools and ToolIDs select server tools by name and by id.
 	Tools, ToolIDs []string
-	// Tags are added to every agent, next to the tags of the run.
+	// Tags are added to every agent, in addition to the tags of the run.
 	Tags []string
-	// Temperature is sent in model_settings. Nil: the server's default, 1.
+	// Temperature is sent in model_settings. If it is nil, the server uses its default, 1.
 	Temperature *float64
-	// ContextWindow bounds the context, in tokens. 0 means the model's context window. A value well
-	// above the longest rollout avoids compactions, which lose the exact prompts.
+	// ContextWindow limits the context, in tokens. 0 means the model's context window. A value well
+	// above the length of the longest rollout avoids compactions. After a compaction, most prompts
+	// cannot be proven.
 	ContextWindow int
-	// Create holds more fields of CreateAgent, as a JSON object. The fields above override it.
+	// Create is a JSON object with more fields for the create request. The fields above override
+	// its members.
 	Create json.RawMessage
 
-	// File is an agent file (.af) to import for every sample, so that the samples of a group share
-	// their prompt to the last byte. Only the fields Model and Tags then apply.
+	// File is an agent file (.af) that is imported for every sample, so that all samples of a group
+	// have exactly the same system prompt. If File is set, only Model and Tags of the fields above
+	// apply.
 	File []byte
 
 	// Keep leaves the agents on the server.
 	Keep bool
-	// KeepReasoning stops the server from deleting the text before tool calls from later prompts,
-	// by setting llm_config.enable_reasoner. Rows get longer and fewer.
+	// KeepReasoning sets llm_config.enable_reasoner, so that the server keeps the text before tool
+	// calls in later prompts. This results in fewer and longer rows.
 	KeepReasoning bool
-	// SystemText reads the system message of a new agent. It costs one small request.
+	// SystemText makes Open and Reattach read the system message of the agent. This costs one small
+	// request.
 	SystemText bool
 
-	// MaxSteps bounds the model calls per send. 0 means the server's default, 50.
+	// MaxSteps limits the number of model calls per send. 0 means the server's default, 50.
 	MaxSteps int
-	// OverrideSystem and OverrideModel are part of every send. The native path ignores
+	// OverrideSystem and OverrideModel are sent with every request. The native path ignores
 	// OverrideSystem. OverrideModel resets the temperature to 1.
 	OverrideSystem, OverrideModel string
-	// Conversation sends the messages to a conversation of the agent.
+	// Conversation sends the messages to a conversation with the agent.
 	Conversation bool
 
-	// ClientTools run in this program. On the native path of 0.16.7 the model sees empty results.
+	// ClientTools are tools that run in this program. On the native path of server 0.16.7, the
+	// model sees their results as empty text.
 	ClientTools []ClientToolConfig
-	// Approvals decides about tool calls that need approval.
+	// Approvals is the policy for tool calls that need approval.
 	Approvals ApprovalPolicy
-	// MaxRounds bounds the answers to approval requests per task message. Default 64.
+	// MaxRounds limits the number of answers to approval requests per task message. Default 64.
 	MaxRounds int
 
-	// Prompter finds the prompts of a reply. Nil: Agent.Prompts fails.
+	// Prompter finds the prompts of a reply. If it is nil, Agent.Prompts returns an error.
 	Prompter Prompter
 
 	// Messages keeps the conversation as JSON in the Reply.
 	Messages bool
 
-	// MaxHeldBytes bounds the replies that the agents of one backend hold, in bytes on the wire.
-	// Beyond it, answers wait in their connections until other agents are closed. The wait counts
-	// towards SendTimeout. Default 128 MiB.
+	// MaxHeldBytes limits the total size of the replies that the agents of one backend hold, in
+	// bytes on the wire. If the limit is reached, answers wait in their connections until other
+	// agents are closed. The wait counts toward SendTimeout. Default 128 MiB.
 	MaxHeldBytes int64
 
-	// NoRecover fails a send whose connection was lost. By default the answer is rebuilt from the
-	// server's record, as in [Backend.Reattach].
+	// NoRecover makes a send fail if its connection is lost. By default, the answer is rebuilt from
+	// the server's record, as in [Backend.Reattach].
 	NoRecover bool
-	// SilentAfter is the time after which an unanswered send, or a server run that adds no step,
-	// is looked up and reported to Progress, repeatedly. Default 5 min.
+	// SilentAfter is the interval after which the server run of an unanswered send is looked up and
+	// reported to Progress. This is repeated after each further interval. Default 5 min.
 	SilentAfter time.Duration
-	// StuckAfter is the time after which a server run is given up if its answer was lost and it
-	// adds no step. It should be well above the server's limits of 300 s for a model call and 180
-	// s for a tool. Default 15 min.
+	// StuckAfter is the time without a new step after which a server run is abandoned if its answer
+	// was lost. It should be well above the server's limits of 300 s for a model call and 180 s for
+	// a tool. Default 15 min.
 	StuckAfter time.Duration
-	// LostAfter is how long a send can stay unanswered after its server run ended. Then the
-	// answer is rebuilt from the server's record. Default 30 s.
+	// LostAfter is the time that a send waits for its answer after the server run has ended. After
+	// this time, the answer is rebuilt from the server's record. Default 30 s.
 	LostAfter time.Duration
 	// Versions finds the policy version of each call. If it cannot determine the versions of a
 	// send, the traces of the calls are read. It can be nil.
 	Versions *policy.Source
 
-	// Progress reports server runs that are looked up. It must not block and must be safe for
-	// concurrent use. It can be nil.
+	// Progress, if not nil, is called for each server run that is looked up. It must not block and
+	// must be safe for concurrent use.
 	Progress func(Progress)
 }
 
-// A ClientToolConfig is a tool that runs in this program. Without Command and Answer, its result is
-// the arguments of the call.
+// A ClientToolConfig is a tool that runs in this program. If neither Command nor Answer is set, the
+// result is the arguments of the call.
 type ClientToolConfig struct {
 	Tool letta.ClientTool
 	// Command is a program and its arguments. It reads one JSON object from standard input,
 	// {"name","arguments","tool_call_id","task_id","sample_index"}, and writes the result to
-	// standard output. After a nonzero exit status the model sees a failed call. A program that
-	// cannot be started or times out fails the sample. Its environment lacks variables that hold
-	// the server's password or a secret header.
+	// standard output. If the exit status is not 0, the model sees a failed call. If the program
+	// cannot be started or times out, the sample fails. The program's environment lacks the
+	// variables that contain the server's password or a secret header.
 	Command []string
 	// Answer is a fixed result.
 	Answer *string
-	// Timeout bounds one call. Default 1 min.
+	// Timeout limits the duration of one call. Default 1 min.
 	Timeout time.Duration
 }
 
 // An ApprovalPolicy is the response to the server's approval requests.
 type ApprovalPolicy uint8
 
-// The policies.
+// The approval policies.
 const (
 	ApprovalStop    ApprovalPolicy = iota // end the rollout with the stop reason requires_approval
 	ApprovalApprove                       // approve every call
@@ -126,7 +131,7 @@ func (p ApprovalPolicy) MarshalText() ([]byte, error) { return approvals.Marshal
 // UnmarshalText accepts the words that MarshalText returns.
 func (p *ApprovalPolicy) UnmarshalText(b []byte) error { return approvals.Unmarshal(b, p) }
 
-// Exported defaults.
+// The default values of fields of Config.
 const (
 	DefaultMaxRounds  = 64
 	DefaultStuckAfter = 15 * time.Minute
@@ -141,7 +146,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns all errors of the configuration, joined.
+// Validate returns all errors in the configuration, joined.
 func (c Config) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf("agent: "+format, args...)) }

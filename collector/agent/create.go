@@ -22,7 +22,7 @@ func (b *Backend) create(ctx context.Context, cfg *Config, a collector.Attempt) 
 	state, err := how(ctx, cfg, a)
 	switch {
 	case err != nil && letta.RawJSON(a.Task.Agent).IsNull() && lacksModel(err):
-		return nil, &classed{collector.ErrUnusable, err} // the same for every other sample
+		return nil, &classed{collector.ErrUnusable, err} // every other sample would fail in the same way
 	case err != nil:
 		return nil, err
 	case state.ID == "":
@@ -60,7 +60,7 @@ func (b *Backend) importFile(ctx context.Context, cfg *Config, a collector.Attem
 		}
 		return nil, err
 	}
-	// Read the state again: the answer to a PATCH need not show all fields of the agent.
+	// Fetch the state, because the answer to a PATCH might not contain all fields of the agent.
 	_, err = b.client.PatchAgent(ctx, ids[0], map[string]any{"tags": cfg.tags(a), "metadata": metadata(a)})
 	var state *letta.AgentState
 	if err == nil {
@@ -81,8 +81,8 @@ func (b *Backend) remove(ctx context.Context, id string) error {
 	return b.client.DeleteAgent(ctx, id)
 }
 
-// deleteUnusable deletes an agent that is unusable because of err and returns err, with a note if the
-// deletion fails.
+// deleteUnusable deletes an agent that is unusable because of err. It returns err, and adds a note
+// if the deletion fails.
 func (b *Backend) deleteUnusable(ctx context.Context, id string, err error) error {
 	if left := b.remove(ctx, id); left != nil {
 		return fmt.Errorf("%w (agent %s was not deleted: %s)", err, id, left.Error())
@@ -118,8 +118,8 @@ func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 		all["context_window_limit"] = c.ContextWindow
 	}
 	if c.Temperature != nil {
-		// A model_settings object resets its other fields to their defaults (temperature 0.7,
-		// strict, parallel calls) unless they are set too (schemas/agent.py).
+		// Set all fields, because the server resets the missing fields of a model_settings object
+		// to their defaults (temperature 0.7, strict, parallel calls; schemas/agent.py).
 		settings := map[string]any{"provider_type": "sglang", "parallel_tool_calls": false, "strict": false}
 		if err := unmarshalGiven(create["model_settings"], &settings); err != nil {
 			return nil, fmt.Errorf("agent: create: model_settings: %w", err)
@@ -142,7 +142,7 @@ func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 	return letta.Marshal(all)
 }
 
-// unmarshalGiven leaves v unchanged if raw is null or absent.
+// unmarshalGiven decodes raw into v. It leaves v unchanged if raw is null or absent.
 func unmarshalGiven(raw json.RawMessage, v any) error {
 	if letta.RawJSON(raw).IsNull() {
 		return nil
@@ -154,15 +154,15 @@ func (c *Config) tags(a collector.Attempt) []string {
 	return append([]string{TagAll, TagRun(a.RunID), TagKey(a.Key)}, c.Tags...)
 }
 
-// metadata identifies the attempt of the agent; attemptOf reads it.
+// metadata returns the agent metadata that identifies the attempt. attemptOf reads it.
 func metadata(a collector.Attempt) map[string]any {
 	return map[string]any{"rollout": map[string]any{
 		"run": a.RunID, "key": a.Key, "task_id": a.Task.ID, "sample_index": a.Index, "attempt": a.N,
 	}}
 }
 
-// agentName returns an agent name that matches the server's ^[\w '\-]+$; the server answers 500 for
-// other names.
+// agentName returns an agent name that matches the server's pattern ^[\w '\-]+$. The server answers
+// 500 to other names.
 func agentName(a collector.Attempt) string {
 	key := strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {

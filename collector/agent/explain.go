@@ -12,23 +12,24 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// explain finds out why a send failed if its status does not show it. A dead engine, a full
-// database and an overlong context all give a 500. The server run and its last step name the
-// reason (metadata.error and error_data).
+// explain finds the reason for a failed send if the status does not show it. A dead engine, a full
+// database and an overlong context all result in a 500. The server run (metadata.error) and its
+// last step (error_data) contain the reason.
 func (g *agent) explain(ctx context.Context, err error) error {
 	e := (*letta.APIError)(nil)
 	if !errors.As(err, &e) {
 		return err
 	}
 	if e.Status == http.StatusBadRequest && isMalformedCall(e.Detail) {
-		// The model wrote a call whose arguments are null or a list, in valid JSON. The server
+		// The model wrote a tool call in valid JSON whose arguments are null or a list. The server
 		// raises ValueError, and the rollout is lost (app.py:564).
 		e.Err = &classed{collector.ErrMalformedCall, letta.ErrRejected}
 	}
 	if e.Status != http.StatusInternalServerError && e.Status != http.StatusBadRequest || ctx.Err() != nil {
 		return err
 	}
-	// The lookup must not cost more than the failure: an ailing server gets one short try.
+	// Limit the lookup to one short try, so that an overloaded server does not delay the attempt
+	// further.
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	run, lookErr := g.client.LastRun(ctx, g.state.ID)
@@ -38,7 +39,8 @@ func (g *agent) explain(ctx context.Context, err error) error {
 	return g.runError(ctx, run, e)
 }
 
-// runError returns the failure of a send as its server run and last step explain it.
+// runError returns the error for a failed send, with the reason from the server run and its last
+// step.
 func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError) error {
 	found := &ServerRunError{RunID: run.ID, Message: run.Failure()}
 	steps, lookErr := g.rollout.Run(run.ID).Steps(ctx)
@@ -66,7 +68,7 @@ func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError)
 	}
 	if class == nil {
 		if e.Status == http.StatusBadRequest {
-			return e // a plain refusal with its reason
+			return e // a plain refusal, which already contains the reason
 		}
 		class = collector.ErrServer
 	}
@@ -74,7 +76,8 @@ func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError)
 	return found
 }
 
-// A lookedUpError hides the sentinel of an answer: the class comes from the server run.
+// A lookedUpError hides the sentinel of the error that it wraps, because the server run determines
+// the class of the failure.
 type lookedUpError struct{ e *letta.APIError }
 
 func (w lookedUpError) Error() string { return w.e.Error() }
@@ -87,9 +90,9 @@ func (w lookedUpError) As(target any) bool {
 	return false
 }
 
-// classifyRun returns the sentinel for the error text of a failed server run, or nil for an
-// unknown text. The texts come from httpx and pydantic in the server: on the native path,
-// letta-ai/letta 0.16.7 maps none of them.
+// classifyRun returns the sentinel for the error text of a failed server run, or nil if the text is
+// unknown. The text comes from httpx or pydantic, because letta-ai/letta 0.16.7 does not translate
+// errors on the native path.
 func classifyRun(kind, text string) error {
 	if isMalformedCall(text) {
 		return collector.ErrMalformedCall
@@ -104,7 +107,7 @@ func classifyRun(kind, text string) error {
 		case isOverflow(lower):
 			return collector.ErrContextOverflow
 		case status == http.StatusBadRequest, status == http.StatusRequestEntityTooLarge, status == http.StatusUnprocessableEntity:
-			return collector.ErrRejected // the server keeps no reason
+			return collector.ErrRejected // the server does not store the engine's reason
 		}
 		return collector.ErrServer
 	}
@@ -131,7 +134,8 @@ func isOverflow(lower string) bool {
 	return false
 }
 
-// isEngineUnreachable reports whether the text is the server's httpx error about a lost engine.
+// isEngineUnreachable reports whether kind and text are an httpx error from the server's connection
+// to its engine.
 func isEngineUnreachable(kind, text string) bool {
 	for _, prefix := range []string{"Connect", "Read", "Write", "RemoteProtocol", "Pool", "Network"} {
 		if strings.HasPrefix(kind, prefix) {
@@ -141,7 +145,8 @@ func isEngineUnreachable(kind, text string) bool {
 	return strings.Contains(text, "ll connection attempts failed") || strings.Contains(text, "erver disconnected")
 }
 
-// engineOf returns the address of the failed engine, or "". last is the failed step, or nil.
+// engineOf returns the address of the failed engine, or "" if the engine did not fail. last is the
+// failed step, or nil.
 func engineOf(client *letta.Client, kind, text string, last *letta.Step) string {
 	if engineStatus(text) == 0 && !isEngineUnreachable(kind, text) {
 		return ""
@@ -158,9 +163,9 @@ func engineOf(client *letta.Client, kind, text string, last *letta.Step) string 
 	return client.RedactAddress(address)
 }
 
-// exceedsWindow reports whether the conversation before the last step leaves less of the context
-// window than the engine must reserve. SGLang refuses such a call with 400, and the server does
-// not keep the reason.
+// exceedsWindow reports whether the conversation before the last step leaves less room in the
+// context window than the token limit of a call. SGLang refuses such a call with 400, and the
+// server does not store the reason.
 func (g *agent) exceedsWindow(steps []letta.Step) bool {
 	if len(steps) == 0 {
 		return false
@@ -182,12 +187,12 @@ func (g *agent) exceedsWindow(steps []letta.Step) bool {
 	}
 	most := int64(0)
 	if strings.HasPrefix(g.version, "0.16.") {
-		most = 4096 // regardless of its settings (sglang_native_adapter.py:303)
+		most = 4096 // the token limit, whatever the settings (sglang_native_adapter.py:303)
 	}
 	return window > 0 && grown > 0 && grown+most >= window
 }
 
-// isMalformedCall reports whether the text is a pydantic error about a call of the model:
+// isMalformedCall reports whether the text is a pydantic error about a tool call from the model:
 //
 //	1 validation error for FunctionCall
 //	arguments
@@ -196,7 +201,7 @@ func isMalformedCall(text string) bool {
 	return strings.Contains(text, "validation error") && strings.Contains(text, "for FunctionCall")
 }
 
-// engineStatus returns the engine's status from an httpx text, or 0:
+// engineStatus returns the engine's HTTP status from the text of an httpx error, or 0:
 //
 //	Server error '500 X' for url 'http://127.0.0.1:30000/generate'
 func engineStatus(text string) int {

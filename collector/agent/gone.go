@@ -10,7 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A serverText is server text in an error. It has no secrets. The redacted error omits it.
+// A serverText is text from the server in an error. It contains no secrets. The redacted error
+// omits it.
 type serverText string
 
 type goneError struct {
@@ -19,7 +20,7 @@ type goneError struct {
 	// reason explains why the record lacks tokens of a call. It is ReasonNone if the cause is
 	// unknown.
 	reason tokenize.Reason
-	// text is the error without the sentinel.
+	// text is the text of the error without the sentinel.
 	text string
 }
 
@@ -27,12 +28,13 @@ func (e *goneError) Unwrap() error { return e.error }
 
 func (e *goneError) Redacted() string { return e.redacted }
 
-// goneErrorf wraps collector.ErrGone. Its redacted text omits serverText and quotes in errors.
+// goneErrorf returns an error that wraps collector.ErrGone. In its redacted text, serverText
+// arguments are omitted and error arguments are redacted.
 func goneErrorf(format string, args ...any) error {
 	return goneReasonf(tokenize.ReasonNone, format, args...)
 }
 
-// goneReasonf is like goneErrorf and records why the tokens of a call are unknown.
+// goneReasonf is like goneErrorf and also records the reason why the tokens of a call are unknown.
 func goneReasonf(reason tokenize.Reason, format string, args ...any) error {
 	shown := make([]any, len(args))
 	for i, a := range args {
@@ -40,7 +42,7 @@ func goneReasonf(reason tokenize.Reason, format string, args ...any) error {
 		case serverText:
 			shown[i] = knownState(string(a))
 		case error:
-			shown[i] = errors.New(cmp.Or(collector.Redacted(a), "an error")) // for a %w
+			shown[i] = errors.New(cmp.Or(collector.Redacted(a), "an error")) // can be the operand of %w
 		default:
 			shown[i] = a
 		}

@@ -12,8 +12,8 @@ import (
 
 const lookupTimeout = 2 * time.Minute
 
-// retryLookup repeats a lookup that fails temporarily, until the sample moves to another server. It
-// is safe for concurrent use.
+// retryLookup repeats a lookup that fails temporarily. It stops after lookupTimeout, or when the
+// sample moves to another server. It is safe for concurrent use.
 func (g *agent) retryLookup(ctx context.Context, look func() error) error {
 	began := time.Now()
 	for pause := time.Second; ; pause = min(2*pause, lastLook) {

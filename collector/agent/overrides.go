@@ -12,8 +12,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
-// overridden returns c with the overrides of a task: a JSON object with members of
-// overrideMembers. It adds the members of create and the tags to the tags of c.
+// overridden returns c with the overrides of a task, which are a JSON object with members from
+// overrideMembers. It appends the tags to c.Tags and merges the member create into c.Create.
 func (c Config) overridden(task json.RawMessage) (Config, error) {
 	if letta.RawJSON(task).IsNull() {
 		return c, nil
@@ -51,7 +51,7 @@ func (c Config) overridden(task json.RawMessage) (Config, error) {
 }
 
 // CheckOverrides returns the error that [Backend.Open] would return for the overrides of a task:
-// an unknown member, a wrong type, or values that do not go together. It makes no request.
+// for an unknown member, a wrong type, or an invalid combination of values. It makes no request.
 func (c Config) CheckOverrides(task json.RawMessage) error {
 	_, err := c.overridden(task)
 	return err
@@ -62,7 +62,7 @@ var overrideMembers = [...]string{
 	"keep_reasoning", "max_steps", "override_system", "override_model", "approvals",
 }
 
-// member returns the destination of a member's value, and the type that it must have.
+// member returns the destination for the value of a member, and a description of the required type.
 func (c *Config) member(name string, tags *[]string, create *map[string]json.RawMessage) (into any, want string) {
 	const text, list, count = "a string", "a list of strings", "an integer"
 	switch name {
@@ -108,7 +108,8 @@ func nearMember(name string) string {
 	return ""
 }
 
-// mergeObjects returns an object with the members of a and b. b wins if both have a member.
+// mergeObjects returns an object with the members of a and b. If both have a member, the value
+// comes from b.
 func mergeObjects(a, b json.RawMessage) (json.RawMessage, error) {
 	all := map[string]json.RawMessage{}
 	for _, o := range []json.RawMessage{a, b} {

@@ -6,7 +6,7 @@ import (
 )
 
 // A prefetcher fetches the records that Prompts will read for one send while the server works on
-// the next. It fetches in one goroutine at a time and belongs to one Run.
+// the next send. It belongs to one call of Run and fetches for only one send at a time.
 type prefetcher struct {
 	g      *agent
 	ctx    context.Context //nolint:containedctx // that of its goroutine
@@ -40,7 +40,7 @@ func (p *prefetcher) answered() {
 	})
 }
 
-// end waits for the fetch in progress. It cancels the fetch if Run fails with err.
+// end waits for the fetch in progress. If err is not nil, it cancels the fetch first.
 func (p *prefetcher) end(err error) {
 	if err != nil {
 		p.cancel()

@@ -18,13 +18,13 @@ import (
 type Server struct {
 	// Version is the version that the server reports.
 	Version string
-	// Model is the configured model as the server lists it; nil if none is configured.
+	// Model is the configured model as the server lists it. It is nil if no model is configured.
 	Model *letta.Model
 }
 
-// Preflight checks in this order that the server answers, accepts the credentials, lists the
-// model, and creates an agent with token data. It deletes that agent, and the agents of killed
-// preflights.
+// Preflight checks in this order that the server answers, accepts the credentials, lists the model,
+// and creates an agent that returns token data. It deletes this agent and the leftover agents of
+// killed preflights.
 func (b *Backend) Preflight(ctx context.Context) (Server, error) {
 	s, err := b.preflight(ctx)
 	return s, Translate(err)
@@ -45,7 +45,7 @@ func (b *Backend) preflight(ctx context.Context) (Server, error) {
 	task := &collector.Task{ID: preflightKey, Messages: []string{""}}
 	g, err := b.open(ctx, collector.Attempt{Task: task, Key: preflightKey, GroupSize: 1, N: 1, RunID: preflightKey})
 	if err != nil {
-		// A server that rejects this request would reject every sample.
+		// If the server rejects this request, it would reject every sample.
 		if errors.Is(Translate(err), collector.ErrRejected) {
 			return Server{}, fmt.Errorf("%w: %w", collector.ErrUnusable, err)
 		}
@@ -62,14 +62,16 @@ func (b *Backend) preflight(ctx context.Context) (Server, error) {
 	return s, nil
 }
 
-// preflightKey is the key and the run id of the agents of Preflight and Try.
+// preflightKey is both the sample key and the run id of the agents that Preflight and Try create.
 const preflightKey = "preflight"
 
-// preflightAge is the minimum age of a leftover: a preflight deletes its agent within seconds.
+// preflightAge is the age at which an agent counts as a leftover. A preflight deletes its agent
+// within seconds.
 const preflightAge = 10 * time.Minute
 
-// clearPreflights deletes the agents of preflights that were killed or whose create lost its
-// answer. No run looks for them. A failure does not keep the run from starting.
+// clearPreflights deletes the agents of preflights that were killed or that lost the answer to
+// their create request. No run looks for these agents. If clearPreflights fails, the run can still
+// start.
 func (b *Backend) clearPreflights(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
@@ -84,7 +86,8 @@ func (b *Backend) clearPreflights(ctx context.Context) {
 	})
 }
 
-// checkModel returns an error if the server does not list the model. It names similar models.
+// checkModel returns an error if the server does not list the model. The error names similar
+// models.
 func (b *Backend) checkModel(found *letta.FoundModel) error {
 	handle := b.cfg.Model
 	switch {
@@ -101,7 +104,8 @@ func (b *Backend) checkModel(found *letta.FoundModel) error {
 // A ModelError reports that a server does not list a model. It wraps collector.ErrUnusable.
 type ModelError struct {
 	Handle string
-	// Near are similar handles, the most likely first. Count is the number of all handles.
+	// Near contains similar handles, the most likely first. Count is the number of models that the
+	// server lists.
 	Near  []string
 	Count int
 }
@@ -136,16 +140,17 @@ func meant(given, handle string) bool {
 	return len(given) > 2 && strings.Contains(strings.ToLower(handle), strings.ToLower(given)) || spelling.Distance(given, handle) <= len(given)/3
 }
 
-// tryCloseTimeout bounds how long Try removes its agent: the start of a run waits for it.
+// tryCloseTimeout limits the time in which Try deletes its agent, because the start of a run waits
+// for Try.
 const tryCloseTimeout = 10 * time.Second
 
-// Try creates an agent for the task like an attempt, sends it the task's first message, and lets
-// the model make one call. It calls look with the reply and its record while the agent exists.
-// Then it removes the agent, even if ctx is done. try is the number of the attempt.
+// Try creates an agent for the task as an attempt does, sends it the task's first message, and
+// allows the model one call. While the agent exists, Try calls look with the reply and its records.
+// Then it deletes the agent, even if ctx is done. try is the number of the attempt.
 //
-// The agent has the tags of Preflight, so the next Preflight removes an agent that a killed process
-// left. Try returns an error of the send or of look unchanged. The reply ends with its first send:
-// Try does not answer requests of the server, run client tools, or recover a lost answer.
+// The agent has the same tags as an agent of Preflight, so a later Preflight deletes the agent if
+// the process is killed. Try returns an error from the send or from look. The reply has only one
+// send, because Try does not answer approval requests, run client tools, or recover a lost answer.
 func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *record.Rollout) error) error {
 	one := *task
 	one.Messages = one.Messages[:min(1, len(one.Messages))]
@@ -158,7 +163,7 @@ func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look f
 	defer func() {
 		fresh, done := context.WithTimeout(context.WithoutCancel(ctx), tryCloseTimeout)
 		defer done()
-		_ = g.Close(fresh) // a later preflight removes a leftover
+		_ = g.Close(fresh) // a later preflight deletes a leftover
 	}()
 	reply, err := g.Run(ctx)
 	if err != nil {

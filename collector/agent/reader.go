@@ -9,14 +9,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Reader reads server runs that other programs drove, from the record of one server. It
-// implements [collector.Backend] for tasks that are Recorded, with [collector.Reattacher],
-// [collector.Pinger] and [collector.Checker]. It creates no agent, sends nothing and deletes
-// nothing: all its requests are GETs.
+// A Reader reads server runs that other programs drove, from the records of one server. It
+// implements [collector.Backend] for tasks whose field Recorded is set, and also
+// [collector.Reattacher], [collector.Pinger] and [collector.Checker]. It makes only GET requests,
+// so it creates, sends and deletes nothing.
 //
-// If another attempt would fail in the same way, the error is final: a *tokenize.AlignError whose
-// Reason explains why the record has no tokens, or [collector.ErrAgent] if the server run itself
-// failed.
+// If another attempt would fail in the same way, the error is final. It is a *tokenize.AlignError
+// whose Reason explains why the record has no tokens, or an error that wraps [collector.ErrAgent]
+// if the server run itself failed.
 type Reader struct{ b *Backend }
 
 var (
@@ -28,13 +28,13 @@ var (
 
 // A ReaderConfig configures a Reader.
 type ReaderConfig struct {
-	// Prompter finds the prompts of a reply. Nil: Agent.Prompts fails.
+	// Prompter finds the prompts of a reply. If it is nil, Agent.Prompts returns an error.
 	Prompter Prompter
 	// Messages keeps the conversation as JSON in the Reply.
 	Messages bool
 }
 
-// NewReader returns a Reader of the client's server.
+// NewReader returns a Reader for the client's server.
 func NewReader(client *letta.Client, cfg ReaderConfig) *Reader {
 	full := Config{Prompter: cfg.Prompter, Messages: cfg.Messages, Keep: true}.withDefaults()
 	return &Reader{&Backend{client: client, cfg: full, room: newReplyLimiter(full.MaxHeldBytes)}}
@@ -43,8 +43,8 @@ func NewReader(client *letta.Client, cfg ReaderConfig) *Reader {
 // Client returns the client of the reader.
 func (r *Reader) Client() *letta.Client { return r.b.client }
 
-// Open finds the server run of the task. Run of the returned Agent reads it. Close frees the
-// memory and leaves the server unchanged.
+// Open finds the server run of the task. The method Run of the returned Agent reads the server run.
+// Close only frees memory.
 func (r *Reader) Open(ctx context.Context, a collector.Attempt) (collector.Agent, error) {
 	g, err := r.open(ctx, a)
 	if err != nil {
@@ -68,7 +68,7 @@ func (r *Reader) open(ctx context.Context, a collector.Attempt) (collector.Agent
 	return g, nil
 }
 
-// Reattach calls Open: a dead process left nothing to take over.
+// Reattach calls Open, because a dead process leaves nothing to take over.
 func (r *Reader) Reattach(ctx context.Context, a collector.Attempt, _ collector.OpenAttempt) (collector.Agent, error) {
 	return r.Open(ctx, a)
 }
@@ -76,13 +76,13 @@ func (r *Reader) Reattach(ctx context.Context, a collector.Attempt, _ collector.
 // Ping sends a cheap request, the server's health check.
 func (r *Reader) Ping(ctx context.Context) error { return r.b.Ping(ctx) }
 
-// Check lists one server run, for which the server must reach its database.
+// Check lists one server run. The server must reach its database to answer.
 func (r *Reader) Check(ctx context.Context, _ string) error {
 	_, err := r.b.client.Runs(ctx, letta.RunsQuery{Limit: 1})
 	return Translate(err)
 }
 
-// deleted turns a 404 error into the final error of a deleted server run.
+// deleted turns a 404 error into the final error for a deleted server run.
 func (g *recorded) deleted(err error) error {
 	if !letta.IsNotFound(err) {
 		return err

@@ -12,15 +12,16 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// earlier records what an earlier process did with the agent of an attempt. Nil means nothing.
+// An earlier describes what an earlier process did with the agent of an attempt. It is nil if this
+// process created the agent.
 type earlier struct {
-	// left is the attempt in the journal.
+	// left is the attempt as the journal recorded it.
 	left collector.OpenAttempt
 	// runs are the server runs that are not yet in the reply, oldest first.
 	runs []letta.Run
-	// first is the record of runs[0]; nil until that run was awaited.
+	// first is the record of runs[0]. It is nil until this run has been awaited.
 	first *runRecord
-	// resumed reports whether this process also sent to the agent.
+	// resumed is true if this process has also sent to the agent.
 	resumed bool
 }
 
@@ -61,14 +62,14 @@ func (b *Backend) reattach(ctx context.Context, a collector.Attempt, left collec
 	}
 	if err := g.missingError(g.prepareAgain(ctx)); err != nil {
 		if !errors.Is(err, collector.ErrGone) || cfg.Keep {
-			return nil, err // to be retried, or kept for inspection
+			return nil, err // the agent is needed for a retry, or kept for inspection
 		}
 		return nil, b.deleteUnusable(ctx, id, err)
 	}
 	return g, nil
 }
 
-// findAgent returns the id of the attempt's agent and deletes the other agents of the key.
+// findAgent returns the id of the attempt's agent and deletes the other agents of the sample.
 func (b *Backend) findAgent(ctx context.Context, cfg *Config, a collector.Attempt, left collector.OpenAttempt) (string, error) {
 	tags := []string{TagRun(a.RunID), TagKey(a.Key)}
 	const page = 100
@@ -76,7 +77,8 @@ func (b *Backend) findAgent(ctx context.Context, cfg *Config, a collector.Attemp
 	if err != nil {
 		return "", err
 	}
-	// A server that matches any of the tags also lists agents of other samples.
+	// If a server lists agents that have any of the tags, the list includes agents of other
+	// samples.
 	found = slices.DeleteFunc(found, func(s letta.AgentState) bool { return !containsAll(s.Tags, tags) })
 	id := left.AgentID
 	for i := range found {
@@ -156,8 +158,8 @@ func (g *agent) findConversation(ctx context.Context) (*letta.Conversation, erro
 	return &list[0], nil
 }
 
-// missingError returns err wrapped in collector.ErrGone if a part of the agent no longer exists:
-// another attempt can succeed.
+// missingError returns err wrapped in collector.ErrGone if a part of the agent no longer exists,
+// because another attempt can succeed.
 func (g *agent) missingError(err error) error {
 	if g.earlier == nil || !letta.IsNotFound(err) || errors.Is(err, collector.ErrGone) {
 		return err

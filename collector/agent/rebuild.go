@@ -7,25 +7,26 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// rebuilt is the answer of a send, rebuilt from the record. It equals the lost answer except for
-// its logprobs and unused fields of its usage.
+// A rebuilt is the answer to a send, rebuilt from the server's record. It equals the lost answer,
+// except that logprobs and the unused fields of usage are missing.
 type rebuilt struct {
 	response *letta.LettaResponse
-	// turns is the JSON of an answer that has only turns.
+	// turns is the JSON text of an answer that has only turns.
 	turns []byte
-	// inexact reports whether the last tool's time stamp can be a second late, because no later
-	// prompt shows it. Nothing can be sent after it.
+	// inexact is true if the timestamp in the last tool result can be a second late, because no
+	// later prompt shows it. Then nothing more can be sent.
 	inexact bool
-	// system is the system text of the first call, or nil if its trace shows none.
+	// system is the system text of the first call, or nil if the trace does not show it.
 	system *string
 }
 
-// rebuild makes the answer of a send from the server's record of its run. Tokens and
-// log-probabilities come from the trace of each step, tool texts from the trace of the next step,
-// the rest from steps and stored messages. inputs is the number of messages of the request.
-// scrubbed reports whether the server deletes the text before a call from the next prompt.
+// rebuild builds the answer to a send from the server's record of the run. Tokens and
+// log-probabilities come from the trace of each step. The text of tool results comes from the trace
+// of the next step. The rest comes from steps and stored messages. inputs is the number of messages
+// in the request. scrubbed reports whether the server deletes the text before tool calls from later
+// prompts.
 //
-// rebuild guesses nothing that a prompt can contain: if something is missing or contradicts the
+// rebuild never guesses text that a prompt can contain. If data is missing or contradicts the
 // counts, the error wraps collector.ErrGone.
 func (m *runRecord) rebuild(ctx context.Context, g *agent, inputs int, scrubbed bool) (*rebuilt, error) {
 	stop, err := m.stopReason(g)
@@ -70,8 +71,8 @@ func (m *runRecord) usage() letta.UsageStatistics {
 	return u
 }
 
-// answer returns the messages of the answer: the stored messages without the inputs and without
-// the texts that the server deleted for the next prompt.
+// answer returns the messages of the answer. They are the stored messages, without the inputs and
+// without the text that the server deleted for the next prompt.
 func (m *runRecord) answer(inputs int, scrubbed bool) letta.Messages {
 	stored := m.messages
 	for len(stored) > 0 {

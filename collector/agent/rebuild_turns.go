@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// writtenTurn is a turn encoded for tokenize.Decoder, the only parser of turns.
+// A writtenTurn is a turn in the form that tokenize.Decoder reads, the only parser of turns.
 type writtenTurn struct {
 	Role      string          `json:"role"`
 	OutputIDs json.RawMessage `json:"output_ids"`
@@ -21,8 +21,8 @@ type writtenTurn struct {
 	InputIDs  json.RawMessage `json:"input_ids,omitempty"`
 }
 
-// writeTurns writes the turns in the server's order: first the results that answer an earlier
-// run, then each call before the results of its tools.
+// writeTurns encodes the turns in the server's order. First come the results for calls of an
+// earlier run, then each call, followed by the results of its tool calls.
 func (r *rebuilt) writeTurns(m *runRecord, calls []callRecord, state *letta.AgentState) error {
 	var turns []writtenTurn
 	tools := func(stepID string, next []callRecord) error {
@@ -62,9 +62,9 @@ func (r *rebuilt) writeTurns(m *runRecord, calls []callRecord, state *letta.Agen
 	return err
 }
 
-// turn returns the assistant turn of a call with the text that the server stored. If the server
-// stored less than the model wrote (NUL characters), turn applies the server's rule to the text
-// of the trace.
+// turn returns the assistant turn of a call, with the text that the server stored. If the model
+// wrote NUL characters, which the server does not store, turn applies the server's rule to the text
+// in the trace instead.
 func (m *runRecord) turn(c *callRecord) (writtenTurn, error) {
 	t := writtenTurn{Role: "assistant", OutputIDs: json.RawMessage(c.answer.OutputIDs), Logprobs: json.RawMessage(c.answer.Logprobs)}
 	if len(t.Logprobs) == 0 {
@@ -88,15 +88,16 @@ func (m *runRecord) turn(c *callRecord) (writtenTurn, error) {
 	return t, nil
 }
 
-// toolCallText matches the tool calls that the native adapter removes from a text. pythonSpace has
-// the characters that it strips from the ends (sglang_native_adapter.py:262, str.strip).
+// toolCallText matches the tool calls that the native adapter removes from the output text.
+// pythonSpace contains the characters that the adapter strips from both ends
+// (sglang_native_adapter.py:262, str.strip).
 var toolCallText = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
 
 const pythonSpace = "\t\n\v\f\r\x1c\x1d\x1e\x1f \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 
-// toolText returns the text of a tool message as the model saw it: packaged, with the server's
-// time. Stored messages have only the bare result, so the text comes from the trace of the next
-// call. If there was no next call, toolText packages the result itself.
+// toolText returns the text of a tool message as the model saw it, packaged with the server's time.
+// Stored messages have only the bare result, so the text comes from the trace of the next call. If
+// there is no next call, toolText packages the result itself.
 func toolText(message *letta.Message, next []callRecord, state *letta.AgentState) (string, error) {
 	returns := message.ToolReturns
 	if len(next) == 0 {
@@ -132,7 +133,8 @@ func toolText(message *letta.Message, next []callRecord, state *letta.AgentState
 	return "", goneErrorf("the trace of step %s lacks the result of call %s", next[0].step.ID, call)
 }
 
-// packaged does the same as the server's package_function_response (system.py:150-168).
+// packaged formats the results in the same way as the server's package_function_response
+// (system.py:150-168).
 func packaged(message *letta.Message, returns []letta.ToolReturn, state *letta.AgentState) string {
 	zone := time.UTC
 	if l, err := time.LoadLocation(state.Timezone); err == nil {

@@ -13,18 +13,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// recorded is an attempt at a task whose rollout another program drove. It implements
+// A recorded is an attempt at a task whose rollout another program drove. It implements
 // collector.Agent.
 //
-// Everything comes from the record: the tokens of each call from its trace, the counts from the
-// steps, the texts from the stored messages. A call without a trace is only listed in
-// Reply.Missing. The prompt of a later call is complete in its own trace.
+// All data comes from the server's record. The tokens of each call come from its trace, the counts
+// from the steps, and the text from the stored messages. A call without a trace is only listed in
+// Reply.Missing. It does not affect later calls, because the trace of each call contains its
+// complete prompt.
 type recorded struct {
 	*agent
 	run *letta.Run
 }
 
-// ID returns "": the agent belongs to another program, and the run must not delete it.
+// ID returns "", because the agent belongs to another program and the run must not delete it.
 func (*recorded) ID() string { return "" }
 
 func (g *recorded) Run(ctx context.Context) (*collector.Reply, error) {
@@ -99,7 +100,7 @@ func (g *recorded) readRecordNow(ctx context.Context) (*runRecord, error) {
 			return err
 		})
 		if ctx.Err() == nil && !isTemporary(err) {
-			err = nil // the agent's first message is not a system message or is gone: compare nothing
+			err = nil // the agent's first message is not a system message or is gone, so there is nothing to compare
 		}
 		return err
 	})
@@ -114,7 +115,8 @@ func (g *recorded) readRecordNow(ctx context.Context) (*runRecord, error) {
 	return m, nil
 }
 
-// endOfRun returns why the run ended, and an error if it failed.
+// endOfRun returns the stop reason of the run. If the run failed and the server stored the cause,
+// endOfRun also returns an error.
 func (g *recorded) endOfRun(m *runRecord) (letta.StopReason, error) {
 	stop := g.run.StopReason
 	if n := len(m.steps); stop == "" && n > 0 {
@@ -137,11 +139,12 @@ func (g *recorded) endOfRun(m *runRecord) (letta.StopReason, error) {
 	return stop, runFailed("server run %s has status %s: %s", g.run.ID, g.redactText(g.run.Status), g.redactText(why))
 }
 
-// untracedMost is the number of missing traces at the start of a run after which no trace is
-// expected.
+// untracedMost is the number of missing traces at the start of a run after which no more traces are
+// requested.
 const untracedMost = 2
 
-// readCalls reads the trace of every step with an output and removes the others from m.
+// readCalls reads the trace of every step with an output. It removes from m every failed step
+// without output and every step with unknown tokens.
 func (g *recorded) readCalls(ctx context.Context, m *runRecord) ([]callRecord, error) {
 	var calls []callRecord
 	var kept []letta.Step
@@ -184,11 +187,12 @@ func (g *recorded) readCalls(ctx context.Context, m *runRecord) ([]callRecord, e
 	return calls, nil
 }
 
-// historyMost bounds the messages read from before the run. It is more than a context holds.
+// historyMost is the maximum number of messages that are read from before the run. A context never
+// holds so many messages.
 const historyMost = 1000
 
-// before reads the messages before the run if its traces show calls of an earlier run: no trace
-// shows whether a client answered those calls.
+// before reads the messages from before the run if the run's traces show calls of an earlier run.
+// The messages are needed because no trace shows whether a client answered these calls.
 func (g *recorded) before(ctx context.Context, m *runRecord, calls []callRecord) (earlier letta.Messages, err error) {
 	if len(m.messages) == 0 || !m.showsOthers(calls) {
 		return nil, nil
@@ -198,7 +202,7 @@ func (g *recorded) before(ctx context.Context, m *runRecord, calls []callRecord)
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !isTemporary(err) {
-		return nil, nil // without them the prompt counts decide
+		return nil, nil // without the messages, the prompt counts decide
 	}
 	return earlier, err
 }
@@ -222,8 +226,8 @@ func (m *runRecord) showsOthers(calls []callRecord) bool {
 	return false
 }
 
-// sawEmptyResult reports whether the prompt of a call has a client tool's result or a refusal,
-// which the model sees as empty text. before has the messages before the run.
+// sawEmptyResult reports whether the prompt of any call contains the result of a client tool or a
+// denial, which the model sees as empty text. before contains the messages from before the run.
 func (m *runRecord) sawEmptyResult(before letta.Messages, calls []callRecord) bool {
 	ours := map[string]bool{}
 	for _, list := range []letta.Messages{before, m.messages} {
@@ -244,7 +248,8 @@ func (m *runRecord) sawEmptyResult(before letta.Messages, calls []callRecord) bo
 	return false
 }
 
-// addMissing records a call with unknown tokens. before counts the known calls before it.
+// addMissing records a call with unknown tokens. before is the number of known calls before this
+// call.
 func (g *recorded) addMissing(before int, err error) {
 	reason, text := tokenize.ReasonNoTrace, err.Error()
 	if e, ok := errors.AsType[*goneError](err); ok {
@@ -266,7 +271,7 @@ func (g *recorded) noTokensError(m *runRecord, ended error) error {
 	return goneReasonf(tokenize.ReasonNoTurns, "server run %s has status %s and no step with output", g.run.ID, g.redactText(g.run.Status))
 }
 
-// model returns the model of the run, which the agent might no longer have.
+// model returns the handle of the model that the run used. The agent might use another model now.
 func (g *recorded) model(calls []callRecord) string {
 	if model := calls[0].step.ModelHandle; model != "" {
 		return model
@@ -274,7 +279,8 @@ func (g *recorded) model(calls []callRecord) string {
 	return g.state.LLMConfig.Handle
 }
 
-// Prompts also fails on a call that the engine gave up: another program would have to repeat it.
+// Prompts also returns an error if the engine aborted a call, because only the other program could
+// repeat the call.
 func (g *recorded) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Call, error) {
 	calls, err := g.agent.Prompts(ctx, r)
 	for k := range calls {
@@ -299,7 +305,8 @@ func runFailed(format string, args ...any) error {
 	return &goneError{error: fmt.Errorf("%w: %s", collector.ErrAgent, e.text), redacted: e.redacted, text: e.text}
 }
 
-// makeFinal makes an error of the record final: the record will not become more complete.
+// makeFinal makes an error about the record final, because the record will not become more
+// complete.
 func makeFinal(err error) error {
 	e, ok := errors.AsType[*goneError](err)
 	if !ok || !errors.Is(err, collector.ErrGone) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// connectionLost reports whether the connection was lost while the server might have been working: this
-// side reached the server and did not stop waiting.
+// connectionLost reports whether the connection was lost while the server might have been working.
+// This is the case if the client reached the server and did not itself stop waiting.
 func connectionLost(err error) bool {
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return false
@@ -28,9 +28,9 @@ func connectionLost(err error) bool {
 	return e.Status == 0 && (errors.Is(err, letta.ErrConnection) || errors.Is(err, letta.ErrIdle))
 }
 
-// recoverSend finds the answer of a send whose connection was lost. It does not send again: the
-// server run continues or has ended, and recoverSend rebuilds the answer from the server's
-// record. If that fails, recoverSend returns the error of the send with the reason.
+// recoverSend finds the answer to a send whose connection was lost. It does not repeat the send. It
+// waits for the end of the server run and rebuilds the answer from the server's record. If this
+// fails, recoverSend returns the error of the send with the reason.
 func (g *agent) recoverSend(ctx context.Context, in *input, cause error) (*letta.LettaResponse, error) {
 	g.outage.Store(false)
 	run, err := g.findNewRun(ctx, len(g.reply.Sends))
@@ -57,8 +57,8 @@ func (g *agent) recoverSend(ctx context.Context, in *input, cause error) (*letta
 	return answer, nil
 }
 
-// A recoverError reports a lost connection (cause) whose answer could not be recovered (why).
-// Only cause determines the class.
+// A recoverError reports that a connection was lost (cause) and that the answer could not be
+// recovered (why). Only cause determines the class of the error.
 type recoverError struct{ cause, why error }
 
 func (e *recoverError) Error() string { return e.cause.Error() + " (" + e.why.Error() + ")" }
@@ -79,9 +79,9 @@ func notRecovered(ctx context.Context, cause, why error) error {
 	return &recoverError{cause, why}
 }
 
-// findNewRun returns the agent's run that follows the answered sends, or nil. It polls, because a
-// lost request can still arrive. Several new runs are an error: a proxy repeated the request, and
-// the context of one run contains parts of the other.
+// findNewRun returns the agent's server run after the runs of the answered sends, or nil. It polls,
+// because a request can still arrive after its connection was lost. Several new runs are an error,
+// because then a proxy repeated the request and the context of one run contains parts of the other.
 func (g *agent) findNewRun(ctx context.Context, answered int) (*letta.Run, error) {
 	const tries, pause = 4, 500 * time.Millisecond
 	for i := 1; ; i++ {

@@ -18,8 +18,8 @@ type sendResult struct {
 	took    time.Duration
 	// began and ended are as in record.Send.
 	began, ended time.Time
-	// fromRecord reports whether the answer comes from the record. lost is the reason, if this
-	// process made the send.
+	// fromRecord is true if the answer comes from the server's record. If this process made the
+	// send, lost is the reason why its answer was lost.
 	fromRecord bool
 	lost       error
 }

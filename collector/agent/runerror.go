@@ -2,7 +2,7 @@ package agent
 
 import "github.com/rollout-rl/rollout/collector"
 
-// A ServerRunError is a failed send with the reason from its server run and last step.
+// A ServerRunError reports a failed send with the reason from the server run and its last step.
 type ServerRunError struct {
 	// RunID and StepID identify the server run and the step, if known.
 	RunID, StepID string
@@ -16,7 +16,7 @@ type ServerRunError struct {
 	Err error
 }
 
-// Error returns the reason of the server run.
+// Error returns a message with the reason from the server run.
 func (e *ServerRunError) Error() string {
 	what := e.Message
 	if e.Type != "" {
@@ -36,7 +36,7 @@ func (e *ServerRunError) Error() string {
 // Unwrap returns Err.
 func (e *ServerRunError) Unwrap() error { return e.Err }
 
-// Redacted reports that the server run failed, and omits the reason.
+// Redacted returns a message without the reason.
 func (e *ServerRunError) Redacted() string {
 	words := "the server run failed"
 	if e.RunID != "" {

@@ -10,13 +10,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A runRecord is the server's record of an ended run whose answer was not read.
+// A runRecord is the server's record of an ended server run whose answer was not read.
 type runRecord struct {
 	run      *letta.Run
 	steps    []letta.Step // oldest first
 	messages letta.Messages
-	// recorded reports that another program drove the run. Prompts then come from traces alone,
-	// so the texts of tools need not be exact.
+	// recorded is true if another program drove the run. Prompts then come only from traces, so the
+	// text of tool results does not have to be exact.
 	recorded bool
 }
 
@@ -36,7 +36,8 @@ func (g *agent) readRecord(ctx context.Context, run *letta.Run) (*runRecord, err
 	return m, nil
 }
 
-// stopReason returns why the run ended if the agent itself ended it.
+// stopReason returns the stop reason of the run. It returns an error unless the agent itself ended
+// the run.
 func (m *runRecord) stopReason(g *agent) (letta.StopReason, error) {
 	var stop letta.StopReason
 	switch {
@@ -55,13 +56,14 @@ func (m *runRecord) stopReason(g *agent) (letta.StopReason, error) {
 	}
 }
 
-// checkSteps returns an error if an unlisted step made a stored message.
+// checkSteps returns an error if a message from the model names a step that the server does not
+// list.
 func (m *runRecord) checkSteps() error {
 	for i := range m.messages {
 		switch m.messages[i].Type {
 		case letta.TypeAssistant, letta.TypeToolCall, letta.TypeApprovalRequest:
 		default:
-			continue // sent messages; a result can name a step of an earlier run
+			continue // a message from the client, or a tool result, which can name a step of an earlier run
 		}
 		id := m.messages[i].StepID
 		if !slices.ContainsFunc(m.steps, func(s letta.Step) bool { return s.ID == id }) {
@@ -81,7 +83,7 @@ func (m *runRecord) text(stepID string) (string, bool) {
 }
 
 // returns lists the tool messages of a step. If stepID is empty, it lists the tool messages before
-// the first step. They answer an earlier run and name a step of that run.
+// the first step. These results belong to calls of an earlier run and name a step of that run.
 func (m *runRecord) returns(stepID string) []*letta.Message {
 	var list []*letta.Message
 	for i := range m.messages {
@@ -98,7 +100,8 @@ func (m *runRecord) returns(stepID string) []*letta.Message {
 	return list
 }
 
-// serverTimes returns when the run started and ended by the server's clock. ok is false if unknown.
+// serverTimes returns the times at which the run started and ended, by the server's clock. ok is
+// false if they are unknown.
 func (m *runRecord) serverTimes() (began, ended time.Time, ok bool) {
 	began, err := m.run.CreatedAt.Time()
 	if err != nil {
@@ -108,7 +111,8 @@ func (m *runRecord) serverTimes() (began, ended time.Time, ok bool) {
 	return began, ended, err == nil
 }
 
-// times returns when the run started and ended by this machine's clock, or zero times if unknown.
+// times returns the times at which the run started and ended, by the local clock. They are zero if
+// unknown.
 func (m *runRecord) times(c *letta.Client) (began, ended time.Time) {
 	offset, known := c.Clock()
 	began, ended, ok := m.serverTimes()
@@ -118,7 +122,7 @@ func (m *runRecord) times(c *letta.Client) (began, ended time.Time) {
 	return began.Add(-offset), ended.Add(-offset)
 }
 
-// duration returns how long the run took by the server's clock.
+// duration returns the duration of the run by the server's clock, or 0 if unknown.
 func (m *runRecord) duration() time.Duration {
 	began, ended, ok := m.serverTimes()
 	if !ok {

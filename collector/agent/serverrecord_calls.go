@@ -44,7 +44,7 @@ func (m *runRecord) calls(ctx context.Context, g *agent) ([]callRecord, error) {
 	if err := calls[0].read(ctx, g); err != nil {
 		return nil, err
 	}
-	errs := make([]error, len(calls)) // the first in the order of calls counts
+	errs := make([]error, len(calls)) // the first error in the order of calls is returned
 	var all errgroup.Group
 	all.SetLimit(tracesAtOnce)
 	for i := range calls[1:] {
@@ -86,8 +86,8 @@ func (c *callRecord) read(ctx context.Context, g *agent) error {
 	return nil
 }
 
-// withoutTokens returns why a trace has no tokens: no bodies are kept, or the call was not
-// native.
+// withoutTokens returns the reason why a trace has no tokens: the server keeps no bodies, or the
+// call did not use the native path.
 func (c *callRecord) withoutTokens() tokenize.Reason {
 	if c.answer.Text == "" && c.answer.Logprobs.IsNull() && c.answer.Finish == "" && len(c.shown) == 0 {
 		return tokenize.ReasonNoTrace
@@ -95,8 +95,8 @@ func (c *callRecord) withoutTokens() tokenize.Reason {
 	return tokenize.ReasonNotNative
 }
 
-// lateTrace returns the trace of a step, or nil. The trace can appear some time after the run
-// ended.
+// lateTrace returns the trace of a step, or nil. It retries, because the trace can appear some time
+// after the run has ended.
 func (g *agent) lateTrace(ctx context.Context, stepID string) (t *record.Trace, err error) {
 	const tries, pause = 3, 400 * time.Millisecond
 	for i := 1; ; i++ {

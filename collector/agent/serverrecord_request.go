@@ -8,7 +8,7 @@ import (
 )
 
 // sentInput returns the messages of the request that started the run, as this package would send
-// them, and whether one has a client tool's result or a refusal.
+// them. client reports whether a message contains the result of a client tool or a denial.
 func (m *runRecord) sentInput() (messages letta.InputMessages, client bool) {
 	if len(m.messages) == 0 {
 		return nil, false
@@ -24,7 +24,8 @@ func (m *runRecord) sentInput() (messages letta.InputMessages, client bool) {
 	}
 }
 
-// request returns the run's request as far as it is stored, and the number of its stored messages.
+// request returns the request of the run, as far as the server stored it, and the number of its
+// stored messages.
 func (m *runRecord) request() (*letta.LettaRequest, int) {
 	r := new(letta.LettaRequest)
 	for i := range m.messages {
@@ -41,7 +42,7 @@ func (m *runRecord) request() (*letta.LettaRequest, int) {
 	return r, len(m.messages)
 }
 
-// approvalInput returns the message that answers pending calls from its stored form.
+// approvalInput converts the stored answers to pending calls into the message that the client sent.
 func approvalInput(stored []letta.Approval) (message letta.InputMessage, client bool) {
 	var returns []letta.ToolResult
 	var answers []letta.Answer

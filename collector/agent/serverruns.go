@@ -8,9 +8,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// runOf returns the id of the server run of an answer. An answer without messages, as after an
-// empty generation, does not name its run. runOf then looks up the newest run. The tokens are kept
-// even if the lookup fails.
+// runOf returns the id of the server run of an answer. An answer without messages, for example
+// after an empty generation, does not name its server run. In this case, runOf looks up the newest
+// run of the agent. If the lookup fails, the caller still records the answer.
 func (g *agent) runOf(ctx context.Context, answer *letta.LettaResponse) (string, error) {
 	if id := answer.RunID(); id != "" {
 		return id, nil
@@ -31,7 +31,7 @@ func (g *agent) isAnswered(runID string) bool {
 	return false
 }
 
-// reportRun reports a server run to Attempt.ServerRun, once.
+// reportRun reports a server run to Attempt.ServerRun, unless it has already been reported.
 func (g *agent) reportRun(runID string) {
 	if runID == "" || g.told[runID] {
 		return
@@ -45,7 +45,7 @@ func (g *agent) reportRun(runID string) {
 	}
 }
 
-// serverRuns lists the server runs of the agent, all of one attempt, oldest first.
+// serverRuns lists all server runs of the agent, oldest first.
 func (g *agent) serverRuns(ctx context.Context) ([]letta.Run, error) {
 	const most = 1000
 	runs, err := g.client.Runs(ctx, letta.RunsQuery{AgentID: g.state.ID, Ascending: true, Limit: most})
@@ -55,8 +55,8 @@ func (g *agent) serverRuns(ctx context.Context) ([]letta.Run, error) {
 	return runs, nil
 }
 
-// mayStillRun reports whether the server might still run a send that failed with err: there was
-// no answer, or one from an impatient proxy.
+// mayStillRun reports whether the server might still be working on a send that failed with err.
+// This is possible if there was no answer, or if a proxy answered because it stopped waiting.
 func mayStillRun(err error) bool {
 	e := (*letta.APIError)(nil)
 	if !errors.As(err, &e) {

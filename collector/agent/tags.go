@@ -10,13 +10,13 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Clean deletes the agents that the run runID left on the server, or the agents of all runs if
-// runID is empty, and returns their number. It checks the tags of each agent itself and never deletes
-// an agent without them.
+// Clean deletes the agents that the run runID left on the server and returns their number. If runID
+// is empty, it deletes the agents of all runs. Clean checks the tags of each agent itself and never
+// deletes an agent without the tag of the run.
 //
-// Clean spares the agents for which keep returns true: agents of attempts that will be taken over.
-// keep sees only the id, name, tags, metadata and creation time of an agent. A nil keep spares
-// none.
+// If keep is not nil, Clean skips the agents for which keep returns true. Callers use keep for
+// agents of attempts that will be taken over. keep receives only the id, name, tags, metadata and
+// creation time of an agent.
 func Clean(ctx context.Context, c *letta.Client, runID string, keep func(*letta.AgentState) bool) (int, error) {
 	deleted := 0
 	err := EachAgent(ctx, c, runID, func(a *letta.AgentState) error {
@@ -32,8 +32,8 @@ func Clean(ctx context.Context, c *letta.Client, runID string, keep func(*letta.
 	return deleted, err
 }
 
-// AttemptOf returns the attempt that created an agent of this program: the sample key, and the
-// attempt number or 0. It reads the agent's tags and metadata.
+// AttemptOf returns the sample key and the number of the attempt that created an agent. It reads
+// them from the agent's tags and metadata. attempt is 0 if unknown.
 func AttemptOf(a *letta.AgentState) (key string, attempt int) {
 	for _, tag := range a.Tags {
 		if k, ok := strings.CutPrefix(tag, TagKey("")); ok {
@@ -43,8 +43,9 @@ func AttemptOf(a *letta.AgentState) (key string, attempt int) {
 	return key, attemptOf(a.Metadata)
 }
 
-// EachAgent calls f for every agent of a run, or of all runs if runID is empty. f can delete
-// the agent. EachAgent continues after an error of f and returns all errors joined.
+// EachAgent calls f for every agent of a run, or of all runs if runID is empty. f can delete the
+// agent. If f returns an error, EachAgent continues with the next agent. It returns all errors
+// joined.
 func EachAgent(ctx context.Context, c *letta.Client, runID string, f func(*letta.AgentState) error) error {
 	tag := TagAll
 	if runID != "" {
@@ -53,7 +54,7 @@ func EachAgent(ctx context.Context, c *letta.Client, runID string, f func(*letta
 	var errs []error
 	const page = 100
 	seen := map[string]bool{}
-	// List all agents before f deletes any: a cursor at a deleted agent is an error.
+	// List all agents before f deletes any, because a cursor at a deleted agent is an error.
 	var found []letta.AgentState
 	for after := ""; ; {
 		agents, err := c.Agents(ctx, []string{tag}, after, page)
@@ -67,7 +68,7 @@ func EachAgent(ctx context.Context, c *letta.Client, runID string, f func(*letta
 				continue
 			}
 			fresh++
-			// Clone the strings: they would keep the whole page in memory.
+			// Clone the strings. Otherwise, they would keep the whole page in memory.
 			id := strings.Clone(a.ID)
 			seen[id] = true
 			if slices.Contains(a.Tags, tag) {

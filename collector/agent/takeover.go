@@ -46,8 +46,8 @@ func (g *agent) firstRun(ctx context.Context) (*runRecord, error) {
 	return g.earlier.first, nil
 }
 
-// rebuildSend rebuilds the answer of a send from the server's record of its run and adds it to the
-// reply. lost is the reason why the answer was not read, if this process made the send.
+// rebuildSend rebuilds the answer to a send from the server's record of the run and adds the answer
+// to the reply. If this process made the send, lost is the reason why the answer was not read.
 func (g *agent) rebuildSend(ctx context.Context, m *runRecord, in *input, lost error) (*letta.LettaResponse, error) {
 	request := g.request(in.messages)
 	r, err := m.rebuild(ctx, g, len(in.messages), g.rollout.Scrubs(request))
@@ -71,7 +71,7 @@ func (g *agent) rebuildSend(ctx context.Context, m *runRecord, in *input, lost e
 }
 
 // unreadableError wraps err in collector.ErrGone if the server refused a lookup or its answer
-// cannot be parsed: a new attempt makes no such lookup. It returns other errors unchanged.
+// cannot be parsed, because a new attempt makes no such lookup. It returns other errors unchanged.
 func (g *agent) unreadableError(ctx context.Context, err error) error {
 	if class := collector.Classify(Translate(err)); err == nil || ctx.Err() != nil || class.Retryable() || class.DataRetryable() || class.Fatal() {
 		return err
@@ -79,9 +79,9 @@ func (g *agent) unreadableError(ctx context.Context, err error) error {
 	return goneErrorf("agent %s: %w", g.state.ID, err)
 }
 
-// policyFailed returns the failure of a run if the model's output caused it, otherwise nil. Such
-// a rollout is not gone: a free attempt would hide a failure of the policy whenever a process
-// died.
+// policyFailed returns the failure of a server run if the model's output caused it, and otherwise
+// nil. Such a rollout does not count as gone. Otherwise, a crash of the process would earn a free
+// attempt and hide the policy's failure.
 func (g *agent) policyFailed(ctx context.Context, run *letta.Run) error {
 	if run.Status != "failed" || run.StopReason != "" {
 		return nil
@@ -129,8 +129,9 @@ func answersAll(message letta.InputMessage, pending []letta.ToolCall) bool {
 		!slices.ContainsFunc(pending, func(c letta.ToolCall) bool { return !slices.Contains(ids, c.ToolCallID) })
 }
 
-// checkNoMoreRuns checks, at the end of an attempt that was taken over, that the reply has all
-// server runs of the agent: a request of the dead process can arrive late.
+// checkNoMoreRuns returns an error if the agent has server runs that are not in the reply. It is
+// called at the end of an attempt that was taken over, because a request from the dead process can
+// arrive late.
 func (g *agent) checkNoMoreRuns(ctx context.Context) error {
 	switch {
 	case len(g.earlier.runs) > 0:

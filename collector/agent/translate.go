@@ -21,8 +21,9 @@ var meanings = [...]struct{ call, run error }{
 	{letta.ErrUnusable, collector.ErrUnusable},
 }
 
-// Translate returns err so that it also matches the sentinels of package collector that
-// correspond to its sentinels of package letta, for [collector.Classify]. The text is unchanged.
+// Translate returns an error that wraps err and has the same text. If err matches sentinels of
+// package letta, the returned error also matches the corresponding sentinels of package collector,
+// so that [collector.Classify] can classify it.
 //
 // Every error that leaves this package is translated. Code that calls a [letta.Client] directly
 // must translate its errors itself.
@@ -45,7 +46,7 @@ func Translate(err error) error {
 	return &translated{err, chain}
 }
 
-// A translated error adds sentinels of package collector and keeps the text.
+// A translated error adds sentinels of package collector to an error and keeps its text.
 type translated struct {
 	error
 	chain []error // starts with the error itself
@@ -59,8 +60,8 @@ type endedError struct {
 	call *letta.APIError
 }
 
-// Redacted returns the cause of the context's end, redacted by package collector: the client
-// cannot redact the causes of its caller.
+// Redacted returns the redacted reason why the context ended. Package collector redacts the reason,
+// because the client does not know the errors of its caller.
 func (e *endedError) Redacted() string {
 	if why := collector.Redacted(e.call.Err); why != "" {
 		return e.call.Op + ": " + why
@@ -68,8 +69,9 @@ func (e *endedError) Redacted() string {
 	return e.call.Redacted()
 }
 
-// endedByCaller reports whether err is an unanswered client call that ended with its context, and
-// returns that call. The first error with a redacted text counts, as in [collector.Redacted].
+// endedByCaller reports whether err is the error of an unanswered client call that ended because
+// its context ended. If so, it returns this error. As in [collector.Redacted], only the first error
+// in the chain that has a method Redacted counts.
 func endedByCaller(err error) (*letta.APIError, bool) {
 	type redacted interface {
 		error
@@ -86,7 +88,7 @@ func endedByCaller(err error) (*letta.APIError, bool) {
 	return call, errors.Is(call.Err, context.Canceled) || errors.Is(call.Err, context.DeadlineExceeded)
 }
 
-// A classed error wraps a sentinel and a cause, and shows only the text of the cause.
+// A classed error wraps a sentinel and a cause. Its message is the message of the cause.
 type classed struct{ class, cause error }
 
 func (c *classed) Error() string   { return c.cause.Error() }

@@ -9,14 +9,14 @@ import (
 )
 
 // withVersions sets the policy versions of the calls as far as they are known, and returns all
-// calls. Versions from traces are already set if the prompts came from traces.
+// calls. If a prompt came from a trace, the version of its call is already set.
 func (g *agent) withVersions(ctx context.Context, r *collector.Reply, all []tokenize.Call) []tokenize.Call {
 	calls := all
 	for i := range r.Sends {
 		if g.backend.cfg.Versions == nil || i >= len(g.spans) {
 			break
 		}
-		n := min(tokenize.AssistantTurns(r.Sends[i].Turns), len(calls)) // other code reports turns and calls that disagree
+		n := min(tokenize.AssistantTurns(r.Sends[i].Turns), len(calls)) // if turns and calls disagree, other code reports it
 		g.findVersions(ctx, g.spans[i], calls[:n])
 		calls = calls[n:]
 	}
@@ -79,10 +79,10 @@ func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) 
 	return traced(source, c, answer.Version, page)
 }
 
-// hasVersion reports whether the engine named one or several versions of the call.
+// hasVersion reports whether the engine reported one or more versions for the call.
 func hasVersion(c *tokenize.Call) bool { return c.Version != policy.Unknown || c.Versions != nil }
 
-// traced passes every version that the engine names for a call to source, and reports whether one
+// traced passes every version that the engine reported for a call to source. It reports whether one
 // of them contradicts page.
 func traced(source *policy.Source, c *tokenize.Call, word string, page int32) (contradicted bool) {
 	if c.Version != policy.Unknown {

@@ -21,8 +21,9 @@ type Progress struct {
 	Silent time.Duration
 }
 
-// sendWatched sends, and looks up a send that is silent for Config.SilentAfter. It reports the
-// server run to Progress. Once that run has ended, the answer must begin within Config.LostAfter.
+// sendWatched makes a send. If the send is silent for Config.SilentAfter, it looks up the server
+// run and reports the run to Config.Progress. After the run has ended, the answer must begin within
+// Config.LostAfter. Otherwise, the send is canceled.
 func (g *agent) sendWatched(ctx context.Context, o letta.SendOptions) (*letta.LettaResponse, error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -43,7 +44,7 @@ func (g *agent) sendWatched(ctx context.Context, o letta.SendOptions) (*letta.Le
 	return g.client.SendWith(ctx, o)
 }
 
-// watch polls the newest run of the agent until the answer begins.
+// watch polls the newest server run of the agent until the answer begins or the run has ended.
 func (g *agent) watch(answered context.Context, giveUp context.CancelCauseFunc) {
 	steps, grew := 0, time.Now().Add(-g.cfg.SilentAfter)
 	for {

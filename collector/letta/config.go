@@ -152,8 +152,8 @@ func (c ClientConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// BaseURL normalizes the address of a server as [NewClient] does: it removes a trailing /v1 and
-// slash.
+// BaseURL normalizes the address of a server in the same way as [NewClient]. It removes a trailing
+// slash and /v1.
 func BaseURL(text string) (string, error) {
 	u, err := parseBase(text)
 	if err != nil {

@@ -16,8 +16,8 @@ type list interface {
 	decode(body io.Reader) (undecoded, err error)
 }
 
-// An eachOf passes each element of an array to the function each. It calls start before the first
-// element, again for every retry.
+// An eachOf passes each element of an array to the function each. In every try, it calls start
+// before the first element.
 type eachOf[T any] struct {
 	start func()
 	each  func(*T)

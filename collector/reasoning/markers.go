@@ -19,8 +19,8 @@ type pair struct {
 
 const apriel = "Here are my reasoning steps:"
 
-// known lists the markers of models, from a survey of 82 templates and of the reasoning parsers of
-// inference engines.
+// known lists the marker pairs that models use. It is based on 82 templates and on the reasoning
+// parsers in inference engines.
 var known = []pair{
 	{open: "<think>", close: "</think>", around: [2]string{"<response>", "</response>"}}, // <response>: Granite
 	{open: "<thinking>", close: "</thinking>"},
@@ -35,7 +35,7 @@ var known = []pair{
 	{open: "<|channel>", close: "<channel|>"},                                                                                      // Gemma 4
 	{open: "<|inner_prefix|>", close: "<|inner_suffix|>"},                                                                          // Apertus
 	{open: "<|reasoning_thinking_start|>", close: "<|reasoning_thinking_end|>"},                                                    // Llama 4
-	{open: "<|thinking|>", close: "<|/thinking|>"},                                                                                 // and others
+	{open: "<|thinking|>", close: "<|/thinking|>"},                                                                                 // several models
 	{open: "<|begin_of_thought|>", close: "<|end_of_thought|>", around: [2]string{"<|begin_of_solution|>", "<|end_of_solution|>"}}, // OpenThinker
 	{open: apriel, close: "[BEGIN FINAL RESPONSE]", around: [2]string{"[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"}},           // Apriel
 }
@@ -49,14 +49,14 @@ const (
 
 var messageMarks = []string{start, message, channel, "<|constrain|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>"}
 
-// ofAnyModel returns the known pairs, for outputs of an unknown model. It disables the pair that is
-// a plain sentence, and <response> around an answer.
+// ofAnyModel returns the known pairs for outputs from an unknown model. It disables the opening
+// marker that is a plain sentence, and the marker <response> around an answer.
 func ofAnyModel() []pair {
 	pairs := slices.Clone(known)
 	for i := range pairs {
 		p := &pairs[i]
 		if p.open == apriel {
-			p.open = "\xff" // occurs in no text
+			p.open = "\xff" // never occurs in valid text
 		}
 		if p.around[0] == "<response>" {
 			p.around = [2]string{}
@@ -65,8 +65,8 @@ func ofAnyModel() []pair {
 	return pairs
 }
 
-// markersOf returns the known pairs that the template or the tokenizer has, plus the pair that the
-// template prints around reasoning. headers reports whether outputs are messages with headers.
+// markersOf returns the known pairs that the template or the tokenizer contains, plus the pair that
+// the template prints around reasoning. headers reports whether outputs are messages with headers.
 func markersOf(m Model) (pairs []pair, headers bool) {
 	source := m.Template.Source()
 	headers = strings.Contains(source, start) && strings.Contains(source, message)
@@ -82,7 +82,7 @@ func markersOf(m Model) (pairs []pair, headers bool) {
 			p.around = [2]string{}
 		}
 		// A template that only closes reasoning contains only the closing marker. A template that
-		// builds the opening marker from pieces can contain neither.
+		// builds the opening marker from pieces can contain neither marker.
 		named := strings.Contains(source, p.close) || strings.Contains(source, p.open) && strings.ContainsAny(p.open, "<[◁")
 		if named || m.Tokenizer != nil && has(p.open) && has(p.close) {
 			pairs = append(pairs, p)
@@ -94,7 +94,7 @@ func markersOf(m Model) (pairs []pair, headers bool) {
 	return pairs, false
 }
 
-// anyTime is the time for templates that print one. No marker depends on it.
+// anyTime is the time that is passed to templates. No marker depends on the time.
 var anyTime = time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
 
 // printed returns the text that the template prints before and after reasoning_content.
@@ -128,7 +128,8 @@ func printed(m Model) (p pair, ok bool) {
 	return p, !strings.ContainsAny(p.open, "\n")
 }
 
-// generationPrompt returns the text that the template adds before the model's turn.
+// generationPrompt renders a short conversation. The text ends with the generation prompt, which
+// the template adds before the model's turn.
 func generationPrompt(m Model) (text string, ok bool) {
 	user := chat.NewMap(2)
 	user.Set("role", chat.StringValue("user"))
@@ -137,7 +138,7 @@ func generationPrompt(m Model) (text string, ok bool) {
 	return string(out), err == nil
 }
 
-// A Model provides the markers.
+// A Model has the template and the tokenizer from which the markers are taken.
 type Model struct {
 	Template     *chat.Template
 	Tokenizer    *bpe.Tokenizer

@@ -22,12 +22,12 @@ type Splitter struct {
 	all     bool // the markers do not come from a model
 	tok     *bpe.Tokenizer
 	keep    map[int32]bool // special tokens that are markers; the engine's text omits them
-	opening string         // the generation prompt of the template; empty if unknown
+	opening string         // text that ends with the template's generation prompt; empty if unknown
 }
 
 // New returns a Splitter for the markers of a model: the known markers in its template or its
-// tokenizer, and the markers that the template prints around reasoning_content. A nil Model means
-// any model.
+// tokenizer, and the markers that the template prints around reasoning_content. If m is nil or has
+// no template, the Splitter is for any model.
 func New(m *Model) *Splitter {
 	if m == nil || m.Template == nil {
 		return &Splitter{pairs: ofAnyModel(), all: true}
@@ -54,7 +54,8 @@ func New(m *Model) *Splitter {
 	return s
 }
 
-// Split sets Reasoning and Output of a reply, from its Text and the calls.
+// Split sets Reasoning in the reply from the reply's Text and calls. It also sets Output to the
+// answer, unless Include is set.
 func (s *Splitter) Split(r *collector.Reply, calls []tokenize.Call) {
 	answer, thought := s.split(r, calls)
 	r.Reasoning = thought
@@ -100,14 +101,14 @@ func (s *Splitter) split(r *collector.Reply, calls []tokenize.Call) (answer, tho
 	return answer, thought
 }
 
-// A state has facts about an output that its text does not show.
+// A state contains facts about an output that its text does not show.
 type state struct {
 	opened string // the end of the prompt; empty if unknown
 	cut    bool   // the token limit ended the output
 }
 
-// callOf returns the call whose text is the text of the reply. If there is none, it returns the
-// last call. If calls and turns do not match, it returns nil.
+// callOf returns the call in the last send whose text is the text of the reply. If there is no such
+// call, it returns the last call. If calls and turns do not match, it returns nil.
 func callOf(r *collector.Reply, calls []tokenize.Call) *tokenize.Call {
 	n := 0
 	for i := range r.Sends {
@@ -132,7 +133,8 @@ func callOf(r *collector.Reply, calls []tokenize.Call) *tokenize.Call {
 	return last
 }
 
-// tailTokens is the length of the decoded prompt tail, longer than any generation prompt.
+// tailTokens is the number of ids at the end of the prompt that are decoded. It is larger than any
+// generation prompt.
 const tailTokens = 64
 
 func (s *Splitter) tail(prompt []int32) (string, bool) {
@@ -143,7 +145,7 @@ func (s *Splitter) tail(prompt []int32) (string, bool) {
 	return string(b), err == nil
 }
 
-// decode returns the text of an output, with markers and without other special tokens.
+// decode returns the text of an output, including markers but without other special tokens.
 func (s *Splitter) decode(ids []int32) (string, bool) {
 	if s.tok == nil || len(ids) == 0 {
 		return "", false
@@ -175,7 +177,7 @@ func (s *Splitter) marked(text string) bool {
 	return slices.ContainsFunc(s.pairs, func(p pair) bool { return strings.Contains(text, p.open) || strings.Contains(text, p.close) })
 }
 
-// toolCalls match the tool calls that Letta 0.16 removes from the text of an answer.
+// toolCalls matches the tool calls that Letta 0.16 removes from the text of an answer.
 var toolCalls = regexp.MustCompile(`(?s)<tool_call>.*?</tool_call>`)
 
 func (s *Splitter) parts(text string, st state) (answer, thought string) {
@@ -190,13 +192,14 @@ func (s *Splitter) parts(text string, st state) (answer, thought string) {
 	return strings.TrimSpace(toolCalls.ReplaceAllString(answer, "")), strings.TrimSpace(thought)
 }
 
-// These texts remain of message headers when the special tokens are omitted.
+// bareAnalysis and bareFinal are the text that remains of message headers if the special tokens are
+// omitted.
 const (
 	bareAnalysis = "analysis"
 	bareFinal    = "assistantfinal"
 )
 
-// bare splits an output of messages without markers.
+// bare splits an output of messages whose markers are missing.
 func bare(text string) (answer, thought string) {
 	text, ok := strings.CutPrefix(text, bareAnalysis)
 	if !ok {
@@ -209,8 +212,9 @@ func bare(text string) (answer, thought string) {
 	return text[at+len(bareFinal):], text[:at]
 }
 
-// messages splits an output of messages with headers. The answer is in the messages of the channel
-// final, or, without channels, in the messages without a recipient.
+// messages splits an output that consists of messages with headers. The answer consists of the
+// messages in the channel final and, if a message has no channel, the messages without another
+// recipient.
 func messages(text string, st state) (answer, thought string) {
 	if !strings.Contains(text, message) {
 		if strings.Contains(text, channel) {
@@ -253,7 +257,7 @@ func (s *Splitter) blocks(text string, st state) (answer, thought string) {
 		}
 	}
 	if inside {
-		// The output can repeat the marker that the prompt already opened.
+		// The output can repeat the opening marker that the prompt already contains.
 		text = strings.TrimPrefix(strings.TrimLeftFunc(text, unicode.IsSpace), p.open)
 		body, rest, ended := strings.Cut(text, p.close)
 		if thoughts = append(thoughts, strings.TrimSpace(body)); !ended {
@@ -289,7 +293,7 @@ func (s *Splitter) blocks(text string, st state) (answer, thought string) {
 
 func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
 
-// opener returns the pair that the prompt opens at its end.
+// opener returns the pair whose opening marker is at the end of the prompt.
 func (s *Splitter) opener(prompt string) (pair, bool) {
 	prompt = strings.TrimRightFunc(prompt, unicode.IsSpace)
 	for _, p := range s.pairs {
@@ -306,7 +310,8 @@ func (s *Splitter) ends(prompt string) bool {
 	return slices.ContainsFunc(s.pairs, func(p pair) bool { return strings.HasSuffix(prompt, p.close) })
 }
 
-// begins returns the pair that opens the text, and the text after the opening marker.
+// begins returns the pair whose opening marker is at the start of the text, and the text after this
+// marker.
 func (s *Splitter) begins(text string) (pair, string, bool) {
 	text = strings.TrimLeftFunc(text, unicode.IsSpace)
 	for _, p := range s.pairs {
@@ -328,8 +333,8 @@ func (s *Splitter) next(text string) (at int, first pair) {
 	return at, first
 }
 
-// unopened splits text at the first closing marker, if no opening marker precedes it. If strict is
-// set, the marker must be at the start or the end of a line.
+// unopened splits text at the first closing marker if no opening marker precedes the closing
+// marker. If strict is set, the marker must be at the start or the end of a line.
 func (s *Splitter) unopened(text string, strict bool) (body, rest string, ok bool) {
 	at, mark := -1, ""
 	for _, p := range s.pairs {
