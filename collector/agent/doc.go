@@ -5,7 +5,7 @@
 //
 //	collector        package agent                                  server
 //
-//	Backend.Open     create it, check that it returns token data    POST   /v1/agents/
+//	Backend.Open     create the agent, check that it returns turns  POST   /v1/agents/
 //	                 fetch its system text                          GET    /v1/messages/ID
 //	Agent.Run        for each message of the task:
 //	                   send it, wait for the whole answer           POST   /v1/agents/ID/messages

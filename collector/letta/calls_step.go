@@ -20,8 +20,8 @@ type StepsQuery struct {
 	RunID   string
 	AgentID string
 
-	// Before and After are the ids of the steps between which the list lies in the requested order.
-	// Both steps are excluded.
+	// Before and After are ids of steps. The list starts after the step After and ends before the
+	// step Before, in the requested order.
 	Before, After string
 	Model         string // the model's name or handle
 	Feedback      string // positive, negative

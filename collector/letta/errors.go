@@ -14,7 +14,8 @@ var (
 	ErrBusy = errors.New("letta: server busy")
 	// ErrUnavailable: the server or a service that it needs is down (502, 503).
 	ErrUnavailable = errors.New("letta: server unavailable")
-	// ErrConnection: the connection was refused, reset, or ended before the whole answer.
+	// ErrConnection: the connection was refused or reset, or it ended before the whole answer
+	// arrived.
 	ErrConnection = errors.New("letta: connection failed")
 	// ErrIdle: no byte of the answer arrived for ClientConfig.IdleBodyTimeout.
 	ErrIdle = errors.New("letta: idle timeout")

@@ -36,8 +36,8 @@ type Message struct {
 	Date Time        `letta:"date,loose"`
 	Name string      `letta:"name,loose"`
 	OTID string      `letta:"otid,loose"`
-	// StepID is the id of the step that created the message. After an approval, it is the step of
-	// the call for a tool return. This step belongs to an earlier server run.
+	// StepID is the id of the step that created the message. For a tool return after an approval,
+	// it is the step of the call, which belongs to an earlier server run.
 	StepID string `letta:"step_id,loose"`
 	// RunID is the id of the server run. No other field of an answer names the server run.
 	RunID string `letta:"run_id,loose"`

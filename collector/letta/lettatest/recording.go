@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/tokenizetest"
 )
 
-// A Recording is the recorded life of an agent, from its creation to its deletion.
+// A Recording is the recorded life of an agent.
 type Recording = lettasim.Recording
 
 // Dir returns the folder of the recordings, testdata/letta in this module.
