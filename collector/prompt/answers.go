@@ -37,7 +37,7 @@ func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *r
 	return true, nil
 }
 
-// takesAnswers reports whether the rollout's answers can be enough to rebuild its prompts. The
+// takesAnswers reports whether the rollout's answers might be enough to rebuild its prompts. The
 // agent must have been read before the first request, and the server must keep traces.
 func (p *Prompter) takesAnswers(r *record.Rollout) bool {
 	return p.answers && !p.model.Template.ReadsClock() && !r.Late && !r.Recorded && len(r.Before) == 0 && p.finish.keepsTraces()
@@ -147,8 +147,8 @@ func (b *answers) show(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// needsTrace reports whether the send needs its own trace, even in a sample with many sends. In
-// these cases, rereading the agent does not show what differs between requests.
+// needsTrace reports whether the send needs its own trace in every sample. This is the case if its
+// prompts depend on something that rereading the agent does not show.
 func needsTrace(r *record.Rollout, request *letta.LettaRequest) bool {
 	return r.Conversation != nil || len(r.Agent.Tools) > 1 || len(r.Agent.Blocks) > 0 ||
 		request.OverrideModel != nil && *request.OverrideModel != ""

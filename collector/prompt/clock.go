@@ -27,9 +27,9 @@ const stampUnit = time.Second - 1
 // as the bounds of a call.
 const maxWindow = 7 * 24 * time.Hour
 
-// window returns the bounds of the time at which the server rendered call k, from the timestamps of
-// the server's messages. The server rendered call k after the messages from the request and from
-// earlier calls, and before the messages from call k and from later calls.
+// window returns bounds for the time at which the server rendered call k. It derives them from the
+// timestamps of the server's messages. The server rendered call k after the messages from the
+// request and from earlier calls, and before the messages from call k and from later calls.
 func (s *send) window(k int) window {
 	var w window
 	left := false // true once a message from any call has been seen
@@ -235,8 +235,8 @@ func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) (
 }
 
 // try rebuilds the prompt of call k and accepts the prompt if it is proven. accepted reports
-// whether it did. Afterwards, the renderer's previous text is one of the texts of this prompt. If
-// the call already has a prompt, try only renders.
+// whether the prompt was accepted. Afterwards, the renderer's previous text is one of the texts of
+// this prompt. If the call already has a prompt, try only renders.
 func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (accepted bool, err error) {
 	c, wanted := &b.calls[s.first+k], s.steps[k].PromptTokens
 	open := c.Grade == tokenize.Quarantined

@@ -41,9 +41,9 @@ func shareValues(shown history, in input) bool {
 	return all
 }
 
-// like returns the messages of a trace without the server's known changes: truncated tool text, and
-// NUL characters that storage removes. The token count shows whether the model received the full
-// text.
+// like returns the messages of a trace and undoes the known changes in them. In a trace, long tool
+// text is truncated and NUL characters are missing. The token count shows whether the model
+// received the full text.
 func (t *traced) like(h history) history {
 	if len(h) != len(t.messages) {
 		return t.messages

@@ -57,7 +57,7 @@ func (d decisions) decide(messages letta.Messages, id string, what decision) {
 	}
 }
 
-// stored records the client's answers that are among the stored messages of earlier requests.
+// stored records the client's answers from the stored messages of earlier requests.
 func (d decisions) stored(messages letta.Messages) {
 	for i := range messages {
 		m := &messages[i]

@@ -1,4 +1,4 @@
-// Package prompt finds the prompt of every call of a reply: the ids that the model received before
+// Package prompt finds the prompt of every call in a reply: the ids that the model received before
 // it sampled. It is the only package that knows both the server's messages and a model's chat
 // template.
 //
@@ -11,8 +11,9 @@
 //
 // # From a reply to graded calls
 //
-// [Prompter.Prompts] does all of this work. A row has the grade of its worst call. calls.go sets
-// the first grade of a call, using tokenize.CallsFromTurns. The other files can change the grade:
+// [Prompter.Prompts] turns a reply into graded calls. A row has the grade of its worst call.
+// calls.go sets the first grade of a call, using tokenize.CallsFromTurns. The other files can
+// change the grade:
 //
 //	file           condition                                        grade
 //	calls.go       the turn contains its prompt (input_ids)         exact
@@ -150,7 +151,7 @@
 //	step of each call  list of steps      messages of the answer; the trace of the last step
 //	                                      must have the last turn's ids
 //	length of outputs  list of steps      number of steps and sum in usage; the trace has the
-//	                                      last output, so two calls are each checked
+//	                                      last output, so with two calls both are checked
 //	length of prompts  list of steps      see below
 //	text of prompts    compared with the trace of a call by the same code
 //	system message of  conversation       the trace of the last send; the other traces are
@@ -245,9 +246,9 @@
 //	                                 engine's text
 //
 // If the agent is edited and the edit is reverted before the agent is reread, the edit is not
-// noticed. So an agent with memory blocks is never proven this way. Its own tools and other agents
-// that share a block can edit the block. Each edit recompiles the system message with the old
-// timestamp (block_manager.py:60-69), so the text can change and change back.
+// noticed. So a prompt of an agent with memory blocks is never proven this way. The agent's own
+// tools and other agents that share a block can edit the block. Each edit recompiles the system
+// message with the old timestamp (block_manager.py:60-69), so the text can change and change back.
 //
 // If a trace shows a tool with different content, or a tool that the agent did not have, the tool
 // was changed or added after the agent was read. The prompts with this tool are quarantined,
@@ -257,9 +258,9 @@
 // proof is returned as unverified. A contradicted prompt is never returned.
 //
 // If the source stored is forced, traces are still read as witnesses, but provide no prompts. A
-// witness costs one request per send. Apart from the send itself, this request has the largest
-// answer (6 to 65 KB). An agent with one tool also needs a witness, apart from the exception above,
-// because the two requests that reread the agent cost as much and show less.
+// witness costs one request per send. The answer to this request (6 to 65 KB) is the largest after
+// the answer to the send. Apart from the exception above, an agent with one tool also needs a
+// witness, because the two requests that reread the agent cost as much and show less.
 //
 // # Finish reasons
 //

@@ -42,8 +42,8 @@ type Rebuilt struct {
 	Text string
 	IDs  []int32
 	Err  error // ErrNotRebuilt if the server kept no records to rebuild the prompt from
-	// Clock explains why the text is uncertain because it contains the time. It is empty if the
-	// text is certain.
+	// Clock explains why the time in the text makes the text uncertain. It is empty if the text is
+	// certain.
 	Clock string
 
 	in       input
@@ -240,8 +240,8 @@ func (m *Model) rebuild(in input, w window) Rebuilt {
 
 // Releases lists the transformers releases whose rules reproduce the server's prompts for a reply.
 type Releases struct {
-	// Fit contains the releases with which Examined.Fits reports true for every call. It is nil if
-	// any call has neither a known prompt nor a count.
+	// Fit contains the releases for which Examined.Fits is true for every call. It is nil if any
+	// call has neither a known prompt nor a count.
 	Fit []chat.Transformers
 	// Apart is true if the releases produce different text for any prompt.
 	Apart bool

@@ -21,8 +21,8 @@ const (
 )
 
 // finishes finds the finish reasons of calls. Answers do not show them. If the server parsed a tool
-// call, it hides that the output reached the token limit. It also reports an output that the engine
-// aborted as the end of a turn (sglang_native_adapter.py:350).
+// call, it hides that the output reached the token limit. If the engine aborted an output, the
+// server reports the end of a turn (sglang_native_adapter.py:350).
 //
 // finishes remembers the ids at which the engine was seen to stop. So a call needs a trace only if
 // its output ends with another id. A finishes is safe for concurrent use.

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// lanes limits the number of concurrent requests that samples make beyond one each. A run has file
-// descriptors for one connection per sample and a few more.
+// lanes limits the number of concurrent requests beyond one per sample. A run has file descriptors
+// for one connection per sample and a few more.
 type lanes chan struct{}
 
 // extraRequests is the number of lanes of a Prompter. Each request in a lane needs an open file.

@@ -11,8 +11,8 @@ import (
 // Prefetch fetches the records that Prompts will read for an answered send while the server works
 // on the next send. It does not fetch data that the answer contains. It fetches nothing if a tap
 // can have recorded the calls, because most of the records would not be read. It returns when all
-// requests are done or ctx is done. If a request failed or found no free lane, Prompts makes it
-// again.
+// requests are done or ctx is done. If a request fails or finds no free lane, Prompts makes it
+// later.
 func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn) {
 	if !p.rebuilds() || p.tap != nil || of.RunID == "" || p.turns && promptsIn(turns) {
 		return

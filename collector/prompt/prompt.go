@@ -17,10 +17,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Config selects the source of prompts. The zero value uses the best source that proves a prompt.
+// Config selects the source of prompts. By default, each prompt comes from the best source that
+// proves it.
 type Config struct {
-	// Force restricts the Prompter to one source. The default, SourceNone, allows every source, the
-	// best first.
+	// Force restricts the Prompter to one source. The default, SourceNone, allows every source and
+	// tries the best source first.
 	Force tokenize.PromptSource
 	// Encoder encodes tool text. Only SourceLiteral uses it. It must be safe for concurrent use.
 	Encoder tokenize.TextEncoder
@@ -63,7 +64,7 @@ const ToolOrderHint = "enable traces on the server (LETTA_TRACK_PROVIDER_TRACE=t
 type Prompter struct {
 	model   *Model
 	literal tokenize.TextEncoder // set only if the forced source is literal
-	// turns, stored and trace report whether these sources can be used.
+	// turns, stored and trace are true if the source of this name can be used.
 	turns, stored, trace bool
 	answers              bool       // try answers before records, for source stored
 	tap                  *tap.Index // nil: no source tap

@@ -73,8 +73,8 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 	return nil
 }
 
-// renderer returns a renderer from the pool for one sample, whose longest prompt has about longest
-// ids.
+// renderer returns a renderer from the pool for one sample. longest is the number of ids in its
+// longest prompt, or 0 if unknown.
 func (p *Prompter) renderer(longest int) *renderer {
 	r, ok := p.renderers.Get().(*renderer)
 	if !ok {
