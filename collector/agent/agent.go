@@ -28,7 +28,7 @@ import (
 // send (takeover.go), recoverSend if the connection was lost (recover.go), and explain if the
 // server reports that a send failed (explain.go).
 
-// agent is the agent on the server for one attempt. It implements collector.Agent.
+// An agent is the server's agent for one attempt. It implements collector.Agent.
 type agent struct {
 	// backend created this agent. It owns the room for replies and the pool of arenas.
 	backend *Backend
@@ -43,7 +43,7 @@ type agent struct {
 	state *letta.AgentState
 	// conversation receives the messages. If it is nil, the agent itself receives them.
 	conversation *letta.Conversation
-	// rollout has the data of the attempt, in which the prompts are found.
+	// rollout contains the data in which Prompts finds the prompts.
 	rollout *record.Rollout
 	reply   *collector.Reply
 
@@ -379,8 +379,8 @@ func (g *agent) Close(ctx context.Context) error {
 	return Translate(g.client.DeleteAgent(ctx, g.state.ID))
 }
 
-// cancelTimeout limits the time for the cancel request. The request also gets at most half of the
-// time that Close has left.
+// cancelTimeout limits the time for the cancel request, which also never takes more than half of
+// the time that Close has left.
 const cancelTimeout = 5 * time.Second
 
 // cancel asks the server to stop the agent's work. It ignores the answer, which is 409 if nothing

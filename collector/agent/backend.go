@@ -72,8 +72,8 @@ func (b *Backend) Reattach(ctx context.Context, a collector.Attempt, left collec
 	return g, nil
 }
 
-// maxPooledBytes is the largest reply whose arena returns to the pool. It keeps the arenas of rare
-// huge replies out of the pool.
+// maxPooledBytes is the maximum size of a reply whose arena returns to the pool. It keeps the
+// arenas of rare huge replies out of the pool.
 const maxPooledBytes = 16 << 20
 
 func (b *Backend) arena() *tokenize.Reply {

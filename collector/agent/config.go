@@ -25,16 +25,15 @@ type Config struct {
 	// Temperature is sent in model_settings. If it is nil, the server uses its default, 1.
 	Temperature *float64
 	// ContextWindow limits the context, in tokens. 0 means the model's context window. A value well
-	// above the length of the longest rollout avoids compactions. After a compaction, most prompts
-	// cannot be proven.
+	// above the length of the longest rollout avoids compactions. After a compaction, fewer prompts
+	// can be proven.
 	ContextWindow int
 	// Create is a JSON object with more fields for the create request. The fields above override
 	// its members.
 	Create json.RawMessage
 
 	// File is an agent file (.af) that is imported for every sample, so that all samples of a group
-	// have exactly the same system prompt. If File is set, only Model and Tags of the fields above
-	// apply.
+	// share the same prompt prefix. If File is set, only the fields Model and Tags above apply.
 	File []byte
 
 	// Keep leaves the agents on the server.
@@ -76,8 +75,8 @@ type Config struct {
 	// NoRecover makes a send fail if its connection is lost. By default, the answer is rebuilt from
 	// the server's record, as in [Backend.Reattach].
 	NoRecover bool
-	// SilentAfter is the interval after which the server run of an unanswered send is looked up and
-	// reported to Progress. This is repeated after each further interval. Default 5 min.
+	// SilentAfter is the interval at which the server run of an unanswered send is looked up and
+	// reported to Progress. Default 5 min.
 	SilentAfter time.Duration
 	// StuckAfter is the time without a new step after which a server run is abandoned if its answer
 	// was lost. It should be well above the server's limits of 300 s for a model call and 180 s for

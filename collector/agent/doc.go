@@ -87,7 +87,7 @@
 //   - backend.go: the interface that package collector calls
 //   - agent.go: one attempt, with create.go, answer.go (client tools and approvals), reply.go
 //     and serverruns.go
-//   - preflight.go, check.go: checks whether a server can be used
+//   - preflight.go, check.go: the checks of a server before and during a run
 //   - explain.go, watch.go, recover.go: failed sends
 //   - reattach.go, takeover.go: the work of another process
 //   - await.go, serverrecord*.go, rebuild*.go: answers from the record

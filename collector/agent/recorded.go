@@ -187,8 +187,8 @@ func (g *recorded) readCalls(ctx context.Context, m *runRecord) ([]callRecord, e
 	return calls, nil
 }
 
-// historyMost is the maximum number of messages that are read from before the run. A context never
-// holds so many messages.
+// historyMost is the maximum number of messages that are read from before the run. No context
+// contains more messages.
 const historyMost = 1000
 
 // before reads the messages from before the run if the run's traces show calls of an earlier run.

@@ -79,9 +79,9 @@ func (g *agent) unreadableError(ctx context.Context, err error) error {
 	return goneErrorf("agent %s: %w", g.state.ID, err)
 }
 
-// policyFailed returns the failure of a server run if the model's output caused it, and otherwise
-// nil. Such a rollout does not count as gone. Otherwise, a crash of the process would earn a free
-// attempt and hide the policy's failure.
+// policyFailed returns the failure of a server run if the model's output caused it, or nil. A
+// rollout that failed in this way does not count as gone. If it did, a crash of the process would
+// earn a free attempt and hide the policy's failure.
 func (g *agent) policyFailed(ctx context.Context, run *letta.Run) error {
 	if run.Status != "failed" || run.StopReason != "" {
 		return nil

@@ -54,7 +54,7 @@ func (a *AgentState) CheckTurns() error {
 // An LLMConfig is the effective configuration of an agent's model calls.
 type LLMConfig struct {
 	JSON RawJSON
-	// Model is the engine's name of the model, without the provider.
+	// Model is the engine's name for the model, without the provider.
 	Model         string `letta:"model,loose"`
 	ModelEndpoint string `letta:"model_endpoint,loose"`
 	ProviderName  string `letta:"provider_name"`

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// watch wraps body. If no byte of it arrives for IdleBodyTimeout, stop is called with errStalled.
+// watch wraps body. If no byte of the body arrives for IdleBodyTimeout, stop is called with
+// errStalled.
 func (c *Client) watch(body io.ReadCloser, stop context.CancelCauseFunc) *watchedBody {
 	idle := c.cfg.IdleBodyTimeout
 	return &watchedBody{body: body, idle: idle, timer: time.AfterFunc(idle, func() {
@@ -39,8 +40,8 @@ func (w *watchedBody) close() {
 	_ = w.body.Close()
 }
 
-// An unsizedBody is a body of unknown length. After free bytes, Read waits for the turn before it
-// continues.
+// An unsizedBody is a body of unknown length. Read returns the first free bytes immediately. For
+// the rest of the body, it waits for its turn.
 type unsizedBody struct {
 	ctx  context.Context //nolint:containedctx // that of the one send whose body it is
 	from *watchedBody

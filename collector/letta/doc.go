@@ -17,14 +17,15 @@
 //
 // # Token data
 //
-// A send answers with turns, the sampled ids and their log-probabilities, only
+// A send returns turns (the sampled ids and their log-probabilities) only if all of these
+// conditions hold:
 //
-//   - in the JSON body of a non-streaming send (agents route; or conversations route with
-//     streaming false),
-//   - for agents of type letta_v1_agent or sleeptime_agent (agents/agent_loop.py:20),
-//   - whose stored llm_config.return_token_ids is true, which the server sets by itself for
-//     models of a provider of type sglang (provider_manager.py:1071-1086),
-//   - and whose handle begins with sglang/, or whose provider's name contains sglang
+//   - The send is not streaming. It uses the agents route, or the conversations route with
+//     streaming set to false.
+//   - The agent's type is letta_v1_agent or sleeptime_agent (agents/agent_loop.py:20).
+//   - The agent's stored llm_config.return_token_ids is true. The server sets it for models from a
+//     provider of type sglang (provider_manager.py:1071-1086).
+//   - The model's handle begins with sglang/, or the provider's name contains sglang
 //     (letta_agent_v3.py:292-297).
 //
 // Otherwise turns is null, with status 200 and no explanation. [AgentState.CheckTurns] checks this
@@ -63,7 +64,7 @@
 //	ErrConnection   refused, reset, ended too early        no answer
 //	ErrTimeout      longer than ClientConfig allows        no answer, 408, 504
 //	ErrIdle         no byte for IdleBodyTimeout            no answer
-//	ErrBusy         retry later, see RetryAfter            429, 409 of a lock
+//	ErrBusy         retry later, see RetryAfter            429, 409 because of a lock
 //	ErrUnavailable  the server or its database is down     502, 503
 //	ErrServer       an unspecific failure                  500, an answer that is not JSON
 //	ErrAuth         the password is refused                401, 403
@@ -83,5 +84,5 @@
 //   - send.go: the send; calls_*.go: all other calls
 //   - errors.go, classify.go
 //   - message*.go, request.go, response.go, agentstate.go, run.go, step.go, trace.go, tool.go:
-//     the types of the API; plan.go and scanner.go read them
+//     the API types, which plan.go and scanner.go parse
 package letta

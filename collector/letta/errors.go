@@ -21,15 +21,15 @@ var (
 	ErrIdle = errors.New("letta: idle timeout")
 	// ErrTimeout: the call exceeded a limit of ClientConfig, or a proxy timed out (408, 504).
 	ErrTimeout = errors.New("letta: timeout")
-	// ErrServer: the server failed with an unspecific 500, or its answer cannot be decoded.
+	// ErrServer: the server answered 500 for an unknown reason, or its answer cannot be decoded.
 	ErrServer = errors.New("letta: server error")
 	// ErrRejected: the server refuses the request (4xx), or the request cannot be sent because an
 	// id is empty.
 	ErrRejected = errors.New("letta: request rejected")
 	// ErrAuth: the server refuses the password.
 	ErrAuth = errors.New("letta: not authorized")
-	// ErrUnusable: no call of this kind will succeed: a wrong address, an untrusted certificate,
-	// a model whose provider refuses, an agent without turns.
+	// ErrUnusable: no call of this kind will succeed, because of a wrong address, an untrusted
+	// certificate, a model whose provider refuses requests, or an agent without turns.
 	ErrUnusable = errors.New("letta: server or model unusable")
 )
 

@@ -2,7 +2,7 @@ package letta
 
 import "reflect"
 
-// A MessageType is the kind of a message. It can have unknown values.
+// A MessageType is the kind of a message. A newer server can send unknown kinds.
 type MessageType string
 
 // The kinds of messages. Source: schemas/letta_message.py.

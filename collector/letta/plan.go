@@ -8,8 +8,8 @@ import (
 
 // The tags of a received type define how its fields are parsed:
 //
-//	letta:"id"                             the member id; another type is an error
-//	letta:"name,loose"                     another type is the zero value
+//	letta:"id"                             the member id; any other type is an error
+//	letta:"name,loose"                     any other type gives the zero value
 //	letta:"stop_reason.stop_reason,loose"  a member of the object stop_reason
 //	letta:"message_type,kind"              the member names the kind of the object
 //	letta:"content" kinds:"user_message"   is read only in objects of these kinds

@@ -104,7 +104,7 @@ type ToolResult struct {
 }
 
 // A ToolReturnCreate answers pending calls of client tools. Type is required. Without it, the
-// server parses a message and answers 422.
+// server parses the object as a message and answers 422.
 type ToolReturnCreate struct {
 	Type        string       `json:"type"` // tool_return
 	ToolReturns []ToolResult `json:"tool_returns"`

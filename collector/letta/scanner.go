@@ -12,9 +12,9 @@ import (
 )
 
 // A scanner parses one JSON text from a server. It accepts the same JSON as encoding/json, but the
-// case of member names must match. Bytes that are not UTF-8 become U+FFFD. If several members have
-// the same name, the last one counts, except that the members of a path are merged. Two kinds in
-// one object are an error.
+// case of member names must match. Bytes that are not valid UTF-8 become U+FFFD. If several members
+// have the same name, the last one counts, except that the members of a path are merged. Two kinds
+// in one object are an error.
 type scanner struct{ strictjson.Scanner }
 
 // newScanner returns a scanner for text. A caller that no longer needs the scanner can recycle it.
@@ -40,7 +40,7 @@ func (s *scanner) recycle() {
 	scanners.Put(s)
 }
 
-// validText replaces each byte that is not UTF-8 by U+FFFD.
+// validText replaces each byte that is not valid UTF-8 with U+FFFD.
 func validText(text string) string {
 	if utf8.ValidString(text) {
 		return text

@@ -106,8 +106,8 @@ func (s scrubber) withSecrets(secrets []string) scrubber {
 	return slices.Compact(s)
 }
 
-// appendBase64 adds, for each alignment, the characters that every Base64 encoding of a text with
-// the secret contains. The preceding bytes determine the alignment of the secret within a group of
+// appendBase64 adds, for each alignment, the characters that every Base64 encoding of text with the
+// secret contains. The preceding bytes determine the alignment of the secret within a group of
 // characters. The characters at both ends depend on the neighboring bytes, so they are omitted.
 func appendBase64(s scrubber, secret string) scrubber {
 	for shift := range 3 {

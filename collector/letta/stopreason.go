@@ -1,6 +1,7 @@
 package letta
 
-// A StopReason is the reason why the agent's loop ended. It can have unknown values. See Known.
+// A StopReason is the reason why the agent's loop ended. A newer server can send unknown reasons.
+// See Known.
 type StopReason string
 
 // The stop reasons. Source: schemas/letta_stop_reason.py:9-22. The stop reasons after StopCancelled

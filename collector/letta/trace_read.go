@@ -93,7 +93,7 @@ type TraceRequest struct {
 // A TraceMessage is one message of a TraceRequest.
 type TraceMessage struct {
 	Role string `letta:"role"`
-	// Content is the text of the content. Text parts are joined by newlines.
+	// Content is the text of the message. Text parts are joined by newlines.
 	Content    string      `letta:"content,text"`
 	Name       string      `letta:"name"`
 	ToolCallID string      `letta:"tool_call_id"`

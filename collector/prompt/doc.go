@@ -98,8 +98,9 @@
 //
 // Both sources pass messages and tools to the chat template in the same form as the server's native
 // adapter. The template and the tokenizer follow the rules of the transformers release that the
-// server uses ([Model]). In the adapter, roles are members of an Enum, and before transformers
-// 5.22.2 they print as such. If the prompts depend on the release, [ExamineReleases] finds it.
+// server uses ([Model]). In the adapter, roles are members of an Enum. With transformers releases
+// before 5.22.2, a template prints the role user as MessageRole.user. If the prompts depend on the
+// release, [ExamineReleases] finds it.
 //
 // The source stored replays the history of the agent: the system message as it was right after the
 // agent was created, the client's own requests, the turns, and the calls as the server stored them.

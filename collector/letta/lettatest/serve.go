@@ -34,7 +34,7 @@ func (l *PipeListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and Dial.
+// Close makes Accept and Dial return net.ErrClosed.
 func (l *PipeListener) Close() error { close(l.done); return nil }
 
 // Addr returns a placeholder.
