@@ -16,7 +16,7 @@ type Backend struct {
 	client *letta.Client
 	cfg    Config
 	room   *replyLimiter
-	// engines are the engines behind the server, as traces show them.
+	// engines records what traces show about the engines behind the server.
 	engines record.Engines
 	arenas  sync.Pool
 }

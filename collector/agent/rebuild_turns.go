@@ -149,7 +149,7 @@ func packaged(message *letta.Message, returns []letta.ToolReturn, state *letta.A
 		}
 		result, err := letta.Marshal(returns[i].Content.String())
 		if err != nil {
-			continue // never: a string can be encoded
+			continue // unreachable, because every string can be encoded
 		}
 		texts = append(texts, fmt.Sprintf("{\n  \"status\": %q,\n  \"message\": %s,\n  \"time\": %q\n}",
 			status, result, at.In(zone).Format("2006-01-02 03:04:05 PM MST-0700")))

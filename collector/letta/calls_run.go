@@ -26,8 +26,8 @@ type RunsQuery struct {
 // this case, the server starts with the first run.
 var ErrCursorGone = errors.New("letta: the run after which the list continues was deleted")
 
-// Runs lists one page of server runs. A page can have fewer runs than Limit before the end of the
-// list. Only an empty page marks the end.
+// Runs lists one page of server runs. A page can have fewer runs than Limit even if more pages
+// follow. Only an empty page marks the end of the list.
 //
 // Servers 0.16.7 and 0.16.8 swap the cursors: after=ID lists the runs before the run ID in the
 // requested order, and before=ID lists the runs after it (services/helpers/run_manager_helper.py).

@@ -27,7 +27,7 @@ func (c *Client) RunTool(ctx context.Context, t *ToolRun) (*ToolRan, error) {
 	return out, nil
 }
 
-// A FoundModel is the result of FindModel.
+// A FoundModel is the result of Client.FindModel.
 type FoundModel struct {
 	// Model is the model with exactly this handle, or nil.
 	Model *Model
@@ -98,7 +98,7 @@ func appendNear(near []nearHandle, want, handle string) []nearHandle {
 // square of the length.
 const maxHandle = 500
 
-// pageSize is the number of elements that pages requests per page.
+// pageSize is the page size that pages requests.
 const pageSize = 1000
 
 // pages lists all pages of a list. id returns the cursor after an element and the key of the

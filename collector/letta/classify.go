@@ -25,7 +25,7 @@ func (c *Client) transportError(ctx context.Context, r *request, err error) *API
 // KiB of the body.
 func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *APIError {
 	text, _ := io.ReadAll(io.LimitReader(body, 64<<10)) // the part before a read error is still useful
-	_, _ = io.CopyN(io.Discard, body, 256<<10)          // drained so that the connection can be reused
+	_, _ = io.CopyN(io.Discard, body, 256<<10)          // drain the body, so that the connection can be reused
 	e := &APIError{
 		Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id,
 		Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now()),

@@ -17,7 +17,7 @@ type Client struct {
 	http      *http.Client
 
 	// reading limits the total size of the replies that are read at the same time to ReadBytes. It
-	// counts bytes rather than replies, so a slow reply blocks others only by its size.
+	// counts bytes rather than replies, so a slow reply takes only its own size from the limit.
 	reading           *semaphore.Weighted
 	decoders, buffers sync.Pool
 

@@ -12,7 +12,7 @@
 // list. Package agent decides which calls to make and what a failure means for a rollout.
 //
 // This package describes the released server 0.16.7. It also applies to 0.16.8, because this
-// release differs only in the tool sandbox. A reference such as agents.py:1771 is a line of
+// release differs only in the tool sandbox. A reference such as agents.py:1771 names a line in
 // letta-ai/letta at the tag 0.16.7, below letta/ or letta/server/rest_api/routers/v1/.
 //
 // # Token data
@@ -66,7 +66,7 @@
 //	ErrIdle         no byte for IdleBodyTimeout            no answer
 //	ErrBusy         retry later, see RetryAfter            429, 409 because of a lock
 //	ErrUnavailable  the server or its database is down     502, 503
-//	ErrServer       an unspecific failure                  500, an answer that is not JSON
+//	ErrServer       a failure of unknown cause             500, an answer that is not JSON
 //	ErrAuth         the password is refused                401, 403
 //	ErrRejected     the request is refused                 other 4xx, 501
 //	ErrUnusable     no request of this kind will succeed   3xx, TLS, a model's provider refuses

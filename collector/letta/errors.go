@@ -33,8 +33,8 @@ var (
 	ErrUnusable = errors.New("letta: server or model unusable")
 )
 
-// An APIError is a failed call: the server refused it, did not answer it, or sent an answer that
-// cannot be decoded.
+// An APIError reports a failed call. The server refused the call, did not answer it, or sent an
+// answer that cannot be decoded.
 type APIError struct {
 	// Op is the operation in words: "send", "create agent".
 	Op string

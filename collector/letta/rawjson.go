@@ -68,7 +68,7 @@ func (r RawJSON) With(name string, value RawJSON) (RawJSON, error) {
 func Text(text string) RawJSON {
 	b, err := Marshal(text)
 	if err != nil {
-		panic("letta: internal error: a string cannot be encoded") // never: a string can be encoded
+		panic("letta: internal error: a string cannot be encoded") // unreachable, because every string can be encoded
 	}
 	return RawJSON(b)
 }

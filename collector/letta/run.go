@@ -10,7 +10,7 @@ type Run struct {
 	CreatedAt   Time   `letta:"created_at,loose"`
 	CompletedAt Time   `letta:"completed_at,loose"` // in UTC, without a zone
 	AgentID     string `letta:"agent_id,loose"`
-	// Metadata has the reason why the run failed in its member error.
+	// Metadata is the run's metadata. If the run failed, its member error contains the reason.
 	Metadata   RawJSON    `letta:"metadata"`
 	StopReason StopReason `letta:"stop_reason,loose"`
 }

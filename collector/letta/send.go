@@ -23,9 +23,9 @@ func (c *Client) Send(ctx context.Context, agentID string, req *LettaRequest, re
 
 // SendOptions are the parameters of SendWith.
 type SendOptions struct {
-	// AgentID is the agent to send to. If ConversationID is set, the send goes to this
-	// conversation, without streaming unless Request.Streaming is set. The server then ignores the
-	// token flags of the request and uses the flags stored with the agent.
+	// AgentID is the id of the agent that receives the send. If ConversationID is set, the send
+	// goes to this conversation, without streaming unless Request.Streaming is set. The server then
+	// ignores the token flags of the request and uses the flags stored with the agent.
 	AgentID, ConversationID string
 	// Request is the body of the send.
 	Request *LettaRequest

@@ -245,7 +245,7 @@ func messages(text string, st state) (answer, thought string) {
 	return strings.Join(answers, "\n"), strings.Join(thoughts, "\n")
 }
 
-// blocks splits an output at the marker pairs.
+// blocks splits an output at its reasoning markers.
 func (s *Splitter) blocks(text string, st state) (answer, thought string) {
 	var thoughts []string
 	p, inside := s.opener(st.opened)

@@ -41,8 +41,8 @@ func (l *life) recording() []byte {
 	return append(out, `]}]}]}`...)
 }
 
-// message returns one message as the server lists it. One stored message can be listed as several,
-// and n is the number of this one.
+// message returns one message as the server lists it. The server lists some stored messages as
+// several messages. n is the index of this message among them.
 func (l *life) message(id, step, kind string, n int, rest string) string {
 	otid, run := "null", "null"
 	if step != "" {
