@@ -359,8 +359,8 @@ func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Cal
 }
 
 // Close frees the memory of the replies and deletes the agent unless Config.Keep is set. If the
-// server might still be working on a send, Close first cancels the server run, which would
-// otherwise continue to call the model.
+// server might still be working on a send, Close also cancels the server run, which would otherwise
+// continue to call the model.
 func (g *agent) Close(ctx context.Context) error {
 	// Free the memory first. With hundreds of samples in flight, many attempts wait here for the
 	// server.

@@ -98,8 +98,8 @@ type Config struct {
 // result is the arguments of the call.
 type ClientToolConfig struct {
 	Tool letta.ClientTool
-	// Command is a program and its arguments. It reads one JSON object from standard input,
-	// {"name","arguments","tool_call_id","task_id","sample_index"}, and writes the result to
+	// Command is a program and its arguments. The program reads one JSON object from standard
+	// input, {"name","arguments","tool_call_id","task_id","sample_index"}, and writes the result to
 	// standard output. If the exit status is not 0, the model sees a failed call. If the program
 	// cannot be started or times out, the sample fails. The program's environment lacks the
 	// variables that contain the server's password or a secret header.

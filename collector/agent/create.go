@@ -60,7 +60,8 @@ func (b *Backend) importFile(ctx context.Context, cfg *Config, a collector.Attem
 		}
 		return nil, err
 	}
-	// Fetch the state, because the answer to a PATCH might not contain all fields of the agent.
+	// After the PATCH, fetch the state, because the answer to a PATCH might not contain all fields
+	// of the agent.
 	_, err = b.client.PatchAgent(ctx, ids[0], map[string]any{"tags": cfg.tags(a), "metadata": metadata(a)})
 	var state *letta.AgentState
 	if err == nil {
@@ -118,8 +119,8 @@ func (c *Config) createBody(a collector.Attempt) (json.RawMessage, error) {
 		all["context_window_limit"] = c.ContextWindow
 	}
 	if c.Temperature != nil {
-		// Set all fields, because the server resets the missing fields of a model_settings object
-		// to their defaults (temperature 0.7, strict, parallel calls; schemas/agent.py).
+		// Set these fields too, because the server resets the missing fields of a model_settings
+		// object to their defaults (temperature 0.7, strict, parallel calls; schemas/agent.py).
 		settings := map[string]any{"provider_type": "sglang", "parallel_tool_calls": false, "strict": false}
 		if err := unmarshalGiven(create["model_settings"], &settings); err != nil {
 			return nil, fmt.Errorf("agent: create: model_settings: %w", err)

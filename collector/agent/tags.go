@@ -12,11 +12,11 @@ import (
 
 // Clean deletes the agents that the run runID left on the server and returns their number. If runID
 // is empty, it deletes the agents of all runs. Clean checks the tags of each agent itself and never
-// deletes an agent without the tag of the run.
+// deletes an agent without the tag that it searched for.
 //
-// If keep is not nil, Clean skips the agents for which keep returns true. Callers use keep for
-// agents of attempts that will be taken over. keep receives only the id, name, tags, metadata and
-// creation time of an agent.
+// If keep is not nil, Clean skips the agents for which keep returns true. Callers use keep to
+// preserve the agents of attempts that will be taken over. keep receives only the id, name, tags,
+// metadata and creation time of an agent.
 func Clean(ctx context.Context, c *letta.Client, runID string, keep func(*letta.AgentState) bool) (int, error) {
 	deleted := 0
 	err := EachAgent(ctx, c, runID, func(a *letta.AgentState) error {

@@ -40,8 +40,8 @@ func (w *watchedBody) close() {
 	_ = w.body.Close()
 }
 
-// An unsizedBody is a body of unknown length. Read returns the first free bytes immediately. For
-// the rest of the body, it waits for its turn.
+// An unsizedBody is a body of unknown length. Read waits for its turn before it reads more than the
+// first free bytes.
 type unsizedBody struct {
 	ctx  context.Context //nolint:containedctx // that of the one send whose body it is
 	from *watchedBody

@@ -252,7 +252,7 @@
 // message with the old timestamp (block_manager.py:60-69), so the text can change and change back.
 //
 // If a trace shows a tool with different content, or a tool that the agent did not have, the tool
-// was changed or added after the agent was read. The prompts with this tool are quarantined,
+// was changed or added after the agent was read. The prompts of the request are quarantined,
 // because the trace does not show the order in which the server wrote the tool's members.
 //
 // With [Config.Unverified], which --require any sets, a prompt of the right length without other

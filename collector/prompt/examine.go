@@ -21,7 +21,7 @@ type Examined struct {
 	// Gap explains why Stored is not proven, whatever its length. If Gap is set, Reason is the
 	// quarantine reason of the call. Otherwise, a matching length proves Stored.
 	Gap string
-	// Unlike explains which tool in the trace differs from the agent's tools. If Unlike is not
+	// Unlike explains how a tool in the trace differs from the agent's tools. If Unlike is not
 	// empty, Trace is not proven either.
 	Unlike string
 	// Stored and Trace are the prompts rebuilt from the sources stored and trace, whatever their

@@ -25,7 +25,7 @@ const (
 // server reports the end of a turn (sglang_native_adapter.py:350).
 //
 // finishes remembers the ids at which the engine was seen to stop. So a call needs a trace only if
-// its output ends with another id. A finishes is safe for concurrent use.
+// its output ends with another id. All methods are safe for concurrent use.
 type finishes struct {
 	tapped bool // a tap is in front of the engine
 

@@ -123,7 +123,7 @@ func (p *Prompter) foreign(rollout *record.Rollout) func(head func(n int) []int3
 // (prompt_generator.py:71).
 var agentNamed = regexp.MustCompile(`AGENT_ID: (agent-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})`)
 
-// firstLook is the number of prompt tokens in which the agent's id is searched first.
+// firstLook is the number of prompt tokens that foreign searches in its first round.
 const firstLook = 1024
 
 func noted(note, more string) string {
