@@ -28,7 +28,7 @@ import (
 // send (takeover.go), recoverSend if the connection was lost (recover.go), and explain if the
 // server reports that a send failed (explain.go).
 
-// An agent drives the server's agent of one attempt. It implements collector.Agent.
+// An agent drives the server's agent for one attempt. It implements collector.Agent.
 type agent struct {
 	// backend created this agent. It owns the room for replies and the pool of arenas.
 	backend *Backend

@@ -40,9 +40,9 @@ func NewBackend(client *letta.Client, cfg Config) (*Backend, error) {
 // Client returns the client of the backend.
 func (b *Backend) Client() *letta.Client { return b.client }
 
-// Open creates an agent for the attempt, from the configuration and the task's overrides or by
-// importing the agent file. The agent has the tags [TagAll], [TagRun] and [TagKey], and its
-// metadata identifies the attempt under "rollout".
+// Open creates an agent for the attempt from the configuration and the task's overrides, or imports
+// the agent file. The agent has the tags [TagAll], [TagRun] and [TagKey], and its metadata
+// identifies the attempt under "rollout".
 //
 // If the agent will return no turns, Open deletes it and returns a [letta.NoTurnsError]. A failed
 // Open leaves an agent on the server only if the server's answer was lost or the deletion failed.

@@ -36,7 +36,7 @@ type Config struct {
 	// share the same prompt prefix. If File is set, only the fields Model and Tags above apply.
 	File []byte
 
-	// Keep leaves the agents on the server.
+	// Keep leaves the agents on the server instead of deleting them.
 	Keep bool
 	// KeepReasoning sets llm_config.enable_reasoner, so that the server keeps the text before tool
 	// calls in later prompts. This results in fewer and longer rows.

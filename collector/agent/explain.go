@@ -134,8 +134,8 @@ func isOverflow(lower string) bool {
 	return false
 }
 
-// isEngineUnreachable reports whether kind and text are an httpx error from the server's connection
-// to its engine.
+// isEngineUnreachable reports whether kind and text describe an httpx error from the server's
+// connection to its engine.
 func isEngineUnreachable(kind, text string) bool {
 	for _, prefix := range []string{"Connect", "Read", "Write", "RemoteProtocol", "Pool", "Network"} {
 		if strings.HasPrefix(kind, prefix) {

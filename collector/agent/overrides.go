@@ -12,8 +12,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
-// overridden returns c with the overrides of a task, which are a JSON object with members from
-// overrideMembers. It appends the tags to c.Tags and merges the member create into c.Create.
+// overridden returns c with the overrides of a task applied. task is a JSON object with members
+// from overrideMembers. overridden appends the tags to c.Tags and merges the member create into
+// c.Create.
 func (c Config) overridden(task json.RawMessage) (Config, error) {
 	if letta.RawJSON(task).IsNull() {
 		return c, nil

@@ -21,7 +21,8 @@ func newPrefetcher(ctx context.Context, g *agent) *prefetcher {
 	return p
 }
 
-// answered starts to fetch for the last answered send, unless an earlier fetch still runs.
+// answered starts to fetch the records of the last answered send, unless an earlier fetch is still
+// running.
 func (p *prefetcher) answered() {
 	reply := p.g.reply
 	n := len(reply.Sends)

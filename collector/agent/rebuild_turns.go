@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A writtenTurn is a turn in the form that tokenize.Decoder reads, the only parser of turns.
+// A writtenTurn is a turn in the form that tokenize.Decoder, the only parser of turns, reads.
 type writtenTurn struct {
 	Role      string          `json:"role"`
 	OutputIDs json.RawMessage `json:"output_ids"`

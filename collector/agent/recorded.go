@@ -178,7 +178,7 @@ func (g *recorded) readCalls(ctx context.Context, m *runRecord) ([]callRecord, e
 	}
 	m.steps = kept
 	k := 0
-	for i := range kept { // point into m.steps, not to copies
+	for i := range kept { // calls must point into m.steps, not to copies
 		if kept[i].CompletionTokens != nil && *kept[i].CompletionTokens > 0 {
 			calls[k].step = &kept[i]
 			k++

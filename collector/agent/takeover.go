@@ -10,7 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// takeNext takes the answer to in from the next server run of an earlier process.
+// takeNext takes the answer to the input from the next server run that an earlier process started.
 func (g *agent) takeNext(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	answer, err := g.takeNextOnce(ctx, in)
 	return answer, g.unreadableError(ctx, err)

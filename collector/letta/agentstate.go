@@ -23,9 +23,9 @@ type AgentState struct {
 	ResponseFormat RawJSON   `letta:"response_format"`
 	Metadata       RawJSON   `letta:"metadata"`
 	Blocks         []RawJSON `letta:"blocks"`
-	// Tools are in random order, because the server queries them without an order for every
-	// request. So their order can differ from the order in a prompt, and both can differ from the
-	// order in the create request. The list is empty if the client sends no User-Agent.
+	// Tools are in random order, because the server's query for them specifies no order. So their
+	// order can differ from the order in a prompt, and both can differ from the order in the create
+	// request. The list is empty if the client sends no User-Agent.
 	Tools    []Tool   `letta:"tools"`
 	Tags     []string `letta:"tags,loose"`
 	Timezone string   `letta:"timezone"`

@@ -117,8 +117,7 @@ func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) (
 	return fetchList[Run](ctx, c, &request{op: "list runs", method: http.MethodGet, target: at("/v1/runs/"), query: q})
 }
 
-// restarts is the maximum number of times that a listing restarts because a run was deleted
-// meanwhile.
+// restarts is the maximum number of times that a listing restarts after a run was deleted.
 const restarts = 5
 
 // AllRuns lists every server run that matches the query once. If the newest run is first, AllRuns

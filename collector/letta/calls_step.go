@@ -38,8 +38,7 @@ var ErrStepsListBroken = errors.New("letta: this server cannot list steps")
 // Steps lists steps. Server 0.16.7 answers every list call with 400, because it passes a bool
 // instead of a string (steps.py:61). With such a server, Steps lists the steps of each of the
 // agent's server runs, filters them itself, and reports this once to ClientConfig.Notice. If the
-// query names a server run, Steps always lists the steps of this run, because the list call cannot
-// filter by run.
+// query names a server run, Steps never uses the list call, because the call cannot filter by run.
 func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	if query.Limit <= 0 {
 		query.Limit = 50

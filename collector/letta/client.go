@@ -36,7 +36,7 @@ type Client struct {
 	traced   atomic.Bool
 	untraced atomic.Int64
 	// ahead is the time by which the server's clock was ahead of the local clock at the last answer
-	// with a date. The date is exact to the second.
+	// with a date. Answers contain the date in whole seconds.
 	ahead atomic.Pointer[time.Duration]
 
 	mu sync.Mutex

@@ -10,7 +10,7 @@ import (
 
 // The sentinels classify the failure of a call. An *APIError wraps one of them.
 var (
-	// ErrBusy: the server asks to retry later (429, lock conflicts).
+	// ErrBusy: the server asks the client to retry later (429, lock conflicts).
 	ErrBusy = errors.New("letta: server busy")
 	// ErrUnavailable: the server or a service that it needs is down (502, 503).
 	ErrUnavailable = errors.New("letta: server unavailable")

@@ -48,8 +48,8 @@ type reader interface{ read(s *scanner) }
 
 var plans sync.Map // of *plan, by reflect.Type
 
-// planOf returns the plan for a struct type, or for the struct type to which a pointer or list
-// leads. It returns nil for other types.
+// planOf returns the plan for a struct type, or for the struct type in a pointer or list type. It
+// returns nil for other types.
 func planOf(t reflect.Type) *plan {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()

@@ -13,7 +13,7 @@ const (
 	StopMaxTokensExceeded  StopReason = "max_tokens_exceeded" // the engine's token limit was reached, and no tool call was parsed
 	StopRequiresApproval   StopReason = "requires_approval"   // calls wait for the client
 	StopInvalidToolCall    StopReason = "invalid_tool_call"
-	StopError              StopReason = "error" // set after a step with a suppressed error
+	StopError              StopReason = "error" // a step failed, and the server suppressed its error
 	StopCancelled          StopReason = "cancelled"
 	StopInsufficientCredit StopReason = "insufficient_credits"
 	StopNoToolCall         StopReason = "no_tool_call"

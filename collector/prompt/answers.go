@@ -147,8 +147,8 @@ func (b *answers) show(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// needsTrace reports whether the send needs its own trace in every sample. This is the case if its
-// prompts depend on something that rereading the agent does not show.
+// needsTrace reports whether the send always needs its own trace. This is the case if its prompts
+// depend on something that rereading the agent does not show.
 func needsTrace(r *record.Rollout, request *letta.LettaRequest) bool {
 	return r.Conversation != nil || len(r.Agent.Tools) > 1 || len(r.Agent.Blocks) > 0 ||
 		request.OverrideModel != nil && *request.OverrideModel != ""

@@ -28,8 +28,9 @@ const stampUnit = time.Second - 1
 const maxWindow = 7 * 24 * time.Hour
 
 // window returns bounds for the time at which the server rendered call k. It derives them from the
-// timestamps of the server's messages. The server rendered call k after the messages from the
-// request and from earlier calls, and before the messages from call k and from later calls.
+// timestamps of the server's messages. The server rendered call k after it stored the messages of
+// the request and of earlier calls. It rendered call k before it stored the messages of call k and
+// of later calls.
 func (s *send) window(k int) window {
 	var w window
 	left := false // true once a message from any call has been seen

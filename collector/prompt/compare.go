@@ -9,9 +9,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// compare renders the trace of the witness's call and compares the text with the rebuilt prompt of
-// this call. If the texts differ, compare sets the gap of the send. in must be the input of the
-// prompt that was rendered last.
+// compare renders the trace of the witness's call and compares the result with the text of the
+// call's rebuilt prompt. If the texts differ, compare sets the gap of the send. in must be the
+// input of the prompt that was rendered last.
 func (b *rebuild) compare(s *send, in input) {
 	s.compared = true
 	shown := s.witness.like(in.messages)

@@ -16,8 +16,8 @@ const (
 	decisionDenied                       // the client denied it
 )
 
-// decisions maps the tool call ids in approval requests to decisions. It has no other calls,
-// because the server ran them without the client's decision.
+// decisions maps the tool call ids in approval requests to decisions. It does not contain other
+// calls, because the server ran them without waiting for the client.
 type decisions map[string]decision
 
 // all reports whether every call waited for the client.

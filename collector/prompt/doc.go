@@ -160,12 +160,12 @@
 //
 // The length of each prompt is checked separately. The trace contains the engine's own count for
 // the last call of a send. usage contains the context size after this call (context_tokens, which
-// includes the output) and the sum of all prompt lengths. If the send has one call, its prompt
-// length is the sum. If the send has two calls, the first prompt length is the sum minus the last
-// prompt length. With three or more calls, there are more prompts than values, and two mistakes can
-// cancel out in a sum. The messages in a trace do not show the token counts of the earlier calls.
-// So the list of steps is fetched if there are three or more calls. All values for a prompt must
-// agree.
+// includes the output) and the sum of all prompt lengths. If the send has one call, the sum is the
+// prompt length of this call. If the send has two calls, the first prompt length is the sum minus
+// the last prompt length. With three or more calls, there are more prompts than values, and two
+// mistakes can cancel out in a sum. The messages in a trace do not show the token counts of the
+// earlier calls. So the list of steps is fetched if there are three or more calls. All values for a
+// prompt must agree.
 //
 // Each send needs its own trace, with one exception: a sample of three or more sends whose agent
 // has at most one tool needs only the trace of the last send. In the table below, the other sends
@@ -174,7 +174,7 @@
 // they are compared with it. The exception does not apply if a trace of each send would show more.
 // This is the case with memory blocks, a conversation, a model override, or a send whose last
 // output does not end with an id at which the engine was seen to stop. If the exception applies,
-// the policy versions of the other sends need the trace of each call (package policy).
+// package policy needs the trace of each call to find the policy versions of the other sends.
 //
 // If any call of the sample is not proven this way, the results are discarded and the records are
 // fetched. The records are needed in these cases:

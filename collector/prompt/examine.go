@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// An Examined contains everything that is known about the prompt of one call. It serves to explain
+// An Examined contains everything that is known about the prompt of one call. It is used to explain
 // wrong counts.
 type Examined struct {
 	tokenize.Call       // PromptIDs are the ids in the turn, if any

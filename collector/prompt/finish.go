@@ -60,8 +60,8 @@ func (f *finishes) stopsAt(id int32) bool {
 	return slices.Contains(f.stops, id)
 }
 
-// fill sets the finish reasons that are proven. It uses the first of these proofs that applies to a
-// call:
+// fill sets the finish reasons that are proven. For each call, it uses the first proof that
+// applies:
 //
 //	known    the call's own trace, if it was already fetched
 //	stop     the last id, if it is an id at which the engine stops

@@ -10,7 +10,7 @@ import (
 // for one connection per sample and a few more.
 type lanes chan struct{}
 
-// extraRequests is the number of lanes of a Prompter. Each request in a lane needs an open file.
+// extraRequests is the number of lanes per Prompter. Each request in a lane needs an open file.
 const extraRequests = 16
 
 // take claims a free lane without waiting. It reports whether a lane was free.

@@ -22,8 +22,8 @@ type traced struct {
 var errNotNative = errors.New("the call did not use the native path")
 
 // readTrace parses a provider trace. The OpenAI-style request body in the trace was never sent. It
-// differs from the native prompt in a few known ways, and text before tool calls is already
-// scrubbed as in the prompt.
+// differs from the native prompt in a few known ways, and the text before tool calls is already
+// removed, as in the prompt.
 //
 // If system is not empty, it replaces the text of the first message, because a trace shows
 // override_system, which the native path ignores.

@@ -101,8 +101,8 @@ func unstored(c *tokenize.Call) bool {
 	return slices.ContainsFunc(c.Logprobs, func(v float32) bool { return v-v != 0 })
 }
 
-// systemOver returns the system message that the model received if the request overrides it,
-// because the trace then shows the override. Otherwise it returns an empty string.
+// systemOver returns the system message that the model received, but only if the request overrides
+// it. The trace then shows the override instead. Otherwise, systemOver returns an empty string.
 func (b *rebuild) systemOver(s *send) string {
 	if overrides(s.request) {
 		return b.transcript.system

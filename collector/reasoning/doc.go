@@ -16,8 +16,8 @@
 //     reasoning. Any other </think> is a quotation.
 //   - If the output consists of messages with headers (<|channel|>analysis<|message|>…<|end|>, or
 //     to=self<|message|>…<|eom|>), the answer consists of the messages for the user. These are the
-//     messages in the channel final and, if a message has no channel, the messages without another
-//     recipient.
+//     messages in the channel final. A message without a channel is also for the user, unless it
+//     has another recipient.
 //   - If neither the template nor the tokenizer contains a marker, the whole output is the answer.
 //
 // An engine omits special tokens from its text. If a marker is a special token, the Splitter

@@ -27,7 +27,7 @@ type Splitter struct {
 
 // New returns a Splitter for the markers of a model: the known markers in its template or its
 // tokenizer, and the markers that the template prints around reasoning_content. If m is nil or has
-// no template, the Splitter is for any model.
+// no template, the Splitter works for any model.
 func New(m *Model) *Splitter {
 	if m == nil || m.Template == nil {
 		return &Splitter{pairs: ofAnyModel(), all: true}
@@ -213,8 +213,8 @@ func bare(text string) (answer, thought string) {
 }
 
 // messages splits an output that consists of messages with headers. The answer consists of the
-// messages in the channel final and, if a message has no channel, the messages without another
-// recipient.
+// messages in the channel final. A message without a channel is also part of the answer, unless it
+// has a recipient other than the user.
 func messages(text string, st state) (answer, thought string) {
 	if !strings.Contains(text, message) {
 		if strings.Contains(text, channel) {

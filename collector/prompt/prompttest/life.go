@@ -34,7 +34,7 @@ type life struct {
 	generations []generation
 }
 
-// A generation is one model call and the tool return after it.
+// A generation is one model call and the tool result after it.
 type generation struct {
 	prompt, output []int32
 	logprobs       []float32
