@@ -33,7 +33,7 @@ func TestRetryWaits(t *testing.T) {
 		"doubles up to 4s":               {0, slices.Repeat(errs{busy}, 6), times{500 * ms, s, 2 * s, 4 * s, 4 * s, 4 * s}},
 		"jitter adds the other half":     {0.5, errs{busy, busy}, times{750 * ms, 1500 * ms}},
 		"the server's delay counts once": {0, errs{fmt.Errorf("send: %w", delayed(7*s)), busy}, times{7 * s, s}},
-		// Many were told the same delay.
+		// Many clients receive the same delay.
 		"jitter is added to the server's delay": {0.5, errs{delayed(7 * s)}, times{7250 * ms}},
 		"a shorter delay than ours":             {0, errs{delayed(ms)}, times{500 * ms}},
 		"the server's delay is capped":          {0, errs{delayed(24 * time.Hour)}, times{10 * s}},

@@ -15,8 +15,8 @@ var rules = []struct {
 	name, says string
 	shown      []string
 }{
-	{"R1", "sampled ids are output_ids as they are", []string{"tokenize:TestPinnedIDsVerbatim", "tokenize:TestAlignRecorded", "collector/prompt:TestRecordedSamples"}},
-	{"R2", "the mask follows what was sampled, never a role", []string{"assistant-in-prompt", "tokenize:TestPinnedProvenance", "collector/prompt:TestCheckRowNotices"}},
+	{"R1", "sampled ids are output_ids as they are", []string{"tokenize:TestPinned", "tokenize:TestAlignRecorded", "collector/prompt:TestRecordedSamples"}},
+	{"R2", "the mask follows what was sampled, never a role", []string{"assistant-in-prompt", "tokenize:TestPinned", "collector/prompt:TestCheckRowNotices"}},
 	{"R3", "one log-probability per id, of that id; a surplus is cut where it is certain", []string{"id-mismatch", "too-few-logprobs", "surplus-logprobs", "surplus-of-another", "collector/prompt:TestMutatedTokens"}},
 	{"R4", "a value that is missing, not finite or positive unscores its token", []string{"null-logprob", "sliding-logprobs", "tokenize:TestPinnedNothingInvented"}},
 	{"R5", "masked positions hold 0.0", []string{"tokenize:TestRowCheck", "tokenize:TestPinnedNothingInvented"}},

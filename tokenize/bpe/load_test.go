@@ -168,7 +168,7 @@ func TestTiktoken(t *testing.T) {
 	for i, w := range words {
 		slow.vocab[spelled(w)] = int32(i)
 	}
-	slow.rank = func(a, b string) int { // the rank of a pair is that of its word
+	slow.rank = func(a, b string) int { // a pair has the rank of its word
 		if r, ok := slow.vocab[a+b]; ok {
 			return int(r)
 		}
