@@ -7,8 +7,8 @@
 //
 // The rules, with <think> and </think> as the markers:
 //
-//   - If the prompt or the start of the output opens reasoning, the reasoning ends at the first </think>. A
-//     later </think> that the answer quotes is part of the answer.
+//   - If the prompt or the start of the output opens reasoning, the reasoning ends at the first
+//     </think>. A later </think> that the answer quotes is part of the answer.
 //   - If this reasoning never ends, the answer is empty, because the token limit cut the reasoning.
 //   - A later <think>…</think> is reasoning too. An unclosed later <think> is a quotation, unless
 //     it starts a line or the token limit ended the output. In these two cases, the answer is empty.
