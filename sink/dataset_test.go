@@ -116,7 +116,7 @@ func TestConfig(t *testing.T) {
 }
 
 // TestAppendDoesNotWaitForWriter tests that Append accepts samples within the budget while a writer is
-// busy. Another Append waits until the writer goes on, or until Close or the end of Run's context wakes
+// busy. Another Append waits until the writer continues, or until Close or the end of Run's context wakes
 // it. done is called for every accepted sample.
 func TestAppendDoesNotWaitForWriter(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func inPieces(t *testing.T, dir string) (pieces map[string]int, disorder []strin
 	return pieces, disorder
 }
 
-// inOnePiece checks that each group lies in one piece, and that no sample is out of order.
+// inOnePiece checks that each group is in one piece, and that no sample is out of order.
 func inOnePiece(t *testing.T, dir string, groups ...string) {
 	t.Helper()
 	pieces, disorder := inPieces(t, dir)

@@ -135,7 +135,7 @@ func TestMergeRetryBeginsAnew(t *testing.T) {
 		failed := d.Stats().MergeErrors
 		disk.full.Store(true)
 		b := sinktest.NewBuilder(4)
-		for i := range 3 { // the run goes on
+		for i := range 3 { // the run continues
 			commitAll(t, d, grouping(b.Sample(b.Row(3, 5)), i, 1, 0))
 		}
 		wantMerges(t, d, "at first", 1, failed+1)

@@ -54,7 +54,7 @@ func TestStoreAgain(t *testing.T) {
 	}
 }
 
-// TestStoreRefuses tests that Store refuses what Verify would report. The rules within a row are those of
+// TestStoreRefuses tests that Store refuses what Verify would report. The rules within a row are tested by
 // TestVerifyFindsWhatIsWrong.
 func TestStoreRefuses(t *testing.T) {
 	t.Parallel()
