@@ -6,27 +6,30 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Call is one generation that passed the tap, successful or not. A field that the tap did not see
-// is nil, empty or -1, as documented. No field is computed.
+// A Call is one generation that passed through the tap, successful or not. If the tap did not see
+// the value of a field, the field is nil, empty or -1, as documented. The tap does not infer any
+// field.
 type Call struct {
-	// Began is the time when the request had arrived. Ended is the time when the last byte of the
-	// engine's answer had arrived. Both are by the clock of the tap's machine.
+	// Began is the time at which the whole request had arrived. Ended is the time at which the last
+	// byte of the engine's answer arrived. Both are by the clock of the tap's machine.
 	Began, Ended time.Time
-	// Engine is the base URL of the engine, without a password.
+	// Engine is the base URL of the engine. It never contains a password.
 	Engine string
 	// Dialect is the name of the dialect that read the call.
 	Dialect string
-	// Status is the HTTP status of the answer, or 0 if none came.
+	// Status is the HTTP status of the answer, or 0 if there was no answer.
 	Status int
-	// Cut reports that the answer was incomplete: the client left, or the engine broke it off.
+	// Cut is true if the answer is incomplete because the client disconnected or the engine's
+	// answer broke off.
 	Cut bool
 
-	// Prompt is the ids that the engine got, or nil if unknown. The caller owns it.
+	// Prompt contains the token ids that the engine received. It is nil if they are unknown. The
+	// caller owns it.
 	Prompt []int32
-	// Asked is the prompt that the server sent, if continuity replaced it; otherwise nil.
+	// Asked is the prompt that the server sent, if continuity replaced it. Otherwise Asked is nil.
 	Asked []int32
-	// Output is the sampled tokens, including the stop token. Logprobs has the same length; NaN
-	// means that the engine returned no value for the token.
+	// Output contains the sampled token ids, including the stop token. Logprobs has the same
+	// length. NaN means that the engine did not return a value for the token.
 	Output   []int32
 	Logprobs []float32
 
@@ -35,18 +38,18 @@ type Call struct {
 	Matched int32
 	// Version is the engine's weight_version, or empty.
 	Version string
-	// Versions is the engine's weight_versions: which version sampled which part of Output. It is
-	// nil if the engine reports none. It is empty if the list cannot be parsed, or if several
-	// versions sampled Output and the engine does not report their parts.
+	// Versions is the engine's weight_versions: it states which version sampled which part of
+	// Output. It is nil if the engine does not report the list. It is empty if the list cannot be
+	// parsed, or if several versions sampled Output and the engine does not report which parts.
 	Versions []tokenize.VersionSpan
-	// PromptTokens, OutputTokens and Cached are the engine's counts, or -1.
+	// PromptTokens, OutputTokens and Cached are the token counts that the engine reported, or -1.
 	PromptTokens, OutputTokens, Cached int32
 
-	// Sampling is the parameters that the engine got.
+	// Sampling contains the parameters that the engine received.
 	Sampling Sampling
 }
 
-// Sampling is the sampling parameters of a request to an engine; nil fields were not set.
+// Sampling contains the sampling parameters of a request to an engine. A nil field was not set.
 type Sampling struct {
 	Temperature, TopP, MinP *float64
 	TopK, MaxNewTokens      *int64

@@ -6,31 +6,35 @@ import (
 	"slices"
 )
 
-// chunkLen is the number of ids in a chunk. Shorter chunks share more between prompts, but cost
-// more bookkeeping. At 128 a chain of calls takes little more than its last prompt.
+// chunkLen is the number of ids in a chunk. With shorter chunks, prompts share more of their ids,
+// but the bookkeeping takes more memory. With chunks of 128 ids, the prompts in a chain take little
+// more memory than its last prompt alone.
 const chunkLen = 128
 
-// A chunks stores prompts and shares their common ids: the prompts of a chain begin with each
-// other, and the prompts of a group share their system text. Unshared, a chain of 16 calls takes
-// eight times its last prompt.
+// A chunks stores prompts and shares the ids that they have in common at their start. Each prompt
+// in a chain begins with the previous one, and the prompts in a group share their system text.
+// Without sharing, the prompts in a chain of 16 calls would take eight times the memory of its last
+// prompt.
 type chunks struct {
 	seeds seeds
 	m     map[uint64][]*chunk
-	bytes int64 // ids and bookkeeping
+	bytes int64 // memory of the ids and of the bookkeeping
 }
 
-// A chunk is chunkLen ids that at least one prompt uses. Two chunks never have the same ids.
+// A chunk contains chunkLen ids that at least one prompt uses. Two chunks never contain the same
+// ids.
 type chunk struct {
 	ids  []int32
-	sum  uint64 // by the first seed
-	sum2 uint64 // by the second
+	sum  uint64 // hash with the first seed
+	sum2 uint64 // hash with the second seed
 	refs int
 }
 
-// chunkBytes is the memory of a chunk: its ids and its map entry.
+// chunkBytes is the approximate memory of a chunk and its map entry.
 const chunkBytes = chunkLen*4 + 96
 
-// A prompt is a sequence of ids: whole chunks, then a tail. The zero value means unknown.
+// A prompt is a sequence of ids, stored as chunks and a tail shorter than a chunk. The zero value
+// means that the ids are unknown.
 type prompt struct {
 	chunks []*chunk
 	tail   []int32
@@ -54,7 +58,7 @@ func (b *chunks) keep(ids []int32) prompt {
 	return p
 }
 
-// one returns the chunk with these ids, and counts the reference.
+// one returns the chunk with these ids and increments its reference count.
 func (b *chunks) one(ids []int32) *chunk {
 	var room [4 * chunkLen]byte
 	text := appendBits(room[:0], ids)
@@ -121,7 +125,7 @@ func (p prompt) append(dst []int32) []int32 {
 	return append(dst, p.tail...)
 }
 
-// head returns the first n ids of the prompt, or all if it has fewer.
+// head returns the first n ids of the prompt, or all ids if it has fewer.
 func (p prompt) head(n int) []int32 {
 	n = min(n, p.len())
 	ids := make([]int32, 0, n)
@@ -132,7 +136,8 @@ func (p prompt) head(n int) []int32 {
 	return ids
 }
 
-// slice returns the ids from lo to the end of lo's chunk. They are not empty if lo < p.len().
+// slice returns the ids from offset lo to the end of the chunk or tail that contains lo. The result
+// is not empty if lo < p.len().
 func (p prompt) slice(lo int) []int32 {
 	if i := lo / chunkLen; i < len(p.chunks) {
 		return p.chunks[i].ids[lo%chunkLen:]
@@ -140,13 +145,12 @@ func (p prompt) slice(lo int) []int32 {
 	return p.tail[lo-len(p.chunks)*chunkLen:]
 }
 
-// begins reports whether p begins with head, or equals it.
+// begins reports whether p begins with head or equals head.
 func (p prompt) begins(head prompt) bool {
 	n := len(head.chunks)
 	return len(p.chunks) >= n && slices.Equal(p.chunks[:n], head.chunks) && p.has(n*chunkLen, head.tail)
 }
 
-// has reports whether p contains ids at offset lo.
 func (p prompt) has(lo int, ids []int32) bool {
 	if lo+len(ids) > p.len() {
 		return false

@@ -6,7 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// claim assigns the found calls to the rollout and returns one Match for each call.
+// claim assigns the resolved calls to the rollout and returns one Match for each of the rollout's
+// calls.
 func (j *join) claim() []Match {
 	out := make([]Match, len(j.calls))
 	for k := range j.calls {
@@ -26,14 +27,14 @@ func (j *join) claim() []Match {
 		j.x.claim(mine, who)
 		out[k].Call = c.found(mine)
 	}
-	for k := range out { // after all calls are claimed
+	for k := range out { // only now are all calls claimed
 		out[k].Unshown = j.unshown(k, out[k].Call != nil)
 	}
 	return out
 }
 
-// free returns a sighting with the found prompt that is unclaimed or already belongs to who, or
-// nil.
+// free returns a sighting of c with the known prompt. It prefers a sighting that already belongs to
+// who over an unclaimed one. It returns nil if all belong to other owners.
 func (x *Index) free(c *joining, who owner) (one *sighting) {
 	for _, e := range c.like {
 		if e.digest != c.known.digest {
@@ -59,8 +60,8 @@ func (x *Index) claim(e *sighting, who owner) {
 	x.claimed = append(x.claimed, e)
 }
 
-// found returns the call. Several sightings can share its prompt, output and log-probabilities.
-// Fields in which they differ are returned as unknown.
+// found returns the call. Several sightings can have the same prompt, output and log-probabilities.
+// If they differ in another field, found returns that field as unknown.
 func (c *joining) found(mine *sighting) *Call {
 	call := mine.call
 	call.Prompt = c.known.prompt.append(nil)
@@ -98,7 +99,7 @@ func (c *joining) found(mine *sighting) *Call {
 	return &call
 }
 
-// agree makes *p unknown unless *o is equal.
+// agree sets *p to nil (unknown) unless o points to an equal value.
 func agree[T comparable](p **T, o *T) {
 	if *p != nil && (o == nil || *o != **p) {
 		*p = nil

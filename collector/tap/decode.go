@@ -11,11 +11,11 @@ import (
 )
 
 // A decoder decodes the payloads of one segment. The zero value is ready to use. Payloads can be
-// missing. A call that refers to a missing payload is an error.
+// missing. If a call refers to a missing call, decode returns an error.
 type decoder struct {
 	last    uint64
-	lost    uint64 // missing calls, by the gaps in the numbers
-	dropped uint64 // calls that the spool dropped since the segment began
+	lost    uint64 // number of missing calls, from the gaps in the call numbers
+	dropped uint64 // number of calls that the spool has dropped since the segment began
 	head    head
 	end     end
 	known   window
@@ -26,22 +26,23 @@ type head struct {
 	process uint64 // start time of the writing process, in nanoseconds since 1970
 }
 
-// An end describes the end of a segment.
+// An end describes how a segment ends.
 type end uint8
 
 const (
-	endNone   end = iota // it has no end, or its end is lost
-	endOn                // its process continues in another segment
-	endClosed            // its process had nothing more to write
+	endNone   end = iota // without an end payload, or with a lost one
+	endOn                // the process continues in another segment
+	endClosed            // the process had nothing more to write
 )
 
 var errNoBase = errors.New("the prompt shares a prefix with a missing call")
 
-// maxTokens is the longest prompt that decode accepts.
+// maxTokens is the length of the longest prompt that decode accepts.
 const maxTokens = maxPayload / 5
 
-// decode returns the call of a payload, or nil if the payload is not a call. Every call that was
-// added before the returned time is in an earlier payload. After an error the decoder can continue.
+// decode returns the call in a payload, or nil if the payload is not a call. Every call that was
+// added before the returned time is in an earlier payload or was dropped. After an error, the
+// decoder can decode the next payload.
 func (d *decoder) decode(payload []byte) (*Call, time.Time, error) {
 	if len(payload) == 0 {
 		return nil, time.Time{}, fmt.Errorf("invalid payload: %w", frame.ErrEnds)
@@ -77,13 +78,13 @@ func (d *decoder) keep(c *Call, root bool) {
 	if n := len(c.Prompt) + len(c.Output); n >= block && n <= windowTokens {
 		d.known.add(d.last, history{tokens: PackIDs(c.Prompt, c.Output), prompt: len(c.Prompt), root: root})
 	}
-	for d.known.tokens > 2*windowTokens { // no encoder keeps that many
+	for d.known.tokens > 2*windowTokens { // an encoder keeps at most windowTokens
 		oldest, _ := d.known.oldest()
 		d.known.drop(oldest)
 	}
 }
 
-// call decodes a call, and reports whether it was written whole.
+// call decodes a call and reports whether its prompt was written whole.
 func (d *decoder) call(f *fields) (c *Call, root bool, added time.Time) {
 	n, back := f.Uvarint(), f.Uvarint()
 	if f.Err() == nil && (n <= d.last || back >= n) {
@@ -160,7 +161,7 @@ func (d *decoder) prompt(f *fields) (prompt []int32, root bool) {
 	return prompt, false
 }
 
-// fields parses the values of a call. After the first error all values are zero.
+// fields parses the values in a payload. After the first error, all values are zero.
 type fields struct{ frame.Payload }
 
 func (f *fields) asked(prompt []int32) []int32 {
@@ -221,7 +222,7 @@ func (f *fields) ids() []int32 {
 	return f.idsInto(make([]int32, 0, n), n)
 }
 
-// idsInto appends n ids. The capacity of ids must suffice.
+// idsInto appends n ids to ids, which must have the capacity for them.
 func (f *fields) idsInto(ids []int32, n int) []int32 {
 	for range n {
 		v := f.Uvarint()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// This file encodes the payloads of a segment. The package comment describes the format.
+// This file encodes the payloads of a segment. The package comment describes their format.
 
-// The kind of a payload: its first byte.
+// The first byte of a payload is its kind.
 const (
 	opCall = 1
 	opTick = 2
@@ -17,15 +17,16 @@ const (
 	opEnd  = 4
 )
 
-// An entry is a call in the queue. It owns its memory.
+// An entry is a call in the queue. It shares no memory with the caller of Add.
 type entry struct {
 	call   Call  // without ids
 	tokens IDs   // the call's prompt, then its output
-	prompt int   // how many are the prompt, or -1 for nil
-	output int   // how many are the output, or -1 for nil
+	prompt int   // number of prompt tokens, or -1 for nil
+	output int   // number of output tokens, or -1 for nil
 	asked  *IDs  // nil if Call.Asked is nil
 	size   int64 // approximate memory, in bytes
-	// When the call was added: the time, and how many calls the spool had dropped.
+	// added is the time at which the call was added. dropped is the number of calls that the spool
+	// had dropped by then.
 	added   time.Time
 	dropped int64
 }
@@ -53,8 +54,8 @@ func lenOrNil(ids []int32) int {
 	return len(ids)
 }
 
-// ids returns the call with its ids, and its tokens (prompt and output). The memory is room, or a
-// larger slice, which it returns as grown. Empty lists are not nil.
+// ids returns the call with its ids, and its tokens (prompt and output). They are slices of grown,
+// which is room or, if room is too small, a larger slice. Empty lists are not nil.
 func (e *entry) ids(room []int32) (c Call, tokens, grown []int32) {
 	c = e.call
 	n := e.tokens.Len()
@@ -80,10 +81,10 @@ func clone[T any](v *T) *T {
 	return new(*v)
 }
 
-// fixed is an upper bound for the size of all fields of fixed size.
+// fixed is an upper bound for the total size of the fields whose size does not vary.
 const fixed = 256
 
-// bound returns an upper estimate of the size of a call, as a payload and in memory.
+// bound returns an upper bound for the size of a call, both as a payload and in memory.
 func bound(c *Call) int64 {
 	n := fixed + 5*(len(c.Prompt)+len(c.Asked)+len(c.Output)+len(c.Sampling.StopIDs)) + 4*len(c.Logprobs)
 	n += len(c.Engine) + len(c.Dialect) + len(c.Finish) + len(c.Version)
@@ -103,18 +104,19 @@ type encoder struct {
 	room  []int32 // reused for the ids of a call
 }
 
-// maxRoom is the most ids that an encoder's room can hold between calls.
+// maxRoom is the largest capacity of room that an encoder keeps between calls, in ids.
 const maxRoom = 256 << 10
 
 func appendHead(b []byte, h head) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(append(b, opHead), h.before), h.process)
 }
 
-// appendEnd appends the last payload of a segment. closed: the process has nothing more to write.
+// appendEnd appends the last payload of a segment. closed means that the process has nothing more
+// to write.
 func appendEnd(b []byte, closed bool) []byte { return append(b, opEnd, flag(closed)) }
 
-// appendTick appends a tick: every call added before t is already written, or was dropped. dropped
-// counts the calls dropped since the segment began.
+// appendTick appends a tick, which states that every call added before t has been written or
+// dropped. dropped counts the calls that were dropped since the segment began.
 func appendTick(b []byte, t time.Time, dropped int64) []byte {
 	return appendMoment(append(b, opTick), t, dropped)
 }
@@ -123,8 +125,8 @@ func appendMoment(b []byte, t time.Time, dropped int64) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(t.UnixNano())), uint64(max(dropped, 0)))
 }
 
-// append appends the payload of a call. dropped counts the calls dropped between the start of the
-// segment and the moment the call was added.
+// append appends the payload of a call. dropped counts the calls that were dropped between the
+// start of the segment and the time at which this call was added.
 func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 	c, tokens, room := en.ids(e.room)
 	if e.room = room; cap(room) > maxRoom {
@@ -173,8 +175,8 @@ func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 	return b
 }
 
-// appendPrompt appends the prompt. The first shared tokens are in the call whose number is lower by
-// back.
+// appendPrompt appends the prompt. Its first shared tokens are the first tokens of the call whose
+// number is lower by back.
 func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
 	b = appendLen(b, len(prompt), prompt == nil)
 	if prompt == nil {
@@ -188,7 +190,8 @@ func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
 	return appendIDs(b, prompt[shared:])
 }
 
-// appendAsked appends the prompt that the server sent, as a difference from the engine's prompt.
+// appendAsked appends the prompt that the server sent, encoded as its difference from the engine's
+// prompt.
 func appendAsked(b []byte, asked, prompt []int32) []byte {
 	b = appendLen(b, len(asked), asked == nil)
 	if asked == nil {

@@ -8,20 +8,21 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A fingerprint identifies the sampled ids of a call and the bits of their log-probabilities. It is
-// 128 bits of two keyed hashes, so two calls with equal fingerprints have the same ids and bits.
+// A fingerprint identifies the sampled ids of a call and the bits of their log-probabilities. It
+// consists of two 64-bit keyed hashes. Calls with equal fingerprints are assumed to have the same
+// ids and bits.
 type fingerprint [2]uint64
 
 // A digest identifies the ids of a prompt in the same way.
 type digest [2]uint64
 
-// seeds are the keys of one index.
+// seeds contains the hash keys of one index.
 type seeds [2]maphash.Seed
 
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-// of returns the fingerprint of a call. An unusable log-probability (tokenize.UsableLogprob) is
-// hashed as one constant, because a server writes NaN and the infinities as null.
+// of returns the fingerprint of a call. All unusable log-probabilities (see tokenize.UsableLogprob)
+// are hashed as the same constant, because a server writes NaN and the infinities as null.
 func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 	var h [2]maphash.Hash
 	h[0].SetSeed(s[0])
@@ -33,7 +34,7 @@ func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 		switch {
 		case i >= len(logprobs) || !tokenize.UsableLogprob(logprobs[i]):
 		case logprobs[i] == 0:
-			bits = 0 // also -0, whose sign JSON can lose
+			bits = 0 // also for -0, because JSON can lose the sign
 		default:
 			bits = math.Float32bits(logprobs[i])
 		}
@@ -49,12 +50,13 @@ func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 }
 
 const (
-	// sure is the log-probability above which a token shows nothing about its prompt: the engine
-	// gave it more than 0.999. Such values are 0, or one of a few close to it.
+	// sure is the log-probability above which a token reveals nothing about its prompt. Its
+	// probability is above 0.999, and its log-probability is 0 or one of a few values close to 0.
 	sure = -1e-3
 	// tellingTokens is the number of less certain tokens that make a fingerprint unique to a
-	// prompt. Each token's log-probability depends on all ids of the prompt. Between prompts that
-	// differ in a name, one value can be equal by bf16 rounding, but not sixteen.
+	// prompt. Each token's log-probability depends on all ids of the prompt. If two prompts differ
+	// only in a name, rounding to bf16 can make one of their log-probabilities equal, but not
+	// sixteen.
 	tellingTokens = 16
 )
 

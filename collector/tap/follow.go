@@ -8,27 +8,29 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A Feed delivers the calls of one tap. A *Reader is one.
+// A Feed delivers the calls of one tap. *Reader implements Feed.
 type Feed interface {
-	// Next waits for the next call and returns it. Times are by the tap's clock.
+	// Next waits for the next call and returns it. The call's times are by the tap's clock.
 	Next(ctx context.Context) (*Call, error)
-	// Await waits until Next has returned every call added before t (local time) and is called again.
+	// Await waits until Next has returned every call added before t, by this machine's clock, and
+	// has then been called again.
 	Await(ctx context.Context, t time.Time) error
-	// Skew returns how far the tap's clock is ahead of this machine's.
+	// Skew returns how far the tap's clock is ahead of this machine's clock.
 	Skew() time.Duration
-	// Trouble returns how often calls can have been lost so far, and why reading fails now, or nil.
+	// Trouble returns the number of events so far that can have lost calls, and the error that
+	// currently prevents reading, or nil.
 	Trouble() (lost int64, err error)
 }
 
 type feed struct {
 	Feed
-	last time.Time // everything that ended before it is in the index, or in a gap
-	lost int64     // last result of Trouble
-	over bool      // it cannot be read any more
+	last time.Time // every call that ended before this time is in the index or in a gap
+	lost int64     // the last count that Trouble returned
+	over bool      // Next has returned an error
 }
 
-// Run fills the index until ctx ends. If a feed fails, Run follows the others until they end, then
-// returns the error.
+// Run adds the calls from the feeds to the index until ctx ends. If a feed fails, Run continues
+// with the other feeds. It returns the error once every feed has failed.
 func (x *Index) Run(ctx context.Context) error {
 	var g errgroup.Group
 	for _, f := range x.feeds {
@@ -61,7 +63,8 @@ func (x *Index) follow(ctx context.Context, f *feed) error {
 	}
 }
 
-// notBefore notes that a feed has no calls before t, because its spool removed them.
+// notBefore records that a feed no longer has the calls from before t, because its spool removed
+// them.
 func (x *Index) notBefore(t time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -70,8 +73,8 @@ func (x *Index) notBefore(t time.Time) {
 	}
 }
 
-// hear adds a gap that ends now if the feed has lost calls. The feed has delivered everything that
-// ended before passed.
+// hear adds a gap that ends at now if the feed has lost further calls. The caller must know that
+// the feed has delivered every call that ended before passed.
 func (x *Index) hear(f *feed, now, passed time.Time) {
 	lost, _ := f.Trouble()
 	x.mu.Lock()
@@ -85,14 +88,14 @@ func (x *Index) hear(f *feed, now, passed time.Time) {
 	}
 }
 
-// await waits until every feed has delivered everything added before t. It reports false if it gave
+// await waits until every feed has delivered every call added before t. It returns false if it gave
 // up.
 func (x *Index) await(ctx context.Context, t time.Time) bool {
 	seen := int64(-1)
 	for range maxWaits {
 		now := x.calls()
 		if now == seen {
-			break // nothing came during the last wait
+			break // no call arrived during the last wait
 		}
 		seen = now
 		all := true
@@ -122,9 +125,9 @@ func (x *Index) isOver(f *feed) bool {
 	return f.over
 }
 
-// maxWaits bounds how often Join waits for IndexConfig.Patience if calls keep arriving without
-// reaching the time it waits for. Reading a large spool for the first time takes long, and a tap
-// whose clock is behind never reaches that time.
+// maxWaits limits how often Join waits for IndexConfig.Patience while calls keep arriving that are
+// older than the time for which Join waits. This happens during the first read of a large spool. If
+// a tap's clock is behind, it can also happen indefinitely.
 const maxWaits = 10
 
 func (x *Index) calls() int64 {
@@ -133,7 +136,8 @@ func (x *Index) calls() int64 {
 	return x.stats.Calls
 }
 
-// over returns the end of the rollout's last send, or now if an end is unknown.
+// over returns the end of the rollout's last send. If the end of any send is unknown, it returns
+// the current time.
 func (r *Rollout) over() time.Time {
 	var last time.Time
 	for i := range r.Sends {
@@ -146,7 +150,8 @@ func (r *Rollout) over() time.Time {
 	return last
 }
 
-// Trouble returns how often calls can have been lost so far, and why reading fails now, or nil.
+// Trouble returns the number of events so far that can have lost calls, and the error that
+// currently prevents reading, or nil.
 func (r *Reader) Trouble() (lost int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

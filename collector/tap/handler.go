@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// The paths and headers of a spool over HTTP; the package comment describes them.
+// The package comment describes these paths and headers.
 const (
 	listPath    = "/tap/segments"
 	nowHeader   = "Tap-Now"
 	finalHeader = "Tap-Final"
 )
 
-// The limits of a response. A response is delayed by gather, so that it can contain several calls.
+// The limits of a response. After new bytes arrive, the response is delayed by gather so that it
+// can contain several calls.
 const (
 	maxChunk = 1 << 20
 	maxWait  = 30 * time.Second
@@ -38,8 +39,9 @@ type listedSegment struct {
 	Open   bool   `json:"open"`
 }
 
-// Handler serves the segments under /tap/ to remote Readers. A request can wait some seconds for
-// more bytes. It ends when its context ends, or when the spool is closed.
+// Handler returns a handler that serves the segments to remote Readers, under /tap/. A request can
+// wait up to 30 s for more bytes. The wait ends early if the request's context ends or the spool is
+// closed.
 func (s *Spool) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+listPath, s.serveList)
@@ -74,7 +76,7 @@ func (s *Spool) serveList(w http.ResponseWriter, r *http.Request) {
 		l.Segments = append(l.Segments, listedSegment{seg.number, seg.bytes, seg.number == open})
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(l) // a client that left gets nothing
+	_ = json.NewEncoder(w).Encode(l) // an error means that the client disconnected
 }
 
 func (s *Spool) serveSegment(w http.ResponseWriter, r *http.Request) {
@@ -124,13 +126,13 @@ func (s *Spool) serveSegment(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
 	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, from+n-1, size))
 	w.WriteHeader(http.StatusPartialContent)
-	_, _ = io.Copy(w, io.NewSectionReader(f, from, n)) // if bytes are missing, the server closes the connection
+	_, _ = io.Copy(w, io.NewSectionReader(f, from, n)) // if bytes are missing, net/http closes the connection
 }
 
-// waitFor calls ready now, and each time a segment has grown or ended, until ready returns true or
-// the wait is over. It passes the number of the open segment, or 0, to ready, and returns the last
-// number. ready inspects the file after this number is fixed, so it cannot miss bytes of an ended
-// segment.
+// waitFor calls ready at once, and again each time a segment has grown or ended, until ready
+// returns true or the wait is over. It passes the number of the open segment to ready, or 0 if no
+// segment is open, and finally returns that number. Because it determines the number before ready
+// inspects the file, ready cannot miss bytes of a segment that has ended.
 func (s *Spool) waitFor(r *http.Request, wait time.Duration, ready func(open uint64) bool) (open uint64) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -166,7 +168,7 @@ func waitOf(r *http.Request) (time.Duration, error) {
 	return time.Duration(min(seconds, maxWait.Seconds()) * float64(time.Second)), nil
 }
 
-// rangeOf returns the offset of a range. The end must be open, because the length is unknown.
+// rangeOf returns the first offset of a Range header. The range must be open-ended.
 func rangeOf(text string) (int64, error) {
 	from, ok := strings.CutPrefix(text, "bytes=")
 	from, open := strings.CutSuffix(from, "-")

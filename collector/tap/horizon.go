@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Await waits until Next has returned every kept call added before t, by this machine's clock, and has
-// been called again since. Another goroutine must call Next meanwhile. Stats counts the calls that were
-// not kept. [Spool.Add] defines when a call is added.
+// Await waits until Next has returned every call that was added before t, by this machine's clock,
+// and has then been called again. Another goroutine must call Next meanwhile. Calls that were
+// dropped or lost are never returned; Stats counts them. [Spool.Add] explains when a call is added.
 func (r *Reader) Await(ctx context.Context, t time.Time) error {
 	for {
 		r.mu.Lock()
@@ -28,7 +28,8 @@ func (r *Reader) Await(ctx context.Context, t time.Time) error {
 	}
 }
 
-// Skew returns how far the tap's clock, which sets the times of a Call, is ahead of this machine's.
+// Skew returns how far the tap's clock is ahead of this machine's clock. The times of a Call are by
+// the tap's clock.
 func (r *Reader) Skew() time.Duration { return r.src.skew() }
 
 func (r *Reader) pass() {

@@ -6,19 +6,18 @@ import (
 	"slices"
 )
 
-// IDs is an immutable, packed list of token ids. Each id takes as many bits as the highest one: 18
-// for a vocabulary of 152,000. The zero value is empty.
+// IDs is an immutable, packed list of token ids. Each id takes as many bits as the highest id in
+// the list needs: at most 18 with a vocabulary of 152,000. The zero value is an empty list.
 type IDs struct {
 	n     int
-	width uint   // bits of an id, 1 to 32
-	at    uint   // the bit of b where the list begins
-	b     []byte // lowest bits first, then spare bytes, so that a whole word can be read at any id
+	width uint   // number of bits for each id, 1 to 32
+	at    uint   // the index of the bit in b at which the list begins
+	b     []byte // the ids, lowest bits first, and spare bytes, so that Next can read eight bytes at any id
 }
 
-// spare is the number of extra bytes after the ids.
 const spare = 8
 
-// PackIDs packs the concatenated lists. It keeps no reference to them.
+// PackIDs packs the concatenation of the lists. It keeps no reference to them.
 func PackIDs(lists ...[]int32) IDs {
 	n, high := 0, uint32(1)
 	for _, ids := range lists {
@@ -49,10 +48,11 @@ func PackIDs(lists ...[]int32) IDs {
 // Len returns the number of ids.
 func (l *IDs) Len() int { return l.n }
 
-// Bytes returns the memory of the ids, in bytes.
+// Bytes returns the memory that the ids use, in bytes.
 func (l *IDs) Bytes() int { return len(l.b) }
 
-// Next removes and returns the first id; the list must not be empty. A copy of the list is cheap.
+// Next removes and returns the first id. The list must not be empty. To keep the list, call Next on
+// a copy, which is cheap.
 func (l *IDs) Next() int32 {
 	word := binary.LittleEndian.Uint64(l.b[l.at/8:])
 	id := word >> (l.at % 8) & (1<<l.width - 1)
@@ -61,7 +61,7 @@ func (l *IDs) Next() int32 {
 	return int32(uint32(id))
 }
 
-// AppendTo appends the first n ids to dst. The list must have at least n.
+// AppendTo appends the first n ids to dst. The list must contain at least n ids.
 func (l IDs) AppendTo(dst []int32, n int) []int32 {
 	from := len(dst)
 	dst = slices.Grow(dst, n)[:from+n]

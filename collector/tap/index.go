@@ -10,19 +10,21 @@ import (
 
 // An IndexConfig sets the limits of an Index. The zero value is usually right.
 type IndexConfig struct {
-	// MaxBytes bounds the memory of the calls. Beyond it the index drops the prompts of claimed
-	// calls first, then the oldest calls. Default 256 MiB.
+	// MaxBytes limits the memory that the calls use. If the calls need more, the index first drops
+	// the prompts of claimed calls, then the oldest calls. Default 256 MiB.
 	MaxBytes int64
-	// MaxAge bounds the age of a call relative to the newest call. Default 2 h, longer than a
-	// rollout takes.
+	// MaxAge is how much older than the newest call a call in the index can be. Default 2 h,
+	// because a rollout takes less time.
 	MaxAge time.Duration
-	// Slack is the possible error between the times of a call and of its send. Default 15 s: the
-	// clock of a tap read over HTTP is measured to about a second, and synchronized clocks differ
-	// by less. A larger value costs little, because time only narrows the set of equal calls.
+	// Slack is the largest error in the difference between the time of a call and the time of its
+	// send. Default 15 s. Over HTTP, the skew of a tap's clock is measured to about a second, and
+	// synchronized clocks differ by less. A larger value costs little, because times are only used
+	// to narrow down calls with the same fingerprint.
 	Slack time.Duration
-	// Since is the time from which the feeds deliver calls. Zero: they deliver all they have.
+	// Since is the time from which the feeds deliver calls. Zero means that they deliver all calls
+	// that they have.
 	Since time.Time
-	// Patience is how long Join waits while no call arrives. Default 3 s.
+	// Patience is how long Join waits if no call arrives. Default 3 s.
 	Patience time.Duration
 }
 
@@ -34,8 +36,8 @@ func (c IndexConfig) withDefaults() IndexConfig {
 	return c
 }
 
-// An Index holds the calls that taps saw, and finds the calls of a rollout: see Join. Run fills it.
-// Its methods are safe for concurrent use.
+// An Index contains the calls that taps saw. [Index.Run] fills it. [Index.Join] finds the calls of
+// a rollout. The methods of an Index are safe for concurrent use.
 type Index struct {
 	cfg   IndexConfig
 	feeds []*feed
@@ -44,81 +46,85 @@ type Index struct {
 	mu     sync.Mutex
 	chunks *chunks
 	byMark map[fingerprint][]*sighting
-	// byPrompt has the calls of each prompt. broken has the calls that failed or broke off.
+	// byPrompt contains the calls with each prompt. broken contains the calls with each prompt that
+	// failed or broke off.
 	byPrompt, broken map[digest][]*sighting
 	joined           map[digest]int
 	all              []*sighting // in the order of arrival
 	claimed          []*sighting // in the order of claiming
-	small            int64       // bytes of sightings, without their prompts
+	small            int64       // memory of the sightings without their prompts, in bytes
 	newest           time.Time
-	// since is the time from which the index has all calls, except in the gaps.
+	// since is the time from which the index has all calls, except those in gaps.
 	since time.Time
 	gaps  []gap
-	// asides are answered calls without token ids.
+	// asides contains the answered calls without token ids.
 	asides []aside
 	stats  IndexStats
-	// spliced reports that a tap replaced the prompt of a server.
+	// spliced is true if a tap has replaced a prompt that a server sent.
 	spliced bool
-	// refused counts the calls that Join did not find, by refusal.
 	refused [len(refusals)]int64
-	// unshown counts calls that belong to a rollout but that no answer shows, by kind.
+	// unshown counts calls that belong to a rollout although no answer from the server shows them,
+	// by kind.
 	unshown map[string]int64
 }
 
 type sighting struct {
 	call   Call // without ids and log-probabilities
 	mark   fingerprint
-	prompt prompt // what the engine got; unknown after it was dropped to save memory
-	asked  prompt // what the server sent; unknown: the same as prompt
-	digest digest // of prompt; zero if the tap did not see it
+	prompt prompt // the prompt that the engine received; unknown after it was dropped to save memory
+	asked  prompt // the prompt that the server sent; unknown means that it is the same as prompt
+	digest digest // the digest of prompt; zero if the tap did not see the prompt
 	tells  bool   // no other prompt produces its log-probabilities
 	tokens int
 
 	owner   owner  // who claimed it
-	unshown string // the rollout that counts it as not shown by any answer; empty: none
+	unshown string // the rollout that counts the call as not shown by any answer, or empty
 	broken  bool   // the call failed or broke off; it is never claimed
-	gone    bool   // it was dropped from the index
+	gone    bool   // the call was dropped from the index
 }
 
-// An owner is one call of a rollout. The zero value means no owner.
+// An owner identifies one call in a rollout. The zero value means no owner.
 type owner struct {
 	rollout string
 	call    int
 }
 
-// sightingBytes is the memory of a sighting without its prompts.
+// sightingBytes is the approximate memory of a sighting without its prompts.
 const sightingBytes = 640
 
-// A gap is a period in which calls passed the tap that cannot be found.
+// A gap is a period in which calls passed through the tap but are not in the index.
 type gap struct {
 	from, to time.Time
-	tokens   int // of the call's output; -1: unknown, or several calls
-	// dialect is the call's dialect. Empty means any dialect. A server requests all turns in one
-	// dialect, and summaries in another. The tokens of summaries are unknown.
+	tokens   int // the number of output tokens; -1: unknown, or there were several calls
+	// dialect is the call's dialect. Empty means any dialect. The dialect matters because a server
+	// requests all turns in one dialect and summaries in another, and the tap does not see the
+	// tokens of summaries.
 	dialect string
 }
 
-// IndexStats counts what an index has seen.
+// IndexStats counts the calls that an index has received.
 type IndexStats struct {
 	// Calls counts all calls that arrived. Claimed counts the calls that Join assigned.
 	Calls, Claimed int64
-	// Unread counts answered calls whose tokens or prompt no dialect could parse.
+	// Unread counts answered calls whose output tokens or prompt are unknown because no dialect
+	// could parse them.
 	Unread int64
-	// Broken counts calls that an engine answered with an error, or whose answer broke off.
+	// Broken counts calls that were answered with an error, or whose answer broke off.
 	Broken int64
 	// Evicted counts unclaimed calls that were dropped because of MaxBytes or MaxAge.
 	Evicted int64
-	// Unshown counts calls that belong to a rollout but that no answer shows, by the words of
-	// [tokenize.Unshown]. It is nil if there are none.
+	// Unshown counts calls that belong to a rollout although no answer from the server shows them,
+	// by the words of [tokenize.Unshown]. It is nil if there are none.
 	Unshown map[string]int64
-	// Retries counts unclaimed calls with the prompt of a claimed call. Others counts the other
-	// unclaimed calls: of rollouts that failed, or of other programs.
+	// Retries counts unclaimed calls whose prompt is the prompt of a claimed call. Others counts
+	// the other unclaimed calls. They came from failed rollouts or from other programs.
 	Retries, Others int64
-	// Refused counts the calls that Join did not find, by Refusal.Word; nil if none.
+	// Refused counts the calls that Join did not find, by [Refusal.Word]. It is nil if there are
+	// none.
 	Refused map[string]int64
-	// Bytes is the memory of the calls.
+	// Bytes is the memory that the calls use.
 	Bytes int64
-	// Read is the sum of the stats of the feeds that are Readers.
+	// Read is the sum of the stats of all feeds that are Readers.
 	Read ReaderStats
 }
 
@@ -137,14 +143,15 @@ func NewIndex(cfg IndexConfig, feeds ...Feed) *Index {
 	return x
 }
 
-// Continuity reports whether any tap replaced the prompt of a server.
+// Continuity reports whether any tap has replaced a prompt that a server sent.
 func (x *Index) Continuity() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.spliced
 }
 
-// add adds a call, with its times by this machine's clock. It copies what it keeps.
+// add adds a call whose times are by this machine's clock. It keeps no reference to c or its
+// slices.
 func (x *Index) add(c *Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -201,7 +208,7 @@ func (x *Index) addBroken(c *Call) {
 	x.small += sightingBytes
 }
 
-// bound drops calls beyond MaxAge and MaxBytes.
+// bound drops calls and prompts until the index respects MaxAge and MaxBytes.
 func (x *Index) bound() {
 	old := x.newest.Add(-x.cfg.MaxAge)
 	for len(x.all) > 0 && x.all[0].call.Ended.Before(old) {
@@ -215,7 +222,7 @@ func (x *Index) bound() {
 			x.drop()
 		}
 	}
-	if x.stats.Calls%1024 == 0 { // the lists can be long
+	if x.stats.Calls%1024 == 0 { // not every time, because the lists can be long
 		x.gaps = slices.DeleteFunc(x.gaps, func(g gap) bool { return g.to.Before(old) })
 		x.asides = slices.DeleteFunc(x.asides, func(a aside) bool { return a.ended.Before(old) })
 	}
@@ -223,14 +230,15 @@ func (x *Index) bound() {
 
 func (x *Index) bytes() int64 { return x.small + x.chunks.bytes }
 
-// forget drops the prompts of a call and keeps the rest.
+// forget drops the prompts of a call and keeps its other fields.
 func (x *Index) forget(e *sighting) {
 	x.chunks.release(e.prompt)
 	x.chunks.release(e.asked)
 	e.prompt, e.asked = prompt{}, prompt{}
 }
 
-// drop drops the oldest call. The index is then incomplete up to the end of that call.
+// drop drops the oldest call. From then on, the index is incomplete for the time before that call's
+// end.
 func (x *Index) drop() {
 	e := x.all[0]
 	x.all = x.all[1:]
@@ -288,9 +296,9 @@ func (x *Index) left(s *IndexStats, e *sighting) {
 	}
 }
 
-// complete reports whether the index has every call with this number of output tokens that passed
-// in w, in the dialect of like. tokens -1 means any number. The result holds only if the feeds have
-// delivered all calls of that time.
+// complete reports whether the index has every call in the span w that has this number of output
+// tokens and the dialect of like. If tokens is -1, the number does not matter. The result is only
+// valid if the feeds have delivered all calls up to the end of w.
 func (x *Index) complete(w span, tokens int, like *sighting) bool {
 	if w.from.IsZero() || w.from.Add(-x.cfg.Slack).Before(x.since) {
 		return false
@@ -303,10 +311,10 @@ func (x *Index) complete(w span, tokens int, like *sighting) bool {
 	return true
 }
 
-// A span is the time of a send by this machine's clock. A zero time is unknown.
+// A span is the period of a send by this machine's clock. A zero time is unknown.
 type span struct{ from, to time.Time }
 
-// within reports whether a call with these times (this machine's clock) can belong to the span.
+// within reports whether a call with these times, by this machine's clock, can belong to the span.
 func (x *Index) within(w span, began, ended time.Time) bool {
 	return (w.from.IsZero() || !ended.Before(w.from.Add(-x.cfg.Slack))) &&
 		(w.to.IsZero() || !began.After(w.to.Add(x.cfg.Slack)))

@@ -8,60 +8,61 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Rollout describes a rollout whose calls Join finds.
+// A Rollout describes the rollout whose calls Join is to find.
 type Rollout struct {
-	// ID identifies the rollout. A call is never assigned to two rollouts.
+	// ID identifies the rollout. Join never assigns the same call to two rollouts.
 	ID    string
 	Sends []Send
-	// Foreign, if set, reports whether a prompt belongs to another rollout. head returns the first
-	// n ids of the prompt, or all if it has fewer.
+	// Foreign, if not nil, reports whether a prompt belongs to another rollout. head returns the
+	// first n ids of the prompt, or all ids if it has fewer.
 	Foreign func(head func(n int) []int32) bool
 }
 
-// A Send is one request to the server, and the calls that its answer shows, in order.
+// A Send is one request to the server. Calls lists the calls that the answer shows, in order.
 type Send struct {
-	// From and To are the start and the end of the send by this machine's clock. A zero time is
+	// From and To are the start and the end of the send, by this machine's clock. A zero time is
 	// unknown.
 	From, To time.Time
-	// PromptTokens is the server's sum of the calls' prompt tokens, or -1 if unknown.
+	// PromptTokens is the total number of prompt tokens in the send's calls, as reported by the
+	// server, or -1 if unknown.
 	PromptTokens int64
-	// Summaries is the number of times that the server compacted the history in the send: it
-	// summarized the history and started a new history. If there are summaries, neighboring calls
-	// prove nothing about a call.
+	// Summaries is the number of times that the server summarized the history during the send and
+	// started a new history from the summary. If it is not 0, the send's calls are not used as
+	// evidence for neighboring calls, and their neighbors are not used as evidence for them.
 	Summaries int
 	Calls     []Sampled
 }
 
-// A Sampled is a call as the answer shows it.
+// A Sampled is a call as the server's answer shows it.
 type Sampled struct {
 	Output   []int32
-	Logprobs []float32 // NaN: the server returned none
+	Logprobs []float32 // NaN means that the server returned no value
 }
 
 // A Match is the result of Join for one call.
 type Match struct {
-	// Call is the call that the tap saw, or nil if Refusal is set. Its prompts are copies. Output
-	// and Logprobs are not set. If several calls match and differ in a field, the field is unknown:
-	// Finish and Version are empty, Sampling fields are nil.
+	// Call is the call that the tap saw, or nil if Refusal is set. Its prompts are copies, and its
+	// Output and Logprobs are not set. If several calls match and differ in a field, the field has
+	// the value that means unknown.
 	Call    *Call
 	Refusal Refusal
-	// Unshown counts other calls that no answer shows: calls with the same prompt and, if this is
-	// the first call of its send, the send's summaries. Each is counted once, and only if it is
-	// proven to belong to the rollout.
+	// Unshown counts related calls that no answer shows. They are calls with the same prompt and,
+	// if this is the first call of its send, the calls for the send's summaries. A call is counted
+	// only once, and only if it provably belongs to the rollout.
 	Unshown tokenize.Unshown
 }
 
-// A Refusal is the reason why a call was not found.
+// A Refusal is the reason why Join did not find a call.
 type Refusal uint8
 
-// RefusedNone is the Refusal of a call that was found.
+// RefusedNone is the Refusal for a call that was found.
 const (
 	RefusedNone    Refusal = iota
-	RefusedUnseen          // no tap saw such a call during its send
-	RefusedLike            // several prompts are possible, and no evidence decides between them
-	RefusedWeak            // one call matches, which proves too little, and other calls can be missing
-	RefusedCount           // the prompts of its send do not add up to the server's count
-	RefusedForeign         // the prompt names another agent
+	RefusedUnseen          // no tap saw the call during its send
+	RefusedLike            // several prompts are possible, and the evidence does not single out one of them
+	RefusedWeak            // only one call matches, but it can be the wrong one because other calls can be missing
+	RefusedCount           // the prompt tokens in its send do not add up to the server's count
+	RefusedForeign         // the prompt of the matching call belongs to another rollout
 	RefusedTaken           // every matching call belongs to another rollout
 	RefusedEvicted         // the prompt of the call is no longer in memory
 	RefusedUnread          // the tap saw the call but not its prompt
@@ -88,32 +89,35 @@ func Refusals() []Refusal {
 	return all
 }
 
-// String returns the refusal as a phrase for messages.
+// String returns the reason as a phrase for messages.
 func (r Refusal) String() string { return refusals[r].phrase }
 
-// Word returns the key of r in counts, or "" for RefusedNone.
+// Word returns the reason as a key for counts, or "" for RefusedNone.
 func (r Refusal) Word() string { return refusals[r].word }
 
-// Join finds the calls of a rollout. It returns one Match for each call, over all sends. A call is
-// found only if exactly one prompt is possible for it:
+// Join finds the calls of a rollout. It returns one Match for each call in r.Sends, in order. It
+// finds a call only if exactly one prompt is possible for the call, according to these rules:
 //
-//   - Only a call seen during the send matches, with the same sampled ids and the same bits of
-//     every log-probability.
-//   - If all matching calls have one prompt, that is the prompt, unless another call can be
-//     missing. No call can be missing if every call of that time was seen. No other prompt fits if
-//     enough tokens have log-probabilities of which the engine was not sure.
-//   - If they have several prompts, and every call of that time was seen, the neighbors in the
-//     rollout decide. Exactly one prompt must begin with the prompt and the output of the previous
-//     call, or be the beginning of the next call's prompt, or begin with a previous prompt that no
-//     other call has. If the neighbors disagree, nothing is decided. If the rollout has as many
-//     such calls as there are prompts, and each prompt begins with a shorter one, the calls get the
-//     prompts by length.
-//   - If all calls of a send are found, their prompts add up to the server's count.
+//   - A call matches if it was seen during the send and has the same sampled ids and the same bits
+//     of every log-probability.
+//   - If all matching calls have the same prompt, Join chooses it if the taps saw every call of that
+//     time. It also chooses it if the engine was unsure of enough tokens, because then no other
+//     prompt can have produced the same log-probabilities.
+//   - If the matching calls have different prompts and the taps saw every call of that time, the
+//     neighbors in the rollout decide. Join chooses a prompt if it is the only one that begins with
+//     the prompt and the output of the previous call, or the only one with which the next call's
+//     prompt begins. If no other call has the previous call's prompt, Join also chooses the only
+//     prompt that begins with it. If these rules choose different prompts, Join chooses none.
+//   - If the neighbors do not decide, the rollout must have as many such calls as there are prompts,
+//     and each prompt must begin with the next shorter one. Join then assigns the prompts to the
+//     calls in order of length.
+//   - The prompts that Join chooses for a send must not contradict the server's count of prompt
+//     tokens.
 //   - A call is never assigned twice.
 //
-// Join waits until the taps have delivered every call up to the end of the rollout. It waits for a
-// tap that is restarting, but at most IndexConfig.Patience while no calls arrive. If the wait is
-// cut short, Join finds fewer calls, but the calls that it finds are as certain.
+// Join waits until the taps have delivered every call up to the end of the rollout. It also waits
+// for a tap that is restarting. It gives up if no call arrives for IndexConfig.Patience. It can
+// then find fewer calls, but each call that it finds is just as certain.
 func (x *Index) Join(ctx context.Context, r *Rollout) []Match {
 	all := x.await(ctx, r.over())
 	x.mu.Lock()
@@ -123,14 +127,15 @@ func (x *Index) Join(ctx context.Context, r *Rollout) []Match {
 	return j.claim()
 }
 
-// A join is one attempt to find the calls of a rollout. The index is locked.
+// A join is one attempt to find the calls of a rollout. The index stays locked during the attempt.
 type join struct {
 	x *Index
 	r *Rollout
-	// delivered reports whether the feeds have delivered everything up to the rollout's end.
+	// delivered is true if the feeds have delivered every call up to the end of the rollout.
 	delivered bool
 	calls     []joining
-	// counted has the calls counted as unshown in this join, by the address of their unshown field.
+	// counted contains the calls that this join has counted as unshown, by the address of their
+	// unshown field.
 	counted map[*string]bool
 }
 
@@ -139,10 +144,10 @@ type joining struct {
 	own  Sampled
 	span span
 	like []*sighting // candidates, by fingerprint and time
-	// options has one candidate for each different prompt of like.
+	// options contains one candidate for each different prompt in like.
 	options []*sighting
 	tells   bool
-	known   *sighting // the chosen option; nil: undecided
+	known   *sighting // the chosen option, or nil if undecided
 	refused Refusal
 }
 
@@ -161,8 +166,9 @@ func (x *Index) newJoin(r *Rollout, delivered bool) *join {
 	return j
 }
 
-// mostForeign bounds how many prompts are passed to Rollout.Foreign for one call, at about 10 µs
-// each. A fleet of agents that answer with one word can have that many equal calls.
+// mostForeign limits how many prompts are passed to Rollout.Foreign for one call, because each
+// takes about 10 µs. If many agents give the same one-word answer, there can be thousands of equal
+// calls.
 const mostForeign = 1000
 
 func (j *join) look(c *joining) {
@@ -194,7 +200,7 @@ func (j *join) look(c *joining) {
 		default:
 			continue
 		}
-		c.options = nil // c could be this call, whose prompt is unknown
+		c.options = nil // c can be the call e, whose prompt is unknown
 		return
 	}
 	if len(c.options) == 1 {
@@ -202,8 +208,8 @@ func (j *join) look(c *joining) {
 	}
 }
 
-// resolve decides every call. A decision that other decisions finally contradict must not count as
-// evidence for them. So resolve refuses such a call and decides all others again.
+// resolve decides every call. A decision is used as evidence for others. So if the other decisions
+// finally contradict it, resolve refuses the call and decides all other calls again.
 func (j *join) resolve() {
 	for {
 		for again := true; again; {
@@ -224,7 +230,8 @@ func (j *join) resolve() {
 	}
 }
 
-// refuteNeighbours refuses calls that their neighbors contradict, and reports whether it did.
+// refuteNeighbours refuses the calls that their neighbors contradict. It reports whether it refused
+// any.
 func (j *join) refuteNeighbours() (refuted bool) {
 	for k := range j.calls {
 		if c := &j.calls[k]; c.known != nil && j.decide(k) != c.known {
@@ -234,8 +241,8 @@ func (j *join) refuteNeighbours() (refuted bool) {
 	return refuted
 }
 
-// refuteCounts refuses the calls of sends whose prompts do not add up to the server's count. It
-// reports whether it refused any.
+// refuteCounts refuses all calls in a send if the prompt tokens do not add up to the server's
+// count. It reports whether it refused any calls.
 func (j *join) refuteCounts() (refuted bool) {
 	for i := range j.r.Sends {
 		want := j.r.Sends[i].PromptTokens
@@ -268,7 +275,8 @@ func (j *join) refuteCounts() (refuted bool) {
 	return refuted
 }
 
-// decide returns the sighting of call k, or nil if it is undecided.
+// decide returns the option that the evidence shows to be call k, or nil if the evidence does not
+// suffice.
 func (j *join) decide(k int) *sighting {
 	c := &j.calls[k]
 	complete := j.delivered && !slices.ContainsFunc(c.options, func(e *sighting) bool { return !j.x.complete(c.span, len(c.own.Output), e) })
@@ -279,7 +287,7 @@ func (j *join) decide(k int) *sighting {
 		return nil
 	}
 	if !complete || j.rewritten(k) {
-		return nil // the right call can be missing, or the history was rewritten
+		return nil // the right call can be missing, or the history was summarized
 	}
 	before, after := j.neighbour(k-1), j.neighbour(k+1)
 	var found *sighting
@@ -305,9 +313,10 @@ func (j *join) decide(k int) *sighting {
 	return found
 }
 
-// rung decides call k if the model repeats itself in a loop. The rollout must have as many such
-// calls as there are prompts for them, and each prompt must begin with a shorter one. Then the
-// calls get the prompts by length. Otherwise rung returns nil.
+// rung decides call k if the model repeated the same output in a loop. The rollout must have as
+// many calls with these options as there are options, and each prompt must begin with the next
+// shorter prompt. The calls are then matched with the prompts in order of length. Otherwise rung
+// returns nil.
 func (j *join) rung(k int) *sighting {
 	c := &j.calls[k]
 	calls, at := 0, 0
@@ -335,7 +344,8 @@ func (j *join) rung(k int) *sighting {
 	return ladder[at]
 }
 
-// neighbour returns call k if it is known and can serve as evidence, otherwise nil.
+// neighbour returns call k if it exists, has been decided and can serve as evidence. Otherwise it
+// returns nil.
 func (j *join) neighbour(k int) *joining {
 	if k < 0 || k >= len(j.calls) || j.calls[k].known == nil || j.rewritten(k) {
 		return nil
@@ -358,15 +368,17 @@ func only(all []*sighting, shows func(*sighting) bool) (one *sighting) {
 	return one
 }
 
-// continues reports whether e's prompt is before's prompt and output, then at least one token.
+// continues reports whether e's prompt consists of before's prompt, before's output and at least
+// one more token.
 func continues(before *joining, e *sighting) bool {
 	head := before.known.prompt
 	return e.prompt.len() > head.len()+len(before.own.Output) && e.prompt.begins(head) && e.prompt.has(head.len(), before.own.Output)
 }
 
-// alone reports whether no other call had the prompt of a known call. If others had it, such as
-// agents of one agent file, prompts that begin with it can be theirs. They can have had it earlier,
-// by as much as a rollout takes.
+// alone reports whether no other call has the prompt of a decided call. If another rollout has it
+// too, for example because its agent comes from the same agent file, a prompt that begins with it
+// can belong to that rollout. The other call can be earlier by the duration of a rollout, so alone
+// also checks the time before the send.
 func (j *join) alone(c *joining) bool {
 	w := c.span
 	if !w.from.IsZero() {
@@ -383,5 +395,5 @@ func asked(e *sighting) prompt {
 	return e.prompt
 }
 
-// longer reports whether p begins with head and has more tokens.
+// longer reports whether p begins with head and is longer.
 func (p prompt) longer(head prompt) bool { return p.len() > head.len() && p.begins(head) }

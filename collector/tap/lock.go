@@ -11,7 +11,7 @@ import (
 
 const lockFile = "lock"
 
-// ErrLocked means that another process writes into the spool's folder.
+// ErrLocked means that another process is writing to the spool's folder.
 var ErrLocked = errors.New("tap: another process is writing to this spool")
 
 // lock makes lockTries attempts, lockPause apart.
@@ -20,7 +20,8 @@ const (
 	lockPause = 10 * time.Millisecond
 )
 
-// isFree reports whether no process writes into the spool's folder. It briefly takes a shared lock.
+// isFree reports whether no process is writing to the spool's folder. To find out, it briefly takes
+// a shared lock.
 func isFree(dir string) bool {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -41,7 +42,7 @@ func lock(dir string) (*os.File, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			break
 		}
-		time.Sleep(lockPause) // a reader's isFree holds it for a moment
+		time.Sleep(lockPause) // a reader's isFree can hold the lock for a moment
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		err = ErrLocked

@@ -16,7 +16,7 @@ func (w *writer) begin() error {
 	w.clean()
 	now := time.Now()
 	w.number = max(w.number+1, uint64(max(now.UnixMilli(), 1)))
-	w.setOpen(w.number) // before the file exists: a reader that finds it must know that it grows
+	w.setOpen(w.number) // before the file exists, because a reader that finds the file must know that it can grow
 	f, err := w.create()
 	if err != nil {
 		w.setOpen(0)
@@ -43,7 +43,7 @@ func (w *writer) setOpen(n uint64) {
 
 func (w *writer) create() (*os.File, error) {
 	path := segmentPath(w.cfg.Dir, w.number)
-	if err := os.MkdirAll(w.cfg.Dir, 0o777); err != nil { // another process can have removed it
+	if err := os.MkdirAll(w.cfg.Dir, 0o777); err != nil { // another process can have removed the folder
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
@@ -71,7 +71,7 @@ func (w *writer) sync(now time.Time) {
 
 func (w *writer) syncEnded(r syncResult) {
 	w.syncing = false
-	if r.file != w.file { // the segment failed meanwhile; that error was counted
+	if r.file != w.file { // the segment failed during the sync; fail has counted that error
 		_ = r.file.Close()
 		return
 	}
@@ -98,8 +98,8 @@ func (w *writer) durable() {
 	s.err = nil
 }
 
-// finish ends and syncs the open segment. Its calls stay in the file even if that fails. closed
-// means that no other segment follows.
+// finish ends and syncs the open segment. Even if this fails, the segment's calls stay in the file.
+// closed means that no other segment follows.
 func (w *writer) finish(closed bool) {
 	if w.syncing {
 		w.syncEnded(<-w.synced)
@@ -127,7 +127,7 @@ func (w *writer) finish(closed bool) {
 	w.durable()
 }
 
-// fail counts an error and leaves the open segment, which cannot be continued.
+// fail counts an error and abandons the open segment. Nothing can be appended to it after an error.
 func (w *writer) fail(err error) {
 	s := w.spool
 	s.mu.Lock()
@@ -141,14 +141,14 @@ func (w *writer) fail(err error) {
 	if w.file == nil {
 		return
 	}
-	// Readers tolerate a partial frame, but without it they have nothing to skip.
+	// Remove a partial frame. Readers tolerate it, but would have to skip it.
 	_ = w.file.Truncate(w.whole)
 	if w.whole == w.head {
 		_ = os.Remove(w.file.Name()) // it contains no call
 	} else {
 		w.last = w.number
 	}
-	if !w.syncing { // otherwise syncEnded closes it
+	if !w.syncing { // otherwise syncEnded closes the file
 		_ = w.file.Close()
 	}
 	w.closed()

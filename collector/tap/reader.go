@@ -15,15 +15,16 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A Reader reads the calls of a spool in the order in which they were added, each once, and follows
-// the spool while it is written. Only one goroutine can call Next. The other methods are safe for
-// concurrent use. A Reader holds up to 32 MiB of earlier prompts, to decode later prompts.
+// A Reader reads the calls in a spool, each once, in the order in which they were added. It follows
+// the spool while a tap writes to it. Only one goroutine can call Next. Await, Skew, Stats and
+// Trouble are safe for concurrent use. A Reader keeps up to 32 MiB of earlier prompts and outputs,
+// because it needs them to decode later prompts.
 type Reader struct {
 	src   source
 	since time.Time
 
-	number uint64   // of the open segment, or of the last segment read
-	before struct { // the segment that was read before; number is 0 if there was none
+	number uint64   // the number of the open segment, or of the last segment read
+	before struct { // the segment that was read before this one; its number is 0 if there was none
 		number, process uint64
 		end             end
 	}
@@ -31,7 +32,7 @@ type Reader struct {
 	frames *frame.Reader
 	dec    decoder
 	size   int64 // known size of the open segment
-	final  bool  // size will not change
+	final  bool  // the segment will not grow
 	torn   bool  // already counted as torn
 	fails  int   // consecutive errors
 	stuck  int   // errors reading the open segment since the last payload
@@ -45,8 +46,8 @@ type Reader struct {
 	fatal   error
 }
 
-// OpenReader opens a spool: a folder, or the URL of a tap. It returns an error if it finds no spool
-// there. The error wraps [frame.ErrNewer] if a newer version of the program writes the spool.
+// OpenReader opens the spool in a folder or at the URL of a tap. It returns an error if there is no
+// spool. If a newer version of rollout writes the spool, the error wraps [frame.ErrNewer].
 func OpenReader(where string) (*Reader, error) {
 	r := &Reader{}
 	if strings.HasPrefix(where, "http://") || strings.HasPrefix(where, "https://") {
@@ -75,7 +76,8 @@ func OpenReader(where string) (*Reader, error) {
 	return r, nil
 }
 
-// known returns an error if the newest segment has a newer version or cannot be opened.
+// known returns an error if the newest segment cannot be opened or its version is newer than
+// Version.
 func (r *Reader) known(list []segment) error {
 	if len(list) == 0 {
 		return nil
@@ -95,13 +97,14 @@ func (r *Reader) known(list []segment) error {
 	return nil
 }
 
-// Since makes Next skip the calls added before t, by this machine's clock. Call it before the first
-// Next. Segments that ended before t are not read at all.
+// Since makes Next skip the calls added before t, by this machine's clock. Call Since before the
+// first call of Next. The Reader does not even open segments that ended before t.
 func (r *Reader) Since(t time.Time) { r.since = t }
 
-// Next returns the next call, which the caller owns. At the end of the spool it waits for more. It
-// returns an error only if ctx ends, or if the rest has a newer format: then the error wraps
-// [frame.ErrNewer]. All other errors are counted in [ReaderStats], and retried or skipped.
+// Next returns the next call, which the caller owns. At the end of the spool it waits for more
+// calls. It returns an error only if ctx ends or if the next segment has a newer version. In the
+// second case the error wraps [frame.ErrNewer]. Next counts all other errors in [ReaderStats]. It
+// then retries the read or skips the damage.
 func (r *Reader) Next(ctx context.Context) (*Call, error) {
 	r.pass()
 	for {
@@ -143,7 +146,8 @@ func (r *Reader) end(ctx context.Context) error {
 	return r.fatal
 }
 
-// call decodes a payload and updates the counts. It returns nil if there is no call to return.
+// call decodes a payload and updates the counts. It returns nil if Next has no call to return for
+// the payload.
 func (r *Reader) call(payload []byte) *Call {
 	lost, dropped := r.dec.lost, r.dec.dropped
 	c, added, err := r.dec.decode(payload)
@@ -151,7 +155,7 @@ func (r *Reader) call(payload []byte) *Call {
 		r.passed = added
 	}
 	if c == nil {
-		defer r.pass() // a tick moves the horizon at once
+		defer r.pass() // move the horizon now, because Next does not return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +210,7 @@ func (r *Reader) advance(ctx context.Context) error {
 
 func (r *Reader) choose(list []segment) (uint64, bool) {
 	if r.number == 0 && !r.since.IsZero() {
-		// A segment has no call added after the next segment began.
+		// A segment contains no call that was added after the start of the next segment.
 		since := r.since.Add(r.src.skew()).UnixMilli()
 		for len(list) > 1 && int64(list[1].number) <= since {
 			list = list[1:]
@@ -219,11 +223,11 @@ func (r *Reader) choose(list []segment) (uint64, bool) {
 	return list[i].number, true
 }
 
-// grow lets r.frames read the bytes written since.
+// grow lets r.frames read the bytes that were written since the last grow.
 func (r *Reader) grow(ctx context.Context) error {
 	before := r.size
 	if r.stuck > 0 {
-		before = -1 // do not wait for bytes that were truncated
+		before = -1 // do not wait for bytes that have been truncated
 	}
 	g, err := r.part.grow(ctx, r.frames.Offset(), before)
 	if errors.Is(err, os.ErrNotExist) {
@@ -257,8 +261,9 @@ func (r *Reader) grow(ctx context.Context) error {
 	return fmt.Errorf("segment %d: %w", r.number, err)
 }
 
-// unread counts a failed read of the open segment, and leaves the segment after maxStuck of them.
-// The segment can be shorter than before: a failed write is truncated.
+// unread counts a failed read of the open segment. After maxStuck failed reads it leaves the
+// segment. A read can fail because the segment became shorter, when the tap truncated a failed
+// write.
 func (r *Reader) unread(ctx context.Context, err error) {
 	r.failed(ctx, err)
 	if r.stuck++; r.stuck < maxStuck {
@@ -279,14 +284,15 @@ func (r *Reader) leave() {
 	r.part, r.frames, r.dec, r.stuck = nil, nil, decoder{}, 0
 }
 
-// The pauses after errors, and the consecutive errors after which a Reader leaves a segment.
+// The shortest and longest pause after an error, and the number of failed reads after which a
+// Reader leaves a segment.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 	maxStuck   = 6
 )
 
-// failed counts an error that is not damage, and waits.
+// failed counts an error that is not damage, and pauses.
 func (r *Reader) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -304,7 +310,7 @@ func (r *Reader) failed(ctx context.Context, err error) {
 	_ = pause(ctx, min(firstPause<<min(r.fails, 10), lastPause)) // Next checks ctx
 }
 
-// well notes a success: it resets the errors.
+// well records a success: it clears the last error and the number of consecutive errors.
 func (r *Reader) well() {
 	if r.fails == 0 {
 		return

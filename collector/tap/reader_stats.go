@@ -7,28 +7,30 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// ReaderStats counts what a Reader has read, and what it could not read.
+// ReaderStats counts what a Reader has read and what it was unable to read.
 type ReaderStats struct {
-	// Calls counts the calls that Next returned, and the skipped calls from before Since.
+	// Calls counts the calls that Next returned, and the calls that it skipped because they were
+	// added before Since.
 	Calls, Segments, Bytes int64
-	// Damaged counts damaged places in segments. DamagedBytes counts their bytes.
+	// Damaged counts the damaged places in segments. DamagedBytes is their total size.
 	Damaged, DamagedBytes int64
-	// Torn counts segments without an orderly end, because their tap was killed or could not write.
-	// Calls that the tap had not yet written are missing.
+	// Torn counts segments without an end payload, because the tap was killed or a write failed.
+	// The calls that the tap had not yet written are missing.
 	Torn int64
 	// Dropped counts calls that the tap reported as dropped.
 	Dropped int64
-	// Lost counts calls in damaged places, by the gaps in the numbers. Orphans counts calls that
-	// cannot be decoded because they begin like a lost call.
+	// Lost counts the gaps in the numbers of the calls. These calls were in damaged places. Orphans
+	// counts calls that cannot be decoded because they refer to a missing call.
 	Lost, Orphans int64
 	// Removed counts segments that were removed before they were read to the end.
 	Removed int64
-	// Errors counts failed reads that were retried. Err is the last error, or nil after a success.
+	// Errors counts failed reads that the Reader retried. Err is the last error, or nil after a
+	// success.
 	Errors int64
 	Err    error
 }
 
-// Plus returns the sums of s and o. Err is s.Err, or o.Err if that is nil.
+// Plus returns the sums of the counts in s and o. Err is s.Err, or o.Err if s.Err is nil.
 func (s ReaderStats) Plus(o ReaderStats) ReaderStats {
 	return ReaderStats{
 		Calls: s.Calls + o.Calls, Segments: s.Segments + o.Segments, Bytes: s.Bytes + o.Bytes,
@@ -49,7 +51,7 @@ func (r *Reader) ended() {
 	r.leave()
 }
 
-// tear counts the open segment as torn if it has no end.
+// tear counts the open segment as torn if it has no end payload.
 func (r *Reader) tear() {
 	if r.dec.end == endNone && !r.torn {
 		r.torn = true
@@ -59,7 +61,8 @@ func (r *Reader) tear() {
 	}
 }
 
-// follows counts the losses between the previous segment and this one. r.mu is held.
+// follows counts losses between the previous segment and the segment with head h. The caller holds
+// r.mu.
 func (r *Reader) follows(h head) {
 	before := r.before
 	switch {
@@ -71,12 +74,12 @@ func (r *Reader) follows(h head) {
 	}
 }
 
-// damaged counts damage reported by frames, and reports whether err is damage.
+// damaged reports whether err describes damage to a segment. If so, it also counts the damage.
 func (r *Reader) damaged(err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, torn := errors.AsType[*frame.TornError](err); torn {
-		return true // ended counts it
+		return true // r.ended counts it
 	}
 	c, corrupt := errors.AsType[*frame.CorruptError](err)
 	if corrupt {

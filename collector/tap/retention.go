@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// clean removes segments that are too old or exceed MaxBytes, but never the open one. It also
-// updates the stats, and leaves an open segment that another process removed.
+// clean removes the oldest segments while the total size exceeds MaxBytes, and the segments older
+// than MaxAge. It never removes the open segment. If another process has removed the open segment,
+// clean finishes it. It also updates the stats.
 func (w *writer) clean() {
 	w.cleaned = time.Now()
 	list, err := segments(w.cfg.Dir)
 	if err != nil {
-		return // begin makes the folder again
+		return // begin creates the folder again
 	}
 	if w.file != nil && !w.isThere() {
 		w.finish(false)
 	}
-	room := w.cfg.MaxBytes - w.cfg.SegmentBytes // the open segment can grow to SegmentBytes
+	room := w.cfg.MaxBytes - w.cfg.SegmentBytes // because the open segment can grow to SegmentBytes
 	var closed int64
 	for _, seg := range list {
 		if !w.isOpen(seg) {
@@ -48,7 +49,7 @@ func (w *writer) clean() {
 	}
 }
 
-// begunAt returns when segment number began.
+// begunAt returns the start time of the segment with this number.
 func begunAt(number uint64) time.Time {
 	return time.UnixMilli(int64(min(number, math.MaxInt64))) //nolint:gosec // it is bounded
 }

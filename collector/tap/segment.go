@@ -13,12 +13,12 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// Version is the version of a segment's payloads. A Reader refuses newer versions.
+// Version is the format version of the payloads in a segment. A Reader refuses newer versions.
 const Version = 1
 
 const kind = "tap"
 
-// maxPayload is the longest payload of a segment. A longer call is dropped.
+// maxPayload is the maximum size of a payload, in bytes. A longer call is dropped.
 const maxPayload = 64 << 20
 
 func header(n uint64) frame.Header { return frame.Header{Kind: kind, Version: Version, Number: n} }

@@ -10,21 +10,23 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A source is the place where a Reader finds segments: a folder, or a tap's URL.
+// A source provides the segments to a Reader. It is a folder or a tap's URL.
 type source interface {
-	// list returns the segments, oldest first. It can wait a while for a segment newer than after.
+	// list returns the segments, oldest first. If no segment is newer than after, it can wait a
+	// while for one.
 	list(ctx context.Context, after uint64) ([]segment, error)
 	// open opens a segment. The error wraps os.ErrNotExist if the segment was removed.
 	open(n uint64) (part, error)
-	// skew is how far the tap's clock is ahead of this machine's.
+	// skew returns how far the tap's clock is ahead of this machine's clock.
 	skew() time.Duration
 	close()
 }
 
 type part interface {
 	io.ReaderAt
-	// grow returns how much can be read. If there are no more bytes than before, it waits a while.
-	// Bytes before from are not read again. The error wraps os.ErrNotExist if the rest was removed.
+	// grow returns how many bytes can be read. If the number is not above before, grow waits a
+	// while for more. The caller never again reads the bytes below offset from. The error wraps
+	// os.ErrNotExist if the rest of the segment was removed.
 	grow(ctx context.Context, from, before int64) (growth, error)
 	close()
 }
@@ -32,7 +34,7 @@ type part interface {
 type growth struct {
 	size  int64     // bytes that can be read
 	final bool      // no more bytes will come
-	idle  time.Time // when no process was writing the spool and nothing was unread; zero: unknown
+	idle  time.Time // a time when no process was writing to the spool and nothing was unread; zero: unknown
 }
 
 // A folder is the source of a spool on this machine. It polls the files for changes.
@@ -43,7 +45,8 @@ type folder struct {
 	newest uint64    // the newest segment at the last listing
 }
 
-// How often a folder is polled: the open segment, and the names in an unmodified folder.
+// The polling intervals of a folder. listEvery applies to the list of segments if the folder's
+// modification time has not changed.
 const (
 	pollEvery = 5 * time.Millisecond
 	listEvery = 200 * time.Millisecond
@@ -96,7 +99,7 @@ type openFile struct {
 	*os.File
 	folder *folder
 	number uint64
-	idle   int       // how many polls found no growth
+	idle   int       // the number of consecutive polls that found no growth
 	looked time.Time // when the lock was last checked
 }
 
@@ -110,11 +113,11 @@ func (f *openFile) grow(ctx context.Context, _, before int64) (g growth, err err
 	if f.idle > 0 && time.Since(f.looked) > lookEvery {
 		f.looked = time.Now()
 		if isFree(f.folder.dir) {
-			g.idle = f.looked // everything written before this moment is read below
+			g.idle = f.looked // the size read below includes everything written before this time
 			f.folder.listed = time.Time{}
 		}
 	}
-	// A segment is ended before the next one begins.
+	// Once a newer segment exists, nothing more is written to this one.
 	newer, err := f.folder.hasNewer(f.number)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return g, err

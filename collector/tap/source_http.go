@@ -16,27 +16,28 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A remote is the source of a spool behind a tap's URL.
+// A remote is a source that reads a spool from a tap's URL.
 type remote struct {
 	base   *url.URL
 	client *http.Client
 
 	mu       sync.Mutex
 	ahead    time.Duration // the skew
-	measured time.Time     // when ahead was measured; zero: not yet
+	measured time.Time     // when ahead was measured; zero: never
 }
 
-// Timeouts and limits of a remote's requests. A request's timeout is its wait plus askMore.
+// The timeouts and limits of a remote's requests. The timeout of a request is its wait plus
+// askMore.
 const (
 	askWait   = 2 * time.Second
 	askMore   = 10 * time.Second
-	askWithin = 10 * time.Second // for OpenReader
+	askWithin = 10 * time.Second // timeout of the first request, in OpenReader
 	remeasure = time.Minute
-	atLeast   = 50 * time.Millisecond // between two requests if the first returned nothing
-	maxList   = 16 << 20              // of the list of segments
+	atLeast   = 50 * time.Millisecond // least time from a request that returned nothing to the next one
+	maxList   = 16 << 20              // maximum size of the list of segments, in bytes
 )
 
-// dial connects to a tap and checks that it is one.
+// dial connects to a URL and returns an error unless a tap answers there.
 func dial(where string) (*remote, error) {
 	u, err := url.Parse(where)
 	if err != nil || u.Host == "" {
@@ -66,8 +67,9 @@ func (s *remote) skew() time.Duration {
 	return s.ahead
 }
 
-// measure updates the skew from a response. The tap read its clock when the request arrived, after
-// it was sent. So the skew is never too small, and the horizon never too late.
+// measure updates the skew from a response. The tap reads its clock when the request arrives, which
+// is after the time sent. So the measured skew is never too small, and the horizon is never too
+// late.
 func (s *remote) measure(sent time.Time, h http.Header) {
 	nanos, err := strconv.ParseInt(h.Get(nowHeader), 10, 64)
 	if err != nil {
@@ -139,7 +141,8 @@ func (s *remote) notTap(why string) error {
 	return fmt.Errorf("%s is not a tap (%s); use the listen address of rollout tap", s.base.Redacted(), why)
 }
 
-// rest waits if a request returned at once with nothing, as from a tap that is shutting down.
+// rest waits if a request returned immediately without new data. A tap that is shutting down does
+// that.
 func rest(ctx context.Context, asked time.Time) error {
 	return pause(ctx, max(0, atLeast-time.Since(asked)))
 }
@@ -165,7 +168,7 @@ func (s *remote) list(ctx context.Context, after uint64) ([]segment, error) {
 
 func (s *remote) open(n uint64) (part, error) { return &fetched{src: s, number: n}, nil }
 
-// A fetched holds the part of a segment that was fetched and not yet read.
+// A fetched contains the part of a remote segment that has been fetched but not yet read.
 type fetched struct {
 	src    *remote
 	number uint64
@@ -219,8 +222,8 @@ func (f *fetched) grow(ctx context.Context, from, _ int64) (g growth, err error)
 	return g, err
 }
 
-// append appends the response body, which begins at offset at of the segment. If the body breaks
-// off, append keeps the bytes that came.
+// append appends the response body to f.buf. The body must begin at offset at of the segment. If
+// the body breaks off, append keeps the bytes received so far.
 func (f *fetched) append(r *http.Response, at int64) error {
 	var from, last int64
 	if _, err := fmt.Sscanf(r.Header.Get("Content-Range"), "bytes %d-%d/", &from, &last); err != nil || from != at || last-from >= maxChunk {

@@ -10,22 +10,27 @@ import (
 	"time"
 )
 
-// SpoolConfig configures a Spool. A zero field means its default; Dir is required.
+// SpoolConfig configures a Spool. Dir is required. Every other field with a zero value has its
+// default.
 type SpoolConfig struct {
-	// Dir is the folder, created if missing. Only one process writes into it.
+	// Dir is the folder of the spool. OpenSpool creates it if it does not exist. Only one process
+	// at a time can write to it.
 	Dir string
-	// SegmentBytes is the size at which a segment ends and the next one begins. Default 64 MiB, or
-	// a quarter of MaxBytes if that is less.
+	// SegmentBytes is the size at which the spool ends a segment and starts the next one. Default
+	// 64 MiB, or a quarter of MaxBytes if that is less.
 	SegmentBytes int64
-	// MaxBytes bounds the total size of all segments; the oldest are removed first. Default 8 GiB.
+	// MaxBytes limits the total size of all segments. The oldest segments are removed first.
+	// Default 8 GiB.
 	MaxBytes int64
 	// MaxAge is how long a segment is kept after its last call. Default 24 hours.
 	MaxAge time.Duration
-	// QueueBytes bounds the memory of unwritten calls; excess calls are dropped. Default 64 MiB.
+	// QueueBytes limits the memory of the calls that are waiting to be written. Calls beyond it are
+	// dropped. Default 64 MiB.
 	QueueBytes int64
-	// SyncEvery is the least time between two syncs. Default 100 ms.
+	// SyncEvery is the minimum time between two syncs. Default 100 ms.
 	SyncEvery time.Duration
-	// Log logs when errors begin and end. Default: discard.
+	// Log receives a message when writes start to fail, and when they succeed again. By default,
+	// these messages are discarded.
 	Log *slog.Logger
 }
 
@@ -39,10 +44,10 @@ func (c SpoolConfig) withDefaults() SpoolConfig {
 	return c
 }
 
-// minSegment is the least SegmentBytes, to avoid a flood of files.
+// minSegment is the minimum of SegmentBytes. It prevents a flood of files.
 const minSegment = 4 << 10
 
-// Validate returns all errors of the config, joined.
+// Validate returns all errors in the config, joined.
 func (c SpoolConfig) Validate() error {
 	c = c.withDefaults()
 	var errs []error
@@ -60,7 +65,7 @@ func (c SpoolConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// A Spool keeps calls in a folder. Its methods are safe for concurrent use.
+// A Spool stores calls in a folder. Its methods are safe for concurrent use.
 type Spool struct {
 	cfg   SpoolConfig
 	lock  *os.File
@@ -69,43 +74,44 @@ type Spool struct {
 
 	mu     sync.Mutex
 	queue  []*entry
-	bytes  int64 // of the queue, and of entries taken from it but not yet written
+	bytes  int64 // size of the entries in the queue, and of those taken from it but not yet written
 	closed bool
-	latest time.Time     // the last time given to a call
-	missed int64         // calls dropped so far
+	latest time.Time     // the last result of now
+	missed int64         // number of calls dropped so far
 	grown  chan struct{} // closed and replaced when a segment grows
 	open   uint64        // number of the open segment, or 0
 	stats  SpoolStats
-	err    error // of the last write or sync; nil after a success
+	err    error // the error of the last write or sync; nil after a success
 }
 
-// SpoolStats counts the work of a Spool since it was opened, and measures its content.
+// SpoolStats counts the work of a Spool since it was opened, and describes its folder.
 type SpoolStats struct {
-	// Added and Written count calls. The difference is waiting in the queue, or was dropped.
+	// Added counts the calls passed to Add. Written counts the calls written to a segment. The
+	// other calls are waiting in the queue or were dropped.
 	Added, Written int64
-	// Full, TooLong and Lost count dropped calls: the queue was full, the call was too long for a
-	// segment, or the spool was closed before it could write the call.
+	// Full, TooLong and Lost count dropped calls by the reason: the queue was full, the call was
+	// too long for a payload, or the spool was closed before it could write the call.
 	Full, TooLong, Lost int64
 	// QueuedBytes is the approximate memory of the calls that are not yet written.
 	QueuedBytes int64
 	// WrittenBytes counts written bytes. Syncs counts successful syncs.
 	WrittenBytes, Syncs int64
 	// Errors counts failed writes and syncs. Err is the last error, or nil after a success. While
-	// Err is not nil, nothing is written.
+	// Err is not nil, the spool does not write calls.
 	Errors int64
 	Err    error
-	// Segments and SegmentBytes measure the folder. Removed counts the segments removed because of
-	// MaxAge or MaxBytes.
+	// Segments and SegmentBytes are the number and the total size of the segments in the folder.
+	// Removed counts the segments that were removed because of MaxAge or MaxBytes.
 	Segments     int
 	SegmentBytes int64
 	Removed      int64
-	// Oldest is the start of the oldest segment, or zero if there is none.
+	// Oldest is the start time of the oldest segment, or zero if there is none.
 	Oldest time.Time
 }
 
-// OpenSpool opens the spool in a folder, which it creates if missing. Calls of earlier processes
-// stay in it. The error wraps [ErrLocked] if another process writes into the folder. OpenSpool
-// starts a goroutine; the caller must call Close to end it.
+// OpenSpool opens the spool in the folder cfg.Dir. It keeps the calls that earlier processes wrote
+// there. If another process is writing to the folder, the error wraps [ErrLocked]. OpenSpool starts
+// a goroutine. The caller must call Close to stop it.
 func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -133,11 +139,11 @@ func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 }
 
 // Add copies a call into the queue. It never waits for the disk. It reports whether the call was
-// queued; a dropped call is counted in Stats.
+// queued. Otherwise the call is dropped and counted in Stats.
 //
-// A Reader can detect that it has read every call added before some time. So add a call before
-// sending the last byte of its answer to the server. A client that has the server's answer then
-// knows that the call is in the spool, or was dropped.
+// Add a call before you send the last byte of its answer to the server. When a client receives the
+// server's answer, the call has then been queued or dropped. The client can use [Reader.Await] with
+// the current time to make sure that its Reader has returned the call.
 func (s *Spool) Add(c *Call) bool {
 	size := bound(c)
 	s.mu.Lock()
@@ -149,7 +155,7 @@ func (s *Spool) Add(c *Call) bool {
 	e := newEntry(c) // outside the lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bytes += e.size - size // packed ids take less than the estimate
+	s.bytes += e.size - size // packed ids take less memory than the estimate
 	if s.closed {
 		s.bytes -= e.size
 		s.stats.Lost++
@@ -164,7 +170,8 @@ func (s *Spool) Add(c *Call) bool {
 	return true
 }
 
-// room reserves room for a call in the queue, or counts why there is none. s.mu is held.
+// room reserves room for a call in the queue. If it cannot, it counts the reason. The caller holds
+// s.mu.
 func (s *Spool) room(size int64) bool {
 	s.stats.Added++
 	switch {
@@ -183,7 +190,8 @@ func (s *Spool) room(size int64) bool {
 	return false
 }
 
-// now returns the time, always later than its previous results. s.mu is held.
+// now returns the current time, adjusted so that it is later than all previous results. The caller
+// holds s.mu.
 func (s *Spool) now() time.Time {
 	t := time.Now().Round(0)
 	if !t.After(s.latest) {
@@ -196,7 +204,7 @@ func (s *Spool) now() time.Time {
 // Dir returns the folder of the spool.
 func (s *Spool) Dir() string { return s.cfg.Dir }
 
-// Stats returns the counts so far.
+// Stats returns the current stats.
 func (s *Spool) Stats() SpoolStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,8 +213,8 @@ func (s *Spool) Stats() SpoolStats {
 	return st
 }
 
-// Close writes and syncs the queued calls, and unlocks the folder. It waits for the disk. It
-// returns the error that prevented it from writing all calls. Calls added later are dropped.
+// Close writes and syncs the queued calls, and unlocks the folder. It waits for the disk. If it
+// cannot write all calls, it returns the error. Calls added later are dropped.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	again := s.closed

@@ -7,31 +7,31 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file counts the calls of a rollout that no answer shows.
+// This file counts the calls of a rollout that no answer from the server shows.
 //
 //	kind      which call                            why it belongs to the rollout
-//	retry     answered, but unclaimed               its prompt is the prompt of a claimed call of the
+//	retry     answered but unclaimed                its prompt is the prompt of a claimed call in the
 //	failed    the engine answered with an error     rollout, it came during that call's send, and
-//	cut       its answer broke off                  the prompt is proven to be the rollout's alone
+//	cut       its answer broke off                  the prompt belongs to the rollout alone
 //	summary   in another dialect than the turns,    the server reports that it summarized the history
 //	          as servers request summaries          in that send, and how often
 //
-// A prompt is the rollout's alone if it names its agent. It is also the rollout's alone if it
-// begins with the prompt and output of an earlier call of the rollout, and no other call had these.
-// Agents of one agent file share the first prompt, and all prompts if the engine answers them
-// alike. A retry of such a prompt belongs to no rollout. IndexStats.Retries counts it.
+// A prompt provably belongs to the rollout alone if it names the rollout's agent. It also does if
+// it begins with the prompt and output of an earlier call of the rollout, and no other call has
+// this prompt and output. Agents from one agent file have the same first prompt. As long as the
+// engine gives them the same answers, their later prompts are equal too. A retry with such a prompt
+// cannot be assigned to a rollout, so only IndexStats.Retries counts it.
 //
 // A call that was counted for one rollout is not counted for another.
 
-// An aside is an answered call whose tokens no dialect could parse.
+// An aside is an answered call whose output tokens no dialect could parse.
 type aside struct {
 	began, ended time.Time
 	dialect      string
-	unshown      string // the rollout that counts it; empty: none
+	unshown      string // the rollout that counts the call, or empty
 }
 
-// unshown counts other calls that no answer shows: calls with the prompt of call k and, if k is the
-// first call of its send, the send's summaries. found reports whether call k was found.
+// unshown returns Match.Unshown for call k. found reports whether call k was found.
 func (j *join) unshown(k int, found bool) tokenize.Unshown {
 	c := &j.calls[k]
 	n := counting{j: j, span: c.span}
@@ -49,15 +49,16 @@ func (j *join) unshown(k int, found bool) tokenize.Unshown {
 	return n.all
 }
 
-// A counting counts unshown calls of a send.
+// A counting counts the unshown calls in a send.
 type counting struct {
 	j     *join
 	span  span
 	all   tokenize.Unshown
-	fresh tokenize.Unshown // calls that no earlier Join counted
+	fresh tokenize.Unshown // calls that no earlier Join has counted
 }
 
-// repeats counts the calls with the prompt of call k.
+// repeats counts the other calls with the prompt of call k, if the prompt belongs to the rollout
+// alone.
 func (n *counting) repeats(k int, known *sighting) {
 	x := n.j.x
 	same, broken := x.byPrompt[known.digest], x.broken[known.digest]
@@ -78,7 +79,8 @@ func (n *counting) repeats(k int, known *sighting) {
 	}
 }
 
-// summaries counts at most most summaries of the send. turns is the dialect of the turns.
+// summaries counts the calls for summaries in the send, up to most. turns is the dialect of the
+// rollout's turns.
 func (n *counting) summaries(most int, turns string) {
 	x := n.j.x
 	if most == 0 || turns == "" {
@@ -89,15 +91,15 @@ func (n *counting) summaries(most int, turns string) {
 			n.add(tokenize.Unshown{Summaries: 1}, &a.unshown, a.began, a.ended)
 		}
 	}
-	for _, e := range x.all { // a tap can be configured to request the tokens of summaries too
+	for _, e := range x.all { // if a tap is configured to request the tokens of summaries, they are sightings
 		if e.call.Dialect != turns && e.owner == (owner{}) && !e.broken && int(n.all.Summaries) < most {
 			n.add(tokenize.Unshown{Summaries: 1}, &e.unshown, e.call.Began, e.call.Ended)
 		}
 	}
 }
 
-// add counts a call, unless it is outside the send, counted for another rollout, or already counted
-// in this join. *by is the rollout that counts it.
+// add counts a call, unless it is outside the send, is counted for another rollout, or was already
+// counted in this join. *by is the rollout that counts the call.
 func (n *counting) add(one tokenize.Unshown, by *string, began, ended time.Time) {
 	j := n.j
 	if *by != "" && *by != j.r.ID || !j.x.within(n.span, began, ended) || j.counted[by] {
@@ -114,12 +116,14 @@ func (n *counting) add(one tokenize.Unshown, by *string, began, ended time.Time)
 	n.all = n.all.Plus(one)
 }
 
-// mayShow reports whether e can be a call that the answers show and that was not found.
+// mayShow reports whether e can be one of the rollout's calls that were not found. The answers show
+// those calls.
 func (j *join) mayShow(e *sighting) bool {
 	return slices.ContainsFunc(j.calls, func(c joining) bool { return c.known == nil && slices.Contains(c.like, e) })
 }
 
-// dialect returns the dialect of the found calls, or "" if there are none or they differ.
+// dialect returns the dialect of the calls that were found. It returns "" if there are none or
+// their dialects differ.
 func (j *join) dialect() (one string) {
 	for k := range j.calls {
 		switch known := j.calls[k].known; {
@@ -133,7 +137,7 @@ func (j *join) dialect() (one string) {
 	return one
 }
 
-// only reports whether no other call had the prompt and output of a known call.
+// only reports whether no other call has the prompt and output of a decided call.
 func (j *join) only(c *joining) bool {
 	if !j.delivered || !j.x.complete(c.span, len(c.own.Output), c.known) {
 		return false
@@ -141,7 +145,8 @@ func (j *join) only(c *joining) bool {
 	return !slices.ContainsFunc(j.x.byMark[c.known.mark], func(e *sighting) bool { return e != c.known && e.digest == c.known.digest })
 }
 
-// owns reports whether the prompt of call k, which is known, is proven to be the rollout's alone.
+// owns reports whether the prompt of call k, which has been decided, provably belongs to the
+// rollout alone.
 func (j *join) owns(k int) bool {
 	known := j.calls[k].known
 	if !known.prompt.known() {

@@ -5,30 +5,30 @@ import (
 	"slices"
 )
 
-// A history has the tokens that a later call of the chain can begin with: a call's prompt, then its
-// output.
+// A history contains the tokens with which the prompt of a later call can begin: a call's prompt
+// and then its output.
 type history struct {
 	tokens IDs
-	prompt int      // how many of the tokens are the prompt
+	prompt int      // the number of tokens in the prompt
 	root   bool     // the call was written whole
-	uses   int      // of a root, by calls of other chains; only the encoder sets it
-	sums   []uint64 // of the first block, the first two, …; only the encoder sets it
+	uses   int      // how many other chains refer to this root; only the encoder sets it
+	sums   []uint64 // sums[i] is the sum of the first i+1 blocks; only the encoder sets it
 }
 
-// A window holds the latest histories of a segment, by the number of their call. The encoder and
-// the decoder have one each. Both drop the same histories. If frames were lost, the decoder drops
-// fewer, because it does not know the calls that would have replaced a history.
+// A window contains the latest histories of a segment, by call number. The encoder and the decoder
+// have one each and drop the same histories. If frames are lost, the decoder drops fewer histories,
+// because it does not know which histories the lost calls replaced.
 type window struct {
 	byNumber map[uint64]history
-	order    []uint64 // added numbers, ascending; some are dropped already
-	tokens   int      // of all histories
+	order    []uint64 // the numbers added, ascending, including numbers that were dropped since
+	tokens   int      // the number of tokens in all histories
 }
 
-// windowTokens is the most tokens of the histories in a window: 18 MiB of memory with a vocabulary
-// of 152,000. It fits a thousand chains of 8,000 tokens.
+// windowTokens is the maximum number of tokens in an encoder's window. With a vocabulary of 152,000
+// tokens, they take 18 MiB of memory. They are enough for a thousand chains of 8,000 tokens.
 const windowTokens = 8 << 20
 
-// add adds the history of call n. n must be higher than all numbers before.
+// add adds the history of call n. n must be higher than all earlier numbers.
 func (w *window) add(n uint64, h history) {
 	if w.byNumber == nil {
 		w.byNumber = map[uint64]history{}
@@ -56,16 +56,17 @@ func (w *window) oldest() (uint64, bool) {
 	return 0, false
 }
 
-// extends reports whether a prompt with the first shared tokens of h can be next in the chain.
+// extends reports whether prompt, which begins with the first shared tokens of h, can be the next
+// prompt in the chain.
 func (h history) extends(prompt []int32, shared int) bool {
 	return shared >= h.prompt && len(prompt) > h.prompt
 }
 
-// replaced reports whether a call that begins with the first shared tokens of h replaces h: it has
-// some of h's output, so no other call will begin like h.
+// replaced reports whether a call that begins with the first shared tokens of h replaces h. It does
+// if it includes part of h's output, because then no other call is expected to continue h.
 func (h history) replaced(shared int) bool { return !h.root && shared > h.prompt }
 
-// begins returns how many tokens of h the prompt begins with.
+// begins returns the number of tokens that h and the prompt have in common at their start.
 func (h history) begins(prompt []int32) int {
 	rest := h.tokens
 	n := min(len(prompt), rest.Len())
@@ -77,17 +78,17 @@ func (h history) begins(prompt []int32) int {
 	return n
 }
 
-// block is the number of tokens in one sum. A prompt is looked up by the sums of its whole blocks.
-// The exact overlap is then compared token by token.
+// block is the number of tokens by which a sum grows. A prompt is looked up by the sums of its
+// whole blocks. The exact overlap is then determined token by token.
 const block = 64
 
-// The parameters of sum.
 const (
 	seed   = 0x9e3779b97f4a7c15
 	factor = 0xff51afd7ed558ccd
 )
 
-// sum extends h by tokens. It is for lookup and error detection; different lists can collide.
+// sum extends the checksum h by tokens. Different lists can have equal sums, so sums are used only
+// for lookup and error detection.
 func sum(h uint64, tokens []int32) uint64 {
 	for _, id := range tokens {
 		h = (bits.RotateLeft64(h, 5) ^ uint64(uint32(id))) * factor
@@ -95,21 +96,21 @@ func sum(h uint64, tokens []int32) uint64 {
 	return h
 }
 
-// maxUses is the number of other chains that can begin like a root. A call refers to the previous
-// call of its chain, or to a root. If a frame is damaged, the rest of its chain and at most maxUses
-// other chains are lost. Without this limit the whole segment would depend on the first call with
-// its system prompt. The cost is one whole prompt for every maxUses chains.
+// maxUses is the maximum number of other chains that refer to the same root. A call refers to the
+// previous call in its chain or to a root. If a frame is damaged, the rest of its chain and at most
+// maxUses other chains are lost. Without this limit, the whole segment would depend on the first
+// call with a common system prompt. The cost is one whole prompt for every maxUses chains.
 const maxUses = 16
 
-// A finder finds the history that a prompt begins with. Only the encoder has one.
+// A finder finds the history with which a prompt begins. Only the encoder has one.
 type finder struct {
 	window
-	latest map[uint64]uint64 // by the sum of its blocks, the latest call that begins with them
+	latest map[uint64]uint64 // for each sum of blocks, the latest call that begins with these blocks
 	roots  map[uint64]uint64 // the same for roots that can still be used
 }
 
-// find returns the number of the call to begin the prompt with, how many tokens agree, and the sums
-// of the prompt's blocks. The number is 0 if there is no such call.
+// find returns the number of the call to which the prompt can refer, the number of shared tokens,
+// and the sums of the prompt's blocks. The call number is 0 if there is no such call.
 func (f *finder) find(prompt []int32) (n uint64, shared int, sums []uint64) {
 	sums = appendSums(make([]uint64, 0, len(prompt)/block+4), prompt)
 	if n, shared := f.longest(f.latest, prompt, sums); shared >= block && f.byNumber[n].extends(prompt, shared) {
@@ -128,8 +129,8 @@ func (f *finder) find(prompt []int32) (n uint64, shared int, sums []uint64) {
 	return n, shared, sums
 }
 
-// longest returns the call that agrees with the prompt in the most blocks, and how many tokens
-// agree. If several calls agree in as many blocks, it returns any of them.
+// longest returns the call that shares the most blocks with the prompt, and the number of shared
+// tokens. If several calls share the same number of blocks, it returns one of them.
 func (f *finder) longest(calls map[uint64]uint64, prompt []int32, sums []uint64) (n uint64, shared int) {
 	for _, sum := range slices.Backward(sums) {
 		if n, ok := calls[sum]; ok {
@@ -147,7 +148,7 @@ func removeSums(calls map[uint64]uint64, sums []uint64, n uint64) {
 	}
 }
 
-// appendSums appends the sums of the blocks that are missing in sums.
+// appendSums appends the sums of the blocks of tokens that sums does not yet contain.
 func appendSums(sums []uint64, tokens []int32) []uint64 {
 	h := uint64(seed)
 	if len(sums) > 0 {
@@ -160,7 +161,8 @@ func appendSums(sums []uint64, tokens []int32) []uint64 {
 	return sums
 }
 
-// keep adds the history of call n, with these tokens. It first drops old histories for room.
+// keep adds the history of call n, which consists of tokens. First it drops the oldest histories to
+// make room.
 func (f *finder) keep(n uint64, tokens []int32, h history) {
 	if len(tokens) < block || len(tokens) > windowTokens {
 		return

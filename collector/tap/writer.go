@@ -9,30 +9,30 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A writer writes the calls of a Spool. It runs one goroutine, and a second one during a sync.
+// A writer writes the calls of a Spool. It uses one goroutine, and a second one during a sync.
 type writer struct {
 	spool *Spool
 	cfg   SpoolConfig
 
 	process uint64        // start time of this process, in nanoseconds since 1970
-	number  uint64        // of the segment that began last
-	last    uint64        // of the last finished segment that exists
+	number  uint64        // number of the newest segment
+	last    uint64        // number of the newest ended segment that was not removed by fail
 	file    *os.File      // the open segment, or nil
-	frames  *frame.Writer // over file
+	frames  *frame.Writer // writes to file
 	enc     encoder
-	head    int64 // where the open segment's first call begins
-	whole   int64 // where the last whole frame ends
-	told    int64 // how many dropped calls are reported to readers
-	before  int64 // how many were reported before the open segment began
+	head    int64 // offset of the open segment's first call
+	whole   int64 // offset of the end of the last whole frame
+	told    int64 // number of dropped calls that have been reported to readers
+	before  int64 // the value of told when the open segment began
 
 	begun    time.Time // when the open segment began
 	called   time.Time // when a call was last written
 	ticked   time.Time // when the last tick was written
 	syncedAt time.Time // when the last sync began
 	cleaned  time.Time
-	retry    time.Time // after an error, do not write before this time
+	retry    time.Time // write nothing before this time, because of an error
 
-	dirty   bool // bytes were written after the last sync began
+	dirty   bool // bytes have been written since the last sync began
 	syncing bool // synced will receive a result
 	synced  chan syncResult
 }
@@ -43,16 +43,16 @@ type syncResult struct {
 	err  error
 }
 
-// The intervals of the writer. tickOften and tickSoon count from the last written call.
+// The intervals of the writer. tickOften and tickSoon are measured from the last written call.
 const (
-	tickEvery  = 25 * time.Millisecond // between ticks until tickOften
-	tickOften  = time.Second           // then tickLess
+	tickEvery  = 25 * time.Millisecond // interval of ticks until tickOften
+	tickOften  = time.Second           // from here on, the interval is tickLess
 	tickLess   = 200 * time.Millisecond
-	tickSoon   = 10 * time.Second // then tickSeldom
+	tickSoon   = 10 * time.Second // from here on, the interval is tickSeldom
 	tickSeldom = time.Second
 	retryEvery = time.Second // after an error
 	cleanEvery = 10 * time.Second
-	maxOpen    = time.Hour // longest time a segment stays open; MaxAge/8 if that is less
+	maxOpen    = time.Hour // the longest time that a segment stays open, or MaxAge/8 if that is less
 )
 
 func (w *writer) run() {
@@ -78,7 +78,7 @@ func (w *writer) run() {
 	}
 }
 
-// rest does what is due, and returns the time until the next due action.
+// rest performs the actions that are due, and returns the time until the next one is due.
 func (w *writer) rest(now time.Time) time.Duration {
 	next := cleanEvery
 	due := func(at time.Time) bool {
@@ -104,7 +104,8 @@ func (w *writer) rest(now time.Time) time.Duration {
 	return next
 }
 
-// tickEvery returns the time between two ticks: short while a caller probably waits for one.
+// tickEvery returns the current time between two ticks. It is short after a call, because a Reader
+// is then probably waiting for a tick.
 func (w *writer) tickEvery(now time.Time) time.Duration {
 	switch quiet := now.Sub(w.called); {
 	case quiet < tickOften:
@@ -125,7 +126,8 @@ func (w *writer) isClosed() bool {
 	return s.closed
 }
 
-// drain writes the queue. After an error the rest stays queued, or is lost if the spool is closed.
+// drain writes the queued calls. After an error, the remaining calls stay in the queue. If the
+// spool is closed, they are lost.
 func (w *writer) drain() {
 	s := w.spool
 	s.mu.Lock()
@@ -170,7 +172,7 @@ func (w *writer) lose(entries ...*entry) {
 	}
 }
 
-// errPanic is the error of write if the encoder panics. The call is dropped.
+// errPanic is the error that write returns if the encoder panics. The call is then dropped.
 var errPanic = errors.New("internal error")
 
 func (w *writer) write(e *entry) (err error) {
@@ -201,7 +203,8 @@ func (w *writer) write(e *entry) (err error) {
 	return nil
 }
 
-// wrote notes that the file ends with a whole frame, and counts its bytes.
+// wrote counts the bytes written since the last call of wrote. The file must end with a whole
+// frame.
 func (w *writer) wrote() {
 	s := w.spool
 	s.mu.Lock()
@@ -240,7 +243,7 @@ func (w *writer) tick() {
 	w.announce()
 }
 
-// announce wakes the requests that wait for the segment to grow.
+// announce wakes the HTTP requests that are waiting for a segment to grow or end.
 func (w *writer) announce() {
 	s := w.spool
 	s.mu.Lock()
