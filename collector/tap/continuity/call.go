@@ -6,40 +6,41 @@ import (
 	"time"
 )
 
-// A call is one generation: the prompt that the server asked, the prompt that the engine got, and
-// the output. Both prompts are stored as differences from the parent's. A call in a site is
-// immutable, except refs, times and next.
+// A call is one generation: the prompt that the server asked, the prompt that the engine received,
+// and the output. Both prompts are stored as differences from the parent's prompts. A call in a
+// site is immutable, except for refs, times and next.
 type call struct {
-	// parent is a call whose asked ids are the beginning of this call's asked ids, or nil for the
-	// first call of a chain. If cut > 0, it is the call whose output was spliced in.
+	// parent is a call with whose asked ids this call's asked ids begin, or nil for the first call
+	// in a chain. If cut > 0, parent is the call whose output was spliced into the prompt.
 	parent *call
-	// ids is asked[start:end]. start is the parent's end.
+	// ids is asked[start:end]. start is the parent's end, or 0.
 	ids        []int32
 	start, end int
-	// cut is 0 if the engine got asked itself. Otherwise the engine got parent's sent prompt,
-	// parent's output, and asked[cut:].
+	// cut is 0 if the engine received asked itself. Otherwise the engine received parent's sent
+	// prompt, parent's output and asked[cut:].
 	cut  int
-	sent int // number of ids that the engine got
-	// spliced is the number of turns that differ between the engine's prompt and asked.
+	sent int // number of prompt ids that the engine received
+	// spliced is the number of turns in which the engine's prompt differs from asked.
 	spliced int
-	// output is the sampled ids, including the end token.
+	// output contains the sampled ids, including the end token.
 	output []int32
 
 	// Table.mu guards the fields below.
-	refs  int // by the site, and by calls with this call as parent
-	times int // number of equal calls: same ids sent and sampled
+	refs  int // references from the site and from calls whose parent is this call
+	times int // number of calls with the same sent and sampled ids
 	next  []next
 }
 
-// A next is the hash of a prompt that continued a call. At most call.times prompts continue a call.
+// A next is the hash of a prompt that continued a call. At most call.times prompts can continue a
+// call.
 type next struct {
 	hash uint64
-	lost bool // it was spliced and got no answer: the same prompt can come again
+	lost bool // the spliced prompt got no answer, so the server can send the same prompt again
 }
 
-// continuedBy reports whether the prompt with this hash continues a conversation that contains the
-// call. For each time that the call was sampled, one prompt can continue it: the first that comes,
-// and the same prompt again if it got no answer. The table's mutex is held.
+// continuedBy reports whether the prompt with this hash can continue the call, and records it. Each
+// time that the call was sampled allows one prompt: the first prompt that arrives, and the same
+// prompt again if it got no answer. The caller holds Table.mu.
 func (c *call) continuedBy(hash uint64) bool {
 	if i := slices.Index(c.next, next{hash, true}); i >= 0 {
 		c.next[i].lost = false
@@ -52,14 +53,15 @@ func (c *call) continuedBy(hash uint64) bool {
 	return true
 }
 
-// lose notes that a spliced prompt that continued the call got no answer. Table.mu is held.
+// lose records that a spliced prompt that continued the call got no answer. The caller holds
+// Table.mu.
 func (c *call) lose(hash uint64) {
 	if i := slices.Index(c.next, next{hash, false}); i >= 0 {
 		c.next[i].lost = true
 	}
 }
 
-// callBytes and siteBytes are the approximate memory of a call and a site without their ids.
+// callBytes and siteBytes are the approximate memory of a call and of a site, without their ids.
 const (
 	callBytes = 192
 	siteBytes = 256
@@ -76,7 +78,8 @@ func (c *call) asks(asked []int32) bool {
 	return true
 }
 
-// appendSent appends the prompt that the engine got for c. asked must begin with c's asked ids.
+// appendSent appends the prompt that the engine received for c. asked must begin with c's asked
+// ids.
 func (c *call) appendSent(dst, asked []int32) []int32 {
 	var path []*call
 	for ; c.cut > 0; c = c.parent {
@@ -93,13 +96,14 @@ func (c *call) appendSent(dst, asked []int32) []int32 {
 
 type site struct {
 	hash uint64
-	// calls all have the same asked ids. The slice is append-only, so a reader can keep a copy of
-	// its header.
+	// All calls have the same asked ids. The slice is append-only, so a reader can use a copy of
+	// the slice header without the lock.
 	calls []*call
-	// blind means that an output is unknown. It is permanent: the site is never spliced again.
+	// blind means that the output of a call is unknown. It stays true, so the site is never spliced
+	// again.
 	blind bool
 	used  time.Time
-	in    *list.List // the table's list with the site, and its element
+	in    *list.List // in is the table's list that contains the site; place is the site's element
 	place *list.Element
 }
 
@@ -110,10 +114,12 @@ func (s *site) touch(now time.Time) {
 	s.in.MoveToBack(s.place)
 }
 
-// is reports whether the site's prompt is asked. A site without calls has no ids left to compare.
+// is reports whether the site's prompt is asked. A site without calls no longer has the ids to
+// compare, so is returns true.
 func (s *site) is(asked []int32) bool {
 	return len(s.calls) == 0 || s.calls[0].end == len(asked) && s.calls[0].asks(asked)
 }
 
-// maxCalls bounds the outputs compared with a print; 4,000 tokens take about 50 µs.
+// maxCalls limits the number of outputs that are compared with a print. A comparison of 4,000
+// tokens takes about 50 µs.
 const maxCalls = 32

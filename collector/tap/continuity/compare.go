@@ -11,8 +11,8 @@ import (
 
 // A verdict is the result of comparing a print with an output.
 type verdict struct {
-	// If the print is proven, reason is ReasonSame or a reason that splices. Otherwise it explains
-	// why the print is not proven.
+	// If the print is proven to be a rendering of the output, reason is ReasonSame or a reason that
+	// splices. Otherwise reason explains why it is not proven.
 	reason Reason
 	// apart means that no known behavior of the server turns this output into this print.
 	apart bool
@@ -21,7 +21,7 @@ type verdict struct {
 func (v verdict) equal() bool { return v.reason == ReasonSame || v.reason.Spliced() }
 
 // compare compares an output with a print, both without the end token. It compares decoded bytes,
-// so it handles tokens that split a character.
+// because tokens can split a character.
 func (m *markers) compare(tok *bpe.Tokenizer, output, printed []int32) verdict {
 	if slices.Equal(output, printed) {
 		return verdict{reason: ReasonSame}
@@ -36,7 +36,7 @@ func (m *markers) compare(tok *bpe.Tokenizer, output, printed []int32) verdict {
 		buf, err = tok.AppendBytes(buf, printed, bpe.DecodeOptions{})
 	}
 	if err != nil {
-		return verdict{reason: ReasonSpecial} // an id without a token
+		return verdict{reason: ReasonSpecial} // an id is not in the vocabulary
 	}
 	return compareTexts(buf[:n:n], buf[n:])
 }
@@ -46,7 +46,7 @@ func compareTexts(output, printed []byte) verdict {
 		return verdict{reason: ReasonTokens}
 	}
 	if !utf8.Valid(output) || !utf8.Valid(printed) {
-		return verdict{reason: ReasonUnlike} // the print has U+FFFD for invalid characters
+		return verdict{reason: ReasonUnlike} // the server replaces invalid characters with U+FFFD
 	}
 	o, p := readTurn(output), readTurn(printed)
 	switch {
@@ -87,9 +87,9 @@ func compareAnswers(output, printed []byte) verdict {
 	return verdict{ReasonUnlike, apartTexts(output, printed)}
 }
 
-// apartTexts reports whether printed cannot be a print of output. The text after the last thought
-// is printed completely or not at all, except for white space. Only non-ASCII characters can change
-// when a text is encoded again.
+// apartTexts reports whether printed cannot be a print of output. Apart from white space, the
+// server prints all or none of the text after the last thought. When it re-encodes text, only
+// non-ASCII characters can change.
 func apartTexts(output, printed []byte) bool {
 	return ascii(output) && ascii(printed) && !bytes.Contains(lastPiece(output), trim(lastPiece(printed)))
 }
@@ -105,7 +105,8 @@ func ascii(s []byte) bool {
 	return !slices.ContainsFunc(s, func(b byte) bool { return b >= utf8.RuneSelf })
 }
 
-// compareCalls compares calls pairwise. alike reports equal texts, except for outer white space.
+// compareCalls compares calls pairwise. alike is true if each pair has the same text, except for
+// white space around a call.
 func compareCalls(output, printed []toolCall) (v verdict, alike bool) {
 	alike = true
 	for i := range min(len(output), len(printed)) {
@@ -121,9 +122,9 @@ func compareCalls(output, printed []toolCall) (v verdict, alike bool) {
 	return verdict{reason: ReasonPrinted}, alike
 }
 
-// mayPrint reports whether printed can be a print of the output's calls. The server drops surplus
-// calls, reorders calls, removes arguments, empties calls that contain }{, and rounds numbers. It
-// adds no call and no member.
+// mayPrint reports whether printed can be a print of the output's calls. The server can drop
+// surplus calls, reorder calls, remove arguments, empty calls that contain }{, and round numbers.
+// It never adds a call or a member.
 func mayPrint(output, printed []toolCall) bool {
 	for _, p := range printed {
 		if !slices.ContainsFunc(output, func(o toolCall) bool { return o.name == p.name && someMembers(o.arguments, p.arguments) }) {
@@ -134,22 +135,23 @@ func mayPrint(output, printed []toolCall) bool {
 }
 
 type turn struct {
-	text  []byte // before the first call
+	text  []byte // text before the first call
 	calls []toolCall
-	// between means that there is text between the calls or after them.
+	// between is true if there is text between the calls or after them.
 	between bool
-	// malformed means that a call is not closed, or that readCall rejects it.
+	// malformed is true if a call has no end tag or if readCall rejects it.
 	malformed bool
 }
 
-// The tags around calls and thoughts are plain text, because the model can sample their letters.
+// The tags around calls and thoughts are matched as text, because the model can also sample them as
+// ordinary tokens.
 var (
 	callStart, callEnd = []byte("<tool_call>"), []byte("</tool_call>")
 	thinkEnd           = []byte("</think>")
 	thinkTags          = regexp.MustCompile("</?think>")
 )
 
-// readTurn parses a turn like the server: a call extends to the next end tag.
+// readTurn parses a turn as the server does: a call extends to the next end tag.
 func readTurn(s []byte) turn {
 	var t turn
 	text, rest, found := bytes.Cut(s, callStart)
@@ -172,10 +174,11 @@ func readTurn(s []byte) turn {
 	return t
 }
 
-// trim trims white space, but not all that Python's strip trims.
+// trim trims only these four characters. Python's strip trims more.
 func trim(s []byte) []byte { return bytes.Trim(s, " \t\r\n") }
 
-// samePieces reports whether two texts have the same pieces, except for white space at the ends.
+// samePieces reports whether two texts have the same thought tags and the same pieces between them,
+// except for white space at the ends of a piece.
 func samePieces(a, b []byte) bool {
 	trimmed := func(x, y string) bool { return bytes.Equal(trim([]byte(x)), trim([]byte(y))) }
 	return slices.EqualFunc(thinkTags.FindAll(a, -1), thinkTags.FindAll(b, -1), bytes.Equal) &&

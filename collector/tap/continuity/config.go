@@ -11,18 +11,21 @@ import (
 
 // A Config configures a Table. Tokenizer and Template are required.
 type Config struct {
-	// Tokenizer and Template are the model's own, with which the server renders its prompts. New
-	// refuses a template in whose prompts it cannot find the model's turns.
+	// Tokenizer and Template belong to the model. They must be the ones with which the server's
+	// prompts are rendered. New refuses a template if it cannot find the model's turns in the
+	// prompts.
 	Tokenizer *bpe.Tokenizer
 	Template  *chat.Template
-	// Transformers is the release whose rendering rules the server uses. Default: the first.
+	// Transformers is the release of the transformers library whose rendering rules apply. Default:
+	// the first release in package chat.
 	Transformers chat.Transformers
-	// MaxPrompt is the most tokens of a spliced prompt; longer prompts are not spliced. Set it to
-	// the engine's context minus the longest output, because the server checks only its own,
-	// shorter prompt. Default: no limit.
+	// MaxPrompt is the maximum length of a spliced prompt, in tokens. If a spliced prompt would be
+	// longer, the prompt is sent unchanged. Set MaxPrompt to the engine's context length minus the
+	// maximum output length, because the server checks only the length of its own, shorter prompt.
+	// Default: no limit.
 	MaxPrompt int
-	// MaxBytes is the approximate memory limit of the table. Beyond it the least recently used
-	// calls are dropped, and their prompts are not spliced. Default 256 MiB.
+	// MaxBytes is the approximate memory limit of the table. If the table needs more, it drops the
+	// least recently used calls, and prompts that continue them are not spliced. Default 256 MiB.
 	MaxBytes int64
 	// MaxAge is how long an unused call is kept. Default DefaultMaxAge.
 	MaxAge time.Duration

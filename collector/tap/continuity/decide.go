@@ -1,7 +1,7 @@
 package continuity
 
-// decide returns the spliced prompt or nil, the number of turns that differ from asked, and the
-// reason.
+// decide returns the spliced prompt, the number of turns in which it differs from asked, and the
+// reason. The prompt is nil if asked is to be sent unchanged.
 func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason) {
 	var room [64]place
 	places := t.m.places(room[:0], t.seed, asked)
@@ -16,7 +16,7 @@ func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason)
 	blind := false
 	if s != nil {
 		s.touch(t.cfg.Now())
-		calls, blind = s.calls, s.blind // the existing calls are immutable
+		calls, blind = s.calls, s.blind // the calls that choose reads are immutable
 	}
 	t.mu.Unlock()
 
@@ -67,9 +67,9 @@ func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason)
 	return append(sent, asked[end+1:]...), spliced, reason
 }
 
-// choose returns the call whose output has this print, if no other call can have it. If it chooses
-// none, it returns a reason, preferably of a call that can have this print. possible has a bit for
-// each such call.
+// choose returns the call whose output has this print, provided that the output of no other call
+// can have this print. If it does not choose a call, it returns a reason, preferably the reason for
+// a call whose output can have this print. possible has a bit for each call whose output can.
 func (t *Table) choose(calls []*call, printed []int32) (chosen *call, possible uint64, reason Reason) {
 	for i, c := range calls {
 		v := t.judge(c.output, printed)
@@ -90,7 +90,7 @@ func (t *Table) choose(calls []*call, printed []int32) (chosen *call, possible u
 }
 
 // judge compares an output with a print. An output without the template's end token is never
-// spliced, but its turn can have this print.
+// spliced, but the server can still have rendered it as this print.
 func (t *Table) judge(output, printed []int32) verdict {
 	n := len(output) - 1
 	if output[n] == t.m.end {

@@ -1,122 +1,131 @@
-// Package continuity replaces re-rendered turns in prompts by the tokens that the model sampled.
+// Package continuity replaces re-rendered turns in prompts with the tokens that the model sampled.
 //
-// A Letta server renders the whole conversation again for each call, and a turn of the model often
-// changes: other white space in a tool call, no text before a call, other tokens for the same text.
-// So the next prompt does not continue the last one. A rollout breaks into several rows, and the
-// engine cannot use its prefix cache. A [Table] in the proxy keeps the latest calls. If a prompt
-// differs from the true history only in the rendering of sampled turns, the engine gets the true
-// history, followed by the new part.
+// A Letta server renders the whole conversation for every call, and the rendering of a model turn
+// often differs from what the model sampled: white space in a tool call changes, the text before a
+// call is missing, or the same text is encoded as other tokens. Then the next prompt does not begin
+// with the previous prompt and output. The rollout breaks into several rows, and the engine cannot
+// use its prefix cache. A [Table] in the proxy keeps the latest calls. If a prompt differs from the
+// true history only in the rendering of sampled turns, the engine receives the true history,
+// followed by the new part of the prompt.
 //
 // # Words
 //
 //   - asked: the prompt that the server sent
-//   - sent: the prompt that the engine got: asked itself or a spliced one
+//   - sent: the prompt that the engine received, which is either asked or a spliced prompt
 //   - print: the rendering of an output in asked
-//   - site: an asked prompt, with every call that had it
-//   - place: a position in a prompt where the header of a model's turn ends
+//   - site: an asked prompt and all calls that had it
+//   - place: a position in a prompt at which the header of a model turn ends
 //
 // # The path of a prompt
 //
 //	asked   S U <h> print1 <e> T1 <h> print2 <e> T2 <h>
 //	sent    S U <h> output1 <e> T1 <h> output2 <e> T2 <h>
 //
-// Here <h> is the header <|im_start|>assistant\n and <e> is <|im_end|>, which is sampled. S, U and
-// T are system, user and tool. [Table.Prompt]
+// Here <h> is the header <|im_start|>assistant\n and <e> is <|im_end|>, which the model samples. S,
+// U and T are the system message, a user message and a tool result. [Table.Prompt]
 //
 //   - hashes asked once and records the hash at each place (markers.go);
-//   - finds the site of the longest known prompt that asked begins with, and compares the ids,
-//     because hashes can collide (table.go). That prompt must end at the last but one place of
-//     asked, so that exactly one turn of the model is new;
-//   - compares the text after it, up to the next <e>, with each output of that site (compare.go,
+//   - finds the site of the longest known prompt with which asked begins, and compares the ids,
+//     because hashes can collide (table.go). That prompt must end at the last place but one in
+//     asked, so that exactly one model turn is new;
+//   - compares the text from there to the next <e> with each output of the site (compare.go,
 //     json.go);
 //   - chooses the one call whose output has this print (decide.go);
-//   - requires that the turn calls a tool, and that only tool results follow it;
-//   - returns the prompt that the engine received for that call, its output, and the part of asked
-//     after <e>, id for id.
+//   - requires that the turn calls a tool, and that only tool results follow the turn;
+//   - returns the prompt that the engine received for that call, the output of that call, and the
+//     ids of asked after <e>.
 //
 // [Table.Answered] adds the call. A call stores only the ids that its parent's prompt lacks, and
 // the position of the splice (call.go).
 //
 // # Which prints are recognized
 //
-// By [Reason], each including the ones before:
+// Each reason also accepts the differences of the reasons above it:
 //
 //	tokens   the bytes are the same
-//	space    white space differs at the ends of the text, of a thought, or around calls
-//	call     each call has the same value: an object of name and arguments in this order, the
-//	         same members in the same order at every depth, strings of the same characters,
-//	         numbers of the same sign and decimal value (1e3 equals 1000.0, but 0.1 does not
+//	space    white space differs at the ends of the text, at the ends of a thought, or around calls
+//	call     each call has the same value: an object with name and arguments in this order, the
+//	         same members in the same order at every depth, strings with the same characters,
+//	         numbers with the same sign and decimal value (1e3 equals 1000.0, but 0.1 does not
 //	         equal 0.10000000000000001)
-//	text     all text before the first call is gone
+//	text     all text before the first call is missing
 //
-// Everything else is refused: a dropped or added call, a removed argument, text between or after
-// calls, broken JSON, other call formats, a different text, half a character, a special token, an
-// output that did not end in <e>. A missing thought before an answer is not restored: the template
-// removes it when the user speaks again, because the model was trained with such prompts. A prompt
-// that does not continue an asked prompt, as after a compaction or if a template changed an earlier
-// turn, is not changed.
+// Every other difference is refused: a missing or added call, a removed argument, text between or
+// after calls, broken JSON, another call format, different text, part of a character, a special
+// token, or an output that does not end with <e>. A missing thought before an answer is not
+// restored. The template removes the thought after the next user message, and the model was trained
+// with such prompts. If a prompt does not continue an asked prompt, for example after a compaction
+// or because the template changed an earlier turn, the prompt is not changed.
 //
 // # Whose turn it is
 //
-// The tap cannot trust the agent that a prompt names: an imported agent file has the system
-// message of the exported agent, with its id. And a client can write assistant messages, in a
-// request or in a file. Nothing on the wire distinguishes such a message from a sampled one.
-// So the tap splices only turns that no client writes:
+// The tap cannot rely on the agent id in a prompt, because an imported agent file contains the
+// system message of the exported agent, including its id. A client can also write assistant
+// messages, in a request or in an agent file. Nothing on the wire distinguishes such a message from
+// a sampled one. So the tap splices a turn only if these two conditions show that no client wrote
+// it:
 //
-//   - The turn calls a tool, and only tool results follow it, up to the end of the prompt. The
-//     server writes these within one request. A user message begins a request: everything before it
-//     is sent as the server asked, even turns that were spliced before.
-//   - One prompt continues an output: the first one that comes. The tap splices the same
-//     prompt, to the last id, again only if its answer never came. While the engine works on
-//     it, and after its answer, a repetition is another conversation. If n calls with the same
-//     prompt sampled the same ids, n prompts can continue them.
+//   - The turn calls a tool, and only tool results follow the turn, up to the end of the prompt. The
+//     server writes all of them during one request. A user message starts a new request. Everything
+//     before the last user message is sent as the server asked, even turns that were spliced before.
+//   - The output has not yet been continued. Only the first prompt that continues an output is
+//     spliced. The tap splices an identical prompt again only if the first one got no answer. If an
+//     identical prompt arrives while the engine is working on the first one or after its answer, it
+//     belongs to another conversation. If n calls with the same prompt sampled the same ids, n
+//     prompts can continue them.
 //
-// [New] proves that the template prints a tool result differently from a user's text.
+// [New] proves that the template renders a tool result differently from a user's text.
 //
-// Several agents can have the same prompt: imports of one file, forks of a conversation. The site
-// has the calls of all of them. The tap splices only if exactly one output can have this print, and
-// no other output can, even if the server drops a call or cuts arguments. If two calls have the
-// same prompt and the same output, it does not matter which agent made them.
+// Several agents can have the same prompt, because they were imported from the same file or because
+// a conversation was forked. The site contains the calls of all of them. The tap splices only if one
+// output has this print and no other output can have it, even if the server drops a call or cuts
+// arguments. If two calls have the same prompt and the same output, it does not matter which agent
+// made them.
 //
-// Forgotten calls count too. A site becomes blind, and is never spliced again, after a call with an
-// incomplete output, after the 33rd call of a prompt, and when calls are dropped because the table
-// is full. These limits remain, all for agents with the very same prompt:
+// Forgotten calls count too. A site becomes blind after a call with an incomplete output, after the
+// 33rd call with its prompt, and when its calls are dropped because the table is full. A blind site
+// is never spliced again. Some limits remain. They all require that agents have the very same
+// prompt:
 //
-//   - The table forgets a call completely if it is not used for Config.MaxAge. It also forgets the
-//     oldest blind sites when they take more than a quarter of Config.MaxBytes (262,144 sites by
-//     default). If an agent waits longer than that between a call and its next prompt, it can be
-//     taken for another agent whose call has the same print.
-//   - A new table knows only the calls that it gets again: rollout tap replays the calls of the
-//     last hour from the spool.
-//   - A request that passed the proxy unread, because memory was short, is unknown.
-//   - A text that contains the template's own markers is a turn, for the model and for the table.
-//     So is a text that contains the markers of a tool result. Suppose a client writes another
-//     agent's call and a result after it before that agent's own next prompt comes. Then the tap
-//     takes the client's conversation for that agent's. The same holds for a client that repeats
-//     that next prompt after its answer failed.
-//   - If the calls of a conversation pass through several taps, each tap knows only its part.
+//   - The table forgets a call completely if the call is not used for Config.MaxAge. It also forgets
+//     the oldest blind sites if blind sites take more than a quarter of Config.MaxBytes (262,144
+//     sites by default). If an agent waits longer than that between a call and its next prompt, the
+//     tap can confuse it with another agent whose call has the same print.
+//   - A new table knows only the calls that are replayed into it. `rollout tap` replays the calls of
+//     the last hour from the spool.
+//   - The table does not know requests that the proxy forwarded without parsing them, because memory
+//     was short.
+//   - If text contains the template's own markers, the model and the table take it for a turn. The
+//     same is true of the markers of a tool result. Suppose a client writes another agent's call and
+//     a result into a conversation before that agent's own next prompt arrives. Then the tap takes
+//     the client's conversation for the agent's. The same happens if a client repeats that next
+//     prompt after its answer failed.
+//   - If the calls of a conversation pass through several taps, each tap knows only a part of the
+//     conversation.
 //
 // # What changes for the server
 //
-// The engine counts the tokens that it got, and the server copies these counts. So:
+// The engine counts the tokens that it received, and the server copies these counts. So:
 //
-//   - prompt_tokens of steps and usage count the spliced prompt. If only white space differs, the
-//     counts can be equal. So the proxy marks each answer with the number of spliced turns. Package
-//     prompt does not prove such a call; its row comes from the tap alone.
-//   - The server compacts when prompt and output together exceed 90 % of the agent's context
-//     window. Thoughts that it deletes stay in the engine's prompt, so this happens earlier.
-//   - A prompt can exceed the engine's limit although the server expects that it fits.
-//     Config.MaxPrompt prevents such splices.
-//   - The model sees its earlier thoughts even if the server would delete them. This suits a policy
+//   - prompt_tokens in steps and usage counts the tokens of the spliced prompt. If only white space
+//     differs, the counts of both prompts can be equal. So the proxy marks each answer with the
+//     number of spliced turns. Package prompt does not try to prove the prompt of such a call by its
+//     count. It takes the prompt from the tap.
+//   - The server compacts the conversation when prompt and output together exceed 90 % of the
+//     agent's context window. Because the engine's prompt still contains thoughts that the server
+//     deleted, this happens earlier.
+//   - A prompt can exceed the engine's limit although the server expects it to fit. Config.MaxPrompt
+//     prevents such splices.
+//   - The model sees its earlier thoughts even if the server deletes them. This is right for a policy
 //     that is trained with such prompts.
 //
 // # Results
 //
-// TestRecorded replays the recorded conversations. Sixteen calls with reasoning become one row instead
-// of six, and an engine with a perfect prefix cache processes 1,286 tokens instead of 1,414. On a real
-// server, 90 calls of 24 rollouts had 51 changed prompts, 65 rows became 36, and 18,395 processed
-// tokens became 18,177.
+// TestRecorded replays the recorded conversations. Sixteen calls with reasoning become one row
+// instead of six, and an engine with a perfect prefix cache processes 1,286 tokens instead of 1,414.
+// On a real server, 51 of the 90 prompts in 24 rollouts were changed. The number of rows fell from
+// 65 to 36, and the number of processed tokens from 18,395 to 18,177.
 //
-// If a chain ends because of a thought, the next prompt is sent as asked from its first token, and the
-// engine must process the spliced part again.
+// If a chain ends because of a removed thought, the next prompt is sent exactly as the server asked.
+// The engine must then process again the part that was spliced before.
 package continuity

@@ -10,16 +10,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// A toolCall is the JSON of one call as the template prints it: an object with the members name and
-// arguments, in this order.
+// A toolCall is one call in the JSON form that the template renders: an object with the members
+// name and arguments, in this order.
 type toolCall struct {
 	raw       []byte
 	name      string
 	arguments []byte
 }
 
-// readCall parses a call. It refuses other members, because the server would drop them, and another
-// order, because the server would change it.
+// readCall parses a call. It rejects calls with other members, because the server would drop them,
+// and calls with another order of the members, because the server would change the order.
 func readCall(raw []byte) (toolCall, bool) {
 	members, ok := readMembers(raw)
 	if !ok || len(members) != 2 || members[0].key != "name" || members[1].key != "arguments" {
@@ -33,7 +33,7 @@ func readCall(raw []byte) (toolCall, bool) {
 	return toolCall{raw, name, arguments}, true
 }
 
-// A member is one member of an object: its key and the text of its value.
+// A member is one member of an object. value is its unparsed JSON.
 type member struct {
 	key   string
 	value []byte
@@ -43,8 +43,8 @@ func newScanner(raw []byte) *strictjson.Scanner {
 	return strictjson.New(string(raw), strictjson.GoOptions())
 }
 
-// readMembers reads the members of an object in their order. It refuses texts that Python's parser
-// accepts and RFC 8259 does not allow.
+// readMembers returns the members of an object in their order. It rejects JSON that violates RFC
+// 8259, even if Python's parser accepts it.
 func readMembers(raw []byte) ([]member, bool) {
 	var members []member
 	ok := true
@@ -62,18 +62,18 @@ func readString(raw []byte) (string, bool) {
 	return text, s.End() == nil && plain(text)
 }
 
-// plain reports whether a string was decoded without loss. Half of a surrogate pair is decoded as
-// U+FFFD, but Python keeps it.
+// plain reports whether a string was decoded without loss. The scanner decodes an unpaired
+// surrogate as U+FFFD, but Python keeps it.
 func plain(s string) bool { return !strings.ContainsRune(s, utf8.RuneError) }
 
-// A token is a bracket, a name or a value without elements.
+// A token is a bracket, a key, or a value that is neither an object nor an array.
 type token struct {
-	kind byte // as strictjson.Scanner.Kind returns it
+	kind byte // the result of strictjson.Scanner.Kind
 	text string
 }
 
-// sameValue reports whether two texts are the same JSON value: the same members in the same
-// order, strings of the same characters, numbers of the same decimal value and sign.
+// sameValue reports whether a and b are the same JSON value: they have the same members in the same
+// order, equal strings, and numbers with the same sign and decimal value.
 func sameValue(a, b []byte) bool {
 	x, y := newScanner(a), newScanner(b)
 	s, t := appendTokens(nil, x), appendTokens(nil, y)
@@ -114,7 +114,7 @@ func sameToken(a, b token) bool {
 }
 
 // someMembers reports whether every member of part can be the server's print of a member of whole.
-// Both are objects.
+// Both must be objects.
 func someMembers(whole, part []byte) bool {
 	all, ok := readMembers(whole)
 	some, okPart := readMembers(part)
@@ -129,8 +129,9 @@ func someMembers(whole, part []byte) bool {
 	return true
 }
 
-// mayBe reports whether the server can print the value a as b: it rounds numbers, and can change
-// non-ASCII characters. A list or an object can contain either, so mayBe accepts any b for it.
+// mayBe reports whether the server can print the value a as b. The server rounds numbers and can
+// change non-ASCII characters. Because an array or object a can contain either, mayBe accepts any b
+// for it.
 func mayBe(a, b []byte) bool {
 	if a[0] == '[' || a[0] == '{' || !ascii(a) || !ascii(b) || bytes.Contains(a, []byte(`\u`)) || bytes.Contains(b, []byte(`\u`)) {
 		return true
@@ -140,8 +141,8 @@ func mayBe(a, b []byte) bool {
 	return errX == nil && errY == nil && x == y || sameValue(a, b)
 }
 
-// sameNumber reports whether two JSON numbers have the same sign and decimal value: 1e3 is 1000.0.
-// It rounds nothing, so a number that the server rounded is a different number.
+// sameNumber reports whether two JSON numbers have the same sign and decimal value, for example 1e3
+// and 1000.0. It compares exact values, so a number that the server rounded is a different number.
 func sameNumber(a, b string) bool {
 	if a == b {
 		return true
@@ -151,8 +152,8 @@ func sameNumber(a, b string) bool {
 	return okX && okY && x == y
 }
 
-// A decimal is ± 0.digits × 10^exponent, and digits neither begins nor ends with a zero. Zero
-// has no digits and the exponent 0.
+// A decimal is the number ± 0.digits × 10^exponent. digits neither begins nor ends with a zero. The
+// number zero has no digits and the exponent 0.
 type decimal struct {
 	negative bool
 	digits   string
@@ -163,7 +164,7 @@ func readDecimal(s string) (decimal, bool) {
 	var d decimal
 	s, d.negative = strings.CutPrefix(s, "-")
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		e, err := strconv.ParseInt(s[i+1:], 10, 32) // 32 bits, so that sums cannot overflow
+		e, err := strconv.ParseInt(s[i+1:], 10, 32) // only 32 bits, so that the sum below cannot overflow
 		if err != nil {
 			return decimal{}, false
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// ErrTemplate means that the model's turns cannot be found in prompts of this template.
+// ErrTemplate means that [New] cannot find the model's turns in prompts that the template renders.
 var ErrTemplate = errors.New("continuity: template not supported")
 
-// The texts around a turn in ChatML.
+// The text around a turn in ChatML.
 const (
 	startText  = "<|im_start|>"
 	endText    = "<|im_end|>"
@@ -24,17 +24,18 @@ const (
 
 // markers are the tokens that delimit the model's turns in a prompt.
 type markers struct {
-	start, end int32   // first and last token of a turn
-	header     []int32 // begins a turn of the model; its first id is start
-	// result is the trimmed text between start and a tool result. No user message begins so.
+	start, end int32   // the first and the last token of a turn
+	header     []int32 // the ids with which a model turn begins; header[0] is start
+	// result is the trimmed text between start and a tool result. No user message begins with this
+	// text.
 	result []byte
-	// resultIDs are the usual ids of result; other ids can have the same text.
+	// resultIDs contains the usual ids of result. Other ids can have the same text.
 	resultIDs []int32
 }
 
-// findMarkers finds the markers. With the prompts of three conversations it proves that
+// findMarkers finds the markers. It renders three conversations to prove that
 //
-//   - the template prints a turn of the model as header, text and calls, end;
+//   - the template renders a model turn as header, text and calls, end;
 //   - a prompt ends with the header;
 //   - a tool result begins differently from user text.
 func findMarkers(cfg *Config) (markers, error) {
@@ -63,7 +64,8 @@ func findMarkers(cfg *Config) (markers, error) {
 	return m, m.prove(cfg)
 }
 
-// prove renders conversations whose prints are known in advance, and compares them.
+// prove renders conversations and returns an error if a model turn is not rendered as expected. It
+// sets m.result and m.resultIDs.
 func (m *markers) prove(cfg *Config) error {
 	const (
 		answer = "The sum is five."
@@ -74,7 +76,7 @@ func (m *markers) prove(cfg *Config) error {
 		asks   = `, {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": ` + call + `}]}, {"role": "tool", "content": "` + result + `"}`
 		says   = `, {"role": "assistant", "content": "` + answer + `"}, {"role": "user", "content": "` + words + `"}`
 	)
-	now := cfg.Now() // any fixed time will do
+	now := cfg.Now() // all renderings must use the same time
 	first, _, err := render(cfg, before, now)
 	if err != nil {
 		return err
@@ -82,7 +84,7 @@ func (m *markers) prove(cfg *Config) error {
 	if !slices.Equal(m.last(first), m.header) {
 		return fmt.Errorf("%w: its prompts do not end in %q, so the template adds text to the model's turn", ErrTemplate, headerText)
 	}
-	var begins [2]string // of the message after the turn
+	var begins [2]string // how the message after the turn begins
 	for i, later := range []struct{ what, messages, want, next string }{
 		{"an answer", says, answer, words},
 		{"a tool call", asks, "<tool_call>\n" + call + "\n</tool_call>", result},
@@ -120,8 +122,8 @@ func (m *markers) calls(tok *bpe.Tokenizer, printed []int32) bool {
 	return err == nil && bytes.Contains(text, callStart)
 }
 
-// results reports whether only tool results are between the end of a model turn and the next
-// header. Only the server writes tool results. A client can write user and assistant text.
+// results reports whether ids contains only tool results, at least one, followed by a header. Only
+// the server writes tool results. A client can write user and assistant text.
 func (m *markers) results(tok *bpe.Tokenizer, ids []int32) bool {
 	ids = ids[:len(ids)-len(m.header)]
 	for n := 0; ; n++ {
@@ -163,17 +165,17 @@ func render(cfg *Config, messages string, now time.Time) (ids []int32, text stri
 	return ids, string(out), err
 }
 
-// A place is a position in a prompt at which a turn of the model begins.
+// A place is a position in a prompt at which the header of a model turn ends.
 type place struct {
-	at   int    // number of ids before it, including the header
-	hash uint64 // of these ids
+	at   int    // number of ids before the place, including the header
+	hash uint64 // hash of these ids
 }
 
-// places appends the places of asked to dst. The end of asked can be the last place.
+// places appends the places in asked to dst. The last place can be the end of asked.
 func (m *markers) places(dst []place, seed uint64, asked []int32) []place {
 	h, n := seed, 0
 	for i, id := range asked {
-		// One multiplication per id, and a shift that mixes the high bits down.
+		// One multiplication for each id, and a shift that mixes the high bits into the low bits.
 		h = (h ^ uint64(uint32(id))) * 0x9e3779b97f4a7c15
 		h ^= h >> 29
 		switch id {
@@ -191,7 +193,7 @@ func (m *markers) places(dst []place, seed uint64, asked []int32) []place {
 	return dst
 }
 
-// open reports whether asked ends where the model's turn begins.
+// open reports whether asked ends with the header of a model turn.
 func open(places []place, asked []int32) bool {
 	return len(places) > 0 && places[len(places)-1].at == len(asked)
 }

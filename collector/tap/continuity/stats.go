@@ -1,15 +1,15 @@
 package continuity
 
-// Stats counts a table's decisions since New, and the calls that it holds.
+// Stats counts the decisions of a table since New, and the calls that it contains.
 type Stats struct {
-	// Prompts counts the decisions by reason, with an entry for every reason.
+	// Prompts counts the decisions by reason. It has an entry for every reason.
 	Prompts map[Reason]int64
-	// Calls and Bytes measure the content of the table. Bytes is approximate.
+	// Calls is the number of calls in the table. Bytes is the approximate memory of the table.
 	Calls int
 	Bytes int64
 }
 
-// Stats returns a snapshot.
+// Stats returns the current stats.
 func (t *Table) Stats() Stats {
 	s := Stats{Prompts: make(map[Reason]int64, reasons)}
 	for r := range reasons {

@@ -13,24 +13,24 @@ import (
 )
 
 // A Table keeps the latest calls and splices their tokens into prompts that continue them. It is
-// safe for concurrent use. It blocks only on its mutex.
+// safe for concurrent use. Its methods block only on its mutex.
 type Table struct {
 	cfg  Config
 	m    markers
-	seed uint64 // of the hashes; random, so that clients cannot construct collisions
+	seed uint64 // seed of the hashes; random, so that clients cannot construct collisions
 
 	mu    sync.Mutex
 	sites map[uint64]*site
-	live  list.List // of *site, the last used at the back
-	gone  list.List // of *site: sites that lost their calls to MaxBytes; all are blind
+	live  list.List // contains *site; the most recently used site is at the back
+	gone  list.List // contains *site; their calls were dropped because of MaxBytes, so all are blind
 	bytes int64
 	calls int
 
 	counts [reasons]atomic.Int64
 }
 
-// New returns an empty table. The error wraps [ErrTemplate] if New cannot prove where the model's
-// turns are in prompts of this tokenizer and template.
+// New returns an empty table. If New cannot prove where the model's turns are in prompts that use
+// this tokenizer and template, the error wraps [ErrTemplate].
 func New(cfg Config) (*Table, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -43,17 +43,19 @@ func New(cfg Config) (*Table, error) {
 	return &Table{cfg: cfg, m: m, seed: rand.Uint64(), sites: make(map[uint64]*site)}, nil
 }
 
-// Prompt returns the prompt to send to the engine instead of asked, or nil to send asked, and the
-// number of turns that differ from asked. It does not keep asked. The caller owns the result.
+// Prompt returns the prompt to send to the engine instead of asked, and the number of turns in
+// which this prompt differs from asked. The result is nil if asked is to be sent unchanged. The
+// caller owns the result. Prompt does not keep asked.
 func (t *Table) Prompt(asked []int32) (sent []int32, spliced int) {
 	sent, spliced, reason := t.decide(asked)
 	t.counts[reason].Add(1)
 	return sent, spliced
 }
 
-// Answered adds the result of a call. Report every call that was passed to Prompt, before the
-// server can have the complete answer. Otherwise the next prompt can come first, or a forgotten
-// call can be taken for another one. Answered copies what it keeps.
+// Answered adds the result of a call. The caller must report every call whose prompt was passed to
+// Prompt, before the server can have the complete answer. Otherwise the next prompt can arrive
+// before the result, or the call of another agent can be mistaken for the missing one. Answered
+// does not keep references to c's slices.
 func (t *Table) Answered(c *tap.Call) {
 	asked := askedBy(c)
 	var room [64]place
@@ -69,7 +71,7 @@ func (t *Table) Answered(c *tap.Call) {
 			t.lost(own.hash, before, asked)
 		}
 		if failed {
-			return // after an error the server has no output
+			return // after an error the server received no output
 		}
 	}
 	now := t.cfg.Now()
@@ -81,7 +83,7 @@ func (t *Table) Answered(c *tap.Call) {
 		t.sites[own.hash] = s
 		t.bytes += siteBytes
 	} else if !s.is(asked) {
-		return // a hash collision: the later prompt is not kept
+		return // a hash collision; the table does not keep the later prompt
 	}
 	s.touch(now)
 	if c.Cut || len(c.Output) == 0 || len(s.calls) >= maxCalls {
@@ -96,9 +98,9 @@ func (t *Table) Answered(c *tap.Call) {
 	t.shrink()
 }
 
-// Recall replays a call from a spool into a new table. Replay the calls in the order of the spool,
-// before the first Prompt. Calls that were already continued then count as continued in the new
-// table too.
+// Recall replays a call from a spool into a new table. The caller must replay the calls in the
+// order of the spool, before the first call of Prompt. If a replayed prompt continued an earlier
+// call, the new table records that too.
 func (t *Table) Recall(c *tap.Call) {
 	_, _, _ = t.decide(askedBy(c))
 	t.Answered(c)
@@ -111,7 +113,7 @@ func askedBy(c *tap.Call) []int32 {
 	return c.Prompt
 }
 
-// lost notes that the spliced prompt with this hash got no answer.
+// lost records that the spliced prompt with this hash got no answer.
 func (t *Table) lost(hash uint64, before []place, asked []int32) {
 	if s, _ := t.longest(before, asked); s != nil {
 		for _, c := range s.calls {
@@ -120,8 +122,8 @@ func (t *Table) lost(hash uint64, before []place, asked []int32) {
 	}
 }
 
-// add adds a call to its site. It returns false if a call that the prompt was spliced from is
-// unknown.
+// add adds a call to its site. It returns false if the table does not know the call whose output
+// was spliced into the prompt.
 func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 	n := &call{end: len(asked), sent: len(asked)}
 	if p, at := t.longest(before, asked); p != nil && len(p.calls) > 0 {
@@ -144,7 +146,7 @@ func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 	}
 	for _, other := range s.calls {
 		if n.cut == other.cut && (n.cut == 0 || n.parent == other.parent) && slices.Equal(c.Output, other.output) {
-			other.times++ // the same history: its agent does not matter
+			other.times++ // the history is the same, so the agent does not matter
 			return true
 		}
 	}
@@ -159,7 +161,8 @@ func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 	return true
 }
 
-// made reports whether sent is c's sent prompt, c's output, and asked after the end of the turn.
+// made reports whether sent consists of c's sent prompt, c's output, and the ids of asked after
+// end.
 func (c *call) made(sent, asked []int32, end int) bool {
 	n := c.sent + len(c.output)
 	if end < 0 || len(sent) != n+len(asked)-end-1 || !slices.Equal(sent[n:], asked[end+1:]) || !slices.Equal(sent[c.sent:n], c.output) {
@@ -168,8 +171,8 @@ func (c *call) made(sent, asked []int32, end int) bool {
 	return slices.Equal(sent[:c.sent], c.appendSent(nil, asked))
 }
 
-// longest returns the site of the longest known prompt that asked begins with, and the length of
-// that prompt, or nil.
+// longest returns the site of the longest known prompt with which asked begins, and the length of
+// that prompt. The site is nil if there is none. The caller holds t.mu.
 func (t *Table) longest(before []place, asked []int32) (*site, int) {
 	for _, p := range slices.Backward(before) {
 		if s := t.sites[p.hash]; s != nil && s.is(asked[:p.at]) {
@@ -195,9 +198,9 @@ func (t *Table) expire(now time.Time) {
 	}
 }
 
-// shrink bounds the table to MaxBytes. A site that is dropped early stays, blind and without calls.
-// Otherwise its agent could get the tokens of another agent with the same prompt. Blind sites take
-// at most a quarter of MaxBytes.
+// shrink drops the least recently used calls until the table fits into MaxBytes. It keeps their
+// sites, blind and without calls. Otherwise an agent whose call was dropped could get the tokens of
+// another agent with the same prompt. These sites take at most a quarter of MaxBytes.
 func (t *Table) shrink() {
 	for t.bytes > t.cfg.MaxBytes && t.live.Len() > 0 {
 		s := oldest(&t.live)

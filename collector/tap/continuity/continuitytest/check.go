@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// Qwen3's tokens that begin and end a turn, and its header of a turn of the model.
+// The Qwen3 tokens that begin and end a turn.
 const (
 	imStart = 151644
 	imEnd   = 151645
@@ -22,11 +22,12 @@ const (
 
 var header = []int32{imStart, 77091, 198}
 
-// Check returns why sent is not a valid splice of asked, for prompts of Qwen3 and its tokenizer. It
-// splits both at the tokens that begin a turn, and requires that
+// Check returns an error if sent is not a valid splice of asked. Both must be Qwen3 prompts, and
+// tok must be the Qwen3 tokenizer. Check splits both prompts at the tokens that begin a turn, and
+// requires that
 //
-//   - both have the same number of turns, and turns of other roles are identical;
-//   - a turn of the model is identical, or it is the next output and asked has a print of it;
+//   - both have the same number of turns, and turns with other roles are identical;
+//   - a model turn is identical, or it is the next output and asked contains a print of this output;
 //   - everything after the end of a turn is identical.
 func Check(tok *bpe.Tokenizer, asked, sent []int32, outputs [][]int32) error {
 	a, s := turnsOf(asked), turnsOf(sent)
@@ -76,8 +77,8 @@ func turnsOf(ids []int32) [][]int32 {
 
 var callPattern = regexp.MustCompile(`(?s)<tool_call>(.*?)</tool_call>`)
 
-// printOf reports whether printed can be a server's print of output. It shares no code with the
-// package, and compares decoded JSON trees.
+// printOf reports whether printed can be a server's print of output. It compares decoded JSON
+// trees.
 func printOf(output, printed string) bool {
 	plain := func(s string) string {
 		s = callPattern.ReplaceAllString(s, "")
@@ -103,7 +104,7 @@ func printOf(output, printed string) bool {
 	return text == plain(output) || text == "" && len(o) > 0
 }
 
-// An object keeps the order of its members.
+// An object is a JSON object with its members in order.
 type object [][2]any
 
 func tree(s string) any {
