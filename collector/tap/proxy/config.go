@@ -12,45 +12,52 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A Continuer replaces re-rendered history in prompts by the tokens that were really sampled.
+// A Continuer replaces re-rendered history in prompts with the tokens that the engine sampled.
 type Continuer interface {
-	// Prompt returns the prompt to send to the engine instead of asked, or nil to send asked, and
-	// the number of turns that differ from asked. It must be quick, because the call waits for it.
-	// The proxy recovers and counts a panic.
+	// Prompt returns the prompt to send to the engine instead of asked, and the number of turns in
+	// which this prompt differs from asked. It returns nil if asked is to be sent unchanged. Prompt
+	// must be fast, because the call waits for it. If it panics, the proxy recovers and counts the
+	// panic.
 	Prompt(asked []int32) (sent []int32, spliced int)
-	// Answered is called for each call, successful or not, before its answer ends. c.Prompt is the
-	// sent prompt. c.Asked is the server's prompt, or nil if it is the same. c has no output if the
-	// engine used another prompt. c and its memory are valid until Answered returns.
+	// Answered is called for each call, successful or not, before the client has the whole answer.
+	// c.Prompt is the prompt that was sent. c.Asked is the server's prompt, or nil if it is the
+	// same. If the engine used a different prompt, c has no output. c and its memory are valid only
+	// until Answered returns.
 	Answered(c *tap.Call)
 }
 
-// Config configures a Proxy. A zero field means its default.
+// Config configures a Proxy. A field with a zero value has its default.
 type Config struct {
-	// Engines are the base URLs, without a query. At least one is required.
+	// Engines contains the base URLs of the engines, without a query. At least one is required.
 	Engines []*url.URL
 	// Keep is called with each finished call and must not block. It reports whether it kept the
-	// call. The call and its memory are valid until Keep returns. Default: calls are discarded.
+	// call. The call and its memory are valid only until Keep returns. By default, calls are
+	// discarded.
 	Keep func(*tap.Call) bool
-	// Unkept returns why accepted calls are currently not kept, or nil, for /healthz. Default: nil.
+	// Unkept returns the reason why calls that Keep accepted are currently not stored, or nil. The
+	// page /healthz reports it. By default, Unkept returns nil.
 	Unkept func() error
-	// Continuer changes prompts. If set, each answer gets a mark (see marker), even without a
-	// change. Default: prompts and answers pass unchanged.
+	// Continuer changes prompts. If it is set, every answer is marked, even if the prompt was not
+	// changed (see The mark in the package comment). By default, prompts and answers are forwarded
+	// unchanged.
 	Continuer Continuer
 	// Set overrides sampling parameters.
 	Set Set
-	// AskIDs adds the members that make an engine return token ids and log-probabilities.
+	// AskIDs adds members to requests that make the engine return token ids and log-probabilities.
 	AskIDs bool
-	// Pages serves the paths under /tap/. Default: they are forwarded like others.
+	// Pages serves the paths under /tap/. By default, these requests are forwarded like all others.
 	Pages http.Handler
 
-	// BodyBytes bounds the request bodies that are parsed. Longer ones pass unread. Default 16 MiB.
+	// BodyBytes limits the size of a request body that is parsed. Longer bodies are forwarded
+	// without being parsed. Default 16 MiB.
 	BodyBytes int64
-	// MemoryBytes bounds the bodies held at a time. Bodies beyond it pass unread. Default 1 GiB.
+	// MemoryBytes limits the total size of the bodies in memory. Further bodies are forwarded
+	// without being parsed. Default 1 GiB.
 	MemoryBytes int64
 	// HealthEvery is the time between two health checks of an engine. Default 5 s.
 	HealthEvery time.Duration
-	// Log logs changes of engines' health, and the first fault of each kind. It never gets bodies,
-	// headers or passwords. Default: discard.
+	// Log receives changes in the health of engines, and the first fault of each kind. The messages
+	// never contain bodies, headers or passwords. By default, they are discarded.
 	Log *slog.Logger
 }
 
@@ -68,7 +75,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns all errors of c, joined.
+// Validate returns all errors in c, joined.
 func (c Config) Validate() error {
 	var bad []error
 	if len(c.Engines) == 0 {

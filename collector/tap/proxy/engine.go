@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// An engine is one inference server.
+// An engine is one inference server and its state.
 type engine struct {
 	url  *url.URL
-	name string // the URL without a password
+	name string // the URL without the user name and password
 
-	busy   atomic.Int64 // open requests
-	calls  atomic.Int64 // requests sent to it
-	errors atomic.Int64 // requests that it did not answer
+	busy   atomic.Int64 // number of open requests
+	calls  atomic.Int64 // number of requests sent
+	errors atomic.Int64 // number of requests without an answer
 	down   atomic.Bool
-	missed atomic.Int64 // consecutive failed checks
+	missed atomic.Int64 // number of consecutive failed checks
 }
 
 func newEngine(u *url.URL) *engine {
@@ -30,9 +30,10 @@ type balance struct {
 	places  places
 }
 
-// pick selects the engine for a request: the engine that had the chain, or the least busy one. It
-// counts the request as open. It skips the engines in tried, and prefers engines that are up. It
-// returns nil if no engine is left.
+// pick selects an engine for a request and counts the request as open. It prefers the engine that
+// had the chain, unless that engine is down or crowded. Otherwise it selects the least busy engine
+// and prefers engines that are up. It skips the engines in tried. It returns nil if no engine is
+// left.
 func (b *balance) pick(c chain, tried []*engine) *engine {
 	var least *engine
 	for _, e := range b.engines {
@@ -54,7 +55,8 @@ func (b *balance) pick(c chain, tried []*engine) *engine {
 	return least
 }
 
-// before reports whether a is preferred to b: up, then fewer open requests, then fewer requests.
+// before reports whether a is preferred to b. An engine that is up is preferred, then the engine
+// with fewer open requests, then the engine with fewer requests in total.
 func before(a, b *engine) bool {
 	if down := a.down.Load(); down != b.down.Load() {
 		return !down
@@ -65,7 +67,8 @@ func before(a, b *engine) bool {
 	return a.calls.Load() < b.calls.Load()
 }
 
-// crowded reports whether e is so much busier than least that its cached prefix is not worth it.
+// crowded reports whether e is so much busier than least that the prefix in its cache does not make
+// up for the wait.
 func crowded(e, least *engine) bool {
 	few := least.busy.Load()
 	return e.busy.Load() > few+max(4, few/2)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// maxMissed is the number of failed checks in a row after which an engine is down. A busy engine
-// can be late.
+// maxMissed is the number of consecutive failed checks after which an engine counts as down. It is
+// above 1 because a busy engine can miss a check.
 const maxMissed = 3
 
 // Run checks the health of the engines until ctx ends.
@@ -34,8 +34,9 @@ func (p *Proxy) Run(ctx context.Context) {
 	p.transport.CloseIdleConnections()
 }
 
-// check sends GET /health to an engine. Any answer except a 5xx means that it is up, because an
-// engine without that page answers 404. If the connection fails, the engine is down at once.
+// check sends GET /health to an engine. Any status below 500 means that the engine is up, because
+// an engine without that page answers 404. If no connection can be made, the engine counts as down
+// at once.
 func (p *Proxy) check(ctx context.Context, e *engine) {
 	ctx, cancel := context.WithTimeout(ctx, max(p.cfg.HealthEvery, time.Second))
 	defer cancel()
@@ -60,15 +61,15 @@ func (p *Proxy) healthy(ctx context.Context, e *engine) error {
 		return err
 	}
 	defer res.Body.Close()                                      //nolint:errcheck // read as far as it is wanted
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // allows reuse of the connection
+	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection can be reused
 	if res.StatusCode >= http.StatusInternalServerError {
 		return fmt.Errorf("GET /health: %s", res.Status)
 	}
 	return nil
 }
 
-// healthz reports whether the tap works: it accepts requests and an engine is up. If calls cannot
-// be kept, they still pass, so the status stays 200.
+// healthz answers 200 if the tap accepts requests and at least one engine is up, otherwise 503. If
+// calls cannot be stored, the status is still 200, because they are forwarded.
 func (p *Proxy) healthz(w http.ResponseWriter) {
 	if p.draining.Load() {
 		http.Error(w, "draining", http.StatusServiceUnavailable)

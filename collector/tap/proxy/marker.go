@@ -9,44 +9,46 @@ import (
 	"strconv"
 )
 
-// A marker adds to an answer how the Continuer changed its prompt:
+// A marker adds a member to an answer that states how the Continuer changed the prompt:
 //
 //	"meta_info": {…, "rollout": {"continuity": true, "spliced": 2}}
 //
-// spliced is the number of turns of the engine's prompt that differ from the server's print.
-// Each document of the answer has it: the answer itself, or an event of a stream. If a document
-// has no meta_info, as in OpenAI's API, the marker adds one. Nothing else of the answer changes.
-// The member comes last, because readers such as Python use the last of duplicate names. If
-// another proxy behind this one already added a member, the new member counts the turns of both.
+// spliced is the number of turns in which the engine's prompt differs from the server's prompt. The
+// marker adds the member to each JSON document: to the answer itself or to each event in a stream.
+// If a document has no meta_info, as in OpenAI's API, the marker adds it. It does not change
+// anything else. The member comes last, because parsers such as Python's use the last of duplicate
+// names. If another proxy between this one and the engine has already added a member, the new
+// member contains the sum of both numbers.
 //
-// The marker holds no bytes back, and adds nothing to a body that is not JSON.
+// The marker does not hold back any bytes, and does not change a body that is not JSON.
 type marker struct {
 	spliced int
 	stream  bool
-	added   bool // a mark
+	added   bool // a mark was added
 
-	// State of a line of a stream.
-	head []byte // the first bytes, up to "data:"
-	skip bool   // it has no data
-	any  bool   // it is not empty
+	// The state within a line of a stream.
+	head []byte // the first bytes of the line, up to "data:"
+	skip bool   // the line has no data
+	any  bool   // the line is not empty
 
-	// State of a document.
-	off      bool    // not JSON, or complete
+	// The state within a document.
+	off      bool    // the document is not JSON, or it is complete
 	depth    int     // number of open brackets
-	base     int     // depth inside the document's object; 2 in a list of objects
-	meta     int     // depth inside meta_info, or 0
-	marked   bool    // the object has the member
-	empty    [2]bool // no member yet, by depth from the object to meta_info
-	text     bool    // in a string
-	escaped  bool    // after a backslash
-	wantsKey bool    // a string that begins now is a key
+	base     int     // depth inside the document's object: 1, or 2 in a list of objects; 0 outside
+	meta     int     // depth inside meta_info; 0 outside
+	marked   bool    // the member was added to the object
+	empty    [2]bool // whether the object and meta_info have no member yet, by depth
+	text     bool    // inside a string
+	escaped  bool    // the last byte was a backslash
+	wantsKey bool    // the next string, or the current one, is a key
 	word     []byte  // the current key, or the value of "rollout"
 	words    bool    // the next bytes belong to word
-	key      string  // the last key of the object or of meta_info
-	inner    int     // spliced turns that another proxy reported
+	key      string  // the last key in the object or in meta_info
+	inner    int     // number of spliced turns that another proxy reported
 }
 
-// maxWordBytes is the longest key, and the longest member of another marker, that is read.
+// maxWordBytes is the maximum length of a key and of another proxy's member. Longer ones are not
+// parsed.
 const maxWordBytes = 128
 
 const (
@@ -54,7 +56,7 @@ const (
 	markKey = "rollout"
 )
 
-// append appends the next bytes of the answer to dst, with the added members.
+// append appends b, the next bytes of the answer, to dst and adds the members.
 func (m *marker) append(dst, b []byte) []byte {
 	for _, c := range b {
 		if m.stream && !m.data(c) {
@@ -66,13 +68,13 @@ func (m *marker) append(dst, b []byte) []byte {
 	return dst
 }
 
-// data tracks the lines of a stream, and reports whether c is data.
+// data tracks the lines in a stream. It reports whether c is part of the data in an event.
 func (m *marker) data(c byte) bool {
 	const field = "data:"
 	switch c {
 	case '\n':
 		if !m.any {
-			m.document() // an event ends
+			m.document() // an empty line ends the event
 		}
 		m.head, m.skip, m.any = m.head[:0], false, false
 		return false
@@ -149,13 +151,14 @@ func (m *marker) next(dst []byte, c byte) []byte {
 	return append(dst, c)
 }
 
-// names reports whether keys at this depth are needed: keys of the object and of meta_info.
+// names reports whether the marker needs the keys at this depth. It needs the keys in the object
+// and in meta_info.
 func (m *marker) names() bool { return m.base > 0 && (m.depth == m.base || m.depth == m.meta) }
 
 func (m *marker) keyed() {
 	m.words, m.wantsKey, m.key = false, false, ""
 	if json.Unmarshal(m.word, &m.key) != nil {
-		m.key = "" // it is longer than any needed key
+		m.key = "" // it is longer than any key that is needed
 	}
 }
 
@@ -211,8 +214,8 @@ func (m *marker) comma(dst []byte) []byte {
 	return append(dst, ',')
 }
 
-// valued runs at the end of a member of meta_info. If another proxy wrote that member, it records
-// the value.
+// valued is called at the end of each member. If it is a meta_info member that another proxy wrote,
+// valued records the number.
 func (m *marker) valued() {
 	if !m.words || m.meta == 0 || m.depth != m.meta {
 		return
@@ -222,29 +225,30 @@ func (m *marker) valued() {
 		Continuity bool `json:"continuity"`
 		Spliced    int  `json:"spliced"`
 	}
-	value := m.word[:max(len(m.word)-1, 0)] // without the byte that ended it
+	value := m.word[:max(len(m.word)-1, 0)] // without the byte after the value
 	if len(m.word) <= maxWordBytes && json.Unmarshal(value, &said) == nil && said.Continuity {
 		m.inner = max(said.Spliced, 0)
 	}
 }
 
-// A marking is an answer body that adds a marker's members while it is read.
+// A marking is an answer body. It adds a marker's members while the body is read.
 type marking struct {
 	x    *exchange
 	body io.ReadCloser
 	m    *marker
 	buf  []byte
-	rest []byte // part of buf that was not returned yet
+	rest []byte // the part of buf that has not yet been returned
 	err  error
 }
 
-// marked reports whether an answer with this status gets a mark. The answer to a spliced prompt
-// gets one with any 2xx status, because the server keeps its contents.
+// marked reports whether an answer with this status is marked. If the prompt was spliced, every
+// answer with a 2xx status is marked, because the server stores its contents.
 func (x *exchange) marked(status int) bool {
 	return x.p.cfg.Continuer != nil && status == http.StatusOK || x.spliced > 0 && status/100 == 2
 }
 
-// mark wraps the body in a marking and removes the length. Its error comes from unmarkable.
+// mark wraps the body in a marking and removes the length. If the answer cannot be marked, it
+// returns the result of unmarkable.
 func (x *exchange) mark(res *http.Response) error {
 	if enc := res.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return x.unmarkable("the engine compressed the answer although the tap asked for no compression")
@@ -256,8 +260,8 @@ func (x *exchange) mark(res *http.Response) error {
 }
 
 // unmarkable disables the Continuer, because an answer cannot be marked. If the call's prompt was
-// spliced, it returns an error and the call must fail. Otherwise the prompt would be taken for the
-// server's own.
+// spliced, unmarkable returns an error and the call must fail. Otherwise the answer would look like
+// an answer to the server's own prompt.
 func (x *exchange) unmarkable(why string) error {
 	x.p.unmarked.Store(true)
 	x.p.once(slog.LevelWarn, "unmarked", fmt.Errorf("cannot mark an answer, so --continuity is now off: %s", why))

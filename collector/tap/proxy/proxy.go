@@ -15,26 +15,26 @@ import (
 	"time"
 )
 
-// A Proxy forwards requests to engines and keeps the calls among them. Create it with New. It is
-// safe for concurrent use.
+// A Proxy forwards requests to engines and passes the calls among them to Config.Keep. Create a
+// Proxy with New. It is safe for concurrent use.
 type Proxy struct {
 	cfg       Config
 	balance   balance
 	transport *http.Transport
 	forward   *httputil.ReverseProxy
 
-	memory   atomic.Int64 // bytes of held bodies
+	memory   atomic.Int64 // size of the bodies in memory, in bytes
 	draining atomic.Bool
 	unmarked atomic.Bool // an answer could not be marked
 	stats    counters
-	told     sync.Map // kinds of faults that were logged
+	told     sync.Map // kinds of faults that have been logged
 
 	mu   sync.Mutex
-	open int           // requests that engines are working on
+	open int           // number of requests that have been accepted but not finished
 	idle chan struct{} // closed when open becomes 0; nil if no caller waits
 }
 
-// New returns a Proxy. Health checks start with Run.
+// New returns a Proxy. It does not check the engines' health before Run is called.
 func New(cfg Config) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -54,11 +54,12 @@ func New(cfg Config) (*Proxy, error) {
 		},
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 1 << 10,
-		// uvicorn closes connections that are idle for 5 s; a request sent then would be lost.
+		// uvicorn closes connections after 5 s without a request. A request that is sent on a
+		// closed connection is lost.
 		IdleConnTimeout:       3 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true, // the client decides about compression
-		// Headers fit into these buffers; bodies bypass them.
+		// Small, because only headers use these buffers. Bodies bypass them.
 		WriteBufferSize: 1 << 10,
 		ReadBufferSize:  1 << 10,
 	}
@@ -95,7 +96,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.leave()
 	x := &exchange{p: p}
 	defer x.end()
-	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // add no headers to the engine's answer
+	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // do not add these headers to the engine's answer
 	if d := dialectOf(r.Method, r.URL.Path); d != nil {
 		p.count(func(s *Stats) { s.Calls++ })
 		if !x.begin(d, r) {
@@ -104,12 +105,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if x.body == nil {
-		// The engine can answer before the body is complete; the server must not close it.
+		// The engine can answer before the request body is complete. Without this, the HTTP server
+		// would then close the body.
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always full duplex
 	}
 	defer func() {
-		// ReverseProxy flushes the head in another goroutine and panics if the engine breaks off. If
-		// that happens at once, the client would not get the head.
+		// If the engine breaks off its answer, ReverseProxy panics. It flushes the head in another
+		// goroutine, so after an early panic the client would not receive the head.
 		if v := recover(); v != nil {
 			if x.headed {
 				_ = http.NewResponseController(w).Flush()
@@ -127,8 +129,9 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// rewrite builds the outgoing request. The roundTripper selects the engine. ReverseProxy removes
-// hop-by-hop headers. It also removes headers that proxies commonly add, but rewrite restores them.
+// rewrite prepares the outgoing request, except for the engine's address, which roundTripper sets.
+// ReverseProxy removes the hop-by-hop headers and the headers that proxies commonly add. rewrite
+// restores the second kind.
 func rewrite(r *httputil.ProxyRequest) {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := r.In.Header[name]; ok {
@@ -142,14 +145,14 @@ func rewrite(r *httputil.ProxyRequest) {
 func watch(res *http.Response) error {
 	if x := exchangeOf(res.Request.Context()); x != nil {
 		err := x.answered(res)
-		x.headed = err == nil && res.StatusCode >= 100 // WriteHeader panics for any other status
+		x.headed = err == nil && res.StatusCode >= 100 // for any other status, WriteHeader panics
 		return err
 	}
 	return nil
 }
 
-// failed sends an error to a client that is still there: no engine answered, or no mark is
-// possible.
+// failed sends an error to the client because no engine answered or because the answer cannot be
+// marked. If the client has disconnected, failed does nothing.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return
@@ -163,7 +166,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, fmt.Sprintf("rollout tap: no engine answered: %v", withoutBody(err)), http.StatusBadGateway)
 }
 
-// withoutBody returns err without the bytes that net/http quotes from an invalid answer.
+// withoutBody returns err without the part of an invalid answer that net/http quotes.
 func withoutBody(err error) error {
 	if text := err.Error(); strings.Contains(text, "malformed") {
 		return errors.New("the answer is not valid HTTP")
@@ -171,14 +174,15 @@ func withoutBody(err error) error {
 	return err
 }
 
-// Drain makes the proxy refuse new requests. Open requests finish normally.
+// Drain makes the proxy refuse new requests. Requests that are already open finish normally.
 func (p *Proxy) Drain() {
 	if !p.draining.Swap(true) {
 		p.cfg.Log.Info("drain")
 	}
 }
 
-// Wait waits until no request is open, or returns ctx's cause. Call it after Drain.
+// Wait waits until no request is open. If ctx ends first, it returns the cause. Call Wait after
+// Drain.
 func (p *Proxy) Wait(ctx context.Context) error {
 	p.mu.Lock()
 	if p.open == 0 {
@@ -198,14 +202,14 @@ func (p *Proxy) Wait(ctx context.Context) error {
 	}
 }
 
-// Open returns the number of requests that engines are working on.
+// Open returns the number of requests that have been accepted but not finished.
 func (p *Proxy) Open() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return int64(p.open)
 }
 
-// enter counts a new request. It reports false if the proxy is draining.
+// enter counts a new request. If the proxy is draining, it returns false instead.
 func (p *Proxy) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,8 +229,8 @@ func (p *Proxy) leave() {
 	}
 }
 
-// guard calls do. A panic in do must not harm the call, so guard recovers and counts it, and
-// returns false.
+// guard calls do. It recovers and counts a panic, because a bug in the tap must not harm the call.
+// It returns false after a panic.
 func (p *Proxy) guard(where string, do func()) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -246,8 +250,8 @@ func (p *Proxy) once(level slog.Level, kind string, err error) {
 	p.cfg.Log.Log(context.Background(), level, "fault", "kind", kind, "error", withoutBody(err).Error())
 }
 
-// A closeless body ignores Close, so that a transport that has not read it does not close it. The
-// body can then be sent to another engine.
+// A closeless body ignores Close. If a transport fails before it reads the body, the body stays
+// open and can be sent to another engine.
 type closeless struct {
 	io.Reader
 	read bool

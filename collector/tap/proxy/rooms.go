@@ -8,16 +8,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file has the pooled memory for parsing bodies. Nothing refers to it after the parsing,
-// because calls and transports get copies.
+// This file contains the pooled memory for parsing bodies. After the parsing, no references to this
+// memory remain, because calls and transports receive copies.
 
-// Limits for one body.
 const (
-	// maxEvent bounds an event of a stream. The first event can contain the prompt's ids.
+	// maxEvent limits the size of an event in a stream. It is large because the first event can
+	// contain the prompt's ids.
 	maxEvent = 4 << 20
-	// maxTokens bounds the ids of a body.
+	// maxTokens limits the number of ids in a body.
 	maxTokens = 1 << 20
-	// chunkBytes is the read buffer for an answer that is one document.
+	// chunkBytes is the size of the read buffer for an answer that is not a stream.
 	chunkBytes = 4 << 10
 )
 
@@ -27,7 +27,7 @@ const (
 	maxRoomIDs   = 256 << 10
 )
 
-// A desk has the memory for parsing one request, and for the ids of one call.
+// A desk contains the memory for parsing one request, and for the ids of one call.
 type desk struct {
 	s    *tokenize.Scanner
 	body []byte
@@ -56,8 +56,9 @@ func (d *desk) free() {
 	desks.Put(d)
 }
 
-// read reads a body of n bytes, or until its end if n is negative and may(length so far) stays true.
-// whole reports whether the body is complete. It is valid until free.
+// read reads a body of n bytes. If n is negative, it reads until the end or until may returns false
+// for the number of bytes read so far. whole reports whether the body is complete. body is valid
+// until free.
 func (d *desk) read(r io.Reader, n int64, may func(n int64) bool) (body []byte, whole bool, err error) {
 	if n >= 0 {
 		d.body = slices.Grow(d.body[:0], int(n))[:n]
@@ -80,7 +81,7 @@ func (d *desk) read(r io.Reader, n int64, may func(n int64) bool) (body []byte, 
 	}
 }
 
-// A tray has the memory for parsing one answer.
+// A tray contains the memory for parsing one answer.
 type tray struct {
 	s              *tokenize.Scanner
 	output, logIDs []int32

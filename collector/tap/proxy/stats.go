@@ -7,29 +7,33 @@ import (
 	"time"
 )
 
-// Stats counts what a Proxy did since New.
+// Stats counts the work of a Proxy since New.
 type Stats struct {
-	// Open counts the requests that engines are working on. BodyBytes is the size of held bodies.
+	// Open is the number of requests that have been accepted but not finished. BodyBytes is the
+	// size of the bodies in memory.
 	Open, BodyBytes int64
-	// Calls counts the requests for generations. Kept and Dropped count the calls that Config.Keep
-	// accepted and refused. An accepted call can still be lost; its keeper counts that.
+	// Calls counts the requests for generations. Kept counts the calls that Config.Keep accepted.
+	// Dropped counts the calls that it refused. The proxy does not count accepted calls that are
+	// lost later.
 	Calls, Kept, Dropped int64
-	// Continued counts the calls whose prompt the Continuer changed. SplicesRefused counts the
-	// changed calls that an engine refused and that the proxy sent again with the server's prompt,
-	// by status.
+	// Continued counts the calls whose prompt the Continuer changed. SplicesRefused counts, by
+	// status, the changed prompts that an engine refused. The proxy then sent the server's own
+	// prompt.
 	Continued      int64
 	SplicesRefused map[int]int64
-	// Answers counts the answers by the first digit of their status.
+	// Answers counts the engines' answers by the first digit of their status.
 	Answers [6]int64
-	// Unreachable counts the requests that no engine answered. Refused counts the requests after
-	// Drain. Stale counts the requests that were sent again because the engine had closed the
-	// connection.
+	// Unreachable counts the requests that no engine answered. Refused counts the requests that
+	// arrived after Drain. Stale counts the requests that the proxy sent again because the engine
+	// had closed the connection.
 	Unreachable, Refused, Stale int64
-	// Panics counts the recovered panics of the tap. They harmed no call.
+	// Panics counts the panics from which the proxy recovered.
 	Panics int64
-	// Unread counts the bodies that passed unread, by reason.
+	// Unread counts the bodies that were forwarded without being used, by reason (see the package
+	// comment).
 	Unread map[string]int64
-	// Time is how long engines worked on calls. Continuity is how long the Continuer took.
+	// Time contains the durations from sending a call to the end of its answer. Continuity contains
+	// the durations of Continuer.Prompt.
 	Time, Continuity Histogram
 	// Engines has one entry for each engine, in the order of Config.Engines.
 	Engines []EngineStats
@@ -37,25 +41,26 @@ type Stats struct {
 
 // EngineStats counts the requests of one engine.
 type EngineStats struct {
-	// Engine is the URL without a password.
+	// Engine is the URL of the engine, without the user name and password.
 	Engine string
 	Up     bool
-	// Busy counts its open requests, Calls all requests sent to it, and Errors the requests without
-	// an answer.
+	// Busy is the number of open requests. Calls counts all requests sent to the engine. Errors
+	// counts the requests that it did not answer.
 	Busy, Calls, Errors int64
 }
 
 // A Histogram counts durations.
 type Histogram struct {
-	// Bounds are upper bounds in seconds. Counts[i] counts the durations up to Bounds[i] and above
-	// the previous bound; the last count has the durations above all bounds.
+	// Bounds contains the upper bounds of the buckets, in seconds. Counts[i] is the number of
+	// durations above the previous bound and up to Bounds[i]. The last count is the number of
+	// durations above all bounds.
 	Bounds []float64
 	Counts []int64
 	// Sum is the sum of all durations, in seconds.
 	Sum float64
 }
 
-// Stats returns a snapshot.
+// Stats returns the current stats.
 func (p *Proxy) Stats() Stats {
 	c := &p.stats
 	c.mu.Lock()
@@ -70,7 +75,7 @@ func (p *Proxy) Stats() Stats {
 	return s
 }
 
-// counters are the Stats that are counted when something happens.
+// counters contains those Stats that are updated as events happen. Proxy.Stats computes the others.
 type counters struct {
 	mu sync.Mutex
 	Stats
