@@ -5,12 +5,13 @@ import (
 	"sync"
 )
 
-// A chain is a prompt cut into blocks. Each block has a hash of everything up to its end. In a
-// rollout each prompt begins with the previous one, so its chain contains the last hash of the
-// previous prompt's chain. The hashes only select an engine, so a collision does no harm.
+// A chain contains a hash for each block of a prompt. A block's hash covers everything up to the
+// end of the block. In a rollout, each prompt usually begins with the previous prompt, so its chain
+// contains the last hash in the previous prompt's chain. The hashes are only used to select an
+// engine, so a collision is harmless.
 type chain []uint64
 
-// The size of a block, in ids and in bytes of text.
+// The size of a block, in ids or in bytes of text.
 const (
 	blockIDs   = 32
 	blockBytes = 128
@@ -20,7 +21,8 @@ func chainOf(ids []int32) chain {
 	return make(chain, 0, len(ids)/blockIDs).grow(ids, nil)
 }
 
-// grow appends the blocks of ids and more. c already has whole blocks of ids, or none.
+// grow appends the hashes of the blocks in ids and more. c can already contain the hashes of the
+// first blocks in ids.
 func (c chain) grow(ids, more []int32) chain {
 	h, in := uint64(seedHash), 0
 	if len(c) > 0 {
@@ -55,8 +57,8 @@ func mix(h, v uint64) uint64 {
 	return h ^ h>>32
 }
 
-// places maps the last block of a chain to the engine that had it. It holds at most two generations
-// of placesEach entries, and drops the older generation when the newer one is full.
+// places maps the last hash of a chain to the engine that had the chain. It contains at most two
+// generations of placesEach entries. When the newer generation is full, the older one is dropped.
 type places struct {
 	mu         sync.Mutex
 	young, old map[uint64]*engine
@@ -64,7 +66,7 @@ type places struct {
 
 const placesEach = 1 << 16
 
-// find returns the engine that had the longest part of c, or nil.
+// find returns the engine that had the longest prefix of c, or nil.
 func (p *places) find(c chain) *engine {
 	p.mu.Lock()
 	defer p.mu.Unlock()

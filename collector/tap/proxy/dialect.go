@@ -9,29 +9,30 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A dialect parses one kind of API. It has no state.
+// A dialect parses the requests and answers of one API. It has no state.
 type dialect interface {
-	// name is the dialect's name in calls and metrics.
+	// name returns the dialect's name in calls and metrics.
 	name() string
 	// serves reports whether a POST to path is a request for a generation.
 	serves(path string) bool
-	// request parses a body, which is q.body, from s.
+	// request parses q.body, which s reads, into q.
 	request(s *tokenize.Scanner, q *request) error
-	// answer parses one document from s: the whole answer, or one event if a.streamed.
+	// answer parses one document from s into a: the whole answer or, if a.streamed, one event.
 	answer(s *tokenize.Scanner, a *answer) error
-	// keys returns the member names of the settings in a body for path; "" for unsupported ones.
+	// keys returns the member names of the settings in a request to path. The name of an
+	// unsupported setting is "".
 	keys(path string) *names
-	// asks returns the members that make the engine return ids and log-probabilities. They are
-	// added only if the body does not have them.
+	// asks returns the members that make the engine return ids and log-probabilities. A member is
+	// added only if the body does not already have it.
 	asks(q *request) []ask
 }
 
-// An ask is a member of a body.
+// An ask is a member to set in a request body.
 type ask struct{ key, value string }
 
 var dialects = []dialect{sglang{}, openai{}}
 
-// dialectOf returns the dialect of a request, or nil if it is not a generation.
+// dialectOf returns the dialect of a request, or nil if the request is not for a generation.
 func dialectOf(method, path string) dialect {
 	if method != "POST" {
 		return nil
@@ -44,36 +45,36 @@ func dialectOf(method, path string) dialect {
 	return nil
 }
 
-// A request has the parts that a dialect finds in a body. Positions are offsets in body.
+// A request contains the parts that a dialect finds in a body. Positions are offsets in body.
 type request struct {
 	path string
 	body []byte
 
 	// root is the body's object.
 	root object
-	// prompt is the ids of the only prompt; promptAt is the position of their list. prompt is nil
-	// if the body has no such list. It uses the memory of room if that suffices.
+	// prompt contains the ids of the only prompt, or nil if the body does not contain them.
+	// promptAt is the position of their list. prompt uses the memory of room if there is enough.
 	prompt   []int32
 	room     []int32
 	promptAt span
-	// foreign means that the engine's prompt has other parts, such as an image or a session's
-	// history.
+	// foreign is true if the engine's prompt has other parts, such as an image or the history of a
+	// session.
 	foreign bool
-	// several means that the body asks for several outputs.
+	// several is true if the body requests several outputs.
 	several  bool
 	streamed bool
-	// grows is the part of a body without ids that grows from call to call of a chain.
+	// grows is the part of a body without ids that grows with each call in a chain.
 	grows []byte
-	// sampling has the objects with sampling parameters. If it is empty, a new object replaces the
-	// `null` at samplingAt, or is added to root.
+	// sampling contains the objects with sampling parameters. If it is empty, a new object replaces
+	// the `null` at samplingAt, or is added to root if samplingAt is zero.
 	sampling   []*object
 	samplingAt span
 }
 
-// A span is the range [from, to) of a body. The zero span means none.
+// A span is the range [from, to) in a body. The zero value means that there is no span.
 type span struct{ from, to int }
 
-// An object has the positions of the members of a JSON object that a dialect wants.
+// An object contains the positions of those members in a JSON object that a dialect needs.
 type object struct {
 	open    int // offset after the opening brace
 	empty   bool
@@ -85,24 +86,25 @@ type member struct {
 	value span
 }
 
-// errTwice means that a wanted member appears twice. Engines differ in which one counts.
+// errTwice means that a member that the dialect needs appears twice. Engines differ in which of the
+// two they use.
 var errTwice = errors.New("proxy: duplicate member")
 
-// A field is a member that a dialect reads from an answer.
+// A field is a member that a dialect parses in an answer.
 type field struct {
 	name string
-	// first is the first byte of the values that parse reads; others are skipped.
+	// first is the first byte of the values that parse accepts. Other values are skipped.
 	first byte
 	parse func() error
 }
 
-// Values of field.first for more than one type.
+// Values of field.first that accept more than one type.
 const (
 	anyValue byte = 0
 	notNull  byte = 'n'
 )
 
-// parseFields parses an object and skips its other members.
+// parseFields parses the given fields of an object and skips all other members.
 func parseFields(s *tokenize.Scanner, fields ...field) error {
 	seen := 0
 	return s.Object(func(key []byte) error {
@@ -124,8 +126,8 @@ func parseFields(s *tokenize.Scanner, fields ...field) error {
 	})
 }
 
-// object parses an object and records the members that want accepts. read parses their values; if
-// read is nil, they are skipped. Other members are skipped.
+// object parses an object and records the positions of the members that want accepts. read parses
+// their values. If read is nil, their values are skipped. Other members are skipped.
 func (q *request) object(s *tokenize.Scanner, want func(key []byte) bool, read func(key string) error) (o object, err error) {
 	s.Next()
 	o.open = int(s.Offset()) + 1
@@ -153,7 +155,7 @@ func (q *request) object(s *tokenize.Scanner, want func(key []byte) bool, read f
 	return o, err
 }
 
-// find returns the index of a member, or -1.
+// find returns the index of the member with this key, or -1.
 func (o *object) find(key string) int {
 	return slices.IndexFunc(o.members, func(m member) bool { return m.key == key })
 }
@@ -165,7 +167,7 @@ func (o *object) value(body []byte, key string) []byte {
 	return nil
 }
 
-// ids parses a list of ids into q.prompt. A list of lists sets q.several.
+// ids parses a list of ids into q.prompt. If it is a list of lists, ids sets q.several instead.
 func (q *request) ids(s *tokenize.Scanner) (err error) {
 	if s.Next() != '[' {
 		return s.Skip()
@@ -179,7 +181,7 @@ func (q *request) ids(s *tokenize.Scanner) (err error) {
 			q.several = true
 			return s.Skip()
 		case '"':
-			return s.Skip() // texts
+			return s.Skip() // a list of strings
 		}
 		break
 	}
@@ -196,37 +198,39 @@ func (q *request) truth(s *tokenize.Scanner) (bool, error) {
 	return is, s.Skip()
 }
 
-// An answer collects the values that a dialect finds in the documents of an answer.
+// An answer collects the values that a dialect finds in the JSON documents of an answer.
 type answer struct {
 	streamed bool
-	tray     *tray // of the current document or event
+	tray     *tray // the memory for the current document or event
 
-	// The engine's last values, or the zero values of newCall.
+	// The last values from the engine. Without a value, they are zero or as in newAnswer.
 	prompt                             tap.IDs
 	finish                             string
 	matched                            int32
 	version                            string
 	promptTokens, outputTokens, cached int32
 
-	// output is the sampled ids. logprobs belong to logIDs, or one by one to output if bare. uneven
-	// means that some part of the answer has a different number of each.
+	// output contains the sampled ids. logprobs belong to the ids in logIDs or, if bare, to the ids
+	// in output in order. uneven is true if a document has different numbers of ids and
+	// log-probabilities.
 	output       []int32
 	logprobs     []float32
 	logIDs       []int32
 	bare, uneven bool
 
-	// spans is the engine's last weight_versions: nil if there are none, empty if they cannot be
-	// parsed. word and list belong to the current document.
+	// spans is the engine's last weight_versions. It is nil if there was none, and empty if it
+	// cannot be parsed. word and list are the version and the spans in the current document.
 	spans, list []tokenize.VersionSpan
 	word        string
-	// mixed means that two documents name different weight versions. torn means that one document
+	// mixed is true if two documents name different weight versions. torn is true if one document
 	// names several.
 	mixed, torn bool
 
-	// several means more than one output. failed means that the engine reports an error.
+	// several is true if there is more than one output. failed is true if the engine reports an
+	// error.
 	several, failed bool
 
-	parts parts // of a stream
+	parts parts // the joined events of a stream
 }
 
 func newAnswer(streamed bool) *answer {
@@ -241,7 +245,7 @@ func (a *answer) versioned(s *tokenize.Scanner) error {
 	return err
 }
 
-// name records a weight version. Two different versions belong to different tokens.
+// name records a weight version. If the answer names different versions, it sets torn or mixed.
 func (a *answer) name(v string) {
 	if v == "" {
 		return
@@ -251,7 +255,7 @@ func (a *answer) name(v string) {
 	a.word, a.version = v, v
 }
 
-// maxSpans bounds the version spans of an output.
+// maxSpans is the maximum number of version spans for an output.
 const maxSpans = 1024
 
 func (a *answer) spanned(s *tokenize.Scanner) error {
@@ -293,13 +297,14 @@ func (a *answer) spanned(s *tokenize.Scanner) error {
 	return err
 }
 
-// part records the version spans. Two different lists in a document make the answer torn.
+// part records the version spans. If a document contains two different lists, it sets torn.
 func (a *answer) part(list []tokenize.VersionSpan) {
 	a.torn = a.torn || a.list != nil && !slices.Equal(a.list, list)
 	a.list, a.spans = list, list
 }
 
-// merge overrides a with the values of b, a more reliable part of the answer.
+// merge overrides the values in a with the values that b has. b is a more reliable part of the
+// answer.
 func (a *answer) merge(b *answer) {
 	if b.finish != "" {
 		a.finish = b.finish
@@ -319,7 +324,7 @@ func (a *answer) merge(b *answer) {
 	}
 }
 
-// unread returns why an answer has no output, or "".
+// unread returns the reason why the output is unknown, or "".
 func (a *answer) unread() string {
 	switch {
 	case a.failed:
@@ -353,8 +358,8 @@ func (a *answer) prompted(s *tokenize.Scanner) error {
 	return err
 }
 
-// fill copies the answer into c. It reports whether the engine's token count agrees with the
-// prompt. A prompt from the answer is stored in room. Other slices belong to the tray.
+// fill copies the answer into c. It reports whether the length of the prompt is the engine's token
+// count. A prompt from the answer is stored in room. The other slices belong to the tray.
 func (a *answer) fill(c *tap.Call, room []int32) (samePrompt bool) {
 	c.Finish, c.Matched = a.finish, a.matched
 	switch {
@@ -377,8 +382,8 @@ func (a *answer) fill(c *tap.Call, room []int32) (samePrompt bool) {
 	return true
 }
 
-// aligned returns one log-probability for each output id. The values are NaN if the
-// log-probabilities belong to other ids, or have no ids and another count.
+// aligned returns one log-probability for each output id. Missing values are NaN. All values are
+// NaN if the log-probabilities belong to other ids, or if uneven is set.
 func (a *answer) aligned() []float32 {
 	known := min(len(a.output), len(a.logprobs))
 	switch {
@@ -399,7 +404,8 @@ func (a *answer) aligned() []float32 {
 	return out
 }
 
-// count parses a number of tokens. It skips any other value and leaves *dst unchanged.
+// count parses a number of tokens into *dst. If the value is not such a number, count skips it and
+// leaves *dst unchanged.
 func count(s *tokenize.Scanner, dst *int32) error {
 	if c := s.Next(); c != '-' && c-'0' > 9 {
 		return s.Skip()
@@ -411,7 +417,7 @@ func count(s *tokenize.Scanner, dst *int32) error {
 	n := int32(0)
 	for _, c := range text {
 		if c-'0' > 9 || n > (math.MaxInt32-9)/10 {
-			return nil // not a count: leave it unknown
+			return nil // not a count, so it remains unknown
 		}
 		n = n*10 + int32(c-'0')
 	}
@@ -419,10 +425,11 @@ func count(s *tokenize.Scanner, dst *int32) error {
 	return nil
 }
 
-// maxWord bounds the engine's words that are kept: versions, finish reasons.
+// maxWord limits the length of a version or finish reason. Longer ones are ignored.
 const maxWord = 256
 
-// word parses a string or a number as text. It skips all else, and texts beyond maxWord.
+// word parses a string or a number as text. It returns "" for any other value and for a string
+// longer than maxWord.
 func word(s *tokenize.Scanner) (string, error) {
 	switch c := s.Next(); {
 	case c == '"':
@@ -438,7 +445,7 @@ func word(s *tokenize.Scanner) (string, error) {
 	return "", s.Skip()
 }
 
-// id parses a token id. It skips any other value and returns -1.
+// id parses a token id. If the value is not an id, it skips the value and returns -1.
 func id(s *tokenize.Scanner) (int32, error) {
 	n := int32(-1)
 	if c := s.Next(); c-'0' > 9 {

@@ -18,46 +18,46 @@ import (
 // at a time:
 //
 //	begin      reads and rewrites the request           only for a generation
-//	chosen     an engine is selected                    again if one cannot be reached
-//	restore    the engine refused the Continuer's prompt; the server's own will be sent
+//	chosen     an engine has been selected              once for each engine that is tried
+//	restore    the engine refused the Continuer's prompt; restores the server's own prompt
 //	answered   the head of the answer has arrived
-//	           the body passes, and the reader parses it
-//	finish     keeps the call, before the client has the end of the answer
+//	           then the body is forwarded, and the reader parses it
+//	finish     records the call, before the client has the end of the answer
 //	end        frees the memory
 type exchange struct {
 	p        *Proxy
 	d        dialect
-	call     *tap.Call // prompt set by finish; nil: not a generation, or not parsed
-	blind    *tap.Call // replaces call if it was not parsed; nil: not a generation
-	body     *payload  // request body, until the head of the answer arrives
-	held     int64     // bytes counted in p.memory
+	call     *tap.Call // its prompt is set by finish; nil: not a generation, or not parsed
+	blind    *tap.Call // recorded if call is nil; nil: not a generation
+	body     *payload  // the request body, until the head of the answer arrives
+	held     int64     // the exchange's share of p.memory
 	streamed bool
-	set      bool // Config.Set changed it
+	set      bool // Config.Set changed the request
 	chain    chain
-	prompt   tap.IDs // ids sent to the engine, if any
-	asked    tap.IDs // ids that the server sent, if different
-	spliced  int     // number of turns of prompt that differ from asked
-	own      idList  // the list of asked
+	prompt   tap.IDs // the ids sent to the engine, if known
+	asked    tap.IDs // the ids that the server sent, if different
+	spliced  int     // number of turns in which prompt differs from asked
+	own      idList  // asked as a list in the body
 	engine   *engine
 	reader   *reader
-	began    time.Time // when the engine got the request
-	headed   bool      // the client gets the engine's head
+	began    time.Time // when the request was sent to the engine
+	headed   bool      // the head of the engine's answer is forwarded to the client
 	finished bool
 }
 
-// begin reads and rewrites a generation's request within the limits. It returns false if the body
-// is cut.
+// begin reads and rewrites the request for a generation. A body that exceeds the limits is
+// forwarded without being parsed. begin returns false if the body cannot be read to its end.
 func (x *exchange) begin(d dialect, r *http.Request) bool {
 	p := x.p
 	x.blind = newCall(d)
 	if p.cfg.Continuer != nil {
-		r.Header.Set("Accept-Encoding", "identity") // a compressed answer cannot be marked
+		r.Header.Set("Accept-Encoding", "identity") // because a compressed answer cannot be marked
 	}
 	if r.ContentLength > p.cfg.BodyBytes || p.memory.Load() > p.cfg.MemoryBytes {
 		p.unread("too_large")
 		return true
 	}
-	x.hold(max(0, r.ContentLength)) // before it arrives, because many can arrive at once
+	x.hold(max(0, r.ContentLength)) // before the body arrives, because many bodies can arrive at the same time
 	desk := newDesk()
 	defer desk.free()
 	body, whole, err := desk.read(r.Body, r.ContentLength, func(n int64) bool {
@@ -69,7 +69,7 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 	}
 	if !whole {
 		p.unread("too_large")
-		x.hold(0) // it passes unread
+		x.hold(0) // the body is not kept in memory
 		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(slices.Clone(body)), r.Body))
 		return true
 	}
@@ -84,7 +84,7 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 	}
 	if n := x.body.size(); n != r.ContentLength && r.ContentLength >= 0 {
 		r.ContentLength = n
-		r.Header.Del("Content-Length") // net/http sets the right one
+		r.Header.Del("Content-Length") // net/http sets the correct value
 	}
 	b := x.body
 	x.hold(int64(len(b.front) + len(b.list.raw) + len(b.back) + len(x.own.raw) + x.prompt.Bytes() + x.asked.Bytes()))
@@ -95,14 +95,14 @@ func newCall(d dialect) *tap.Call {
 	return &tap.Call{Began: time.Now(), Dialect: d.name(), Matched: -1, PromptTokens: -1, OutputTokens: -1, Cached: -1}
 }
 
-// hold sets the number of body bytes that this exchange counts as held.
+// hold sets the exchange's share of p.memory to n bytes.
 func (x *exchange) hold(n int64) {
 	x.p.memory.Add(n - x.held)
 	x.held = n
 }
 
-// understand parses a body and rewrites it. A body that cannot be parsed passes unchanged, and its
-// call is kept without contents.
+// understand parses and rewrites a body. If it cannot parse the body, the body is forwarded
+// unchanged and the call is recorded without contents.
 func (x *exchange) understand(path string, body []byte, desk *desk) {
 	p := x.p
 	q := &request{path: path, body: body, room: desk.ids}
@@ -112,7 +112,7 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 		err = desk.s.End()
 	}
 	if q.prompt != nil {
-		desk.ids = q.prompt // it can have grown
+		desk.ids = q.prompt // it can be a larger slice now
 	}
 	if err != nil {
 		x.call = nil
@@ -161,7 +161,7 @@ func (x *exchange) give(list idList, ids []int32) {
 	x.chain = chainOf(ids)
 }
 
-// continued returns the Continuer's replacement for asked, or nil.
+// continued returns the Continuer's replacement for asked, or nil if asked is to be sent.
 func (x *exchange) continued(asked []int32) (sent []int32) {
 	p := x.p
 	if p.cfg.Continuer == nil || p.unmarked.Load() {
@@ -180,7 +180,8 @@ func (x *exchange) continued(asked []int32) (sent []int32) {
 	return sent
 }
 
-// restore restores the server's prompt after a refusal. It reports whether to send again.
+// restore restores the server's prompt if the engine refused a changed prompt. It reports whether
+// the request must be sent again.
 func (x *exchange) restore(status int) bool {
 	if x.own.size == 0 || !slices.Contains(refusals[:], status) {
 		return false
@@ -193,8 +194,8 @@ func (x *exchange) restore(status int) bool {
 	return true
 }
 
-// refusals are the statuses that an engine returns because of the body: the prompt is too long, or
-// contains unknown ids. Other errors do not depend on the prompt.
+// refusals contains the statuses with which an engine refuses a body, for example because the
+// prompt is too long or contains unknown ids. Other errors do not depend on the prompt.
 var refusals = [...]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
 
 func (x *exchange) chosen(e *engine) {
@@ -205,7 +206,7 @@ func (x *exchange) chosen(e *engine) {
 }
 
 // answered handles the head of the answer and attaches the reader to the body. It returns an error
-// if the client must not get the answer.
+// if the answer must not be forwarded to the client.
 func (x *exchange) answered(res *http.Response) error {
 	x.p.count(func(s *Stats) {
 		if i := res.StatusCode / 100; i < len(s.Answers) {
@@ -222,7 +223,7 @@ func (x *exchange) answered(res *http.Response) error {
 	}
 	understood := x.call != nil
 	if !understood {
-		// Keep an empty call, so that a reader does not believe that there was none.
+		// Record a call without contents, so that readers of the calls know that this call exists.
 		x.call = x.blind
 		x.call.Engine = x.engine.name
 	}
@@ -242,7 +243,8 @@ func (x *exchange) answered(res *http.Response) error {
 	return nil
 }
 
-// readable reports whether a reader can parse a body with this header.
+// readable reports whether a reader can parse the body of an answer with this header. If not, it
+// counts the reason.
 func (x *exchange) readable(h http.Header) bool {
 	if enc := h.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		x.p.unread("encoded")
@@ -267,7 +269,7 @@ func (x *exchange) drop() {
 	}
 }
 
-// A passing body goes through the reader to the client.
+// A passing is an answer body. It passes each piece to the reader before it returns the piece.
 type passing struct {
 	body io.ReadCloser
 	x    *exchange
@@ -280,8 +282,9 @@ func (b *passing) Read(buf []byte) (int, error) {
 		x.p.unread("panic")
 		x.drop()
 	}
-	// A body of known length reports io.EOF with its last bytes. A chunked body reports io.EOF
-	// before its last chunk is forwarded. A client can stop at the last event of a stream.
+	// The client must not have the end of the answer before finish. A body with a known length
+	// returns io.EOF with its last bytes. A chunked body returns io.EOF before the final chunk is
+	// forwarded. A client can stop reading at the last event of a stream.
 	if err == io.EOF || x.streamed && x.reader != nil && x.reader.over {
 		x.finish(true)
 		x.drop()
@@ -291,7 +294,7 @@ func (b *passing) Read(buf []byte) (int, error) {
 
 func (b *passing) Close() error { return b.body.Close() }
 
-// finish keeps the call. through reports whether the answer was complete.
+// finish records the call. through reports whether the answer was complete.
 func (x *exchange) finish(through bool) {
 	p, c := x.p, x.call
 	if c == nil || x.finished {
@@ -303,7 +306,7 @@ func (x *exchange) finish(through bool) {
 		p.count(func(s *Stats) { s.Time.observe(c.Ended.Sub(x.began)) })
 	}
 	desk := newDesk()
-	defer desk.free() // the call's memory is invalid afterwards
+	defer desk.free() // from then on, the call's memory is invalid
 	sent := x.ids(desk)
 	p.guard("answer", func() { x.fill(through, desk) })
 	if p.cfg.Continuer != nil {
@@ -327,7 +330,7 @@ func (x *exchange) finish(through bool) {
 
 type prompts struct{ prompt, asked []int32 }
 
-// ids unpacks the prompts of the call into the desk's memory.
+// ids unpacks the prompts of the call into the desk's memory and frees the packed ids.
 func (x *exchange) ids(desk *desk) (sent prompts) {
 	n, m := x.prompt.Len(), x.asked.Len()
 	room := x.asked.AppendTo(x.prompt.AppendTo(slices.Grow(desk.ids[:0], n+m), n), m)
@@ -344,7 +347,7 @@ func (x *exchange) ids(desk *desk) (sent prompts) {
 }
 
 // told returns the call for the Continuer, with the prompts that the Continuer knows. If the engine
-// used another prompt, the call has no output.
+// used another prompt, the returned call has no output.
 func (x *exchange) told(sent prompts) *tap.Call {
 	if sent.prompt == nil || slices.Equal(x.call.Prompt, sent.prompt) {
 		return x.call
@@ -363,7 +366,7 @@ func (x *exchange) end() {
 	}
 }
 
-// fill copies the parsed answer into the call, unless the answer was incomplete.
+// fill copies the parsed answer into the call, if the answer is complete.
 func (x *exchange) fill(through bool, desk *desk) {
 	r := x.reader
 	if r == nil {
@@ -381,7 +384,7 @@ func (x *exchange) fill(through bool, desk *desk) {
 	}
 }
 
-// unread counts a body, or a part of one, that passed unread.
+// unread counts a body that was forwarded without being used, or a part of such a body.
 func (p *Proxy) unread(why string) {
 	p.count(func(s *Stats) { s.Unread[why]++ })
 	p.once(slog.LevelInfo, "unread_"+why, errors.New("a request or answer passed without being parsed"))

@@ -6,7 +6,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// openai is the OpenAI API, as vLLM and SGLang serve it with token ids in the answer.
+// openai is the OpenAI API as served by vLLM and SGLang, with token ids in the answer.
 //
 // Names and meanings: vllm-project/vllm, vllm/entrypoints/openai/chat_completion/protocol.py and
 // completion/protocol.py (return_token_ids, prompt_token_ids, choices[].token_ids; in a stream
@@ -32,7 +32,8 @@ func (openai) keys(path string) *names {
 	return &completionNames
 }
 
-// Both engines prefer max_completion_tokens to the older max_tokens.
+// If a request has both max_completion_tokens and the older max_tokens, both engines use
+// max_completion_tokens.
 var chatNames = names{
 	temperature: "temperature", topP: "top_p", minP: "min_p", topK: "top_k", maxNewTokens: "max_completion_tokens",
 	seed: "seed", stop: "stop", stopIDs: "stop_token_ids",
@@ -43,7 +44,8 @@ var completionNames = names{
 	seed: "seed", stop: "stop", stopIDs: "stop_token_ids",
 }
 
-// asks returns nothing for a stream, because SGLang refuses these members there; vLLM accepts them.
+// asks returns nil for a stream. SGLang refuses streamed requests with these members, but vLLM
+// accepts them.
 func (openai) asks(q *request) []ask {
 	switch {
 	case q.streamed:
@@ -82,14 +84,14 @@ func (d openai) request(s *tokenize.Scanner, q *request) (err error) {
 			s.Next()
 			at := s.Offset()
 			err = s.Skip()
-			q.grows = q.body[at:max(at, s.Offset()-1)] // without the closing bracket, which moves
+			q.grows = q.body[at:max(at, s.Offset()-1)] // without the closing bracket, because the next prompt continues here
 			return err
 		}
 		return s.Skip()
 	})
 	q.sampling = []*object{&q.root}
 	if q.path == chatPath {
-		q.prompt, q.promptAt = nil, span{} // use the engine's prompt from the answer
+		q.prompt, q.promptAt = nil, span{} // the answer contains the engine's prompt
 	}
 	return err
 }
@@ -127,7 +129,7 @@ func usage(s *tokenize.Scanner, a *answer) error {
 	)
 }
 
-// versions parses SGLang's weight versions outside of meta_info.
+// versions parses SGLang's weight versions in an object other than meta_info.
 func versions(s *tokenize.Scanner, a *answer) error {
 	return parseFields(s,
 		field{"weight_version", anyValue, func() error { return a.versioned(s) }},
@@ -174,7 +176,7 @@ func choice(s *tokenize.Scanner, a *answer) error {
 	a.merge(meta)
 	a.bare = true
 	a.uneven = a.uneven || len(a.output)-ids != len(a.logprobs)-logprobs
-	if said.logIDs != nil && !a.streamed { // meta_info has the ids of the log-probabilities
+	if said.logIDs != nil && !a.streamed { // meta_info contains the ids to which the log-probabilities belong
 		a.bare, a.uneven, a.logIDs, a.logprobs = false, false, said.logIDs, said.logprobs
 		if a.output == nil && len(said.logIDs) == int(meta.outputTokens) {
 			a.output = said.logIDs
@@ -183,7 +185,8 @@ func choice(s *tokenize.Scanner, a *answer) error {
 	return nil
 }
 
-// choiceLogprobs parses the logprobs of a chat or completion. Values other than numbers become NaN.
+// choiceLogprobs parses the member logprobs of a choice, for both chat and text completions. A
+// value that is not a number becomes NaN.
 func choiceLogprobs(s *tokenize.Scanner, a *answer) (err error) {
 	one := func() error {
 		v := float32(math.NaN())

@@ -11,23 +11,23 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A payload is a request body, held while an engine works on it. Its list of ids is packed to less
-// than half if it can be restored byte for byte. A payload is immutable, so it can be sent again
-// while a transport still reads an earlier sending.
+// A payload is a request body that is kept while an engine is working on it. Its list of ids is
+// packed to less than half its size, if the list can be restored byte for byte. A payload is
+// immutable, so it can be sent again while a transport is still reading an earlier sending.
 type payload struct {
-	front, back []byte // the text before and after the list
+	front, back []byte // the bytes before and after the list
 	list        idList
 }
 
 // An idList is a JSON list of ids.
 type idList struct {
-	raw    []byte  // the text; nil if packed
+	raw    []byte  // the list as text; nil if packed
 	ids    tap.IDs // set if packed
 	spaced bool    // a space follows each comma
-	size   int     // of the text, in bytes
+	size   int     // size of the list as text, in bytes
 }
 
-// pack returns the list of the ids in text. It keeps no reference to either.
+// pack returns the list text, whose ids are ids. It keeps no reference to either.
 func pack(text []byte, ids []int32) idList {
 	if spaced, ok := spelled(text, ids); ok {
 		return idList{ids: tap.PackIDs(ids), spaced: spaced, size: len(text)}
@@ -35,8 +35,9 @@ func pack(text []byte, ids []int32) idList {
 	return idList{raw: slices.Clone(text), size: len(text)}
 }
 
-// spelled reports whether text is a plain list of ids: no spaces, or one after each comma. A
-// Scanner accepted the text, so ids are digits without leading zeros, and only spaces can differ.
+// spelled reports whether text is a list of ids that has no white space, or one space after each
+// comma. In the second case, spaced is true. The lengths prove it, because a Scanner has accepted
+// text, so only white space can vary.
 func spelled(text []byte, ids []int32) (spaced, ok bool) {
 	plain := sizeOf(ids)
 	switch n := len(ids) - 1; {
@@ -46,22 +47,22 @@ func spelled(text []byte, ids []int32) (spaced, ok bool) {
 		return false, true
 	case n == 0 || len(text) != plain+n:
 		return false, false
-	default: // there must be as many spaces as commas
+	default: // there must be one space for each comma
 		return true, bytes.Count(text, []byte(", ")) == n
 	}
 }
 
-// sizeOf returns the length of a list of ids without spaces.
+// sizeOf returns the length of a list of ids as text without spaces, in bytes.
 func sizeOf(ids []int32) int {
-	n := 1 // each id is followed by a comma or a bracket
+	n := 1 // for the opening bracket; a comma or bracket follows each id
 	for _, id := range ids {
 		n += digits(uint32(id)) + 1
 	}
 	return n
 }
 
-// digits returns the number of decimal digits of v. log10(2) is about 1233/4096. The estimate n is
-// one too small if v ≥ 10^n.
+// digits returns the number of decimal digits in v. It estimates the number from the bit length,
+// because log10(2) is about 1233/4096. If v ≥ 10^n, the estimate n is too small by one.
 func digits(v uint32) int {
 	n := bits.Len32(v|1) * 1233 >> 12
 	if v|1 >= tens[n] {
@@ -82,15 +83,15 @@ func (b *payload) send() *sending {
 	return &sending{front: b.front, raw: b.list.raw, ids: b.list.ids, spaced: b.list.spaced, back: b.back}
 }
 
-// A sending reads a payload. It drops references to the parts that were read, because it lives
-// long.
+// A sending is a reader of a payload. It drops its references to the parts that have been read,
+// because a sending lives as long as the request.
 type sending struct {
 	front, raw, back []byte
 	ids              tap.IDs
 	spaced, opened   bool
 }
 
-// mostSpelled bounds the text of an id with its separators.
+// mostSpelled is an upper bound for the bytes that one id and its separators take.
 const mostSpelled = 16
 
 func (s *sending) Read(p []byte) (n int, err error) {
@@ -103,7 +104,7 @@ func (s *sending) Read(p []byte) (n int, err error) {
 		case s.ids.Len() > 0 && len(p)-n >= mostSpelled:
 			n += s.spell(p[n:])
 		case s.ids.Len() > 0 && n > 0:
-			return n, nil // more room at the next Read
+			return n, nil // the next Read has more room
 		case s.ids.Len() > 0:
 			one := make([]byte, mostSpelled)
 			s.front = one[:s.spell(one)]
@@ -126,7 +127,7 @@ func take(p []byte, rest *[]byte) int {
 	return n
 }
 
-// spell writes ids with their separators while p has room. It returns the number of bytes.
+// spell writes ids with their separators while p has room. It returns the number of bytes written.
 func (s *sending) spell(p []byte) (n int) {
 	if !s.opened {
 		s.opened = true
@@ -145,13 +146,13 @@ func (s *sending) spell(p []byte) (n int) {
 	if s.ids.Len() == 0 {
 		p[n] = ']'
 		n++
-		s.ids = tap.IDs{} // release the memory
+		s.ids = tap.IDs{} // release the packed ids
 	}
 	return n
 }
 
-// spellID writes an id and returns the number of bytes. It can overwrite four more bytes. It takes
-// a quarter of the time of strconv.AppendInt.
+// spellID writes an id and returns the number of bytes. It can also overwrite up to four bytes
+// after them. It takes a quarter of the time that strconv.AppendInt takes.
 func spellID(p []byte, id int32) int {
 	switch v := uint32(id); {
 	case v < 1_000:
@@ -169,8 +170,8 @@ func spellID(p []byte, id int32) int {
 	}
 }
 
-// threes has the numbers below 1,000 as three digits, the first digit in the lowest byte. The
-// highest byte is the number of digits without leading zeros.
+// threes contains the numbers below 1,000 as three digits, with the first digit in the lowest byte.
+// The highest byte is the number of digits without leading zeros.
 var threes = func() (t [1_000]uint32) {
 	for v := range uint32(1_000) {
 		t[v] = uint32(digits(v))<<24 | (v%10+'0')<<16 | (v/10%10+'0')<<8 | (v/100 + '0')

@@ -9,21 +9,23 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A reader parses an answer while it passes. It buffers at most the beginning of an event.
+// A reader parses an answer while the answer is forwarded. It buffers at most one event of a
+// stream.
 type reader struct {
 	d   dialect
 	a   *answer
-	err error // the first error; parsing stops there
+	err error // the first error; nothing is parsed after it
 
-	// For one document: doc parses it in a coroutine, which requests more bytes with yield.
+	// For a single document: the method document parses it in a coroutine, which calls yield to
+	// request more bytes.
 	chunk []byte
 	ended bool
-	over  bool                    // the document, or a stream's end marker, was parsed
+	over  bool                    // the document, or the end marker of a stream, has been parsed
 	more  func() (struct{}, bool) // nil before the first byte
 	stop  func()
 	yield func(struct{}) bool
 
-	// For a stream: line is a partial line, event the data of the current event.
+	// For a stream: line is a partial line, and event is the data of the current event.
 	line, event []byte
 }
 
@@ -46,7 +48,7 @@ func (r *reader) write(b []byte) {
 	}
 }
 
-// begin starts the document. Until then a reader takes no memory from the pool.
+// begin starts to parse the document. Before the first byte, a reader uses no pooled memory.
 func (r *reader) begin() {
 	if r.a.tray == nil {
 		r.a.tray = newTray()
@@ -62,7 +64,7 @@ func (r *reader) end() {
 	}
 }
 
-// close frees the memory of the reader, and of the slices that its answer put into a call.
+// close frees the memory of the reader. The slices that call stored in a call become invalid.
 func (r *reader) close() {
 	if r.stop != nil {
 		r.stop()
@@ -85,7 +87,7 @@ func (r *reader) document(yield func(struct{}) bool) {
 	r.err, r.over = err, err == nil
 }
 
-// A source passes the written bytes to the coroutine.
+// A source passes the bytes from write to the coroutine.
 type source struct{ r *reader }
 
 var errStopped = errors.New("proxy: reading stopped")
@@ -137,7 +139,7 @@ func (r *reader) read(line []byte) {
 	if len(line) > 0 {
 		data, ok := bytes.CutPrefix(line, []byte("data:"))
 		if !ok {
-			return // another field, or a comment
+			return // another field or a comment
 		}
 		if len(r.event) > 0 {
 			r.event = append(r.event, '\n')
@@ -170,8 +172,9 @@ func (r *reader) said() {
 	t.free()
 }
 
-// call copies the parsed answer into c; the slices are valid until close. unread is the reason why
-// the output is unknown, or "". The engine's prompt, if the answer has it, is stored in room.
+// call copies the parsed answer into c. The slices in c are valid until close. unread is the reason
+// why the output is unknown, or "". If the answer contains the engine's prompt, it is stored in
+// room. samePrompt is false if the length of the prompt is not the engine's token count.
 func (r *reader) call(c *tap.Call, room []int32) (unread string, samePrompt bool) {
 	switch {
 	case r.err != nil || r.ended && !r.a.streamed && !r.over:

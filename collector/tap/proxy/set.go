@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// The sampling settings that calls keep and a Set can override. They have SGLang's names, except
-// seed.
+// The sampling settings that calls record and that a Set can override. They have SGLang's names,
+// except for seed.
 const (
 	temperature = iota
 	topP
@@ -47,8 +47,8 @@ func (s *Set) names() string {
 	return strings.Join(out, ", ")
 }
 
-// ParseSet parses settings of the form name=value. The value of stop is a text or a JSON list of
-// texts. The value of stop_token_ids is a JSON list of ids. Other values are numbers.
+// ParseSet parses settings of the form name=value. The value of stop is a plain string or a JSON
+// list of strings. The value of stop_token_ids is a JSON list of ids. Other values are numbers.
 func ParseSet(given []string) (Set, error) {
 	var s Set
 	var bad []error
@@ -83,7 +83,7 @@ func (s *Set) parse(text string) error {
 	return nil
 }
 
-// wants are the error messages for invalid values.
+// wants contains the error message for an invalid value of each setting.
 var wants = [settings]string{
 	"want a number ≥ 0", "want a number in (0, 1]", "want a number in [0, 1]", "want an integer, -1 for all tokens", "want an integer > 0",
 	"want an integer", "want a string, or a JSON list of strings", "want a JSON list of token ids",
@@ -93,18 +93,18 @@ func quoted(text string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // a string cannot fail
+	_ = e.Encode(text) // encoding a string cannot fail
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// sensible reports whether engines accept the values of c.
+// sensible reports whether engines accept the values in c.
 func sensible(c *tap.Sampling) bool {
 	within := func(v *float64, least, most float64) bool { return v == nil || *v >= least && *v <= most }
 	return within(c.Temperature, 0, math.MaxFloat64) && within(c.TopP, math.SmallestNonzeroFloat64, 1) && within(c.MinP, 0, 1) &&
 		!slices.ContainsFunc(c.StopIDs, func(id int32) bool { return id < 0 }) && (c.TopK == nil || *c.TopK >= -1) && (c.MaxNewTokens == nil || *c.MaxNewTokens > 0)
 }
 
-// read parses the JSON value of a setting into c. It returns false for a value of another type.
+// read parses the JSON value of a setting into c. It returns false if the value has the wrong type.
 func read(c *tap.Sampling, setting int, value []byte) bool {
 	if !json.Valid(value) {
 		return false
@@ -159,7 +159,8 @@ func list[T any](value []byte) ([]T, bool) {
 	return out, true
 }
 
-// names are a dialect's member names of the settings; "" if the dialect lacks one.
+// names contains a dialect's member names for the settings. The name is "" if the dialect lacks the
+// setting.
 type names [settings]string
 
 func (n *names) has(key []byte) bool {

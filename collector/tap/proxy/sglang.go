@@ -12,8 +12,9 @@ import (
 // (GenerateReqInput), sampling/sampling_params.py (SamplingParams), managers/tokenizer_manager.py
 // (the answer, also streamed), utils/weight_versions.py.
 //
-// output_ids end with the stop token. The events of a stream repeat earlier tokens, unless
-// --incremental-streaming-output is set. Log-probabilities can behave differently: see parts.
+// output_ids end with the stop token. Each event in a stream repeats the earlier tokens, unless
+// --incremental-streaming-output is set. The log-probabilities can behave differently from the ids
+// (see parts).
 type sglang struct{}
 
 func (sglang) name() string { return "sglang" }
@@ -102,7 +103,7 @@ func (sglang) answer(s *tokenize.Scanner, a *answer) error {
 	return err
 }
 
-// metaInfo parses the meta_info of SGLang's native API and of its chat completions.
+// metaInfo parses the meta_info in answers from SGLang's native API and its chat completions API.
 func metaInfo(s *tokenize.Scanner, a *answer, said *generation) error {
 	return parseFields(s,
 		field{"output_token_logprobs", '[', func() (err error) {
@@ -137,21 +138,23 @@ func finishReason(s *tokenize.Scanner, a *answer) (err error) {
 	)
 }
 
-// A generation is the sampled tokens of one document, until the next overwrites the tray.
+// A generation contains the sampled tokens in one document. It is valid until the next document
+// overwrites the tray.
 type generation struct {
 	output   []int32
 	logprobs []float32
 	logIDs   []int32
 }
 
-// parts joins the events of a stream. An event has all tokens so far or only new ones; its token
-// count shows which. Log-probabilities are joined in the same way, but separately.
+// parts joins the events of a stream. An event contains either all tokens so far or only the new
+// ones, and its token count shows which. Log-probabilities are joined in the same way, but
+// separately.
 type parts struct {
-	// of all events, or of the last one if events repeat
+	// from all events, or from the last event if events repeat earlier tokens
 	output   []int32
 	logprobs []float32
-	logIDs   []int32 // ids of logprobs; nil while they are the first ids of output
-	// events repeat earlier tokens
+	logIDs   []int32 // the ids to which logprobs belong; nil if they are the first ids of output
+	// whether events repeat earlier ids, and earlier log-probabilities
 	repeats, logRepeats bool
 }
 
@@ -193,7 +196,7 @@ func (p *parts) add(said *generation, a *answer) {
 	}
 }
 
-// part gives the log-probabilities their own ids.
+// part sets logIDs to the first ids of output, because the two lists are about to differ.
 func (p *parts) part() {
 	p.logIDs = append(make([]int32, 0, len(p.output)), p.output[:len(p.logprobs)]...)
 }
@@ -202,8 +205,8 @@ func begins(list, ids []int32) bool {
 	return len(list) >= len(ids) && slices.Equal(list[:len(ids)], ids)
 }
 
-// extended appends the tokens of an event. It leaves less spare capacity than append, because many
-// streams are open at once, and for long.
+// extended appends the tokens in an event. It leaves less spare capacity than append, because many
+// streams are open at the same time, and each for a long time.
 func extended[T any](list, said []T) []T {
 	if n := len(list) + len(said); n > cap(list) {
 		list = append(make([]T, 0, n+n/8+spareTokens), list...)

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// A roundTripper sends a request to an engine that the balance selects. If the engine cannot be
-// reached, it tries the next one.
+// A roundTripper sends a request to the engine that the balance selects. If that engine cannot be
+// reached, it tries the next engine.
 type roundTripper struct{ p *Proxy }
 
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	p, x := t.p, exchangeOf(req.Context())
 	var tried []*engine
 	var failed error
-	stale := false // already retried because the engine had closed the connection
+	stale := false // the request was already sent again because of a closed connection
 	body := &closeless{Reader: req.Body}
 	if req.Body == nil {
 		body = nil
@@ -47,8 +47,8 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 			failed = err
 			// If the engine has just closed an idle connection, the request fails at once although
-			// the engine is up: send it again. Do not send it again later: the engine can have
-			// worked on it, and a second send could fail too.
+			// the engine is up. So send it again. After staleWithin, do not send it again, because
+			// the engine can have worked on it.
 			again = reused && !stale && x.body != nil && time.Since(sent) < staleWithin
 			if again {
 				stale = true
@@ -62,7 +62,7 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			p.mark(e, true, failed)
 		}
 		if !unreached || body != nil && x.body == nil && body.read {
-			return nil, failed // the engine can have started to work on it
+			return nil, failed // the engine can have started to work on the request
 		}
 		e.busy.Add(-1)
 		x.engine = nil
@@ -70,11 +70,12 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// staleWithin bounds the time until a closed connection is detected, which is about the time to
-// reach the engine.
+// staleWithin is the maximum time after which an error is attributed to a closed connection. Such
+// an error is detected in about the time that it takes to reach the engine.
 const staleWithin = time.Second
 
-// try sends the request to one engine. reused reports whether it used an idle connection.
+// try sends the request to one engine. reused reports whether it used a connection that was idle
+// before.
 func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *closeless) (res *http.Response, reused bool, err error) {
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
 	out := req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
@@ -93,7 +94,7 @@ func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *close
 	switch {
 	case x.body != nil && x.body.size() > 0:
 		out.Body = x.body.send()
-		out.GetBody = func() (io.ReadCloser, error) { return x.body.send(), nil } // used if nothing was sent yet
+		out.GetBody = func() (io.ReadCloser, error) { return x.body.send(), nil } // used if nothing has been sent yet
 		if req.ContentLength >= 0 {
 			out.ContentLength = x.body.size()
 		}
@@ -104,15 +105,15 @@ func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *close
 	return res, reused, err
 }
 
-// finishOff reads the rest of an unwanted answer, so that its connection can be reused, and closes
-// it. It does not read long answers to the end.
+// finishOff closes the body of an answer that is not needed. First it reads up to 64 KiB, so that
+// the connection can be reused if the rest of the body is short.
 func finishOff(body io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(body, 64<<10))
 	_ = body.Close()
 }
 
-// A wire is a connection to an engine. It copies bodies through pooled buffers. net/http would
-// allocate 32 KB for each body longer than its own buffer.
+// A wire is a connection to an engine. It copies bodies through pooled buffers, because net/http
+// would allocate 32 KB for every body that is longer than its own buffer.
 type wire struct{ net.Conn }
 
 func (w wire) ReadFrom(r io.Reader) (int64, error) {
@@ -126,7 +127,7 @@ func isDial(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// pick calls balance.pick. If that panics, it selects the first engine.
+// pick calls balance.pick. If balance.pick panics, it selects the first engine.
 func (p *Proxy) pick(c chain, tried []*engine) (e *engine) {
 	if !p.guard("balance", func() { e = p.balance.pick(c, tried) }) && len(tried) == 0 {
 		e = p.balance.engines[0]
