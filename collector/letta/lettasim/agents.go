@@ -10,34 +10,35 @@ import (
 	"sync"
 )
 
-// An agent is one agent of the server. Its identity is immutable. Server.mu guards the rest, and
-// planning also guards history.
+// An agent is one agent on the server. id and order are immutable. Server.mu guards the other
+// fields, except for history, which planning guards.
 type agent struct {
 	id    string
 	order int64
 
 	who          who
-	state        *object // replaced, never modified
+	state        *object // replaced when it changes, never modified
 	tags         []string
 	systemID     string
-	system       []byte // the body of GET /v1/messages/{systemID}
+	system       []byte // the response body of GET /v1/messages/{systemID}
 	sigs         []signature
-	life         *life    // nil: scripted
-	ids          []string // of the life; nil: the recorded ids
+	life         *life    // nil if the agent is scripted
+	ids          []string // the ids that replace those in life; nil means the recorded ids
 	sends        int
 	runs         []*run
-	deleteFailed bool // a deletion has already failed
+	deleteFailed bool // a request to delete the agent has already failed
 	looks        [lookKinds]int
 
-	// planning is held while a reply is planned, so that sends see the agent's history in order.
+	// planning is held while a reply is planned, so that the sends of an agent are planned one
+	// after the other.
 	planning sync.Mutex
 	history  history
 }
 
-// modelFlags are the settings of an agent's model that change its answers.
+// modelFlags contains the settings of an agent's model that affect its answers.
 type modelFlags struct {
-	Tokens    bool `json:"return_token_ids"` // false: answers have no turns
-	Reasoning bool `json:"enable_reasoner"`  // text before tool calls stays in later prompts
+	Tokens    bool `json:"return_token_ids"` // if false, answers have no turns
+	Reasoning bool `json:"enable_reasoner"`  // if true, text before tool calls stays in later prompts
 }
 
 func flagsOf(state *object) (f modelFlags) {
@@ -182,7 +183,7 @@ func (s *Server) toolsFor(n newAgent) []byte {
 	return array(out)
 }
 
-// describe sets the members that a client can set on any agent.
+// describe sets the members that a client can set for any agent.
 func (a *agent) describe(n newAgent) {
 	o := a.state.clone()
 	if n.Name != nil {
@@ -198,7 +199,8 @@ func (a *agent) describe(n newAgent) {
 	a.state = o
 }
 
-// identity parses the attempt from the metadata.
+// identity parses the attempt in the metadata. named is false if the metadata does not contain a
+// task id.
 func identity(metadata json.RawMessage) (w who, named bool) {
 	var m struct {
 		Rollout struct {
@@ -213,7 +215,7 @@ func identity(metadata json.RawMessage) (w who, named bool) {
 	return who{task: m.Rollout.TaskID, sample: m.Rollout.Sample, attempt: max(1, m.Rollout.Attempt)}, true
 }
 
-// stateOf returns the agent's current state. Server.mu is held.
+// stateOf returns the agent's current state. The caller holds Server.mu.
 func (s *Server) stateOf(a *agent) *object {
 	o := a.state.clone()
 	ids := []string{a.systemID}
@@ -234,7 +236,7 @@ func (s *Server) stateOf(a *agent) *object {
 	return o
 }
 
-// findAgent returns the agent with the id, or an error answer. Server.mu is held.
+// findAgent returns the agent with this id, or an error answer. The caller holds Server.mu.
 func (s *Server) findAgent(id string) (*agent, *answer) {
 	if !isID(id, "agent") {
 		return nil, new(badID("agent"))
@@ -253,7 +255,7 @@ func (s *Server) getAgent(q *request, a *agent) answer {
 	return ok(o.append(nil))
 }
 
-// withRelations removes the relations that a version 1.0 client does not request.
+// withRelations removes the relations that a client of version 1.0 did not request.
 func withRelations(o *object, include []string) {
 	for _, relation := range []string{"blocks", "tools", "sources", "tags", "secrets", "identities"} {
 		if !slices.Contains(include, "agent."+relation) {

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// This file handles sends whose answer has no turns: streamed and asynchronous sends. They sample
-// by the flags of the agent's model, not of the request, and their tokens are only in traces.
+// This file handles streamed and asynchronous sends. Their answers have no turns, so their tokens
+// are only in traces. The flags for token data come from the agent's model, not from the request.
 //
 //	POST …/messages            "streaming": true    events, for clients of version 1.0
 //	POST …/messages/stream                          events
 //	POST …/messages/async                           the run, at once
 //
-// Their runs have the status completed after every end except a cancel. Before the end, runs of
-// streams have the status running.
+// Their finished runs have the status completed, unless they were canceled or their metadata
+// contains an error. Before the end, the run of a stream has the status running.
 //
 // Source: routers/v1/agents.py (run_type of each route), services/streaming_service.py
 // (create_agent_stream, _create_error_aware_stream, _create_run).
@@ -22,10 +22,10 @@ import (
 type sendMode uint8
 
 const (
-	modeSync       sendMode = iota // the complete answer, at the end
-	modeStream                     // events
-	modeTyped                      // events on the separate route, with another run type
-	modeBackground                 // the run, at the start
+	modeSync       sendMode = iota // returns the complete answer at the end
+	modeStream                     // returns events
+	modeTyped                      // returns events, on the separate route and with another run type
+	modeBackground                 // returns the run at once
 )
 
 func (m sendMode) streams() bool { return m == modeStream || m == modeTyped }
@@ -42,19 +42,19 @@ func (s *Server) sendAsync(q *request) answer {
 	return a
 }
 
-// modeOf returns the mode of a send to the route that supports both.
+// modeOf returns the mode of a send to the route that supports modeSync and modeStream.
 func modeOf(body []byte) sendMode {
 	var b struct {
 		Streaming bool `json:"streaming"`
 	}
-	if json.Unmarshal(body, &b) == nil && b.Streaming { // the full decode reports errors
+	if json.Unmarshal(body, &b) == nil && b.Streaming { // errors are reported when the whole body is decoded
 		return modeStream
 	}
 	return modeSync
 }
 
-// checkMode rejects a send that the real server rejects in this mode, or that is not simulated.
-// s.mu must not be held.
+// checkMode rejects a send that the real server rejects in this mode, or that is not simulated. The
+// caller must not hold s.mu.
 func (s *Server) checkMode(q *request, a *agent, b *sendBody, mode sendMode) *answer {
 	switch {
 	case mode == modeStream && q.legacy():
@@ -85,7 +85,7 @@ func (s *Server) checkMode(q *request, a *agent, b *sendBody, mode sendMode) *an
 		return new(detail(http.StatusNotImplemented, "lettasim does not simulate streams of %s, which is not on the native path", handle))
 	}
 	if mode != modeSync {
-		b.TokenIDs, b.Logprobs = false, false // only the agent's flags count
+		b.TokenIDs, b.Logprobs = false, false // only the flags of the agent's model count
 	}
 	return nil
 }
@@ -113,7 +113,8 @@ func (m sendMode) shape(o *object, finished bool) {
 	}
 }
 
-// deliverEvents writes the events of a stream: a ping with the run's id, the messages, and the end.
+// deliverEvents writes the events of a stream: a ping with the run's id, the messages, the stop
+// reason and the usage.
 func (s *Server) deliverEvents(q *request, p *reply) answer {
 	var body []byte
 	for _, part := range p.parts() {
@@ -123,7 +124,7 @@ func (s *Server) deliverEvents(q *request, p *reply) answer {
 	h.Set("Server", "uvicorn")
 	h.Set("Content-Type", "text/event-stream")
 	q.w.WriteHeader(http.StatusOK)
-	event := func(text []byte) { _, _ = q.w.Write(append(append([]byte("data: "), text...), "\n\n"...)) } // a failed write has no other reader
+	event := func(text []byte) { _, _ = q.w.Write(append(append([]byte("data: "), text...), "\n\n"...)) } // an error means that the client disconnected
 	event([]byte(`{"id":"ping-` + p.run.id + `","date":"2026-01-05T10:00:00+00:00","message_type":"ping","run_id":"` + p.run.id + `","seq_id":null}`))
 	var response struct {
 		Messages   []json.RawMessage `json:"messages"`
@@ -139,7 +140,7 @@ func (s *Server) deliverEvents(q *request, p *reply) answer {
 		for _, m := range append(response.Messages, response.StopReason) {
 			event(m)
 		}
-		if usage, err := parseObject(response.Usage); err == nil { // streams report unknown counts as zero
+		if usage, err := parseObject(response.Usage); err == nil { // a stream reports unknown counts as zero
 			for _, name := range []string{"cached_input_tokens", "cache_write_tokens", "reasoning_tokens"} {
 				usage.set(name, []byte("0"))
 			}

@@ -20,14 +20,14 @@ import (
 )
 
 // A Case is one recorded life of an agent: its state, its system message, and every exchange with
-// the resulting server runs and engine calls. It is immutable.
+// the resulting server runs and engine calls. A Case is immutable.
 type Case struct {
-	// Name is the file name without extensions. Task ids use it.
+	// Name is the file name without extensions. Task ids refer to the case by this name.
 	Name string
 	rec  Recording
 }
 
-// A Recording is the contents of a case file. testdata/README.md describes the fields.
+// A Recording is the content of a case file. testdata/README.md describes the fields.
 type Recording struct {
 	Tools        []json.RawMessage `json:"tools"`
 	Agent        json.RawMessage   `json:"agent"`
@@ -56,8 +56,8 @@ type Recording struct {
 	}
 }
 
-// LoadCases reads every recorded case (.json and .json.gz) in a folder, sorted by name. It skips
-// files without exchanges.
+// LoadCases reads all recorded cases (.json and .json.gz) in a folder and sorts them by name. It
+// skips files without exchanges.
 func LoadCases(fsys fs.FS, dir string) ([]*Case, error) {
 	entries, err := fs.ReadDir(fsys, dir)
 	if err != nil {
@@ -126,8 +126,8 @@ func loadCase(fsys fs.FS, file, name string, zipped bool) (*Case, error) {
 
 var nonFinite = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|NaN|-?Infinity`)
 
-// nanToNull replaces NaN and Infinity, as Python's writer prints them, by null. An engine's answers
-// can have them; the server's never do.
+// nanToNull replaces NaN, Infinity and -Infinity, which Python's JSON encoder prints, with null. An
+// engine's answers can contain them. The server's answers never do.
 func nanToNull(b []byte) []byte {
 	if !bytes.Contains(b, []byte("NaN")) && !bytes.Contains(b, []byte("Infinity")) {
 		return b
@@ -145,7 +145,7 @@ type life struct {
 	name         string
 	agent        template
 	system       template
-	conversation template // empty if the case has none
+	conversation template // empty if the case has no conversation
 	exchanges    []exchange
 	ids          idTable
 }
@@ -160,11 +160,11 @@ type exchange struct {
 	calls       []recordedCall
 }
 
-// A recordedCall has the ids of one engine call.
+// A recordedCall contains the ids of one engine call.
 type recordedCall struct{ prompt, output []int32 }
 
-// A recordedRun is one server run of an exchange. traces has the same length as steps; a template
-// is empty if the step has no trace.
+// A recordedRun is one server run in an exchange. traces has the same length as steps. If a step
+// has no trace, its template is empty.
 type recordedRun struct {
 	run      template
 	steps    []template
@@ -225,7 +225,8 @@ func newLife(c *Case, inputIDs, tracedIDs bool) *life {
 	return l
 }
 
-// withInputIDs returns the body with the k-th prompt as the last member of the k-th assistant turn.
+// withInputIDs returns the body with the k-th prompt added as the last member of the k-th assistant
+// turn.
 func withInputIDs(body []byte, prompts [][]int32) []byte {
 	o, err := parseObject(body)
 	if err != nil || !bytes.HasPrefix(o.values["turns"], []byte("[")) {
@@ -241,7 +242,7 @@ func withInputIDs(body []byte, prompts [][]int32) []byte {
 	return o.append(nil)
 }
 
-// withPrompt returns the object with the prompt as its last member.
+// withPrompt returns the object with the prompt added as its last member.
 func withPrompt(object []byte, prompt []int32) []byte {
 	out := append(slices.Clone(object[:len(object)-1]), `,"input_ids":`...)
 	return append(tokenize.AppendIDs(out, prompt), '}')
@@ -254,7 +255,7 @@ func sampledStep(step []byte) bool {
 	return json.Unmarshal(step, &s) == nil && s.Completion > 0
 }
 
-// withTracedPrompt returns the trace with the prompt as the last member of its request.
+// withTracedPrompt returns the trace with the prompt added as the last member of its request.
 func withTracedPrompt(trace []byte, prompt []int32) []byte {
 	o, err := parseObject(trace)
 	if prompt == nil || err != nil || !bytes.HasPrefix(o.values["request_json"], []byte("{")) {

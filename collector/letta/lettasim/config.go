@@ -7,89 +7,93 @@ import (
 	"time"
 )
 
-// A Config configures a Server. Its zero value is a server of version 0.16.7 without recorded
-// cases, latency or faults.
+// A Config configures a Server. The zero value configures a server of version 0.16.7 without
+// recorded cases, latency or faults.
 type Config struct {
-	// Seed determines everything random: replies, latencies, faults, ids.
+	// Seed determines everything random: replies, latencies, faults and ids.
 	Seed uint64
 
-	// Cases are the recorded lives to replay; see [LoadCases].
+	// Cases contains the recorded lives to replay. See [LoadCases].
 	Cases []*Case
-	// KeepIDs replays the recorded ids too. Then only one agent of a case can exist at a time; a
-	// second create gets 409.
+	// KeepIDs replays the recorded ids too. Then only one agent for each case can exist at a time.
+	// A request to create a second one is answered with 409.
 	KeepIDs bool
-	// InputIDs adds the prompt ids to assistant turns, as a newer server does, and to the
-	// request_json of provider traces. Then traces recover a lost answer completely.
+	// InputIDs adds the prompt ids to assistant turns, as a newer server does, and to request_json
+	// in provider traces. A lost answer can then be recovered completely from the traces.
 	InputIDs bool
-	// BareTraces omits the prompt ids from traces anyway, as 0.16.7 does.
+	// BareTraces omits the prompt ids from traces even if InputIDs is set, as 0.16.7 does.
 	BareTraces bool
 
-	// NoTraces keeps no traces (LETTA_TRACK_PROVIDER_TRACE=false).
+	// NoTraces disables traces, as LETTA_TRACK_PROVIDER_TRACE=false does.
 	NoTraces bool
 	// Face, if not nil, returns the view of a replayed agent for each look. It is called with a
-	// lock held, and must not block.
+	// lock held and must not block.
 	Face func(Look) Face
-	// Prompt returns the model's prompt under a face, from the recorded prompt. It needs the
-	// model's tokenizer and template. If it is set, [Server.Given] records every call.
+	// Prompt converts a recorded prompt into the model's prompt under a face, which requires the
+	// model's tokenizer and template. If Prompt is set, every replayed call is recorded for
+	// [Server.Given].
 	Prompt func(recorded []int32, f Face) []int32
 
 	// Script configures the scripted agents.
 	Script Script
-	// BodyCache, if positive, is the number of different scripts, which task and sample select. The
-	// server then builds the large part of each answer only once, and ignores messages. BodyCache
-	// is for benchmarks.
+	// BodyCache is for benchmarks. If positive, it is the number of different scripts. The task and
+	// the sample select the script, and the messages are ignored. The server builds the large part
+	// of each answer only once.
 	BodyCache int
 
-	// Engine, if not empty, is the URL of an engine that makes the calls of scripted agents:
+	// Engine, if not empty, is the URL of an engine that answers the calls of scripted agents:
 	// http://HOST:PORT, with /generate in SGLang's dialect (engine.go). Script.Calls then defaults
-	// to 1. It needs InputIDs, because no template renders its prompts.
+	// to 1. Engine requires InputIDs, because its prompts cannot be rebuilt with a template.
 	Engine string
-	// EngineFailed, if not nil, is called for each call that the engine failed. It must not block.
+	// EngineFailed, if not nil, is called for each failed call to the engine. It must not block.
 	EngineFailed func(error)
 
-	// Weights configures weight updates while scripted agents work. It cannot be combined with
-	// Engine, which has its own weights.
+	// Weights configures weight updates while scripted agents are working. It cannot be combined
+	// with Engine, because the engine has its own weights.
 	Weights Weights
 
 	Latency Latency
-	// Capacity, if positive, is the number of concurrent sends; others wait. One process of the
-	// real server is CPU-bound. It behaves like a capacity of 1 and a latency of 200 ms: 5 sends
-	// per second.
+	// Capacity, if positive, is the maximum number of concurrent sends. Further sends wait. One
+	// process of the real server is CPU-bound. Capacity 1 with a latency of 200 ms, that is 5 sends
+	// per second, behaves alike.
 	Capacity int
-	// Database is used by every request except health checks.
+	// Database simulates the database, which every request except a health check uses.
 	Database Database
 	// RunTool, if not nil, runs a function that a client asks the server to run. It returns the
-	// result and a status, success or error. It can block. If nil, no function can be run.
+	// result and the status "success" or "error". It can block. If RunTool is nil, the server
+	// cannot run functions.
 	RunTool func(name, source string, args []byte) (returned, status string)
-	// BodyRate, if positive, is the write speed of every answer to a send, in bytes per second.
+	// BodyRate, if positive, is the speed at which answers to sends are written, in bytes per
+	// second.
 	BodyRate int64
 	Faults   Faults
 
-	// Password, if not empty, is required as by a server in secure mode.
+	// Password, if not empty, is required in requests, as on a server in secure mode.
 	Password string
-	// Version is the version of the health route; default 0.16.7.
+	// Version is the version that the health route reports. Default 0.16.7.
 	Version string
-	// Model is the handle of the model with token data; default sglang//models/qwen3. The server
-	// also has [PlainModel], a model without token data.
+	// Model is the handle of the model with token data. Default sglang//models/qwen3. The server
+	// also offers [PlainModel], a model without token data.
 	Model string
 
-	// KeepAnswers makes [Server.Answers] record every answered send forever, at about 200 bytes.
+	// KeepAnswers makes the server record every answered send for [Server.Answers]. Each record
+	// takes about 200 bytes and is never deleted.
 	KeepAnswers bool
-	// KeptTraces is the number of traces of deleted agents that are kept; default 256. The real
-	// server keeps all.
+	// KeptTraces is the number of traces that are kept after their agents were deleted. Default
+	// 256. The real server keeps all of them.
 	KeptTraces int
 
-	// Now is the clock that decides whether a run is finished; default time.Now.
+	// Now is the clock that decides whether a run is finished. Default time.Now.
 	Now func() time.Time
 }
 
-// contextWindow is the context window of the models, in tokens.
+// contextWindow is the size of the models' context window, in tokens.
 const contextWindow = 32000
 
 // A Database simulates the PostgreSQL behind a server.
 type Database struct {
-	// Connections, if positive, is the number of connections. A request that finds none free gets a
-	// 500.
+	// Connections, if positive, is the number of connections. If none is free, a request is
+	// answered with 500.
 	Connections int
 	// Takes is how long a request holds a connection.
 	Takes time.Duration
@@ -98,25 +102,28 @@ type Database struct {
 // PlainModel is the handle of a model without token data. Its agents answer without turns.
 const PlainModel = "openai-proxy//models/qwen3"
 
-// A Range is an inclusive range to draw from. Large ranges are skewed towards Min, like the lengths
-// of generations.
+// A Range is an inclusive range from which a number is drawn. In large ranges, numbers near Min are
+// more likely, like the lengths of real generations.
 type Range struct{ Min, Max int }
 
-// A Script configures scripted agents. Their answers can be scored: a message that contains
-// [answer:X], "Add 2 and 3" or "6 times 7" gets "The answer is X." at the end of the answer.
+// A Script configures scripted agents. Their answers can be scored. If a message contains
+// [answer:X], "Add 2 and 3" or "6 times 7", the reply ends with "The answer is X.", where X is the
+// given answer or the result.
 type Script struct {
-	// Calls is the number of model calls of a send; default 1 to 4. All but the last call a tool.
+	// Calls is the number of model calls in a send. Default 1 to 4. All model calls except the last
+	// one call a tool.
 	Calls Range
-	// Tokens is the number of sampled tokens of the last call, without its answer; default 24 to
-	// 400. About 7,000 make an answer of one megabyte.
+	// Tokens is the number of sampled tokens in the last call, excluding the sentence with the
+	// answer. Default 24 to 400. With about 7,000 tokens, the body of the response has one
+	// megabyte.
 	Tokens Range
-	// ThinkTokens is the number of sampled tokens before a tool call; default 8 to 80.
+	// ThinkTokens is the number of sampled tokens before a tool call. Default 8 to 80.
 	ThinkTokens Range
 	// Drift is the share of tool calls whose preceding text is missing from the next prompt, as on
-	// the real server by default. Such a prompt does not continue the tokens before it. Agents with
+	// the real server by default. Such a prompt does not continue the earlier tokens. Agents with
 	// llm_config.enable_reasoner have no drift.
 	Drift float64
-	// Wrong is the share of sends with a wrong answer.
+	// Wrong is the share of sends that get a wrong answer.
 	Wrong float64
 	// Length is the share of sends that end with max_tokens_exceeded.
 	Length float64
@@ -145,7 +152,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns all errors of c, joined.
+// Validate returns all errors in c, joined.
 func (c Config) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {

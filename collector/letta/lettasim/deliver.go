@@ -43,14 +43,14 @@ func (s *Server) deliver(q *request, p *reply) answer {
 		size := cmp.Or(p.fault.Bytes, 200<<20)
 		parts = pad(parts, size-total)
 		announced, written = max(size, total), max(size, total)
-	default: // the others change the contents
+	default: // the other kinds change the contents
 	}
 	h := q.w.Header()
 	h.Set("Server", "uvicorn")
 	h.Set("Content-Type", p.contentType)
 	h.Set("Content-Length", strconv.FormatInt(announced, 10))
-	// The answer is counted before it is written, so that a client that has read it finds it
-	// counted. If the write fails, it is uncounted.
+	// Count the answer before it is written, so that it is already counted when the client has read
+	// it. If the write fails, undo this.
 	counts := p.status == http.StatusOK && kind != Truncated && kind != Huge && kind != Drop && kind != Stalled
 	if counts {
 		s.count(p)
@@ -64,7 +64,7 @@ func (s *Server) deliver(q *request, p *reply) answer {
 		if kind == Stalled {
 			<-q.Context().Done()
 		}
-		panic(http.ErrAbortHandler) // closes the connection
+		panic(http.ErrAbortHandler) // net/http closes the connection
 	}
 	return answer{status: p.status}
 }
@@ -89,8 +89,8 @@ func (s *Server) uncount(p *reply) {
 	}
 }
 
-// countTrace records that the client has the trace of a step. When the client has all traces of a
-// run, countTrace records the run's lost answer.
+// countTrace records that the client has the trace of a step. When the client has the traces of all
+// sampled steps in a run, countTrace records the run's lost answer.
 func (s *Server) countTrace(st *step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,8 @@ func (s *Server) countTrace(st *step) {
 	s.answers = append(s.answers, a)
 }
 
-// pad inserts n bytes of white space after the first byte of a body, without allocating them.
+// pad inserts n bytes of white space after the first byte of a body. The inserted parts share one
+// 64 KiB buffer.
 func pad(parts [][]byte, n int64) [][]byte {
 	block := bytes.Repeat([]byte(" "), 64<<10)
 	head := parts[0]
@@ -130,8 +131,8 @@ func pad(parts [][]byte, n int64) [][]byte {
 	return append(out, parts[1:]...)
 }
 
-// writeBody writes the first n bytes of the parts, at rate bytes per second if that is positive. It
-// returns false if the client left.
+// writeBody writes the first n bytes of the parts. If rate is positive, it writes rate bytes per
+// second. It returns false if the client disconnected.
 func (s *Server) writeBody(q *request, parts [][]byte, n, rate int64) bool {
 	var sent int64
 	defer func() {
@@ -165,7 +166,7 @@ func (s *Server) writeBody(q *request, parts [][]byte, n, rate int64) bool {
 
 func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
 
-// reset ends the connection without an answer, with a TCP reset if it is TCP.
+// reset closes the connection without an answer. On a TCP connection, it sends a TCP reset.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -17,36 +17,37 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// With Config.Engine, an engine of the user makes the calls of scripted agents, in the dialect of
-// SGLang's native endpoint. One call is one request:
+// With Config.Engine, the calls of scripted agents are sent to an engine of the user, in the
+// dialect of SGLang's native endpoint. Each call is one request:
 //
 //	POST {Engine}/generate
 //	{"input_ids":[51,32,10],"sampling_params":{"temperature":1.0,"max_new_tokens":4096,"top_p":0.9},"return_logprob":true}
 //
-// The body is the same as from server 0.16.7. The answer needs output_ids and, in meta_info,
-// output_token_logprobs, with one [log-probability, id, anything] per output id:
+// The body is the same as in requests from server 0.16.7. The answer must contain output_ids and,
+// in meta_info, output_token_logprobs with one [log-probability, id, anything] for each output id:
 //
 //	{"output_ids":[51,0],"meta_info":{"output_token_logprobs":[[-0.7,51,null],[-0.1,0,null]],
 //	 "finish_reason":{"type":"stop","matched":0},"prompt_tokens":3,"completion_tokens":2,"weight_version":"3"}}
 //
-// Both lists are copied unchanged into the turns. The whole answer, with the string weight_version,
-// is copied into the provider trace, as on a real server.
+// Both lists are copied unchanged into the turns. The whole answer, including weight_version, is
+// copied into the provider trace, as on a real server.
 //
-// The prompt of a call is everything so far, in order: the UTF-8 bytes of a user message and a
-// newline (10), the sampled ids, the bytes of a tool's answer and a newline. There is no template,
-// so a vocabulary needs only ids up to 255.
+// The prompt of a call contains everything so far, in order: the UTF-8 bytes of each user message
+// and a newline (10), the sampled ids, and the UTF-8 bytes of each tool result and a newline. There
+// is no template, so a vocabulary with the ids up to 255 is enough.
 //
-// The agent's message, which a reward sees, is the answer's text. If the answer has no text, it is
-// the output ids as decimal numbers separated by spaces, without a last id that
-// finish_reason.matched names. (SGLang also omits the stop token from text.)
+// The agent's message, which a reward function receives, is the text member of the answer. If there
+// is no text, the message consists of the output ids as decimal numbers, separated by spaces. If
+// finish_reason.matched is the last id, that id is omitted, as SGLang omits the stop token from
+// text.
 
-// Limits of one engine call.
+// The limits of one engine call.
 const (
 	engineTimeout   = 10 * time.Minute
 	maxEngineAnswer = 256 << 20 // bytes
 )
 
-// An engineAnswer has the members of an engine's answer that are used.
+// An engineAnswer contains the members of an engine's answer that are used.
 type engineAnswer struct {
 	Text      *string         `json:"text"`
 	OutputIDs json.RawMessage `json:"output_ids"`
@@ -60,11 +61,11 @@ type engineAnswer struct {
 
 	raw      []byte // the whole answer
 	ids      []int32
-	logprobs []float32 // NaN if the engine reports none
+	logprobs []float32 // NaN if the engine did not return a value
 }
 
-// An engineError means that the engine's answer is not in SGLang's format. The server writes kind
-// and text into the step and the run.
+// An engineError means that the engine cannot be reached, refused the request, or did not answer in
+// SGLang's format. The server stores kind and text in the step and the run.
 type engineError struct{ kind, text string }
 
 func (e *engineError) Error() string { return e.kind + ": " + e.text }
@@ -120,10 +121,11 @@ func (s *Server) generate(ctx context.Context, prompt []int32, temperature float
 	return a, nil
 }
 
-// connectError returns the error for an unreachable engine, in the words of the server's HTTP client.
+// connectError returns the error for an engine that cannot be reached, worded as in the HTTP client
+// of the real server.
 func connectError(shown string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err // without the address, which can contain a password
+		err = u.Err // without the URL, because it can contain a password
 	}
 	kind := "ConnectError"
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -140,7 +142,7 @@ func excerpt(b []byte) string {
 	return strings.ToValidUTF8(string(bytes.TrimSpace(b)), "?")
 }
 
-// readEngineAnswer parses an answer and validates the parts that rows need.
+// readEngineAnswer parses an answer and validates the members that rows require.
 func readEngineAnswer(raw []byte) (*engineAnswer, error) {
 	a := &engineAnswer{raw: bytes.TrimSpace(raw)}
 	if err := json.Unmarshal(raw, a); err != nil {
@@ -174,7 +176,7 @@ func readEngineAnswer(raw []byte) (*engineAnswer, error) {
 	return a, nil
 }
 
-// said returns the text of the answer.
+// said returns the text of the agent's message.
 func (a *engineAnswer) said() string {
 	if a.Text != nil {
 		return *a.Text
@@ -191,11 +193,11 @@ func (a *engineAnswer) said() string {
 	return strings.Join(out, " ")
 }
 
-// planEngine plans a scripted send whose calls the engine makes. It reports whether r answers the
-// send. The run exists from the start until the engine is done, even if the client leaves.
+// planEngine plans a scripted send with the engine. It registers the run first, and then makes all
+// calls, even if the client disconnects. It returns false if the engine failed.
 func (s *Server) planEngine(q *request, p *reply, in *scriptPlan, r *scriptedRun, w *author, ids *rng, enter enterRun) bool {
 	r.script = &script{user: in.body.texts(), stop: "end_turn"}
-	p.due = in.began.Add(1000 * 24 * time.Hour) // the end is not known yet
+	p.due = in.began.Add(1000 * 24 * time.Hour) // the end is not yet known
 	enter(r.id, r, nil)
 
 	settings := struct{ Temperature float64 }{1}
@@ -215,7 +217,7 @@ func (s *Server) planEngine(q *request, p *reply, in *scriptPlan, r *scriptedRun
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.EngineCalls += int64(len(sc.calls))
-	if s.finished(p.run) { // canceled meanwhile
+	if s.finished(p.run) { // the run was canceled meanwhile
 		return true
 	}
 	p.run.due, r.ended = p.due, p.due

@@ -11,84 +11,92 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
-// A FaultKind names a fault.
+// A FaultKind is the name of a kind of fault.
 type FaultKind string
 
-// The recoverable faults, of transport and service. By default they hit only the first attempt.
+// The faults of the transport and the service. They are recoverable: by default they hit only the
+// first attempt.
 const (
-	// EngineDown answers 500. The failed run's metadata.error and its step's error_data say why.
+	// EngineDown answers 500. The run fails, and its metadata.error and the step's error_data
+	// contain the reason.
 	EngineDown FaultKind = "engine-down"
-	// DatabaseFull answers the same 500 without a run.
+	// DatabaseFull answers the same 500, but there is no run.
 	DatabaseFull FaultKind = "database-full"
 	// Unavailable answers 503.
 	Unavailable FaultKind = "unavailable"
 	// TooMany answers 429 with Retry-After.
 	TooMany FaultKind = "too-many"
-	// Conflict answers 409, as for a concurrent update of the database.
+	// Conflict answers 409, as the server does after a concurrent update of the database.
 	Conflict FaultKind = "conflict"
-	// Reset resets the connection before any header.
+	// Reset resets the connection before the response begins. The run completes.
 	Reset FaultKind = "reset"
-	// Lost closes the connection before the send is accepted; there is no run.
+	// Lost closes the connection before the send is accepted. There is no run.
 	Lost FaultKind = "lost"
 	// Drop closes the connection in the middle of the body. The run completes.
 	Drop FaultKind = "drop"
-	// Truncated cuts the body in half, with a matching Content-Length.
+	// Truncated sends only the first half of the body, with a matching Content-Length.
 	Truncated FaultKind = "truncated"
-	// Stalled stops writing in the middle of the body until the client leaves.
+	// Stalled stops writing in the middle of the body and waits until the client disconnects.
 	Stalled FaultKind = "stalled"
 	// Slow writes the body at Fault.Bytes per second.
 	Slow FaultKind = "slow"
-	// CreateFails answers the create of the agent with 500.
+	// CreateFails answers the request that creates the agent with 500.
 	CreateFails FaultKind = "create-fails"
-	// DeleteFails answers the first delete of the agent with 500. The agent stays.
+	// DeleteFails answers the first request to delete the agent with 500. The agent is not deleted.
 	DeleteFails FaultKind = "delete-fails"
-	// Abort ends the last call of a send early, as an engine does during a weight update. The
-	// answer has the stop reason end_turn; only the trace has abort. Scripted agents only.
+	// Abort ends the last call in a send early, as an engine does during a weight update. The
+	// answer has the stop reason end_turn. Only the trace shows the finish reason abort. Abort
+	// requires a scripted agent.
 	Abort FaultKind = "abort"
-	// AbortEarly is Abort before the call's first token: the answer has no turn or message for it.
+	// AbortEarly is Abort before the first token of the call. The answer has no turn and no message
+	// for this call.
 	AbortEarly FaultKind = "abort-early"
 )
 
-// The faults of the data. They are final: they hit every attempt at the sample. LengthCall and the
-// faults below it need a scripted agent.
+// The faults of the data. They are final: they hit every attempt at the sample. NoTurns and the
+// faults below it require a scripted agent.
 const (
-	// PlainAgent makes an agent without token flags; its sends have no turns.
+	// PlainAgent creates the agent without the flags for token data, so the answers to its sends
+	// have no turns.
 	PlainAgent FaultKind = "plain-agent"
-	// Huge answers with a body of Fault.Bytes; default 200 MB.
+	// Huge pads the body to Fault.Bytes. Default 200 MiB.
 	Huge FaultKind = "huge"
-	// NullCall answers 400, as after a tool call with null arguments: no turns, and the run failed.
+	// NullCall answers 400, as the server does after a tool call with null arguments. The answer
+	// has no turns, and the run fails.
 	NullCall FaultKind = "null-call"
-	// NoTurns answers 200 with turns null.
+	// NoTurns answers 200, but turns is null.
 	NoTurns FaultKind = "no-turns"
-	// LengthCall ends the first call of a send at the engine's token limit, right after a tool call
-	// that hides it: only the trace has length.
+	// LengthCall ends the first call in a send at the engine's token limit, right after a tool
+	// call. The tool call hides the limit, and only the trace shows the finish reason length.
 	LengthCall FaultKind = "length-call"
-	// EmptyTurn omits one assistant turn. Steps and usage still count it.
+	// EmptyTurn omits one assistant turn. The steps and usage still count its tokens.
 	EmptyTurn FaultKind = "empty-turn"
 	// MissingTool omits one tool turn.
 	MissingTool FaultKind = "missing-tool"
-	// NullLogprobs replaces the list of log-probabilities of one turn by null.
+	// NullLogprobs replaces the list of log-probabilities in one turn with null.
 	NullLogprobs FaultKind = "null-logprobs"
-	// NaNLogprob replaces single log-probabilities by null. The step has no trace.
+	// NaNLogprob replaces one log-probability with null. The step has no trace.
 	NaNLogprob FaultKind = "nan-logprob"
-	// ShortLogprobs omits the last log-probability of one turn.
+	// ShortLogprobs omits the last log-probability in one turn.
 	ShortLogprobs FaultKind = "short-logprobs"
-	// SurplusLogprobs adds log-probabilities beyond the sampled ids of one turn.
+	// SurplusLogprobs adds log-probabilities to one turn, so that it has more log-probabilities
+	// than sampled ids.
 	SurplusLogprobs FaultKind = "surplus-logprobs"
-	// IDMismatch changes the id of one log-probability, so that it differs from the sampled id.
+	// IDMismatch changes the id that belongs to one log-probability, so that it differs from the
+	// sampled id.
 	IDMismatch FaultKind = "id-mismatch"
-	// WideID makes one sampled id exceed int32.
+	// WideID changes one sampled id to a number that does not fit in 32 bits.
 	WideID FaultKind = "wide-id"
-	// StopError, StopCancelled and StopUnknown end a send with 200 and this stop reason, with the
-	// turns so far.
+	// StopError, StopCancelled and StopUnknown end a send with status 200 and the stop reason
+	// error, cancelled or an unknown one. The answer contains the turns so far.
 	StopError     FaultKind = "stop-error"
 	StopCancelled FaultKind = "stop-cancelled"
 	StopUnknown   FaultKind = "stop-unknown"
 )
 
-// faultKinds has every kind. Recoverable faults spare a later attempt. Connection faults change how an
-// answer is written, not its contents. Data faults change the answer of a scripted agent. Agent faults
-// do not hit sends.
+// faultKinds contains every kind. By default, recoverable faults do not hit later attempts.
+// Connection faults change how an answer is written, but not its contents. Data faults change the
+// answer of a scripted agent. Agent faults do not hit sends.
 var faultKinds = map[FaultKind]struct{ recoverable, ofConnection, ofData, ofAgent bool }{
 	EngineDown: {recoverable: true}, DatabaseFull: {recoverable: true}, Unavailable: {recoverable: true}, TooMany: {recoverable: true},
 	Conflict: {recoverable: true}, Lost: {recoverable: true}, CreateFails: {recoverable: true, ofAgent: true}, DeleteFails: {recoverable: true, ofAgent: true},
@@ -100,7 +108,8 @@ var faultKinds = map[FaultKind]struct{ recoverable, ofConnection, ofData, ofAgen
 	StopError: {ofData: true}, StopCancelled: {ofData: true}, StopUnknown: {ofData: true},
 }
 
-// ofSend reports whether the fault applies to a send of such an agent.
+// ofSend reports whether the fault applies to sends to a scripted agent or, if scripted is false,
+// to a replayed agent.
 func (k FaultKind) ofSend(scripted bool) bool {
 	kind := faultKinds[k]
 	return !kind.ofAgent && (scripted || !kind.ofData)
@@ -109,41 +118,44 @@ func (k FaultKind) ofSend(scripted bool) bool {
 // FaultKinds returns all kinds, sorted.
 func FaultKinds() []FaultKind { return slices.Sorted(maps.Keys(faultKinds)) }
 
-// Recoverable reports whether a later attempt is spared by default.
+// Recoverable reports whether the fault, by default, does not hit later attempts.
 func (k FaultKind) Recoverable() bool { return faultKinds[k].recoverable }
 
-// A Fault hits the samples in Aim or, without an Aim, a share drawn from the seed.
+// A Fault hits the attempts that Aim selects. Without an Aim, it hits a share of the samples that
+// is drawn from the seed.
 type Fault struct {
 	Kind FaultKind
-	// Rate is the share of samples, from 0 to 1. A recoverable fault is drawn for each attempt up
-	// to Attempts. A final fault is drawn once for the sample.
+	// Rate is the share of samples, from 0 to 1. A recoverable fault is drawn anew for each attempt
+	// up to Attempts. A final fault is drawn once for each sample.
 	Rate float64
 	// Aim, if not empty, replaces Rate.
 	Aim []Aim
-	// Attempts is the last attempt that can be hit. 0 means 1 for a recoverable fault and no limit
-	// for a final one.
+	// Attempts is the number of the last attempt that the fault can hit. 0 means 1 for a
+	// recoverable fault and no limit for a final fault.
 	Attempts int
-	// Send is the index of the send to hit, from 0, for faults of a send; -1 means every send.
+	// Send is the index of the send to hit, from 0, for a fault that hits sends. -1 means every
+	// send.
 	Send int
-	// After is the value of Retry-After; default 1 s.
+	// After is the value of Retry-After. Default 1 s for TooMany; otherwise the header is omitted.
 	After time.Duration
-	// Bytes is the body length for Huge, and the bytes per second for Slow (default 64 KiB).
+	// Bytes is the length of the body for Huge, and the number of bytes per second for Slow.
+	// Default 200 MiB for Huge and 64 KiB for Slow.
 	Bytes int64
 }
 
-// An Aim selects attempts. Task "" means every task, a negative Sample any sample, and Attempt 0
-// any attempt.
+// An Aim selects attempts. Task "" means every task, and a negative Sample means every sample.
+// Attempt 0 means every attempt up to Fault.Attempts.
 type Aim struct {
 	Task    string
 	Sample  int
 	Attempt int
 }
 
-// Faults is a list of faults. If several hit one request, the first one applies.
+// Faults is a list of faults. If several faults hit the same request, the first one applies.
 type Faults []Fault
 
 // ParseFault parses KIND=RATE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT. Options can
-// follow a rate, as in too-many=0.2:after=89s,attempts=3,send=-1,bytes=100.
+// follow the rate, for example too-many=0.2:after=89s,attempts=3,send=-1,bytes=100.
 func ParseFault(s string) (Fault, error) {
 	if kind, rate, ok := strings.Cut(s, "="); ok && !strings.Contains(kind, "@") {
 		rate, options, _ := strings.Cut(rate, ":")
@@ -247,7 +259,8 @@ func (f *Fault) hits(seed uint64, w who) bool {
 	return draw(seed, words...).float() < f.Rate
 }
 
-// find returns the first fault of these kinds that hits, or nil.
+// find returns the first fault that hits the attempt and whose kind is one of kinds, or nil. If
+// send is negative, Fault.Send does not matter.
 func (fs Faults) find(seed uint64, w who, send int, kinds func(FaultKind) bool) *Fault {
 	for i := range fs {
 		f := &fs[i]
@@ -258,7 +271,7 @@ func (fs Faults) find(seed uint64, w who, send int, kinds func(FaultKind) bool) 
 	return nil
 }
 
-// A who identifies an attempt, like the agent's metadata.
+// A who identifies an attempt, as given in the agent's metadata.
 type who struct {
 	task            string
 	sample, attempt int

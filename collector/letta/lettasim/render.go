@@ -10,11 +10,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A mangle is a fault of the data, and its position in a script. The zero value means none.
+// A mangle is a data fault and its position in a script. The zero value means that there is no
+// fault.
 type mangle struct {
 	kind FaultKind
 	call int
-	at   int // index of a token of that call
+	at   int // index of a token in that call
 }
 
 func (m mangle) hits(kind FaultKind, call int) bool { return m.kind == kind && m.call == call }
@@ -28,7 +29,7 @@ func newMangle(kind FaultKind, sc *script, r *rng) mangle {
 	return m
 }
 
-// appendTail writes the part of an answer that depends only on the script: logprobs and turns.
+// appendTail appends the part of an answer that depends only on the script: logprobs and turns.
 func (sc *script) appendTail(dst []byte, inputIDs, tokens bool, m mangle) []byte {
 	if !tokens || m.kind == NoTurns || len(sc.calls) == 0 {
 		return append(dst, `"logprobs":null,"turns":null}`...)
@@ -98,7 +99,7 @@ func (c *call) appendOutput(dst []byte, k int, m mangle) []byte {
 	return append(dst, ']')
 }
 
-// Answers and traces print a number with an exponent if it is closer to 0 than these.
+// Answers and traces print a number with an exponent if its absolute value is below these limits.
 const (
 	answerFrom = 1e-5
 	traceFrom  = 1e-4
@@ -108,7 +109,7 @@ func appendFloat(dst []byte, f float32, plainFrom float64) []byte {
 	return sglang.AppendFloat(dst, f, plainFrom, "null")
 }
 
-// appendLogprobs writes the triples of call k.
+// appendLogprobs appends the triples of call k.
 func (c *call) appendLogprobs(dst []byte, k int, m mangle, plainFrom float64) []byte {
 	if c.answer != nil {
 		return append(dst, c.answer.Meta.Logprobs...)
@@ -142,7 +143,8 @@ func (c *call) appendLogprobs(dst []byte, k int, m mangle, plainFrom float64) []
 	return append(dst, ']')
 }
 
-// id returns an id, changed if the fault is at this position: WideID adds 2^33, others 1.
+// id returns the id. If the fault hits this position, it adds 2^33 for WideID and 1 for any other
+// kind.
 func (m mangle) id(kind FaultKind, call, at int, id int32) int64 {
 	if !m.hits(kind, call) || m.at != at {
 		return int64(id)
@@ -153,7 +155,8 @@ func (m mangle) id(kind FaultKind, call, at int, id int32) int64 {
 	return int64(id) + 1
 }
 
-// counts sums the tokens of the calls. context is the context of the last call.
+// counts returns the total numbers of prompt and output tokens in the calls. context is the number
+// of tokens in the last call.
 func (sc *script) counts() (prompt, completion, context int) {
 	for i := range sc.calls {
 		c := &sc.calls[i]
@@ -164,10 +167,11 @@ func (sc *script) counts() (prompt, completion, context int) {
 	return prompt, completion, context
 }
 
-// scriptDate is the time of everything scripted: a reply does not depend on the clock.
+// scriptDate is the time in all scripted messages, because a reply must not depend on the clock.
 const scriptDate = "2026-01-05T10:00:00+00:00"
 
-// appendHead writes the part of an answer that names the run: messages, stop reason and usage.
+// appendHead appends the part of an answer that depends on the run: messages, stop reason and
+// usage.
 func (r *scriptedRun) appendHead(dst []byte) []byte {
 	dst = append(dst, `{"messages":`...)
 	dst = append(dst, array(r.list(false))...)
@@ -178,8 +182,8 @@ func (r *scriptedRun) appendHead(dst []byte) []byte {
 		`"cached_input_tokens":null,"cache_write_tokens":null,"reasoning_tokens":null,"context_tokens":%d},`, completion, prompt, prompt+completion, len(r.script.calls), context)
 }
 
-// list returns the run's messages: as stored, or as in the answer, which omits user messages and
-// text before a tool call.
+// list returns the run's messages. If stored is set, they are the stored messages. Otherwise they
+// are the messages in the answer, which omits user messages and text before a tool call.
 func (r *scriptedRun) list(stored bool) [][]byte {
 	var out [][]byte
 	n := 0
@@ -195,15 +199,15 @@ func (r *scriptedRun) list(stored bool) [][]byte {
 	for k := range r.script.calls {
 		c := &r.script.calls[k]
 		if c.use == nil && len(c.output) == 0 {
-			continue // an empty output is not stored
+			continue // the server does not store an empty output
 		}
 		if c.use == nil {
 			m := r.message(id(), "assistant_message", k, "")
 			out = append(out, append(quote(append(m, `,"content":`...), strings.TrimSpace(c.text)), '}'))
 			continue
 		}
-		own := id()                                                                                                 // one stored message has the text and the call
-		if text := strings.TrimSpace(c.text); text != "" && (stored || r.keepsText || k == len(r.script.calls)-1) { // a later step removes the text from the history
+		own := id()                                                                                                 // one stored message contains both the text and the tool call
+		if text := strings.TrimSpace(c.text); text != "" && (stored || r.keepsText || k == len(r.script.calls)-1) { // because later steps remove this text from the history
 			m := r.message(own, "assistant_message", k, "")
 			out = append(out, append(quote(append(m, `,"content":`...), text), '}'))
 		}
@@ -224,7 +228,8 @@ func (r *scriptedRun) list(stored bool) [][]byte {
 	return out
 }
 
-// message writes the beginning of a message of call k. The caller closes it.
+// message returns the start of a message in call k. The caller must append the rest and close the
+// object.
 func (r *scriptedRun) message(id, kind string, k int, name string) []byte {
 	out := append([]byte(`{"id":"`+id+`","date":"`+scriptDate+`","name":`), "null"...)
 	if name != "" {
@@ -233,8 +238,8 @@ func (r *scriptedRun) message(id, kind string, k int, name string) []byte {
 	return append(out, `,"message_type":"`+kind+`","otid":"`+id[len("message-"):]+`","sender_id":null,"step_id":"`+r.stepIDs[k]+`","is_err":null,"seq_id":null,"run_id":"`+r.id+`"`...)
 }
 
-// newObject returns an object with the members that alternate names and values: a string, an int, nil
-// or JSON.
+// newObject returns an object. The arguments alternate between names and values. A value is a
+// string, an int, nil, or JSON as a []byte.
 func newObject(members ...any) *object {
 	o := &object{values: map[string][]byte{}}
 	for i := 0; i+1 < len(members); i += 2 {
@@ -253,7 +258,7 @@ func newObject(members ...any) *object {
 	return o
 }
 
-// A runHead has the values that the states of a run and of its steps share.
+// A runHead contains the values that appear in the states of both a run and its steps.
 type runHead struct {
 	id, agent, handle string
 	began, ended      time.Time

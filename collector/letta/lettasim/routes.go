@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// A route is a method and a path pattern; {} matches one segment.
+// A route is a method and a path pattern. In a pattern, {} matches one segment.
 type route struct {
 	method, pattern string
-	open            bool // no password needed
+	open            bool // requires no password
 	serve           handler
 }
 
 type handler func(*Server, *request) answer
 
-// locked holds Server.mu while serve runs.
+// locked returns a handler that holds Server.mu while serve runs.
 func locked(serve handler) handler {
 	return func(s *Server, q *request) answer {
 		s.mu.Lock()
@@ -24,8 +24,8 @@ func locked(serve handler) handler {
 	}
 }
 
-// found serves the object whose id is in the path, with Server.mu held. If missing is not nil, it
-// answers for an unknown id.
+// found returns a handler that calls serve with the object whose id is in the path, while it holds
+// Server.mu. If missing is not nil, missing returns the answer for an unknown id.
 func found[T any](find func(*Server, string) (T, *answer), missing func(id string) answer, serve func(*Server, *request, T) answer) handler {
 	return locked(func(s *Server, q *request) answer {
 		v, problem := find(s, q.args[0])
@@ -49,7 +49,8 @@ func agentNotFound(string) answer { return detail(http.StatusNotFound, "Agent no
 
 func (r *route) name() string { return r.method + " " + strings.ReplaceAll(r.pattern, "{}", "{id}") }
 
-// routes are tried in order. Only collections end in a slash. The wrong form is redirected.
+// routes are tried in order. Only the paths of collections end with a slash. A path with a missing
+// or extra slash is redirected.
 var routes = []route{
 	{"GET", "/v1/health/", true, (*Server).health},
 	{"GET", "/v1/ready/", true, (*Server).health},
@@ -97,12 +98,12 @@ var routes = []route{
 	{"GET", "/v1/tools/{}", false, locked((*Server).getTool)},
 	{"DELETE", "/v1/tools/{}", false, locked((*Server).deleteTool)},
 
-	// Routes of the scripted engine: see Config.Weights.
+	// The pages of the simulated engine (see Config.Weights).
 	{"GET", "/model_info", true, (*Server).modelInfo},
 	{"GET", "/get_model_info", true, (*Server).modelInfo},
 }
 
-// Routes returns the simulated routes, as METHOD PATH with {id} for an id.
+// Routes returns the simulated routes in the form "METHOD PATH", with {id} for an id.
 func Routes() []string {
 	names := make([]string, len(routes))
 	for i := range routes {
@@ -111,8 +112,8 @@ func Routes() []string {
 	return names
 }
 
-// match finds the route of a path and the values of its {}. allowed reports that the path exists
-// with another method. /latest is an alias of /v1.
+// match finds the route for a method and path, and the values of {} in its pattern. allowed reports
+// whether a route with this path exists for any method. /latest is an alias for /v1.
 func match(method, path string) (found *route, args []string, allowed bool) {
 	if rest, ok := strings.CutPrefix(path, "/latest/"); ok {
 		path = "/v1/" + rest
@@ -157,7 +158,8 @@ func fit(pattern, path string) (args []string, fits bool) {
 	}
 }
 
-// otherSlash returns the path with a slash added or removed at the end, if that is a route.
+// otherSlash returns the path with the final slash added or removed, and whether a route exists for
+// the result.
 func otherSlash(method, path string) (string, bool) {
 	other, had := strings.CutSuffix(path, "/")
 	if !had {
@@ -169,7 +171,7 @@ func otherSlash(method, path string) (string, bool) {
 
 var uuidText = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// isID reports whether id is prefix and a UUID.
+// isID reports whether id consists of prefix, a hyphen and a UUID.
 func isID(id, prefix string) bool {
 	rest, ok := strings.CutPrefix(id, prefix+"-")
 	return ok && uuidText.MatchString(rest)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A run is one server run: the effect of one send. It is finished at the time due, even if the
-// client left. Until then it has the status created and is empty.
+// A run is one server run, which a send starts. It is finished at the time due, even if the client
+// disconnected. Until then, a client sees the status created and no steps or messages.
 type run struct {
 	id        string
-	created   time.Time // created_at of its state; for a replayed run, the recorded time
+	created   time.Time // created_at in its state; for a replayed run, the recorded time
 	agent     *agent
 	requestID string // the client's x-api-request-log-id
 	mode      sendMode
@@ -21,14 +21,15 @@ type run struct {
 	cancelled chan struct{} // closed by cancelAgent
 	source    runSource
 	steps     []*step
-	// answer is recorded when the client has the tokens; told reports that it was recorded. traced
-	// has the steps whose trace the client has.
+	// answer is recorded when the client has the tokens. told is true once it has been recorded.
+	// traced contains the steps whose traces the client has.
 	answer Answer
 	told   bool
 	traced map[int]bool
 }
 
-// A runSource has the contents of a finished run. Replayed and scripted runs differ.
+// A runSource provides the contents of a finished run. It differs between replayed, scripted and
+// failed runs.
 type runSource interface {
 	// state returns the finished run's JSON.
 	state() *object
@@ -36,11 +37,11 @@ type runSource interface {
 	step(k int) *object
 	// messages returns the run's messages, oldest first.
 	messages() [][]byte
-	// trace returns the trace of step k, or nil if it will never have one.
+	// trace returns the trace of step k, or nil if the step will never have a trace.
 	trace(k int) []byte
 }
 
-// A step is one step of a run, with the feedback and tags that clients set.
+// A step is one step in a run, with the feedback and tags that clients set.
 type step struct {
 	id       string
 	run      *run
@@ -51,7 +52,7 @@ type step struct {
 
 func (s *Server) finished(r *run) bool { return !s.cfg.Now().Before(r.due) }
 
-// enter registers a run. Server.mu is held.
+// enter registers a run. The caller holds Server.mu.
 func (s *Server) enter(r *run, stepIDs []string) {
 	r.created, _ = time.Parse(time.RFC3339Nano, r.source.state().string("created_at"))
 	s.runs[r.id] = r
@@ -59,7 +60,7 @@ func (s *Server) enter(r *run, stepIDs []string) {
 	s.addSteps(r, stepIDs)
 }
 
-// addSteps registers the steps of a run. Server.mu is held.
+// addSteps registers the steps of a run. The caller holds Server.mu.
 func (s *Server) addSteps(r *run, stepIDs []string) {
 	for k, id := range stepIDs {
 		st := &step{id: id, run: r, k: k, feedback: []byte("null")}
@@ -68,8 +69,8 @@ func (s *Server) addSteps(r *run, stepIDs []string) {
 	}
 }
 
-// forget removes a run and its steps. Their traces stay for a while; a real server keeps them
-// forever. Server.mu is held.
+// forget removes a run and its steps. It keeps the latest Config.KeptTraces traces of removed
+// steps. A real server keeps all of them. The caller holds Server.mu.
 func (s *Server) forget(r *run) {
 	delete(s.runs, r.id)
 	for _, st := range r.steps {
@@ -138,7 +139,7 @@ func (s *Server) listRuns(q *request) answer {
 			return detail(http.StatusBadRequest, "'%s' is not a valid RunStatus", status)
 		}
 	}
-	if id := query.Get("conversation_id"); id != "" { // in 0.16.7 a run does not name its conversation
+	if id := query.Get("conversation_id"); id != "" { // in 0.16.7, a run does not record its conversation
 		list = nil
 	}
 	stop := query.Get("stop_reason")
@@ -154,8 +155,9 @@ func (s *Server) listRuns(q *request) answer {
 		})
 	}
 	ascending := query.Get("order") == "asc" || query.Get("ascending") == "true"
-	// The cursors are swapped, and each is a point in time. A run of another agent is a valid
-	// cursor; an unknown run is ignored (services/helpers/run_manager_helper.py).
+	// As on the real server, before and after are swapped, and each is a point in time. A run of
+	// another agent is a valid cursor. An unknown run is ignored. Source:
+	// services/helpers/run_manager_helper.py.
 	for cursor, later := range map[string]bool{"after": !ascending, "before": ascending} {
 		if at := s.runs[query.Get(cursor)]; at != nil {
 			list = slices.DeleteFunc(list, func(r *run) bool { return r == at || byCreation(r, at) > 0 != later })
@@ -166,7 +168,7 @@ func (s *Server) listRuns(q *request) answer {
 	out := make([][]byte, len(list))
 	for i, r := range list {
 		o := s.stateOfRun(r)
-		if s.finished(r) { // only the list has it
+		if s.finished(r) { // only runs in a list have this member
 			o = o.clone()
 			o.set("total_duration_ns", r.duration())
 		}
@@ -228,7 +230,7 @@ func (s *Server) runSteps(q *request, r *run) answer {
 			return detail(http.StatusNotFound, "No Step found with id %s", query.Get(cursor))
 		}
 	}
-	if query.Has("before") && query.Has("after") { // with both cursors, they are points in time
+	if query.Has("before") && query.Has("after") { // if both are given, the cursors are points in time
 		list, _ = between(list, id, query)
 	}
 	list = page(list, id, query, query.Get("order") == "asc", 100)

@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// The values of recorded bodies are kept byte for byte. Only an object or an array whose members
-// change is written again, without white space between them.
+// The functions in this file keep the values in recorded bodies byte for byte. Only an object or
+// array whose members change is encoded again, without white space between members.
 
 func newScanner(b []byte) *strictjson.Scanner {
 	return strictjson.New(string(b), strictjson.GoOptions())
@@ -60,7 +60,7 @@ func parseObject(b []byte) (*object, error) {
 	return o, nil
 }
 
-// clone copies the members; their bytes are shared and never written to.
+// clone returns a copy of o. The bytes of the values are shared, because they are never modified.
 func (o *object) clone() *object {
 	c := &object{keys: append([]string(nil), o.keys...), values: make(map[string][]byte, len(o.values))}
 	maps.Copy(c.values, o.values)
@@ -76,7 +76,7 @@ func (o *object) set(key string, raw []byte) {
 
 func (o *object) text(key, value string) { o.set(key, quote(nil, value)) }
 
-// string returns a string member, or "" for any other value.
+// string returns the value of a string member. For any other value it returns "".
 func (o *object) string(key string) string {
 	var s string
 	_ = json.Unmarshal(o.values[key], &s)
@@ -96,8 +96,8 @@ func (o *object) append(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// quote appends s as a JSON string like the server: it escapes only the characters that JSON
-// requires.
+// quote appends s as a JSON string. Like the server, it escapes only the characters that JSON
+// requires to be escaped.
 func quote(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(slices.Grow(dst, len(s)+2), '"')
@@ -125,7 +125,7 @@ func quote(dst []byte, s string) []byte {
 	return append(append(dst, s[done:]...), '"')
 }
 
-// quoteAll appends a JSON array of strings.
+// quoteAll appends list as a JSON array of strings.
 func quoteAll(dst []byte, list []string) []byte {
 	dst = append(dst, '[')
 	for i, s := range list {
@@ -137,7 +137,7 @@ func quoteAll(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-// array returns a JSON array of the values.
+// array returns the values as a JSON array.
 func array[T ~[]byte](values []T) []byte {
 	out := []byte{'['}
 	for i, v := range values {

@@ -11,23 +11,23 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 )
 
-// A script has the calls of a scripted agent in one send. It is immutable.
+// A script contains the calls of a scripted agent in one send. It is immutable.
 type script struct {
 	user  []string
 	calls []call
 	stop  string
 }
 
-// A call is one generation of the simulated model.
+// A call is one generation by the simulated model.
 type call struct {
 	prompt, output []int32
 	logprobs       []float32
-	text           string        // before the tool call, or the complete text of a last call
-	end            string        // the engine's finish reason as JSON; empty if it is a stop
-	use            *toolUse      // nil in a last call
-	asked          int           // number of history messages in the prompt
-	messages       [][]byte      // the history in the trace's format; the prompt has [:asked]
-	answer         *engineAnswer // nil: the call is simulated
+	text           string        // text before the tool call; in the last call, the whole text
+	end            string        // the engine's finish reason as JSON; empty means stop
+	use            *toolUse      // nil in the last call
+	asked          int           // number of messages in the prompt
+	messages       [][]byte      // the history in the format of a trace; the prompt contains messages[:asked]
+	answer         *engineAnswer // nil if the call is simulated
 }
 
 type toolUse struct {
@@ -35,14 +35,14 @@ type toolUse struct {
 	result, packaged string
 }
 
-// text returns the call as the model writes it.
+// text returns the tool call as the model writes it.
 func (u *toolUse) text() string {
 	return "<tool_call>\n{\"name\": \"" + u.name + "\", \"arguments\": " + u.args + "}\n</tool_call>"
 }
 
 // A history is the context of an agent: the ids of the prompt so far, and the messages in the
-// trace's format. Both are append-only, so that scripts can refer to their parts. Text that the
-// server drops is never added.
+// format of a trace. Both are append-only, so that scripts can refer to parts of them. Text that
+// the server drops is never added.
 type history struct {
 	ids      []int32
 	messages [][]byte
@@ -56,16 +56,16 @@ type author struct {
 	keepsText bool
 	maxSteps  int
 	fault     FaultKind // Abort, AbortEarly, LengthCall, or none
-	// generate asks the user's engine. It is nil if the author makes the calls.
+	// generate sends a call to the user's engine. It is nil if the author simulates the calls.
 	generate func(prompt []int32) (*engineAnswer, error)
 }
 
-// The finish reasons of a call other than a stop.
+// The finish reasons of a call, other than stop.
 const (
 	endLength = `{"type":"length","length":4096}`
 	endAbort  = `{"type":"abort","message":"Abort in process"}`
 
-	maxNewTokens = 4096 // the limit in the server's engine requests
+	maxNewTokens = 4096 // the limit in the server's requests to an engine
 )
 
 var (
@@ -87,8 +87,8 @@ func numbers(p *regexp.Regexp, text string) (a, b int, found bool) {
 	return a, b, errA == nil && errB == nil
 }
 
-// write makes the script of one send, and extends the history. If the engine fails, the script has
-// the calls so far.
+// write generates the script of one send and extends the history. If the engine fails, the script
+// contains the calls before the failure.
 func (w *author) write(h *history, user []string) (*script, error) {
 	sc := &script{user: user, stop: "end_turn"}
 	if h.messages == nil {
@@ -129,7 +129,7 @@ func (w *author) write(h *history, user []string) (*script, error) {
 	return sc, nil
 }
 
-// callEngine lets the engine make a call.
+// callEngine sends a call to the engine.
 func (w *author) callEngine(c *call, sc *script, last string, callsTool bool) error {
 	a, err := w.generate(c.prompt)
 	if err != nil {
@@ -144,8 +144,8 @@ func (w *author) callEngine(c *call, sc *script, last string, callsTool bool) er
 	return nil
 }
 
-// extend adds a call and the result of its tool to the history. With drift, it omits the text
-// before the tool call.
+// extend adds a call and the result of its tool to the history. If the call has drift, extend omits
+// the text before the tool call.
 func (w *author) extend(h *history, c *call) {
 	text, output := c.text, c.output
 	if w.generate == nil && c.use != nil {
@@ -163,7 +163,7 @@ func (w *author) extend(h *history, c *call) {
 	}
 }
 
-// calls returns the number of calls of the send. It sets sc.stop if a limit ends the send.
+// calls returns the number of calls in the send. If the step limit ends the send, it sets sc.stop.
 func (w *author) calls(sc *script) int {
 	n := w.r.in(w.shape.Calls)
 	if len(w.sigs) == 0 {
@@ -178,10 +178,10 @@ func (w *author) calls(sc *script) int {
 func (w *author) begin(h *history) {
 	h.messages = append(h.messages, openAI("system", w.system, nil))
 	if w.generate != nil {
-		return // its prompts have no system text
+		return // prompts for the user's engine have no system text
 	}
 	text := startMark + "system\n" + w.system
-	if len(w.sigs) > 0 { // the template adds the tools; the message does not have them
+	if len(w.sigs) > 0 { // the template adds the tools, which the message does not contain
 		names := make([]string, len(w.sigs))
 		for i, s := range w.sigs {
 			names[i] = s.name
@@ -191,8 +191,8 @@ func (w *author) begin(h *history) {
 	h.ids = appendText(h.ids, text+endMark+"\n")
 }
 
-// add adds a message of the user or a tool's result to the history. The user's engine gets the bytes
-// and a newline, without a template.
+// add adds a user message or a tool result to the history. A prompt for the user's engine contains
+// the bytes and a newline, without a template.
 func (w *author) add(h *history, role, text string, use *toolUse) {
 	h.messages = append(h.messages, openAI(role, text, use))
 	if w.generate != nil {
@@ -208,7 +208,7 @@ func (w *author) add(h *history, role, text string, use *toolUse) {
 	h.ids = appendText(h.ids, startMark+"user\n"+text+endMark+"\n")
 }
 
-// think returns a text of n tokens.
+// think returns text with n tokens.
 func (w *author) think(n int) string {
 	var text strings.Builder
 	for range n {
@@ -218,8 +218,8 @@ func (w *author) think(n int) string {
 	return text.String()
 }
 
-// callTool writes some text and a tool call. If full is set, the output reaches the engine's token
-// limit.
+// callTool generates some text and a tool call. If full is set, the output reaches the engine's
+// token limit.
 func (w *author) callTool(c *call, asked string, full bool) {
 	c.text = w.think(w.r.in(w.shape.ThinkTokens))
 	c.use = w.use(asked)
@@ -281,7 +281,7 @@ func (w *author) use(asked string) *toolUse {
 	return u
 }
 
-// conclude writes the last call: some text and the answer.
+// conclude generates the last call: some text and the answer.
 func (w *author) conclude(c *call, sc *script, asked string) {
 	c.text = w.think(w.r.in(w.shape.Tokens))
 	cut, answer, end := w.r.float() < w.shape.Length, w.answer(asked), ""
@@ -299,8 +299,8 @@ func (w *author) conclude(c *call, sc *script, asked string) {
 	c.output = appendText(nil, c.text+end)
 }
 
-// answer returns the answer to the message. Script.Wrong is the share of sends that get a wrong
-// answer.
+// answer returns the answer to the message asked. With probability Script.Wrong, the answer is
+// wrong.
 func (w *author) answer(asked string) string {
 	wrong := w.r.float() < w.shape.Wrong
 	off := 1 + w.r.n(9)
@@ -348,7 +348,7 @@ func openAI(role, text string, use *toolUse) []byte {
 
 type scriptCache struct{ entries []cachedScript }
 
-// A cachedScript is a script with the part of its answer that is the same for all agents.
+// A cachedScript is a script and the part of its answer that is the same for all agents.
 type cachedScript struct {
 	once    sync.Once
 	script  *script
@@ -357,7 +357,7 @@ type cachedScript struct {
 	digest  string
 }
 
-// cached returns the n-th script, made at its first use.
+// cached returns the n-th script. It generates the script on first use.
 func (s *Server) cached(n int) *cachedScript {
 	e := &s.scripts.entries[n]
 	e.once.Do(func() {
@@ -366,7 +366,7 @@ func (s *Server) cached(n int) *cachedScript {
 			system: "You are a careful assistant." + systemTail, sigs: []signature{{"add", []argument{{"a", "integer"}, {"b", "integer"}}}},
 		}
 		var h history
-		e.script, _ = w.write(&h, []string{fmt.Sprintf("Add %d and %d.", n, n+1)}) // only an engine fails
+		e.script, _ = w.write(&h, []string{fmt.Sprintf("Add %d and %d.", n, n+1)}) // only an engine can fail
 		e.tail = e.script.appendTail(nil, s.cfg.InputIDs, true, mangle{})
 		e.sampled, e.digest = e.script.digest()
 	})
@@ -383,7 +383,7 @@ func (sc *script) digest() (int, string) {
 	return n, d.String()
 }
 
-// upTo returns the script cut off after n calls.
+// upTo returns the first n calls of the script, with another stop reason.
 func (sc *script) upTo(n int, stop string) *script {
 	return &script{user: sc.user, calls: sc.calls[:min(n, len(sc.calls))], stop: stop}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A send is answered in four steps: it is planned while the agent's planning lock is held, its run
-// is registered, it waits for its latency, and its answer is written. Once the run is registered,
-// it completes even if the client leaves.
+// The server plans a send while it holds the agent's planning lock, registers the run, waits for
+// the latency, and writes the answer. Once the run is registered, it completes even if the client
+// disconnects.
 
-// A sendBody has the members of a LettaRequest that are used.
+// A sendBody contains the members of a LettaRequest that are used.
 type sendBody struct {
 	Messages     []message       `json:"messages"`
 	Input        json.RawMessage `json:"input"`
@@ -36,7 +36,7 @@ type message struct {
 type reply struct {
 	status      int
 	contentType string
-	run         *run // the last run of the send
+	run         *run // the last run that the send started
 	due         time.Time
 	parts       func() [][]byte
 	fault       *Fault
@@ -62,7 +62,7 @@ func (s *Server) send(q *request, agentID string, mode sendMode, conversation bo
 	s.mu.Unlock()
 
 	var body sendBody
-	if l == nil { // a replayed agent answers as recorded, whatever the request is
+	if l == nil { // a replayed agent gives its recorded answer to any request
 		if an := q.decode(&body); an != nil {
 			return *an
 		}
@@ -98,7 +98,7 @@ func (s *Server) send(q *request, agentID string, mode sendMode, conversation bo
 		return ok(s.stateOfRun(p.run).append(nil))
 	}
 	if !s.wait(q, p) {
-		return answer{} // the client left; the run continues
+		return answer{} // the client disconnected; the run continues
 	}
 	if mode.streams() {
 		return s.deliverEvents(q, p)
@@ -155,7 +155,7 @@ func (b *sendBody) texts() []string {
 
 const unknownError = "An unknown error occurred"
 
-// plan decides the answer of the send and registers its runs.
+// plan determines the answer to the send and registers its runs.
 func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conversation bool) (*reply, *answer) {
 	a.planning.Lock()
 	defer a.planning.Unlock()
@@ -170,7 +170,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conve
 		reset(q.w)
 		return nil, &answer{}
 	}
-	if refused := refusal(f); refused != nil { // before a run exists
+	if refused := refusal(f); refused != nil { // refused before there is a run
 		s.mu.Unlock()
 		return nil, refused
 	}
@@ -192,7 +192,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conve
 		p.run = r
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.agents[a.id] == a { // otherwise it was deleted meanwhile
+		if s.agents[a.id] == a { // otherwise the agent was deleted meanwhile
 			s.enter(r, stepIDs)
 		}
 	}
@@ -219,7 +219,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conve
 	return p, nil
 }
 
-// refusal returns the answer to a send that is refused before it has a run.
+// refusal returns the answer to a send that is refused before there is a run, or nil.
 func refusal(f *Fault) *answer {
 	if f == nil {
 		return nil
@@ -247,7 +247,7 @@ func refusal(f *Fault) *answer {
 
 type enterRun func(id string, source runSource, stepIDs []string)
 
-// planFailure plans a send that fails because of the engine or an invalid model output.
+// planFailure plans a send that fails because of the engine or because of an invalid model output.
 func (s *Server) planFailure(p *reply, a *agent, n int, kind FaultKind, due time.Time, state *object, enter enterRun) {
 	ids := s.drawFor(a.who, "failed", a.id, strconv.Itoa(n))
 	r := &failedRun{
@@ -267,7 +267,7 @@ func (s *Server) planFailure(p *reply, a *agent, n int, kind FaultKind, due time
 	enter(r.id, r, []string{r.stepID})
 }
 
-// planReplay plans the n-th exchange of a life.
+// planReplay plans the n-th exchange in a life.
 func (s *Server) planReplay(p *reply, a *agent, l *life, n int, enter enterRun) {
 	x := &l.exchanges[n]
 	s.mu.Lock()
@@ -287,7 +287,7 @@ func (s *Server) planReplay(p *reply, a *agent, l *life, n int, enter enterRun) 
 	p.answer.Sampled, p.answer.Digest = x.sampled, x.digest
 }
 
-// A scriptPlan has the arguments of planScript.
+// A scriptPlan contains the arguments of planScript.
 type scriptPlan struct {
 	agent        *agent
 	n            int
@@ -306,7 +306,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 	flags := flagsOf(in.state)
 	tokens, keep := flags.Tokens, flags.Reasoning
 	if !in.conversation && (in.body.TokenIDs || in.body.Logprobs) {
-		tokens = tokens && in.body.TokenIDs // one flag alone turns the other off
+		tokens = tokens && in.body.TokenIDs // if the request sets only one flag, the other is off
 	}
 	words := []string{"script", a.who.task, strconv.Itoa(a.who.sample), strconv.Itoa(in.n)}
 	w := author{shape: s.cfg.Script, r: draw(s.cfg.Seed, words...), system: in.system, sigs: in.sigs, keepsText: keep}
@@ -332,7 +332,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 		cached = s.cached(draw(s.cfg.Seed, words...).n(n))
 		r.script = cached.script
 	default:
-		r.script, _ = w.write(&a.history, in.body.texts()) // only an engine fails
+		r.script, _ = w.write(&a.history, in.body.texts()) // only an engine can fail
 	}
 	if s.cfg.Engine == "" {
 		r.end(in.fault, draw(s.cfg.Seed, append(words, "mangle")...))
@@ -344,7 +344,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 	}
 	p.parts = func() [][]byte {
 		s.mu.Lock()
-		final := *r // it can be canceled until now
+		final := *r // the run can have been canceled until now
 		s.mu.Unlock()
 		if cached != nil && tokens && final.mangle == (mangle{}) && final.script == cached.script {
 			return [][]byte{final.appendHead(nil), cached.tail}
@@ -360,7 +360,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 	}
 }
 
-// end applies a fault of the data to the script.
+// end applies a data fault to the script.
 func (r *scriptedRun) end(f *Fault, at *rng) {
 	if f == nil {
 		return
@@ -373,13 +373,13 @@ func (r *scriptedRun) end(f *Fault, at *rng) {
 		r.script = sc.upTo(max(1, len(sc.calls)-1), "cancelled")
 	case StopUnknown:
 		r.script = sc.upTo(len(sc.calls), "lost_interest")
-	case Abort, AbortEarly, LengthCall: // the script has it already
+	case Abort, AbortEarly, LengthCall: // the author has applied these
 	default:
 		r.mangle = newMangle(f.Kind, sc, at)
 	}
 }
 
-// wait waits until the send is due. It returns false if the client left.
+// wait waits until the send is due or canceled. It returns false if the client disconnected.
 func (s *Server) wait(q *request, p *reply) bool {
 	if left := p.due.Sub(s.cfg.Now()); left > 0 {
 		_ = wait.For(q.Context(), left, p.run.cancelled)

@@ -14,37 +14,37 @@ import (
 	"time"
 )
 
-// A Server is a simulated Letta server: an [http.Handler] with state. It starts no goroutine.
+// A Server is a simulated Letta server. It implements [http.Handler] and does not start goroutines.
 type Server struct {
 	cfg     Config
 	lives   map[string]*life
 	scripts scriptCache
 	engine  http.Client
 	trainer trainer
-	base    *object // initial AgentState of scripted agents
+	base    *object // initial state of scripted agents
 
-	// mu guards everything below. It is not held while a reply is rendered or written.
+	// mu guards the fields below. It is not held while a reply is rendered or written.
 	mu            sync.Mutex
-	order         int64 // creation counter, for lists
+	order         int64 // number of agents created, for the order of lists
 	agents        map[string]*agent
 	runs          map[string]*run
 	steps         map[string]*step
-	systems       map[string]*agent // by id of the system message
+	systems       map[string]*agent // by the id of the system message
 	conversations map[string]*conversation
 	tools         []*tool
 	keptTraces    map[string]func() []byte
-	keptOrder     []string // keys of keptTraces, as a ring
+	keptOrder     []string // keys of keptTraces, as a ring buffer
 	keptNext      int
-	anonymous     int // agents created without metadata
+	anonymous     int // number of agents created without metadata
 	stats         Stats
 	answers       []Answer
-	refusing      *answer // answer to every request, or nil
+	refusing      *answer // the answer to every request; nil if requests are not refused
 	given         []Given
-	busyUntil     []time.Time // one entry for each place of Config.Capacity
-	connected     int         // used connections of Config.Database
+	busyUntil     []time.Time // one entry for each of the Config.Capacity places
+	connected     int         // number of database connections in use
 }
 
-// New returns a server. It does not listen.
+// New returns a server. The caller must serve it over HTTP.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -78,7 +78,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// HTTPServer returns an http.Server for s with the real server's keep-alive time of 5 s.
+// HTTPServer returns an http.Server for s. Like the real server, it closes connections after 5 s
+// without a request.
 func (s *Server) HTTPServer() *http.Server {
 	return &http.Server{Handler: s, IdleTimeout: 5 * time.Second, ReadHeaderTimeout: time.Minute}
 }
@@ -90,7 +91,8 @@ type request struct {
 	body []byte
 }
 
-// An answer is the answer of a route. A nil body means: already written, or the client left.
+// An answer is the response of a route. If body is nil, the response has already been written, or
+// the client disconnected.
 type answer struct {
 	status     int
 	body       []byte
@@ -106,7 +108,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// dispatch finds the route of a request, counts it, and answers.
+// dispatch counts the request and returns the answer from its route.
 func (s *Server) dispatch(q *request) answer {
 	route, args, allowed := match(q.Method, q.URL.Path)
 	name, other, redirected := "unknown", "", false
@@ -146,13 +148,14 @@ func (s *Server) dispatch(q *request) answer {
 	case errors.As(err, &tooLarge):
 		return detail(http.StatusRequestEntityTooLarge, "request body too large")
 	case err != nil:
-		return answer{} // the client left
+		return answer{} // the client disconnected
 	}
 	q.body = body
 	return route.serve(s, q)
 }
 
-// queried holds a database connection for Database.Takes. It returns false if none is free.
+// queried occupies a database connection for Database.Takes. If no connection is free, it returns
+// false at once.
 func (s *Server) queried() bool {
 	db := s.cfg.Database
 	if db == (Database{}) {
@@ -174,7 +177,7 @@ func (s *Server) queried() bool {
 	return true
 }
 
-// authorized reports whether the request has the password, if one is required.
+// authorized reports whether the request has the password, or whether no password is required.
 func (s *Server) authorized(r *http.Request) bool {
 	if s.cfg.Password == "" {
 		return true
@@ -194,7 +197,7 @@ func (s *Server) redirect(q *request, path string) answer {
 	return answer{status: http.StatusTemporaryRedirect, body: []byte{}}
 }
 
-// write writes an answer with its length, in one write.
+// write writes an answer, with its length, in a single write.
 func (s *Server) write(w http.ResponseWriter, a answer) {
 	h := w.Header()
 	h.Set("Server", "uvicorn")
@@ -206,7 +209,7 @@ func (s *Server) write(w http.ResponseWriter, a answer) {
 	}
 	h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	w.WriteHeader(a.status)
-	n, _ := w.Write(a.body) // the client can be gone
+	n, _ := w.Write(a.body) // an error means that the client disconnected
 	s.mu.Lock()
 	s.stats.BytesSent += int64(n)
 	s.mu.Unlock()
@@ -222,7 +225,8 @@ func detail(status int, format string, args ...any) answer {
 	return answer{status: status, body: append(quote([]byte(`{"detail":`), text), '}')}
 }
 
-// unprocessable returns a validation error. Its detail is the text of a Python list, not JSON.
+// unprocessable returns a validation error. As on the real server, its detail is the text of a
+// Python list, not JSON.
 func unprocessable(kind, loc, msg string) answer {
 	body := append(quote([]byte(`{"trace_id":"","detail":`), fmt.Sprintf("[{'type': '%s', 'loc': (%s), 'msg': '%s'}]", kind, loc, msg)), '}')
 	return answer{status: http.StatusUnprocessableEntity, body: body}
@@ -232,7 +236,7 @@ func notFound(kind, id string) answer {
 	return detail(http.StatusNotFound, "%s not found with id='['%s']', access level in ['read'] for actor='id='%s' organization_id='%s' name='default_user''", kind, id, user, organization)
 }
 
-// badID returns the error for a malformed id in a path.
+// badID returns the error for a malformed id in the path.
 func badID(prefix string) answer {
 	text := fmt.Sprintf("[{'type': 'string_pattern_mismatch', 'loc': ('path', '%s_id'), 'msg': \"String should match pattern '%s-{uuid4}'\"}]", prefix, prefix)
 	body := quote([]byte(`{"trace_id":"","detail":`), text)
@@ -251,7 +255,7 @@ func (q *request) decode(v any) *answer {
 	return nil
 }
 
-// undecoded returns the error for a body that is not JSON, or has a member of the wrong type.
+// undecoded returns the error for a body that is not JSON or that has a member of the wrong type.
 func undecoded(body []byte, err error) answer {
 	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
 	switch {
@@ -278,7 +282,8 @@ func undecoded(body []byte, err error) answer {
 	return unprocessable("json_invalid", "'body', "+strconv.Itoa(at), "JSON decode error")
 }
 
-// legacy reports whether the client's user agent is older than the 1.0 SDKs.
+// legacy reports whether the client is older than the SDKs of version 1.0, according to its
+// headers.
 func (q *request) legacy() bool {
 	agent := q.UserAgent()
 	return agent != "" && q.Header.Get("X-Stainless-Package-Version") == "" &&

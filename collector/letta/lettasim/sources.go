@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A replayedRun is a recorded run with the ids of its agent.
+// A replayedRun is a recorded run with the ids of the replayed agent.
 type replayedRun struct {
 	rec  recordedRun
 	ids  []string
@@ -46,8 +46,8 @@ func (r *replayedRun) trace(k int) []byte {
 	return r.face.trace(r.rec.traces[k].with(r.ids))
 }
 
-// A scriptedRun is the run of a script. Its script changes only if it is canceled, with Server.mu
-// held and before it is finished.
+// A scriptedRun is a run of a script. After planning, its script changes only if the run is
+// canceled. Then Server.mu is held, and the run is not yet finished.
 type scriptedRun struct {
 	runHead
 	seed         uint64
@@ -58,10 +58,10 @@ type scriptedRun struct {
 	stepIDs      []string
 	script       *script
 	mangle       mangle
-	inputIDs     bool   // in traces
-	config       []byte // llm_config of its agent
+	inputIDs     bool   // whether traces contain the prompt ids
+	config       []byte // the agent's llm_config
 	trainer      *trainer
-	versions     []int // of the calls; nil: the weights never change
+	versions     []int // the versions of the calls; nil if the weights never change
 }
 
 // cancel ends the script after its first call.
@@ -82,7 +82,7 @@ func (r *scriptedRun) status() string {
 }
 
 func (r *scriptedRun) state() *object {
-	if r.conversation { // such a run is never finished, in 0.16.7
+	if r.conversation { // in 0.16.7, the run of a conversation never finishes
 		o := r.runState("send_conversation_message", "created", "", "")
 		o.set("completed_at", []byte("null"))
 		return o
@@ -91,7 +91,7 @@ func (r *scriptedRun) state() *object {
 }
 
 func (r *scriptedRun) step(k int) *object {
-	if k >= len(r.script.calls) { // cut off by a cancel
+	if k >= len(r.script.calls) { // the call was cut off when the run was canceled
 		return r.stepState(r.stepIDs[k], 0, 0, "cancelled", "cancelled")
 	}
 	c := &r.script.calls[k]
@@ -104,7 +104,8 @@ func (r *scriptedRun) step(k int) *object {
 
 func (r *scriptedRun) messages() [][]byte { return r.list(true) }
 
-// trace returns the request for the engine, and the engine's answer.
+// trace returns the trace of step k, which contains the request to the engine and the engine's
+// answer.
 func (r *scriptedRun) trace(k int) []byte {
 	if k >= len(r.script.calls) || r.mangle.hits(NaNLogprob, k) || r.mangle.hits(EmptyTurn, k) {
 		return nil
@@ -136,20 +137,20 @@ func (r *scriptedRun) trace(k int) []byte {
 	if c.end != "" {
 		body.Finish = []byte(c.end)
 	}
-	if r.mangle.kind != NoTurns { // such an answer does not come from the native path
+	if r.mangle.kind != NoTurns { // an answer without turns does not come from SGLang's native endpoint
 		body.OutputIDs = c.appendOutput(nil, k, r.mangle)
 	}
 	return r.endTrace(body.Append(out), k)
 }
 
-// endTrace appends the rest of the trace of call k, after the engine's answer.
+// endTrace appends the part of the trace of call k that follows the engine's answer.
 func (r *scriptedRun) endTrace(out []byte, k int) []byte {
 	out = fmt.Appendf(out, `,"step_id":"%s","agent_id":"%s","agent_tags":`, r.stepIDs[k], r.agent)
 	out = quoteAll(out, r.tags)
 	return append(out, `,"call_type":"agent_step","run_id":"`+r.id+`","source":null,"org_id":"`+organization+`","user_id":"`+user+`","compaction_settings":null,"llm_config":`+string(r.config)+`,"billing_context":null}`...)
 }
 
-// traceTools returns the tools of an AgentState in the format of an engine request.
+// traceTools returns the tools in an AgentState in the format of an engine request.
 func traceTools(tools []byte) []byte {
 	var out [][]byte
 	for _, t := range split(tools) {
@@ -163,11 +164,11 @@ func traceTools(tools []byte) []byte {
 	return array(out)
 }
 
-// A failedRun is a run that ended with an error. It has at most one step, and no messages.
+// A failedRun is a run that ended with an error. It has at most one step and no messages.
 type failedRun struct {
 	runHead
-	stepID    string // empty: no step
-	stop      string // of the step
+	stepID    string // empty if there is no step
+	stop      string // the step's stop reason
 	errorType string
 	problem   string
 }

@@ -12,40 +12,43 @@ import (
 // Stats is a snapshot of the server's counters.
 type Stats struct {
 	AgentsAlive, AgentsCreated, AgentsDeleted int64
-	// Sends counts received sends, Answered full answers with 200, InFlight sends in progress.
+	// Sends counts the sends received. Answered counts the complete answers with status 200.
+	// InFlight is the number of sends in progress.
 	Sends, Answered, InFlight int64
-	// MaxInFlight is the highest InFlight so far.
+	// MaxInFlight is the highest value of InFlight so far.
 	MaxInFlight int64
-	// BytesSent counts body bytes of all answers.
+	// BytesSent counts the bytes in the bodies of all answers.
 	BytesSent int64
-	// Refused counts requests during [Server.Refuse].
+	// Refused counts the requests that were refused because of [Server.Refuse].
 	Refused int64
-	// EngineCalls counts the calls of Config.Engine, EngineErrors the failed calls.
+	// EngineCalls counts the successful calls to Config.Engine. EngineErrors counts the failed
+	// calls.
 	EngineCalls, EngineErrors int64
-	// Faults counts injected faults by kind.
+	// Faults counts the injected faults by kind.
 	Faults map[FaultKind]int64
-	// Requests counts requests by method and route, such as "POST /v1/agents/{id}/messages".
+	// Requests counts the requests by method and route, such as "POST /v1/agents/{id}/messages".
 	Requests map[string]int64
 }
 
-// An Answer is a send of which the client has all tokens: from a 200 answer or, if that was lost,
-// from the traces of all its steps.
+// An Answer is a send whose tokens the client has received, either in an answer with status 200 or,
+// if that answer was lost, in the traces of all its steps.
 type Answer struct {
 	Task            string
 	Sample, Attempt int
 	Send            int
 	AgentID, RunID  string
-	// Sampled is the number of tokens in the answer's assistant turns.
+	// Sampled is the number of sampled tokens in the send's assistant turns.
 	Sampled int
-	// Digest is the [Digest] of the sampled tokens, without a fault of the data.
+	// Digest is the [Digest] of the sampled tokens before a data fault changes them.
 	Digest string
-	// Fault is the injected fault, or empty. Connection faults do not show in traces.
+	// Fault is the injected fault, or empty. If the tokens came from traces, a connection fault is
+	// not named.
 	Fault FaultKind
-	// Traced reports that the client has the tokens from traces.
+	// Traced is true if the tokens came from traces.
 	Traced bool
 }
 
-// Stats returns the counts so far.
+// Stats returns the current stats.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,18 +58,19 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// Answers returns the answers in order. It needs Config.KeepAnswers.
+// Answers returns the recorded answers in order. Config.KeepAnswers must be set.
 func (s *Server) Answers() []Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Answer(nil), s.answers...)
 }
 
-// A Digest identifies sampled tokens and their log-probabilities, without turn boundaries. To
-// compare, append the sampled tokens of a sample's rows, in order.
+// A Digest identifies a sequence of sampled tokens and their log-probabilities, without turn
+// boundaries. To compare a sample with [Answer.Digest], append the sampled tokens in the sample's
+// rows, in order.
 type Digest struct{ h hash.Hash }
 
-// Append adds sampled ids and their log-probabilities; a missing one counts as NaN.
+// Append adds sampled ids and their log-probabilities. A missing log-probability counts as NaN.
 func (d *Digest) Append(ids []int32, logprobs []float32) {
 	if d.h == nil {
 		d.h = sha256.New()
@@ -79,7 +83,7 @@ func (d *Digest) Append(ids []int32, logprobs []float32) {
 		}
 		bits := math.Float32bits(lp)
 		if lp != lp {
-			bits = 0x7fc00000 // the same NaN for all
+			bits = 0x7fc00000 // all NaNs have the same digest
 		}
 		buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
 		buf = binary.LittleEndian.AppendUint32(buf, bits)
@@ -87,7 +91,7 @@ func (d *Digest) Append(ids []int32, logprobs []float32) {
 	_, _ = d.h.Write(buf)
 }
 
-// String returns the digest so far, as 32 hexadecimal digits.
+// String returns the digest of everything appended so far, as 32 hexadecimal digits.
 func (d *Digest) String() string {
 	if d.h == nil {
 		d.h = sha256.New()

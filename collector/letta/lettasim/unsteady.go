@@ -2,38 +2,38 @@ package lettasim
 
 import "bytes"
 
-// A Face is the view of a replayed agent in one look: its tools can have another order, and its
-// system message and tools another text. The real server reads an agent again for every request,
-// with its tools in any order, and clients can change it in between. The zero value shows the
-// recording.
+// A Face is the view of a replayed agent in one look: the order of its tools, and the text of its
+// system message and tools. These can vary because the real server reloads an agent for every
+// request, with its tools in any order, and because clients can change the agent between requests.
+// The zero value shows the agent as recorded.
 type Face struct {
 	// Rotate moves this many tools from the front of the list to its end.
 	Rotate int
-	// Old is replaced by New everywhere. They must not need JSON escapes, and should have the same
-	// number of tokens. Otherwise the steps' counts are wrong.
+	// Old is replaced with New everywhere. Neither may contain characters that JSON escapes. Both
+	// should have the same number of tokens. Otherwise the token counts in the steps are wrong.
 	Old, New string
 }
 
-// A Look is one read of an agent by the server, for a client or for itself.
+// A Look is one occasion on which the server loads an agent, for a client or for its own use.
 type Look struct {
-	Sample int // from the agent's metadata
+	Sample int // sample index in the agent's metadata
 	Kind   LookKind
-	N      int // index among the looks of this kind, from 0
+	N      int // index of the look among the agent's looks of this kind, from 0
 }
 
 // A LookKind is the purpose of a look.
 type LookKind int
 
-// The kinds of looks. A send is one look for any number of calls.
+// The kinds of looks. A send is one look, whatever the number of its calls.
 const (
-	LookCreate LookKind = iota // answer to the create
+	LookCreate LookKind = iota // answer to the request that creates the agent
 	LookAgent                  // GET of the agent
 	LookSystem                 // GET of its system message
 	LookSend
 	lookKinds
 )
 
-// A Given is one call of a replayed agent, with the model's true prompt.
+// A Given is one call of a replayed agent, with the true prompt of the model.
 type Given struct {
 	AgentID  string
 	Send     int
@@ -41,7 +41,7 @@ type Given struct {
 	Output   []int32
 }
 
-// look returns the face of the agent's next look of that kind. Server.mu is held.
+// look returns the face for the agent's next look of this kind. The caller holds Server.mu.
 func (s *Server) look(a *agent, kind LookKind) Face {
 	if s.cfg.Face == nil || a.life == nil {
 		return Face{}
@@ -51,7 +51,7 @@ func (s *Server) look(a *agent, kind LookKind) Face {
 	return s.cfg.Face(Look{Sample: a.who.sample, Kind: kind, N: n})
 }
 
-// recordPrompts records the true prompts of a replayed send. Server.mu is held.
+// recordPrompts records the true prompts of a replayed send. The caller holds Server.mu.
 func (s *Server) recordPrompts(a *agent, n int, f Face) {
 	if s.cfg.Prompt == nil {
 		return
@@ -61,15 +61,15 @@ func (s *Server) recordPrompts(a *agent, n int, f Face) {
 	}
 }
 
-// Given returns all replayed calls so far, in the order of the calls of each send. It needs
-// Config.Prompt.
+// Given returns all replayed calls so far. The calls in each send are in order. Config.Prompt must
+// be set.
 func (s *Server) Given() []Given {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Given(nil), s.given...)
 }
 
-// text returns b with the face's text. b can be modified.
+// text returns b with Old replaced with New.
 func (f Face) text(b []byte) []byte {
 	if f.Old == "" {
 		return b

@@ -11,26 +11,27 @@ import (
 	"time"
 )
 
-// Weights configures the weight updates of the scripted engine, as by a trainer. Every call of a
-// scripted agent has one version. Its trace names the version in SGLang's format (weight_version),
-// and so do the pages /model_info and /get_model_info, which the simulator serves for the engine.
-// The zero value is an engine without updates; its version is "default".
+// Weights configures weight updates of the simulated engine behind scripted agents, as a trainer
+// would make them. Every call of a scripted agent is sampled with one version. The trace of the
+// call contains the version in SGLang's format (weight_version). So do the pages /model_info and
+// /get_model_info, which the simulator serves in place of the engine. The zero value means that
+// there are no updates, and the version is "default".
 type Weights struct {
-	// Every is the time between two updates, and Calls the number of calls between them. Set only
-	// one.
+	// Every is the time between two updates. Calls is the number of calls between two updates. Only
+	// one of them can be set.
 	Every time.Duration
 	Calls int
-	// Engines is the number of engines that make the calls. They are updated one after the other
-	// within one period. A call or a page request uses any of them. Default 1.
+	// Engines is the number of engines. They are updated one after the other within one period.
+	// Each call uses a random engine, and requests for the page use the engines in turn. Default 1.
 	Engines int
-	// Lag is the time from the change of the weights to the change of the page. It can be negative.
-	// It needs Every.
+	// Lag is how long after an update the page still shows the old version. A negative Lag means
+	// that the page shows the new version before the update. Lag requires Every.
 	Lag time.Duration
-	// Fall, if positive, restarts the number after this many versions.
+	// Fall, if positive, makes the version number restart at 1 after this many versions.
 	Fall int
-	// Words makes page and traces use a word instead of the number.
+	// Words makes the page and the traces show the word "default" instead of the version number.
 	Words bool
-	// Log, if not nil, gets one JSON line for every call, with its step_id and its true version.
+	// Log, if not nil, receives a JSON line for every call, with its step_id and its true version.
 	Log io.Writer
 }
 
@@ -38,7 +39,7 @@ type Weights struct {
 //
 //	every=300ms    every=40,engines=2    every=2s,lag=100ms,fall=3    every=40,words
 //
-// every is a duration or a number of calls.
+// The value of every is a duration or a number of calls.
 func ParseWeights(text string) (w Weights, err error) {
 	for option := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(option, "=")
@@ -92,7 +93,7 @@ type trainer struct {
 	asked int // number of page requests
 }
 
-// version returns the version of engine e at a time, after a number of calls.
+// version returns the version of engine e at the given time and after the given number of calls.
 func (t *trainer) version(e int, at time.Time, calls int) int {
 	engines := max(1, t.Engines)
 	n := 0
@@ -108,16 +109,16 @@ func (t *trainer) version(e int, at time.Time, calls int) int {
 	return 1 + n
 }
 
-// versionName returns the engine's name for the version.
+// versionName returns the version as the engine reports it.
 func (t *trainer) versionName(version int) string {
-	if !t.changing() || t.Words { // with Words, as if the trainer does not name its weights
+	if !t.changing() || t.Words { // Words simulates a trainer that does not set the engine's version
 		return "default"
 	}
 	return strconv.Itoa(version)
 }
 
-// assign assigns versions to the calls of a run, and logs them. It spreads the calls evenly over
-// the time of the send.
+// assign assigns versions to the calls in a run and logs them. It spreads the calls evenly over the
+// duration of the send.
 func (t *trainer) assign(r *scriptedRun, a *agent, send int) {
 	if !t.changing() {
 		return
@@ -138,7 +139,7 @@ func (t *trainer) assign(r *scriptedRun, a *agent, send int) {
 			"step_id": r.stepIDs[k], "run_id": r.id, "agent_id": a.id, "task": a.who.task, "sample": a.who.sample, "attempt": a.who.attempt,
 			"send": send, "call": k, "engine": e, "version": v,
 		})
-		_, _ = t.Log.Write(append(line, '\n')) // a reader of the log notices a missing line
+		_, _ = t.Log.Write(append(line, '\n')) // if a write fails, a reader of the log notices the missing line
 	}
 }
 
@@ -149,7 +150,8 @@ func (r *scriptedRun) weightVersion(k int) string {
 	return r.trainer.versionName(r.versions[k])
 }
 
-// modelInfo serves the engine's page in SGLang's format, which a real Letta server does not have.
+// modelInfo serves the page of the engine, in SGLang's format. A real Letta server does not serve
+// this page.
 func (s *Server) modelInfo(*request) answer {
 	t := &s.trainer
 	t.mu.Lock()
