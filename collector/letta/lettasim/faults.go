@@ -125,7 +125,7 @@ func (k FaultKind) Recoverable() bool { return faultKinds[k].recoverable }
 // is drawn from the seed.
 type Fault struct {
 	Kind FaultKind
-	// Rate is the share of samples, from 0 to 1. A recoverable fault is drawn anew for each attempt
+	// Rate is the share of samples, from 0 to 1. A recoverable fault is drawn for each attempt
 	// up to Attempts. A final fault is drawn once for each sample.
 	Rate float64
 	// Aim, if not empty, replaces Rate.

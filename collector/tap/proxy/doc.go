@@ -19,7 +19,7 @@
 //	    exchange.finish  records the call before the client has the last byte
 //
 // So when a server has received the end of an answer, the call has been recorded. A generation that
-// the proxy does not parse is recorded too, without its contents. So whoever reads the calls knows
+// the proxy does not parse is recorded too, without its contents. So a reader of the calls knows
 // that this call is missing.
 //
 // # The contents of a call
