@@ -13,7 +13,6 @@ import (
 const (
 	maxDigits   = 4096 // of one decimal
 	maxExponent = 4096 // of ten, and of a power
-	maxPowered  = 512  // digits of the base of a power
 )
 
 // A numeral is one number as it is written in a text.
