@@ -34,7 +34,7 @@ wheel: ## build the Python wheel of this platform in dist
 	.ci/dist.py wheel
 
 .PHONY: release
-release: ## build the wheels, archives and checksums of all platforms in dist/release, twice, and compare them
+release: ## build the wheels, archives and checksums of all platforms in dist/release, and compare them with a second build
 	.ci/release
 
 .PHONY: demo
@@ -44,7 +44,7 @@ demo: build ## collect from a simulated server and show the results; kill a coll
 .PHONY: test
 test: ## run all tests, including the tests that need Python or promtool
 	.ci/together.sh '$(MAKE) --no-print-directory fixtures' '$(GO) build ./...'
-	.ci/together.sh '.ci/test.sh -timeout 25m -parallel 4 -skip "^TestGate" ./...' 'nice .ci/pytest.sh'
+	.ci/together.sh '.ci/test.sh -timeout 25m -parallel 4 -skip "^TestGate" ./...' 'nice .ci/pytest.sh -n 2 --dist worksteal'
 	packages=$$(.ci/having.sh '^func TestGate') && .ci/test.sh -timeout 25m -p 1 -parallel 8 -count 1 -run '^TestGate' $$packages
 
 .PHONY: fixtures
@@ -52,7 +52,7 @@ fixtures: python vocabularies promtool trainers ## install what the tests need
 
 .PHONY: pytest
 pytest: python trainers ## test the wheel of the Python package in a separate environment
-	.ci/pytest.sh
+	.ci/pytest.sh -n 2 --dist worksteal
 
 .PHONY: firstrow
 firstrow: python ## run the README's quick start, from the wheel to a verified row, on a fresh Debian without Go; needs root
@@ -87,7 +87,7 @@ mistral: ## create an environment with mistral-common, for comparisons with its 
 	.ci/mistral.sh
 
 .PHONY: transformers
-transformers: ## create an environment for each release of transformers with which chat templates and tokenizers are compared
+transformers: ## create an environment for each transformers version with which the tests compare chat templates and tokenizers
 	.ci/transformers.sh
 
 .PHONY: promtool
@@ -103,7 +103,7 @@ e2e-letta: letta ## test the program against the real Letta servers LETTA (0.16.
 	LETTA='$(LETTA)' .ci/e2e-letta.sh $(if $(SHORT),-short) $(if $(value RUN),-run '$(value RUN)')
 
 .PHONY: hostile
-hostile: ## test the program against every kind of bad server, on each kind of request
+hostile: ## test the program against every kind of bad server, for each kind of request
 	HOSTILE=all $(GO) test -p 1 -count 1 -timeout 30m -parallel 8 -run '^TestGateHostileServers$$' ./cmd/rollout
 
 .PHONY: lint
@@ -122,7 +122,7 @@ licenses: ## update the list of third-party licenses, after a change of go.mod
 	$(GO) test -count 1 -run '^TestLicenses$$' ./cmd/rollout/internal/licenses -update
 
 .PHONY: vuln
-vuln: ## check the code that the program calls for known vulnerabilities; fail if there is one
+vuln: ## look for known vulnerabilities in the code that the program calls; fail if there is one
 	.ci/vuln.sh
 
 .PHONY: killtest
@@ -172,7 +172,7 @@ bench: vocabularies ## run every benchmark; BENCH=regexp selects some
 	$(GO) test -p 1 -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 .PHONY: profile
-profile: build ## print the CPU time of a collection by stage; OLD=PROGRAM compares it with another build
+profile: build ## print the CPU time of a collection by stage; with OLD=PROGRAM, compare two builds
 	ROLLOUT_PROFILE=$(CURDIR)/.build/profile ROLLOUT_NEW=$(abspath $(NEW)) ROLLOUT_OLD=$(if $(OLD),$(abspath $(OLD))) \
 		$(GO) test -count 1 -timeout 60m -v -run '^TestProfile$$' ./cmd/rollout/internal/profile
 
