@@ -268,6 +268,36 @@ func TestLostConnections(t *testing.T) {
 	}
 }
 
+// TestProxyStopsWaiting checks that the answer is recovered if a proxy stopped waiting for it. Other
+// errors do not show that the server worked, so the agent does not look for an answer.
+func TestProxyStopsWaiting(t *testing.T) {
+	t.Parallel()
+	for status, recovered := range map[int]bool{408: true, 500: false, 502: true, 503: false, 504: true} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			l := simulated(t, lettasim.Config{}, func(l *line, n int64, w http.ResponseWriter, r *http.Request) {
+				if n > 1 {
+					l.sim.ServeHTTP(w, r)
+					return
+				}
+				l.sim.ServeHTTP(httptest.NewRecorder(), r)
+				w.WriteHeader(status)
+			})
+			reply, err := rollout(t, l.backend(t, agent.Config{}), scripted(1))
+			if !recovered {
+				if err == nil || l.sends.Load() != 1 {
+					t.Errorf("%d sends, error %v; want 1 send and an error", l.sends.Load(), err)
+				}
+				return
+			}
+			if err != nil || l.sends.Load() != 2 || !reply.Sends[0].FromRecord {
+				t.Fatalf("%d sends, error %v, reply %+v; want 2 sends, the first from the record", l.sends.Load(), err, reply)
+			}
+			sameReply(t, reply, undisturbed(t, lettasim.Config{}, scripted(1)))
+		})
+	}
+}
+
 // TestLostAtOnce checks that a run is awaited if the connection is lost while it works.
 func TestLostAtOnce(t *testing.T) {
 	t.Parallel()
