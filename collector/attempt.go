@@ -20,7 +20,7 @@ type attempt struct {
 	stage        Stage // current stage
 	began        time.Time
 	yield        Yield
-	alignerYield Yield // counts that the sample does not contain: cut tokens, and the sources of the versions
+	alignerYield Yield // counts that the sample itself does not contain, such as cut tokens
 
 	admission   time.Duration // wait for a permit before the attempt
 	firstAnswer time.Duration // see Reply.FirstAnswer
@@ -28,14 +28,14 @@ type attempt struct {
 	replied     time.Time     // end of the rollout
 	sinkWait    time.Duration // wait for the sink
 
-	err         error // an *AttemptError; nil if the sink has the sample
+	err         error // nil if the sink accepted the sample; an *AttemptError unless begin returned the error
 	class       Class
 	failed      *tokenize.Sample // remaining tokens of a failed attempt; shares no memory with the reply
 	took        time.Duration    // duration of the rollout; 0 if it did not start
-	retryReason string           // key in Stats.Remade if it is not the class
+	retryReason string           // key in Stats.Remade; if empty, the key is the name of the class
 
-	agentRemoved  bool // so nothing is left to take over
-	agentMayExist bool // on the server
+	agentRemoved  bool // no agent is left to take over
+	agentMayExist bool // the agent might still exist on the server
 }
 
 // attempt makes one attempt, from its Begin entry in the journal to the removal of its agent. If a
@@ -110,9 +110,9 @@ func (a *attempt) run(ctx context.Context) error {
 	rolling, stop := a.cl.cut.context(timed)
 	defer stop()
 
-	// If another server can take the sample, two waits end early, because that loses nothing. The
-	// wait for a new agent ends when the server goes down. The wait for the rollout ends when the
-	// server has become unreachable.
+	// If another server can take the sample, two waits end early, and no work is lost. The wait for
+	// a new agent ends when the server goes down. The wait for the rollout ends when the server has
+	// become unreachable.
 	opening, running := rolling, rolling
 	if len(c.endpoints) > 1 && a.open == nil {
 		opening, stop = untilMoved(rolling, &ep.away)
@@ -132,7 +132,7 @@ func (a *attempt) run(ctx context.Context) error {
 	}
 	ch := ep.lock().AgentMade(time.Now())
 	ep.unlock()
-	_ = ep.applyChange(ch, nil) // an answer never makes an endpoint lost
+	_ = ep.applyChange(ch, nil) // cannot fail, because only the loss of an endpoint causes an error
 
 	a.setStage(StageRun)
 	reply, err := agent.Run(running)
@@ -173,8 +173,8 @@ func (a *attempt) setStage(s Stage) {
 	a.w.c.counters.stage(a.w.slot, a.N, s, time.Now())
 }
 
-// openAgent makes the agent of the attempt, or finds the agent that an earlier process made. It
-// journals the agent's id.
+// openAgent creates the agent of the attempt, or finds the agent that an earlier process created.
+// It journals the agent's id.
 func (a *attempt) openAgent(ctx context.Context) (Agent, error) {
 	c, at := a.w.c, a.Attempt
 	if c.cfg.Journal != nil {
@@ -186,7 +186,7 @@ func (a *attempt) openAgent(ctx context.Context) (Agent, error) {
 	var agent Agent
 	var err error
 	if a.open != nil {
-		agent, err = a.w.ep.Backend.(Reattacher).Reattach(ctx, at, *a.open) //nolint:forcetypeassert // begin has looked
+		agent, err = a.w.ep.Backend.(Reattacher).Reattach(ctx, at, *a.open) //nolint:forcetypeassert // begin checked the type
 	} else {
 		agent, err = a.w.ep.Backend.Open(ctx, at)
 	}
@@ -204,15 +204,16 @@ func (a *attempt) serverRun(id string) {
 	a.w.c.end(journaled(a.w.c.cfg.Journal.ServerRun(a.Key, a.N, id)))
 }
 
-// fail copies the remaining tokens into a.failed, and returns the result of wrap. r can be nil.
+// fail copies the remaining tokens into a.failed, and returns the error from wrap. The reply can be
+// nil.
 func (a *attempt) fail(ctx context.Context, r *Reply, err error) error {
 	err = a.wrap(ctx, err)
 	a.failed = a.failure(r, err)
 	return err
 }
 
-// wrap adds the stage to err. ctx is the context of the stage. If ctx has ended because of a cut, a
-// move or the time limit, wrap also adds that cause.
+// wrap adds the stage to err. The parameter ctx is the context of the stage. If ctx has ended
+// because of a cut, a move or the time limit, wrap also adds that cause.
 func (a *attempt) wrap(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, ErrCensored) && !errors.Is(err, ErrCensored) {
@@ -230,8 +231,8 @@ func (a *attempt) wrap(ctx context.Context, err error) error {
 // errMoved ends an attempt whose server is down while another server can take the sample.
 var errMoved = fmt.Errorf("%w: the sample moves to another server", ErrUnavailable)
 
-// untilMoved returns a ctx that ends with errMoved when the flag is raised. If the flag is already
-// up, it returns ctx unchanged. The caller must call the returned function.
+// untilMoved derives a context that is canceled with errMoved when the flag is raised. If the flag
+// is already up, untilMoved returns ctx unchanged. The caller must call the returned function.
 func untilMoved(ctx context.Context, f *flag) (context.Context, context.CancelFunc) {
 	if f.isUp() {
 		return ctx, func() {}

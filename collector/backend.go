@@ -7,10 +7,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Backend makes agents on one server.
+// A Backend creates agents on one server.
 type Backend interface {
-	// Open makes a fresh agent and checks that it will return token data. If Open fails, it leaves
-	// no agent on the server, as far as the backend can determine.
+	// Open creates an agent and checks that the agent will return token data. If Open fails, it
+	// leaves no agent on the server, as far as the backend can determine.
 	Open(ctx context.Context, a Attempt) (Agent, error)
 }
 
@@ -19,10 +19,10 @@ type Agent interface {
 	// ID returns the agent's id on the server.
 	ID() string
 
-	// Run sends the messages of the task, answers the server's requests in between, and fetches all
-	// data that Close deletes. It never repeats a send. If an error occurs after some sends were
-	// answered, Run returns these sends with the error. The Reply and all data that it points to
-	// are valid until Close returns.
+	// Run sends the messages of the task. It also answers the server's requests for tool results
+	// and approvals. It fetches all data that Close deletes. It never repeats a send. If an error
+	// occurs after some sends were answered, Run returns a Reply with these sends and the error.
+	// The Reply and all data that it points to are valid until Close returns.
 	Run(ctx context.Context) (*Reply, error)
 
 	// Prompts returns one Call per assistant turn, in order, with the prompt that the model saw.
@@ -38,9 +38,10 @@ type Agent interface {
 
 // A Reattacher is a Backend that can take over an attempt of an earlier process.
 type Reattacher interface {
-	// Reattach finds the agent of the attempt. If left does not name the agent, Reattach finds it
-	// by its tags. The Run method of the returned Agent waits until the server has finished, reads
-	// the finished work from the server's record, and continues the task from there.
+	// Reattach finds the agent of the attempt. If the OpenAttempt lacks the agent's id, Reattach
+	// searches for the agent by its tags. The Run method of the returned Agent waits until the
+	// server has finished, reads the finished work from the server's record, and continues the task
+	// from there.
 	//
 	// If nothing can be taken over, Reattach removes the remaining agents from the server, unless
 	// agents must be kept, and returns an error that wraps ErrGone. The Run method of the Agent
@@ -49,18 +50,20 @@ type Reattacher interface {
 }
 
 // A Pinger is a Backend that can check quickly whether its server answers at all. If a run has
-// several endpoints, a silent server then counts as down before any attempt fails. Without pings,
-// that would take minutes, because hanging connections fail late.
+// several endpoints, a server that does not answer pings counts as down before any attempt fails.
+// Without pings, it would take minutes to detect such a server, because connections that hang fail
+// only after a timeout.
 type Pinger interface {
 	// Ping sends a request that costs the server almost nothing.
 	Ping(ctx context.Context) error
 }
 
-// A Checker is a Backend that can check whether its server works. Without a check, samples that
-// fail every time, for example because of their prompt, make a working server look down.
+// A Checker is a Backend that can check whether its server works. Some samples fail every time, for
+// example because of their prompt. Without a check, such samples make a working server count as
+// down.
 type Checker interface {
-	// Check makes an agent with the run's settings and has it answer a test message. Classify
-	// returns the class of its error.
+	// Check creates an agent with the run's settings and has the agent answer a test message. Check
+	// returns an error that Classify can classify.
 	Check(ctx context.Context, runID string) error
 }
 
@@ -73,7 +76,7 @@ type Scorer interface {
 
 // A Splitter separates a model's answer from its reasoning.
 type Splitter interface {
-	// Split splits r.Text into r.Output and r.Reasoning. Parameter calls is the result of
+	// Split splits r.Text into r.Output and r.Reasoning. The parameter calls is the result of
 	// Agent.Prompts. Split must be safe for concurrent use.
 	Split(r *Reply, calls []tokenize.Call)
 }
@@ -105,7 +108,7 @@ type Sink interface {
 // to find agents that are left on the servers, and to avoid reusing attempt numbers.
 //
 // Its methods must be safe for concurrent use. Once a method has returned, its entry survives a
-// crash of the process. A power cut can lose the entries of the last milliseconds. An error ends
+// crash of the process. A power failure can lose the entries of the last milliseconds. An error ends
 // the run.
 type Journal interface {
 	// Begin records that an attempt is about to start at the endpoint.
@@ -114,14 +117,14 @@ type Journal interface {
 	Agent(key string, attempt int, agentID string) error
 	// ServerRun records a server run that the attempt started.
 	ServerRun(key string, attempt int, runID string) error
-	// End records how the attempt ended. ClassNone means that the sink has the sample. Parameter
-	// charged is true if the attempt used up a retry. After a stop, End is not called if the agent
-	// can still exist.
+	// End records how the attempt ended. ClassNone means that the sink has the sample. The
+	// parameter charged is true if the attempt used up a retry. After a stop, End is not called if
+	// the agent might still exist.
 	End(key string, attempt int, class Class, charged bool) error
 }
 
 // A SampleState is the state in which earlier processes left a sample. The zero value means that no
-// process began it.
+// process has begun the sample.
 type SampleState struct {
 	// Done is true if the dataset has the sample. If the dataset has only a failure row of the
 	// sample, Failed is the class of that failure.
@@ -138,7 +141,7 @@ type SampleState struct {
 // still be active.
 type OpenAttempt struct {
 	N        int
-	Endpoint string // where the attempt was made
+	Endpoint string // name of the endpoint at which the attempt was made
 	// AgentID is empty if the journal does not contain it. ServerRuns contains the known server
 	// runs, in order.
 	AgentID    string

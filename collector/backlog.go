@@ -15,14 +15,14 @@ import (
 //
 //	read   adds the samples of the tasks passed to Run, and then the samples of Config.More
 //	send   takes the first sample and sends it to a worker when the sample can begin
-//	cut    cuts samples whose deadline passes before that
+//	cut    cuts samples whose deadline passes before send takes them
 type backlog struct {
 	f *feed
 
 	mu        sync.Mutex
 	list      list.List // of *entry
 	late      []claim   // taken at their deadline, to be cut
-	bytes     int       // size of the list
+	bytes     int       // total size of the samples in the list
 	known     bool      // the tasks passed to Run have been read
 	groupOpen bool      // the last group still lacks samples
 	ended     bool      // read has returned
@@ -84,7 +84,7 @@ func (b *backlog) read(ctx context.Context, s *survey) {
 		err = b.f.sendAll(ctx, b.add)
 	}
 	if ctx.Err() != nil {
-		err = nil // the goroutine that stopped read returns the reason
+		err = nil // read was stopped by another goroutine, which returns the reason
 	}
 	b.mu.Lock()
 	b.ended, b.err = true, err
@@ -92,7 +92,8 @@ func (b *backlog) read(ctx context.Context, s *survey) {
 	signal(b.put)
 }
 
-// add waits for room and adds the sample. It returns false if the backlog needs no more samples.
+// add appends the sample to the list once backlogBytes allows it. It returns false if the backlog
+// needs no more samples.
 func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 	w := &entry{claim: cl, bytes: claimBytes}
 	if cl.index == 0 {
@@ -126,11 +127,11 @@ func (b *backlog) add(ctx context.Context, cl claim) (bool, error) {
 	}
 }
 
-// expire passes the sample to cut, unless the sample has already been taken.
+// expire hands the sample over to cut. It does nothing if the sample has already been taken.
 func (b *backlog) expire(w *entry) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w.at != nil { // so neither the backlog nor lateSignal is closed
+	if w.at != nil { // the sample is still in the list, so lateSignal is not closed
 		b.remove(w)
 		b.late = append(b.late, w.claim)
 		signal(b.lateSignal)
@@ -159,8 +160,8 @@ func (b *backlog) send(ctx context.Context) error {
 	}
 }
 
-// next waits for a sample and removes the first one from the list. ok is false if there are no more
-// samples, none are needed, the run is draining, or ctx is done.
+// next waits until the list has a sample, and removes the first sample. ok is false if there are no
+// more samples, no more samples are needed, the run is draining, or ctx is done.
 func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 	for {
 		b.mu.Lock()
@@ -171,7 +172,7 @@ func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 		}
 		ended, err := b.ended, b.err
 		var enough <-chan struct{}
-		if b.known && !b.groupOpen && b.f.c.cfg.Pace != nil { // otherwise a group that was begun still lacks samples
+		if b.known && !b.groupOpen && b.f.c.cfg.Pace != nil { // otherwise, the list can still get samples of a group that was begun
 			enough = b.f.c.cfg.Pace.Enough()
 		}
 		b.mu.Unlock()
@@ -192,12 +193,12 @@ func (b *backlog) next(ctx context.Context) (cl claim, ok bool, err error) {
 
 func (b *backlog) first() *entry {
 	if at := b.list.Front(); at != nil {
-		return at.Value.(*entry) //nolint:forcetypeassert // the list has nothing else
+		return at.Value.(*entry) //nolint:forcetypeassert // the list contains nothing else
 	}
 	return nil
 }
 
-// close empties the list and lets cut finish. The samples in the list remain to be done.
+// close empties the list and lets cut finish. The dropped samples stay unfinished.
 func (b *backlog) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

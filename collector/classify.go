@@ -37,10 +37,10 @@ import (
 //	unusable          ErrUnusable                                 fatal      run ends
 //	storage           ErrStorage                                  fatal      run ends
 //
-// attempt.end reports the kind to package breaker. Four kinds depend on how the attempt went:
-// lost_answer (the answer of a finished rollout was lost), slow (the attempt used up
-// Config.AttemptTimeout), moved (another server takes the sample), and final for a takeover that
-// the server rejects.
+// attempt.end reports the kind to package breaker. Some kinds depend on how the attempt ended and
+// not on the class. lost_answer means that the answer of a finished rollout was lost. slow means
+// that the attempt used up Config.AttemptTimeout. moved means that another server takes the sample.
+// A rejected takeover has the kind final.
 //
 // A retry follows a failure of the infrastructure. A sample that succeeds after a retry comes from
 // the same distribution as any other sample, except for its length: see Stats.Remade. If an answer
@@ -85,7 +85,7 @@ const (
 type remedy uint8
 
 const (
-	remedyNone      remedy = iota // the sample fails or remains to be done
+	remedyNone      remedy = iota // no other attempt: the sample fails or stays unfinished
 	remedyRetry                   // another attempt, charged to Config.Retries
 	remedyDataRetry               // another attempt, charged to Config.DataRetries
 	remedyEnd                     // the run ends
@@ -149,18 +149,18 @@ func Classes() []Class {
 
 func (c Class) is(r remedy) bool { return c < numClasses && classes[c].remedy == r }
 
-// Retryable reports whether the infrastructure failed, so that a new agent can succeed.
+// Retryable reports whether the infrastructure failed, in which case a new agent can succeed.
 func (c Class) Retryable() bool { return c.is(remedyRetry) }
 
-// DataRetryable reports whether the policy failed, so that another rollout can succeed.
+// DataRetryable reports whether the policy failed, in which case another rollout can succeed.
 func (c Class) DataRetryable() bool { return c.is(remedyDataRetry) }
 
-// Fatal reports whether every other sample would fail too, so that the run ends.
+// Fatal reports whether the failure ends the run, because every other sample would fail too.
 func (c Class) Fatal() bool { return c.is(remedyEnd) }
 
 // sentinels are in the order in which Classify tests them. The errors that end the run come first,
-// then the most specific errors. A deadline comes late, because a backend that has a better reason
-// than "deadline exceeded" wraps both errors.
+// then the most specific errors. A deadline error comes late, because a backend that knows a better
+// reason than "deadline exceeded" returns an error that wraps both.
 var sentinels = [...]struct {
 	err   error
 	class Class

@@ -97,7 +97,7 @@ func TestClassesAreClosed(t *testing.T) {
 func TestAttemptErrorReadsAloud(t *testing.T) {
 	t.Parallel()
 	err := &collector.AttemptError{Task: "7f3a", Index: 3, Attempt: 2, Stage: collector.StageRun, Err: errPlain}
-	if got, want := err.Error(), "task 7f3a sample 3 attempt 2: run: plain"; got != want {
+	if got, want := err.Error(), "task 7f3a, sample 3, attempt 2: run: plain"; got != want {
 		t.Errorf("Error() = %q, want %q", got, want)
 	}
 }
@@ -106,7 +106,7 @@ type redactedError struct{ error }
 
 func (redactedError) Redacted() string { return "in short" }
 
-// Redacted shows only text that no server can have written.
+// Redacted shows only text that no server could have written.
 func TestRedacted(t *testing.T) {
 	t.Parallel()
 	const prose = "canary prose"

@@ -26,7 +26,7 @@ type Collector struct {
 	shares        *shares
 	moveMu        sync.Mutex // guards the flags of the endpoints
 
-	drained  context.Context //nolint:containedctx // ends by Drain; it stands for a channel
+	drained  context.Context //nolint:containedctx // Drain cancels it; used like a channel
 	drainNow context.CancelFunc
 	drain    <-chan struct{} // closed by Drain
 	started  atomic.Bool
@@ -34,7 +34,7 @@ type Collector struct {
 	stop     atomic.Pointer[context.CancelCauseFunc] // ends the Run in progress
 }
 
-// New returns a Collector. It starts no goroutine.
+// New returns a Collector. New does not start any goroutine.
 func New(cfg Config) (*Collector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -72,20 +72,20 @@ func (c *Collector) Plan(samples int) { c.counters.planned(c.limited(samples)) }
 // Run claims the samples of the tasks, group by group and in order. It stops when no task is left,
 // Drain is called, ctx is done, or the run cannot continue. A run cannot continue if, for example,
 // the sink fails, a server rejects the credentials, no endpoint answers any longer, or the first
-// samples all fail ([EarlyFailureError]). A failed attempt is recorded, not returned. An error from
-// the task source is returned after the samples in flight are finished.
+// samples all fail ([EarlyFailureError]). Run records the error of a failed attempt but does not
+// return it. An error from the task source is returned after the samples in flight are finished.
 //
-// Run reads tasks from one goroutine. It cannot interrupt the source, so a source that waits for a
+// Run reads tasks from one goroutine. Run cannot interrupt the source, so a source that waits for a
 // terminal or a pipe must end by itself when the run stops. Without Config.Left, Run reads the
 // tasks once, and only as workers become free. With Config.Left, Run reads the source up to three
-// times: to count the samples in the dataset, for the groups that were begun, and for the rest. The
-// source must yield the same tasks every time. Open attempts come before all other samples, at
-// their endpoints.
+// times. The first pass counts the samples in the dataset. The second pass sends the samples of
+// groups that were begun, and the third pass sends the rest. The source must yield the same tasks
+// every time. Open attempts come before all other samples, each at the endpoint where it was made.
 //
 // When Run returns, every goroutine that it started has returned, every agent that it opened has
 // been closed, and the sink has every finished sample. The sink commits the last samples when it is
 // closed. Until then, Stats counts them as Accepted. After a stop, the samples that were in flight
-// remain to be done.
+// stay unfinished, and a later process can collect them.
 func (c *Collector) Run(ctx context.Context, tasks iter.Seq2[*Task, error]) error {
 	if c.started.Swap(true) {
 		return errors.New("collector: Run can be called only once")
@@ -140,20 +140,20 @@ func (c *Collector) stopping(ctx context.Context) bool {
 	}
 }
 
-// Drain stops the claiming of samples. Run then finishes the attempts in flight and returns.
-// Samples that wait for a retry or for a permit remain to be done. To stop at once, cancel the
+// Drain makes Run claim no more samples. Run then finishes the attempts in flight and returns.
+// Samples that wait for a retry or for a permit stay unfinished. To stop at once, cancel the
 // context of Run.
 func (c *Collector) Drain() {
 	c.drainNow()
 }
 
-// Filter declares that the samples with these keys will be committed with keep=false. Call it
-// before the sink reports that they are committed. A failed sample still counts as failed.
+// Filter declares that the samples with these keys will be committed with keep=false. Call Filter
+// before the sink reports that these samples are committed. A failed sample still counts as failed.
 func (c *Collector) Filter(keys ...string) { c.counters.filter(keys) }
 
-// CommittedEarlier records that samples counted in Config.Waiting are now in a committed shard.
-// Parameter committed is the number of these samples with keep=true, and filtered contains the keys
-// of the samples with keep=false.
+// CommittedEarlier records that samples counted in Config.Waiting are now in a committed shard. The
+// parameter committed is the number of these samples with keep=true. The parameter filtered
+// contains the keys of the samples with keep=false.
 func (c *Collector) CommittedEarlier(committed int, filtered ...string) {
 	c.counters.addEarlier(committed, len(filtered))
 	c.counters.unfilter(filtered)
@@ -164,7 +164,7 @@ func (c *Collector) CommittedEarlier(committed int, filtered ...string) {
 func (c *Collector) Stats() Stats {
 	s := c.counters.snapshot(c.endpoints)
 	if !c.answerPrompts.proven() {
-		s.Downgraded = 0 // an answer would not have proven more
+		s.Downgraded = 0 // without prompts, the lost answers would not have improved any grade
 	}
 	c.skipRest(&s)
 	if c.cfg.Pace != nil {

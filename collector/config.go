@@ -29,22 +29,23 @@ type Config struct {
 	// Planned is the total number of samples of the tasks, before Limit is applied. Default 0: the
 	// number of samples read so far.
 	Planned int
-	// Left returns the state in which earlier processes left a sample. The result must not depend
-	// on this run. Left is called from one goroutine. Default nil: there was no earlier process.
+	// Left returns the state in which earlier processes left a sample. The result must not include
+	// the work of this process. Left is called from one goroutine. Default nil: there was no
+	// earlier process.
 	Left func(key string) SampleState
 	// Filtered is the number of samples that Left reports as done and that have keep=false in the
 	// dataset. Stats counts them as Filtered and not as Committed.
 	Filtered int
-	// Waiting is the number of samples that Left reports as done but that are not yet in a shard,
-	// because other samples of their group are missing. Stats counts them as Remaining until
+	// Waiting is the number of samples that Left reports as done but that are not yet in a shard.
+	// They wait for the other samples of their group. Stats counts them as Remaining until
 	// CommittedEarlier is called.
 	Waiting int
 	// More returns the tasks that arrive during the run. Run reads them after the tasks that were
 	// passed to it. The sequence can block, but it must end soon after ctx is done. ctx is done
 	// after Drain, after a stop, or when Pace needs no more groups. Run reads up to 64 MiB of tasks
 	// ahead in a separate goroutine, so that it can cut samples at their deadlines. Call Plan so
-	// that Stats counts the samples of tasks that Run has not yet read. An error counts as an error
-	// from the task source. Default nil: no more tasks.
+	// that Stats counts the samples of tasks that Run has not yet read. Run handles an error from
+	// More like an error from the task source. Default nil: no more tasks.
 	More func(ctx context.Context) iter.Seq2[*Task, error]
 	// Pace decides when the next group can begin. Run reports to Pace which groups begin. The
 	// caller must report which groups are whole or acknowledged, and the version of the policy.
@@ -68,11 +69,12 @@ type Config struct {
 	Splitter Splitter
 	Sink     Sink
 	// TurnsHavePrompts, if not nil, states whether answers carry the prompts of their calls
-	// (tokenize.SourceTurns). The server's record can lack these prompts. If it does, a rollout
-	// whose answer was lost is made again. Default nil: answers are assumed to carry prompts until
-	// the first received answer shows whether they do.
+	// (tokenize.SourceTurns). The server's record can lack these prompts. In that case, a rollout
+	// whose answer was lost is collected again. Default nil: answers are assumed to carry prompts
+	// until the first received answer shows whether they do.
 	TurnsHavePrompts *bool
-	// Align configures how calls become rows. Default: fork, and rows of any length.
+	// Align configures how calls become rows. Default: fork on divergence, with no limit on the
+	// length of a row.
 	Align tokenize.AlignConfig
 	// Require is the worst grade that a row can have. A sample with a worse row fails with
 	// tokenize.ReasonGrade. Default nil: any grade.
@@ -91,8 +93,8 @@ type Config struct {
 	// (Checker) right after it refused the sample. Default 30m.
 	BusyMax time.Duration
 	// BackoffMin and BackoffMax bound the wait before a retry. The wait starts at BackoffMin and
-	// doubles with each retry, up to BackoffMax. Up to half of it is then subtracted at random.
-	// Defaults 1s and 30s.
+	// doubles with each retry, up to BackoffMax. Up to half of the wait is then subtracted at
+	// random. Defaults 1s and 30s.
 	BackoffMin, BackoffMax time.Duration
 	// RetryAfterMax caps the delay that a server can request before a retry. Default 1m.
 	RetryAfterMax time.Duration
@@ -104,9 +106,9 @@ type Config struct {
 	// less time until a removal succeeds (removal.go). Default 30s.
 	CloseTimeout time.Duration
 	// Outage is how long an endpoint can be down before it is given up. An endpoint that has never
-	// answered is given up at once. While another endpoint is up, samples move there at once. In
-	// that case, an endpoint whose Backend is a Pinger and a Checker is not given up, and is used
-	// again when it answers. Default 2m.
+	// answered is given up at once. While another endpoint is up, samples move to that endpoint at
+	// once. In that case, an endpoint whose Backend is a Pinger and a Checker is not given up, and
+	// is used again when it answers. Default 2m.
 	Outage time.Duration
 	// Tail is the policy for the last samples. Default: the run waits for them.
 	Tail Tail
@@ -135,8 +137,8 @@ type Endpoint struct {
 	// because a Letta server with a default PostgreSQL fails at about 30 concurrent agents.
 	MaxInFlight int
 	// Weight determines the endpoint's share of new samples while other endpoints have room too. An
-	// endpoint with weight 2 gets twice as many as an endpoint with weight 1. Weight must be
-	// between MinWeight and MaxWeight. Default 1.
+	// endpoint with weight 2 gets twice as many samples as an endpoint with weight 1. Weight must
+	// be between MinWeight and MaxWeight. Default 1.
 	Weight float64
 }
 
@@ -148,7 +150,7 @@ const (
 
 // Defaults, for programs that display them.
 const (
-	DefaultMaxInFlight    = 24 // of Endpoint.MaxInFlight
+	DefaultMaxInFlight    = 24 // for Endpoint.MaxInFlight
 	DefaultAttemptTimeout = time.Hour
 	DefaultBusyMax        = 30 * time.Minute
 )
@@ -216,7 +218,7 @@ func (c Config) Validate() error {
 		bad("sink", "must not be nil")
 	}
 	if c.RetryFailed && c.Left == nil {
-		bad("retry_failed", "requires left, which lists the failed samples")
+		bad("retry_failed", "requires left (the states of earlier samples)")
 	}
 	for _, n := range []struct {
 		path  string
@@ -255,7 +257,7 @@ func (c Config) Validate() error {
 	if err := c.Tail.validate(); err != nil {
 		bad("tail", "%v", err)
 	} else if c.Tail.Kind == TailOversample && c.Planned == 0 {
-		bad("tail", "oversample requires planned, the number of samples")
+		bad("tail", "oversample requires planned (the number of samples)")
 	}
 	if c.BackoffMax < c.BackoffMin {
 		bad("backoff_max", "%v: must be at least backoff_min (%v)", c.BackoffMax, c.BackoffMin)

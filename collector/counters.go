@@ -20,7 +20,7 @@ type counters struct {
 
 	filtered map[string]struct{} // samples that will be committed with keep=false
 
-	failures int  // number of failed samples that the sink has accepted or is about to accept
+	failures int  // number of failed samples, counted before they are appended; includes the failed samples of earlier processes
 	scored   bool // at least one sample was scored
 }
 
@@ -105,8 +105,8 @@ func (c *counters) claim(i int, cl *claim, endpoint string, now time.Time) {
 
 func (c *counters) planned(n int) { c.update(func(s *Stats) { s.Planned = max(s.Planned, n) }) }
 
-// survey counts the nth sample according to the state in which earlier processes left it, and
-// reports whether to claim the sample.
+// survey counts the nth sample by the state in which earlier processes left it. It reports whether
+// this process should claim the sample.
 func (c *counters) survey(n int, left *SampleState, retryFailed bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +141,8 @@ func (c *counters) addFailed(class Class, n int) {
 	}
 }
 
-// unclaim undoes the claim of a failed sample whose retry has no result.
+// unclaim undoes the claim of a sample that an earlier process left as failed. It is called if the
+// retry has no result.
 func (c *counters) unclaim(failed Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +164,8 @@ func (c *counters) attempt(k Kind) {
 	}
 }
 
-// ended counts an attempt that ran for took. ClassNone means that it became data.
+// ended counts an attempt. The parameter took is its duration. ClassNone means that the attempt
+// became data.
 func (c *counters) ended(class Class, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +178,8 @@ func (c *counters) ended(class Class, took time.Duration) {
 	}
 }
 
-// remade counts a lost rollout that is made again. a is nil if an earlier process made the attempt.
+// remade counts a lost rollout that is collected again. The parameter a is nil if an earlier
+// process made the attempt.
 func (c *counters) remade(a *attempt, class Class) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -227,8 +230,8 @@ func (c *counters) refuse(class Class) {
 	}
 }
 
-// done counts the result of an accepted sample. before is the class with which an earlier process
-// stored the sample as failed, or ClassNone.
+// done counts the result of an accepted sample. If an earlier process stored the sample as failed,
+// the parameter before is the class of that failure. Otherwise it is ClassNone.
 func (c *counters) done(key string, class, before Class, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,7 +239,7 @@ func (c *counters) done(key string, class, before Class, err error) {
 	_, filtered := c.filtered[key]
 	delete(c.filtered, key)
 	switch {
-	case err != nil: // the sample remains to be done, or stays failed
+	case err != nil: // the sample stays unfinished, or stays failed as before
 		c.addFailed(before, 1)
 	case class == ClassNone && filtered:
 		c.s.Filtered++
@@ -250,8 +253,8 @@ func (c *counters) done(key string, class, before Class, err error) {
 	}
 }
 
-// unfilter drops the keys of samples that this process does not append, because done is not called
-// for them.
+// unfilter removes keys from c.filtered. The keys belong to samples that this process does not
+// append, so the method done never removes these keys.
 func (c *counters) unfilter(keys []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,12 +28,12 @@ func (e *deadlineError) Unwrap() error { return ErrCensored }
 // A cutoff defines when a sample is cut. The feed creates it, and it never changes. The zero cutoff
 // never cuts.
 type cutoff struct {
-	deadline time.Time // of the task; zero: none
+	deadline time.Time // deadline of the task; zero if the task has none
 	tail     *tail     // nil: the tail policy does not cut
 }
 
-// newCutoff returns the cutoff of the task's samples. RetryFailed ignores deadlines, because the
-// user wants these samples even if they are late.
+// newCutoff returns the cutoff for the task's samples. With RetryFailed, deadlines do not apply,
+// because the user wants the failed samples even if they are late.
 func (c *Collector) newCutoff(t *Task) cutoff {
 	var cut cutoff
 	if !c.cfg.RetryFailed {
@@ -57,7 +57,7 @@ func (c cutoff) cause() error {
 	return nil
 }
 
-// context returns a ctx that ends when the sample is cut. The caller must call the returned
+// context derives a context that is done when the sample is cut. The caller must call the returned
 // function.
 func (c cutoff) context(ctx context.Context) (context.Context, context.CancelFunc) {
 	timed := context.CancelFunc(func() {})

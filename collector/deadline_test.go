@@ -95,7 +95,7 @@ func TestDeadline(t *testing.T) {
 		st := r.counts(5, 0, 7, 0)
 		same(r, "censored, unstarted", []int{st.Censored, st.Unstarted}, 7, 0)
 		for _, sample := range r.s.samples {
-			if f := sample.Failures; sample.TaskID == "t0" && sample.Index == 1 && (len(f[0].OutputIDs) != 3 || !strings.Contains(f[0].Error, " after: ")) {
+			if f := sample.Failures; sample.TaskID == "t0" && sample.Index == 1 && (len(f[0].OutputIDs) != 3 || !strings.Contains(f[0].Error, "; the last attempt failed: ")) {
 				r.Errorf("the sample that waited for its retry: %+v", f[0])
 			}
 		}

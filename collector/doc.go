@@ -15,7 +15,7 @@
 //   - send: one request that sends messages to an agent, and the answer to it
 //   - reply: the sends of one rollout, as returned by Agent.Run
 //   - call: one generation by the model; each step of the server is one call
-//   - turn: one element of the list named turns in the server's answer
+//   - turn: one element of the list "turns" in the server's answer
 //   - span: a stretch of a row with one role
 //   - row: one training sequence; a sample can have several rows
 //   - segment: the position of a row among the rows of its sample
@@ -50,7 +50,7 @@
 //	                                                  collector/letta (classify.go); the server run of
 //	                                                  a 400 or 500: collector/agent (explain.go)
 //	what follows a failure                            package breaker decides, retry.go (followUp) acts;
-//	                                                  package limit lowers its limit
+//	                                                  package limit can lower the endpoint's limit
 //	how a reply becomes rows                          outcome.go (attempt.sample)
 //	where the grade of a row is decided               per call: tokenize (CallsFromTurns, in
 //	                                                  turn_check.go) and collector/prompt (grade.go); a
@@ -86,11 +86,11 @@
 //
 // # To add something
 //
-// A figure in the summary: if a stored sample shows the figure, add a sum to
-// cmd/rollout/internal/show (tally.go). If only the reply or the aligner shows it, add a field to
-// Yield, set the field in outcome.go (a.alignerYield), and add a line to Yield.add. If the figure
-// counts events, add a field to Stats and increment it where the event happens. Package show prints
-// Yield and Stats in summary.go.
+// A figure in the summary: if stored samples determine the figure, add a sum to
+// cmd/rollout/internal/show (tally.go). If the figure depends on the reply or the aligner, add a
+// field to Yield, set the field in outcome.go (a.alignerYield), and add a line to Yield.add. If the
+// figure counts events, add a field to Stats and increment it where the event happens. Package show
+// prints Yield and Stats in summary.go.
 //
 // A metric, in package cmd/rollout/internal/show: if the metric counts events, add a field to
 // Metrics, a line to NewMetrics, a method that counts an event, and a call to that method in
@@ -104,11 +104,12 @@
 //
 //  1. In package tokenize, add a PromptSource (call.go), its word (words.go), its proof
 //     (PromptSource.proves in row_check.go), and a line to the package comment.
-//  2. In package prompt, extend Config.Force (New). Add a step to the function rebuild that makes
-//     the prompts, in a new file from_X.go. Extend the tables in the package comment. If the proof
-//     can have a gap, extend grade.go, because withdraw handles only SourceStored.
-//  3. If the prompts come with an answer, extend answerPrompts.note (lostanswer.go), and
-//     TurnsHavePrompts in cmd/rollout/internal/runfolder (resume.go), which derives from earlier
+//  2. In package prompt, extend Config.Force and the function New. Write a step that makes the
+//     prompts, in a new file from_X.go, and call it in the function rebuild. Extend the tables in
+//     the package comment. If the proof can have a gap, extend grade.go, because withdraw handles
+//     only SourceStored.
+//  3. If the prompts come with an answer, extend answerPrompts.note (lostanswer.go). Also extend
+//     TurnsHavePrompts in cmd/rollout/internal/runfolder (resume.go). It determines from earlier
 //     rows whether answers carry prompts.
 //  4. In cmd/rollout, extend the setting (internal/config: words.go with Prompts.best, settings.go;
 //     the comment on tokens.prompts in configs/collect.yaml) and the report
@@ -117,7 +118,7 @@
 //
 // A class of failure: in classify.go, add a constant of type Class, a line to the table in the
 // comment of Class, and an entry to classes. If another package returns errors of the class, add a
-// sentinel to errors.go. The linter reports every switch that has no default and lacks the new
+// sentinel to errors.go. The linter reports every switch without a default that lacks the new
 // class.
 //
 // # From a task to a row
@@ -147,30 +148,30 @@
 // Three things can delay the cut, each for a bounded time: the removal of an agent
 // (Config.CloseTimeout), a running check of the server (up to a minute), and the sink.
 //
-// A drain or a stop ends every wait for the next task or for the pacer. The pacer only delays
-// groups. It keeps their order and discards none.
+// A drain or a stop ends every wait for the next task or for the pacer. The pacer delays groups,
+// but never reorders or discards groups.
 //
-// Few failures end a run. Among them are too many failed samples (Config.MaxFailures), a failed
-// sink, rejected credentials, an unusable server or model, and servers that no longer answer. A
-// server that is down or busy for a while does not make samples fail. A sample that fails on every
-// try does not make a server count as down. If one of several servers goes down, its samples
-// continue at the other servers within seconds.
+// Only a few kinds of failure end a run, such as too many failed samples (Config.MaxFailures), a
+// failed sink, rejected credentials, an unusable server or model, and servers that no longer
+// answer. A server that is down or busy for a while does not make samples fail. A sample that fails
+// on every try does not make a server count as down. If one of several servers goes down, its
+// samples continue at the other servers within seconds.
 //
-// The sink has a finished sample before its agent is removed from the server. If an attempt fails,
-// its remaining tokens are copied and its agent is removed. If the sample fails for good, its
-// failure row is appended after that. Samples that a stop cuts off remain to be done and do not
-// count as failures.
+// The sink accepts a finished sample before the sample's agent is removed from the server. If an
+// attempt fails, its remaining tokens are copied and its agent is removed. If the sample has failed
+// for good, its failure row is then appended. Samples that a stop interrupts stay unfinished and do
+// not count as failures.
 //
 // If a prompt does not continue the open row, a new row begins or the open row is repaired. The row
-// records where the prompt and the open row differ, and the first ids of both from that point on
-// (Divergence and Realigned in tokenize.Row). If the length of a rebuilt prompt differs from the
-// server's count, the error includes both numbers. Tokens that Align.MaxRowTokens cuts off are not
-// stored, but Stats counts them.
+// records the point where the prompt and the open row differ. It also records the first ids of both
+// after that point (Divergence and Realigned in tokenize.Row). If the length of a rebuilt prompt
+// differs from the server's count, the error includes both numbers. Tokens that Align.MaxRowTokens
+// cuts off are not stored, but Stats counts them.
 //
 // # Over the life of a process
 //
 // After a kill, the next process continues the run. The dataset contains the finished samples, and
-// the journal contains the attempts that can still be active on the servers.
+// the journal contains the attempts that might still be active on the servers.
 //
 //	attempt          journal                  dataset      if the process is killed here,
 //	                                                       the next one
@@ -194,24 +195,24 @@
 //
 // Each journal entry is written to the file before the step below it begins. The entry is synced
 // some milliseconds later, and no step waits for that sync. Append returns after the sync of the
-// write-ahead log, so the sample is synced before End is written. A power cut can lose the entries
-// of steps that were taken, but never a sample that has an End.
+// write-ahead log, so the sample is synced before End is written. A power failure can lose the
+// entries of completed steps, but never a sample that has an End.
 //
 // Config.Left combines the journal and the dataset. If they disagree, the dataset takes precedence.
 // Open attempts come first, at the endpoint where they were made. The groups that were begun come
 // next, and then the rest. An attempt that a Reattacher takes over keeps its number. The sample
 // gets another attempt at no cost if nothing can be taken over, if the lookup fails, or if the
-// endpoint was removed from the run. No two attempts at a sample share a number, so it is always
-// known which attempt is the later one.
+// endpoint was removed from the run. Each attempt at a sample has its own number, so the later of
+// two attempts is always known.
 //
 // A takeover never yields less than a new attempt would. An answer can carry prompts that the
 // server does not store. If such an answer is lost, the server's record proves less than the answer
-// would have. The rollout then counts as gone, and the sample gets a new attempt, if two conditions
-// hold. The rollout lacks a call or does not reach the grade Config.Require, and a new attempt
-// could prove more. Some defects would recur in a new attempt, such as contradictory tokens or,
-// with rebuilt prompts, a call after a compaction. They are handled as if the answer had been
-// received. The answers that this process receives show whether answers carry prompts.
-// Config.TurnsHavePrompts reports what earlier processes found. If neither source is available,
+// would have. In that case, the rollout can lack a call or miss the grade in Config.Require. If a
+// new attempt could prove more, such a rollout counts as gone, and the sample gets a new attempt.
+// Some defects would recur in a new attempt, such as contradictory tokens or, with rebuilt prompts,
+// a call after a compaction. These defects are handled as if the answer had been received. The
+// answers that this process receives show whether answers carry prompts. Config.TurnsHavePrompts
+// reports what earlier processes found. Before the first answer and without TurnsHavePrompts,
 // answers are assumed to carry prompts.
 //
 // A stop closes every agent that it can close, and journals the attempts of these agents as
@@ -247,9 +248,9 @@
 // # As a library
 //
 // The Example in collector/agent (example_test.go) is a complete collection in about forty lines,
-// with a stop and a resume. The Example in this package is the smallest one. The command adds:
+// with a stop and a resume. The Example in this package is even smaller. The command adds:
 //
-//   - a lock on the folder, because two processes that use one folder damage it
+//   - a lock on the folder, because two processes that use one folder would damage it
 //     (cmd/rollout/internal/runfolder)
 //   - the identity of a run: a resume must use the same tasks, model and settings (runfolder);
 //     otherwise the dataset would mix rows made with different settings
@@ -260,6 +261,5 @@
 //     (cmd/rollout/internal/leftovers)
 //   - Config.TurnsHavePrompts from earlier rows (runfolder.TurnsHavePrompts)
 //   - retries: Config.Retries is 0 by default, but the command's default is 2
-//   - a MaxInFlight no higher than the open-file limit and the memory allow, a preflight, a log and
-//     metrics
+//   - a MaxInFlight that fits the open-file limit and the memory, a preflight, a log and metrics
 package collector

@@ -8,10 +8,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An EarlyFailureError ends a run if no sample has a row so far, and many samples failed for a
-// reason that will make the next samples fail too. Examples are a missing or wrong tokenizer, a
-// server that returns no token data, and a rejected request. Failures of the policy (a malformed
-// call, an exceeded context) do not count. The error wraps ErrUnusable.
+// An EarlyFailureError ends a run if no sample has a row yet, and many samples failed for a reason
+// that will make the next samples fail too. Examples are a missing or wrong tokenizer, a server
+// that returns no token data, and a rejected request. Failures of the policy (a malformed call, an
+// exceeded context) do not count. The error wraps ErrUnusable.
 type EarlyFailureError struct {
 	Samples int // number of failed samples
 	Class   Class
@@ -24,16 +24,17 @@ func (e *EarlyFailureError) Error() string {
 	if e.Reason != tokenize.ReasonNone {
 		what = e.Reason.String()
 	}
-	return fmt.Sprintf("%d samples failed with %s and no sample has a row: %s", e.Samples, what, strings.TrimPrefix(line(e.Err), "("+what+"): ")) // do not repeat what
+	return fmt.Sprintf("%d samples failed with %s, and no sample produced a row: %s", e.Samples, what, strings.TrimPrefix(line(e.Err), what+": ")) // do not repeat the reason
 }
 
 // Unwrap returns ErrUnusable.
 func (e *EarlyFailureError) Unwrap() error { return ErrUnusable }
 
 // A run ends early when enough samples have failed for the same reason. One bad task can make its
-// whole group fail, so samples of several groups must have failed. A rejection comes at once, but a
-// good rollout takes minutes, so at least as many samples must have failed as are in flight. Both
-// conditions are dropped after manyFailures failed samples.
+// whole group fail, so samples of several groups must have failed. A rejection is immediate, but a
+// good rollout takes minutes. So the number of failed samples must be at least the number of
+// samples in flight. Once manyFailures samples have failed, neither of these two conditions
+// applies.
 const (
 	minFailures     = 16
 	minFailedGroups = 3
@@ -43,7 +44,7 @@ const (
 // earlyFailures counts the failed samples of a run until the first sample has a row.
 type earlyFailures struct {
 	mu     sync.Mutex
-	over   bool // a sample has a row, in this process or an earlier one, or the error was returned
+	over   bool // a sample of this or an earlier process has a row, or failed has returned its error
 	causes map[cause]*causeCount
 }
 
@@ -54,7 +55,7 @@ type cause struct {
 
 type causeCount struct {
 	samples int
-	groups  map[string]bool // at most minFailedGroups
+	groups  map[string]bool // at most minFailedGroups entries
 }
 
 // systemic reports whether a failure of this class is likely to affect every sample.
@@ -74,7 +75,7 @@ func (b *earlyFailures) gaveRow() {
 }
 
 // failed counts a sample that failed for good. inFlight is the number of samples in flight,
-// including this one. It returns an *EarlyFailureError, only once, when the run must end.
+// including this one. failed returns an *EarlyFailureError when the run must end, but only once.
 func (b *earlyFailures) failed(group string, class Class, inFlight int, err error) error {
 	if !class.systemic() {
 		return nil

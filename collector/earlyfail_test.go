@@ -77,7 +77,7 @@ func TestBarrenRun(t *testing.T) {
 		}
 		r.counts(0, tt.failed, 0, st.Planned-tt.failed)
 		is(r, "samples with the sink", len(r.s.samples), tt.failed)
-		const text = "samples failed with no_prompt and no sample has a row: "
+		const text = "samples failed with no_prompt, and no sample produced a row: "
 		if early.Reason == tokenize.ReasonNoPrompt && !strings.Contains(err.Error(), text) {
 			r.Errorf("error %q", err)
 		}

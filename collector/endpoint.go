@@ -51,7 +51,7 @@ func newEndpoint(c *Collector, e Endpoint) *endpoint {
 	return ep
 }
 
-// breaker returns the breaker settings, which are the same for every endpoint.
+// breaker returns the breaker settings that all endpoints share.
 func (c *Config) breaker() breaker.Config {
 	return breaker.Config{Outage: c.Outage, Retries: c.Retries, DataRetries: c.DataRetries, BusyMax: c.BusyMax}
 }
@@ -68,7 +68,7 @@ func (c *Collector) Answered(endpoint string) {
 		ep := c.endpoints[i]
 		ch := ep.lock().Answered(time.Now())
 		ep.unlock()
-		_ = ep.applyChange(ch, nil) // an answer never makes an endpoint lost
+		_ = ep.applyChange(ch, nil) // cannot fail, because only the loss of an endpoint causes an error
 	}
 }
 
@@ -83,7 +83,7 @@ func (c *Collector) inFlight() (n int) {
 // A flag is up or down. raised returns a context that is done once the flag is up.
 type flag struct {
 	mu   sync.Mutex
-	ctx  context.Context //nolint:containedctx // it stands for the flag, not for a request
+	ctx  context.Context //nolint:containedctx // represents the state of the flag, not a request
 	stop context.CancelFunc
 }
 
@@ -96,8 +96,8 @@ func (f *flag) raised() context.Context {
 	return f.ctx
 }
 
-// until returns a ctx that ends with cause when the flag is up. The caller must call the returned
-// function.
+// This method derives a context that is canceled with the given cause when the flag is up. The
+// caller must call the returned function.
 func (f *flag) until(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(f.raised(), func() { cancel(cause) })
@@ -152,7 +152,7 @@ func (e *endpoint) syncGate() {
 	e.gate.setDown(down)
 }
 
-// applyChange applies a change of the server's state. cause is the reason why the server is down or
+// applyChange applies a change in the server's state. cause is the reason why the server is down or
 // lost. An error means that no endpoint is left, and ends the run.
 func (e *endpoint) applyChange(ch breaker.Change, cause error) error {
 	c := e.c
@@ -181,7 +181,7 @@ func (e *endpoint) applyChange(ch breaker.Change, cause error) error {
 }
 
 // updateMoves updates the away flags, which make the samples of an endpoint move to another
-// endpoint. It must be called after each change of an endpoint's state.
+// endpoint. It must be called after each change in an endpoint's state.
 func (c *Collector) updateMoves() {
 	c.moveMu.Lock()
 	defer c.moveMu.Unlock()
@@ -197,7 +197,7 @@ func (c *Collector) updateMoves() {
 }
 
 // markOverdue raises the overdue flag of an endpoint that has been down for Config.Outage, if
-// another endpoint is up. dark is the new value of its unreachable flag.
+// another endpoint is up. dark is the new value of the endpoint's unreachable flag.
 func (c *Collector) markOverdue(ep *endpoint, dark bool) {
 	c.moveMu.Lock()
 	defer c.moveMu.Unlock()
@@ -220,8 +220,9 @@ const (
 	pingAgain   = time.Second
 )
 
-// watch polls the server until finished is closed. It pings a server that is up and holds samples,
-// and checks a server that is down, so that no sample waits for the check. An error ends the run.
+// watch polls the server until finished is closed. If the server is up and samples are in flight
+// there, watch pings it. If the server is down, watch checks it, so that no sample has to wait for
+// the check. An error ends the run.
 func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
 	for wait.For(ctx, watchEvery, finished, e.lost) {
 		down, lost := e.state()
@@ -250,9 +251,9 @@ func (e *endpoint) watch(ctx context.Context, finished <-chan struct{}) error {
 	return nil
 }
 
-// probeDown checks whether a server that is down is back. After Config.Outage, no sample waits for
-// the server any longer, not even an open attempt. If no other server is up, the server is lost
-// after Config.Outage, or at once if it has never answered.
+// probeDown checks whether a server that is down has recovered. After Config.Outage, no sample
+// waits for the server any longer, not even an open attempt. If no other server is up, the server
+// is lost after Config.Outage, or at once if it has never answered.
 func (e *endpoint) probeDown(ctx context.Context) error {
 	err := e.ping(ctx)
 	dark := err != nil

@@ -18,27 +18,27 @@ import (
 //	RetryDelay() time.Duration // 0: the server requested no delay
 //
 // After the errors from ErrBusy to ErrAborted, the sample is retried on a new agent. "Data retry"
-// means another attempt charged to Config.DataRetries. If none is left, the sample fails.
+// means another attempt charged to Config.DataRetries. If no data retry is left, the sample fails.
 var (
 	// ErrBusy: the server asks the client to come back later (429, lock conflicts). Retries are
 	// free until Config.BusyMax.
 	ErrBusy = errors.New("collector: server busy")
 	// ErrUnavailable: the server, its database or its engine is not available (503, 502, an engine
-	// that is down). Run also returns it if no endpoint answers.
+	// that is down). Run also returns ErrUnavailable if no endpoint answers.
 	ErrUnavailable = errors.New("collector: server unavailable")
 	// ErrConnection: the connection was refused or reset, or it ended before the whole answer had
 	// arrived.
 	ErrConnection = errors.New("collector: connection failed")
 	// ErrIdle: no byte arrived within the time limit.
 	ErrIdle = errors.New("collector: idle timeout")
-	// ErrTimeout: the attempt, or one request of it, exceeded its total time limit.
+	// ErrTimeout: the attempt, or one of its requests, exceeded its total time limit.
 	ErrTimeout = errors.New("collector: timeout")
 	// ErrServer: the server failed for an unknown reason (a 500 that the server run does not
 	// explain).
 	ErrServer = errors.New("collector: server error")
 
-	// ErrAborted: the engine aborted a call of the model, for example to update its weights, and
-	// the server continued with the partial output.
+	// ErrAborted: the engine aborted a model call, for example to update its weights, and the
+	// server continued with the partial output.
 	ErrAborted = errors.New("collector: engine aborted a call")
 
 	// ErrRejected: the server understood the request and rejected it (4xx). The sample fails.
@@ -73,7 +73,7 @@ var (
 	ErrUnusable = errors.New("collector: server or model unusable")
 	// ErrStorage: the sink or the journal failed. The run ends.
 	ErrStorage = errors.New("collector: storage failed")
-	// ErrTolerance: more samples failed, or could not be scored, than the Config allows. The run
+	// ErrTolerance: more samples failed or could not be scored than the Config allows. The run
 	// ends.
 	ErrTolerance = errors.New("collector: too many failures")
 )
@@ -88,7 +88,7 @@ type AttemptError struct {
 }
 
 func (e *AttemptError) Error() string {
-	return fmt.Sprintf("task %s sample %d attempt %d: %s: %v", e.Task, e.Index, e.Attempt, e.Stage, e.Err)
+	return fmt.Sprintf("task %s, sample %d, attempt %d: %s: %v", e.Task, e.Index, e.Attempt, e.Stage, e.Err)
 }
 
 func (e *AttemptError) Unwrap() error { return e.Err }
@@ -154,7 +154,7 @@ func ReasonOf(err error) tokenize.Reason {
 const maxErrorText = 400
 
 func line(err error) string {
-	if e, ok := errors.AsType[*AttemptError](err); ok { // task and attempt have their own columns
+	if e, ok := errors.AsType[*AttemptError](err); ok { // the task and the attempt are in separate columns
 		err = e.Err
 	}
 	return shortened(err.Error())

@@ -29,9 +29,10 @@ type Events struct {
 	// failed attempt.
 	RetryWaiting func(a Attempt, err error, delay time.Duration)
 	// SampleFinished fires when a sample is complete, just before it is appended to the sink. Read
-	// its rows here, because later the sink owns them. The returned function, which can be nil, is
-	// called when the sink has accepted the sample, so count samples there. If the sink refuses the
-	// sample, SampleFinished fires again with the failure that replaces it.
+	// the sample's rows in this callback, because the sink owns them afterward. The returned
+	// function, which can be nil, is called when the sink has accepted the sample. Count samples in
+	// that function. If the sink refuses the sample, SampleFinished fires again with the failure
+	// that replaces it.
 	SampleFinished func(s *tokenize.Sample) (accepted func())
 	// SampleDone fires when the sink reports the result of a sample. err is nil if the sample is in
 	// a committed shard. SampleDone can fire after Run has returned.

@@ -10,17 +10,17 @@ import (
 // A feed sends the samples of the tasks to the workers.
 //
 // If Config.Left is nil, it reads the tasks once and sends their samples in order. Otherwise it
-// reads them up to three times. This way, open attempts and groups that were begun finish first,
-// and no list of all samples is kept in memory:
+// reads the tasks up to three times. This way, open attempts and groups that were begun finish
+// first, and no list of all samples is kept in memory:
 //
 //	1  survey   look up every sample, and count the samples in the dataset
 //	            → send open attempts, each to the endpoint where it was made
 //	2  begun    send the remaining samples of groups that earlier processes began
 //	3  rest     send the groups that no process began
 //
-// In memory, it keeps one byte per sample, and the claims of the open attempts. There are at most
-// as many open attempts as an earlier process had samples in flight. With Config.More, the samples
-// of the passes after the survey go through a backlog.
+// The feed keeps one byte per sample in memory, and the claims of the open attempts. There are at
+// most as many open attempts as an earlier process had samples in flight. With Config.More, the
+// samples of the passes after the survey go through a backlog.
 type feed struct {
 	c         *Collector
 	tasks     iter.Seq2[*Task, error]
@@ -30,20 +30,20 @@ type feed struct {
 	group string // group of the last sample that was sent
 }
 
-// A due is the pass in which a sample is sent.
+// A due identifies the pass in which a sample is sent.
 type due uint8
 
 const (
 	dueNever due = iota // done, not requested, or an open attempt
-	dueBegun            // with the groups that were begun
+	dueBegun            // in the pass for groups that were begun
 	dueRest
 )
 
 // A sender handles the next sample. It returns false if no more samples are needed.
 type sender func(ctx context.Context, cl claim) (bool, error)
 
-// run sends every sample that is due, and returns when the last claim has been taken. The error
-// comes from the task source, or is the reason why the run stops.
+// run sends every sample that is due, and returns when the last claim has been taken. It returns an
+// error from the task source, or the reason why the run stops.
 func (f *feed) run(ctx context.Context) error {
 	s, err := f.resume(ctx)
 	switch {
@@ -58,8 +58,8 @@ func (f *feed) run(ctx context.Context) error {
 	return err
 }
 
-// resume makes the survey and starts sending the open attempts. The survey is nil if no more
-// samples are to be sent.
+// resume makes the survey and starts sending the open attempts. If it returns a nil survey, no more
+// samples are sent.
 func (f *feed) resume(ctx context.Context) (*survey, error) {
 	if f.c.cfg.Left == nil {
 		for _, ep := range f.c.endpoints {
@@ -68,7 +68,7 @@ func (f *feed) resume(ctx context.Context) (*survey, error) {
 		return &survey{}, nil
 	}
 	s := f.survey(ctx)
-	done := f.c.Stats().Earlier.Committed // some of these samples are filtered, and some are in no shard yet
+	done := f.c.Stats().Earlier.Committed // includes filtered samples and samples that are not yet in a shard
 	filtered := min(f.c.cfg.Filtered, done)
 	f.c.counters.addEarlier(-min(filtered+f.c.cfg.Waiting, done), filtered)
 	if n := f.c.Stats().Earlier.Committed; n > 0 {
@@ -100,8 +100,9 @@ func (f *feed) sendKnown(ctx context.Context, s *survey, send sender) error {
 	return s.err
 }
 
-// samples calls do for each sample of the tasks, in order, until do returns false or Limit is
-// reached. The number of the first sample is from. The error comes from the task source.
+// This method calls do for each sample of the tasks, in order. It stops when do returns false or
+// Config.Limit is reached. The parameter from is the number of the first sample. Any error comes
+// from the task source.
 func (f *feed) samples(from int, do func(n int, cl claim) bool) error {
 	c, n := f.c, from
 	for t, err := range f.tasks {
@@ -152,7 +153,7 @@ type survey struct {
 func (f *feed) survey(ctx context.Context) *survey {
 	c := f.c
 	s := &survey{open: make([][]claim, len(c.endpoints))}
-	first, group, begun, needsMore := 0, "", false, false // the current group: its first sample, whether it was begun, and whether it still needs samples
+	first, group, begun, needsMore := 0, "", false, false // state of the current group; first is the number of its first sample
 	closeGroup := func() {
 		for i := first; begun && i < len(s.dues); i++ {
 			if s.dues[i] == dueRest {
@@ -185,7 +186,7 @@ func (f *feed) survey(ctx context.Context) *survey {
 			}
 		}
 		s.dues = append(s.dues, d)
-		return !c.stopping(ctx) // after a stop, the rest of a long list is not read
+		return !c.stopping(ctx) // after a stop, do not read the rest of a long list
 	})
 	closeGroup()
 	if ctx.Err() != nil {
@@ -194,7 +195,7 @@ func (f *feed) survey(ctx context.Context) *survey {
 	return s
 }
 
-// sendDue calls send for each sample that is due in the pass given by now.
+// sendDue calls send for each sample that is due in the given pass.
 func (f *feed) sendDue(ctx context.Context, dues []due, now due, send sender) (err error) {
 	last := -1
 	for n := range dues {

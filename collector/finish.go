@@ -9,25 +9,25 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file finishes samples: it appends a sample to the sink as data, as a failure or as cut, and
-// journals the end of its last attempt.
+// The functions in this file append a finished sample to the sink and journal the end of its last
+// attempt. A sample is appended as data, as a failure, or as a sample that was cut.
 
-// fail appends the failure of the sample to the sink, and then journals the end of its last
+// fail appends the failed sample to the sink, and then journals the end of the sample's last
 // attempt. If the process dies in between, the next process trusts the dataset.
 func (c *Collector) fail(ctx context.Context, cl *claim, a *attempt, charged bool) error {
 	err := c.append(ctx, cl, a.failed, a.class, yieldOf(a.failed))
 	if cl.settled {
-		err = errors.Join(err, c.journalEnd(cl, a.N, a.class, charged)) // even if this failure exceeds MaxFailures
+		err = errors.Join(err, c.journalEnd(cl, a.N, a.class, charged)) // needed even if err is ErrTolerance
 	}
-	if err != nil || cl.task.Recorded != nil { // the failure of one recorded server run does not predict the next
+	if err != nil || cl.task.Recorded != nil { // recorded server runs fail independently
 		return err
 	}
 	return c.earlyFailures.failed(cl.group, a.class, c.inFlight(), a.err)
 }
 
-// append appends the sample to the sink. class is the class of its failure, or ClassNone. y is its
-// yield, which the caller counts in advance, because the sink owns s afterwards. An error ends the
-// run, unless the sink refuses the content of a sample that did not fail.
+// append appends s to the sink. The parameter class is the class of its failure, or ClassNone. The
+// caller computes the yield y before the call, because the sink owns s afterward. An error from
+// append ends the run, unless the sink refuses the content of a sample that did not fail.
 func (c *Collector) append(ctx context.Context, cl *claim, s *tokenize.Sample, class Class, y Yield) error {
 	key, before, took := cl.key, cl.failed, s.Duration
 	accepted := c.cfg.Events.SampleFinished(s)
@@ -62,12 +62,12 @@ func (c *Collector) append(ctx context.Context, cl *claim, s *tokenize.Sample, c
 		c.earlyFailures.gaveRow()
 	}
 	if tooMany {
-		return fmt.Errorf("%w: more than %d failed", ErrTolerance, c.cfg.MaxFailures)
+		return fmt.Errorf("%w: the number of failed samples exceeds %d", ErrTolerance, c.cfg.MaxFailures)
 	}
 	return nil
 }
 
-// refused reports whether err means that the sink refuses this sample because of its content.
+// refused reports whether err means that the sink refused a sample because of its content.
 func refused(err error) bool {
 	r, ok := errors.AsType[interface {
 		error
@@ -76,9 +76,9 @@ func refused(err error) bool {
 	return ok && r.Refused()
 }
 
-// censor appends the sample to the sink as cut, with the remaining tokens of its last attempt. If
-// the tail policy cuts a sample without an attempt in this process, censor does not append it, so
-// that a later run can collect it.
+// censor appends a sample that was cut to the sink, with the tokens that its last attempt sampled.
+// If the tail policy cuts a sample that had no attempt in this process, censor appends nothing. A
+// later run can then collect the sample.
 func (c *Collector) censor(ctx context.Context, cl *claim) error {
 	cause := cl.cut.cause()
 	if cause == nil { // the clock was set back
@@ -95,7 +95,7 @@ func (c *Collector) censor(ctx context.Context, cl *claim) error {
 	}
 	f := &a.failed.Failures[0]
 	if f.Class != ClassCensored.String() { // the sample was waiting for a retry
-		f.Class, f.Error = ClassCensored.String(), shortened(cause.Error()+" after: "+f.Error)
+		f.Class, f.Error = ClassCensored.String(), shortened(cause.Error()+"; the last attempt failed: "+f.Error)
 	}
 	return c.append(ctx, cl, a.failed, ClassCensored, yieldOf(a.failed))
 }
@@ -107,8 +107,9 @@ func (c *Collector) journalEnd(cl *claim, n int, class Class, charged bool) erro
 	return nil
 }
 
-// journalStop journals the end of an attempt that a stop cut off. If its agent can still exist, the
-// attempt stays open instead, so that the next process looks for the agent.
+// journalStop journals the end of an attempt that was interrupted because the run stopped. If the
+// attempt's agent might still exist, journalStop leaves the attempt open, so that the next process
+// looks for the agent.
 func (c *Collector) journalStop(ctx context.Context, cl *claim, a *attempt) {
 	if cl.retry.open != nil || a.agentMayExist {
 		return
@@ -122,7 +123,7 @@ func (c *Collector) journalStop(ctx context.Context, cl *claim, a *attempt) {
 	}
 }
 
-// journaled wraps an error from the journal, so that it ends the run.
+// journaled wraps an error from the journal in ErrStorage, so that the error ends the run.
 func journaled(err error) error {
 	if err == nil {
 		return nil
@@ -130,7 +131,6 @@ func journaled(err error) error {
 	return fmt.Errorf("%w: journal: %w", ErrStorage, err)
 }
 
-// end ends the run because of err, unless err is nil.
 func (c *Collector) end(err error) {
 	if err != nil {
 		(*c.stop.Load())(err)

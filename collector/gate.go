@@ -11,37 +11,38 @@ import (
 	"github.com/rollout-rl/rollout/collector/limit"
 )
 
-// A gate bounds the number of samples in flight at an endpoint. The bound is the limit of its
-// controller. A worker needs a permit before it claims a sample. It returns the permit when the
-// sample is done. It also returns the permit while the sample waits for a retry, because a waiting
-// sample costs the server nothing.
+// A gate bounds the number of samples in flight at an endpoint. The bound is the current limit of
+// the endpoint's limit.Controller. A worker needs a permit before it claims a sample. The worker
+// returns the permit when the sample is done. It also returns the permit before the sample waits
+// for a retry, because a waiting sample costs the server nothing.
 //
 //	worker                      gate
 //	enter           ─────────►  waits for room
 //	claim           ◄─────────  an idle permit
 //	use             ─────────►  the permit has a sample
-//	attempt, leave  ─────────►  room for the next worker; samples that were begun come first
+//	attempt, leave  ─────────►  room for the next worker; samples that have already begun come first
 //
-// While the server is down, the gate admits one probe every few seconds. A probe is a sample whose
-// attempt shows whether the server is back. If the server is watched, the gate admits no probes.
-// When the server is back, the gate admits a few samples at first, and then more and more.
+// While the server is down, the gate admits only probes, one every few seconds. A probe is a sample
+// whose attempt shows whether the server is back. If the server is watched, the gate does not even
+// admit probes. When the server is back, the gate admits a few samples at first, and then gradually
+// more.
 type gate struct {
 	max     int
 	watched bool
 	changed func(limit.Change)
 
-	reportMu sync.Mutex // held while changed is called, so that changes are reported in order; locked before mu
+	reportMu sync.Mutex // held while changed runs, so that changes are reported in order; lock it before mu
 
 	mu                     sync.Mutex
-	limiter                *limit.Controller // nil: the limit is max
-	held, used             int               // number of permits that are out, and number of permits with a sample
-	idle                   []*permit         // permits that are out without a sample, latest last
+	limiter                *limit.Controller // if nil, the limit is max
+	held, used             int               // number of granted permits, and number of granted permits that have a sample
+	idle                   []*permit         // granted permits without a sample, latest last
 	retryQueue, freshQueue []chan<- *permit  // waiting workers, longest wait first; each channel has a buffer of one
-	timer                  *time.Timer       // calls admit again when the limit has grown
+	timer                  *time.Timer       // calls admit when the gate can grant another permit
 	engine                 limit.Engine      // last value passed to Collector.Engine
-	engineAt               time.Time         // time of the last value; zero: there is none
+	engineAt               time.Time         // time at which engine was set; zero if never
 	down                   bool
-	probeAt                time.Time // while down: when the next probe is admitted
+	probeAt                time.Time // time of the next probe while the server is down
 }
 
 // A permit lets a worker work on one sample. gate.mu guards gone and used.
@@ -52,16 +53,16 @@ type permit struct {
 	probe   bool          // the sample is a probe
 }
 
-// The gate admits the next probe probeEvery after a failed probe, or probeMore after a probe that
-// has no result yet.
+// After a failed probe, the gate waits for probeEvery before it admits the next probe. If a probe
+// has no result within probeMore, the gate admits another probe.
 const (
 	probeEvery = 5 * time.Second
 	probeMore  = 30 * time.Second
 )
 
-// enter waits for a permit. If again is true, the permit is for a sample that was begun, otherwise
-// for a fresh sample. enter returns nil if ctx ends or one of the channels is closed. At most three
-// channels are allowed.
+// enter waits for a permit. If the parameter again is true, the permit is for a sample that has
+// already begun. Otherwise, the permit is for a fresh sample. enter returns nil if ctx ends or one
+// of the channels is closed. At most three channels are allowed.
 func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{}) *permit {
 	got := make(chan *permit, 1) // buffered, so that the gate does not block
 	g.mu.Lock()
@@ -87,14 +88,14 @@ func (g *gate) enter(ctx context.Context, again bool, closed ...<-chan struct{})
 	same := func(o chan<- *permit) bool { return o == got }
 	g.retryQueue, g.freshQueue = slices.DeleteFunc(g.retryQueue, same), slices.DeleteFunc(g.freshQueue, same)
 	select {
-	case p := <-got: // the permit was granted at the same moment
+	case p := <-got: // a permit was granted at the same moment
 		g.returnPermit(p, time.Now())
 	default:
 	}
 	return nil
 }
 
-// enterNow returns a permit for a fresh sample, or nil if it would have to wait.
+// enterNow returns a permit for a fresh sample, or nil if no permit is available now.
 func (g *gate) enterNow() *permit {
 	got := make(chan *permit, 1)
 	g.mu.Lock()
@@ -110,8 +111,8 @@ func (g *gate) enterNow() *permit {
 	}
 }
 
-// use records that the permit has a sample. It returns false if the permit was revoked, either
-// because a sample that was begun needed the permit or because the limit fell.
+// The method use assigns the permit to a sample. It returns false if the permit has been revoked,
+// or if the limit has fallen and no longer allows the permit.
 func (g *gate) use(p *permit) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -159,7 +160,8 @@ func (g *gate) drop(p *permit) {
 	g.idle = slices.DeleteFunc(g.idle, func(o *permit) bool { return o == p })
 }
 
-// open returns how many permits can be out now, and the time at which that number grows.
+// The method open returns the maximum number of granted permits, and the time at which this maximum
+// grows.
 func (g *gate) open(now time.Time) (int, time.Time) {
 	if g.limiter == nil {
 		return g.max, time.Time{}
@@ -215,8 +217,8 @@ func (g *gate) revoke(p *permit) {
 	close(p.revoked)
 }
 
-// setDown makes the gate admit only probes if down is true. Otherwise the gate admits all samples
-// again, a few at first.
+// setDown records whether the server is down. If the server goes down, setDown revokes all idle
+// permits.
 func (g *gate) setDown(down bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -237,8 +239,8 @@ func (g *gate) setDown(down bool) {
 	g.admit(now)
 }
 
-// report calls what with the controller and the number of samples in flight. If the limit changed,
-// report then calls changed.
+// report calls the function what with the controller, the time and the number of samples in flight.
+// If that call changes the limit, report then calls changed.
 func (g *gate) report(what func(c *limit.Controller, now time.Time, used int) limit.Change) {
 	g.reportMu.Lock()
 	defer g.reportMu.Unlock()
@@ -248,7 +250,7 @@ func (g *gate) report(what func(c *limit.Controller, now time.Time, used int) li
 		return
 	}
 	ch := what(g.limiter, time.Now(), g.used)
-	g.mu.Unlock() // admit runs when the sample leaves
+	g.mu.Unlock() // a changed limit takes effect when a sample leaves, because leave calls admit
 	if ch.Made() {
 		g.changed(ch)
 	}
@@ -302,7 +304,7 @@ func (g *gate) attemptEnded(key string, class Class, err error) {
 				return c.Refused(now, key, limit.Connection)
 			}
 			return c.Lost(now, key)
-		case ClassServerError, ClassAborted: // an engine that is out of memory aborts calls too
+		case ClassServerError, ClassAborted: // an engine also aborts calls when it runs out of memory
 			return c.Faulted(now, key, used, true)
 		case ClassTimeoutTotal, ClassTimeoutIdle:
 			return c.Faulted(now, key, used, false)
@@ -314,8 +316,8 @@ func (g *gate) attemptEnded(key string, class Class, err error) {
 	})
 }
 
-// Engine reports the result of a successful poll of the engine behind an endpoint. It is safe for
-// concurrent use.
+// Engine reports the result of a successful poll of the engine behind an endpoint. The method is
+// safe for concurrent use.
 func (c *Collector) Engine(endpoint string, e limit.Engine) {
 	if i := c.endpoint(endpoint); i >= 0 {
 		g := &c.endpoints[i].gate

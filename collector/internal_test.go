@@ -53,8 +53,8 @@ func TestLostAnswerRedacted(t *testing.T) {
 		cause error
 		want  string
 	}{
-		{fmt.Errorf("%w: %s", ErrGone, prose), "answer lost, and the server's record of it is incomplete: hole"},
-		{fmt.Errorf("%w: reset", ErrConnection), "answer lost, and the server's record of it is incomplete: hole; cause: collector: connection failed: reset"},
+		{fmt.Errorf("%w: %s", ErrGone, prose), "the answer was lost, and the server's record of it is incomplete: hole"},
+		{fmt.Errorf("%w: reset", ErrConnection), "the answer was lost, and the server's record of it is incomplete: hole; cause: collector: connection failed: reset"},
 	} {
 		err := fmt.Errorf("reattach: %w", &lostAnswerError{cause: tt.cause, why: errors.New(prose), word: "hole"})
 		if got := Redacted(err); got != tt.want {

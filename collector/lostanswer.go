@@ -8,10 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// If an answer is not received, its turns are read from the record of the server run. The record
-// can contain less than the answer, because a server need not store the prompts that it sends with
-// its answers. A sample must not fail or lack a call because the network lost an answer. So if the
-// record lacks data that the answer had, the rollout is made again, as after any lost connection.
+// If an answer is lost, its turns are read from the record of the server run. The record can
+// contain less than the answer, because a server need not store the prompts that it sends with its
+// answers. A sample must not fail or lack a call because the network lost an answer. So if the
+// record lacks data that the answer had, the collector makes the rollout again, as after any lost
+// connection.
 
 // answerPrompts tracks whether received answers carry the prompts of their calls.
 type answerPrompts struct {
@@ -19,8 +20,9 @@ type answerPrompts struct {
 	known *bool        // Config.TurnsHavePrompts
 }
 
-// note updates seen. One answer with a prompt proves that answers carry prompts. A missing prompt
-// proves little, because answers from another server can carry prompts.
+// The method note records whether the received answers carry prompts. One answer with a prompt
+// proves that answers carry prompts. A missing prompt proves little, because answers from another
+// server can carry prompts.
 func (a *answerPrompts) note(r *Reply, calls []tokenize.Call) {
 	r.eachCall(calls, func(s *Send, c *tokenize.Call) {
 		switch {
@@ -33,34 +35,34 @@ func (a *answerPrompts) note(r *Reply, calls []tokenize.Call) {
 	})
 }
 
-// possible reports whether answers can carry prompts.
+// The method possible reports whether answers can carry prompts.
 func (a *answerPrompts) possible() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && (a.known == nil || *a.known)
 }
 
-// proven reports whether answers are known to carry prompts.
+// The method proven reports whether answers are known to carry prompts.
 func (a *answerPrompts) proven() bool {
 	seen := a.seen.Load()
 	return seen == 2 || seen == 0 && a.known != nil && *a.known
 }
 
 // A lostAnswerError means that an answer was lost and the server's record lacks data that the
-// answer had. Its class is the class of cause. cause is ErrGone if an earlier process made the
-// send.
+// answer had. The error's class is the class of the field cause. The cause is ErrGone if an earlier
+// process made the send.
 type lostAnswerError struct {
 	cause   error  // why the answer was lost
 	why     error  // what is missing; a *tokenize.AlignError if tokens cannot be used
 	word    string // key in Stats.Remade
-	partial bool   // other calls of the sample make rows
+	partial bool   // the sample's other calls make rows
 }
 
 func (e *lostAnswerError) Error() string {
-	return "answer lost, and the server's record of it is incomplete: " + e.why.Error() + "; cause: " + e.cause.Error()
+	return "the answer was lost, and the server's record of it is incomplete: " + e.why.Error() + "; cause: " + e.cause.Error()
 }
 
 func (e *lostAnswerError) Redacted() string {
-	text := "answer lost, and the server's record of it is incomplete: " + e.word
+	text := "the answer was lost, and the server's record of it is incomplete: " + e.word
 	if cause := Redacted(e.cause); cause != "" {
 		text += "; cause: " + cause
 	}
@@ -74,9 +76,9 @@ func isLostAnswer(err error) bool {
 	return ok
 }
 
-// recordGap checks the calls that come from the record or were taken over. It returns an error if
-// one of them is quarantined or has a worse grade than Config.Require allows, otherwise nil. It
-// ignores defects that a new attempt would have too.
+// recordGap checks the calls that were read from the record or taken over. It returns an error if
+// one of these calls is quarantined or has a worse grade than Config.Require allows. It ignores
+// defects that a new attempt would also have.
 func (a *attempt) recordGap(r *Reply, calls []tokenize.Call) *lostAnswerError {
 	c := a.w.c
 	might := c.answerPrompts.possible()
@@ -96,7 +98,7 @@ func (a *attempt) recordGap(r *Reply, calls []tokenize.Call) *lostAnswerError {
 			e, first = newLostAnswer(s), *call
 		}
 		if s.Lost == nil || call.TakenOver {
-			e.cause = ErrGone // an earlier process sent it, so another attempt costs nothing
+			e.cause = ErrGone // an earlier process made the send, so another attempt is free
 		}
 	})
 	if e == nil {
@@ -112,7 +114,7 @@ func (a *attempt) recordGap(r *Reply, calls []tokenize.Call) *lostAnswerError {
 		note = fmt.Errorf("grade is %s, want at least %s", first.Grade, *c.cfg.Require)
 	}
 	e.word = reason.String()
-	e.why = &tokenize.AlignError{Turn: -1, Token: -1, Reason: reason, Err: fmt.Errorf("%d of %d calls; first: %w", bad, len(calls), note)}
+	e.why = &tokenize.AlignError{Turn: -1, Token: -1, Reason: reason, Err: fmt.Errorf("%d of %d calls cannot be used; reason for the first: %w", bad, len(calls), note)}
 	return e
 }
 
@@ -140,13 +142,14 @@ func (a *attempt) promptGap(r *Reply, err error) error {
 	return e
 }
 
-// opaque wraps an error and hides the error's class from Classify. That is why it has no Unwrap
-// method.
+// opaque wraps an error and hides the error's class from Classify. For this reason, opaque has no
+// Unwrap method.
 type opaque struct{ err error }
 
 func (h opaque) Error() string { return h.err.Error() }
 
-// newLostAnswer returns the error for a send whose answer was lost. The caller sets why and word.
+// newLostAnswer returns the error for a send whose answer was lost. The caller sets the fields why
+// and word.
 func newLostAnswer(s *Send) *lostAnswerError {
 	cause := s.Lost
 	switch {

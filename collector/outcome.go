@@ -53,7 +53,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 		return nil, allQuarantined(calls)
 	}
 	for i := range rows {
-		if worst := cfg.Require; worst != nil && rows[i].Grade > *worst { // a higher grade is worse
+		if worst := cfg.Require; worst != nil && rows[i].Grade > *worst { // a higher Grade value is a worse grade
 			return nil, &tokenize.AlignError{
 				Turn: -1, Token: -1, Reason: tokenize.ReasonGrade,
 				Err: fmt.Errorf("row %d: grade is %s, want at least %s", i, rows[i].Grade, *worst),
@@ -78,7 +78,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 	return s, nil
 }
 
-// setTimes sets the start time and the durations of the sample. r can be nil.
+// setTimes sets the start time and the durations of the sample. The reply r can be nil.
 func (a *attempt) setTimes(s *tokenize.Sample, r *Reply) {
 	if r != nil && !r.Started.IsZero() {
 		s.StartedAt, s.Duration, s.Working = r.Started, r.took(), r.took()
@@ -92,12 +92,12 @@ func allQuarantined(calls []tokenize.Call) error {
 	c := &calls[0]
 	return &tokenize.AlignError{
 		Turn: -1, Token: -1, Reason: c.Reason,
-		Err: fmt.Errorf("all calls are quarantined; first: %s", noteOf(c)),
+		Err: fmt.Errorf("all calls are quarantined; reason for the first call: %s", noteOf(c)),
 	}
 }
 
-// facts returns a sample without rows, failures and reward, but with all other data. The sample
-// shares no memory with r, which can be nil.
+// facts returns a sample with all data except rows, failures and the reward. The sample shares no
+// memory with r, which can be nil.
 func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	s := &tokenize.Sample{
 		Key:       a.Key,
@@ -155,7 +155,7 @@ func samplingOf(calls []tokenize.Call) tokenize.Sampling {
 	return all
 }
 
-// keepEqual sets *p to nil unless *one has the same value.
+// keepEqual sets *p to nil if the values of *p and one differ, or if one is nil.
 func keepEqual[T comparable](p **T, one *T) {
 	if *p != nil && (one == nil || *one != **p) {
 		*p = nil
@@ -177,8 +177,8 @@ func copied[T any](p *T) *T {
 	return new(*p)
 }
 
-// failure returns the sample for a failed attempt. It has no rows, and one failure with the tokens
-// and the text that remain. r can be nil.
+// failure returns the sample for a failed attempt. The sample has no rows. Its one failure contains
+// the tokens and text that the attempt sampled. The reply r can be nil.
 func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
 	s := a.facts(r)
 	if s.Status != StatusCancelled {
@@ -212,7 +212,8 @@ func (a *attempt) failure(r *Reply, err error) *tokenize.Sample {
 // OutputIDs contains all sampled tokens.
 const maxFailureText = 1 << 20
 
-// cutText returns the start of the text, up to most bytes, without splitting a character.
+// cutText shortens text to the given number of bytes or slightly fewer, without splitting a
+// character.
 func cutText(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -259,9 +260,9 @@ func appendLogprobs(dst, src []float32, n int) []float32 {
 	return dst
 }
 
-// CheckReply checks whether a reply to task would become data. It makes rows as an attempt does,
-// with cfg.Align and cfg.Require, but does not score or store them. Parameter prompts is
-// Agent.Prompts. The error is the error with which such an attempt would fail.
+// CheckReply checks whether a reply to the task would become data. It makes rows as an attempt
+// does, with cfg.Align and cfg.Require, but does not score or store them. The prompts parameter is
+// Agent.Prompts. CheckReply returns the error with which such an attempt would fail.
 func CheckReply(ctx context.Context, cfg Config, task *Task, r *Reply, prompts func(context.Context, *Reply) ([]tokenize.Call, error)) error {
 	cfg = cfg.withDefaults()
 	cfg.Scorer = nil

@@ -8,27 +8,28 @@ import (
 )
 
 // A placement is the state of a sample at its endpoint: its permit, and its waits for a permit. The
-// worker that holds the sample owns its placement.
+// worker that holds the sample owns the placement.
 type placement struct {
 	ep       *endpoint
-	permit   *permit       // nil while the sample waits for one
+	permit   *permit       // nil while the sample waits for a permit
 	queuedAt time.Time     // start of the wait for a permit
 	roomWait time.Duration // total wait for permits since the last attempt
 	moved    bool          // the sample comes from another endpoint
 }
 
-// A next is a worker's next action on its sample.
+// A next is the action that a worker must take next for its sample.
 type next uint8
 
 const (
-	try       next = iota // make an attempt, the first or another
+	try       next = iota // make the first or the next attempt
 	elsewhere             // move the sample to another endpoint
 	cut                   // append the sample as cut
-	over                  // nothing: the sink has the sample, or it remains to be done
+	over                  // do nothing: the sample is in the sink or must be run later
 )
 
-// acquire waits until the sample has a permit, and returns try. After any other result, the sample
-// must not be attempted here. open is the attempt to take over, or nil. An error ends the run.
+// acquire waits for a permit for the sample and then returns try. If acquire returns another
+// action, the sample must not be attempted at this endpoint. The parameter open is the attempt to
+// take over, or nil. An error ends the run.
 func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttempt) (next, error) {
 	c := p.ep.c
 	for {
@@ -39,7 +40,7 @@ func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttemp
 		case cutoff.cause() != nil:
 			return cut, nil //nolint:nilerr // the cause is the cut itself
 		case c.stopping(ctx):
-			return over, nil // the sample remains to be done
+			return over, nil // the sample must be run later
 		case p.mustMove(open):
 			return elsewhere, nil
 		case p.permit != nil && p.ep.gate.use(p.permit):
@@ -54,9 +55,9 @@ func (p *placement) acquire(ctx context.Context, cutoff cutoff, open *OpenAttemp
 	}
 }
 
-// hold waits for d. It returns earlier if the sample is cut or must move, or if the run is drained.
-// The sample keeps its permit for the first second. Otherwise a server that refuses every sample
-// would get all samples in quick succession. An error ends the run.
+// hold waits for the duration d. It returns earlier if the sample is cut or must move, or if the
+// run is drained. The sample keeps its permit for the first second. Otherwise a server that refuses
+// every sample would get all samples in quick succession. An error ends the run.
 func (p *placement) hold(ctx context.Context, d time.Duration, cutoff cutoff, open *OpenAttempt) error {
 	until, stop := cutoff.context(ctx)
 	defer stop()
@@ -77,7 +78,7 @@ func (p *placement) isProbe() bool { return p.permit != nil && p.permit.probe }
 
 // mustMove reports whether the sample must move to another endpoint. An open attempt can be taken
 // over only at its own server, so it stays until that server has been down for Config.Outage. A
-// probe stays too.
+// sample that serves as a probe also stays.
 func (p *placement) mustMove(open *OpenAttempt) bool {
 	if _, lost := p.ep.state(); lost {
 		return true
@@ -85,7 +86,7 @@ func (p *placement) mustMove(open *OpenAttempt) bool {
 	return !p.isProbe() && p.moveFlag(open).isUp()
 }
 
-// moveFlag returns the flag that makes the sample move when it is raised.
+// moveFlag returns the flag that is raised when the sample must move.
 func (p *placement) moveFlag(open *OpenAttempt) *flag {
 	if open != nil && p.ep.reattaches(open) {
 		return &p.ep.overdue

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// move passes the sample to the relay, which passes it to the first endpoint with room.
+// move passes the sample to the relay. The relay passes it to the first endpoint that has room.
 func (w *worker) move(ctx context.Context, cl *claim) (bool, error) {
 	w.ep.lock().Detach(&cl.retry.budget)
 	w.ep.unlock()
@@ -26,13 +26,14 @@ func (w *worker) move(ctx context.Context, cl *claim) (bool, error) {
 // A relay holds the samples that are moving from one endpoint to another.
 type relay struct{ in, out chan claim }
 
-// run passes samples on until finished is closed. If a sample is cut while it moves, run appends it
-// as cut. On a drain, run releases all other samples, which remain to be done. After an error from
-// the sink, it releases all samples.
+// run passes samples to endpoints until the channel finished is closed. If a sample is cut while it
+// moves, run appends it as cut. If the run is drained, run releases all other samples, which must
+// be run later. After an error from the sink, it releases all samples.
 func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{}, unsettled *sync.WaitGroup) error {
 	var waiting []claim
 	var failed error
-	// sweep removes the samples that are cut. If all is true, it removes the other samples too.
+	// sweep removes the samples that have been cut. If the parameter all is true, it also removes
+	// the other samples.
 	sweep := func(all bool) {
 		waiting = slices.DeleteFunc(waiting, func(cl claim) bool {
 			cut := cl.cut.cause() != nil
@@ -46,7 +47,7 @@ func (r *relay) run(ctx context.Context, c *Collector, finished <-chan struct{},
 			if !cl.settled {
 				c.counters.unclaim(cl.failed)
 			}
-			unsettled.Done() // even after an error, because Run waits for every sample
+			unsettled.Done() // called even after an error, because Run waits for every sample
 			return true
 		})
 	}

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// removals bounds the time for the removal of agents at an endpoint. A server that does not answer
-// delays a run by about one Config.CloseTimeout in total, not by one per sample.
+// removals limits the time that the removal of agents at an endpoint can take. A server that does
+// not answer delays a run by about one Config.CloseTimeout in total, not by one CloseTimeout per
+// sample.
 //
-// If a removal fails late and no other removal has succeeded since it began, the endpoint becomes
-// mute. At a mute endpoint, removals get little time, including removals in progress. Now and then
-// a removal gets more time, because the server might be slow rather than dead. A successful removal
-// ends the mute state. Agents that were not removed stay on the server until agent.Clean finds them
-// by their tags.
+// If a removal fails late and no other removal has succeeded since the failed removal started, the
+// endpoint becomes mute. At a mute endpoint, all removals get little time, including the removals
+// in progress. From time to time, a removal gets more time, because the server might be slow rather
+// than down. A successful removal ends the mute state. Agents that were not removed stay on the
+// server until agent.Clean finds them by their tags and removes them.
 type removals struct {
 	mute flag
 
 	mu    sync.Mutex
 	last  time.Time // time of the last successful removal
-	tried time.Time // time at which a removal last got more time
+	tried time.Time // the last time that a removal got more time
 }
 
 // These constants are divisors of Config.CloseTimeout. At a mute endpoint, a removal gets
 // CloseTimeout/shortPart. Once per CloseTimeout/betweenPart, a removal gets
-// CloseTimeout/patientPart. By default, these are 1 s, and 5 s once per 10 s. A failed removal
-// counts as late after CloseTimeout/latePart, because the client's own time limit or retries can
-// end it before CloseTimeout.
+// CloseTimeout/patientPart. By default, a removal gets 1 s, or 5 s once every 10 s. A removal that
+// fails after CloseTimeout/latePart counts as late, because the client's own time limit or retries
+// can end a removal before CloseTimeout.
 const (
 	shortPart   = 30
 	patientPart = 6
@@ -34,8 +35,8 @@ const (
 	latePart    = 4
 )
 
-// begin returns a context for one removal, which ends after limit at the latest. The caller must
-// pass the result of the removal to the returned function.
+// begin returns a context for one removal. The context ends after the given limit at the latest.
+// The caller must pass the result of the removal to the returned function.
 func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Context, func(error)) {
 	began, timeout := time.Now(), limit
 	mute := r.mute.raised()
@@ -71,7 +72,7 @@ func (r *removals) begin(ctx context.Context, limit time.Duration) (context.Cont
 	}
 }
 
-// close removes the agent from the server, even during a stop.
+// close removes the agent from the server, even if the run is being stopped.
 func (a *attempt) close(ctx context.Context, agent Agent) {
 	c := a.w.c
 	a.setStage(StageClose)

@@ -12,22 +12,23 @@ import (
 // A Reply contains all answers of an agent in one attempt.
 type Reply struct {
 	AgentID, Model string
-	// ServerVersion is the version that the server reports, or empty.
+	// ServerVersion is the version that the server reports. It is empty if unknown.
 	ServerVersion string
 
-	// Sends has one entry per request that was answered with 200, in order.
+	// Sends has one entry per request that was answered with status 200, in order.
 	Sends []Send
 
-	// Started is set only if another program drove the rollout. It is the time at which the rollout
-	// started, by the server's clock. The duration of such a rollout is the sum of the durations of
-	// its sends.
+	// Started is the time at which the rollout started, by the server's clock. It is set only if
+	// another program drove the rollout. The duration of such a rollout is the sum of the durations
+	// of its sends.
 	Started time.Time
 
-	// FirstAnswer is the time from the first send to its answer; 0 if unknown.
+	// FirstAnswer is the time between the first send and the answer to the first send. It is 0 if
+	// unknown.
 	FirstAnswer time.Duration
 
-	// Missing lists the calls whose tokens are lost, in order. Each becomes a failure of the
-	// sample. Sends does not include these calls.
+	// Missing lists the calls whose tokens are lost, in order. Each such call becomes a failure of
+	// the sample. Sends does not include these calls.
 	Missing []MissingCall
 
 	// Unshown counts calls that a tap recorded but that are in no answer. Agent.Prompts sets it.
@@ -37,7 +38,7 @@ type Reply struct {
 	// message. Before the Scorer runs, Output is copied to Text. Config.Splitter then splits Text
 	// into Output and Reasoning.
 	Output, Text, Reasoning string
-	// Trial is true if no model wrote the reply, because it only serves to test the Scorer.
+	// Trial is true if the reply only serves to test the Scorer and was not written by a model.
 	Trial bool
 	// Messages is the conversation as JSON, or nil if it was not requested.
 	Messages json.RawMessage
@@ -49,16 +50,16 @@ type Send struct {
 	RunID      string
 	StopReason string
 	Usage      Usage
-	// ClientTools is true if the request contained the result of a client-side tool. The contexts
-	// of this send and of all later sends include that result.
+	// ClientTools is true if the request contained the result of a client-side tool. The prompts of
+	// this send and of all later sends include that result.
 	ClientTools bool
 	// FromRecord is true if the answer was lost and the turns come from the server's record.
 	FromRecord bool
 	// Lost is the reason why the answer of a FromRecord send was lost, or nil if an earlier process
 	// made the send.
 	Lost error
-	// Duration is how long the server took, or 0 if unknown. For a FromRecord send it is measured
-	// by the server's clock.
+	// Duration is the time that the server took, or 0 if unknown. For a FromRecord send it is
+	// measured by the server's clock.
 	Duration time.Duration
 }
 
@@ -70,7 +71,7 @@ type MissingCall struct {
 	Note   string
 }
 
-// number returns the index of call k among all calls, including the missing ones.
+// number returns the index of call k among all calls, including the missing calls.
 func (r *Reply) number(k int32) int32 {
 	n := k
 	for i := range r.Missing {
@@ -81,7 +82,7 @@ func (r *Reply) number(k int32) int32 {
 	return n
 }
 
-// Usage contains the server's counts for one send, summed over its steps.
+// Usage contains the server's counts for one send, summed over all steps of the send.
 type Usage struct {
 	PromptTokens, CompletionTokens int64
 	Steps                          int32
@@ -115,7 +116,8 @@ func (r *Reply) eachCall(calls []tokenize.Call, do func(s *Send, c *tokenize.Cal
 }
 
 // flagCalls flags the calls whose context includes the result of a client-side tool, and the calls
-// from the server's record. A flag applies to all calls from the first such send on.
+// from the server's record. Each flag applies to the first send that causes it and to all later
+// sends.
 func (r *Reply) flagCalls(calls []tokenize.Call) {
 	k, flags := 0, tokenize.Flags(0)
 	for i := range r.Sends {
@@ -141,7 +143,7 @@ func (r *Reply) fromRecord() bool {
 	return slices.ContainsFunc(r.Sends, func(s Send) bool { return s.FromRecord })
 }
 
-// took returns the sum of the known durations of the sends. r can be nil.
+// took returns the sum of the known durations of the sends. The receiver can be nil.
 func (r *Reply) took() (d time.Duration) {
 	if r == nil {
 		return 0
@@ -152,7 +154,7 @@ func (r *Reply) took() (d time.Duration) {
 	return d
 }
 
-// The values of the status column.
+// Values of the column status.
 const (
 	StatusCompleted = "completed"
 	StatusMaxSteps  = "max_steps"
@@ -162,7 +164,7 @@ const (
 )
 
 // StatusOf returns the status for the stop reason of the last send. Rollouts with status completed,
-// max_steps or truncated are data. All others are failures.
+// max_steps or truncated are data. All other rollouts are failures.
 //
 //	end_turn, tool_rule     completed
 //	max_steps               max_steps
@@ -183,8 +185,8 @@ func StatusOf(stopReason string) string {
 	return StatusError
 }
 
-// checkEnd returns an error if the stop reason is a failure or token data is missing. One send
-// without turns is enough, because its tokens would be missing from the rollout.
+// checkEnd returns an error if the stop reason is a failure or if any send has no turns. Without
+// turns, the tokens of that send would be missing from the rollout.
 func checkEnd(s *tokenize.Sample, r *Reply) error {
 	if len(r.Sends) == 0 {
 		return fmt.Errorf("%w: no send was answered", ErrNoTurns)
@@ -201,8 +203,8 @@ func checkEnd(s *tokenize.Sample, r *Reply) error {
 }
 
 // checkEnds returns an error if the engine aborted a call, because the server treats the partial
-// output as a complete turn. In a truncated rollout, checkEnds sets the finish reason of the last
-// call to length if that reason is unknown.
+// output as a complete turn. If the rollout is truncated and the finish reason of the last call is
+// unknown, checkEnds sets that reason to length.
 func checkEnds(s *tokenize.Sample, calls []tokenize.Call) error {
 	for k := range calls {
 		if calls[k].FinishReason == tokenize.FinishAbort {

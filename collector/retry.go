@@ -11,23 +11,23 @@ import (
 )
 
 // A retryState contains the data that a sample keeps from one attempt to the next. The worker that
-// holds the sample owns its retryState. An attempt only reads it.
+// holds the sample owns the retryState. An attempt only reads the retryState.
 type retryState struct {
 	budget  breaker.Budget
 	open    *OpenAttempt  // attempt of an earlier process to take over, or nil
 	last    *attempt      // last attempt by this process, or nil
 	number  int           // number of the last attempt, across all processes
 	made    int           // number of attempts by this process
-	kind    Kind          // kind of the next attempt, if open is nil
+	kind    Kind          // kind of the next attempt if the field open is nil
 	started time.Time     // start of the first attempt; zero before that
 	backoff time.Duration // total wait between attempts
 }
 
-// resumed returns the state that earlier processes left.
+// resumed returns the state of a sample that earlier processes worked on.
 func resumed(left *SampleState) retryState {
 	r := retryState{number: left.Attempts, open: left.Open}
 	if r.open != nil {
-		r.number = max(r.number, r.open.N) // never reuses a number, whatever Left returns
+		r.number = max(r.number, r.open.N) // ensures that no number is reused, even if Attempts is too low
 	}
 	if left.Failed == ClassNone { // a failed sample gets a new budget
 		r.budget = breaker.Resume(left.Charged, left.DataCharged)
@@ -36,8 +36,8 @@ func resumed(left *SampleState) retryState {
 	return r
 }
 
-// kindAfter returns the kind of the attempt that follows n attempts. class is the class with which
-// the last attempt failed.
+// kindAfter returns the kind of the attempt that follows n attempts. The parameter class is the
+// class of the last attempt's failure.
 func kindAfter(class Class, n int) Kind {
 	switch {
 	case n == 0:
@@ -48,7 +48,7 @@ func kindAfter(class Class, n int) Kind {
 	return KindInfraRetry
 }
 
-// upcoming returns the next attempt: the open attempt to take over, or a new one.
+// upcoming returns the next attempt: the open attempt to take over, or a new attempt.
 func (cl *claim) upcoming(runID string) Attempt {
 	r := &cl.retry
 	if r.open != nil {
@@ -69,8 +69,8 @@ func (r *retryState) begin(a *attempt) {
 	}
 }
 
-// followUp decides what to do after the attempt. Before it returns, it appends the failure of the
-// sample or waits for the retry, if one of these is due.
+// followUp decides what happens after the attempt. If the sample has failed, followUp appends the
+// failure. If the sample is retried after a delay, followUp waits for that delay.
 func (w *worker) followUp(ctx context.Context, cl *claim, a *attempt) (next, error) {
 	c, r := w.c, &cl.retry
 	d, stop := w.ep.decide(ctx, &r.budget, a, cl.place.isProbe())
@@ -101,8 +101,8 @@ func (w *worker) followUp(ctx context.Context, cl *claim, a *attempt) (next, err
 }
 
 // prepareRetry sets the kind of the next attempt and journals the end of the last attempt. If an
-// open attempt must still be taken over, prepareRetry does nothing: that attempt has not ended, and
-// only its lookup is retried.
+// open attempt must still be taken over, prepareRetry does nothing, because that attempt has not
+// ended and only its lookup is retried.
 func (w *worker) prepareRetry(cl *claim, a *attempt, charged bool) error {
 	if cl.retry.open != nil {
 		return nil
@@ -114,9 +114,9 @@ func (w *worker) prepareRetry(cl *claim, a *attempt, charged bool) error {
 	return w.c.journalEnd(cl, a.N, a.class, charged)
 }
 
-// decide reports the end of the attempt to the breaker and returns the breaker's decision. It
-// checks the server or waits if the breaker requests that. If the run stops, the error is the
-// reason.
+// decide reports the end of the attempt to the breaker and returns the breaker's decision. If the
+// breaker requests a check or a wait, decide checks the server or waits first. If the run stops,
+// decide returns the reason as an error.
 func (e *endpoint) decide(ctx context.Context, budget *breaker.Budget, a *attempt, probe bool) (breaker.Decision, error) {
 	end := a.end(ctx)
 	end.Probe, end.InHand, end.Limit = probe, int(e.held.Load()), e.gate.limit()
@@ -153,11 +153,12 @@ func (e *endpoint) decide(ctx context.Context, budget *breaker.Budget, a *attemp
 	return d, noneLeft
 }
 
-// waitMax bounds how long a sample on its last retry waits to see whether its server goes down.
+// waitMax limits how long a sample that is on its last retry waits to find out whether its server
+// is down.
 const waitMax = time.Second
 
-// end describes the end of the attempt for package breaker. No other function translates a Class or
-// a Stage for that package.
+// end describes the end of the attempt for package breaker. Only this function and lossKind
+// translate a Class or a Stage for that package.
 func (a *attempt) end(ctx context.Context) breaker.End {
 	e := breaker.End{Key: a.Key, Stage: breaker.Rolling, Replied: a.replied}
 	if stageOf(a.err) == StageOpen {
@@ -174,7 +175,7 @@ func (a *attempt) end(ctx context.Context) breaker.End {
 	case a.class == ClassCensored:
 		e.Kind = breaker.Cut
 	case takeover && e.Stage == breaker.Opening && !a.class.Retryable():
-		e.Kind = breaker.Final // the server rejects the lookup, but could make a new agent
+		e.Kind = breaker.Final // the server rejects the lookup, but might still be able to create a new agent
 	case a.class.DataRetryable():
 		e.Kind = breaker.Policy
 	case !a.class.Retryable():
@@ -201,8 +202,8 @@ func (a *attempt) lossKind(class Class) breaker.Kind {
 	return breaker.LostAnswer
 }
 
-// takeoverFailed reports whether this attempt was a takeover that failed because nothing is left,
-// or because the lookup failed for good.
+// takeoverFailed reports whether this attempt was a takeover that failed because the server has
+// nothing left to take over, or because the lookup failed for good.
 func (a *attempt) takeoverFailed(v breaker.Verdict) bool {
 	if a.Kind != KindReattach || a.class == ClassCensored {
 		return false
@@ -210,8 +211,8 @@ func (a *attempt) takeoverFailed(v breaker.Verdict) bool {
 	return a.class == ClassLost || v == breaker.Fail && stageOf(a.err) == StageOpen
 }
 
-// giveUpOpen gives up the takeover of open attempt n because of err, and refunds the charges for
-// its lookup.
+// giveUpOpen abandons the takeover of open attempt n because of err, and refunds the charges for
+// the lookup of that attempt.
 func (w *worker) giveUpOpen(cl *claim, n int, err error) error {
 	if !errors.Is(err, ErrGone) {
 		err = fmt.Errorf("%w: %w", ErrGone, err)
@@ -224,8 +225,8 @@ func (w *worker) giveUpOpen(cl *claim, n int, err error) error {
 	return w.c.journalEnd(cl, n, ClassLost, false)
 }
 
-// delay returns the wait after n failed attempts. A delay requested by the server gets jitter too,
-// because the server requests the same delay from every client.
+// delay returns the wait after n failed attempts. Jitter is also added to a delay that the server
+// requests, because the server requests the same delay from every client.
 func (c *Config) delay(n int, err error) time.Duration {
 	d := c.BackoffMin
 	for i := 1; i < n && d < c.BackoffMax; i++ {

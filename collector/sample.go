@@ -14,20 +14,20 @@ type sample struct {
 	groupSize int
 	cut       cutoff
 	failed    Class // class of the sample's failure row in the dataset, if the sample is retried
-	begun     bool  // an earlier process began its group
+	begun     bool  // an earlier process began the sample's group
 }
 
-// A claim is a sample on its way through a run. The feed creates it, and then a worker or the relay
-// owns it.
+// A claim is a sample that is in progress in a run. The feed creates it, and then a worker or the
+// relay owns it.
 type claim struct {
 	sample
 	retry   retryState
 	place   placement
-	settled bool // the sink has it
+	settled bool // the sample or its failure is in the sink
 }
 
-// collect makes attempts until the sink has the sample or its failure. It returns earlier if the
-// sample moves to another endpoint or remains to be done. An error ends the run.
+// collect makes attempts until the sample or its failure is in the sink. It returns earlier if the
+// sample moves to another endpoint or must be run later. An error ends the run.
 func (w *worker) collect(ctx context.Context, cl *claim) (moved bool, err error) {
 	c := w.c
 	c.counters.claim(w.slot, cl, w.ep.Name, time.Now())
@@ -48,7 +48,7 @@ func (w *worker) collect(ctx context.Context, cl *claim) (moved bool, err error)
 		then, err := cl.place.acquire(ctx, cl.cut, cl.retry.open)
 		if then == try {
 			if endSpan == nil {
-				ctx, endSpan = c.cfg.Events.SampleSpan(ctx, cl.upcoming(c.cfg.RunID), w.ep.Name) //nolint:fatcontext // once
+				ctx, endSpan = c.cfg.Events.SampleSpan(ctx, cl.upcoming(c.cfg.RunID), w.ep.Name) //nolint:fatcontext // runs only once
 			}
 			a := w.attempt(ctx, cl)
 			then, err = w.followUp(ctx, cl, a)

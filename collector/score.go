@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A ScorerError ends a run whose Scorer has failed on every sample so far. It wraps ErrTolerance.
-// The last sample remains to be done.
+// A ScorerError ends a run if the Scorer has failed on every sample so far. It wraps ErrTolerance.
+// The last sample must be run again.
 type ScorerError struct {
 	Samples int   // number of samples that could not be scored
 	Err     error // error of the last sample
@@ -58,8 +58,8 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls
 	return nil
 }
 
-// scored counts the result of the scorer. err is nil if the scorer returned a Reward, even one
-// without a value. An error that scored returns ends the run.
+// scored counts the result of the scorer. The parameter err is nil if the scorer returned a Reward,
+// even a Reward without a value. If scored itself returns an error, that error ends the run.
 func (c *Collector) scored(a Attempt, err error) error {
 	failed := err != nil && !errors.Is(err, ErrNoAnswer)
 	n, over := 0, false

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// send waits until the sample can begin, and passes it to a worker of any endpoint. If the sample
-// is cut before that, send appends it as cut. It returns false if no more samples are to be sent.
+// send waits until the sample can start and then passes the sample to a worker of any endpoint. If
+// the sample is cut while it waits, send appends the sample as cut. It returns false if no more
+// samples can be sent.
 func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
 	for {
 		switch {
@@ -20,13 +21,13 @@ func (f *feed) send(ctx context.Context, cl claim) (bool, error) {
 		}
 		leave, ok, err := f.admit(ctx, &cl)
 		if err != nil {
-			continue // the switch returns the reason
+			continue // the switch above returns the reason
 		}
 		if !ok {
 			return false, nil
 		}
 		if f.dispatch(ctx, cl, leave) {
-			if cl.retry.open == nil { // sendOpen can call send concurrently, for open attempts
+			if cl.retry.open == nil { // for open attempts, sendOpen can call send concurrently
 				f.group = cl.group
 			}
 			return true, nil
@@ -42,8 +43,8 @@ func (f *feed) beginsGroup(cl *claim) bool {
 	return f.c.cfg.Pace != nil && cl.retry.open == nil && !cl.begun && cl.group != f.group
 }
 
-// admit waits until the pacer admits the sample. ok is false if no more groups are needed. leave is
-// closed when the pacer's decision can change.
+// admit waits until the pacer admits the sample. The result ok is false if no more groups are
+// needed. The channel leave is closed when the pacer's decision can change.
 func (f *feed) admit(ctx context.Context, cl *claim) (leave <-chan struct{}, ok bool, err error) {
 	if f.c.cfg.Pace == nil || cl.retry.open != nil {
 		return nil, true, nil
@@ -63,7 +64,7 @@ func (f *feed) admit(ctx context.Context, cl *claim) (leave <-chan struct{}, ok 
 var errDrained = errors.New("collector: drained")
 
 // dispatch waits until a worker of the next endpoint takes the sample. It returns false if the
-// sample is cut, the run is drained or stopped, or leave is closed first.
+// sample is cut, the run is drained or stopped, or the channel leave is closed first.
 func (f *feed) dispatch(ctx context.Context, cl claim, leave <-chan struct{}) bool {
 	until, stop := cl.cut.context(ctx)
 	defer stop()
@@ -90,9 +91,9 @@ func (f *feed) dispatch(ctx context.Context, cl claim, leave <-chan struct{}) bo
 	}
 }
 
-// sendOpen sends the open attempts to workers of their endpoint, or to workers of any endpoint if
-// their own endpoint is lost or overdue. Until sendOpen closes ep.open, the workers of the endpoint
-// do not take other samples.
+// sendOpen sends open attempts to workers of the endpoint that the attempts belong to. If this
+// endpoint is lost or overdue, sendOpen sends the attempts to workers of any endpoint. Until
+// sendOpen closes ep.open, the workers of the endpoint do not take other samples.
 func (f *feed) sendOpen(ctx context.Context, ep *endpoint, claims []claim) {
 	rest := f.sendOpenTo(ctx, ep, claims)
 	close(ep.open)
@@ -104,9 +105,9 @@ func (f *feed) sendOpen(ctx context.Context, ep *endpoint, claims []claim) {
 	}
 }
 
-// sendOpenTo sends the claims to workers of ep. When the endpoint is lost or overdue, it returns
-// the remaining claims. After a drain or a stop it returns nil, because the next process takes over
-// the remaining attempts.
+// sendOpenTo sends the claims to workers of ep. If the endpoint is lost or overdue, it returns the
+// remaining claims. If the run is drained or stopped, it returns nil, because the next process
+// takes over the remaining attempts.
 func (f *feed) sendOpenTo(ctx context.Context, ep *endpoint, claims []claim) []claim {
 	for i := range claims {
 		cl := &claims[i]
@@ -124,7 +125,7 @@ func (f *feed) sendOpenTo(ctx context.Context, ep *endpoint, claims []claim) []c
 	return nil
 }
 
-// sendOneTo sends one open attempt. ok is false if the endpoint is lost or overdue.
+// sendOneTo sends one open attempt. The result ok is false if the endpoint is lost or overdue.
 func (f *feed) sendOneTo(ctx context.Context, ep *endpoint, cl *claim) (sent, ok bool) {
 	until, stop := cl.cut.context(ctx)
 	defer stop()

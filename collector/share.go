@@ -6,13 +6,13 @@ import "sync"
 // in proportion to their weights.
 //
 // Every endpoint has a mark, which grows by 1/weight with each sample that the endpoint gets. The
-// endpoint with the lowest mark gets the next sample. An endpoint that had no room for a while
-// continues at the mark of the others. Otherwise it would get all samples until its mark had caught
-// up.
+// endpoint with the lowest mark gets the next sample. If an endpoint had no room for a while, its
+// mark is raised to the mark of the endpoint that got the latest sample. Otherwise, the endpoint
+// would get all samples until its mark had caught up.
 //
 // An endpoint has room while one of its workers is ready. A ready worker has a permit and waits for
-// a fresh sample, or is about to do so without a known obstacle. A worker that gets a sample stays
-// ready until the next worker is ready. Otherwise an endpoint with room would seem full in between.
+// a fresh sample, or will do so soon. A worker that gets a sample counts as ready until the next
+// worker is ready. Otherwise, an endpoint with room would seem full for a moment.
 //
 // While samples move between endpoints, no fresh sample is claimed, because the moving samples come
 // first.
@@ -22,8 +22,8 @@ type shares struct {
 	marks    []float64
 	ready    []int         // number of ready workers, by endpoint
 	moving   int           // number of samples that move between endpoints
-	lastMark float64       // mark of the endpoint that got the latest sample, before that sample
-	changed  chan struct{} // closed when next can return another endpoint; nil: no caller waits
+	lastMark float64       // mark that the endpoint with the latest sample had before that sample
+	changed  chan struct{} // closed when next can return another endpoint; nil if no caller waits
 }
 
 func newShares(endpoints []*endpoint) *shares {
@@ -36,7 +36,7 @@ func newShares(endpoints []*endpoint) *shares {
 }
 
 // next returns the index of the endpoint that gets the next sample, or -1 if no endpoint can get a
-// sample now. changed is closed when the result can change.
+// sample now. The channel changed is closed when the result can change.
 func (s *shares) next() (at int, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

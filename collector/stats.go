@@ -13,34 +13,35 @@ import (
 //
 //	Planned == Committed + Filtered + Failed + Skipped + Remaining
 //
-// The package comment explains how to add a figure.
+// The package comment explains how to add a statistic.
 type Stats struct {
 	// Started is the time at which Run began, or zero before that.
 	Started time.Time
 
-	// Planned is the number of samples in the run. It is the value of Config.Planned or Plan, or
-	// the number of samples read so far if that is higher.
+	// Planned is the number of samples in the run. It is Config.Planned or the number passed to
+	// Plan, or the number of samples read so far if that is higher.
 	Planned int
 	// Committed counts samples in a committed shard, including samples without a row, but excluding
 	// samples with keep=false. Filtered counts the samples with keep=false. Failed counts samples
 	// with a committed failure row. Skipped counts samples that the tail policy or a deadline cut.
 	// If Run ended because the tail policy cut it or because it had enough groups, Skipped also
 	// includes samples that were never claimed. Remaining counts all other samples. The counts
-	// include samples that earlier processes finished, as far as Run has read the tasks.
+	// include samples that earlier processes finished, if Run has already read the tasks of these
+	// samples.
 	Committed, Filtered, Failed, Skipped, Remaining int
-	// Earlier is the part of these counts that comes from earlier processes of the run. A failed
-	// sample that is to be retried counts as Failed until it is claimed, and then as Remaining. If
-	// its retry has no result, it counts as Failed again.
+	// Earlier is the part of these counts that comes from earlier processes of the run. If a failed
+	// sample is to be retried, it counts as Failed until it is claimed, and then as Remaining. If
+	// the retry does not finish, the sample counts as Failed again.
 	Earlier Earlier
 	// Censored and Unstarted add up to Skipped. Censored samples have a failure row. Unstarted
-	// samples have none, so a later run can collect them.
+	// samples have no failure row, so a later run can collect them.
 	Censored, Unstarted int
 	// Accepted is the part of Remaining that the sink has accepted but not yet committed. It is 0
 	// once the sink is closed.
 	Accepted int
 	// InFlight is the part of Remaining that workers hold, including samples that wait for a retry.
 	InFlight int
-	// Held is the part of Remaining that Config.Pace holds back now.
+	// Held is the part of Remaining that Config.Pace currently holds back.
 	Held int
 	// Claimed counts all samples that have been claimed so far.
 	Claimed int
@@ -49,29 +50,29 @@ type Stats struct {
 	// see LostCalls.
 	ByClass map[Class]int
 
-	// The fields below count the work of this process only.
+	// The fields below count only the work of this process.
 
-	// Attempts counts the attempts that began, and FailedByClass the attempts that failed. Retries
-	// is the sum of InfraRetries and DataRetries.
+	// Attempts counts the attempts that were started. FailedByClass counts the attempts that
+	// failed. Retries is the sum of InfraRetries and DataRetries.
 	Attempts, Retries, InfraRetries, DataRetries int
 	FailedByClass                                map[Class]int
-	// Reattached counts the attempts of earlier processes that were taken over, and Gone the
-	// attempts that could not be taken over.
+	// Reattached counts the attempts of earlier processes that were taken over. Gone counts the
+	// attempts of earlier processes that could not be taken over.
 	Reattached, Gone int
-	// Remade counts the rollouts that the infrastructure lost and that were made again, by the
-	// class of the failure. If an answer was lost and the server's record lacks part of it, the key
-	// is the tokenize.Reason that describes the gap. Kept counts the rollouts that became data.
-	// Longer rollouts are lost more often. If the mean duration in Remade is above the mean in
-	// Kept, the data has too few long rollouts.
+	// Remade counts, by class of failure, the rollouts that were lost because of the infrastructure
+	// and then repeated. If an answer was lost and the server's record lacks part of it, the key is
+	// the tokenize.Reason that describes the gap. Kept counts the rollouts that became data. If the
+	// mean duration in Remade is above the mean duration in Kept, the data has too few long
+	// rollouts, because longer rollouts are lost more often.
 	Remade map[string]RolloutCount
 	Kept   RolloutCount
-	// AdmissionWait is the total time that samples waited for a permit. Only the next sample in
-	// line and samples whose retry is due wait for a permit.
+	// AdmissionWait is the total time that samples waited for a permit. Only the next fresh sample
+	// and the samples whose retry is due wait for a permit.
 	AdmissionWait time.Duration
 	// CloseFailures counts agents that could not be removed.
 	CloseFailures int
-	// Unscored counts samples without a score. ScorerFailures is the part for which the scorer
-	// failed. The tasks of the other unscored samples have no reference answer.
+	// Unscored counts samples without a score. ScorerFailures counts the unscored samples for which
+	// the scorer failed. The tasks of the other unscored samples have no reference answer.
 	Unscored, ScorerFailures int
 
 	Pace *pace.Stats
@@ -81,7 +82,7 @@ type Stats struct {
 
 	Endpoints []EndpointStats
 	// Oldest is the sample that has been in flight the longest, or nil. LongestInStage is the
-	// sample that has been in its current stage the longest, not counting samples in StageWait.
+	// sample that has been in its current stage the longest. It ignores samples in StageWait.
 	Oldest, LongestInStage *InFlight
 }
 
@@ -92,25 +93,25 @@ type Earlier struct {
 
 // A Yield counts the content of samples.
 type Yield struct {
-	// Rows counts training sequences. Sampled counts the sampled tokens of rows and failures, and
-	// Trained the tokens with a loss mask of 1. These counts do not include tokens that
+	// Rows counts training sequences. Sampled counts the sampled tokens in rows and failures.
+	// Trained counts the tokens with a loss mask of 1. Neither count includes tokens that
 	// MaxRowTokens cut off.
 	Rows             int
 	Sampled, Trained int64
 	// LostCalls counts failed calls in samples whose other calls make rows.
 	LostCalls int
-	// Downgraded counts rows that have a worse grade because the answer with their prompts was
+	// Downgraded counts rows with a lower grade because the answer that contained their prompts was
 	// lost.
 	Downgraded int
-	// CutCalls counts the calls that MaxRowTokens cut off, and Cut counts their sampled tokens.
-	// These tokens are not written anywhere. The row before the cut is flagged.
+	// CutCalls counts the calls that MaxRowTokens cut off, and Cut counts the sampled tokens of
+	// these calls. These tokens are not written anywhere. The row before the cut is flagged.
 	CutCalls int
 	Cut      int64
 	// The Version fields count the sampled tokens of calls that make rows, by the source of their
 	// policy version. VersionNone counts tokens with an unknown version.
 	VersionTrace, VersionTap, VersionURL, VersionFlag, VersionSet, VersionNone int64
-	// EmptyRows counts rows that were dropped because no token is trainable, and Empty the samples
-	// that therefore have no row.
+	// EmptyRows counts rows that were dropped because none of their tokens is trainable. Empty
+	// counts the samples that have no row for this reason.
 	EmptyRows, Empty int
 }
 
@@ -194,7 +195,7 @@ func (y *Yield) add(o Yield) {
 	y.Empty += o.Empty
 }
 
-// EndpointStats are the statistics of one endpoint.
+// EndpointStats contains the statistics of one endpoint.
 type EndpointStats struct {
 	Name string
 	// InFlight counts the samples that workers hold. Waiting is the number of these samples that
@@ -202,19 +203,19 @@ type EndpointStats struct {
 	InFlight, Waiting int
 	// Stages splits InFlight by stage.
 	Stages map[Stage]int
-	// Limit is the current bound on the number of samples in flight. Max is the highest value that
+	// Limit is the current limit on the number of samples in flight. Max is the highest value that
 	// Limit can have.
 	Limit, Max int
-	// Topped is the gain from the growth of Limit to Max. It is nil if the gain was not measured or
-	// the growth was not worth it.
+	// Topped is the gain from raising Limit to Max. It is nil if no gain was measured, the gain was
+	// too small, or Limit is now below Max.
 	Topped *limit.Gain
-	// Engine is the last value passed to Collector.Engine. EngineSeen is the time of that call, or
-	// zero if there was none.
+	// Engine is the last value that was passed to Collector.Engine. EngineSeen is the time of that
+	// call, or zero if Collector.Engine was never called.
 	Engine     limit.Engine
 	EngineSeen time.Time
-	// Down is true if the server counts as down, and Lost is true if it was given up.
+	// Down is true if the server is considered down. Lost is true if the endpoint was given up.
 	Down, Lost bool
-	// Mute is true if removals of agents time out: see Config.CloseTimeout.
+	// Mute is true if removals of agents time out. See Config.CloseTimeout.
 	Mute bool
 }
 
@@ -224,30 +225,31 @@ type InFlight struct {
 	Index    int
 	Attempt  int
 	Endpoint string
-	// Stage is the current stage of the sample, which began at Since. Started is the time at which
-	// the sample was claimed.
+	// Stage is the current stage of the sample. Since is the time at which this stage began.
+	// Started is the time at which the sample was claimed.
 	Stage          Stage
 	Since, Started time.Time
 }
 
-// Oldest returns up to n samples that have been in flight the longest, oldest first.
+// Oldest returns the n samples that have been in flight the longest, or all samples in flight if
+// there are fewer. The oldest sample comes first.
 func (c *Collector) Oldest(n int) []InFlight {
 	all := c.counters.inFlight()
 	slices.SortFunc(all, func(a, b InFlight) int { return a.Started.Compare(b.Started) })
 	return all[:min(n, len(all))]
 }
 
-// A RolloutCount counts rollouts and sums up their durations.
+// A RolloutCount counts rollouts and sums their durations.
 type RolloutCount struct {
 	N int
 	// Timed counts the rollouts with a known duration, and Time is the sum of these durations. A
 	// duration starts when the attempt begins. If an earlier process began the attempt, the
-	// server's clock determines the duration.
+	// duration is measured by the server's clock.
 	Timed int
 	Time  time.Duration
 }
 
-// Mean returns the mean duration, or 0 if none is known.
+// Mean returns the mean duration, or 0 if no duration is known.
 func (r RolloutCount) Mean() time.Duration {
 	if r.Timed == 0 {
 		return 0
@@ -274,7 +276,7 @@ func RemadeReasons() []string {
 	for r := tokenize.ReasonNone + 1; ; r++ {
 		word, err := r.MarshalText()
 		if err != nil {
-			return all // that was the last
+			return all // the previous reason was the last
 		}
 		if reasonClass(r) == ClassNoPrompt || r == tokenize.ReasonCountMismatch || r == tokenize.ReasonHole {
 			all = append(all, string(word))

@@ -13,32 +13,33 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
-// A Tail is the policy for the last samples, which take the longest. The zero Tail waits for them.
+// A Tail is the policy for the last samples, which take the longest. The zero Tail waits for these
+// samples.
 //
-// A cut saves much time but biases the data: the kept samples are shorter, in time and in tokens,
-// than the policy's real rollouts. A cut sample has a failure row with class censored.
+// A cut saves much time but biases the data. On average, the kept samples take less time and have
+// fewer tokens than the policy's real rollouts. A cut sample has a failure row with class censored.
 // Collector.Tail compares kept and cut samples.
 type Tail struct {
 	Kind TailKind
-	// Deadline, for TailDeadline, is the time from the start of Run to the cut.
+	// Deadline is the time from the start of Run to the cut. Only TailDeadline uses it.
 	Deadline time.Duration
-	// Factor, for TailOversample, must be above 1 and at most 4. The cut comes when Planned /
-	// Factor samples, rounded up, have succeeded.
+	// Factor must be above 1 and at most 4. Only TailOversample uses it. The tail is cut when
+	// Planned / Factor samples, rounded up, have succeeded.
 	Factor float64
 }
 
-// maxTailFactor is the largest valid Tail.Factor. It keeps a quarter of the samples. A larger
-// factor is more likely a mistake, such as 105 for 1.05.
+// maxTailFactor is the largest valid Tail.Factor. With this factor, a quarter of the samples is
+// kept. A larger factor is probably a mistake, such as 105 instead of 1.05.
 const maxTailFactor = 4
 
-// A TailKind defines when a Tail cuts.
+// A TailKind determines when a Tail cuts samples.
 type TailKind uint8
 
-// The kinds.
+// The kinds of Tail.
 const (
 	TailWait       TailKind = iota // nothing is cut
 	TailDeadline                   // cut after a time
-	TailOversample                 // cut when enough samples succeeded
+	TailOversample                 // cut when enough samples have succeeded
 )
 
 var tailKinds = enum.List[TailKind]{Noun: "tail", Words: []string{"wait", "deadline", "oversample"}}
@@ -73,7 +74,9 @@ func ParseTail(text string) (Tail, error) {
 		t.Deadline, err = time.ParseDuration(value)
 	case "oversample":
 		t.Kind = TailOversample
-		t.Factor, err = strconv.ParseFloat(value, 64)
+		if t.Factor, err = strconv.ParseFloat(value, 64); err != nil {
+			err = fmt.Errorf("factor %q: not a number", value)
+		}
 	default:
 		err = errors.New("unknown policy")
 	}
@@ -97,7 +100,7 @@ func (t Tail) validate() error {
 		return nil
 	case TailOversample:
 		if !(t.Factor > 1 && t.Factor <= maxTailFactor) { // also rejects NaN
-			return fmt.Errorf("factor %v: must be > 1 and ≤ %d; 1.05 plans 5 %% more samples than needed", t.Factor, maxTailFactor)
+			return fmt.Errorf("factor %v: must be > 1 and ≤ %d; for example, 1.05 plans 5%% more samples than needed", t.Factor, maxTailFactor)
 		}
 		return nil
 	}
@@ -118,14 +121,14 @@ func (t Tail) MaxSkipped(planned int) int {
 	}
 }
 
-// A tail cuts the last samples, and measures kept and cut samples.
+// A tail cuts the last samples and measures the kept and the cut samples.
 type tail struct {
 	cut flag
 
 	mu         sync.Mutex
 	over       bool // Run has ended
-	enough     bool // the pacer needs no more groups; stays false after a drain
-	succeeded  int  // number of samples that succeeded, in this process or an earlier one
+	enough     bool // the pacer needs no more groups; stays false if the run was drained
+	succeeded  int  // number of samples that succeeded, in this or an earlier process
 	kept, lost []measure
 }
 
@@ -134,7 +137,8 @@ type measure struct {
 	sampled int64
 }
 
-// cutTail stops the claiming of samples, and ends every rollout in flight that has no reply yet.
+// cutTail stops the claiming of samples and ends every rollout in flight that does not yet have a
+// reply.
 func (c *Collector) cutTail() {
 	t := &c.tail
 	t.mu.Lock()
@@ -198,15 +202,15 @@ func (c *Collector) addMeasure(class Class, took time.Duration, sampled int64) {
 type TailStats struct {
 	// Cut is true if the tail was cut. If it is false, the tail policy has not biased the data.
 	Cut bool
-	// Kept measures the samples that succeeded. Censored measures the cut samples up to the cut, so
-	// their true values are higher.
+	// Kept measures the samples that succeeded. Censored measures the cut samples only up to the
+	// cut, so their true values would be higher.
 	Kept, Censored Measures
 }
 
 // Measures contains means and medians over N samples. A duration is the time from the first attempt
 // at a sample to the end of the sample, including waits. MeanSampled and P50Sampled are numbers of
-// sampled tokens. They cover only the Known samples, which have sampled tokens. A rollout that is
-// cut during its first send has none.
+// sampled tokens. They include only samples whose number of sampled tokens is known; Known counts
+// these samples. The number is unknown for a rollout that is cut during its first send.
 type Measures struct {
 	N                         int
 	MeanDuration, P50Duration time.Duration
@@ -214,8 +218,8 @@ type Measures struct {
 	MeanSampled, P50Sampled   float64
 }
 
-// Tail returns the statistics of the tail policy so far. It sorts all measures, so do not call it
-// for every line of a progress display.
+// Tail returns the statistics of the tail policy so far. It sorts all measured values, so do not
+// call it for every line of a progress display.
 func (c *Collector) Tail() TailStats {
 	c.tail.mu.Lock()
 	defer c.tail.mu.Unlock()

@@ -12,41 +12,42 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
-// A Task is one task. It does not change after it has been read.
+// A Task is one input of a run: user messages to send, or a server run to read. It does not change
+// after it has been read.
 type Task struct {
 	// ID is unique among the tasks of a run.
 	ID string
-	// Messages are the user messages, which are sent one after the other. It is empty if Recorded
-	// is not nil.
+	// Messages contains the user messages, which are sent one after another. If Recorded is not
+	// nil, Messages must be empty.
 	Messages []string
-	// Recorded, if not nil, identifies a finished server run that another program drove. The only
-	// sample of the task is read from the server's record: no agent is made, and nothing is sent.
-	// ID is the id of the server run.
+	// Recorded, if not nil, identifies a finished server run that another program started. The task
+	// then has a single sample, which is read from the server's record. No agent is created and no
+	// message is sent. ID is the id of the server run.
 	Recorded *Recorded
-	// Answer is the reference that scorers compare the output with, or nil.
+	// Answer is the reference answer with which scorers compare the output, or nil.
 	Answer *string
 	// Metadata is a JSON value that is copied to the rows unchanged, or nil.
 	Metadata json.RawMessage
-	// Samples overrides Config.Samples if it is not 0.
+	// Samples, if not 0, overrides Config.Samples.
 	Samples int
 	// Agent is a JSON object that overrides settings of the run's agent, or nil.
 	Agent json.RawMessage
-	// Deadline is the time at which samples without a reply are cut, so that the group becomes
-	// whole. Each sample that is cut gets a failure row with class censored, even if it has not yet
-	// begun. Zero means no deadline.
+	// Deadline is the time at which samples that have no reply yet are cut, so that the group
+	// becomes whole. Each cut sample gets a failure row with class censored, even if the sample has
+	// not yet started. Zero means no deadline.
 	Deadline time.Time
-	// Within is the deadline relative to the time at which the task was accepted. The caller
-	// computes Deadline from Within. A Collector ignores it.
+	// Within is the time between the acceptance of the task and its deadline. The caller computes
+	// Deadline from Within. A Collector ignores Within.
 	Within time.Duration
-	// Source and Line are the file and the line of the task, for messages.
+	// Source and Line are the file and line from which the task was read. Messages show them.
 	Source string
 	Line   int
 }
 
 // A Recorded identifies a server run.
 type Recorded struct {
-	// Server is the base URL at which the server run was found. It is used only in the sample key,
-	// because the URL of the server can change later.
+	// Server is the base URL of the server on which the run was found. Only the sample key uses
+	// this URL, because the URL of the server can change later.
 	Server string
 	Run    string
 }
@@ -69,8 +70,8 @@ type Attempt struct {
 	// Key is the sample key. Index is the sample index in the group.
 	Key              string
 	Index, GroupSize int
-	// N is the number of the attempt at its sample. It starts at 1 and counts across all processes
-	// of a run.
+	// N is the number of this attempt at the sample. It starts at 1 and counts the attempts of all
+	// processes of the run.
 	N    int
 	Kind Kind
 	// RunID is Config.RunID.
@@ -79,15 +80,15 @@ type Attempt struct {
 	// as soon as the id is known. It does not block.
 	ServerRun func(id string)
 	// Away is closed when the server is down and another server can take the sample. A Backend must
-	// then stop waiting for the server. Away is nil if the sample cannot move.
+	// then stop waiting for the server that is down. If the sample cannot move, Away is nil.
 	Away <-chan struct{}
 }
 
 // A Kind is the reason for an attempt. Its name is a metric label.
 type Kind uint8
 
-// The kinds. A retry that an earlier process left has KindInfraRetry, unless the sample failed
-// because of the policy.
+// These are the kinds of attempts. If this process makes a retry for an earlier process, the kind
+// is KindInfraRetry, unless the sample failed because of the policy.
 const (
 	KindFirst      Kind = iota // first attempt at its sample
 	KindInfraRetry             // after a failure of the infrastructure
@@ -108,8 +109,8 @@ func Kinds() []Kind { return []Kind{KindFirst, KindInfraRetry, KindDataRetry, Ki
 //
 // Here field(x) is uint64(len(x)) followed by x, and all integers are little endian. agent contains
 // the task's agent overrides as canonical JSON: no spaces, keys sorted by their bytes, and numbers
-// as they were written. For null and {}, agent is empty. Other fields of the task have no effect.
-// For a Recorded task, the hashed value is
+// as they were written. If the overrides are null or {}, agent is empty. Other fields of the task
+// do not affect the id. For a Recorded task, the hashed value is
 //
 //	field("rollout server run 1") field(server) field(run)
 func GroupID(t *Task) string {
@@ -154,8 +155,8 @@ func RolloutID(key string, attempt int) string {
 	return key + "/" + strconv.Itoa(attempt)
 }
 
-// canonical returns the canonical form of a JSON value. Invalid JSON, which the task reader
-// rejects, is returned unchanged.
+// canonical returns the canonical form of a JSON value. It returns invalid JSON unchanged; the task
+// reader rejects such tasks.
 func canonical(raw json.RawMessage) string {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {

@@ -7,21 +7,22 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A worker makes the attempts at samples, one sample at a time, at one endpoint.
+// A worker processes samples on one endpoint, one sample at a time.
 type worker struct {
 	c         *Collector
 	ep        *endpoint
 	crew      *crew
 	at        int             // index of its endpoint
 	slot      int             // index in counters.slots
-	ready     bool            // counts as ready in shares
-	finished  <-chan struct{} // closed when all samples are settled and no more will come
+	ready     bool            // shares counts this worker as ready
+	finished  <-chan struct{} // closed when all samples are settled and no more samples will be added
 	unsettled *sync.WaitGroup
-	open      <-chan claim // open attempts of this endpoint, which come first; nil after the last
+	open      <-chan claim // the endpoint's open attempts, which are claimed first; nil after the last one
 	aligner   *tokenize.Aligner
 }
 
-// run works on samples until none is left. An error ends the run.
+// run claims and processes samples until none are left. If it returns an error, the whole run must
+// stop.
 func (w *worker) run(ctx context.Context) error {
 	w.aligner = tokenize.NewAligner(w.c.cfg.Align)
 	if !w.ep.openDone.Load() {
@@ -31,7 +32,7 @@ func (w *worker) run(ctx context.Context) error {
 		cl, ok := w.claim(ctx)
 		if !ok {
 			w.setReady(false)
-			return context.Cause(ctx) // or nil: no sample is left
+			return context.Cause(ctx) // nil if no samples are left
 		}
 		w.crew.busy()
 		w.setReady(false)
@@ -46,8 +47,8 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// claim waits for a permit and then for a sample. It returns false if the run ends or the worker's
-// endpoint is lost.
+// claim waits for a permit and then for a sample. It returns false if no samples are left, the run
+// ends, or the worker's endpoint is lost.
 func (w *worker) claim(ctx context.Context) (cl claim, ok bool) {
 	for {
 		p := w.ep.gate.enterNow()
@@ -62,7 +63,7 @@ func (w *worker) claim(ctx context.Context) (cl claim, ok bool) {
 			fresh, moved = nil, nil
 		}
 		w.setReady(fresh != nil)
-		select { // a sample from another endpoint was begun, and comes first
+		select { // prefer samples that moved here from other endpoints, because they have already been started
 		case cl = <-moved:
 			ok = true
 		default:
@@ -100,8 +101,8 @@ func (w *worker) setReady(ready bool) {
 }
 
 // A crew starts the workers of one endpoint. At first, one worker waits for a sample. When the last
-// waiting worker gets a sample, it starts another worker, up to MaxInFlight. So memory use depends
-// on the number of samples in flight.
+// waiting worker claims a sample, the crew starts another worker, until there are MaxInFlight
+// workers. Memory use therefore depends on the number of samples in flight.
 type crew struct {
 	max   int
 	start func() // starts one worker
@@ -115,7 +116,7 @@ func (c *crew) begin() {
 	c.start()
 }
 
-// busy records that a worker has a sample, and starts another worker if none is waiting.
+// busy records that a worker has claimed a sample. If no other worker is waiting, busy starts one.
 func (c *crew) busy() {
 	c.mu.Lock()
 	c.idle--
@@ -130,15 +131,15 @@ func (c *crew) busy() {
 	}
 }
 
-// free records that a worker waits for a sample again.
+// free records that a worker is waiting for a sample again.
 func (c *crew) free() {
 	c.mu.Lock()
 	c.idle++
 	c.mu.Unlock()
 }
 
-// newCrew returns the crew of the endpoint with index at. spawn starts a goroutine that Run waits
-// for.
+// newCrew returns the crew for the endpoint c.endpoints[at]. The function spawn starts a goroutine,
+// and Run waits until the goroutine ends.
 func (c *Collector) newCrew(ctx context.Context, at int, base worker, spawn func(func() error)) *crew {
 	w := &crew{max: c.endpoints[at].MaxInFlight}
 	w.start = func() {

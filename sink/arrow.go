@@ -1,9 +1,9 @@
 package sink
 
-// Only this file imports arrow/go, so no other file depends on the version of the library.
+// Only this file imports arrow/go, so that no other file depends on the version of the library.
 //
-// A shard is an Arrow IPC stream: schema, batches, end mark. The library's builders collect a batch
-// in memory that the writer reuses for its next batches.
+// A shard is an Arrow IPC stream that consists of a schema, batches and an end mark. The library's
+// builders collect each batch in memory, and the writer reuses this memory for the next batches.
 
 import (
 	"bufio"
@@ -22,25 +22,24 @@ import (
 	"github.com/apache/arrow/go/v17/arrow/memory"
 )
 
-// arrowEnd is the end mark of a stream. Without the mark, a stream that was cut between two batches
-// would look complete.
+// arrowEnd is the end mark of a stream. Without the mark, a stream that ends between two batches
+// would look complete after a crash.
 const arrowEnd = "\xff\xff\xff\xff\x00\x00\x00\x00"
 
-// arrowBatchBytes limits the text in a batch, because the offsets of Arrow strings are int32. A
-// batch reaches this limit before its token limit if its rows have few tokens and a lot of text.
+// arrowBatchBytes limits the text in a batch, because the offsets of Arrow strings are int32. If
+// rows have few tokens and a lot of text, a batch reaches this limit before its token limit.
 const arrowBatchBytes = 128 << 20
 
-// An arrowColumn connects a field of one StoredRow with a column of batches.
+// An arrowColumn copies values between a field of a StoredRow and a column of batches.
 type arrowColumn struct {
 	field arrow.Field
-	// builds returns a function that appends the field's value to a builder of the column.
+	// builds returns a function that appends the field's value to a builder for the column.
 	builds func(array.Builder) func()
-	// loads returns a function that sets the field to value i of the column. A null leaves the
-	// field unchanged.
+	// loads returns a function that sets the field to value i of the column. If the value is null,
+	// the field is unchanged.
 	loads func(arrow.Array) func(i int)
 }
 
-// arrowColumns returns one column for each field of row.
 func arrowColumns(row *StoredRow) []arrowColumn {
 	v := reflect.ValueOf(row).Elem()
 	columns := make([]arrowColumn, v.NumField())
@@ -53,8 +52,8 @@ func arrowColumns(row *StoredRow) []arrowColumn {
 	return columns
 }
 
-// arrowColumnOf returns the column for a pointer to a field. It panics if the format does not
-// support the field's type; any test of the format detects that.
+// arrowColumnOf returns the column for a field, given a pointer to the field. It panics if the
+// field's type is not supported. Any test of the format would detect this.
 func arrowColumnOf(field any, nullable, timestamp bool) arrowColumn {
 	switch p := field.(type) {
 	case *string:
@@ -96,8 +95,8 @@ func arrowColumnOf(field any, nullable, timestamp bool) arrowColumn {
 	panic(fmt.Sprintf("sink: internal error: no column for %T", field))
 }
 
-// as converts a builder or an array to the type that its column needs. It panics if v has another
-// type.
+// as asserts that a builder or an array has the type that its column needs. It panics if v has a
+// different type.
 func as[T any](v any) T {
 	of, ok := v.(T)
 	if !ok {
@@ -132,7 +131,7 @@ func arrowValue[T any, B array.Builder, A arrow.Array](
 	}
 }
 
-// arrowPointer returns the column for a pointer. A nil pointer is written as null.
+// arrowPointer returns the column for a field of pointer type. A nil pointer is written as null.
 func arrowPointer[T any](p **T) arrowColumn {
 	v := new(T)
 	c := arrowColumnOf(v, false, false)
@@ -161,7 +160,8 @@ func arrowPointer[T any](p **T) arrowColumn {
 	}
 }
 
-// arrowList returns the column for a list. In a nullable column, a nil list is written as null.
+// arrowList returns the column for a field of slice type. In a nullable column, a nil slice is
+// written as null.
 func arrowList[T any, B array.Builder, A arrow.Array](
 	p *[]T, nullable bool, typ arrow.DataType, put func(B, []T, []bool), values func(A) []T,
 ) arrowColumn {
@@ -188,13 +188,13 @@ func arrowList[T any, B array.Builder, A arrow.Array](
 	}
 }
 
-// A recycler allocates the memory of batches. It keeps freed memory for reuse, except slices larger
-// than keepBatch. All sizes are powers of two, because the library also grows its memory to powers
-// of two.
+// A recycler allocates memory for batches. It keeps freed memory for reuse, except slices larger
+// than keepBatch. All capacities are powers of two, because the library also grows its memory to
+// powers of two.
 type recycler map[int][][]byte // by capacity
 
-// keepBatch is enough for each column of a batch with a million tokens and 90 KB of messages for
-// every 8,000 tokens.
+// keepBatch is large enough for every column of a batch with a million tokens and 90 KB of messages
+// for every 8,000 tokens.
 const keepBatch = 16 << 20
 
 func (r recycler) Allocate(size int) []byte {
@@ -205,7 +205,7 @@ func (r recycler) Allocate(size int) []byte {
 	}
 	b := r[n][last][:size]
 	r[n] = r[n][:last]
-	clear(b) // the library does not set the values of nulls
+	clear(b) // the library does not overwrite the memory of null values
 	return b
 }
 
@@ -226,8 +226,8 @@ func (r recycler) Free(b []byte) {
 	}
 }
 
-// arrowSchema returns the schema of a shard. The schema equals the schema that pyarrow reads from a
-// Parquet shard: list elements are never null and are named "element".
+// arrowSchema returns the schema of a shard. pyarrow reads the same schema from a Parquet shard:
+// list elements are never null and are named "element".
 func arrowSchema(columns []arrowColumn, meta map[string]string) *arrow.Schema {
 	fields := make([]arrow.Field, len(columns))
 	for i, c := range columns {
@@ -243,7 +243,7 @@ func arrowSchema(columns []arrowColumn, meta map[string]string) *arrow.Schema {
 }
 
 type arrowEncoder struct {
-	row    StoredRow // the row that the functions in appends read
+	row    StoredRow // the functions in append copy values from this row
 	append []func()
 	batch  *array.RecordBuilder
 	out    countingWriter
@@ -264,13 +264,13 @@ func newArrowEncoder(w io.Writer, mem memory.Allocator, batchTokens int, meta ma
 	for i, c := range columns {
 		e.append = append(e.append, c.builds(e.batch.Field(i)))
 	}
-	e.buf = bufio.NewWriterSize(&e.out, 64<<10) // the library writes headers and padding one by one
+	e.buf = bufio.NewWriterSize(&e.out, 64<<10) // the library writes headers and padding in small pieces
 	e.w = ipc.NewWriter(e.buf, ipc.WithSchema(schema), ipc.WithAllocator(mem))
 	return e
 }
 
-// encode closes a full batch even within a group. Readers map batches, so a group in two batches
-// has no extra cost for them.
+// encode closes a full batch even within a group. Readers memory-map batches, so a group that spans
+// two batches has no extra cost for them.
 func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 	text := textBytes(row)
 	if e.text+text > arrowBatchBytes {
@@ -298,8 +298,8 @@ func (e *arrowEncoder) encode(row *StoredRow, tokens int, _ bool) error {
 // numbers.
 const arrowRowBytes = 200
 
-// textBytes returns the number of text bytes of a row in all columns. It is an upper bound for each
-// single column.
+// textBytes returns the number of bytes of text in all columns of a row. This number is also an
+// upper bound for each single column.
 func textBytes(r *StoredRow) (n int) {
 	for _, s := range [...]string{
 		r.SampleKey, r.TaskID, r.GroupID, r.RolloutID, r.Status, r.StopReason, r.Verification, r.PromptSource, r.Model, r.AgentID,
@@ -319,8 +319,8 @@ func textBytes(r *StoredRow) (n int) {
 	return n
 }
 
-// flush writes the open batch unless it is empty. Every shard has a row, so it has at least one
-// batch.
+// flush writes the open batch unless it is empty. Every shard has at least one row, and therefore
+// at least one batch.
 func (e *arrowEncoder) flush() error {
 	if e.rows == 0 {
 		return nil
@@ -355,11 +355,11 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 }
 
 // readArrow checks the schema, the end mark and the row count of a stream. It calls yield with each
-// row in the range until yield returns false. yield owns the rows. The rows lack the columns of the
-// fields whose indexes are in others. If yield is nil, readArrow only checks the columns.
+// row in the range until yield returns false. yield owns the rows. In each row, the fields whose
+// indexes are in others stay empty. If yield is nil, readArrow only checks the columns.
 func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (err error) {
 	// The library trusts the lengths in a stream, so the caller must check the digest first. Even
-	// then, the library can panic on a wrong length.
+	// with a matching digest, the library can panic on a wrong length.
 	var yielding bool
 	defer libraryPanic("arrow", &yielding, &err)
 	size := in.shard.Bytes
@@ -423,9 +423,9 @@ func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (
 	return nil
 }
 
-// checkArray checks properties of an array that the library does not check. The array and its
+// checkArray checks properties of an array that the library does not verify. The array and its
 // offsets must start at 0, the offsets must never decrease, and each buffer must be long enough.
-// Only a nullable array can have nulls.
+// If nullable is false, the array must not contain nulls.
 func checkArray(a arrow.Array, nullable bool) error {
 	data, n, nulls := a.Data(), a.Len(), a.NullN()
 	size := func(i int) int {
@@ -438,10 +438,10 @@ func checkArray(a arrow.Array, nullable bool) error {
 	case data.Offset() != 0:
 		return fmt.Errorf("array offset %d, want 0", data.Offset())
 	case nulls != 0 && !nullable:
-		return fmt.Errorf("%d nulls in %d values that cannot be null", nulls, n)
+		return fmt.Errorf("%d of %d values are null, but the column does not allow nulls", nulls, n)
 	case nulls != 0 && 8*size(0) < n:
-		return fmt.Errorf("%d bytes of validity for %d values", size(0), n)
-	case n == 0: // an empty array can lack its offsets
+		return fmt.Errorf("the validity bitmap has only %d bytes for %d values", size(0), n)
+	case n == 0: // an empty array need not have offsets
 		return nil
 	}
 	var offsets []int32
@@ -460,7 +460,7 @@ func checkArray(a arrow.Array, nullable bool) error {
 		}
 		return nil
 	}
-	least, most := 0, 0 // the first offset must be 0
+	least, most := 0, 0
 	for i, at := range offsets {
 		if int(at) < least || int(at) > most {
 			return fmt.Errorf("offset %d is %d, want %d to %d", i, at, least, most)

@@ -7,19 +7,19 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A budget limits the memory of samples that have been accepted but not yet encoded. It serves
-// waiting callers in order, so a large sample does not wait forever.
+// A budget limits the memory for samples that have been accepted but not yet encoded. It serves
+// waiting callers in order, so that a large sample does not wait forever.
 type budget struct {
 	size int64
 	free *semaphore.Weighted
-	used atomic.Int64 // exceeds size while a sample larger than size is in flight
+	used atomic.Int64 // can exceed size, because a single sample can be larger than size
 
-	// waiting counts the callers that wait in acquire. press is called when a caller starts to
-	// wait.
+	// waiting counts the callers that are waiting in acquire. acquire calls press before it starts
+	// to wait.
 	waiting atomic.Int32
 	press   func()
 
-	// close cancels the context open, which also wakes the waiting callers.
+	// Calling close cancels the context in the field open. This also wakes the waiting callers.
 	open  context.Context
 	close context.CancelFunc
 }
@@ -31,8 +31,8 @@ func newBudget(bytes int64) *budget {
 }
 
 // acquire reserves n bytes. If n exceeds the size of the budget, acquire waits until the whole
-// budget is free. acquire returns errStopped if close is called while it waits, and the cause of
-// ctx if ctx is done while it waits.
+// budget is free. If close is called during the wait, acquire returns errStopped. If ctx ends
+// during the wait, acquire returns the cause of ctx.
 func (b *budget) acquire(ctx context.Context, n int64) error {
 	if part := min(n, b.size); !b.free.TryAcquire(part) {
 		b.waiting.Add(1)

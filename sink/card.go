@@ -14,19 +14,20 @@ import (
 )
 
 // The dataset card is README.md in the run's folder. Its front matter lists the files of each
-// configuration by name, for load_dataset from Hugging Face's datasets library. A glob pattern
-// would also match shards that have not yet been committed.
+// configuration by name, so that load_dataset from Hugging Face's datasets library finds them. A
+// glob pattern would also match shards that have not yet been committed.
 //
-// The run's folder is not synced, so a power cut can restore an older card. The next Create
-// rewrites the card.
+// The run's folder is not synced after a rewrite, so a power failure can bring back an older
+// version of the card. The next Create rewrites the card.
 const (
 	cardName = "README.md"
 	// cardMark is the second line of a card. A README.md without this line belongs to the user.
 	cardMark = "# Written by rollout, and replaced after each commit. Delete this line to keep the file as it is.\n"
 )
 
-// A card that covers n commits is rewritten after n/cardShare more commits, or after cardAge. So
-// 10,000 commits cause 50 MB of writes. A rewrite at every commit would cause 4 GB of writes.
+// A card that lists n commits is rewritten after n/cardShare more commits, or after cardAge. With
+// this rule, 10,000 commits cause 50 MB of writes. If every commit rewrote the card, 10,000 commits
+// would cause 4 GB of writes.
 const (
 	cardShare = 64
 	cardAge   = 30 * time.Second
@@ -36,12 +37,13 @@ type card struct {
 	fs     FS
 	dir    string
 	logger *slog.Logger
-	// slow is true if commits are small and frequent. Then only cardAge triggers a rewrite.
+	// slow is true if commits are small and frequent. In this case, only cardAge triggers a
+	// rewrite.
 	slow bool
 
 	mu      sync.Mutex
 	facts   cardFacts
-	written int64     // number of the last commit in the file
+	written int64     // number of the last entry that the file covers
 	at      time.Time // when the file was written
 }
 
@@ -50,15 +52,15 @@ type cardFacts struct {
 	seq     int64 // number of the last entry
 	created time.Time
 	paths   [1 + KindFailures][]string
-	arrow   bool // a data shard has format Arrow
+	arrow   bool // whether any data shard has the format Arrow
 	samples int64
 	rows    [1 + KindFailures]int64
 	tokens  Tokens
-	// graded counts rows by verification.
+	// graded counts rows by their value in the column verification.
 	graded map[string]int64
 }
 
-// add adds the next commit of the log. It does not keep c.
+// add adds the next commit in the log. It keeps no reference to c.
 func (k *card) add(c *Commit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -70,7 +72,7 @@ func (k *card) merge(c *Commit, sources []Commit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f := &k.facts
-	var at [1 + KindFailures]int // index + 1 of the first removed path of each kind
+	var at [1 + KindFailures]int // for each kind, 1 + the index of the first removed path
 	for i := range sources {
 		for _, s := range sources[i].Shards {
 			from := slices.Index(f.paths[s.Kind], s.Path)
@@ -96,7 +98,7 @@ func (f *cardFacts) addSamples(c *Commit) {
 	}
 }
 
-// add adds the shards of the next entry in logical order.
+// add adds the shards of an entry. Entries must be added in logical order.
 func (f *cardFacts) add(c *Commit) {
 	f.runID = c.RunID
 	if c.Seq > f.seq {
@@ -109,7 +111,7 @@ func (f *cardFacts) add(c *Commit) {
 	}
 }
 
-// count adds the counts of a shard, or subtracts them if sign is -1.
+// count adds the shard's counts if sign is 1, and subtracts them if sign is -1.
 func (f *cardFacts) count(s Shard, sign int64) {
 	f.rows[s.Kind] += sign * s.Rows
 	if s.Kind != KindData {
@@ -128,7 +130,7 @@ func (f *cardFacts) count(s Shard, sign int64) {
 	}
 }
 
-// refresh writes the card if it is far enough behind the log.
+// refresh writes the card if it lags far enough behind the log.
 func (k *card) refresh() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -144,7 +146,7 @@ func (k *card) begin() {
 	k.write()
 }
 
-// end writes the card if it is behind the log at all.
+// end writes the card if it lags behind the log at all.
 func (k *card) end() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,7 +155,8 @@ func (k *card) end() {
 	}
 }
 
-// write replaces the file. If the write fails, the old card stays and a later commit retries.
+// write replaces the card file. If the write fails, the old card stays in place, and a later commit
+// retries the write.
 func (k *card) write() {
 	ours, err := k.ours()
 	if err == nil && ours {
@@ -166,7 +169,7 @@ func (k *card) write() {
 	k.written, k.at = k.facts.seq, time.Now()
 }
 
-// ours reports whether README.md is missing or is a card, and so can be replaced.
+// ours reports whether README.md can be replaced because it is missing or is a card.
 func (k *card) ours() (bool, error) {
 	f, err := k.fs.Open(filepath.Join(k.dir, cardName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -187,8 +190,9 @@ func (f *cardFacts) text() []byte {
 	var b bytes.Buffer
 	b.WriteString("---\n" + cardMark + "configs:\n")
 	data := func() { f.config(&b, "default", f.paths[KindData]) }
-	// The datasets library chooses its reader by the files of the first configuration and uses this
-	// reader for all configurations. So it cannot read Parquet failures next to Arrow data.
+	// The datasets library chooses a reader for the files of the first configuration, and uses the
+	// same reader for all configurations. It therefore cannot read Parquet failures next to Arrow
+	// data.
 	failures := func() {
 		if len(f.paths[KindFailures]) > 0 && !f.arrow {
 			f.config(&b, KindFailures.String(), f.paths[KindFailures])

@@ -48,12 +48,12 @@ share ` + "`sample_key`" + ` and are numbered by ` + "`segment_index`" + ` of ` 
 |---|---|
 | ` + "`input_ids`, `loss_mask`, `logprobs`" + ` | length T: token ids; 1 if the policy sampled the token and it can be trained on; log-probabilities, 0 if the mask is 0 |
 | ` + "`versions`" + ` | length T or null: policy version of each sampled token, -1 for other tokens and if unknown |
-| ` + "`turn_offsets`, `turn_roles`" + ` | K+1 and K: the spans; 0 prompt, 1 assistant, 2 tool, 3 user |
+| ` + "`turn_offsets`, `turn_roles`" + ` | length K+1 and K: the spans and their roles (0 prompt, 1 assistant, 2 tool, 3 user) |
 | ` + "`prompt_length`" + ` | tokens before the first sampled token |
 | ` + "`reward`, `reward_details`" + ` | null if the sample was not scored |
 | ` + "`status`, `stop_reason`, `finish_reasons`, `truncated`" + ` | how the row and its sample ended |
-| ` + "`verification`, `prompt_source`" + ` | the proof of the tokens, and the source of the prompts |
-| ` + "`flags`, `divergence`, `n_unscored`, `n_trimmed`" + ` | special facts about the row |
+| ` + "`verification`, `prompt_source`" + ` | how the tokens were verified, and the source of the prompt ids |
+| ` + "`flags`, `divergence`, `n_unscored`, `n_trimmed`" + ` | other facts about the row |
 `
 
 const cardKeep = `
@@ -66,7 +66,7 @@ rows = rows.filter(lambda keep: keep is not False, input_columns="keep")
 `
 
 const cardArrow = `
-Failures are Parquet files in ` + "`failures/`" + `. They are not a configuration of this card, because the library
+Failures are Parquet files in ` + "`failures/`" + `. They are not a configuration of this card, because the datasets library
 reads all configurations of a card in one format. ` + "`rollout export RUN --kind failures`" + ` prints them.
 `
 

@@ -9,9 +9,9 @@ import (
 )
 
 // CheckSizes checks that every committed file exists and has the size that its commit records. It
-// takes a few microseconds per file. If files are missing or have another size, CheckSizes returns
-// a *CorruptError that names the first of these files and includes their number. If a file cannot
-// be opened, CheckSizes returns a *ShardError.
+// takes a few microseconds per file. If any files are missing or have a different size, CheckSizes
+// returns a *CorruptError with the name of the first such file and the number of such files. If a
+// file cannot be opened, CheckSizes returns a *ShardError.
 func (l *Log) CheckSizes() error {
 	var first *CorruptError
 	n := 0
@@ -35,7 +35,7 @@ func (l *Log) CheckSizes() error {
 	case 1:
 		return first
 	}
-	return &CorruptError{Path: first.Path, Row: -1, Err: fmt.Errorf("%w; %d committed files are missing or have the wrong size", first.Err, n)}
+	return &CorruptError{Path: first.Path, Row: -1, Err: fmt.Errorf("%w; in all, %d committed files are missing or have the wrong size", first.Err, n)}
 }
 
 func (l *Log) checkSize(s Shard) error {
@@ -45,7 +45,7 @@ func (l *Log) checkSize(s Shard) error {
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return &CorruptError{Path: s.Path, Row: -1, Err: errors.New("committed file is missing")}
+		return &CorruptError{Path: s.Path, Row: -1, Err: errors.New("the committed file is missing")}
 	}
 	if err != nil {
 		return &ShardError{Path: path, Op: "open", Err: err}
@@ -61,11 +61,11 @@ func (l *Log) checkSize(s Shard) error {
 	return nil
 }
 
-// CheckDigests compares every committed file with its digest. It calls found with a *CorruptError
-// for each file that differs or cannot be read. It ignores files that a merge has replaced since
-// the log was read. If pace is not nil, CheckDigests calls it after each read of at most 256 KB.
-// pace can sleep to limit the read rate. CheckDigests returns an error only if ctx is done. The
-// error is the cause of ctx.
+// CheckDigests compares the content of every committed file with the digest in its commit. For each
+// file that differs or cannot be read, it calls found with a *CorruptError. It ignores files that a
+// merge has replaced since the log was read. CheckDigests reads at most 256 KB at a time. If pace
+// is not nil, it calls pace after each read, and pace can sleep to limit the read rate.
+// CheckDigests returns an error only if ctx is done. The error is the cause of ctx.
 func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func(error)) error {
 	for i := range l.Commits {
 		for _, s := range l.Commits[i].Shards {
@@ -90,10 +90,10 @@ func (l *Log) checkDigest(ctx context.Context, s Shard, pace func(bytes int)) er
 	return checkBytes(&pacedFile{File: f, ctx: ctx, pace: pace}, s.Bytes, s.SHA256)
 }
 
-// A pacedFile calls pace after each read, and its reads fail once ctx is done.
+// A pacedFile calls pace after each read. All reads fail after ctx is done.
 type pacedFile struct {
 	File
-	ctx  context.Context // context of one call of checkDigest
+	ctx  context.Context // the context of one call to checkDigest
 	pace func(bytes int)
 }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// commitVersion is the version of the entries. A reader refuses entries of another version.
+// commitVersion is the format version of the entries. A reader refuses entries with a newer
+// version.
 const commitVersion = 1
 
 const (
@@ -26,25 +27,26 @@ const (
 	commitsDir  = "_commits"
 )
 
-// A Commit is one entry of the commit log. The entry atomically adds its shards, with all rows and
-// failures of its samples, to the dataset. Readers ignore shards that no entry names.
+// A Commit is one entry of the commit log. The entry atomically adds its shards to the dataset. The
+// shards contain all rows and failures of the entry's samples. Readers ignore shards that no entry
+// names.
 type Commit struct {
 	Version int `json:"version"`
-	// Seq counts from 1 and determines the file name. If a number is missing from the log, a merge
-	// must have replaced that entry.
+	// Seq is the number of the entry, from 1, and determines the file name. If a number is missing
+	// from the log, a merge must have replaced the entry with that number.
 	Seq int64 `json:"seq"`
 	// Replaces contains the numbers of all entries that a merge replaces, as disjoint ranges in
-	// ascending order. It is nil unless the entry is a merge. It comes early in the JSON, so that
-	// the first bytes of an entry show whether the entry is a merge.
+	// ascending order. It is nil if the entry is not a merge. The field comes early in the JSON, so
+	// that the first bytes of an entry show whether the entry is a merge.
 	Replaces []SeqRange `json:"replaces,omitempty"`
 	// RunID is the same in all entries of a log.
 	RunID string `json:"run_id"`
 	// Writer is the number of the writer, from 0. This program writes 0.
 	Writer int `json:"writer"`
-	// Epoch counts how often another process has taken over the writer. It is meant for logs with
-	// several writing processes. This program writes 0. A writer's epoch never decreases from one
-	// log entry to a later one. An entry with a lower epoch comes from a process that has been
-	// replaced. Readers treat such an entry as damage.
+	// Epoch counts how often another process has taken over the writer. Epoch is meant for logs
+	// with several writing processes. This program writes 0. In the order of the log, the epoch of
+	// a writer must never decrease. An entry with a lower epoch than an earlier entry comes from a
+	// process that has been replaced. Readers treat such an entry as damage.
 	Epoch         int64     `json:"epoch,omitempty"`
 	SchemaVersion int       `json:"schema_version"`
 	CreatedAt     time.Time `json:"created_at"`
@@ -52,13 +54,14 @@ type Commit struct {
 	// failure.
 	Shards []Shard `json:"shards"`
 	// Groups contains the groups of Samples in order of first appearance. A group can be in several
-	// commits. It is listed twice in one commit if its size was raised between two of its samples.
+	// commits. If the size of a group was raised between two of its samples, one commit can list
+	// the group twice.
 	Groups []CommittedGroup `json:"groups"`
-	// Samples contains every sample of the commit, in the order of the rows in Shards. It includes
-	// samples without rows and failures.
+	// Samples contains every sample of the commit, in the order of the rows in Shards. Samples that
+	// have neither rows nor failures are included.
 	Samples []CommittedSample `json:"samples"`
-	// Merged lists the commits that a merge's samples came from, in order of their numbers. The
-	// first Merged[0].Samples samples came from Merged[0], and so on.
+	// Merged lists the commits from which a merge took its samples, in the order of their numbers.
+	// The first Merged[0].Samples samples came from commit Merged[0], and so on.
 	Merged []MergedCommit `json:"merged,omitempty"`
 	// SHA256 is the checksum of the entry; see the package documentation.
 	SHA256 string `json:"sha256,omitempty"`
@@ -75,10 +78,11 @@ type Shard struct {
 	SHA256 string `json:"sha256"`
 	Rows   int64  `json:"rows"`
 	Tokens Tokens `json:"tokens"`
-	// Reward summarizes the rewards of the rows. It is nil if no row was scored.
+	// Reward summarizes the rewards of the rows. It is nil if no row was scored or if the sums of
+	// the rewards overflow.
 	Reward *RewardSummary `json:"reward,omitempty"`
-	// PolicyVersions is the range of policy versions of the trainable tokens. It is nil if none is
-	// known.
+	// PolicyVersions is the range of the policy versions that sampled the trainable tokens. It is
+	// nil if no version is known.
 	PolicyVersions *Range `json:"policy_versions,omitempty"`
 	// Verification counts the rows for each value of the column verification. It is nil for
 	// failures.
@@ -87,11 +91,11 @@ type Shard struct {
 
 // Tokens counts the tokens of a shard.
 type Tokens struct {
-	// Total is Σ len(input_ids), or Σ len(output_ids) of failures.
+	// Total is Σ len(input_ids) for data, or Σ len(output_ids) for failures.
 	Total int64 `json:"total"`
-	// Trainable is Σ loss_mask; 0 in failures.
+	// Trainable is Σ loss_mask, or 0 for failures.
 	Trainable int64 `json:"trainable"`
-	// Prompt is Σ prompt_length; 0 in failures.
+	// Prompt is Σ prompt_length, or 0 for failures.
 	Prompt int64 `json:"prompt"`
 }
 
@@ -110,7 +114,7 @@ type RewardSummary struct {
 	Std  float64 `json:"std"` // population standard deviation
 }
 
-// A Range is a range of numbers that includes both ends.
+// A Range is a range of numbers. It includes both Min and Max.
 type Range struct {
 	Min int32 `json:"min"`
 	Max int32 `json:"max"`
@@ -123,8 +127,8 @@ type CommittedGroup struct {
 	Size int32 `json:"size"`
 }
 
-// A CommittedSample describes one sample of a commit. A sample with failures and no rows has failed,
-// and a later success can supersede it. Any other sample is done.
+// A CommittedSample describes one sample of a commit. A sample with failures and no rows has
+// failed, and a later success can supersede it. All other samples are done.
 type CommittedSample struct {
 	Key      string `json:"key"`
 	Attempt  int32  `json:"attempt"`
@@ -133,22 +137,22 @@ type CommittedSample struct {
 	// Group is the index of the sample's group in Commit.Groups. Index is sample_index.
 	Group int32 `json:"group"`
 	Index int32 `json:"index"`
-	// Class is the class of the first failure. It is empty unless the sample failed as a whole.
+	// Class is the class of the first failure if the sample has failed, and empty otherwise.
 	Class string `json:"class,omitempty"`
-	// Filtered is the keep_reason of the sample's rows if keep is false in them. It is empty for
-	// other samples and for samples that failed as a whole.
+	// If keep is false in the sample's rows, Filtered is their keep_reason. It is empty for all
+	// other samples, including failed samples.
 	Filtered string `json:"filtered,omitempty"`
 	// Unshown counts calls of the sample that a tap recorded but that the server's answer does not
 	// show. It is omitted if all counts are 0.
 	Unshown tokenize.Unshown `json:"unshown,omitzero"`
 }
 
-// Failed reports whether the sample failed as a whole.
+// Failed reports whether the sample has failures and no rows.
 func (s CommittedSample) Failed() bool { return s.Rows == 0 && s.Failures > 0 }
 
 func commitName(seq int64) string { return fmt.Sprintf("%020d.json", seq) }
 
-// commitSeq is the inverse of commitName; ok is false for names of other files.
+// commitSeq is the inverse of commitName. ok is false if the name does not belong to an entry.
 func commitSeq(name string) (seq int64, ok bool) {
 	digits, found := strings.CutSuffix(name, ".json")
 	if !found || len(digits) != 20 {
@@ -158,20 +162,21 @@ func commitSeq(name string) (seq int64, ok bool) {
 	return seq, err == nil && seq > 0 && name == commitName(seq)
 }
 
-// putCommit durably writes c as a new entry and sets c.Seq. It uses the first free number from
-// c.Seq on, because other processes can write to the same log.
+// putCommit durably writes c as a new entry and sets c.Seq. It uses the first free number that is
+// at least c.Seq, because other processes can write to the same log.
 func putCommit(fsys FS, dir string, c *Commit) error {
 	for {
 		body, err := encodeCommit(c)
 		if err != nil {
-			return err // cannot happen for a struct of plain fields
+			return err // cannot happen, because all fields can be encoded as JSON
 		}
 		name := filepath.Join(dir, commitsDir, commitName(c.Seq))
 		err = putIfAbsent(fsys, name, body, failpoint.Hit)
 		if errors.Is(err, fs.ErrExist) {
-			// On a network file system, the response to a successful link can be lost. The client's
-			// retry then finds that the name exists. If the content of the entry matches, this
-			// process wrote it, because the entry names shards of this process.
+			// On a network file system, the response to a successful link can be lost. The file
+			// system client then retries and finds that the name exists. If the content of the
+			// existing entry matches, this process wrote the entry, because it names shards of this
+			// process.
 			var ours bool
 			if ours, err = holds(fsys, name, body); err == nil && !ours {
 				c.Seq++
@@ -206,7 +211,7 @@ func readFile(fsys FS, name string) (body []byte, err error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, size))
 }
 
-// closeInto closes c. If that fails and *err is nil, it sets *err.
+// closeInto closes c. If the close fails and *err is nil, closeInto sets *err.
 func closeInto(c io.Closer, err *error) {
 	if cerr := c.Close(); *err == nil {
 		*err = cerr
@@ -214,8 +219,8 @@ func closeInto(c io.Closer, err *error) {
 }
 
 // checkLinks checks that dir supports hard links. If it does not, Create fails before any sample is
-// collected. Commits need hard links because the alternatives are unsafe: a file that is created
-// under its final name can be half-written after a crash, and a rename overwrites an existing file.
+// collected. Commits need hard links because the alternatives are unsafe. If a file is created
+// under its final name, a crash can leave it half-written. A rename overwrites an existing file.
 func checkLinks(fsys FS, dir string) error {
 	name := filepath.Join(dir, tempPrefix+rand.Text())
 	err := putIfAbsent(fsys, name, nil, func(failpoint.Name) {})
@@ -226,9 +231,9 @@ func checkLinks(fsys FS, dir string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported): // Linux returns EPERM
-		// err is not wrapped, because its EPERM would match ErrPermission although no permission is
+		// Do not wrap err, because its EPERM would match ErrPermission although no permission is
 		// missing.
-		err = fmt.Errorf("%w (%s): use a file system that has them", ErrNoLinks, err.Error())
+		err = fmt.Errorf("%w (%s): use a file system that supports hard links", ErrNoLinks, err.Error())
 	}
 	return &ShardError{Path: dir, Op: "link", Err: err}
 }
@@ -246,8 +251,9 @@ func writeSynced(fsys FS, name string, body []byte) error {
 	return err
 }
 
-// replaceFile replaces a file with a new file that it writes and syncs under a temporary name. It
-// does not sync the folder. The next Create removes leftovers, which it recognizes by tempName.
+// replaceFile writes and syncs a new file under a temporary name, and then renames it over the old
+// file. It does not sync the folder. The next Create recognizes leftovers by tempName and removes
+// them.
 func replaceFile(fsys FS, name string, body []byte) error {
 	temp := tempName(name) + rand.Text()
 	err := writeSynced(fsys, temp, body)
@@ -264,8 +270,8 @@ func tempName(name string) string {
 	return filepath.Join(filepath.Dir(name), tempPrefix+filepath.Base(name)+"-")
 }
 
-// putIfAbsent durably creates a file. If the file exists, the error wraps fs.ErrExist. It calls hit
-// after each step.
+// putIfAbsent durably creates a file. If the file exists, the error wraps fs.ErrExist. It calls the
+// function hit after each step.
 func putIfAbsent(fsys FS, name string, body []byte, hit func(failpoint.Name)) error {
 	dir := filepath.Dir(name)
 	temp := filepath.Join(dir, tempPrefix+rand.Text()+".json")

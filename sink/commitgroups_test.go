@@ -246,7 +246,7 @@ func wholeGroups(t *testing.T, dir string, n int) {
 }
 
 // TestEmptySegmentIsSynced tests that the last mark of an ended segment is synced before the next
-// segment is created, even if commits hold all its samples. Otherwise a power cut could bring the
+// segment is created, even if commits hold all its samples. Otherwise a power failure could bring the
 // segment back with a torn end, which is damage.
 func TestEmptySegmentIsSynced(t *testing.T) {
 	t.Parallel()

@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// DefaultMaxShardBytes is so large that the cost of opening a file is negligible, and so small
-	// that a few hundred shards can be divided evenly among many workers.
+	// DefaultMaxShardBytes is large enough to make the cost of opening a file negligible. It is
+	// small enough that many workers can share a few hundred shards evenly.
 	DefaultMaxShardBytes = 256 << 20
-	// DefaultMaxShardAge limits how long a trainer that follows the commit log waits for a sample,
-	// and how much of the write-ahead log recovery has to read.
+	// DefaultMaxShardAge limits how long a trainer that follows the commit log waits for a sample.
+	// It also limits how much of the write-ahead log recovery has to read.
 	DefaultMaxShardAge = 5 * time.Minute
-	// DefaultMaxBytesInFlight is enough for a hundred samples of 8,000 tokens, so Append does not
-	// block while the writer compresses its pages.
+	// DefaultMaxBytesInFlight is enough for a hundred samples of 8,000 tokens each, so that Append
+	// does not block while the writer compresses pages.
 	DefaultMaxBytesInFlight = 8 << 20
-	// DefaultRowGroupTokens costs about 20 MB of memory with Parquet. Speed and file size are the
-	// same for all values from 250,000 to 10 million.
+	// DefaultRowGroupTokens tokens take about 20 MB of memory with Parquet. Speed and file size are
+	// the same for all values from 250,000 to 10 million.
 	DefaultRowGroupTokens = 1_000_000
 
-	// DefaultMergeAt is so high that a row is rewritten only once each time its shard grows
-	// eightfold.
+	// DefaultMergeAt is the merge size at which a row is rewritten only once each time its shard
+	// grows eightfold.
 	DefaultMergeAt = 8
 
 	// minRowGroupTokens keeps the footer small, because each row group adds 5 KB to it.
 	minRowGroupTokens = 1000
-	// maxRowGroupTokens keeps every list of an Arrow batch far below 2^31 values, even if the
-	// last row of the batch is long.
+	// maxRowGroupTokens keeps the number of values in each list column of an Arrow batch far below
+	// 2^31, even if the last row of the batch is long.
 	maxRowGroupTokens = 100_000_000
 )
 
-// A Config configures a Dataset. The zero value of a field selects the field's default.
+// A Config configures a Dataset. The zero value of a field selects the default.
 type Config struct {
 	// Format is the format of the data shards. Default Parquet.
 	Format Format
@@ -43,62 +43,64 @@ type Config struct {
 	MaxShardBytes int64
 
 	// MaxShardAge is the age at which a shard is closed, counted from the arrival of its first
-	// sample. The age includes the time during which the sample was held for its group. Default
-	// DefaultMaxShardAge.
+	// sample. The age includes the time for which the sample was held until its group was whole.
+	// Default DefaultMaxShardAge.
 	MaxShardAge time.Duration
 
-	// MaxBytesInFlight limits the memory of samples that Append has accepted but that have not yet
-	// been encoded. At the limit, Append blocks. A sample larger than the limit is accepted once no
-	// other sample is in flight. Default DefaultMaxBytesInFlight.
+	// MaxBytesInFlight limits the memory for samples that Append has accepted but that have not yet
+	// been encoded. At the limit, Append blocks. If a sample is larger than the limit, Append waits
+	// until no other sample is in flight. Default DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
 	// RowGroupTokens is the number of tokens after which a Parquet row group is closed. The row
 	// group is closed before the first row of the next group of samples. A reader can decode only
-	// whole row groups, so it usually decodes one for a group of samples instead of two. Within a
-	// group of samples, the limit is twice as high. A row group with a lot of text is closed
-	// earlier, at 16 MiB of file size or at 32 MiB within a group. An Arrow batch needs no
+	// complete row groups. Because of this rule, it usually decodes one row group per group of
+	// samples instead of two. If the row group reaches twice this limit, it is closed within the
+	// group of samples. A row group with a lot of text is closed earlier, when its size in the file
+	// reaches 16 MiB at the end of a group or 32 MiB within a group. An Arrow batch needs no
 	// decoding, so it is closed at RowGroupTokens tokens or 128 MiB of text, even within a group.
 	// Default DefaultRowGroupTokens.
 	RowGroupTokens int
 
 	// CommitGroups commits each group as soon as it is whole, in a single commit. If other samples
-	// wait for the writer, the commit is delayed by up to 20 ms, so that several groups can share
-	// it. Samples of an incomplete group are held without a time limit. At Close or after a kill,
-	// they stay in the write-ahead log, and the next process with CommitGroups completes the group.
-	// With CommitGroups, MaxShardAge has no effect, and Run merges the small commits in the
-	// background.
+	// are waiting for the writer, the commit is delayed by up to 20 ms, so that several groups can
+	// share a commit. Samples of an incomplete group are held without a time limit. At Close or
+	// after a kill, these samples stay in the write-ahead log, and the next process with
+	// CommitGroups completes the group. With CommitGroups, MaxShardAge has no effect, and Run
+	// merges the small commits in the background.
 	CommitGroups bool
 
-	// Judge receives each whole group before its rows are written, and can decide which samples are
-	// trained on (SampleFacts.Keep). It is called once per group, by Create for recovered groups
-	// and by a goroutine of Run. It must not block and must not keep the facts.
+	// Judge is called with each whole group before the group's rows are written. It can decide
+	// which samples are trained on (SampleFacts.Keep). Judge is called once per group, either by
+	// Create for a recovered group or by a goroutine of Run. It must not block, and it must not
+	// keep references to the facts.
 	//
 	// Groups without an id, groups of more than 16,384 samples and partly committed groups are not
 	// judged. A group can be partly committed if an earlier process ran without CommitGroups or
-	// called CommitParts. If the committed part was filtered out, the rest is filtered out for the
-	// same reason. The same applies to a late sample of a group that was filtered out.
+	// called CommitParts. If the committed part was filtered out, the rest of the group is filtered
+	// out for the same reason. The same is true for a late sample whose group was filtered out.
 	Judge func(*GroupFacts)
 
-	// MergeAt is the smallest number of neighboring small commits that a merge combines. A higher
-	// number rewrites rows less often and leaves more files. Default DefaultMergeAt; other values
-	// are for tests and measurements.
+	// MergeAt is the smallest number of neighboring small commits that a merge combines. With a
+	// higher number, rows are rewritten less often and there are more files. Default
+	// DefaultMergeAt; other values are for tests and measurements.
 	MergeAt int
 
 	// VocabSize is the number of ids in the model's vocabulary. Append refuses a row with an id
-	// outside the vocabulary. 0 means that the size is unknown. Append then refuses only negative
-	// ids.
+	// outside the vocabulary. If VocabSize is 0, the size is unknown, and Append refuses only
+	// negative ids.
 	VocabSize int
 
 	// Meta contains key-value pairs for the metadata of each shard, such as rollout.config_sha256.
-	// Parquet stores them in the footer and Arrow in the schema. The package itself writes
-	// rollout.schema_version, rollout.run_id and rollout.kind.
+	// Parquet stores these pairs in the footer, and Arrow stores them in the schema. The package
+	// itself adds rollout.schema_version, rollout.run_id and rollout.kind.
 	Meta map[string]string
 
 	// RunID is the run's name in file names and commits. It can contain letters, digits, '.', '-'
 	// and '_'. Default "run".
 	RunID string
 
-	// Now returns the time that commits record as created_at. Default time.Now.
+	// Now returns the current time, which commits record as created_at. Default time.Now.
 	Now func() time.Time
 
 	// Logger receives one message per commit and per merge, and warnings. Default: none.
@@ -110,23 +112,25 @@ type Config struct {
 	FS FS
 }
 
-// Events contains callbacks. Any of them can be nil. The goroutines of Run call them. A callback
-// must not block or call the Dataset's Close.
+// Events contains callbacks. Each callback can be nil. The goroutines of Run call the callbacks. A
+// callback must not block or call the Dataset's Close.
 type Events struct {
-	// Committed is called once per commit, after its entry is durable and before the done functions
-	// of its samples. It is not called for merges or for commits that Create makes.
+	// Committed is called once per commit, after the commit's entry is durable and before the done
+	// functions of its samples are called. It is not called for merges or for commits that Create
+	// makes.
 	Committed func(Commit)
 	// Sealed is called just before Committed, with the durations of the commit's steps.
 	Sealed func(SealTimes)
-	// Synced is called after each sync of the write-ahead log that made samples durable, with
-	// its duration and the number of samples and bytes.
+	// Synced is called after each sync that made samples in the write-ahead log durable. It
+	// receives the duration of the sync and the number of samples and bytes.
 	Synced func(took time.Duration, samples int, bytes int64)
 }
 
 // SealTimes contains the durations of the steps of one commit, summed over its shards.
 type SealTimes struct {
-	// Encode is the time for completing the encoding, Sync for syncing files and folders, Check for
-	// checking the written files, and Commit for renaming the files and writing the log entry.
+	// Encode is the time spent on finishing the encoding. Sync is the time spent on syncing files
+	// and folders. Check is the time spent on checking the written files. Commit is the time spent
+	// on renaming the files and writing the log entry.
 	Encode, Sync, Check, Commit time.Duration
 }
 
@@ -153,42 +157,43 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns all errors in c, joined. Create accepts c if and only if Validate returns nil.
+// Validate joins and returns all errors that it finds in c. Create accepts c if and only if
+// Validate returns nil.
 func (c Config) Validate() error {
 	var errs []error
 	complain := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("sink."+format, args...))
 	}
 	if _, err := c.Format.MarshalText(); err != nil {
-		complain("format: %d: must be parquet or arrow", c.Format)
+		complain("format is %d, but must be parquet or arrow", c.Format)
 	}
 	if c.MaxShardBytes < 0 {
-		complain("max_shard_bytes: %d: must be > 0", c.MaxShardBytes)
+		complain("max_shard_bytes is %d, but must be > 0", c.MaxShardBytes)
 	}
 	if c.MaxShardAge < 0 {
-		complain("max_shard_age: %v: must be > 0", c.MaxShardAge)
+		complain("max_shard_age is %v, but must be > 0", c.MaxShardAge)
 	}
 	if c.MaxBytesInFlight < 0 {
-		complain("max_bytes_in_flight: %d: must be > 0", c.MaxBytesInFlight)
+		complain("max_bytes_in_flight is %d, but must be > 0", c.MaxBytesInFlight)
 	}
 	if c.RowGroupTokens != 0 && (c.RowGroupTokens < minRowGroupTokens || c.RowGroupTokens > maxRowGroupTokens) {
-		complain("row_group_tokens: %d: must be between %d and %d", c.RowGroupTokens, minRowGroupTokens, maxRowGroupTokens)
+		complain("row_group_tokens is %d, but must be between %d and %d", c.RowGroupTokens, minRowGroupTokens, maxRowGroupTokens)
 	}
 	if c.MergeAt < 0 || c.MergeAt == 1 {
-		complain("merge_at: %d: must be ≥ 2", c.MergeAt)
+		complain("merge_at is %d, but must be ≥ 2", c.MergeAt)
 	}
 	if c.VocabSize < 0 {
-		complain("vocab_size: %d: must be ≥ 0", c.VocabSize)
+		complain("vocab_size is %d, but must be ≥ 0", c.VocabSize)
 	}
 	if !isName(c.RunID) {
-		complain("run_id: %q: must be at most %d letters, digits, '.', '-' or '_', and not begin with '.'", c.RunID, maxNameLen)
+		complain("run_id is %q, but must consist of at most %d letters, digits, '.', '-' or '_', and must not begin with '.'", c.RunID, maxNameLen)
 	}
 	for key := range c.Meta {
 		switch key {
 		case "":
 			complain("meta: empty key")
 		case metaSchemaVersion, metaRunID, metaKind:
-			complain("meta: %s: reserved for the sink", key)
+			complain("meta: the key %s is reserved for the sink", key)
 		}
 	}
 	return errors.Join(errs...)

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 )
 
-// A Cursor is a position in the groups of a dataset, in the order in which the groups became whole.
-// The groups before the cursor are all groups that commits below Seq made whole, plus the first
-// Groups groups that commit Seq made whole. Groups that the reader skips count too. Seq is the
-// number of a commit, never of a merge, so a merge does not move a cursor. A Cursor with only a
-// RunID is at the start of the dataset.
+// A Cursor is a position in the sequence of a dataset's groups, in the order in which the groups
+// became whole. The groups before the cursor are all groups that commits with numbers below Seq
+// made whole, and the first Groups groups that commit Seq made whole. Groups that the reader skips
+// also count. Seq is always the number of a commit and never the number of a merge, so a merge does
+// not move a cursor. A Cursor with only a RunID is at the start of the dataset.
 type Cursor struct {
 	RunID  string `json:"run_id"`
 	Seq    int64  `json:"seq"`
@@ -26,8 +26,8 @@ func (c Cursor) before(o Cursor) bool {
 const ackName = "ack.json"
 
 // ReadAck returns the last acknowledged Cursor in the run's folder dir, or the zero Cursor if no
-// reader has acknowledged any groups. If the file is not valid, the error is a *CorruptError. Other
-// errors come from the file system.
+// reader has acknowledged any groups. If ack.json is not valid, the error is a *CorruptError. All
+// other errors come from the file system.
 func ReadAck(dir string) (Cursor, error) { return readAck(OS(), dir) }
 
 func readAck(fsys FS, dir string) (c Cursor, err error) {
@@ -50,9 +50,9 @@ func readAck(fsys FS, dir string) (c Cursor, err error) {
 
 // Acknowledge durably records that readers no longer need the groups before the cursor. Replaced
 // files that contain only these groups can then be deleted. If c is not after the last acknowledged
-// cursor, Acknowledge does nothing. It returns an error if c belongs to another run or is ahead of
-// the log. If it cannot write ack.json, the error is a *ShardError. Acknowledge blocks until the
-// cursor is on disk.
+// cursor, Acknowledge does nothing. Acknowledge returns an error if c belongs to another run or is
+// ahead of the log. If it cannot write ack.json, the error is a *ShardError. Acknowledge blocks
+// until the cursor is on disk.
 func (d *Dataset) Acknowledge(c Cursor) error {
 	d.logMu.Lock()
 	last := d.nextSeq - 1
@@ -73,19 +73,20 @@ func (d *Dataset) Acknowledge(c Cursor) error {
 	return nil
 }
 
-// Acknowledged returns the last acknowledged Cursor. Its RunID is empty if no reader has
-// acknowledged any groups.
+// Acknowledged returns the last acknowledged Cursor. If no reader has acknowledged any groups, its
+// RunID is empty.
 func (d *Dataset) Acknowledged() Cursor {
 	d.ackMu.Lock()
 	defer d.ackMu.Unlock()
 	return d.ack
 }
 
-// check validates a cursor. last is the number of the last entry in the log of the run runID.
+// check validates a cursor. runID is the id of the dataset's run, and last is the number of the
+// last entry in the log.
 func (c Cursor) check(runID string, last int64) error {
 	switch {
 	case c.RunID != runID:
-		return fmt.Errorf("sink: the cursor belongs to run %q, but the dataset to run %q", c.RunID, runID)
+		return fmt.Errorf("sink: the cursor belongs to run %q, but the dataset belongs to run %q", c.RunID, runID)
 	case c.Seq < 0 || c.Groups < 0:
 		return fmt.Errorf("sink: cursor with seq %d and groups %d: both must be ≥ 0", c.Seq, c.Groups)
 	case c.Seq > last+1 || c.Seq == last+1 && c.Groups > 0:
@@ -97,7 +98,7 @@ func (c Cursor) check(runID string, last int64) error {
 func putAck(fsys FS, dir string, c Cursor) error {
 	body, err := json.Marshal(c)
 	if err != nil {
-		return err // cannot happen for a struct of plain fields
+		return err // cannot happen, because all fields can be encoded as JSON
 	}
 	if err := replaceFile(fsys, filepath.Join(dir, ackName), append(body, '\n')); err != nil {
 		return err
@@ -105,7 +106,8 @@ func putAck(fsys FS, dir string, c Cursor) error {
 	return fsys.SyncDir(dir)
 }
 
-// readAck sets d.ack to the acknowledged cursor. last is the number of the last entry in the log.
+// readAck reads the acknowledged cursor into d.ack. last is the number of the last entry in the
+// log.
 func (d *Dataset) readAck(last int64) error {
 	ack, err := readAck(d.cfg.FS, d.dir)
 	if err == nil && ack.RunID != "" {

@@ -13,7 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Dataset commits samples durably. Create opens a Dataset, Run does the work, and Close ends it:
+// A Dataset durably stores samples. Create opens a Dataset, Run writes and commits its samples, and
+// Close closes it:
 //
 //	d, err := sink.Create(dir, cfg)
 //	…
@@ -27,21 +28,21 @@ type Dataset struct {
 	cfg Config
 
 	budget *budget
-	// Append sends samples to wal, which passes them through a queue to the writer.
+	// Append sends samples to the write-ahead log, which passes them to the writer through a queue.
 	wal       *wal
 	recovered Recovery
 	card      *card
 	merger    merger
-	waiting   hold // samples that recovery left in the write-ahead log; the writer of Run takes over the hold
+	waiting   hold // samples that recovery left in the write-ahead log; Run moves them to the writer's hold
 
-	parts    atomic.Bool   // Close commits incomplete groups too
+	parts    atomic.Bool   // whether Close also commits incomplete groups
 	draining chan struct{} // closed by stop
 	ended    chan struct{} // closed when Run has returned, or if it will never run
 
-	logMu   sync.Mutex // serializes commits and merges; locked before mu
+	logMu   sync.Mutex // serializes commits and merges; must be locked before mu
 	nextSeq int64
 
-	known *GroupLog // the groups of the log, for the writer; nil without Config.CommitGroups
+	known *GroupLog // the groups in the log; nil without Config.CommitGroups
 
 	ackMu sync.Mutex // held while ack.json is written
 	ack   Cursor
@@ -55,13 +56,13 @@ type Dataset struct {
 	err     error // Run's error
 }
 
-// accepted is a sample that Append has accepted, with its share of the budget.
+// accepted is a sample that Append has accepted. bytes is the sample's share of the budget.
 type accepted struct {
 	sample *tokenize.Sample
 	bytes  int64
 	done   func(error)
-	// durable receives nil when the sample is durable, or the error of the write-ahead log. It is
-	// buffered, so the log never blocks.
+	// durable receives nil when the sample is durable, or an error from the write-ahead log. The
+	// channel is buffered, so that the log never blocks.
 	durable  chan error
 	segment  *segment // segment that holds the sample
 	at, size int64    // offset and size of the sample's frame in segment
@@ -69,15 +70,17 @@ type accepted struct {
 }
 
 // Create opens the dataset in the run's folder dir, which must exist. It creates the dataset's
-// folders. If they already contain a commit log, it continues that dataset. Before Create returns,
-// it recovers the samples of an interrupted process, as the package documentation describes. That
-// takes about as long as writing the samples of the shards that were open. No other process is
-// allowed to have the dataset open. Create does not start goroutines. The caller must call Run.
+// folders. If the folders already contain a commit log, Create continues that dataset. Before
+// Create returns, it recovers the samples that an interrupted process left behind, as the package
+// documentation describes. The recovery takes about as long as writing the samples of the shards
+// that were open. No other process is allowed to have the dataset open. Create does not start
+// goroutines. The caller must call Run.
 //
-// It returns an error if cfg is not valid. It returns a *CorruptError if the log cannot be read or
-// belongs to another run, or if a committed file is missing or has another size. The error wraps
-// ErrNewer if a newer version of the program wrote the dataset. It is a *ShardError if dir does not
-// support commits, for example because the file system lacks hard links.
+// Create returns an error if cfg is not valid. The error is a *CorruptError if the log cannot be
+// read or belongs to another run, or if a committed file is missing or has a different size. If a
+// newer version of the program wrote the dataset, the error wraps ErrNewer. The error is a
+// *ShardError if dir does not support commits, for example because the file system lacks hard
+// links.
 func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -149,11 +152,11 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	return d, nil
 }
 
-// Run writes samples until ctx is done, a write fails, or Close was called and every accepted
-// sample is committed. When Run returns, all of its goroutines have ended and done was called for
-// every accepted sample. Run can be called only once.
+// Run writes samples until ctx is done, a write fails, or Close has been called and all accepted
+// samples have been committed. When Run returns, all of its goroutines have ended, and the done
+// function of every accepted sample has been called. Run can be called only once.
 //
-// If a write fails, Append and Close return the error too. If ctx is done, open shards are
+// If a write fails, Append and Close also return the error. If ctx is done, open shards are
 // abandoned. The done functions of their samples receive the cause, and the write-ahead log keeps
 // the samples for the next Create. To commit these samples before Run ends, call Close first and
 // cancel ctx afterwards.
@@ -189,20 +192,21 @@ func (d *Dataset) Run(ctx context.Context) error {
 }
 
 // Append adds a sample. All of its rows and failures become part of the dataset in one commit.
-// Append returns nil once the sample is durable. The sample will then be in the dataset whatever
-// happens to the process. Append waits up to 20 ms for a sync that it shares with other samples,
-// plus the duration of the sync. It waits longer while too many bytes are in flight, or until Run
-// is called. If ctx is done, Append ends this longer wait, but it never ends the wait for a sync.
+// Append returns nil as soon as the sample is durable. From then on, the sample is not lost even if
+// the process is killed. Append waits up to 20 ms for a sync that several samples share, plus the
+// duration of the sync. It waits longer if too many bytes are in flight or if Run has not yet been
+// called. If ctx is done, Append ends this longer wait, but it never abandons the wait for a sync.
 //
-// After Append returns nil, the sample's memory belongs to the Dataset. done is called exactly
-// once, from another goroutine, possibly before Append returns. The argument of done is nil if the
-// sample is in a durable commit. Otherwise it is the reason why the sample has not yet been
-// committed, and the next Create will commit the sample. done must not block.
+// After Append returns nil, the sample's memory belongs to the Dataset. The function done is called
+// exactly once, from another goroutine, possibly before Append returns. If the sample is in a
+// durable commit, the argument of done is nil. Otherwise the argument is the reason why the sample
+// has not yet been committed, and a later Create will commit the sample. The function done must not
+// block.
 //
 // If Append returns an error, done is not called and the caller keeps the sample. A *SampleError
 // means that the sample breaks a rule or is already committed (ErrCommitted); other samples can
-// still be appended. After any other error no sample can be appended, and it is unknown whether
-// this sample is durable.
+// still be appended. After any other error, no more samples can be appended, and it is unknown
+// whether this sample is durable.
 func (d *Dataset) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
 	if err := checkSample(s, d.cfg.VocabSize); err != nil {
 		return err
@@ -240,8 +244,8 @@ func (d *Dataset) deliver(batch []accepted) {
 	}
 }
 
-// drop calls done with err for durable samples that no writer accepted. The next Create commits
-// these samples.
+// drop calls the done functions of durable samples that the writer did not accept, with err as the
+// argument. The next Create commits these samples.
 func (d *Dataset) drop(list []accepted, err error) {
 	d.pending(-len(list))
 	for _, a := range list {
@@ -250,8 +254,9 @@ func (d *Dataset) drop(list []accepted, err error) {
 	}
 }
 
-// claim records that the key of a sample is in flight. It returns an error if the key is already
-// done or in flight. A failed sample does not claim its key, because a later attempt can succeed.
+// claim records that the key of a sample is in flight. It returns an error if a sample with this
+// key is already done or in flight. A failed sample does not claim its key, because a later attempt
+// can succeed.
 func (d *Dataset) claim(s *tokenize.Sample) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -272,11 +277,11 @@ func (d *Dataset) unclaim(s *tokenize.Sample) {
 	}
 }
 
-// Close ends the dataset. Append refuses further samples, the open shards are sealed and committed,
-// and Run returns. With Config.CommitGroups, samples of incomplete groups stay in the write-ahead
-// log, and their done functions receive ErrWaiting. Close returns Run's error. If ctx is done
-// before Run returns, Close returns the cause of ctx, and Run continues. Canceling Run's context
-// then abandons the samples that have not yet been committed. Close can be called more than once.
+// Close makes Append refuse further samples and makes Run commit the open shards and return. With
+// Config.CommitGroups, samples of incomplete groups stay in the write-ahead log, and their done
+// functions receive ErrWaiting. Close returns Run's error. If ctx is done before Run returns, Close
+// returns the cause of ctx, and Run continues. If Run's context is then canceled, Run abandons the
+// samples that have not yet been committed. Close can be called more than once.
 func (d *Dataset) Close(ctx context.Context) error {
 	d.stop(nil)
 	d.mu.Lock()
@@ -295,15 +300,15 @@ func (d *Dataset) Close(ctx context.Context) error {
 	}
 }
 
-// CommitParts makes Close commit incomplete groups even with Config.CommitGroups.
+// CommitParts makes Close commit incomplete groups even if Config.CommitGroups is set.
 func (d *Dataset) CommitParts() { d.parts.Store(true) }
 
-// errStopped means that draining is closed. whyStopped returns the error that callers receive
+// errStopped means that the Dataset has been stopped. Callers receive the error from whyStopped
 // instead.
 var errStopped = errors.New("sink: stopped")
 
-// stop makes the writer commit the samples that it has, and return. Only the first call of stop
-// records its cause.
+// stop makes the writer commit the samples that it already has and return. Only the first call to
+// stop records its cause.
 func (d *Dataset) stop(cause error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -97,7 +97,7 @@ func TestConfig(t *testing.T) {
 	}
 	err := bad.Validate()
 	for _, field := range []string{
-		"format", "max_shard_bytes", "max_shard_age", "max_bytes_in_flight", "row_group_tokens", "vocab_size", "run_id", "meta: empty", "meta: rollout.run_id",
+		"format", "max_shard_bytes", "max_shard_age", "max_bytes_in_flight", "row_group_tokens", "vocab_size", "run_id", "meta: empty", "meta: the key rollout.run_id",
 	} {
 		if err == nil || !strings.Contains(err.Error(), "sink."+field) {
 			t.Errorf("no complaint about %s in: %v", field, err)

@@ -1,13 +1,13 @@
 // Package sink makes finished samples durable. It first writes each sample to a write-ahead log. It
 // then writes the sample's rows to a Parquet or Arrow shard, and its failures to a separate shard.
 // A shard belongs to the dataset only if an entry of the commit log names it. All readers ([Log],
-// [Verify], the Python package in python/) find the shards through the commit log.
+// [Verify] and the Python package in python/) use the commit log to find the shards.
 //
 // # Schema
 //
 // A [StoredRow] is a row of a data shard. A [StoredFailure] is a row of a failure shard. In both
-// formats, the fields of these structs are the columns of schema version 1, in order. A row is one
-// training sequence of T tokens, unshifted and unpadded:
+// formats, the columns of schema version 1 are the fields of these structs, in the same order. A
+// row is one training sequence of T tokens, unshifted and unpadded:
 //
 //	             prompt                assistant           tool      assistant
 //	input_ids    p p p p p p p p p p   a a a a a a a a a   t t t t   a a a a a
@@ -17,20 +17,20 @@
 //	turn_roles   0                     1                   2         1
 //
 // The rows of one sample share sample_key and rollout_id, and are adjacent in one shard.
-// segment_index numbers these rows from 0, and segment_count is their number. In Parquet, a list is
-// a three-level LIST whose elements are required and are named element. In Arrow, a list has a
-// non-nullable field named element. pyarrow reads the same schema from both formats, including
-// nullability and metadata.
+// segment_index numbers these rows from 0, and segment_count is the number of these rows. In
+// Parquet, a list is a three-level LIST. Its elements are required and have the name element. In
+// Arrow, a list has a non-nullable field named element. pyarrow reads the same schema from both
+// formats, including nullability and metadata.
 //
 // The nullable columns are versions, reward, reward_details, divergence, the sampling parameters,
 // messages, metadata and the last four columns. Null never means zero. In divergence, null means
-// that the row is not a fork and that no part of it was realigned. In all other columns, null means
-// that the value is unknown or was not set.
+// that the row is not a fork and that no part of the row was realigned. In all other columns, null
+// means that the value is unknown or was not set.
 //
-// policy_version_min and policy_version_max are the lowest and highest policy version of any
-// sampled token in the row. Both are null if the version of any sampled token is unknown. keep and
-// keep_reason hold the decision of the filter (Config.Judge). keep is null if the filter made no
-// decision.
+// policy_version_min and policy_version_max are the lowest and the highest policy version of the
+// sampled tokens in the row. If the version of any sampled token is unknown, both columns are null.
+// keep and keep_reason contain the decision of the filter (Config.Judge). If the filter made no
+// decision, keep is null.
 //
 // # Flags
 //
@@ -41,19 +41,20 @@
 //	surplus_logprobs      the engine sent more log-probabilities than ids; the surplus was dropped
 //	realigned             tokens from the next prompt replaced the end of an output
 //	reattached            the response of a server run was lost; the tokens come from the run's record
-//	spliced               the tap inserted tokens that the engine had sampled into a prompt
+//	spliced               in a prompt, the tap inserted the tokens that the engine had sampled
 //	after_stop            an output has tokens after its first end-of-turn id
 //	padded_id             an id is unknown to the tokenizer but below the engine's vocab_size
 //
 // Tokens that caused after_stop or padded_id are trained on like any other tokens. If
 // tokens.after_stop is mask, the tokens after an end-of-turn id have mask 0. n_unscored counts all
-// sampled tokens in the row that have mask 0, including the tokens masked for this reason. Because
-// such ids exist, a trainer needs an embedding table as large as the engine's. A table with one
-// embedding per id of the tokenizer can be too small.
+// sampled tokens in the row that have mask 0, including these tokens. Because of padded ids, a
+// trainer needs an embedding table that is as large as the engine's. A table with one embedding for
+// each id of the tokenizer can be too small.
 //
 // # How a row ends
 //
-// Three things can end a row or a sample before the policy does. Each is recorded in its own way:
+// Three limits can end a row or a sample before the policy ends it. Each of them is recorded
+// differently:
 //
 //	max_row_tokens cut the row      flags: cut        truncated   at tokens.max_row_tokens, always at the
 //	                                                              end of an output; the rest is in no row
@@ -61,34 +62,35 @@
 //	ended the row's last output                                   ended it; finish_reasons ends with length
 //	the sample used up its steps    status: max_steps             every output of its rows is complete
 //
-// truncated is true if flags contains cut or length, so the policy did not choose where the row
+// truncated is true if flags contains cut or length. The policy then did not choose where the row
 // ends. truncated describes only the last output of the row. If the engine's token limit ended an
 // earlier output, the entry for that output in finish_reasons is length, and the row continues. If
-// the engine's token limit ended the sample, status is truncated, and truncated is true in the
-// sample's last row. If the next prompt does not fit into the model's context, the sample fails
-// with class context_overflow.
+// the engine's token limit ended the sample, the status is truncated, and the column truncated is
+// true in the sample's last row. If the next prompt does not fit into the model's context, the
+// sample fails with class context_overflow.
 //
-// finish_reasons contains the engine's finish reason for each call in the row. The reason is known
-// only if one of these proves it:
+// finish_reasons contains the engine's finish reason for each call in the row. A reason is known
+// only if one of these facts proves it:
 //
 //   - the call's trace
 //   - an output as long as the limit in the request to the engine (length)
 //   - the server's stop reason (length)
 //   - a last id at which the engine is known to stop (stop)
 //
-// An empty string means that the reason is unknown. So a row whose last finish reason is empty
-// might have been truncated although truncated is false. An output that the engine aborted is never
-// data. The sample is retried, and fails with class aborted if the retries fail too.
+// An empty string means that the reason is unknown. If the last finish reason of a row is empty,
+// the row might be truncated although truncated is false. If the engine aborts an output, the
+// output never becomes data. The sample is retried. If the retries fail too, the sample fails with
+// class aborted.
 //
 // The metadata of each shard contains the keys rollout.schema_version, rollout.run_id and
 // rollout.kind, and the key-value pairs from Config.Meta. The rollout command adds other keys, such
 // as rollout.versions_source. Its value lists the possible sources of the policy versions,
-// separated by commas: trace, url, flag and set-version, or none. See package policy. Versions from
-// flag and set-version come from the user or the trainer and are not verified.
+// separated by commas: trace, url, flag and set-version, or none. See package policy. The user or
+// the trainer provides the versions from flag and set-version, and these versions are not verified.
 //
 // # Files
 //
-//	RUN/wal/00000001.wal                     samples that no commit holds yet
+//	RUN/wal/00000001.wal                     samples that are not yet in a commit
 //	RUN/data/part-<run>-0-<n>-<hash8>.parquet       or .arrow: rows
 //	RUN/failures/part-<run>-0-<n>-<hash8>.parquet   failures, always Parquet
 //	RUN/_commits/00000000000000000001.json   the log, one entry per commit and per merge
@@ -100,12 +102,12 @@
 //
 // No two commits have the same n in the names of their shards. In the name of a merged shard, m
 // replaces 0, and n is the number of the first entry that the merge replaces. hash8 is the first 8
-// hex digits of the file's SHA-256. An entry is a [Commit] in JSON. It names at most one data shard
-// and one failure shard, with their sizes, digests and counts, and lists the commit's samples. The
-// files of a commit never change.
+// hex digits of the file's SHA-256. An entry is a [Commit] in JSON. An entry names at most one data
+// shard and one failure shard, with their sizes, digests and counts. It also lists the commit's
+// samples. The files of a commit never change.
 //
-// An entry is one line. It ends with its own checksum, which is the SHA-256 of all bytes before the
-// comma that precedes "sha256":
+// An entry is one line. The line ends with the checksum of the entry, which is the SHA-256 of all
+// bytes before the comma that precedes "sha256":
 //
 //	{"version":1,"seq":1,"run_id":"…",…,"samples":[…],"sha256":"<64 hex digits>"}\n
 //	└───────────── these bytes are hashed ──────────┘
@@ -116,28 +118,30 @@
 //	"groups":[{"id":"g0","size":8},{"id":"g1","size":8}]
 //	"samples":[{"key":"…","attempt":1,"rows":2,"failures":0,"group":0,"index":3},…]
 //
-// So a reader can find the rows of a group from the log alone, by adding up the row counts of the
+// To find the rows of a group, a reader needs only the log: it adds up the row counts of the
 // samples from the start of the shard. size is group_size, and index is sample_index. A group is
 // whole when the log has a sample for each index below the group's size. It does not matter whether
-// the sample has rows, failures, or neither. A success in a later entry can supersede a failure. If
-// a sample's rows have keep=false, the member filtered contains their keep_reason. If a tap
-// recorded calls of a sample that the server's answer does not show, the member unshown counts
-// these calls, for example "unshown":{"retry":1}. See [tokenize.Unshown].
+// these samples have rows, failures, or neither. A success in a later entry can supersede a
+// failure. If a sample's rows have keep=false, the member filtered contains the keep_reason of
+// these rows. If a tap recorded calls that the server's answer does not show, the sample's member
+// unshown counts these calls, for example "unshown":{"retry":1}. See [tokenize.Unshown].
 //
 // Later versions of the format will keep the checksum in this place. A reader verifies the checksum
-// before it reads the version, so that it does not mistake a damaged entry for a newer one. All
-// entries of a log have the same run_id. The optional member epoch is reserved for logs with
-// several writing processes. A reader checks that the epoch of a writer never decreases.
+// before it reads the version, so that it does not mistake a damaged entry for an entry of a newer
+// version. All entries of a log have the same run_id. The optional member epoch is reserved for
+// logs with several writing processes. A reader verifies that the epoch of a writer never
+// decreases.
 //
 // # Merges
 //
 // Config.CommitGroups produces many small commits. A merge is an entry that replaces several
-// entries. It lists their samples in the same order. It names at most one shard of each kind, which
-// contains their rows, bit for bit. A merge has two members that a commit lacks:
+// entries. It lists the samples of these entries in the same order. It names at most one shard of
+// each kind, and this shard contains the rows of the replaced entries, bit for bit. A merge has two
+// members that a commit does not have:
 //
-//	"replaces":[[1,8],[10,17]]                     ranges of entries that no longer count: both
-//	                                               ends, and all entries that these replaced;
-//	                                               comes early, so the first bytes show a merge
+//	"replaces":[[1,8],[10,17]]                     ranges of replaced entries, including both ends
+//	                                               and all entries that these had replaced; comes
+//	                                               early, so the first bytes identify a merge
 //	"merged":[{"seq":1,"samples":4,"tokens":90},…] the commits that the samples came from: the
 //	                                               first 4 are from commit 1, whose rows have
 //	                                               90 tokens; also the commit's created_at
@@ -148,53 +152,55 @@
 // missing entry only if another entry replaces it. A reader skips an entry that still exists but
 // has been replaced.
 //
-// During Run, one goroutine makes the merges. For each merge it picks at least Config.MergeAt
-// entries that are neighbors in logical order and are not above a certain size tier. The largest
-// entry makes up at most half of their total size. The tiers are a factor of eight apart. So a row
-// is rewritten each time its shard grows eightfold, which happens at most five times. A merge never
-// exceeds Config.MaxShardBytes or 65,536 samples. Commits with more than Config.RowGroupTokens
-// tokens are never merged, nor are neighbors whose shards have different metadata. The steps of a
-// merge, in order:
+// During Run, one goroutine makes the merges. For each merge, it selects at least Config.MergeAt
+// entries that are neighbors in logical order and are not above a certain size tier. The largest of
+// these entries has at most half of their total size. Each size tier is eight times as large as the
+// previous tier. A row is therefore rewritten each time its shard grows eightfold, which happens at
+// most five times. A merge never exceeds Config.MaxShardBytes or 65,536 samples. Commits with more
+// than Config.RowGroupTokens tokens are never merged. Neighbors whose shards have different
+// metadata are never merged either. The steps of a merge, in order:
 //
-//  1. check the digests of the replaced shards, write the new shards from them, and seal the new
+//  1. check the digests of the replaced shards, copy their rows to new shards, and seal the new
 //     shards as in a commit
 //  2. write the entry as in a commit            ◄── the merge: the replaced entries stop counting
 //  3. write the card
 //  4. move the replaced shards to replaced/, fsync the folders
 //  5. move the replaced entries
-//  6. delete the moved files once the acknowledged cursor is past all of their commits
+//  6. delete the moved files when the acknowledged cursor is past all of their commits
 //     ([Dataset.Acknowledge]), or after ten minutes if no reader has ever acknowledged any groups
 //
 // Readers see no change before step 2. If the process is killed after step 2, Create completes the
 // remaining steps. If a reader does not find a shard at its path, it looks in replaced/. If the
 // shard is not there either, the reader rereads the log to find the shard that now holds the rows.
 // An error in step 2 ends the run. Any other error is logged, and the merger retries after one
-// minute, then after two, and so on up to an hour. The merger skips damaged entries. The merger
-// works at most half of the time, so that the writer has priority. It keeps two row groups in
-// memory: one that it reads and one that it writes.
+// minute, then after two minutes, and so on, up to one hour. The merger skips damaged entries. It
+// works at most half of the time, so that the writer has priority. The merger keeps two row groups
+// in memory: it reads from one of them and writes to the other.
 //
-// The dataset card lists the committed files of each configuration, so load_dataset("RUN") from
-// Hugging Face's datasets library returns the rows. The configuration default contains the data
-// shards. If the data shards are Parquet, the configuration failures contains the failure shards.
-// The card is rewritten after a commit is durable, so it is never ahead of the log. The card can
-// lag behind the log by 1/64 of the commits, or by any number of commits with Config.CommitGroups.
-// It is brought up to date at the first commit that is at least 30 seconds after the last rewrite,
-// at the end of Run, and in Create. A README.md without the card's second line belongs to the user
-// and is not replaced. If the card cannot be written, the error is logged and the run continues.
+// The dataset card lists the committed files of each configuration, so that load_dataset("RUN")
+// from Hugging Face's datasets library returns the rows. The configuration default contains the
+// data shards. If the data shards are Parquet, the configuration failures contains the failure
+// shards. The card is rewritten after a commit is durable, so it is never ahead of the log. The
+// card can lag behind the log by 1/64 of the commits. With Config.CommitGroups, it can lag by any
+// number of commits. The card is updated at the first commit that is at least 30 seconds after the
+// last rewrite. It is also updated by Create, after each merge, and at the end of Run. A README.md
+// without the card's second line belongs to the user and is not replaced. If the card cannot be
+// written, the error is logged and the run continues.
 //
 // A Parquet shard uses zstd at its fastest level and version 2 data pages of 512 KB. Once a row
 // group has reached Config.RowGroupTokens tokens, it is closed at the end of the current group of
-// samples. It is closed within a group of samples only if it reaches twice that number of tokens.
-// So a reader that needs one group of samples usually decodes only one row group. An Arrow shard is
-// an IPC stream. It is uncompressed so that readers can memory-map it. A batch is closed when it
-// reaches Config.RowGroupTokens tokens. The stream ends with the mark ff ff ff ff 00 00 00 00.
+// samples. It is closed within a group of samples only if it reaches twice that number of tokens. A
+// reader that needs one group of samples therefore usually decodes only one row group. An Arrow
+// shard is an IPC stream. It is uncompressed so that readers can memory-map it. A batch is closed
+// when it reaches Config.RowGroupTokens tokens. The stream ends with the mark ff ff ff ff 00 00 00
+// 00.
 //
-// A segment of the write-ahead log is a file in the format of package frame, with kind "wal",
-// version 1, and the segment's number in the header. The log writes a mark after each sync. The
-// last mark of a segment is durable before the next segment is created. A payload is one whole
-// sample: the fields of tokenize.Sample in order, in the format described in walencode.go. The
-// format omits the log-probabilities of tokens with mask 0. So a payload takes about 6 bytes per
-// token if half of the tokens are sampled, and at most 1.05 times the raw size.
+// A segment of the write-ahead log is a file in the format of package frame. Its header contains
+// the kind "wal", version 1, and the segment's number. A mark is written after each sync. The last
+// mark of a segment is durable before the next segment is created. A payload contains one sample:
+// the fields of tokenize.Sample in order, in the format that walencode.go describes. The format
+// omits the log-probabilities of tokens with mask 0. If half of the tokens are sampled, a payload
+// takes about 6 bytes per token. It takes at most 1.05 times the raw size.
 //
 //	┌────────┬───────────┬───────────┬──────────┬───────────┐
 //	│ header │ frame: s1 │ frame: s2 │ mark     │ frame: s3 │   s1 s2: one sync; s3: not yet
@@ -211,48 +217,48 @@
 //	                                              group is whole    shards  └─► its segment is deleted
 //
 // One sync of the write-ahead log can cover several samples. The first sample after a pause is
-// synced at once. The next sync starts at least 20 ms after the previous one and covers all samples
-// that arrived in between. So a sample waits at most 20 ms plus the duration of the sync. (The
-// first sync of a segment also syncs the folder. Before a new segment is created, the previous
-// segment is synced once more.) If a key has a failure and later a success, the failure is never
-// committed after the success.
+// synced immediately. The next sync starts at least 20 ms after the previous sync and covers all
+// samples that arrived in between. A sample therefore waits at most 20 ms plus the duration of the
+// sync. (The first sync of a segment also syncs the folder. Before a new segment is created, the
+// previous segment is synced again.) If a sample fails and a later attempt succeeds, the failure is
+// never committed after the success.
 //
-// The samples of a group finish at different times, but trainers need them together. So the writer
-// holds a sample until every index of its group has an outcome, data or failure. It then writes the
-// samples of the group in index order into one shard. Held samples are durable, so they need not
-// stay in memory. The writer keeps held samples up to half of Config.MaxBytesInFlight in memory and
-// releases the others. If a call of Append waits for the budget, the writer releases all held
-// samples. It later rereads released samples from the write-ahead log. An incomplete group is
-// written when its first sample is Config.MaxShardAge old, or when the writer has made two commits
-// since that sample arrived. An incomplete group is also written if more than 16,384 samples are
-// held, and at Close. A sample is not held if its group has no id, a size of 1, or a size above
-// 16,384. Recovery holds samples in the same way.
+// The samples of a group finish at different times, but trainers need them together. The writer
+// therefore holds a sample until every index of its group has an outcome: data or a failure. It
+// then writes the samples of the group in index order into one shard. Held samples are durable, so
+// they need not stay in memory. The writer keeps held samples in memory until they take half of
+// Config.MaxBytesInFlight, and releases the others. If a call to Append waits for the budget, the
+// writer releases all held samples. It later rereads released samples from the write-ahead log. An
+// incomplete group is written when its first sample is Config.MaxShardAge old, or when the writer
+// has made two commits since that sample arrived. An incomplete group is also written if more than
+// 16,384 samples are held, and at Close. A sample is not held if its group has no id, if the group
+// has a size of 1, or if the size is above 16,384. Recovery holds samples in the same way.
 //
 // With Config.CommitGroups, a group waits for its last sample without a time limit. A whole group
-// is committed as soon as no other sample waits for the writer, and after 20 ms at the latest. So
-// groups that become whole in the same sync of the write-ahead log share a commit. Such a commit
-// takes four syncs, or six with failures, in addition to the sync of the write-ahead log. For 8
-// samples of 1,000 tokens each, it takes about 5 ms of CPU time. A whole group is in a single
-// commit, however large it is. When the process ends, the samples of incomplete groups stay in the
-// write-ahead log. The next Create recovers them, and the writer of the next Run continues to hold
-// them.
+// is committed as soon as no other samples are waiting for the writer, and after 20 ms at the
+// latest. Groups that become whole in the same sync of the write-ahead log therefore share a
+// commit. Such a commit takes four syncs, or six with failures, in addition to the sync of the
+// write-ahead log. For 8 samples of 1,000 tokens each, a commit takes about 5 ms of CPU time. Even
+// a very large group is committed in a single commit. When the process ends, the samples of
+// incomplete groups stay in the write-ahead log. The next Create recovers these samples, and the
+// next Run continues to hold them.
 //
-// A segment ends when the writer starts to seal its shards. It is deleted once all of its samples
-// are in commits. So the log has about one segment for the open shards, and up to two more for held
-// samples. With Config.CommitGroups, a segment ends when it reaches 4 MiB, and a held sample keeps
-// only the segment that contains it. If a write or sync of the log fails, no sample that waited for
-// it is reported as durable, and the run ends. The log does not retry a sync, because a second sync
-// can succeed although the first one lost data.
+// A segment ends when the writer starts to seal its shards. It is deleted when all of its samples
+// are in commits. The log therefore has about one segment for the open shards, and up to two more
+// segments for held samples. With Config.CommitGroups, a segment ends when it reaches 4 MiB. A held
+// sample then delays only the deletion of its own segment. If a write or sync of the log fails, the
+// run ends, and the samples that waited for it are not reported as durable. The log does not retry
+// a sync, because a second sync can succeed although the first sync lost data.
 //
 // # Commit protocol
 //
-// The rows and failures of a sample go to different files. They must appear together or not at all.
-// So the writer keeps one open shard of each kind, seals both together, and names both in one
-// entry. The steps, in order:
+// The rows and failures of a sample go to different files. The files must appear in the dataset
+// together or not at all. The writer therefore keeps one open shard of each kind, seals both shards
+// together, and names both in one entry. The steps, in order:
 //
-//  1. write data/.tmp-… and failures/.tmp-…, hash them while writing
+//  1. write data/.tmp-… and failures/.tmp-…, and compute their digests
 //  2. fsync each file
-//  3. reopen each: check size, SHA-256, schema, row count, end mark
+//  3. reopen each file and check its size, SHA-256, schema, row count and end mark
 //  4. rename to part-…                      no entry names it yet
 //  5. fsync the folders
 //  6. write _commits/.tmp-…, fsync
@@ -261,7 +267,8 @@
 //  9. delete segments whose samples are all committed; call done(nil) for each sample
 //
 // Linking fails if the name exists, so no entry is ever overwritten. An entry is complete before it
-// gets its name. A sample without rows and failures is committed too: the entry contains its key.
+// gets its name. A sample that has neither rows nor failures is committed too, because the entry
+// contains its key.
 //
 // Shards are sealed when they reach Config.MaxShardBytes, when their first sample is
 // Config.MaxShardAge old, and at Close. A sample's rows are never split across shards.
@@ -279,36 +286,36 @@
 //	a segment of the write-ahead log        at most every 20 ms, for all samples   Append returns nil
 //	                                        that arrived in between
 //	wal/, for the name of the segment       at the first sync of the segment       Append returns nil
-//	the last mark of a segment              when the next segment begins           it is created
+//	the last mark of a segment              when the next segment begins           the next one is created
 //	the run's folder                        when Create has made its folders       Create continues
 //	an empty file in _commits/, then        when Create checks that it can         the log is read
 //	_commits/                               make a commit there
 //	_commits/                               as the first step of recovery          anything is removed
-//	ack.json, then the run's folder         by Acknowledge                         it returns
+//	ack.json, then the run's folder         by Acknowledge                         Acknowledge returns
 //	wal/                                    when Create has recovered              Create returns
 //	orphans/ and the run's folder           when a file is set aside               the next step
 //	a repaired segment, then wal/           by RepairPlan.Apply                    the next segment
-//	the card, under its temporary name      after a commit, and by Create          it is renamed
+//	the card, under its temporary name      after a commit, and by Create          the card is renamed
 //
 // Each step waits for its sync. Removals are not synced, because a file that reappears after a
-// power cut does no harm. If the file is a segment, its samples are in commits. If it is a
-// temporary file, readers ignore it. If a sync of a commit or of the write-ahead log fails, the run
-// ends, and the sync is never retried.
+// power failure does no harm. If a segment reappears, its samples are already in commits. If a
+// temporary file reappears, readers ignore it. If a sync of a commit or of the write-ahead log
+// fails, the run ends, and the sync is never retried.
 //
-// The other files in a run's folder do not belong to this package. Package journal documents the
-// syncs of attempts. Package runfolder documents the syncs of run.json and tasks.jsonl.
+// Other packages own the other files in a run's folder. Package journal documents the syncs of
+// attempts. Package runfolder documents the syncs of run.json and tasks.jsonl.
 //
 // # Exactly once
 //
-// A sample key is done once a commit contains the sample with rows, or with neither rows nor
+// A sample key is done when a commit contains the sample with rows, or with neither rows nor
 // failures. Append then refuses the key (ErrCommitted). A key that has only failures counts as
 // failed, and a later success supersedes the failures. Two failures with the same key have
 // different attempt numbers, so recovery identifies a failure by key and attempt.
 //
-// The guarantee: if Append returned nil for a sample, the sample is in the dataset exactly once
-// after the next Create on the folder, regardless of how the process ended. With
-// Config.CommitGroups, this holds only once the sample's group is whole. If Append was interrupted,
-// it is unknown whether the sample is in the dataset.
+// This package guarantees: if Append returned nil for a sample, the sample is in the dataset
+// exactly once after the next Create on the folder, regardless of how the process ended. With
+// Config.CommitGroups, the guarantee applies only when the sample's group is whole. If Append was
+// interrupted, it is unknown whether the sample is in the dataset.
 //
 // # Recovery
 //
@@ -319,71 +326,72 @@
 //  1. fsync _commits, so that the log on disk is complete before anything relies on it
 //  2. move replaced files to replaced/, remove temporary files, move shards that no entry
 //     names to orphans/
-//  3. commit the samples of the write-ahead log that no entry lists to new shards, and keep groups
-//     together
+//  3. write all samples that are in the write-ahead log but in no entry to new shards, and commit
+//     these shards; keep groups together
 //  4. delete the segments, fsync wal
 //
 // With Config.CommitGroups, step 3 commits only whole groups. It writes the other samples to a new
-// segment and renames that segment over the last one before step 4 deletes the other segments. So
-// the new segment has no torn end, and Run continues with the next segment number. As before the
-// kill, these samples are durable but not in a commit. [Log.Waiting] and [ReadLedger] report them.
+// segment and renames that segment over the last one before step 4 deletes the other segments. The
+// new segment therefore has no torn end, and Run continues with the next segment number. As before
+// the kill, these samples are durable but not in a commit. [Log.Waiting] and [ReadLedger] report
+// these samples.
 //
 // Before recovery, Create reads every entry and checks that every committed file exists and has the
 // committed size. Create also reads the shards that no entry names. If such a shard contains a
 // sample that is neither in a commit nor in the write-ahead log, the last entry of the log has been
-// lost (ErrLostCommit). A lost last entry leaves no gap in the log, so there is no other way to
-// detect it. Create does not check digests, but [Log.CheckDigests] and [Verify] do.
+// lost (ErrLostCommit). The loss of the last entry leaves no gap in the log, so there is no other
+// way to detect the loss. Create does not check digests, but [Log.CheckDigests] and [Verify] do.
 //
 // Recovery does not adopt uncommitted shards. All of their samples are in the write-ahead log.
 // Rewriting these samples is cheaper than proving that a shard holds exactly the right rows.
 //
 // The last segment can have a torn end. This is a frame that is cut short or has a sector of zeros,
 // and that no later whole frame records as durable. The sample in that frame was never reported as
-// durable, so recovery drops the frame. All other unreadable bytes are damage. A torn or missing
-// end of an earlier segment is damage too. If the write-ahead log is damaged, Create returns a
-// *CorruptError with the file and the offset. [PlanRepair] counts the samples that can be saved,
-// and [RepairPlan.Apply] saves them.
+// durable, so recovery drops the frame. All other unreadable bytes count as damage. A torn or
+// missing end of an earlier segment also counts as damage. If the write-ahead log is damaged,
+// Create returns a *CorruptError with the file and the offset. [PlanRepair] counts the samples that
+// can be saved, and [RepairPlan.Apply] saves them.
 //
 // When the context of Run is done, the writer abandons the open shards and passes the cause to the
 // done functions. A sample for which Append returned nil is not lost, because the next Create
-// commits it. Close commits everything and leaves no segment. With Config.CommitGroups, it leaves
-// the samples of incomplete groups in the write-ahead log.
+// commits it. Close commits everything and leaves no segment. With Config.CommitGroups, Close
+// leaves the samples of incomplete groups in the write-ahead log.
 //
 // Only one process at a time is allowed to have a dataset open. The caller must ensure this with a
 // lock. Readers need no lock.
 //
 // # Memory and goroutines
 //
-// Append blocks while the samples that were accepted but not yet encoded take more than
-// Config.MaxBytesInFlight of memory. Held samples count toward this limit until the writer releases
-// them. After that, the writer keeps about 100 bytes per held sample, and rereads them one at a
-// time. The writer keeps one open row group in memory. It takes 17 MB for a million tokens, and 20
-// MB for a group of two million tokens. With 90 KB of messages for every 8,000 tokens, these
-// numbers are 20 MB and 25 MB. With Arrow, the writer keeps one batch instead. A batch takes about
-// 9 bytes for each of Config.RowGroupTokens tokens, plus its text, and up to four times that while
-// its memory grows. That is 35 MB for a million tokens, or 75 MB with these messages. The writer
-// reuses this memory for later batches, except arrays larger than 16 MB. The write-ahead log and
-// the writer each have a buffer as large as the largest encoded sample. The writer needs it to
-// reread samples. Both later drop a buffer larger than 4 MB. Run owns all goroutines: one for the
-// writer, one for the write-ahead log, and one for merges. Each open file belongs to one of these
-// goroutines.
+// Config.MaxBytesInFlight limits the memory for samples that have been accepted but not yet
+// encoded. At the limit, Append blocks. Held samples count toward this limit until the writer
+// releases them. After the release, the writer keeps about 100 bytes per held sample. It rereads
+// released samples one at a time. The writer keeps one open row group in memory. The row group
+// takes 17 MB for a million tokens, or 20 MB for a group of two million tokens. With 90 KB of
+// messages for every 8,000 tokens, it takes 20 MB or 25 MB. With Arrow, the writer keeps one batch
+// in memory instead. A batch takes about 9 bytes for each of Config.RowGroupTokens tokens, plus its
+// text, and up to four times that while its memory grows. A million tokens take 35 MB, or 75 MB
+// with these messages. The writer reuses this memory for later batches, except arrays larger than
+// 16 MB. The write-ahead log and the writer each have a buffer as large as the largest encoded
+// sample. The writer uses its buffer to reread samples. If such a buffer is larger than 4 MB, it is
+// dropped later. Run owns all goroutines: one for the writer, one for the write-ahead log, and one
+// for merges. Each open file belongs to one of these goroutines.
 //
 // # Reading order
 //
-//	accepting samples       dataset.go; sample.go checks them, budget.go bounds their memory, keyid.go has
-//	                        the keys that are done
-//	the write-ahead log     wal.go, queue.go; walencode.go and waldecode.go are a sample's format,
+//	accepting samples       dataset.go; sample.go checks them, budget.go bounds their memory, keyid.go
+//	                        stores the keys that are done
+//	the write-ahead log     wal.go, queue.go; walencode.go and waldecode.go encode and decode a sample,
 //	                        walread.go reads segments
-//	open shards, a commit   hold.go, judge.go, writer.go, shard.go, commit.go; entry.go is an
-//	                        entry's format, entry_samples.go reads it fast
-//	merges                  merged.go has a merge's part of an entry; merge.go, mergewrite.go,
-//	                        mergeretry.go and replaced.go make them; cursor.go has the
-//	                        acknowledgements of readers
+//	open shards, a commit   hold.go, judge.go, writer.go, shard.go, commit.go; entry.go encodes and
+//	                        decodes an entry, entry_samples.go is a fast parser for its samples
+//	merges                  merged.go defines the members that only a merge has; merge.go,
+//	                        mergewrite.go, mergeretry.go and replaced.go make merges; cursor.go
+//	                        stores the acknowledgements of readers
 //	the dataset card        card.go, card_text.go
 //	the columns of a row    schema.go, stored.go
 //	Parquet                 parquet.go, codec.go; scan.go, part.go and facts.go read it
 //	Arrow                   arrow.go
-//	recovery                recover.go, lost.go; repair.go is for damage
+//	recovery                recover.go, lost.go; repair.go repairs a damaged dataset
 //	readers                 follow.go (the logical order), read.go (Log), moved.go, peek.go (one row),
 //	                        waiting.go, ledger.go, groups.go, hasrows.go
 //	a copy of a dataset     store.go

@@ -10,16 +10,15 @@ import (
 	"path/filepath"
 )
 
-// An entry ends with its checksum, which is the SHA-256, in lower-case hex, of all bytes before
-// sumBegin. The checksum covers all members of the entry and can be verified without decoding the
-// entry.
+// An entry ends with its checksum: the SHA-256 of all bytes before sumBegin, in lower-case hex. The
+// checksum covers all other members of the entry and can be verified without decoding the entry.
 const (
 	sumBegin = `,"sha256":"`
 	sumEnd   = "\"}\n"
 	sumLen   = len(sumBegin) + 2*sha256.Size + len(sumEnd)
 )
 
-// encodeCommit returns the bytes of an entry, and sets c.SHA256.
+// encodeCommit returns the JSON text of an entry and sets c.SHA256.
 func encodeCommit(c *Commit) ([]byte, error) {
 	c.SHA256 = ""
 	body, err := json.Marshal(c)
@@ -32,7 +31,6 @@ func encodeCommit(c *Commit) ([]byte, error) {
 	return fmt.Appendf(body, "%s%s%s", sumBegin, c.SHA256, sumEnd), nil
 }
 
-// checkSum compares an entry with the checksum at its end.
 func checkSum(body []byte) error {
 	at := len(body) - sumLen
 	if at < 0 || !bytes.HasPrefix(body[at:], []byte(sumBegin)) || !bytes.HasSuffix(body, []byte(sumEnd)) {
@@ -46,7 +44,7 @@ func checkSum(body []byte) error {
 	return nil
 }
 
-// readCommit reads one entry. An error is a *CorruptError or wraps ErrNewer.
+// readCommit reads one entry. Its errors are of type *CorruptError or wrap ErrNewer.
 func readCommit(fsys FS, dir, name string) (Commit, error) {
 	path := commitsDir + "/" + name
 	corrupt := func(err error) error { return &CorruptError{Path: path, Row: -1, Err: err} }
@@ -70,7 +68,8 @@ func readCommit(fsys FS, dir, name string) (Commit, error) {
 // decodeCommit is the inverse of encodeCommit. The error wraps ErrNewer if a newer version of the
 // program wrote the entry.
 func decodeCommit(body []byte) (c Commit, err error) {
-	// Verify the checksum first, so that a damaged entry does not look like a newer one.
+	// Verify the checksum first, so that a damaged entry does not look like an entry of a newer
+	// version.
 	if err := checkSum(body); err != nil {
 		return c, err
 	}
@@ -78,9 +77,9 @@ func decodeCommit(body []byte) (c Commit, err error) {
 	if ok {
 		body = rest
 	}
-	// Then decode the entry and check its version. If decoding fails, the entry can be newer, so
-	// decode only its version. Decoding only the version first would take too long, because there
-	// are many entries.
+	// Then decode the whole entry and check its version. If decoding fails, the entry might have a
+	// newer version, so decode only the version. It would take too long to decode the version of
+	// every entry first.
 	err = json.Unmarshal(body, &c)
 	if err == nil && ok {
 		c.Groups, c.Samples = groups, samples
@@ -96,8 +95,8 @@ func decodeCommit(body []byte) (c Commit, err error) {
 		c.Version, c.SchemaVersion = version.Version, version.SchemaVersion
 	}
 	if c.Version > commitVersion || c.SchemaVersion > SchemaVersion {
-		return c, fmt.Errorf("commit version %d, schema version %d: this program reads versions %d and %d; upgrade rollout: %w",
-			c.Version, c.SchemaVersion, commitVersion, SchemaVersion, ErrNewer)
+		return c, fmt.Errorf("%w: commit version %d, schema version %d, but this program reads versions %d and %d; upgrade rollout",
+			ErrNewer, c.Version, c.SchemaVersion, commitVersion, SchemaVersion)
 	}
 	return c, err
 }
@@ -115,20 +114,20 @@ func (c *Commit) check(name string) error {
 	var kinds [1 + KindFailures]int64
 	for _, s := range c.Shards {
 		if kinds[s.Kind] > 0 {
-			return fmt.Errorf("two shards of %s", s.Kind)
+			return fmt.Errorf("two shards of kind %s", s.Kind)
 		}
 		if !filepath.IsLocal(filepath.FromSlash(s.Path)) || filepath.ToSlash(filepath.Dir(s.Path)) != s.Kind.String() {
 			return fmt.Errorf("shard path %q is not in %s/", s.Path, s.Kind)
 		}
 		if s.Rows < 1 {
-			return fmt.Errorf("shard %s has %d rows", s.Path, s.Rows)
+			return fmt.Errorf("shard %s has %d rows: must be ≥ 1", s.Path, s.Rows)
 		}
 		kinds[s.Kind] = s.Rows
 	}
 	var rows, failures int64
 	for _, s := range c.Samples {
 		if s.Key == "" || s.Rows < 0 || s.Failures < 0 {
-			return fmt.Errorf("sample %q has %d rows and %d failures", s.Key, s.Rows, s.Failures)
+			return fmt.Errorf("sample %q has %d rows and %d failures: the key must not be empty, and the numbers must be ≥ 0", s.Key, s.Rows, s.Failures)
 		}
 		rows += int64(s.Rows)
 		failures += int64(s.Failures)
@@ -146,7 +145,7 @@ func (c *Commit) checkGroups() error {
 	next := int32(0) // number of groups seen so far
 	for _, s := range c.Samples {
 		if s.Group < 0 || s.Group > next || int(s.Group) >= len(c.Groups) {
-			return fmt.Errorf("sample %q has group index %d after %d of %d groups", s.Key, s.Group, next, len(c.Groups))
+			return fmt.Errorf("sample %q has group index %d, but earlier samples use the first %d of %d groups", s.Key, s.Group, next, len(c.Groups))
 		}
 		if size := c.Groups[s.Group].Size; s.Index < 0 || s.Index >= size {
 			return fmt.Errorf("sample %q: index %d is out of range for a group of %d", s.Key, s.Index, size)
@@ -154,31 +153,31 @@ func (c *Commit) checkGroups() error {
 		next = max(next, s.Group+1)
 	}
 	if int(next) != len(c.Groups) {
-		return fmt.Errorf("%d groups, but the samples belong to %d", len(c.Groups), next)
+		return fmt.Errorf("the commit has %d groups, but its samples belong to %d", len(c.Groups), next)
 	}
 	return nil
 }
 
 // A sequence checks that the entries of a log are consistent with each other.
 type sequence struct {
-	runID  string // if empty, add sets it to the run of the first entry
+	runID  string // if empty, add sets it to the run id of the first entry
 	epochs map[int]int64
 }
 
-// add adds the next entry. It returns an error if the entry is inconsistent with the earlier
+// add checks the next entry. It returns an error if the entry is inconsistent with the earlier
 // entries.
 func (s *sequence) add(c *Commit) error {
 	if s.runID == "" {
 		s.runID = c.RunID
 	}
 	if c.RunID != s.runID {
-		return fmt.Errorf("the entry belongs to run %q, but the log to run %q", c.RunID, s.runID)
+		return fmt.Errorf("the entry belongs to run %q, but the log belongs to run %q", c.RunID, s.runID)
 	}
 	if c.IsMerge() {
 		return nil // merges do not belong to a writer
 	}
 	if last := s.epochs[c.Writer]; c.Epoch < last {
-		return fmt.Errorf("writer %d: epoch %d after epoch %d: another process had taken over the run", c.Writer, c.Epoch, last)
+		return fmt.Errorf("writer %d: epoch %d follows epoch %d, because another process had taken over the run", c.Writer, c.Epoch, last)
 	}
 	if c.Epoch > 0 {
 		if s.epochs == nil {

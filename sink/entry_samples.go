@@ -10,11 +10,11 @@ import (
 
 // Groups and samples make up most of an entry, with about 110 bytes per sample. A log can have
 // hundreds of thousands of samples, and a resumed run reads the log several times. encoding/json
-// takes 2.5 µs per sample. So this file has a faster parser for groups and samples.
+// takes 2.5 µs per sample. This file therefore contains a faster parser for groups and samples.
 
-// cutSamples parses the groups and samples of an entry. rest is the entry with null in place of
-// these members. ok is false if cutSamples cannot parse them. The caller must then decode the whole
-// entry with encoding/json.
+// cutSamples parses the groups and samples of an entry. rest is the entry, in which null replaces
+// the values of these two members. If cutSamples cannot parse the entry, ok is false and the caller
+// must decode the whole entry with encoding/json.
 func cutSamples(body []byte) (rest []byte, groups []CommittedGroup, samples []CommittedSample, ok bool) {
 	var s strictjson.Scanner
 	s.Reset(string(body), strictjson.Options{})

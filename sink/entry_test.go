@@ -102,7 +102,7 @@ func TestEntryRefused(t *testing.T) {
 func TestEntryOfAnotherRun(t *testing.T) {
 	t.Parallel()
 	dir, _ := entryOf(t)
-	if _, err := sink.Create(dir, sink.Config{RunID: "other"}); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), `but the log to run "other"`) {
+	if _, err := sink.Create(dir, sink.Config{RunID: "other"}); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), `but the log belongs to run "other"`) {
 		t.Errorf("Create: %v", err)
 	}
 	report, err := sink.Verify(t.Context(), dir, sink.VerifyOptions{RunID: "other"})

@@ -8,34 +8,33 @@ import (
 	"syscall"
 )
 
-// Sentinels for errors.Is.
+// Use errors.Is to test for these errors.
 var (
 	// ErrFull means that the disk or its quota is full.
 	ErrFull = errors.New("sink: no space left")
 	// ErrPermission means that the run's folder is not writable.
 	ErrPermission = errors.New("sink: permission denied")
 	// ErrNoLinks means that the file system of the run's folder lacks hard links.
-	ErrNoLinks = errors.New("sink: the file system has no hard links")
+	ErrNoLinks = errors.New("sink: the file system does not support hard links")
 	// ErrCommitted means that the sample is already in the dataset or in flight.
 	ErrCommitted = errors.New("sink: sample is already committed")
 	// ErrClosed means that the Dataset was closed or has failed.
 	ErrClosed = errors.New("sink: dataset is closed")
-	// ErrWaiting means that the sample is durable but not committed, because samples of its group
-	// are missing (Config.CommitGroups). The sample stays in the write-ahead log until the group is
-	// whole.
+	// ErrWaiting means that the sample is durable but not committed, because other samples of its
+	// group are missing (Config.CommitGroups). The sample stays in the write-ahead log until the
+	// group is whole.
 	ErrWaiting = errors.New("sink: the sample is durable and waits for the rest of its group")
 	// ErrCorrupt matches every *CorruptError.
 	ErrCorrupt = errors.New("sink: corrupt")
-	// ErrReplaced means that a merge has replaced a shard since the log was read, that the shard
-	// was deleted, and that its rows moved again while the reader searched for them. Read the log
-	// again.
-	ErrReplaced = errors.New("sink: replaced by a merge since the log was read; read the log again")
+	// ErrReplaced means that a merge has replaced and deleted a shard since the log was read, and
+	// that the rows moved again while the reader searched for them. The caller must reread the log.
+	ErrReplaced = errors.New("sink: replaced by a merge since the log was read; reread the log")
 	// ErrNewer means that a newer version of the program wrote the dataset.
 	ErrNewer = errors.New("sink: written by a newer version")
 )
 
-// A ShardError reports a failed operation on a file of the dataset, such as a write of a shard, a
-// commit or the write-ahead log.
+// A ShardError reports a failed operation on a file or folder of the dataset, such as a failed
+// write to a shard or to the write-ahead log.
 type ShardError struct {
 	// Path is the path of the file or folder.
 	Path string
@@ -68,13 +67,14 @@ func (e *ShardError) Is(target error) bool {
 	return false
 }
 
-// A CorruptError reports damage: a committed file that differs from its commit, an invalid entry of
-// the commit log, or a damaged segment of the write-ahead log. For a segment, it wraps a
+// A CorruptError reports a committed file that differs from its commit, an invalid entry in the
+// commit log, or a damaged segment of the write-ahead log. For a segment, it wraps a
 // *frame.CorruptError with the offset.
 type CorruptError struct {
 	// Path is the path of the file, relative to the run's folder if the folder is known.
 	Path string
-	// Row is the number of the row in the file, from 0, or -1 if the error is not about a row.
+	// Row is the number of the affected row in the file, from 0, or -1 if the error does not
+	// concern a row.
 	Row int64
 	Err error
 }
@@ -93,8 +93,8 @@ func (e *CorruptError) Unwrap() error { return e.Err }
 // Is reports whether target is ErrCorrupt.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// A SegmentError reports that the segment number of a row does not match the row's position in its
-// sample. A row is missing, appears twice, or is out of order.
+// A SegmentError reports that segment_index or segment_count of a row does not match the row's
+// position in its sample, because a row is missing, appears twice, or is out of order.
 type SegmentError struct {
 	Index, Count         int // values in the row
 	WantIndex, WantCount int
@@ -104,13 +104,13 @@ func (e *SegmentError) Error() string {
 	return fmt.Sprintf("segment %d of %d, want %d of %d", e.Index, e.Count, e.WantIndex, e.WantCount)
 }
 
-// A SampleError reports that Append or Store refused a sample, because the sample breaks a rule or
-// is already committed (ErrCommitted). After an error from Append, nothing of the sample was
+// A SampleError reports that Append or Store refused a sample because the sample breaks a rule or
+// is already committed (ErrCommitted). After such an error from Append, no part of the sample was
 // written, and other samples can still be appended.
 type SampleError struct {
 	Key string
-	// Row is the number of the row in the sample, from 0, or -1 if the error is about the whole
-	// sample.
+	// Row is the number of the affected row in the sample, from 0, or -1 if the error concerns the
+	// whole sample.
 	Row int
 	Err error
 }

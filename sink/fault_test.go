@@ -55,7 +55,7 @@ func TestFaults(t *testing.T) {
 
 func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 	t.Helper()
-	disk := newPowerCut("run", 0) // without a power cut
+	disk := newPowerCut("run", 0) // without a power failure
 	faults := faulty(disk, at, syscall.ENOSPC)
 	faults.dead = dead
 	durable, lines := map[attemptID]bool{}, faultSamples()

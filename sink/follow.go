@@ -11,20 +11,20 @@ import (
 )
 
 // The logical order of a dataset is the order of its commits by number, and the order of the
-// samples within each commit. This order never changes, even if merges move rows. This file
-// determines for all readers of the log which entries count, what their order is, and which numbers
-// can be missing.
+// samples within each commit. This order never changes, even if merges move rows. For all readers
+// of the log, the code in this file determines which entries count, what their order is, and which
+// numbers can be missing.
 
-// maxListings limits how often the log's folder is listed if entries move while the log is read.
-// gapListings limits how often the folder is listed if an earlier entry is missing.
+// maxListings limits how often Follow lists the log's folder if entries are moved while it reads
+// the log. gapListings limits how often Follow lists the folder if an earlier entry is missing.
 const (
 	maxListings = 20
 	gapListings = 3
 )
 
-// Follow reads the entries that were added since the last read. A reader calls it to follow a
-// running collection. Follow removes entries that a merge has replaced since then, so Commits can
-// become shorter. [Log.Last] increases whenever the log gets a new entry.
+// Follow reads the entries that were added since the log was last read. A reader calls Follow
+// repeatedly to follow a running collection. Follow removes entries that a merge has replaced in
+// the meantime, so Commits can become shorter. [Log.Last] increases with every new entry.
 func (l *Log) Follow() error {
 	for try := 1; ; try++ {
 		again, err := l.follow(try)
@@ -34,8 +34,8 @@ func (l *Log) Follow() error {
 	}
 }
 
-// follow lists the log's folder once for Follow. again is true if another listing can resolve the
-// error.
+// follow lists the log's folder once and reads the new entries. again is true if another listing
+// might resolve the error.
 func (l *Log) follow(try int) (again bool, err error) {
 	fresh, err := l.list()
 	if err != nil || len(fresh) == 0 {
@@ -62,8 +62,8 @@ func (l *Log) follow(try int) (again bool, err error) {
 	return false, nil
 }
 
-// Last returns the number of the last entry, or 0 if the log is empty. The number grows with every
-// commit and every merge.
+// Last returns the number of the last entry, or 0 if the log is empty. The number increases with
+// every commit and every merge.
 func (l *Log) Last() int64 {
 	if len(l.known) == 0 {
 		return 0
@@ -85,14 +85,15 @@ func (l *Log) list() (fresh []int64, err error) {
 	return fresh, err
 }
 
-// A gap is a range of numbers, from seq to next-1, that no entry has or replaces.
+// A gap is a range of numbers, from seq to next-1. No entry has any of these numbers, and no merge
+// replaces them.
 type gap struct{ seq, next int64 }
 
 func (g gap) missing() error {
-	return &CorruptError{Path: commitsDir + "/" + commitName(g.seq), Row: -1, Err: fmt.Errorf("missing, but entry %d exists", g.next)}
+	return &CorruptError{Path: commitsDir + "/" + commitName(g.seq), Row: -1, Err: fmt.Errorf("the file is missing, but entry %d exists", g.next)}
 }
 
-// gapsOf returns the gaps below the last element of numbers. numbers must be in ascending order.
+// gapsOf returns the gaps below the last element of numbers, which must be in ascending order.
 func gapsOf(known seqSet, numbers []int64) (gaps []gap) {
 	next, at := int64(1), 0
 	for _, seq := range numbers {
@@ -116,14 +117,14 @@ func gapsOf(known seqSet, numbers []int64) (gaps []gap) {
 	return gaps
 }
 
-// order returns the entries in fresh that count, in logical order, and the gaps. It reads all
-// merges, because a merge can replace a missing number. So if numbers are missing, it must be
-// called before the first entry is added. err is the error from a merge that cannot be read.
+// order returns the numbers in fresh whose entries count, in logical order, and the gaps. It reads
+// all merges, because a merge can replace a missing number. If numbers are missing, order must
+// therefore be called before the first entry is added. If a merge cannot be read, err is the error.
 func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	type place struct{ first, seq int64 }
 	places := make([]place, 0, len(fresh))
 	replaced := slices.Clone(l.known)
-	for _, seq := range slices.Backward(fresh) { // only later merges replace a merge
+	for _, seq := range slices.Backward(fresh) { // backward, because only a later merge can replace a merge
 		if replaced.has(seq) {
 			continue
 		}
@@ -150,9 +151,9 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	return order, gapsOf(replaced, fresh), err
 }
 
-// maybeMerge reports whether an entry might replace other entries, because it is a merge or has a
-// newer version. The first bytes are enough to determine this, because encodeCommit writes version,
-// seq and replaces first.
+// maybeMerge reports whether an entry might replace other entries. It might if it is a merge or has a
+// newer version. The first bytes are enough to determine this, because encodeCommit writes
+// version, seq and replaces first.
 func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
 	f, err := fsys.Open(filepath.Join(dir, commitsDir, commitName(seq)))
 	if err != nil {
@@ -167,7 +168,8 @@ func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
 	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`))), err
 }
 
-// add adds the next entry in logical order, or a merge of entries that have already been added.
+// add adds the next entry in logical order. The entry can also be a merge of entries that have
+// already been added.
 func (l *Log) add(c *Commit) error {
 	err := l.seq.add(c)
 	from, to := 0, 0
@@ -194,8 +196,9 @@ func (l *Log) add(c *Commit) error {
 	return nil
 }
 
-// place returns the range of l.Commits that c replaces. It returns an error if another entry
-// contains a commit of c, or if c lacks a commit that it replaces.
+// place returns the range of entries in l.Commits that c replaces. It returns an error if another
+// entry already contains one of the commits in c, or if c replaces a commit but does not contain
+// it.
 func (l *Log) place(c *Commit) (from, to int, err error) {
 	from, _ = slices.BinarySearchFunc(l.Commits, c.First(), func(o Commit, seq int64) int { return int(o.First() - seq) })
 	if from > 0 && l.Commits[from-1].Last() >= c.First() {
@@ -221,11 +224,12 @@ func (l *Log) place(c *Commit) (from, to int, err error) {
 	return from, to, nil
 }
 
-// heldBy returns an error unless merge, which replaces c, contains all commits of c.
+// heldBy checks the merge that replaces c. It returns an error if the merge does not contain all
+// commits of c.
 func (c *Commit) heldBy(merge *Commit) error {
 	merged := c.Merged
 	if !c.IsMerge() {
-		merged = []MergedCommit{c.merged()} // with 0 samples, because they were dropped
+		merged = []MergedCommit{c.merged()} // has 0 samples, because l.add has dropped the samples
 	}
 	for _, m := range merged {
 		at, ok := slices.BinarySearchFunc(merge.Merged, m.Seq, func(o MergedCommit, seq int64) int { return int(o.Seq - seq) })

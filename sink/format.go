@@ -6,7 +6,7 @@ import "github.com/rollout-rl/rollout/tokenize/enum"
 type Format uint8
 
 const (
-	// Parquet is compressed and takes about 2.7 bytes per token. It is the default.
+	// Parquet files are compressed and take about 2.7 bytes per token. Parquet is the default.
 	Parquet Format = iota
 	// Arrow is the Arrow IPC stream format. It is uncompressed, can be memory-mapped, and takes at
 	// least 9 bytes per token.
@@ -25,9 +25,9 @@ func (f Format) MarshalText() ([]byte, error) { return formats.Marshal(f) }
 func (f *Format) UnmarshalText(text []byte) error { return formats.Unmarshal(text, f) }
 
 // ext returns the extension of a data shard's file name. Arrow's own extension for a stream is
-// .arrows. But load_dataset from Hugging Face's datasets library recognizes only .arrow, and
-// accepts streams in files with that extension. Readers of a dataset use the format in the log
-// entry, not the extension.
+// .arrows. However, load_dataset from Hugging Face's datasets library recognizes only .arrow, and
+// it accepts streams in .arrow files. To determine the format, readers of a dataset use the log
+// entry and not the extension.
 func (f Format) ext() string {
 	if f == Arrow {
 		return ".arrow"
@@ -47,8 +47,8 @@ const (
 
 var kinds = enum.List[Kind]{Noun: "kind of shard", Words: []string{KindData: "data", KindFailures: "failures"}}
 
-// String returns the kind's name as it appears in commits. The folder of the kind's shards has the
-// same name.
+// String returns the kind's name as it appears in commits. The folder that contains shards of this
+// kind has the same name.
 func (k Kind) String() string { return kinds.String(k) }
 
 // MarshalText returns the kind's name. It returns an error if k is not a known kind.

@@ -193,8 +193,8 @@ func TestArrowOffsets(t *testing.T) {
 		{lists, int32s(1, 6009, 15012, 27015), "turn_offsets"},
 		{lists, int32s(0, 15013, 15012, 27015), "turn_offsets"},
 		{lists, int32s(0, 6009, 15012, 27016), "turn_offsets"},
-		{int64s(27015, 0), int64s(27015, 1), "turn_offsets: elements: 1 nulls"},
-		{int64s(3, 0), int64s(3, 1), "sample_key: 1 nulls"},
+		{int64s(27015, 0), int64s(27015, 1), "turn_offsets: elements: 1 of 27015 values are null"},
+		{int64s(3, 0), int64s(3, 1), "sample_key: 1 of 3 values are null"},
 	} {
 		if bytes.Count(body.Bytes(), tt.old) == 0 {
 			t.Fatalf("%x is not in the stream", tt.old)

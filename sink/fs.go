@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
-// An FS is the set of file system operations that the package needs. Names are operating system
-// paths. Tests use an FS that fails or loses data.
+// An FS is the set of file system operations that the package needs. The names of files and folders
+// are operating system paths. Tests use an FS that fails or loses data.
 type FS interface {
 	// MkdirAll creates a folder and its parents.
 	MkdirAll(name string) error
@@ -19,7 +19,7 @@ type FS interface {
 	Open(name string) (File, error)
 	// Rename atomically moves a file within a file system.
 	Rename(from, to string) error
-	// Link gives a file a second name. It returns fs.ErrExist if that name exists.
+	// Link gives a file a second name. If that name already exists, the error wraps fs.ErrExist.
 	Link(from, to string) error
 	// Remove deletes a file.
 	Remove(name string) error
@@ -29,7 +29,7 @@ type FS interface {
 	ReadDir(name string) ([]string, error)
 }
 
-// A File is a file that is open for writing or reading.
+// A File is an open file.
 type File interface {
 	io.Writer
 	io.ReaderAt
@@ -43,7 +43,7 @@ type File interface {
 // OS returns the file system of the operating system.
 func OS() FS { return OSMode(0o666) }
 
-// OSMode is like OS, but new files get the given mode, before the umask. Everyone who can read new
+// OSMode is like OS, but new files get the given mode, before the umask. All users who can read new
 // files can also list and enter new folders.
 func OSMode(mode fs.FileMode) FS { return osFS{mode} }
 

@@ -21,17 +21,17 @@ type SampleFacts struct {
 	// Rows and Failures count the sample's rows and failures. A sample with failures and no rows
 	// has failed.
 	Rows, Failures int32
-	// Class and Error describe the first failure. Both are empty if there is none.
+	// Class and Error describe the first failure. Both are empty if the sample has no failure.
 	Class, Error string
-	// Reward is nil if the sample was not scored.
+	// Reward is the sample's reward, or nil if the sample was not scored.
 	Reward *float64
-	// VersionMin and VersionMax are the lowest and highest policy version of the sampled tokens in
-	// all rows. Both are nil if any of these versions is unknown or if no token was sampled.
+	// VersionMin and VersionMax are the lowest and the highest policy version of the sampled tokens
+	// in all rows. If any of these versions is unknown, or if no token was sampled, both are nil.
 	VersionMin, VersionMax *int32
 
 	// Judge can set Keep and KeepReason, which become the columns keep and keep_reason in all rows
 	// of the sample. If Judge leaves Keep nil, both columns are null. If Judge sets Keep to false,
-	// the sample must not be trained on, and KeepReason defaults to "filtered".
+	// the sample must not be trained on. KeepReason then defaults to "filtered".
 	Keep       *bool
 	KeepReason string
 }
@@ -39,13 +39,13 @@ type SampleFacts struct {
 // defaultReason is the reason for samples that Judge filters out without a reason.
 const defaultReason = "filtered"
 
-// A WholeGroup is a group whose samples all have an outcome in the log.
+// A WholeGroup describes a group in which every sample has an outcome in the log.
 type WholeGroup struct {
 	ID   string
 	Size int32
-	// Seq is the number of the commit that made the group whole. N is the group's number, from 1,
-	// among the groups that this commit made whole, in the order of their first samples in the
-	// commit.
+	// Seq is the number of the commit that made the group whole. N is the position of the group,
+	// from 1, among all groups that this commit made whole. These groups are in the order of their
+	// first samples in the commit.
 	Seq int64
 	N   int
 	// Done counts the samples that did not fail, including samples without rows. Failed counts the
@@ -56,21 +56,20 @@ type WholeGroup struct {
 	Rows                   int32 // data rows
 }
 
-// A GroupLog finds the groups that become whole. It uses the same rule as rollout.Following in
-// Python. A group becomes whole once, at the end of the first commit after which the number of its
-// samples with an outcome reaches its size. A later outcome of a sample replaces the sample's
-// failure. The size of a group is the largest size seen so far. Once a group is whole, later
-// samples and a larger size have no effect.
+// A GroupLog determines which groups have become whole. It uses the same rule as rollout.Following
+// in Python. A group becomes whole only once. This happens at the end of the first commit after
+// which the number of samples with an outcome is at least the size of the group. If a sample has
+// failed, a later outcome of this sample replaces the failure. The size of a group is the largest
+// size seen so far. After a group has become whole, later samples and a larger size have no effect.
 //
 // A GroupLog takes about 30 bytes per whole group, plus a few bytes per sample in the other groups.
 // The zero GroupLog is empty. A GroupLog is not safe for concurrent use.
 type GroupLog struct {
 	open    map[string]*openGroup
-	whole   map[KeyID]uint16 // index in reasons: why the group was filtered out
+	whole   map[KeyID]uint16 // index in reasons of the reason why the group was filtered out
 	reasons []string         // reasons[0] is empty
 }
 
-// An openGroup is an incomplete group.
 type openGroup struct {
 	size     int32
 	outcomes map[int32]outcome // by sample index
@@ -82,15 +81,15 @@ type outcome struct {
 	failed, filtered bool
 }
 
-// Add adds the next commit. Commits must be added in the order of [ReadLogEach]. Add returns the
-// groups that the commit makes whole, in the order of their first samples in the commit. It ignores
-// samples without a group id.
+// Add adds the next commit. Commits must be added in the order in which [ReadLogEach] delivers
+// them. Add returns the groups that the commit makes whole, in the order of their first samples in
+// the commit. Add ignores samples without a group id.
 func (l *GroupLog) Add(c *Commit) []WholeGroup {
 	if l.open == nil {
 		l.open, l.whole, l.reasons = map[string]*openGroup{}, map[KeyID]uint16{}, []string{"", defaultReason}
 	}
-	// groups is indexed like c.Groups. An element is nil if the group has no id or is already
-	// whole. A group that is listed with two sizes has two indexes.
+	// groups has the same indexes as c.Groups. An element is nil if the group has no id or is
+	// already whole. A group that is listed with two sizes has two elements.
 	groups := make([]*openGroup, len(c.Groups))
 	for at, id := range c.Groups {
 		g := l.open[id.ID]
@@ -164,8 +163,8 @@ func (g *openGroup) counts() (w WholeGroup) {
 // only a few.
 const maxReasons = 1 << 10
 
-// reason returns the index of a reason in l.reasons, or of defaultReason if there are too many
-// reasons.
+// reason returns the index of a reason in l.reasons. If there are too many reasons, it returns the
+// index of defaultReason.
 func (l *GroupLog) reason(text string) uint16 {
 	for at, r := range l.reasons {
 		if r == text {
@@ -185,12 +184,12 @@ func (l *GroupLog) Whole(id string) bool {
 	return whole
 }
 
-// known describes the part of a group that is in commits. The zero value means that the group is in
-// no commit.
+// known describes the part of a group that has already been committed. The zero value means that no
+// part has been committed.
 type known struct {
 	whole   bool
-	indexes []int32 // indexes with an outcome, if the group is not whole
-	reason  string  // why the group, or a part of it, was filtered out
+	indexes []int32 // if the group is not whole, the indexes that have an outcome
+	reason  string  // the reason why the group or a part of the group was filtered out
 }
 
 func (l *GroupLog) find(id string) (found known) {

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// HasRows reports whether the run's folder dir contains a row, in a committed shard or in the
-// write-ahead log. It stops at the first row. If it finds damage before that row, it returns the
-// same error as ReadLog or Log.Waiting.
+// HasRows reports whether the run's folder dir contains a row, either in a committed shard or in
+// the write-ahead log. It stops at the first row. If HasRows finds damage before the first row, it
+// returns the same error as ReadLog or Log.Waiting.
 func HasRows(dir string) (bool, error) {
 	log := &Log{Dir: dir, fs: OS()}
 	fresh, err := log.list()

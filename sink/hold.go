@@ -10,17 +10,17 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// maxHeld limits the number of samples that a writer holds and the size of a held group. So the
-// memory for released samples is at most a few megabytes.
+// maxHeld limits the number of samples that a writer holds, and the size of a held group. With this
+// limit, released samples take at most a few megabytes of memory.
 const maxHeld = 1 << 14
 
-// maxHeldCommits is the number of commits for which the writer holds an incomplete group. Held
-// samples keep their segments of the write-ahead log from being deleted. With this limit, they keep
-// at most the segments of two more commits.
+// maxHeldCommits is the number of commits during which the writer holds an incomplete group.
+// Segments of the write-ahead log that contain held samples cannot be deleted. With this limit, at
+// most the segments of two more commits are kept.
 const maxHeldCommits = 2
 
-// A hold contains the finished samples whose groups are incomplete. All of them are durable, so the
-// writer can release a sample from memory and reread it from the write-ahead log.
+// A hold contains the finished samples of incomplete groups. All of these samples are durable, so
+// the writer can release a sample from memory and later reread the sample from the write-ahead log.
 type hold struct {
 	groups map[string]*heldGroup // by id
 	list   []*heldGroup          // in order of their first samples
@@ -30,16 +30,16 @@ type hold struct {
 
 // A heldGroup is an incomplete group with held samples.
 type heldGroup struct {
-	id      CommittedGroup // with the largest size in list
+	id      CommittedGroup // its size is the largest size that any sample in list has
 	list    []accepted
 	taken   int           // list[:taken] has been written
-	seen    []bool        // by index: whether a sample in list[:counted] or in a commit has that index
-	counted int           // number of samples counted in seen; 0 until list is long enough for the group to be whole
+	seen    []bool        // seen[i] is true if a sample in list[:counted] or in a commit has index i
+	counted int           // number of samples in list that are counted in seen; 0 while list is too short for a whole group
 	indexes int           // number of different indexes in list[:counted] and in commits
-	facts   []SampleFacts // facts about the samples in list, for Config.Judge; nil without Judge
-	known   known         // the part of the group that is in commits
-	since   time.Time     // when the first sample of list arrived
-	commits int           // number of commits that the writer has made since then
+	facts   []SampleFacts // facts about the samples in list; nil without Config.Judge
+	known   known         // the part of the group that has already been committed
+	since   time.Time     // when the first sample in list arrived
+	commits int           // number of commits since the first sample arrived
 }
 
 func (h *hold) add(a accepted, now time.Time) *heldGroup {
@@ -49,7 +49,7 @@ func (h *hold) add(a accepted, now time.Time) *heldGroup {
 		g = &heldGroup{id: id, since: now}
 		h.groups[id.ID], h.list = g, append(h.list, g)
 	}
-	if id.Size > g.id.Size { // the size was raised while samples waited
+	if id.Size > g.id.Size { // the size was raised while samples were held
 		g.id.Size, g.counted, g.indexes = id.Size, 0, 0
 	}
 	a.index = a.sample.Index
@@ -59,14 +59,14 @@ func (h *hold) add(a accepted, now time.Time) *heldGroup {
 	return g
 }
 
-// whole reports whether each index of the group has an outcome. Over all calls, whole takes
-// constant time per sample. Once the list is as long as the group, it also takes one byte of memory
-// per index.
+// whole reports whether every index of the group has an outcome. The total time of all calls is
+// constant per sample. When the list is long enough for a whole group, whole also takes one byte of
+// memory per index.
 func (g *heldGroup) whole() bool {
 	if len(g.list)+len(g.known.indexes) < int(g.id.Size) {
 		return false
 	}
-	see := func(at int32) { // an index from the write-ahead log can be invalid
+	see := func(at int32) { // samples in the write-ahead log can have invalid indexes
 		if at >= 0 && at < g.id.Size && !g.seen[at] {
 			g.seen[at] = true
 			g.indexes++
@@ -86,7 +86,7 @@ func (g *heldGroup) whole() bool {
 
 func (h *hold) end(g *heldGroup) {
 	delete(h.groups, g.id.ID)
-	if h.list[0] == g { // the usual case, because writeLate and finish end groups in this order; it moves no other group
+	if h.list[0] == g { // the usual case, because writeLate and finish end groups in this order
 		h.list[0], h.list = nil, h.list[1:]
 		return
 	}
@@ -94,11 +94,10 @@ func (h *hold) end(g *heldGroup) {
 	h.list = slices.Delete(h.list, at, at+1)
 }
 
-// left returns the samples of a group that have not yet been written.
 func (g *heldGroup) left() []accepted { return g.list[g.taken:] }
 
-// take removes and returns the next sample of a group. After the last sample, it removes the group
-// from h.
+// take removes and returns the next unwritten sample of a group. After the last sample, take
+// removes the group from h.
 func (h *hold) take(g *heldGroup) accepted {
 	a := g.list[g.taken]
 	g.list[g.taken] = accepted{}
@@ -110,7 +109,7 @@ func (h *hold) take(g *heldGroup) accepted {
 	return a
 }
 
-// putDown releases the memory of a held sample and its share of the budget.
+// putDown releases a held sample from memory, and releases the sample's share of the budget.
 func (h *hold) putDown(a *accepted, b *budget) {
 	h.bytes -= a.bytes
 	b.release(a.bytes)
@@ -137,7 +136,8 @@ func groupOf(s *tokenize.Sample) CommittedGroup {
 	return CommittedGroup{ID: s.GroupID, Size: s.GroupSize}
 }
 
-// take holds a sample until its group is whole, or writes it immediately if it need not wait.
+// take holds a sample until its group is whole. If the sample need not wait, take writes it
+// immediately.
 func (w *writer) take(a accepted) error {
 	now := time.Now()
 	id := groupOf(a.sample)
@@ -179,8 +179,8 @@ func (w *writer) take(a accepted) error {
 	return w.writeLate(now)
 }
 
-// writeLate writes the groups that have been held too long, and sets the timer. With
-// Config.CommitGroups it does nothing.
+// writeLate writes groups that have been held too long, and sets the timer for the next group. With
+// Config.CommitGroups, it does nothing.
 func (w *writer) writeLate(now time.Time) error {
 	if w.d.cfg.CommitGroups {
 		return nil
@@ -198,10 +198,11 @@ func (w *writer) writeLate(now time.Time) error {
 	return nil
 }
 
-// openBytes is the largest ratio of a sample's size in open pages to its size in the write-ahead log.
+// A sample's size in open pages is at most openBytes times its size in the write-ahead log.
 const openBytes = 4
 
-// writeGroup writes the held samples of a group in index order, into one shard if they fit.
+// writeGroup writes the held samples of a group in index order. If the samples fit, it writes them
+// to a single shard.
 func (w *writer) writeGroup(g *heldGroup) error {
 	slices.SortStableFunc(g.list, func(a, b accepted) int { return cmp.Compare(a.index, b.index) })
 	var size int64
@@ -233,7 +234,7 @@ func (w *writer) writeGroup(g *heldGroup) error {
 		if err := w.write(w.held.take(g), v, since); err != nil {
 			return err
 		}
-		if w.d.cfg.CommitGroups { // the whole group is in one commit, however large it is
+		if w.d.cfg.CommitGroups { // even a very large group must be in a single commit
 			continue
 		}
 		if err := w.commitFull(); err != nil {
@@ -262,8 +263,8 @@ func (w *writer) readAgain(a *accepted) (*tokenize.Sample, error) {
 	return s, nil
 }
 
-// readFrame reads a sample's payload from the write-ahead log. The payload is valid until the next
-// call.
+// readFrame reads the payload of a sample from the write-ahead log. The payload is valid until the
+// next call.
 func (w *writer) readFrame(a *accepted) ([]byte, error) {
 	fail := func(err error) ([]byte, error) {
 		return nil, &ShardError{Path: a.segment.path, Op: "read", Err: err}
@@ -283,7 +284,7 @@ func (w *writer) readFrame(a *accepted) ([]byte, error) {
 	return payload, nil
 }
 
-// keepFrame is the capacity above which a writer drops its frame buffer at a commit.
+// At a commit, a writer drops its frame buffer if the buffer is larger than keepFrame.
 const keepFrame = 4 << 20
 
 func (w *writer) closeAgain() {
@@ -308,7 +309,8 @@ func (w *writer) finish() error {
 	return w.commit()
 }
 
-// leave calls done with ErrWaiting for the held samples. They stay in the write-ahead log.
+// leave calls the done functions of all held samples with ErrWaiting. The samples stay in the
+// write-ahead log.
 func (w *writer) leave() {
 	for _, g := range w.held.list {
 		for _, a := range g.left() {

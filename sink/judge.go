@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A verdict contains the values of the columns keep and keep_reason in all rows of a sample.
+// A verdict contains the values of the columns keep and keep_reason for all rows of a sample.
 type verdict struct {
 	keep   *bool
 	reason *string
@@ -20,7 +20,8 @@ func leftOut(reason string) verdict {
 	return verdict{keep: &keep, reason: &reason}
 }
 
-// filtered returns the value of CommittedSample.Filtered for sample s with verdict v.
+// filtered returns the value of CommittedSample.Filtered for sample s. v is the verdict on the
+// sample.
 func (v verdict) filtered(s *tokenize.Sample) string {
 	if v.keep == nil || *v.keep || failed(s) {
 		return ""
@@ -44,8 +45,8 @@ func (f *SampleFacts) verdict() verdict {
 	return verdict{keep: f.Keep, reason: &reason}
 }
 
-// verdictOf returns the verdict on a sample of a group that is already committed in part. If the
-// committed part was filtered out, the sample is filtered out too.
+// verdictOf returns the verdict on a sample that is not judged. k describes the committed part of
+// its group. If the committed part was filtered out, the sample is filtered out too.
 func verdictOf(k known) verdict {
 	if k.reason == "" {
 		return verdict{}
@@ -71,9 +72,9 @@ func (w *writer) known(id CommittedGroup) (found known) {
 	return found
 }
 
-// judge calls Config.Judge for a group. It returns the facts of the samples with their decisions,
-// in the order of g.list. If the group must not be judged, it returns nil, and verdictOf(g.known)
-// applies.
+// judge calls Config.Judge for a group. It returns the facts about the samples, including the
+// decisions, in the order of g.list. If the group must not be judged, judge returns nil, and the
+// verdict is verdictOf(g.known).
 func (w *writer) judge(g *heldGroup) []SampleFacts {
 	if w.d.cfg.Judge == nil || len(g.known.indexes) > 0 || !g.whole() {
 		return nil
@@ -94,7 +95,7 @@ func (w *writer) judgeOne(s *tokenize.Sample, id CommittedGroup, k known) verdic
 	return facts[0].verdict()
 }
 
-// factsOf returns the facts of a sample for Judge. The facts do not share memory with the sample.
+// factsOf returns the facts about a sample for Judge. The facts share no memory with the sample.
 func factsOf(s *tokenize.Sample) SampleFacts {
 	f := SampleFacts{Index: s.Index, Key: s.Key, Rows: int32(len(s.Rows)), Failures: int32(len(s.Failures))}
 	if len(s.Failures) > 0 {

@@ -12,8 +12,8 @@ import (
 
 // A KeyID identifies a sample key in 20 bytes, so that millions of keys fit into memory. Most keys
 // consist of 16 bytes in hexadecimal, a hyphen and a decimal index. The KeyID of such a key
-// consists of these bytes and the index, in big-endian order. The KeyID of any other key consists
-// of the first 16 bytes of the key's SHA-256 and the largest possible index.
+// contains these 16 bytes, followed by the index as a big-endian number. The KeyID of any other key
+// contains the first 16 bytes of the key's SHA-256, followed by the largest possible index.
 type KeyID [20]byte
 
 // IDOf returns the KeyID of a key.
@@ -35,8 +35,9 @@ func IDOf(key string) (id KeyID) {
 // Compare compares two ids byte by byte. It returns -1, 0 or 1.
 func (id KeyID) Compare(other KeyID) int { return bytes.Compare(id[:], other[:]) }
 
-// A keySet contains the keys of samples that are done or in flight. The Ledger has the keys that
-// were in the log at Create, and the map has the keys that this process added.
+// A keySet contains the keys of samples that are done or in flight. The field log contains the keys
+// that were in the commit log at Create. The field added contains the keys that this process has
+// added.
 type keySet struct {
 	log   *Ledger
 	added map[KeyID]struct{}

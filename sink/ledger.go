@@ -8,12 +8,12 @@ import (
 	"github.com/rollout-rl/rollout/sink/mapped"
 )
 
-// unknownClass is the class of a failed sample whose failure has no class.
+// unknownClass is the class of a failed sample if its failure has no class.
 const unknownClass = "unknown"
 
-// A Ledger contains the outcome of every sample in a dataset: success or failure. It takes 32 bytes
-// per sample. If there are many samples, this memory is mapped from a file. A Ledger is immutable
-// and safe for concurrent use. A nil Ledger is empty.
+// A Ledger contains the outcome of every sample in a dataset: success or failure. A Ledger takes 32
+// bytes of memory per sample. If there are many samples, this memory is mapped from a file. A
+// Ledger is immutable and safe for concurrent use. A nil Ledger is empty.
 type Ledger struct {
 	entries *mapped.Sorted[ledgerEntry]
 	classes []string // indexed by ledgerEntry.class
@@ -21,17 +21,17 @@ type Ledger struct {
 
 type ledgerEntry struct {
 	key     KeyID
-	nth     uint32 // position in the log; only used while the log is read
+	nth     uint32 // position in the log; used only while the log is read
 	attempt int32  // number of the last attempt
-	class   uint16 // index in Ledger.classes; 0 if the sample is done
+	class   uint16 // index in Ledger.classes; 0 means that the sample is done
 
-	filtered bool // done, but must not be trained on
-	waits    bool // done, but not yet in a commit
+	filtered bool // whether the sample is done but must not be trained on
+	waits    bool // whether the sample is done but not yet in a commit
 }
 
 func (e *ledgerEntry) done() bool { return e.class == 0 }
 
-// ReadLedger reads the commit log in the run's folder dir, and the uncommitted samples in its
+// ReadLedger reads the commit log in the run's folder dir, and the uncommitted samples in the
 // write-ahead log. It returns the same errors as [ReadLog] and [Log.Waiting].
 func ReadLedger(dir string) (*Ledger, error) {
 	b := newLedgerBuilder()
@@ -63,9 +63,9 @@ func (l *Ledger) find(id KeyID) (e ledgerEntry, ok bool) {
 	return l.entries.Search(func(e *ledgerEntry) int { return e.key.Compare(id) })
 }
 
-// Find returns the number of the last attempt at a sample in the dataset, and the class of the
-// sample's failure. The class is empty if the sample is done. ok is false if the dataset does not
-// contain the sample.
+// Find returns the number of the last attempt at a sample, and the class of the sample's failure.
+// If the sample is done, the class is empty. If the dataset does not contain the sample, ok is
+// false.
 func (l *Ledger) Find(key string) (attempt int, class string, ok bool) {
 	e, ok := l.find(IDOf(key))
 	if !ok {
@@ -97,8 +97,8 @@ func (l *Ledger) Filtered() int {
 	return l.count(func(e *ledgerEntry) bool { return e.filtered })
 }
 
-// Waits reports whether a done sample is not yet committed and waits for its group in the
-// write-ahead log.
+// Waits reports whether a sample is done but waits for its group in the write-ahead log and is not
+// yet committed.
 func (l *Ledger) Waits(key string) bool {
 	e, _ := l.find(IDOf(key))
 	return e.waits
@@ -117,7 +117,8 @@ func newLedgerBuilder() *ledgerBuilder {
 	return &ledgerBuilder{classes: []string{""}, index: map[string]uint16{}}
 }
 
-// ledger returns the Ledger of the entries. A long list is mapped from a file in dir.
+// ledger returns a Ledger of all entries. If there are many entries, they are mapped from a file in
+// dir.
 func (b *ledgerBuilder) ledger(dir string) *Ledger {
 	b.fold()
 	return &Ledger{entries: mapped.New(dir, b.entries), classes: b.classes}
@@ -151,7 +152,7 @@ func (b *ledgerBuilder) classOf(name string) uint16 {
 	n, ok := b.index[name]
 	if !ok {
 		if len(b.classes) >= math.MaxUint16 && name != unknownClass {
-			return b.classOf(unknownClass) // more classes than any real program uses
+			return b.classOf(unknownClass) // no real program uses so many classes
 		}
 		n = uint16(len(b.classes))
 		b.index[name] = n
@@ -161,7 +162,7 @@ func (b *ledgerBuilder) classOf(name string) uint16 {
 }
 
 // fold sorts the entries and combines the entries of each sample into one. A success supersedes
-// failures. If there are only failures, the last one counts.
+// failures. If all attempts failed, the last failure counts.
 func (b *ledgerBuilder) fold() {
 	l := b.entries
 	slices.SortFunc(l, func(a, b ledgerEntry) int {

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// ErrLostCommit means that the last entry of the commit log is lost. This is certain if a shard
-// that no entry names contains samples that are nowhere else.
+// ErrLostCommit means that the last entry of the commit log has been lost. The proof is a shard
+// that no entry names but that contains samples that are nowhere else.
 var ErrLostCommit = errors.New("sink: the last entry of the commit log is lost")
 
-// lostShards returns the shards that no entry names and that contain a sample that is neither in a
-// commit nor in the write-ahead log. A killed process does not leave such a shard, because samples
-// stay in the write-ahead log until a commit that names their shard is durable. lostShards ignores
-// files that are not whole shards.
+// lostShards returns the paths of shards that no entry names and that contain a sample that is
+// neither in a commit nor in the write-ahead log. A killed process does not leave such a shard,
+// because samples stay in the write-ahead log until the commit that names their shard is durable.
+// lostShards ignores incomplete and damaged shards.
 func (l *Log) lostShards() ([]string, error) {
 	left, err := l.unnamed()
 	if err != nil || len(left) == 0 {
@@ -27,7 +27,7 @@ func (l *Log) lostShards() ([]string, error) {
 	known := newAttempts()
 	for w, err := range l.Waiting() {
 		if err != nil {
-			return nil, nil // damage is reported elsewhere; the samples in damaged parts are unknown
+			return nil, nil // other functions report the damage; the samples in damaged parts are unknown
 		}
 		known.done[IDOf(w.Key)] = struct{}{}
 	}
@@ -44,7 +44,7 @@ func (l *Log) lostShards() ([]string, error) {
 	var lost []string
 	for _, path := range still {
 		if !slices.Contains(left, path) {
-			continue // the shard was written after left was read, so its samples can be missing from known
+			continue // a running process has just written the shard, so its samples can be missing from known
 		}
 		if key := l.strange(path, known); key != "" {
 			lost = append(lost, path)
@@ -53,8 +53,8 @@ func (l *Log) lostShards() ([]string, error) {
 	return lost, nil
 }
 
-// unnamed returns the paths of files that have the name of a shard but that no entry names, not
-// even a replaced entry.
+// unnamed returns the paths of files that look like shards but that no entry names. Replaced
+// entries also count.
 func (l *Log) unnamed() (paths []string, err error) {
 	named := map[string]bool{}
 	left, err := l.leftReplaced()
@@ -85,8 +85,8 @@ func (l *Log) unnamed() (paths []string, err error) {
 	return paths, nil
 }
 
-// strange returns the key of a sample that is in a shard but not in known. It returns "" if
-// all samples are known or the file is not a whole shard.
+// strange returns the key of a sample that is in a shard but not in known. If all samples are
+// known, or if the file is not a complete shard, it returns "".
 func (l *Log) strange(path string, known attempts) (strange string) {
 	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(path)))
 	if err != nil {
@@ -97,8 +97,8 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 	if err != nil {
 		return ""
 	}
-	// The file's name contains the start of its digest. A file with another digest is damaged, so
-	// the libraries must not read it.
+	// The file's name contains the start of its digest. If the file has a different digest, it is
+	// damaged and the libraries must not read it.
 	sum, err := digestOf(f, size)
 	if base, _, _ := strings.Cut(path, "."); err != nil || !strings.HasSuffix(base, "-"+sum[:8]) {
 		return ""
@@ -110,7 +110,7 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 		return strange == ""
 	}
 	in := rowRange{shard: Shard{Bytes: size, Rows: anyRows}}
-	switch { // an error ends the read, but the keys before the error count
+	switch { // ignore errors: the keys before an error still count
 	case strings.HasPrefix(path, failuresDir+"/"):
 		_ = failureFacts().read(f, in, func(r *StoredFailure) bool { return look(r.SampleKey) })
 	case strings.HasSuffix(path, Arrow.ext()):
@@ -122,5 +122,5 @@ func (l *Log) strange(path string, known attempts) (strange string) {
 }
 
 func lostCommit(path string) error {
-	return &CorruptError{Path: path, Row: -1, Err: fmt.Errorf("the shard is in no commit, and its samples are nowhere else: %w", ErrLostCommit)}
+	return &CorruptError{Path: path, Row: -1, Err: fmt.Errorf("no commit lists the shard, and its samples are not stored anywhere else: %w", ErrLostCommit)}
 }

@@ -16,20 +16,20 @@ import (
 // A merger replaces neighboring entries of similar size with one entry, so that at most MergeAt-1
 // neighboring entries of each size tier remain.
 
-// A mergeable is an entry that no merge has replaced.
+// A mergeable describes an entry that no merge has replaced.
 type mergeable struct {
 	seq     int64
 	samples int
-	units   int  // its size; see unitsOf
-	meta    int  // index in merger.metas of the metadata of its shards; -1 if not yet read
-	fixed   bool // excluded from merges
-	failed  int  // number of merges that could not read it
+	units   int  // size of the entry; see unitsOf
+	meta    int  // index in merger.metas of the shards' metadata; -1 if not yet read
+	fixed   bool // whether the entry is excluded from merges
+	failed  int  // number of merges that could not read the entry
 }
 
 // A merger merges small commits, in one goroutine of Run.
 type merger struct {
 	d     *Dataset
-	wake  chan struct{} // signals a commit or an acknowledgement; buffered, so no sender blocks
+	wake  chan struct{} // signals a commit or an acknowledgement; buffered, so that senders do not block
 	list  []mergeable   // in logical order; guarded by Dataset.logMu
 	metas []map[string]string
 
@@ -47,9 +47,9 @@ func (m *merger) begin(log *Log) {
 	}
 }
 
-// add appends an entry to m.list. If the entry is a merge and its samples were dropped, add takes
-// the number of samples from c.Merged. If it is a commit and its samples were dropped, add
-// estimates the number from the rows.
+// add appends an entry to m.list. For a merge whose samples were dropped, add uses the number of
+// samples in c.Merged. For a commit whose samples were dropped, add uses the rows to estimate the
+// number of samples.
 func (m *merger) add(c *Commit, meta int) {
 	e := mergeable{seq: c.Seq, samples: len(c.Samples), meta: meta}
 	var bytes, rows int64
@@ -67,13 +67,14 @@ func (m *merger) add(c *Commit, meta int) {
 		}
 	}
 	e.units = unitsOf(e.samples, bytes, m.d.cfg.MaxShardBytes)
-	// Readers shuffle the row groups of a large commit, so its shard must not be rewritten.
+	// Readers shuffle the row groups of a large commit, so the commit's shard must not be
+	// rewritten.
 	e.fixed = e.fixed || !c.IsMerge() && c.tokens() > int64(m.d.cfg.RowGroupTokens)
 	m.list = append(m.list, e)
 }
 
-// unitsOf returns the size of an entry in units: its number of samples, or its scaled number of
-// bytes if that is larger. The scale is such that maxBytes bytes are maxCommitSamples units.
+// unitsOf returns the size of an entry in units. This is the number of samples or the scaled number
+// of bytes, whichever is larger. maxBytes bytes correspond to maxCommitSamples units.
 func unitsOf(samples int, bytes, maxBytes int64) int {
 	return max(samples, int(min(1+bytes*maxCommitSamples/maxBytes, 2*maxCommitSamples)))
 }
@@ -81,10 +82,10 @@ func unitsOf(samples int, bytes, maxBytes int64) int {
 // tierOf returns the logarithm of units to base 8, rounded down.
 func tierOf(units int) int { return (bits.Len(uint(units)) - 1) / 3 }
 
-// pick chooses neighboring entries to merge and returns their range in list. The number of entries
-// is at least the argument least. It tries the lowest tier first and excludes entries above the
-// tier. The chosen entries fit into one commit. No chosen entry is larger than all others together,
-// because rewriting its rows would gain little.
+// pick chooses neighboring entries to merge and returns their range in list. The argument least is
+// the minimum number of entries. pick tries the lowest tier first and excludes entries above the
+// current tier. The chosen entries fit into one commit. No chosen entry is larger than all other
+// chosen entries together, because rewriting its rows would gain little.
 func pick(list []mergeable, least int) (from, to int, ok bool) {
 	for tier := range tierOf(maxCommitSamples) {
 		for from := 0; from < len(list); from = max(to, from+1) {
@@ -107,8 +108,8 @@ func pick(list []mergeable, least int) (from, to int, ok bool) {
 	return 0, 0, false
 }
 
-// run makes merges until the dataset is closed or ctx is done. It retries a failed merge later.
-// Only a *logError ends run early.
+// run makes merges until the dataset is closed or ctx is done. If a merge fails, run retries it
+// later. Only a *logError makes run return early.
 func (m *merger) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var stop sync.WaitGroup
@@ -147,7 +148,7 @@ func (m *merger) run(ctx context.Context) error {
 	}
 }
 
-// A logError means that a write to the commit log failed. It ends the run.
+// A logError means that a write to the commit log failed. Such an error ends the run.
 type logError struct{ err error }
 
 func (e *logError) Error() string { return e.err.Error() }
@@ -159,7 +160,7 @@ func (m *merger) wakeUp() {
 	}
 }
 
-// step makes one merge if pick finds entries for it. more is true if another merge can follow.
+// step makes one merge if pick finds suitable entries. more is true if step must be called again.
 func (m *merger) step(ctx context.Context) (more bool, err error) {
 	if err := m.moveAway(); err != nil {
 		return false, err
@@ -175,7 +176,7 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	if known, err := m.learnMeta(list); err != nil || !known {
-		return err == nil, err // pick again, with the metadata that is now known
+		return err == nil, err // pick again, because more metadata is now known
 	}
 	failpoint.Hit(failpoint.MergeStarted)
 	c, sources, err := m.write(ctx, list)
@@ -194,7 +195,7 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 	return true, m.moveAway()
 }
 
-// learnMeta reads the metadata of the shards of entries whose metadata has not yet been read.
+// learnMeta reads the shard metadata of all entries in list whose metadata has not yet been read.
 // Shards with different metadata are not merged. known is true if the metadata of all entries was
 // already known.
 func (m *merger) learnMeta(list []mergeable) (known bool, err error) {
@@ -229,7 +230,7 @@ func (m *merger) metaOf(seq int64) (int, error) {
 			return 0, err
 		}
 		if i > 0 && !maps.Equal(got, meta) {
-			return 0, fmt.Errorf("%s: its key-values differ from the entry's other shard", s.Path)
+			return 0, fmt.Errorf("%s: the key-value metadata differs from the metadata of the entry's other shard", s.Path)
 		}
 		meta = got
 	}
@@ -241,8 +242,8 @@ func (m *merger) metaOf(seq int64) (int, error) {
 	return at, nil
 }
 
-// commit durably writes the merge as the next entry of the log, and replaces the entries of list in
-// m.list with it.
+// commit durably writes the merge as the next entry of the log. In m.list, it replaces the entries
+// in list with the merge.
 func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	d := m.d
 	d.logMu.Lock()
@@ -269,7 +270,7 @@ func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 const keepGone = 10 * time.Minute
 
 // moveAway moves the files of the entries in m.left to replaced/. It moves shards before entries,
-// so that an entry in _commits/ names each shard in data/.
+// so that every shard in data/ is always named by an entry in _commits/.
 func (m *merger) moveAway() error {
 	if len(m.left) == 0 {
 		return nil

@@ -35,7 +35,7 @@ func TestMergeRefused(t *testing.T) {
 		{"from 0", "ascending order", merge(func(c *sink.Commit) { c.Replaces = Ranges{{0, 4}} }), false},
 		{"nothing", "missing, but entry 5 exists", merge(func(c *sink.Commit) { c.Replaces = nil }), false},
 		{"no commit", "contains no commits", merge(func(c *sink.Commit) { c.Merged = nil }), false},
-		{"a commit that it does not replace", "be replaced by the merge", merge(func(c *sink.Commit) { c.Replaces = Ranges{{1, 3}} }), false},
+		{"a commit that it does not replace", "in ascending order and replace them", merge(func(c *sink.Commit) { c.Replaces = Ranges{{1, 3}} }), false},
 		{"commits that fall", "ascending order", merge(func(c *sink.Commit) { c.Merged[0], c.Merged[1] = c.Merged[1], c.Merged[0] }), false},
 		{"a sample too many", "samples and", merge(func(c *sink.Commit) { c.Merged[1].Samples++ }), false},
 		{"a sample of no commit", "samples and", merge(func(c *sink.Commit) { c.Merged[3].Samples-- }), false},
@@ -43,7 +43,7 @@ func TestMergeRefused(t *testing.T) {
 		{"a newer version", "upgrade rollout", merge(func(c *sink.Commit) { c.Version = sink.CommitVersion + 1 }), false},
 		{"tokens of another commit", "tokens", merge(func(c *sink.Commit) { c.Merged[0].Tokens--; c.Merged[3].Tokens++ }), true},
 		{"samples of another commit", "tokens", merge(func(c *sink.Commit) { c.Merged[0].Samples++; c.Merged[1].Samples-- }), true},
-		{"samples twice", "is already done", merge(func(c *sink.Commit) { c.Samples[len(c.Samples)-1].Key = c.Samples[0].Key }), true},
+		{"samples twice", "was already committed", merge(func(c *sink.Commit) { c.Samples[len(c.Samples)-1].Key = c.Samples[0].Key }), true},
 		// Commits in two entries or in none: replaced commits came back, or a merge lacks some.
 		{"the merge is gone", "missing, but entry 6 exists", func(s spoiled) { must(s.t, os.Remove(s.entry(5))) }, false},
 		{"a commit is gone", "missing, but entry 7 exists", func(s spoiled) { must(s.t, os.Remove(s.entry(6))) }, false},

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// A SeqRange is a range of entries, given by the numbers of the first and the last entry.
+// A SeqRange is a range of entry numbers. It contains the numbers of the first and the last entry.
 type SeqRange [2]int64
 
-// A MergedCommit describes the part of a merge that comes from one commit. The counts let a reader
-// shuffle the rows in the same order before and after a merge. A commit with more than
+// A MergedCommit describes the part of a merge that comes from one commit. With these counts, a
+// reader can shuffle the rows in the same order before and after a merge. A commit with more than
 // Config.RowGroupTokens tokens is never merged, because its row groups affect that order.
 type MergedCommit struct {
 	Seq     int64 `json:"seq"`
@@ -25,8 +25,8 @@ type MergedCommit struct {
 // IsMerge reports whether the entry is a merge. A merge does not add samples to the dataset.
 func (c *Commit) IsMerge() bool { return len(c.Replaces) > 0 }
 
-// First returns the number of the first commit whose samples the entry contains. The number is
-// c.Seq unless the entry is a merge.
+// First returns the number of the first commit whose samples the entry contains. If the entry is
+// not a merge, this is c.Seq.
 func (c *Commit) First() int64 {
 	if len(c.Merged) > 0 {
 		return c.Merged[0].Seq
@@ -42,7 +42,6 @@ func (c *Commit) Last() int64 {
 	return c.Seq
 }
 
-// tokens returns the number of tokens in the data shard.
 func (c *Commit) tokens() (n int64) {
 	for _, s := range c.Shards {
 		if s.Kind == KindData {
@@ -57,8 +56,9 @@ func (c *Commit) merged() MergedCommit {
 }
 
 // Originals yields the commits whose samples the entry contains, in order. An entry that is not a
-// merge yields only itself. The commits of a merge have their own Seq, Groups and Samples. Their
-// Shards are nil, because the shards of the merge contain their rows, commit by commit.
+// merge yields only itself. If the entry is a merge, each yielded commit has its own Seq, Groups
+// and Samples. Its Shards are nil, because the shards of the merge contain the rows of all its
+// commits, one commit after another.
 func (c *Commit) Originals() iter.Seq[*Commit] {
 	return func(yield func(*Commit) bool) {
 		if !c.IsMerge() {
@@ -103,7 +103,7 @@ func (c *Commit) checkMerge() error {
 	last := int64(0)
 	for _, r := range c.Replaces {
 		if r[0] <= last || r[1] < r[0] || r[1] >= c.Seq {
-			return fmt.Errorf("entry %d replaces %d to %d after %d: the ranges must be in ascending order and end before the entry", c.Seq, r[0], r[1], last)
+			return fmt.Errorf("entry %d replaces entries %d to %d after entry %d: the ranges must be in ascending order and end before the entry", c.Seq, r[0], r[1], last)
 		}
 		last = r[1]
 	}
@@ -112,10 +112,10 @@ func (c *Commit) checkMerge() error {
 	last = 0
 	for _, m := range c.Merged {
 		if m.Seq <= last || !replaced.has(m.Seq) {
-			return fmt.Errorf("samples of commit %d after samples of commit %d: the commits must be in ascending order and be replaced by the merge", m.Seq, last)
+			return fmt.Errorf("commit %d follows commit %d: a merge must list commits in ascending order and replace them", m.Seq, last)
 		}
 		if m.Samples < 1 || m.Samples > left || m.Tokens < 0 || m.Tokens > tokens {
-			return fmt.Errorf("%d samples and %d tokens of commit %d, but only %d and %d are left", m.Samples, m.Tokens, m.Seq, left, tokens)
+			return fmt.Errorf("the merge counts %d samples and %d tokens for commit %d, but only %d samples and %d tokens are left", m.Samples, m.Tokens, m.Seq, left, tokens)
 		}
 		left -= m.Samples
 		tokens -= m.Tokens
@@ -127,11 +127,11 @@ func (c *Commit) checkMerge() error {
 	return nil
 }
 
-// A seqSet is a set of entry numbers. Its ranges are in ascending order and have gaps between them.
+// A seqSet is a set of entry numbers. The ranges are in ascending order and are separated by gaps.
 type seqSet []SeqRange
 
-// find returns the index of the range that contains seq, or of the first range after seq. ok is
-// true if a range contains seq.
+// find returns the index of the range that contains seq. If no range contains seq, it returns the
+// index of the first range after seq, and ok is false.
 func (s seqSet) find(seq int64) (at int, ok bool) {
 	at, _ = slices.BinarySearchFunc(s, seq, func(r SeqRange, seq int64) int {
 		if r[1] < seq {
@@ -147,9 +147,9 @@ func (s seqSet) has(seq int64) bool {
 	return ok
 }
 
-// add returns s with all numbers of r added. It reuses the memory of s.
+// add returns a set that also contains all numbers in r. It reuses the memory of s.
 func (s seqSet) add(r SeqRange) seqSet {
-	from, _ := s.find(r[0] - 1) // a range that ends just before r is joined with it
+	from, _ := s.find(r[0] - 1) // a range that ends just before r is combined with r
 	to := from
 	for to < len(s) && s[to][0] <= r[1]+1 {
 		r = SeqRange{min(r[0], s[to][0]), max(r[1], s[to][1])}

@@ -9,17 +9,19 @@ import (
 	"time"
 )
 
-// A failed merge loses no data, because the log keeps the entries that the merge would have
-// replaced. So the merger retries at growing intervals, and excludes entries that it cannot read.
+// A failed merge does not lose data, because the log still contains the entries that the merge
+// would have replaced. The merger retries at increasing intervals, and excludes entries that it
+// cannot read.
 
-// firstRetry and lastRetry are the shortest and the longest wait after an error.
+// firstRetry is the shortest wait after an error, and lastRetry is the longest wait.
 const firstRetry, lastRetry = time.Minute, time.Hour
 
-// maxSourceTries is the number of system errors after which an entry is excluded from merges. Each
-// error is from a merge that could not read the entry.
+// An entry is excluded from merges after maxSourceTries merges were unable to read the entry
+// because of a system error.
 const maxSourceTries = 3
 
-// A retry is the time at which the merger can try the next merge. The zero value means now.
+// A retry determines when the merger can try the next merge. With the zero value, the merger can
+// try immediately.
 type retry struct {
 	after time.Duration // the wait after the last error
 	at    time.Time
@@ -28,7 +30,8 @@ type retry struct {
 
 func (r *retry) due() bool { return !time.Now().Before(r.at) }
 
-// wait returns the time until the retry is due, or lastRetry if it is already due.
+// wait returns the time until the retry is due. If the retry is already due, wait returns
+// lastRetry.
 func (r *retry) wait() time.Duration {
 	if left := time.Until(r.at); left > 0 {
 		return left
@@ -50,8 +53,8 @@ type sourceError struct {
 func (e *sourceError) Error() string { return e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
-// ofSource wraps err in a *sourceError if err means that entry seq or its shards cannot be read. It
-// returns other errors unchanged, such as write errors.
+// If err means that entry seq or its shards cannot be read, ofSource wraps err in a *sourceError.
+// It returns all other errors unchanged, such as write errors.
 func ofSource(seq int64, err error) error {
 	if _, ok := errors.AsType[*ShardError](err); ok {
 		return err
@@ -67,8 +70,8 @@ func notOf(c *Commit, err error) error {
 	return &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: err}
 }
 
-// failed handles an error that step returned. more is true if failed has excluded an entry, so that
-// step can be called again at once.
+// failed handles an error from step. more is true if failed has excluded an entry. The caller can
+// then call step again immediately.
 func (m *merger) failed(err error) (more bool) {
 	d := m.d
 	d.mu.Lock()
@@ -82,12 +85,12 @@ func (m *merger) failed(err error) (more bool) {
 	m.retry.later()
 	if cause := causeOf(err); !slices.Contains(m.retry.said, cause) {
 		m.retry.said = append(m.retry.said, cause)
-		d.cfg.Logger.Warn("cannot merge small commits, will retry; no data is lost", "after", m.retry.after, "error", err)
+		d.cfg.Logger.Warn("cannot merge small commits; no data is lost, and the merge will be retried", "after", m.retry.after, "error", err)
 	}
 	return false
 }
 
-// leaveOut excludes an entry from merges for the rest of the process. If the error can be
+// leaveOut excludes an entry from merges for the rest of the process. If the error might be
 // temporary, leaveOut returns false and does not exclude the entry.
 func (m *merger) leaveOut(e *sourceError) bool {
 	m.d.logMu.Lock()
@@ -103,8 +106,8 @@ func (m *merger) leaveOut(e *sourceError) bool {
 	return true
 }
 
-// causeOf returns the error text without the names of temporary files, because these names differ
-// each time.
+// causeOf returns the text of an error without the names of temporary files, because each attempt
+// uses different names.
 func causeOf(err error) string {
 	cause := err.Error()
 	if s, ok := errors.AsType[*ShardError](err); ok {

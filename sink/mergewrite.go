@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// write writes the shards of a merge. It returns the new entry, without a number, and the entries
-// that it replaces, without their samples. In memory it keeps one row group, the new entry, and one
+// write writes the shards of a merge. It returns the new entry without a number, and the replaced
+// entries without their samples. In memory, write keeps one row group, the new entry, and one
 // replaced entry at a time.
 func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, sources []Commit, err error) {
 	d := m.d
 	if m.w == nil {
-		m.w = &writer{d: d, codec: newPageCodec()} // writes only shards
+		m.w = &writer{d: d, codec: newPageCodec()} // this writer only writes shards
 	}
 	w := m.w
 	w.places = map[CommittedGroup]int32{}
@@ -25,7 +25,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 		if w.failures != nil {
 			w.failures.abandon()
 		}
-		*w = writer{d: d, codec: w.codec} // releases the large buffers
+		*w = writer{d: d, codec: w.codec} // release the large buffers
 	}()
 	w.meta = d.metaOf(m.metas[list[0].meta])
 	c := &Commit{Version: commitVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion}
@@ -53,8 +53,8 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	c.Replaces, c.Groups, c.Samples = replaced, w.groups, w.samples
 	c.Shards, err = w.seal(fmt.Sprintf("part-%s-m-%d", d.cfg.RunID, list[0].seq), new(SealTimes))
 	if err != nil {
-		for _, s := range c.Shards { // a reader that ignores the log would read the rows twice
-			_ = d.cfg.FS.Remove(filepath.Join(d.dir, filepath.FromSlash(s.Path))) // if this fails, the next Create sets the shard aside
+		for _, s := range c.Shards { // remove the new shards, because a reader that ignores the log would read the rows twice
+			_ = d.cfg.FS.Remove(filepath.Join(d.dir, filepath.FromSlash(s.Path))) // if Remove fails, the next Create moves the shard to orphans/
 		}
 		return nil, nil, err
 	}
@@ -75,11 +75,11 @@ func (m *merger) copy(ctx context.Context, c *Commit) error {
 		return &w.samples[len(w.samples)-1]
 	}
 	var current *CommittedSample
-	left := int32(0) // rows of current that are still to come
+	left := int32(0) // number of remaining rows of current
 	row := func(r *StoredRow) error {
 		for left == 0 {
 			if next == len(c.Samples) {
-				return notOf(c, fmt.Errorf("row of sample %s after the entry's last sample", r.SampleKey))
+				return notOf(c, fmt.Errorf("a row of sample %s follows the rows of the entry's last sample", r.SampleKey))
 			}
 			current = take()
 			left = current.Rows
@@ -112,7 +112,7 @@ func (m *merger) copy(ctx context.Context, c *Commit) error {
 			}
 		}
 	}
-	for next < len(c.Samples) { // samples without rows, after the last row
+	for next < len(c.Samples) { // the remaining samples have no rows
 		take()
 	}
 	return nil
@@ -133,21 +133,21 @@ func (l *Log) eachRow(s Shard, yield func(*StoredRow) error) (err error) {
 	return err
 }
 
-// A rest makes the merger work at most half of the time, so that the writer has priority.
+// A rest makes the merger pause half of the time, so that the writer has priority.
 type rest struct {
 	ctx   context.Context // context of one merge
 	since time.Time
 	bytes int
 }
 
-// restBytes is the number of bytes that are copied before a pause. Copying them takes a few
-// milliseconds.
+// restBytes is the number of bytes that the merger copies between two pauses. Copying this amount
+// takes a few milliseconds.
 const restBytes = 1 << 20
 
 func newRest(ctx context.Context) *rest { return &rest{ctx: ctx, since: time.Now()} }
 
 // take counts copied bytes. After every restBytes bytes, it sleeps for as long as the copying took,
-// but at most a second. If the context is done, take returns the cause.
+// but for at most one second. If the context is done, take returns the cause.
 func (r *rest) take(bytes int) error {
 	if r.bytes += bytes; r.bytes < restBytes {
 		return context.Cause(r.ctx)

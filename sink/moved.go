@@ -9,16 +9,16 @@ import (
 )
 
 // A merge can replace shards after a reader has read the log. Replaced shards stay in replaced/ for
-// some time. After that, the reader gets the rows from the merge that now contains them.
+// some time. After their deletion, the reader reads the rows from the merge that now contains them.
 
-// A rowRange selects all rows of a shard, or the rows in a part of a merge's shard.
+// A rowRange selects all rows of a shard, or a range of rows in the shard of a merge.
 type rowRange struct {
 	shard Shard
 	skip  int64 // number of rows before the range
-	rows  int64 // number of rows; only shardRows uses it, other functions read until yield returns false
+	rows  int64 // number of rows in the range; only shardRows uses this field, and other functions read until yield returns false
 }
 
-// openChecked opens the file that now contains the rows of s, and checks the file's size and
+// openChecked opens the file that currently contains the rows of s, and checks the file's size and
 // digest. The libraries must not read a file before this check, because a damaged file can make
 // them panic or allocate memory without limit.
 func (l *Log) openChecked(s Shard) (File, rowRange, error) {
@@ -42,8 +42,8 @@ func (l *Log) openChecked(s Shard) (File, rowRange, error) {
 	return f, in, nil
 }
 
-// open opens a shard, even if a merge has replaced it since the log was read. The error wraps
-// ErrReplaced if the replaced shard was deleted.
+// open opens a shard, even if a merge has replaced it since the log was read. If the replaced shard
+// has been deleted, the error wraps ErrReplaced.
 func (l *Log) open(s Shard) (File, error) {
 	f, err := openCommitted(l.fs, l.Dir, s.Path)
 	if errors.Is(err, fs.ErrNotExist) && l.replacedSince(s) {
@@ -75,8 +75,8 @@ func (l *Log) entryOf(s Shard) *Commit {
 }
 
 // replacedSince reports whether a merge has replaced the entry of a missing shard. If so, the entry
-// is missing from _commits/ too, because it moves to replaced/ after its shards move and before
-// they are deleted.
+// is also missing from _commits/. An entry is moved to replaced/ after its shards have been moved
+// there and before they are deleted.
 func (l *Log) replacedSince(s Shard) bool {
 	c := l.entryOf(s)
 	if c == nil {
@@ -89,7 +89,7 @@ func (l *Log) replacedSince(s Shard) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// findMoved rereads the log and returns the range that now contains the rows of s.
+// findMoved rereads the log and returns the range that currently contains the rows of s.
 func (l *Log) findMoved(s Shard) (in rowRange, err error) {
 	first := l.entryOf(s).First()
 	rows := map[int64]int64{}
@@ -123,5 +123,5 @@ func (l *Log) findMoved(s Shard) (in rowRange, err error) {
 			}
 		}
 	}
-	return in, fmt.Errorf("%w: no shard of the merge has its rows", ErrReplaced)
+	return in, fmt.Errorf("no shard of the merge contains these rows: %w", ErrReplaced)
 }

@@ -10,9 +10,9 @@ import (
 )
 
 // parquetPageBytes is the size at which a page is closed. With pages of 512 KB instead of 256 KB,
-// shards with messages take 3 % less time and space, because similar messages in one page compress
-// together. Every column has a buffer of this size, so larger pages would cost more memory than
-// they are worth.
+// writing shards with messages takes 3 % less time and space, because similar messages in the same
+// page compress well. Every column has a buffer of this size, so larger pages would cost too much
+// memory for their benefit.
 const parquetPageBytes = 512 << 10
 
 // parquetGroupBytes limits the size of a row group in bytes, because an open row group is kept in
@@ -20,34 +20,35 @@ const parquetPageBytes = 512 << 10
 // at all.
 const parquetGroupBytes = 16 << 20
 
-// cutFactor multiplies the limits of a row group within a group of samples. If two row groups each
-// contain a part of a group of samples, a reader of that group must decode both. With a factor of
-// 2, a group of samples that is as large as a row group is not split. Such a group costs 3 to 5 MB
-// of additional memory.
+// Within a group of samples, the limits of a row group are multiplied by cutFactor. If a group of
+// samples is split across two row groups, a reader of that group must decode both. With a factor of
+// 2, a group of samples is not split if it is at most as large as a row group. Such a group costs 3
+// to 5 MB of additional memory.
 const cutFactor = 2
 
-// An encoder writes the rows of one shard. It belongs to one goroutine.
+// An encoder writes the rows of one shard. Only one goroutine can use it.
 type encoder[T any] interface {
 	// encode writes one row with the given number of tokens. first must be true for the first row
-	// of a group of samples. A row group can end before this row. encode does not keep the row.
+	// of a group of samples. A row group can end before such a row. encode keeps no reference to
+	// the row.
 	encode(row *T, tokens int, first bool) error
-	// size estimates the size of the shard if it were closed now. The estimate grows with every
-	// row.
+	// size estimates the size that the shard would have if it were closed now. The estimate
+	// increases with every row.
 	size() int64
-	// close writes buffered data and the end of the shard. It does not close the file.
+	// close writes the buffered data and the end of the shard. It does not close the file.
 	close() error
 }
 
-// parquetEncoder writes rows as Parquet. Each shard needs a new GenericWriter, because a
+// parquetEncoder writes rows to a Parquet shard. Each shard needs a new GenericWriter, because a
 // GenericWriter omits path_in_schema after Reset.
 type parquetEncoder[T any] struct {
 	w *parquet.GenericWriter[T]
-	// one holds the row that is passed to Write. Write checks page sizes only once per call, so
-	// each call passes one row.
+	// The array one contains the row that is passed to Write. Write checks page sizes only once per
+	// call, so each call passes a single row.
 	one [1]T
 
 	groupTokens, openTokens int
-	flushed                 int64 // bytes of the closed row groups
+	flushed                 int64 // number of bytes in the closed row groups
 }
 
 func newParquetEncoder[T any](w io.Writer, codec *pageCodec, groupTokens int, meta map[string]string) *parquetEncoder[T] {
@@ -57,8 +58,8 @@ func newParquetEncoder[T any](w io.Writer, codec *pageCodec, groupTokens int, me
 		parquet.PageBufferSize(parquetPageBytes),
 		parquet.CreatedBy("rollout", "", ""),
 	}
-	// Page bounds and statistics would contain whole strings from text columns, and they are
-	// useless for token lists. So these columns have neither.
+	// Omit page bounds and statistics for these columns. For text columns, they would contain
+	// complete strings, and for token lists, they are useless.
 	for _, path := range [][]string{
 		{"messages"},
 		{"metadata"},
@@ -101,7 +102,8 @@ func (e *parquetEncoder[T]) encode(row *T, tokens int, first bool) error {
 	return nil
 }
 
-// outgrown reports whether the open row group has reached one of its limits, multiplied by times.
+// outgrown reports whether the open row group has reached one of its limits. The factor times
+// multiplies the limits.
 func (e *parquetEncoder[T]) outgrown(times int) bool {
 	return e.openTokens >= times*e.groupTokens || e.w.Size()-e.flushed >= int64(times)*parquetGroupBytes
 }
@@ -117,9 +119,9 @@ func (e *parquetEncoder[T]) size() int64 { return e.w.Size() }
 func (e *parquetEncoder[T]) close() error { return e.w.Close() }
 
 // schemaOf returns the schema of a shard with rows of type T.
-func schemaOf[T any]() *parquet.Schema { return parquet.SchemaOf(*new(T)) } // the library caches it
+func schemaOf[T any]() *parquet.Schema { return parquet.SchemaOf(*new(T)) } // the library caches the schema
 
-// anyRows is the row count for a file without a commit. It matches any number of rows.
+// anyRows is the expected row count for a file without a commit. It matches any number of rows.
 const anyRows = -1
 
 // openParquet reads the footer of a shard with rows of type T, and checks the schema and the row

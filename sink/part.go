@@ -12,13 +12,13 @@ import (
 type part[T any] struct {
 	schema *parquet.Schema
 	others []int // indexes of the excluded fields
-	// lists, if not nil, reads the columns that schema excludes. Each call of read calls lists
-	// once, and calls the returned function once per row group. That function returns another
-	// function, which sets the columns in row i of the row group.
+	// lists reads the columns that schema excludes. It can be nil. The method read calls lists
+	// once. It passes each row group to the function that lists returns. For each row group, this
+	// function returns another function, which sets these columns in row i of the row group.
 	lists func() func(parquet.RowGroup) (func(row *T, i int64), error)
 }
 
-// newPart returns the part that consists of the fields for which has returns true.
+// newPart returns a part with the fields for which has(field) is true.
 func newPart[T any](has func(reflect.StructField) bool) part[T] {
 	var p part[T]
 	var options []parquet.SchemaOption
@@ -33,8 +33,8 @@ func newPart[T any](has func(reflect.StructField) bool) part[T] {
 	return p
 }
 
-// read calls yield with each row in a range of a Parquet shard until yield returns false. yield
-// must not keep the row.
+// read passes each row in a range of a Parquet shard to yield, until yield returns false. The
+// yield function must not keep the row.
 func (p part[T]) read(f File, in rowRange, yield func(*T) bool) (err error) {
 	pf, err := openParquet[T](f, in.shard.Bytes, in.shard.Rows)
 	if err != nil {
@@ -77,9 +77,10 @@ func (p part[T]) read(f File, in rowRange, yield func(*T) bool) (err error) {
 	return nil
 }
 
-// group calls yield with each row of a row group and the row's number, starting at row i. It
-// returns the number of the next row, and whether yield always returned true. It checks that the
-// row group has as many rows as the footer records, because the library does not check this.
+// group passes each row of a row group and the row's number to yield, starting with row i. The
+// results are the number of the next row, and false if yield returned false. group also checks
+// that the row group has as many rows as the footer records, because the library does not check
+// this.
 func (p part[T]) group(group parquet.RowGroup, i int64, yield func(*T, int64) bool) (_ int64, more bool, err error) {
 	r := parquet.NewGenericRowGroupReader[T](group, p.schema)
 	defer closeInto(r, &err)

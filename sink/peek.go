@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TokenCount returns the number of tokens of the row, and the number of its tokens with loss mask
-// 1. It needs only the spans and Unscored, so it also works for rows from [Log.Facts].
+// TokenCount returns the number of tokens in the row, and the number of these tokens with loss
+// mask 1. It needs only the spans and Unscored, so it also works for rows from [Log.Facts].
 func (r *StoredRow) TokenCount() (total, trained int) {
 	for k := range min(len(r.TurnRoles), len(r.TurnOffsets)-1) {
 		n := int(r.TurnOffsets[k+1]) - int(r.TurnOffsets[k])
@@ -22,8 +22,9 @@ func (r *StoredRow) TokenCount() (total, trained int) {
 	return total, trained - int(r.Unscored)
 }
 
-// At returns the shard that contains row n of a kind, and the row's number in that shard. Rows are
-// counted from 0 in the order of the log. ok is false if the log has no row n.
+// At returns the shard that contains row n of the given kind, and the row's number within that
+// shard. The rows of a kind are numbered from 0 in the order of the log. ok is false if the log
+// has no row n.
 func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 	if n < 0 {
 		return Shard{}, 0, false
@@ -72,7 +73,7 @@ func (l *Log) Failure(s Shard, n int64) (*StoredFailure, error) {
 	return rowAt(s, KindFailures, n, l.failuresFrom(s, n))
 }
 
-// rowAt returns the first row of rows. rows must begin at row n of the shard.
+// rowAt returns the first row from the iterator rows, which must start at row n of the shard.
 func rowAt[T any](s Shard, kind Kind, n int64, rows iter.Seq2[*T, error]) (*T, error) {
 	if s.Kind == kind && n >= 0 && n < s.Rows {
 		next, stop := iter.Pull2(rows)
@@ -81,5 +82,5 @@ func rowAt[T any](s Shard, kind Kind, n int64, rows iter.Seq2[*T, error]) (*T, e
 			return row, err
 		}
 	}
-	return nil, corruptShard(s, fmt.Errorf("no row %d (%s) in a shard of %d rows (%s)", n, kind, s.Rows, s.Kind))
+	return nil, corruptShard(s, fmt.Errorf("no row %d of kind %s: the shard has %d rows of kind %s", n, kind, s.Rows, s.Kind))
 }

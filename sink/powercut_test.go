@@ -235,7 +235,7 @@ func withFS(cfg sink.Config, fs sink.FS) sink.Config {
 	return cfg
 }
 
-// TestSegmentsThatComeBack tests that deleted segments that a power cut brings back are not damage while
+// TestSegmentsThatComeBack tests that deleted segments that a power failure brings back are not damage while
 // the new segment with the first number is torn. TestPowerCut has too few segments for this.
 func TestSegmentsThatComeBack(t *testing.T) {
 	t.Parallel()

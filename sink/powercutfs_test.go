@@ -14,14 +14,14 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// errPower is the error of every operation after the power cut.
-var errPower = errors.New("power cut")
+// errPower is the error of every operation after the power failure.
+var errPower = errors.New("power failure")
 
 // sector is the smallest unit that a disk writes as a whole.
 const sector = 512
 
 // A PowerCut is an in-memory file system that can lose whatever was not synced: file contents without
-// File.Sync, names without SyncDir. At a power cut the seed decides whether each unsynced name and
+// File.Sync, names without SyncDir. At a power failure the seed decides whether each unsynced name and
 // sector survives.
 //
 // It has one root folder and whatever is created in it.

@@ -2,18 +2,18 @@ package sink
 
 import "sync"
 
-// A queue holds durable samples for the writer, in the order of the write-ahead log. push never
-// blocks, because the budget already limits the size of the queue.
+// A queue holds durable samples for the writer, in the order of the write-ahead log. The method
+// push never blocks, because the budget already limits the size of the queue.
 type queue struct {
-	// ready contains a token if a sample can be popped or the queue has ended. A token can also
-	// mean that a caller waits for the budget.
+	// ready contains a token if a sample can be popped, the queue has ended, or a caller is
+	// waiting for the budget.
 	ready chan struct{}
 
 	mu   sync.Mutex
 	list []accepted
 	head int // list[:head] has been popped
 	end  bool
-	gone error // why the writer has ended; nil while it runs
+	gone error // the reason why the writer ended; nil while it runs
 }
 
 func newQueue() *queue { return &queue{ready: make(chan struct{}, 1)} }
@@ -25,7 +25,7 @@ func (q *queue) push(list ...accepted) error {
 	if q.gone != nil {
 		return q.gone
 	}
-	if q.head > len(q.list)/2 { // otherwise a queue that is never empty would grow forever
+	if q.head > len(q.list)/2 { // otherwise the list would grow forever if the queue is never empty
 		n := copy(q.list, q.list[q.head:])
 		clear(q.list[n:])
 		q.list, q.head = q.list[:n], 0
@@ -68,8 +68,8 @@ func (q *queue) empty() bool {
 	return q.head == len(q.list)
 }
 
-// leave records why the writer ended, and returns the samples that remain in the queue. Later calls
-// of push return why as their error.
+// leave removes and returns the remaining samples when the writer ends. Later calls of push
+// return the given error.
 func (q *queue) leave(why error) []accepted {
 	q.mu.Lock()
 	defer q.mu.Unlock()

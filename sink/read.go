@@ -11,13 +11,13 @@ import (
 type Log struct {
 	// Dir is the run's folder.
 	Dir string
-	// Commits contains the entries that count, in logical order. They are sorted by the number of
-	// the first commit whose samples they contain. Entries that a merge has replaced are excluded.
+	// Commits contains the valid entries in logical order: sorted by the number of the first
+	// commit whose samples the entry contains. Entries that a merge has replaced are excluded.
 	Commits []Commit
 
 	fs    FS
 	seq   sequence
-	each  func(*Commit) // if not nil, receives every commit, and the samples are dropped afterwards
+	each  func(*Commit) // if not nil, is called with every commit, and the samples are dropped afterwards
 	given int64         // number of the last commit passed to each
 	known seqSet        // numbers of the entries that were read or replaced
 }
@@ -28,21 +28,22 @@ type Log struct {
 // a newer version of the program wrote an entry.
 func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
 
-// ReadLogEach is like ReadLog, but for logs with millions of samples. It calls each once for every
-// commit, in logical order. It splits merges into their commits as [Commit.Originals] does. each
-// owns its argument. In Commits, the entries lack Groups and Samples. So Done of such a Log returns
-// no keys, and Waiting rereads the entries if there is a write-ahead log.
+// ReadLogEach is like ReadLog, but for logs with millions of samples. It passes every commit once
+// to the given function, in logical order. Merges are split into their commits, as
+// [Commit.Originals] does. The function owns its argument. The entries in Commits lack Groups and
+// Samples. So the method Done of such a Log returns no keys. The method Waiting rereads the
+// entries if there is a write-ahead log.
 func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
 
-// readLog reads the log of the run runID. If runID is empty, it accepts any run, but all entries
-// must belong to the same run. If each is not nil, readLog works like ReadLogEach.
+// readLog reads the log, in which all entries must belong to the run runID. If runID is empty,
+// they must all belong to the same run. If each is not nil, readLog works like ReadLogEach.
 func readLog(fsys FS, dir, runID string, each func(*Commit)) (*Log, error) {
 	log := &Log{Dir: dir, fs: fsys, seq: sequence{runID: runID}, each: each}
 	return log, log.Follow()
 }
 
-// samples calls take with every sample of the commits that were read. If the samples were dropped,
-// it rereads the log.
+// samples passes every sample in the commits that were read to the function take. If the samples
+// were dropped, it rereads the log.
 func (l *Log) samples(take func(*CommittedSample)) error {
 	all := func(c *Commit) {
 		for k := range c.Samples {
@@ -76,8 +77,8 @@ func (l *Log) Shards(kind Kind) iter.Seq[Shard] {
 	}
 }
 
-// Done returns the keys of the samples that are done. A sample is done if it has rows, or if it has
-// neither rows nor failures.
+// Done returns the keys of the samples that do not have to run again. A sample is done if it has
+// rows, or if it has neither rows nor failures.
 func (l *Log) Done() map[string]struct{} {
 	keys := make(map[string]struct{})
 	for i := range l.Commits {
@@ -91,7 +92,7 @@ func (l *Log) Done() map[string]struct{} {
 }
 
 // Rows checks the digest of a data shard and yields its rows in order, with all columns. The caller
-// owns each row. An error ends the iteration. It is a *CorruptError or wraps ErrReplaced.
+// owns each row. An error ends the iteration. The error is a *CorruptError or wraps ErrReplaced.
 func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] { return l.rowsFrom(s, 0) }
 
 func (l *Log) rowsFrom(s Shard, n int64) iter.Seq2[*StoredRow, error] {
@@ -117,8 +118,8 @@ func (l *Log) failuresFrom(s Shard, n int64) iter.Seq2[*StoredFailure, error] {
 	})
 }
 
-// readRows calls yield with each row in a range of a data shard, with all columns, until yield
-// returns false. yield must not keep the row.
+// readRows passes each row in a range of a data shard to yield, until yield returns false. The
+// rows have all columns. The yield function must not keep the row.
 func readRows(f File, in rowRange, yield func(*StoredRow) bool) error {
 	if in.shard.Format == Arrow {
 		return readArrow(f, in, nil, yield)
@@ -135,8 +136,8 @@ func corruptShard(s Shard, err error) error {
 	return &CorruptError{Path: s.Path, Row: -1, Err: err}
 }
 
-// shardRows yields the rows of a shard from row n on. It reads a Parquet shard with inParquet. For
-// an Arrow shard, others contains the indexes of the fields whose columns are not read.
+// shardRows yields the rows of a shard, starting with row n. It calls inParquet to read a Parquet
+// shard. For an Arrow shard, it skips the columns of the fields whose indexes are in others.
 func shardRows[T any](
 	l *Log, s Shard, kind Kind, n int64, others []int, inParquet func(f File, in rowRange, yield func(*T) bool) error,
 ) iter.Seq2[*T, error] {
@@ -163,7 +164,7 @@ func shardRows[T any](
 			} else if ok {
 				err = readArrow(f, in, others, inArrow)
 			} else {
-				err = fmt.Errorf("format %s has no failures", in.shard.Format)
+				err = fmt.Errorf("format %s cannot store failures", in.shard.Format)
 			}
 			if err == nil && !ended && left > 0 {
 				err = fmt.Errorf("the last %d rows are missing", left)
@@ -176,7 +177,8 @@ func shardRows[T any](
 	}
 }
 
-// factsOf opens the file with the rows of a shard, checks the file's digest, and calls read.
+// factsOf opens the file that contains the rows of a shard, checks the file's digest, and calls
+// read.
 func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
 	f, in, err := l.openChecked(s)
 	if err != nil {
@@ -189,8 +191,8 @@ func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
 	return nil
 }
 
-// libraryPanic must be deferred. It turns a library's panic on damaged bytes into an error. It does
-// not recover a panic in yield, which is the caller's code.
+// libraryPanic must be deferred. It turns a library's panic on damaged bytes into an error. It
+// does not recover from a panic in the caller's yield function.
 func libraryPanic(library string, yielding *bool, err *error) {
 	if *yielding {
 		return

@@ -12,11 +12,12 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// replacedDir contains the files that merges replaced, in subfolders with the original folder
-// names.
+// replacedDir is the folder for files that merges have replaced. Its subfolders have the original
+// folder names.
 const replacedDir = "replaced"
 
-// orphansDir contains files that recovery and repair set aside. Readers ignore it.
+// orphansDir is the folder for files that recovery and repair set aside. Readers ignore this
+// folder.
 const orphansDir = "orphans"
 
 const shardPrefix = "part-"
@@ -24,34 +25,35 @@ const shardPrefix = "part-"
 // A Recovery reports what Create recovered from an interrupted process. The zero Recovery means
 // that there was nothing to recover.
 type Recovery struct {
-	// Temporaries counts removed temporary files.
+	// Temporaries counts the temporary files that Create removed.
 	Temporaries int
-	// Orphans lists the shards that Create set aside because no commit names them. The paths are
-	// the new paths, relative to the run's folder. All samples in these shards are also in the
-	// write-ahead log or in a commit.
+	// Orphans lists the new paths of the shards that Create set aside because no commit names
+	// them. The paths are relative to the run's folder. All samples in these shards are also in
+	// the write-ahead log or in a commit.
 	Orphans []string
-	// Segments counts segments of the write-ahead log. Replayed counts samples that Create
-	// committed, in Commits commits. Known counts samples that were already committed. Waiting
-	// counts samples that stay in the write-ahead log until their groups are whole
-	// (Config.CommitGroups).
+	// Segments counts segments of the write-ahead log. Replayed counts the samples that Create
+	// committed, and Commits counts these commits. Known counts samples that were already
+	// committed. Waiting counts samples that stay in the write-ahead log until their groups are
+	// whole (Config.CommitGroups).
 	Segments                 int
 	Replayed, Known, Waiting int64
 	Commits                  int64
-	// TornBytes counts bytes of the write-ahead log that were never durable and were dropped.
+	// TornBytes counts the bytes that Create dropped from the write-ahead log because they were
+	// never durable.
 	TornBytes int64
 }
 
 // Recovered reports what Create recovered.
 func (d *Dataset) Recovered() Recovery { return d.recovered }
 
-// recover brings the folder into the state of a closed dataset. Afterwards, all samples of the
-// write-ahead log are in commits, except samples that wait for the rest of their group, and no
-// leftovers remain. If recovery is interrupted, the next Create restarts it.
+// recover brings the folder into the state of a closed dataset. It removes all leftovers. It
+// commits all samples in the write-ahead log, except samples that wait for the rest of their
+// group. If recovery is interrupted, the next Create restarts it.
 func (d *Dataset) recover(log *Log) error {
 	failpoint.Hit(failpoint.RecoverStarted)
-	// If the previous process died between link and sync, the name of the last entry might exist
-	// only in memory. The name must be on disk before the segments with the entry's samples are
-	// deleted.
+	// If the previous process died between the link and the sync, the name of the last entry
+	// might not yet be durable. It must be durable before the segments with the entry's samples
+	// are deleted.
 	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, commitsDir)); err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, commitsDir), Op: "sync", Err: err}
 	}
@@ -65,9 +67,9 @@ func (d *Dataset) recover(log *Log) error {
 	if err := d.replay(log); err != nil {
 		return err
 	}
-	// New segments continue the numbering of the segments that exist. Without this sync, a power
-	// cut could restore a deleted segment with a higher number than a new segment. The torn end of
-	// the new segment would then look like damage.
+	// The numbers of new segments continue after the highest existing number. Without this sync,
+	// a power failure could restore a deleted segment with a higher number than a new segment.
+	// The torn end of the new segment would then look like damage.
 	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, walDir)); err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, walDir), Op: "sync", Err: err}
 	}
@@ -84,10 +86,10 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 		}
 		for _, name := range names {
 			path := filepath.Join(dir, name)
-			if sub == "" { // other files in the run's folder do not belong to this package
+			if sub == "" { // most files in the run's folder do not belong to this package
 				for _, of := range []string{cardName, ackName} {
 					if strings.HasPrefix(path, tempName(filepath.Join(dir, of))) {
-						_ = d.cfg.FS.Remove(path) // a leftover does no harm
+						_ = d.cfg.FS.Remove(path) // if this fails, the leftover does no harm
 					}
 				}
 			} else if strings.HasPrefix(name, tempPrefix) {
@@ -116,7 +118,7 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 func asideOf(path string) string { return orphansDir + "/" + strings.Replace(path, "/", "-", 1) }
 
 // setAside moves or links a file in the run's folder dir to the path aside in orphans/, and makes
-// the new name durable. move must be a rename or a link.
+// the new name durable. The argument move must be a function that renames or links a file.
 func setAside(fsys FS, dir, path, aside string, move func(from, to string) error) error {
 	to := filepath.Join(dir, filepath.FromSlash(aside))
 	err := fsys.MkdirAll(filepath.Dir(to))
@@ -135,9 +137,9 @@ func setAside(fsys FS, dir, path, aside string, move func(from, to string) error
 	return nil
 }
 
-// replay commits the samples of the write-ahead log that are not yet in a commit. It deletes the
-// segments only after every sample is in a commit, or, if the sample's group is incomplete, in the
-// one segment that remains.
+// replay commits the samples in the write-ahead log that are not yet in a commit. Samples whose
+// group is incomplete are copied to one segment, which remains. The other segments are deleted
+// last.
 func (d *Dataset) replay(log *Log) error {
 	names, err := walSegments(d.cfg.FS, d.dir)
 	if err != nil {
@@ -147,7 +149,7 @@ func (d *Dataset) replay(log *Log) error {
 		return nil
 	}
 	events := d.cfg.Events
-	d.cfg.Events = Events{} // the caller cannot handle events before Create returns
+	d.cfg.Events = Events{} // the caller is not prepared for events before Create returns
 	defer func() { d.cfg.Events = events }()
 
 	known, err := log.attempts()
@@ -190,8 +192,8 @@ func (d *Dataset) replay(log *Log) error {
 	return nil
 }
 
-// keepWaiting writes the held samples of w to a new segment that replaces name, the last segment.
-// After that, no other segment is needed. The new segment has no torn end.
+// keepWaiting writes the samples that w holds to a new segment without a torn end. This segment
+// replaces the last segment, which has the given name. After that, no other segment is needed.
 func (d *Dataset) keepWaiting(w *writer, name string) error {
 	kept := &segment{path: filepath.Join(d.dir, walDir, name), pending: w.held.n, closed: true}
 	size, err := replaceSegment(d.cfg.FS, d.dir, name, func() error { return nil }, func(frames *frame.Writer) error {
@@ -221,9 +223,9 @@ func (d *Dataset) keepWaiting(w *writer, name string) error {
 	return nil
 }
 
-// replaceSegment durably replaces a segment with a new segment. It calls write to write the frames
-// of the new segment. It calls before once the new segment is complete but still has a temporary
-// name.
+// replaceSegment durably replaces a segment with a new segment. The function write must write the
+// frames of the new segment. The function before is called when the new segment is complete but
+// still has a temporary name.
 func replaceSegment(
 	fsys FS, dir, name string, before func() error, write func(*frame.Writer) error,
 ) (size int64, err error) {
@@ -262,7 +264,7 @@ func replaceSegment(
 }
 
 func (d *Dataset) replaySegment(w *writer, known attempts, name string, last bool) error {
-	segment := &segment{path: filepath.Join(d.dir, walDir, name)} // never marked as closed, because replay removes it
+	segment := &segment{path: filepath.Join(d.dir, walDir, name)} // closed is never set, because replay itself removes the segment
 	err := readSegment(d.cfg.FS, d.dir, name, last, func(part segmentPart) error {
 		switch {
 		case part.torn != nil:

@@ -10,16 +10,16 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A RepairPlan lists the changes that Apply will make to a dataset so that Create accepts it again.
-// In such a dataset, the write-ahead log is damaged or the last entries of the commit log are
-// missing.
+// A RepairPlan lists the changes that Apply will make to a damaged dataset so that Create accepts
+// it again. The write-ahead log of such a dataset is damaged, or the last entries of its commit
+// log are missing.
 type RepairPlan struct {
 	// Segments lists the damaged segments. If Segments and Lost are empty, there is nothing to
 	// repair.
 	Segments []SegmentRepair
-	// Lost lists the shards whose entry is missing at the end of the log (ErrLostCommit). The paths
-	// are relative to the run's folder. Apply sets these shards aside, and a resumed run collects
-	// their samples again. Lost is empty if the commit log cannot be read.
+	// Lost lists the shards whose entry is missing from the end of the log (ErrLostCommit). The
+	// paths are relative to the run's folder. Apply sets these shards aside, and a resumed run
+	// collects their samples again. Lost is empty if the commit log cannot be read.
 	Lost []string
 
 	fs  FS
@@ -29,14 +29,14 @@ type RepairPlan struct {
 // A SegmentRepair describes a damaged segment. Apply sets the segment aside and copies its intact
 // samples to a new segment.
 type SegmentRepair struct {
-	// Path is the path of the segment. Aside is the path to which Apply moves the segment. Both are
-	// relative to the run's folder.
+	// Path is the path of the segment. Aside is the path to which Apply moves the segment. Both
+	// paths are relative to the run's folder.
 	Path, Aside string
 	// Samples counts the intact samples.
 	Samples int
-	// Damage lists the damaged parts in order. LostBytes is their total length. Samples in these
-	// parts were reported as durable but are lost. Their keys are not in the dataset, so a resumed
-	// run collects the samples again.
+	// Damage lists the damaged parts in order. LostBytes is the total length of these parts.
+	// Samples in these parts were reported as durable, but they are lost. Their keys are not in
+	// the dataset, so a resumed run collects the samples again.
 	Damage    []*frame.CorruptError
 	LostBytes int64
 
@@ -44,9 +44,9 @@ type SegmentRepair struct {
 	last bool
 }
 
-// PlanRepair plans the repair of the dataset in the run's folder dir. It changes nothing. If fsys
-// is nil, it uses the operating system's file system. No other process is allowed to use the folder
-// at the same time.
+// PlanRepair plans the repair of the dataset in the run's folder dir. It does not change any
+// file. If fsys is nil, PlanRepair uses the operating system's file system. No other process must
+// use the folder at the same time.
 //
 // PlanRepair returns an error if the folder cannot be read or if a newer version of the program
 // wrote the dataset (ErrNewer).
@@ -66,7 +66,7 @@ func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 	for i, name := range names {
 		s := SegmentRepair{Path: walDir + "/" + name, name: name, last: i == len(names)-1}
 		aside := walDir + "-" + name
-		for k := 2; slices.Contains(taken, aside); k++ { // taken by an earlier repair
+		for k := 2; slices.Contains(taken, aside); k++ { // an earlier repair has used this name
 			aside = fmt.Sprintf("%s-%d-%s", walDir, k, name)
 		}
 		s.Aside = orphansDir + "/" + aside
@@ -95,8 +95,8 @@ func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 	return p, nil
 }
 
-// Apply carries out the plan. If Apply is interrupted, no intact sample is lost, but the caller
-// must make a new plan.
+// Apply carries out the plan. If Apply is interrupted, no intact sample is lost. The caller must
+// then make a new plan.
 func (p *RepairPlan) Apply() error {
 	for _, s := range p.Segments {
 		if err := p.repair(s); err != nil {

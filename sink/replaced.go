@@ -11,11 +11,12 @@ import (
 )
 
 // Replaced shards and entries move to replaced/, into subfolders with the original folder names.
-// Once the merge is in the log, readers ignore them. So it does no harm if a power cut loses such a
-// file, undoes a move, or restores a deleted file.
+// After the merge is in the log, readers ignore the replaced files. So it does no harm if a power
+// failure loses such a file, undoes a move, or restores a deleted file.
 
 // moveReplaced moves the shards and entries of replaced commits to replaced/ and returns the moved
-// files. It can be called again after an error, because it skips files that were already moved.
+// files. After an error, moveReplaced can be called again. It skips files that were already
+// moved.
 func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []goneSet, err error) {
 	fail := func(path string, err error) ([]goneSet, error) {
 		return nil, &ShardError{Path: filepath.Join(dir, path), Op: "rename", Err: err}
@@ -61,7 +62,7 @@ func moveReplaced(fsys FS, dir string, sources []Commit, now time.Time) (gone []
 	return gone, nil
 }
 
-// A goneSet contains the paths of the files of one replaced entry.
+// A goneSet lists the files of one replaced entry.
 type goneSet struct {
 	last  int64 // number of the last commit whose samples the entry contains
 	paths []string
@@ -77,15 +78,15 @@ func goneOf(c *Commit, at time.Time) goneSet {
 	return g
 }
 
-// delete removes the files. If a removal fails, the next Create removes the file.
+// delete removes the files. If delete cannot remove a file, the next Create removes it.
 func (g *goneSet) delete(fsys FS, dir string) {
 	for _, path := range g.paths {
 		_ = fsys.Remove(filepath.Join(dir, replacedDir, filepath.FromSlash(path)))
 	}
 }
 
-// leftReplaced returns the replaced entries that are still in _commits/. Such entries exist while a
-// merge moves its files, and after a kill during that move.
+// leftReplaced returns the replaced entries that are still in _commits/. There are such entries
+// while a merge moves files, and after the process was killed during such a move.
 func (l *Log) leftReplaced() (left []Commit, err error) {
 	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,7 +117,8 @@ func (l *Log) leftReplaced() (left []Commit, err error) {
 	return left, nil
 }
 
-// finishMerges completes the moves of an earlier process and schedules replaced files for deletion.
+// finishMerges completes the moves that an earlier process started, and schedules replaced files
+// for deletion.
 func (d *Dataset) finishMerges(log *Log) error {
 	left, err := log.leftReplaced()
 	if err != nil {
@@ -142,8 +144,8 @@ func (d *Dataset) finishMerges(log *Log) error {
 		for _, path := range g.paths {
 			named[path] = true
 		}
-		// If no entry replaces this entry, the merge was lost and the files are the only copy, so
-		// keep them.
+		// If no entry replaces this entry, the merge was lost. Keep the files, because they are
+		// the only copy.
 		at := slices.IndexFunc(log.Commits, func(o Commit) bool { return seqSet(o.Replaces).has(c.Seq) })
 		if at >= 0 {
 			g.at = log.Commits[at].CreatedAt // the time of this merge or of a later merge
@@ -156,7 +158,7 @@ func (d *Dataset) finishMerges(log *Log) error {
 			return &ShardError{Path: dir, Op: "open", Err: err}
 		}
 		for _, name := range names {
-			if !named[sub+"/"+name] { // a power cut restored this deleted file but not its entry
+			if !named[sub+"/"+name] { // a power failure has restored this file, but not its entry
 				_ = d.cfg.FS.Remove(filepath.Join(dir, sub, name))
 			}
 		}

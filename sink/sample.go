@@ -11,11 +11,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// dataStatuses are the statuses that samples with rows can have. Failed samples can also have
-// cancelled or error.
+// dataStatuses lists the statuses that a sample with rows can have. A failed sample can also have
+// the status cancelled or error.
 var dataStatuses = []string{"completed", "truncated", "max_steps"}
 
-// checkSample returns a *SampleError for the first rule that s breaks.
+// checkSample returns a *SampleError that describes the first rule that s breaks.
 func checkSample(s *tokenize.Sample, vocab int) error {
 	refuse := func(row int, err error) error { return &SampleError{Key: s.Key, Row: row, Err: err} }
 	err := checkIdentity(s.Key, s.Index, s.GroupSize, s.Attempt)
@@ -45,7 +45,7 @@ func checkSample(s *tokenize.Sample, vocab int) error {
 	for i := range s.Failures {
 		f := &s.Failures[i]
 		if f.Call < -1 {
-			return refuse(-1, fmt.Errorf("failure %d: call %d: must be ≥ -1", i, f.Call))
+			return refuse(-1, fmt.Errorf("failure %d: call is %d, but must be ≥ -1", i, f.Call))
 		}
 		if err := checkTexts([]string{f.Class, f.Stage, f.Reason}); err != nil {
 			return refuse(-1, fmt.Errorf("failure %d: %w", i, err))
@@ -61,7 +61,7 @@ func checkIdentity(key string, index, size, attempt int32) error {
 	case index < 0 || index >= size:
 		return fmt.Errorf("index %d is out of range for a group of %d", index, size)
 	case attempt < 1:
-		return fmt.Errorf("attempt %d: must be ≥ 1", attempt)
+		return fmt.Errorf("attempt is %d, but must be ≥ 1", attempt)
 	}
 	return nil
 }
@@ -91,12 +91,12 @@ func sampledTokens(r *tokenize.Row) int64 {
 	return n
 }
 
-// checkSampled returns an error if the rows so far have more sampled tokens than the server
-// counted. A count of 0 means that the count is unknown. The rows can have fewer sampled tokens,
-// because failed calls and rows without a trainable token are dropped.
+// checkSampled returns an error if the rows of a sample so far have more sampled tokens than the
+// server counted. A counted number of 0 means that the number is unknown. The rows can have fewer
+// sampled tokens, because failed calls and rows without a trainable token are dropped.
 func checkSampled(sampled, counted int64) error {
 	if counted > 0 && sampled > counted {
-		return fmt.Errorf("%d sampled tokens in the sample so far, but the server counted %d", sampled, counted)
+		return fmt.Errorf("the sample has %d sampled tokens so far, but the server counted %d", sampled, counted)
 	}
 	return nil
 }

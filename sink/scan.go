@@ -9,18 +9,18 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// tokenLists reads the four lists that have one element per token. It reads them page by page,
-// because parquet-go does that ten times as fast as row by row.
+// tokenLists reads the four lists that have one element per token. It reads whole pages, because
+// parquet-go reads pages ten times as fast as rows.
 type tokenLists struct {
 	ids, versions listArena[int32]
 	mask          listArena[int8]
 	logprobs      listArena[float32]
 }
 
-// readTokenLists is part.lists for the part with all columns.
+// readTokenLists is the field lists of the part with all columns.
 func readTokenLists() func(parquet.RowGroup) (func(*StoredRow, int64), error) {
 	leaf := func(name string) parquet.LeafColumn {
-		c, _ := schemaOf[StoredRow]().Lookup(name, "list", "element") // the schema of each file has been checked
+		c, _ := schemaOf[StoredRow]().Lookup(name, "list", "element") // cannot fail, because the schema of each file has been checked
 		return c
 	}
 	l := &tokenLists{}
@@ -42,8 +42,8 @@ func (l *tokenLists) set(row *StoredRow, i int64) {
 	row.Logprobs, row.Versions = l.logprobs.at(i), l.versions.at(i)
 }
 
-// nullableDefinition is the highest definition level in a nullable list. Level 0 means a null list,
-// 1 an empty list, and 2 an element.
+// nullableDefinition is the highest definition level in a nullable list. Level 0 means a null
+// list, level 1 an empty list, and level 2 an element.
 const nullableDefinition = 2
 
 // A listArena contains one list column of one row group.
@@ -68,9 +68,9 @@ func (a *listArena[T]) at(i int64) []T {
 
 // read replaces the content of the arena with one column of a row group.
 //
-// A repetition level of 0 marks the start of a list. Elements are never null, so a definition level
-// below the highest means a list without elements. In a nullable column, definition level 0 means
-// that the list is null. All other lists without elements are empty.
+// A repetition level of 0 marks the start of a list. Elements are never null. So if the
+// definition level is not the highest level, the list has no elements: it is null or empty. It is
+// null if the column is nullable and the level is 0.
 func (a *listArena[T]) read(group parquet.RowGroup, name string, take func([]T, parquet.Page) []T) (err error) {
 	a.values, a.ends, a.null = a.values[:0], a.ends[:0], a.null[:0]
 	pages := group.ColumnChunks()[a.leaf.ColumnIndex].Pages()
@@ -106,7 +106,7 @@ func (a *listArena[T]) page(page parquet.Page, take func([]T, parquet.Page) []T)
 	}
 	rep, def := page.RepetitionLevels(), page.DefinitionLevels()
 	if len(rep) != len(def) {
-		return fmt.Errorf("%d repetition and %d definition levels", len(rep), len(def))
+		return fmt.Errorf("%d repetition levels, but %d definition levels", len(rep), len(def))
 	}
 	end := len(a.values)
 	for i := 0; i < len(rep); {
@@ -114,7 +114,7 @@ func (a *listArena[T]) page(page parquet.Page, take func([]T, parquet.Page) []T)
 		if n == 0 {
 			n = len(rep) - i
 		}
-		if rep[i] != 0 { // continues the last list of the previous page
+		if rep[i] != 0 { // the page continues the last list of the previous page
 			if len(a.ends) == 0 {
 				return errors.New("the first page begins inside a list")
 			}
@@ -132,7 +132,7 @@ func (a *listArena[T]) page(page parquet.Page, take func([]T, parquet.Page) []T)
 	}
 	a.values = take(a.values, page)
 	if len(a.values) != end {
-		return fmt.Errorf("%d values, but the levels have %d", len(a.values), end)
+		return fmt.Errorf("%d values, but the levels describe %d", len(a.values), end)
 	}
 	return nil
 }

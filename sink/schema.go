@@ -18,8 +18,8 @@ const (
 
 type shardMeta [1 + KindFailures]map[string]string
 
-// metaOf returns the metadata of the shards of each kind: the package's own pairs and the pairs in
-// config.
+// metaOf returns the metadata for the shards of each kind. It consists of the package's own pairs
+// and the pairs in config.
 func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 	var all shardMeta
 	for kind := range all {
@@ -33,22 +33,22 @@ func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 	return &all
 }
 
-// A StoredRow is one row of a data shard: a training sequence of T tokens in K spans, with facts
-// about its sample. The fields, in order, are the columns. The tag read marks the columns that
-// [Log.Facts] reads. Only the tag parquet determines how a column is encoded in Parquet. The tags
-// follow these rules:
+// A StoredRow is one row of a data shard. It contains a training sequence of T tokens in K spans,
+// and facts about its sample. The columns are the fields, in the same order. The tag read marks
+// the columns that [Log.Facts] reads. Only the tag parquet determines how a column is encoded in
+// Parquet. The tags follow these rules:
 //
-//   - The schema of the file must be the schema of this struct. Otherwise parquet-go silently falls
-//     back to reflection, which takes six times as long.
+//   - The schema of the file must be identical to the schema of this struct. Otherwise parquet-go
+//     silently falls back to reflection, which takes six times as long.
 //   - Every nullable scalar is a pointer, because `optional` writes the zero value of a plain type
 //     as null.
 //   - No tag names a codec, because that would select the codec's slow default level.
 //   - No token list uses dict, because tokenLists cannot read pages with a dictionary.
-//   - loss_mask uses delta, ids use plain, and logprobs uses byte stream split. Each is the
-//     smallest encoding for its values.
+//   - loss_mask uses the encoding delta, ids use plain, and logprobs uses byte stream split. Each
+//     column has the encoding that is smallest for its values.
 type StoredRow struct {
-	// SampleKey is the identity of the sample for exactly-once storage. It consists of the digest
-	// of the task and SampleIndex.
+	// SampleKey identifies the sample, which is stored exactly once. The key consists of
+	// SampleIndex and a digest of the task.
 	SampleKey string `parquet:"sample_key" read:"facts"`
 	TaskID    string `parquet:"task_id" read:"facts"`
 	GroupID   string `parquet:"group_id" read:"facts"`
@@ -57,7 +57,8 @@ type StoredRow struct {
 	SampleIndex int32  `parquet:"sample_index" read:"facts"`
 	GroupSize   int32  `parquet:"group_size" read:"facts"`
 	Attempt     int32  `parquet:"attempt" read:"facts"`
-	// SegmentIndex is the row's number, from 0, among the SegmentCount rows of its sample.
+	// SegmentIndex is the number of the row within its sample, from 0. SegmentCount is the number
+	// of rows in the sample.
 	SegmentIndex int32 `parquet:"segment_index" read:"facts"`
 	SegmentCount int32 `parquet:"segment_count" read:"facts"`
 
@@ -78,8 +79,9 @@ type StoredRow struct {
 	RewardDetails *string  `parquet:"reward_details,optional"` // JSON
 	Status        string   `parquet:"status,dict" read:"facts"`
 	StopReason    string   `parquet:"stop_reason,dict" read:"facts"`
-	// FinishReasons has one element per call of the row: stop, length, another word that the engine
-	// uses, or an empty string if unknown. A call with the finish reason abort is never in a row.
+	// FinishReasons has one element per call in the row: stop, length, or another word from the
+	// engine. The element is empty if the reason is unknown. A call with the finish reason abort
+	// is never in a row.
 	FinishReasons []string `parquet:"finish_reasons,list" parquet-element:",dict"`
 	// Truncated is true if and only if Flags contains cut or length. See "How a row ends" in the
 	// package documentation.
@@ -89,7 +91,7 @@ type StoredRow struct {
 	// Divergence is a JSON object that tokenize.Row.AppendDivergence wrote. Its members call,
 	// offset, kind, row and prompt explain why the row is a fork. Its member realigned has one
 	// object with the same five members for each output whose end was replaced. Divergence is nil
-	// if the row is neither a fork nor realigned. Most rows are neither.
+	// for most rows, because they are neither forks nor realigned.
 	Divergence *string  `parquet:"divergence,optional" read:"facts"`
 	Flags      []string `parquet:"flags,list" parquet-element:",dict" read:"facts"`
 	Unscored   int32    `parquet:"n_unscored" read:"facts"`
@@ -104,7 +106,7 @@ type StoredRow struct {
 	Model   string   `parquet:"model,dict"`
 	AgentID string   `parquet:"agent_id" read:"facts"`
 	RunIDs  []string `parquet:"run_ids,list"`
-	// StepIDs has one element per call of the row. An element is empty if the id is unknown.
+	// StepIDs has one element per call in the row. An element is empty if the id is unknown.
 	StepIDs []string `parquet:"step_ids,list"`
 
 	// The server's own counts for the sample.
@@ -121,19 +123,19 @@ type StoredRow struct {
 	Messages *string `parquet:"messages,optional"` // JSON
 	Metadata *string `parquet:"metadata,optional"` // JSON
 
-	// PolicyVersionMin and PolicyVersionMax are the lowest and highest of the Versions of the
-	// sampled tokens. The sampled tokens are the tokens of assistant spans, with any loss mask.
-	// Both fields are nil if Versions is nil or the version of any sampled token is unknown.
+	// PolicyVersionMin and PolicyVersionMax are the lowest and highest version of any sampled
+	// token. The sampled tokens are the tokens in assistant spans, regardless of their loss mask.
+	// Both fields are nil if Versions is nil or if the version of any sampled token is unknown.
 	PolicyVersionMin *int32 `parquet:"policy_version_min,optional" read:"facts"`
 	PolicyVersionMax *int32 `parquet:"policy_version_max,optional" read:"facts"`
-	// Keep and KeepReason are the decision of Config.Judge on the sample. Both are nil if Judge
-	// made no decision.
+	// Keep and KeepReason contain the decision of Config.Judge on the sample. Both fields are nil
+	// if Judge did not decide.
 	Keep       *bool   `parquet:"keep,optional" read:"facts"`
 	KeepReason *string `parquet:"keep_reason,optional" read:"facts"`
 }
 
-// A StoredFailure is one row of a failure shard: a sample, or one of its calls, that must not be
-// trained on. The fields, in order, are the columns.
+// A StoredFailure is one row of a failure shard. It describes a sample, or a call of a sample,
+// that must not be trained on. The columns are the fields, in the same order.
 type StoredFailure struct {
 	SampleKey   string `parquet:"sample_key" read:"facts"`
 	TaskID      string `parquet:"task_id" read:"facts"`
@@ -143,7 +145,7 @@ type StoredFailure struct {
 	GroupSize   int32  `parquet:"group_size" read:"facts"`
 	Attempt     int32  `parquet:"attempt" read:"facts"`
 
-	// Class, Stage, Reason and Error are the fields of tokenize.Failure.
+	// Class, Stage, Reason and Error are copied from the tokenize.Failure.
 	Class  string `parquet:"class,dict" read:"facts"`
 	Stage  string `parquet:"stage,dict" read:"facts"`
 	Reason string `parquet:"reason,dict" read:"facts"`
@@ -153,8 +155,7 @@ type StoredFailure struct {
 
 	// OutputIDs contains the sampled tokens that are available, and Logprobs contains their
 	// log-probabilities. A log-probability is NaN if the server did not send it. (Data shards do
-	// not allow NaN.) The lengths of the two lists can differ if that difference is the reason for
-	// the failure.
+	// not allow NaN.) The two lists have different lengths if this difference caused the failure.
 	OutputIDs []int32   `parquet:"output_ids,list" read:"facts"`
 	Logprobs  []float32 `parquet:"logprobs,list" parquet-element:",split"`
 	Text      string    `parquet:"text"`

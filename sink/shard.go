@@ -14,7 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
-// tempPrefix begins the names of files that are being written. Readers ignore these files.
+// tempPrefix is the prefix of the temporary name that a file has while it is being written.
+// Readers ignore these files.
 const tempPrefix = ".tmp-"
 
 // An openShard is a shard that is being written under a temporary name. It belongs to one goroutine.
@@ -33,8 +34,9 @@ type openShard[T any] struct {
 	sums shardSums
 }
 
-// newOpenShard creates the temporary file in the folder of the kind. The caller must set enc and
-// check before it appends the first row, and end the shard with seal or abandon.
+// newOpenShard creates the temporary file in the folder for shards of this kind. The caller must
+// set the fields enc and check before it appends the first row. At the end, it must call seal or
+// abandon.
 func newOpenShard[T any](d *Dataset, kind Kind, format Format) (*openShard[T], error) {
 	temp := filepath.Join(d.dir, kind.String(), tempPrefix+rand.Text()+format.ext())
 	f, err := d.cfg.FS.Create(temp)
@@ -52,7 +54,7 @@ func (s *openShard[T]) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// append writes a row. For the argument first, see encoder.encode.
+// append writes a row. See encoder.encode for the arguments.
 func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	if err := s.enc.encode(row, tokens, first); err != nil {
 		return &ShardError{Path: s.temp, Op: "write", Err: err}
@@ -62,8 +64,9 @@ func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	return nil
 }
 
-// seal completes the file, syncs it, checks it, and renames it to a name that begins with base. The
-// new name is not yet durable, and no commit names the shard. If seal fails, it abandons the shard.
+// seal completes, syncs and checks the file. Then it renames the file to a name that begins with
+// base. The new name is not yet durable, and no commit names the shard. If seal fails, it
+// abandons the shard.
 func (s *openShard[T]) seal(base string, took *SealTimes) (_ Shard, err error) {
 	op, start := "write", time.Now()
 	defer func() {
@@ -123,7 +126,7 @@ func (s *openShard[T]) readBack(sum string) (err error) {
 	return s.check(f, s.bytes, s.rows)
 }
 
-// abandon closes and removes the temporary file. Readers ignore a file that cannot be removed.
+// abandon closes and removes the temporary file. If the removal fails, readers ignore the file.
 func (s *openShard[T]) abandon() {
 	if s.file != nil {
 		_ = s.file.Close() // its content is no longer needed
@@ -145,7 +148,7 @@ func checkBytes(f File, size int64, sum string) error {
 		return err
 	}
 	if digest != sum {
-		return fmt.Errorf("sha256 %s, but the commit log has %s", digest, sum)
+		return fmt.Errorf("the file has sha256 %s, but the commit log lists %s", digest, sum)
 	}
 	return nil
 }
@@ -159,7 +162,7 @@ func digestOf(f File, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// shardSums contains sums over the rows of a shard. Its Shard will record them.
+// shardSums contains sums over the rows of a shard, for the log entry.
 type shardSums struct {
 	tokens   Tokens
 	rewards  rewardSum
@@ -167,7 +170,7 @@ type shardSums struct {
 	graded   map[string]int64
 }
 
-// add adds a row, except for its number of tokens.
+// add adds a row to the sums, except for its number of tokens.
 func (s *shardSums) add(r *StoredRow) {
 	if s.graded == nil {
 		s.graded = map[string]int64{}
@@ -187,7 +190,7 @@ func (s *shardSums) add(r *StoredRow) {
 	}
 }
 
-// with extends r to include v and returns the result. r can be nil.
+// Extend r to include v, and return the result. r can be nil.
 func (r *Range) with(v int32) *Range {
 	if r == nil {
 		return &Range{Min: v, Max: v}
@@ -224,7 +227,8 @@ func (r *rewardSum) summary() *RewardSummary {
 	return &RewardSummary{Rows: r.n, Mean: mean, Std: std}
 }
 
-// near compares summaries with a tolerance, because processors round sums of products differently.
+// near compares summaries with a tolerance, because sums of products are rounded differently on
+// different processors.
 func (r *RewardSummary) near(o *RewardSummary) bool {
 	if r == nil || o == nil {
 		return r == o

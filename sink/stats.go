@@ -7,18 +7,19 @@ type Stats struct {
 	Commits, Shards, Bytes int64
 	// Merges counts merges of small commits. Commits does not include merges.
 	Merges int64
-	// MergeErrors counts failed merges. The log keeps the entries that a failed merge would have
-	// replaced.
+	// MergeErrors counts failed merges. After a failed merge, the original entries remain in the
+	// log.
 	MergeErrors int64
-	// Samples, Rows, Failures and Tokens count the content of the commits. Failed counts the
-	// samples in Samples that failed as a whole.
+	// Samples, Rows, Failures and Tokens count what the commits contain. Failed counts the
+	// samples that failed as a whole. They are included in Samples.
 	Samples, Failed, Rows, Failures int64
 	Tokens                          Tokens
 	// Pending counts durable samples that have not yet been committed.
 	Pending int64
-	// WALBytes is the current size of the write-ahead log. WALSyncs counts its syncs.
+	// WALBytes is the current size of the write-ahead log. WALSyncs counts the syncs of this log.
 	WALBytes, WALSyncs int64
-	// BytesInFlight is the memory of samples that have been accepted but not yet encoded.
+	// BytesInFlight is the amount of memory used by samples that have been accepted but not yet
+	// encoded.
 	BytesInFlight int64
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A StoredSample contains the rows and failures of one sample in a commit, or a part of them.
+// A StoredSample contains all or some of the rows and failures of one sample in a commit.
 type StoredSample struct {
 	Key      string
 	Attempt  int32
@@ -23,10 +23,10 @@ type StoredSample struct {
 }
 
 // Stored yields the whole dataset, commit by commit and sample by sample. [Store] accepts this
-// order. For each sample, Stored yields the rows and then the failures, each in a StoredSample of
-// its own. For a sample without rows and failures, it yields one StoredSample without either. The
-// caller owns the yielded values. Stored checks each shard's digest before it reads the shard. If
-// kinds are given, Stored reads and yields only rows of these kinds.
+// order. For each sample, Stored yields the rows and then the failures, each in a separate
+// StoredSample. If a sample has neither rows nor failures, Stored yields one empty StoredSample.
+// The caller owns the yielded values. Stored checks each shard's digest before it reads the
+// shard. If kinds are given, Stored reads and yields only rows of these kinds.
 func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	return func(yield func(*StoredSample, error) bool) {
 		for i := range l.Commits {
@@ -41,7 +41,7 @@ func (l *Log) Stored(kinds ...Kind) iter.Seq2[*StoredSample, error] {
 	}
 }
 
-// wholeRows and wholeFailures are the parts with all columns.
+// wholeRows and wholeFailures return the parts with all columns.
 var (
 	wholeRows = sync.OnceValue(func() part[StoredRow] {
 		p := newPart[StoredRow](func(f reflect.StructField) bool {
@@ -55,8 +55,8 @@ var (
 	})
 )
 
-// storedCommit yields the parts of one commit. The row counts of the entry and of its shards agree,
-// because both were checked.
+// storedCommit yields the samples in one commit. The numbers of rows in the entry and in its
+// shards are equal, because both were checked.
 func (l *Log) storedCommit(c *Commit, kinds []Kind, yield func(*StoredSample) bool) (more bool, err error) {
 	var rows func() (*StoredRow, error, bool) // nil if the kind is excluded or has no shard
 	var failures func() (*StoredFailure, error, bool)
@@ -111,14 +111,14 @@ func (f *StoredFailure) AsSample() *StoredSample {
 }
 
 // Store creates a dataset in the run's folder dir from stored samples. The folder must exist and
-// must not contain a dataset. The values in the new dataset equal the values in the parts, bit for
-// bit. Consecutive parts with the same key and attempt form one sample. Store keeps a sample in
+// must not contain a dataset. The new dataset contains exactly the values in parts, bit for bit.
+// Consecutive parts with the same key and attempt form one sample. Store keeps one sample in
 // memory until the next sample starts. It takes ownership of the parts.
 //
-// Store checks each sample against every rule of [Verify]. At the first broken rule, it stops with
-// a *SampleError, whose Row counts the rows and then the failures. It also stops at an error from
-// parts. If a sample is already done, or has a second failure with the same attempt number, Store
-// stops with ErrCommitted.
+// Store checks each sample against every rule of [Verify]. At the first broken rule, Store stops
+// with a *SampleError. Its Row is an index into the sample's rows, followed by the failures.
+// Store also stops if parts yields an error. If a sample is already done, or has a second failure
+// with the same attempt number, Store stops with ErrCommitted.
 //
 // Store does not use a write-ahead log, because the source still exists. After an error, the folder
 // must not be used.
@@ -132,7 +132,7 @@ func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats
 	}
 	w := newWriter(d)
 	defer w.age.Stop()
-	failures := map[attemptID]struct{}{} // d.keys has the done keys
+	failures := map[attemptID]struct{}{} // d.keys contains the keys that are done
 	err = joined(parts, func(s *StoredSample) error {
 		if err := d.checkStored(s); err != nil {
 			return err
@@ -160,7 +160,7 @@ func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats
 // maxStoredBytes limits the size of one sample in Store.
 const maxStoredBytes = 1 << 30
 
-// joined combines consecutive parts of the same sample and calls take with each whole sample.
+// joined combines consecutive parts of the same sample, and passes each complete sample to take.
 func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) error) error {
 	var s *StoredSample
 	bytes := 0
@@ -179,8 +179,8 @@ func joined(parts iter.Seq2[*StoredSample, error], take func(*StoredSample) erro
 			s.Rows, s.Failures = append(s.Rows, part.Rows...), append(s.Failures, part.Failures...)
 		} else {
 			s = part
-			// Clone, because the next commit keeps these strings and must not keep the caller's
-			// larger text alive.
+			// Clone these strings, because the next commit keeps them. They must not keep a
+			// larger string of the caller alive.
 			s.Key, s.Group.ID = strings.Clone(s.Key), strings.Clone(s.Group.ID)
 		}
 		for i := range part.Rows {
@@ -226,8 +226,8 @@ func (w *writer) takeStored(s *StoredSample) error {
 	return nil
 }
 
-// leftOutOf returns CommittedSample.Filtered for a sample with these rows. It is the common reason
-// if all rows are filtered out, and empty otherwise.
+// leftOutOf returns the value of CommittedSample.Filtered for a sample with these rows. If all
+// rows are filtered out for the same reason, this is the reason. Otherwise it is empty.
 func leftOutOf(rows []StoredRow) (reason string) {
 	for i := range rows {
 		r := &rows[i]
@@ -239,7 +239,7 @@ func leftOutOf(rows []StoredRow) (reason string) {
 	return strings.Clone(reason)
 }
 
-// checkStored returns a *SampleError for the first rule that s breaks.
+// checkStored returns a *SampleError that describes the first rule that s breaks.
 func (d *Dataset) checkStored(s *StoredSample) error {
 	refuse := func(row int, err error) error { return &SampleError{Key: s.Key, Row: row, Err: err} }
 	if err := errors.Join(checkIdentity(s.Key, s.Index, s.Group.Size, s.Attempt), checkTexts([]string{s.Key, s.Group.ID})); err != nil {
@@ -265,7 +265,7 @@ func (d *Dataset) checkStored(s *StoredSample) error {
 		err := errors.Join(of.owns(f.SampleKey, f.Attempt), check.checkGroup(of, CommittedGroup{f.GroupID, f.GroupSize}, f.SampleIndex),
 			checkStrings(f), checkJSON(nil, f.Messages, f.Metadata))
 		if err == nil && f.Call < -1 {
-			err = fmt.Errorf("call %d: must be ≥ -1", f.Call)
+			err = fmt.Errorf("call is %d, but must be ≥ -1", f.Call)
 		}
 		if err != nil {
 			return refuse(len(s.Rows)+i, fmt.Errorf("failure: %w", err))

@@ -71,14 +71,14 @@ func TestStoreRefuses(t *testing.T) {
 		{"a segment is missing", func(p []*sink.StoredSample) []*sink.StoredSample { return p[1:] }, "segment 1 of 2, want 0 of 1"},
 		{"another order", func(p []*sink.StoredSample) []*sink.StoredSample { p[0], p[1] = p[1], p[0]; return p }, "segment 1 of 2, want 0 of 2"},
 		{"twice", func(p []*sink.StoredSample) []*sink.StoredSample { return slices.Concat(p, p[:2]) }, "already committed"},
-		{"group", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].GroupID = "x"; return p }, `group_id "x"`},
+		{"group", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].GroupID = "x"; return p }, `group_id is "x"`},
 		{"utf8", func(p []*sink.StoredSample) []*sink.StoredSample { p[1].Rows[0].Model = "\xff"; return p }, "Model: "},
 		{"no group", func(p []*sink.StoredSample) []*sink.StoredSample { p[2].Group = sink.CommittedGroup{}; return p }, "out of range for a group of 0"},
-		{"call", func(p []*sink.StoredSample) []*sink.StoredSample { p[3].Failures[0].Call = -2; return p }, "call -2"},
+		{"call", func(p []*sink.StoredSample) []*sink.StoredSample { p[3].Failures[0].Call = -2; return p }, "call is -2"},
 		{"attempt", func(p []*sink.StoredSample) []*sink.StoredSample {
 			p[3].Attempt, p[3].Failures[0].Attempt = 0, 0
 			return p
-		}, "attempt 0"},
+		}, "attempt is 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var parts []*sink.StoredSample

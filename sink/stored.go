@@ -9,15 +9,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file converts a tokenize.Sample to and from the rows of shards.
+// This file converts between a tokenize.Sample and the rows of shards.
 
-// rowMemory holds values that a StoredRow points to and that the sample does not contain.
+// rowMemory contains values that a StoredRow points to but that are not part of the sample.
 type rowMemory struct {
 	flags    []string
 	versions Range
 }
 
-// set sets r to row i of the sample. r shares the memory of s and mem.
+// set sets r to row i of the sample. Afterwards, r shares memory with s and mem.
 func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 	row := &s.Rows[i]
 	mem.flags = row.Flags.AppendNames(mem.flags[:0])
@@ -52,8 +52,8 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 	}
 }
 
-// policyVersions returns the lowest and highest version of a row's sampled tokens. ok is false if
-// any of these versions is unknown or if no token was sampled.
+// policyVersions returns the lowest and highest version of any sampled token in a row. The result
+// ok is false if any of these versions is unknown or if no token was sampled.
 func policyVersions(r *tokenize.Row) (span Range, ok bool) {
 	if r.Versions == nil {
 		return span, false
@@ -76,7 +76,7 @@ func policyVersions(r *tokenize.Row) (span Range, ok bool) {
 	return span, ok
 }
 
-// set sets f to failure i of the sample. f shares the memory of s.
+// set sets f to failure i of the sample. Afterwards, f shares memory with s.
 func (f *StoredFailure) set(s *tokenize.Sample, i int) {
 	fail := &s.Failures[i]
 	*f = StoredFailure{
@@ -94,12 +94,12 @@ func (f *StoredFailure) set(s *tokenize.Sample, i int) {
 	}
 }
 
-// validText replaces invalid UTF-8 in s, because a text column must be UTF-8. It is only for text
-// that people read.
+// validText replaces invalid UTF-8 in s, because a text column must be UTF-8. Use validText only
+// for text that people read.
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// tokens returns the row as a tokenize.Row. It is the inverse of set for the fields of
-// tokenize.Row. Both rows share their slices.
+// tokens returns the fields that make up a tokenize.Row. It is the inverse of set for these
+// fields. The result shares its slices with r.
 func (r *StoredRow) tokens() (tokenize.Row, error) {
 	row := tokenize.Row{
 		InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,

@@ -14,53 +14,57 @@ const DefaultMaxProblems = 100
 
 // VerifyOptions configures Verify.
 type VerifyOptions struct {
-	// VocabSize is the size of the vocabulary. 0 means that the size is unknown. Then only negative
-	// ids are problems.
+	// VocabSize is the size of the vocabulary, or 0 if the size is unknown. If it is unknown,
+	// only negative ids are problems.
 	VocabSize int
-	// RunID is the run that all entries must belong to. Default: the run of the first entry.
+	// RunID is the run that all entries must belong to. The default is the run of the first
+	// entry.
 	RunID string
-	// MaxProblems limits the length of VerifyReport.Problems. Default DefaultMaxProblems.
+	// MaxProblems limits the length of VerifyReport.Problems. The default is DefaultMaxProblems.
 	MaxProblems int
-	// FS is the file system. Default: the operating system's file system.
+	// FS is the file system. The default is the operating system's file system.
 	FS FS
 }
 
 // A VerifyReport is the result of Verify.
 type VerifyReport struct {
-	// Commits and Shards count checked commits and shards. Bytes is the sum of the shards' sizes. A
-	// merge counts as one commit; the entries that it replaced do not count.
+	// Commits and Shards count the commits and shards that were checked. Bytes is the total size
+	// of these shards. A merge counts as one commit, and the entries that it replaced do not
+	// count.
 	Commits, Shards, Bytes int64
-	// Samples counts the distinct sample keys. Failed counts the keys without a success in any
-	// commit.
+	// Samples counts the distinct sample keys. Failed counts the keys for which no commit
+	// contains a success.
 	Samples, Failed int64
-	// Rows, Failures and Tokens are counted in the shards, not taken from the log.
+	// Rows, Failures and Tokens are counted from the shards. They are not copied from the log.
 	Rows, Failures int64
 	Tokens         Tokens
 	// WAL describes the write-ahead log of a running or interrupted run.
 	WAL WALReport
-	// Problems contains the first MaxProblems errors. Each is a *CorruptError. ProblemCount counts
-	// all errors.
+	// Problems contains the first MaxProblems errors. Each error is a *CorruptError. ProblemCount
+	// counts all errors.
 	Problems     []error
 	ProblemCount int64
-	// Orphans lists the files in the dataset's folders that no commit names, such as leftovers from
-	// an interrupted run. They are not data, and Verify does not report them as problems.
+	// Orphans lists the files in the dataset's folders that no commit names, such as leftovers
+	// from an interrupted run. Orphans are not part of the dataset, and Verify does not report
+	// them as problems.
 	Orphans []string
 }
 
-// Verify checks every guarantee of the dataset in the run's folder dir. It changes nothing.
+// Verify checks every guarantee for the dataset in the run's folder dir. It does not change any
+// file.
 //
-//   - If an entry is missing from the log, a merge replaces it. Each entry has the right checksum
-//     and belongs to the run.
+//   - No entry is missing from the log, except entries that a merge has replaced. Each entry has
+//     the right checksum and belongs to the run.
 //   - A merge contains all samples of the commits that it replaces, and no commit is in two
 //     entries.
-//   - Each shard exists and has the size and digest in its commit. It has the right schema, and an
-//     Arrow stream has its end mark.
+//   - Each shard exists, and its size and digest match the commit. It has the right schema, and
+//     an Arrow stream has its end mark.
 //   - The numbers of rows and tokens, the rewards and the policy versions match the commit.
-//   - Each row follows every rule of tokenize.Row and has a finite reward or none. It belongs to
-//     the sample and group in the commit, and all segments of a sample are in order.
+//   - Each row follows every rule of tokenize.Row, and its reward is finite or null. It belongs
+//     to the sample and group in the commit, and all segments of a sample are in order.
 //   - No sample has more sampled tokens than the server counted, and no sample is done twice.
 //   - The write-ahead log is readable.
-//   - No shard without a commit contains samples that are nowhere else.
+//   - If no commit names a shard, all samples in the shard are also stored elsewhere.
 //
 // Verify returns an error if it cannot check the dataset, because the folder cannot be read, ctx is
 // done, or a newer version of the program wrote the dataset (ErrNewer).
@@ -94,7 +98,7 @@ type verifier struct {
 	opts   VerifyOptions
 	report VerifyReport
 	named  map[string]bool // paths in commits
-	known  attempts        // the samples of the checked entries, and later of the write-ahead log
+	known  attempts        // the samples in the checked entries, and later also in the write-ahead log
 
 	entries Log // checked entries, without their samples
 }
@@ -110,7 +114,8 @@ func (v *verifier) problem(path string, row int64, err error) {
 	v.report.Problems = append(v.report.Problems, err)
 }
 
-// log checks the entries in logical order. It continues after a broken entry.
+// log checks the entries in logical order. After a broken entry, it continues with the next
+// entry.
 func (v *verifier) log(ctx context.Context) error {
 	told := map[int64]bool{}
 	for try := 1; ; try++ {
@@ -121,9 +126,9 @@ func (v *verifier) log(ctx context.Context) error {
 	}
 }
 
-// listing lists the log's folder once and checks the new entries. again is true if the log changed
-// meanwhile and must be listed again. told contains the missing numbers that have already been
-// reported.
+// listing lists the log's folder once and checks the new entries. It returns true if the log
+// changed in the meantime and the folder must be listed again. The map told contains the numbers
+// of missing entries that have already been reported.
 func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (again bool, err error) {
 	fresh, err := v.entries.list()
 	if err != nil {
@@ -131,7 +136,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 	}
 	order, gaps, err := v.entries.order(fresh)
 	if errors.Is(err, fs.ErrNotExist) || len(gaps) > 0 && try < gapListings {
-		return true, nil // entry reports other errors of merges
+		return true, nil // if a merge has another error, entry reports it
 	}
 	for _, g := range gaps {
 		if !told[g.seq] {
@@ -148,7 +153,8 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 	return false, nil
 }
 
-// entry checks one entry and its shards. again is true if a merge has replaced the entry meanwhile.
+// entry checks one entry and its shards. It returns true if a merge has replaced the entry in the
+// meantime.
 func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error) {
 	name := commitName(seq)
 	path := commitsDir + "/" + name
@@ -163,7 +169,7 @@ func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error)
 	checked := v.entries.given
 	files := make([]openFile, len(c.Shards))
 	if err == nil {
-		// An open file stays readable even if a merge replaces the shard now.
+		// Open all files first. An open file stays readable even if a merge replaces the shard.
 		one := Log{Dir: v.dir, Commits: []Commit{c}, fs: v.fs}
 		for i, s := range c.Shards {
 			f := &files[i]
@@ -179,21 +185,22 @@ func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error)
 		err = v.entries.add(&kept)
 	}
 	if err != nil {
-		v.problem(path, -1, err) // for example, the entry is from another run; its shards are not checked
+		v.problem(path, -1, err) // for example, because the entry is from another run; its shards are not checked
 		v.entries.known = v.entries.known.add(SeqRange{seq, seq})
 		return false, nil
 	}
 	return false, v.commit(ctx, path, &c, files, checked)
 }
 
-// An openFile is an opened shard, or the error from opening it.
+// An openFile is an open shard, or the error from opening the shard.
 type openFile struct {
 	file File
 	err  error
 }
 
-// commit checks one entry and its shards. It does not count samples from commits with a number up
-// to checked, because they were counted in other shards. It returns an error only if ctx is done.
+// commit checks one entry and its shards. It counts only samples from commits with a number above
+// checked, because earlier samples were already counted in other shards. It returns an error only
+// if ctx is done.
 func (v *verifier) commit(ctx context.Context, path string, c *Commit, files []openFile, checked int64) error {
 	v.report.Commits++
 	before := 0
@@ -205,13 +212,13 @@ func (v *verifier) commit(ctx context.Context, path string, c *Commit, files []o
 	seen := make(map[CommittedGroup]bool, len(c.Groups))
 	for _, g := range c.Groups {
 		if seen[g] {
-			v.problem(path, -1, fmt.Errorf("group %q of %d is listed twice", g.ID, g.Size))
+			v.problem(path, -1, fmt.Errorf("group %q of size %d is listed twice", g.ID, g.Size))
 		}
 		seen[g] = true
 	}
 	for _, s := range c.Samples[before:] {
 		if _, done := v.known.done[IDOf(s.Key)]; done {
-			v.problem(path, -1, fmt.Errorf("sample %s is already done", s.Key))
+			v.problem(path, -1, fmt.Errorf("sample %s was already committed", s.Key))
 		}
 		v.known.add(s.Key, s.Attempt, s.Failed())
 	}
@@ -241,7 +248,8 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 	}
 	v.report.Shards++
 	v.report.Bytes += s.Bytes
-	// Check the digest first, because the libraries trust the bytes.
+	// Check the digest first, because the Parquet and Arrow libraries do not protect against
+	// damaged bytes.
 	err := checkBytes(f, s.Bytes, s.SHA256)
 	if err != nil {
 		return err
@@ -276,7 +284,7 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 
 // orphans lists the files that no commit names, and reports shards whose entry is lost.
 func (v *verifier) orphans() error {
-	left, err := v.entries.leftReplaced() // entries that a merge has replaced but not yet moved
+	left, err := v.entries.leftReplaced() // entries that a merge has replaced but that have not yet been moved
 	for i := range left {
 		v.named[commitsDir+"/"+commitName(left[i].Seq)] = true
 		for _, s := range left[i].Shards {
@@ -302,7 +310,7 @@ func (v *verifier) orphans() error {
 	}
 	log, err := readLog(v.fs, v.dir, v.opts.RunID, nil)
 	if err != nil {
-		return nil //nolint:nilerr // it was told of; what a broken log names is not known
+		return nil //nolint:nilerr // Verify has reported the error; the files that a broken log names are unknown
 	}
 	lost, err := log.lostShards()
 	for _, path := range lost {

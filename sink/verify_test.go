@@ -118,10 +118,10 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"empty and committed so", func(s S) { s.shard(func([]byte) []byte { return nil }); s.rehash() }, "data/part-run-0-0"},
 		{"shard gone", func(s S) { s.shard(func(b []byte) []byte { return b }); removeAll(s, "data/part-run-0-0*") }, "no such file"},
 		{"entry gone", func(s S) { removeAll(s, "_commits/*1.json") }, "missing, but entry 2 exists"},
-		{"last entry gone", func(s S) { removeAll(s, "_commits/*2.json") }, "the shard is in no commit, and its samples are nowhere else"},
+		{"last entry gone", func(s S) { removeAll(s, "_commits/*2.json") }, "no commit lists the shard, and its samples are not stored anywhere else"},
 		{"entry torn", func(s S) { b := readFile(s.t, s.entry(1)); s.write(s.entry(1), b[:len(b)/2]) }, "no checksum at its end"},
 		{"entry under another number", func(s S) { s.write(s.entry(3), readFile(s.t, s.entry(2))) }, "seq 2 does not match"},
-		{"writer that lost its place", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = 2 }) }, "epoch 0 after epoch 2"},
+		{"writer that lost its place", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = 2 }) }, "epoch 0 follows epoch 2"},
 		{"negative epoch", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = -1 }) }, "must be ≥ 0"},
 		{"path leads out", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Path = "data/../../x" }) }, "is not in data/"},
 		{"shard named twice", func(s S) {
@@ -134,7 +134,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 			s.commit(1, func(c *sink.Commit) { c.Shards[0].Rows++; c.Samples[0].Rows++ })
 		}, "want"},
 		{"samples and rows differ", func(s S) { s.commit(1, func(c *sink.Commit) { c.Samples[0].Rows++ }) }, "samples have"},
-		{"token count", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Tokens.Trainable++ }) }, "tokens {"},
+		{"token count", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Tokens.Trainable++ }) }, "tokens are {"},
 		{"reward", row(func(r *sink.StoredRow) { r.Reward = new(7.0) }), "rewards"},
 		{"no reward", row(func(r *sink.StoredRow) { r.Reward = nil }), "rewards"},
 		{"reward NaN", row(func(r *sink.StoredRow) { r.Reward = new(math.NaN()) }), "row 1: reward NaN is not finite"},
@@ -144,7 +144,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 			s.commit(2, func(c *sink.Commit) {
 				s.commit(1, func(first *sink.Commit) { c.Samples[0].Key = first.Samples[0].Key })
 			})
-		}, "is already done"},
+		}, "was already committed"},
 		{"key", row(func(r *sink.StoredRow) { r.SampleKey = "x" }), "but the commit has"},
 		{"mask", row(func(r *sink.StoredRow) { r.LossMask[0] = 1 }), "row 1"},
 		{"logprob", row(func(r *sink.StoredRow) { r.Logprobs[len(r.Logprobs)-1] = 1 }), "row 1"},
@@ -159,19 +159,19 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"unknown grade", row(func(r *sink.StoredRow) { r.Verification = "sure" }), "sure"},
 		{"unknown source", row(func(r *sink.StoredRow) { r.PromptSource = "" }), "row 1"},
 		{"unknown flag", row(func(r *sink.StoredRow) { r.Flags = []string{"odd"} }), "odd"},
-		{"group_id", row(func(r *sink.StoredRow) { r.GroupID = "x" }), `group_id "x", group_size 4, but the commit has "task-0", 4`},
-		{"group_size", row(func(r *sink.StoredRow) { r.GroupSize = 9 }), "group_size 9, but the commit has"},
-		{"sample_index", row(func(r *sink.StoredRow) { r.SampleIndex = 0 }), "sample_index 0, but the commit has 1"},
-		{"index of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Index = 0 }) }, "sample_index 3, but the commit has 0"},
+		{"group_id", row(func(r *sink.StoredRow) { r.GroupID = "x" }), `group_id is "x" and group_size is 4, but the commit has "task-0" and 4`},
+		{"group_size", row(func(r *sink.StoredRow) { r.GroupSize = 9 }), "group_size is 9, but the commit has"},
+		{"sample_index", row(func(r *sink.StoredRow) { r.SampleIndex = 0 }), "sample_index is 0, but the commit has 1"},
+		{"index of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Index = 0 }) }, "sample_index is 3, but the commit has 0"},
 		{"index beyond the group", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Index = 4 }) }, "index 4 is out of range for a group of 4"},
-		{"group that is not there", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Group = 1 }) }, "has group index 1 after 1 of 1 groups"},
+		{"group that is not there", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Group = 1 }) }, "has group index 1, but earlier samples use the first 1 of 1 groups"},
 		{"group of nobody", func(s S) {
 			s.commit(2, func(c *sink.Commit) { c.Groups = append(c.Groups, sink.CommittedGroup{ID: "x", Size: 1}) })
-		}, "2 groups, but the samples belong to 1"},
-		{"no groups", func(s S) { s.commit(2, func(c *sink.Commit) { c.Groups = nil }) }, "has group index 0 after 0 of 0 groups"},
+		}, "2 groups, but its samples belong to 1"},
+		{"no groups", func(s S) { s.commit(2, func(c *sink.Commit) { c.Groups = nil }) }, "has group index 0, but earlier samples use the first 0 of 0 groups"},
 		{"group listed twice", func(s S) {
 			s.commit(2, func(c *sink.Commit) { c.Groups, c.Samples[1].Group = append(c.Groups, c.Groups[0]), 1 })
-		}, `group "task-0" of 4 is listed twice`},
+		}, `group "task-0" of size 4 is listed twice`},
 		{"span of the versions", row(func(r *sink.StoredRow) { r.PolicyVersionMin = new(int32(1)) }), "policy versions 1 to null, but the tokens have null to null"},
 		{"no span of the versions", row(func(r *sink.StoredRow) {
 			r.Versions = make([]int32, len(r.InputIDs))
@@ -180,14 +180,14 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 			}
 		}), "policy versions null to null, but the tokens have 7 to 7"},
 		{"group", row(func(r *sink.StoredRow) { r.SampleIndex = r.GroupSize }), "out of range for a group of"},
-		{"attempt", row(func(r *sink.StoredRow) { r.Attempt = 2 }), "attempt 2, but the commit has 1"},
-		{"attempt of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Attempt = 3 }) }, "attempt 1, but the commit has 3"},
+		{"attempt", row(func(r *sink.StoredRow) { r.Attempt = 2 }), "attempt is 2, but the commit has 1"},
+		{"attempt of a failure", func(s S) { s.commit(2, func(c *sink.Commit) { c.Samples[1].Attempt = 3 }) }, "attempt is 1, but the commit has 3"},
 		{"more than was sampled", row(func(r *sink.StoredRow) { r.CompletionTokens = 40 }), "the server counted 40"},
 		{"divergence", row(func(r *sink.StoredRow) { r.Divergence = new("{") }), "divergence is not JSON"},
 		{"divergence of no known kind", row(func(r *sink.StoredRow) { r.Divergence = new(`{"call":1,"kind":"odd"}`) }), "odd"},
 		{"realigned without the flag", row(func(r *sink.StoredRow) {
 			r.Divergence = new(realignedAt(r, 50))
-		}), "1 realigned positions, 0 tokens trimmed"},
+		}), "the row has 1 realigned positions, but 0 trimmed tokens"},
 		{"realigned", row(func(r *sink.StoredRow) {
 			r.Divergence, r.Flags, r.Trimmed = new(realignedAt(r, 50)), []string{"realigned"}, 1
 			r.CompletionTokens = 0 // not counted

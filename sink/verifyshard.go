@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,17 +22,17 @@ type shardCheck struct {
 	sampled int64             // number of tokens sampled in the current sample so far
 	n       int64
 	sums    shardSums
-	left    int     // number of samples to count; they are the last in the shard, and the others were counted in other shards
-	before  Tokens  // tokens of the samples that are not counted
+	left    int     // number of samples to count: the last samples in the shard. The other samples were counted in other shards.
+	before  Tokens  // tokens in the samples that are not counted
 	origins []int64 // only for a merge: tokens per source commit
 	origin  []int32 // only for a merge: index in origins of each sample's commit
 }
 
-// counted reports whether the current sample is counted in this shard.
+// counted reports whether the current sample is one of the samples to count.
 func (s *shardCheck) counted() bool { return len(s.samples) <= s.left }
 
-// next returns the sample of the next row, the row's number in the sample, and the sample's number
-// of rows.
+// next returns the sample to which the next row belongs, the row's number in this sample, and the
+// number of rows in the sample.
 func (s *shardCheck) next() (of CommittedSample, i, n int32) {
 	for len(s.samples) > 0 {
 		n = s.samples[0].Rows
@@ -72,22 +73,22 @@ func (s *shardCheck) row(r *StoredRow) {
 // owns returns an error if a row with the given key and attempt does not belong to s.
 func (s CommittedSample) owns(key string, attempt int32) error {
 	if key != s.Key {
-		return fmt.Errorf("sample_key %q, but the commit has %q", key, s.Key)
+		return fmt.Errorf("sample_key is %q, but the commit has %q", key, s.Key)
 	}
 	if attempt != s.Attempt {
-		return fmt.Errorf("attempt %d, but the commit has %d", attempt, s.Attempt)
+		return fmt.Errorf("attempt is %d, but the commit has %d", attempt, s.Attempt)
 	}
 	return nil
 }
 
-// checkGroup returns an error if the group or index of a row differs from the group or index in the
-// commit.
+// checkGroup returns an error if the group or sample index of a row differs from the values in
+// the commit.
 func (s *shardCheck) checkGroup(of CommittedSample, group CommittedGroup, index int32) error {
 	if want := s.groups[of.Group]; group != want {
-		return fmt.Errorf("group_id %q, group_size %d, but the commit has %q, %d", group.ID, group.Size, want.ID, want.Size)
+		return fmt.Errorf("group_id is %q and group_size is %d, but the commit has %q and %d", group.ID, group.Size, want.ID, want.Size)
 	}
 	if index != of.Index {
-		return fmt.Errorf("sample_index %d, but the commit has %d", index, of.Index)
+		return fmt.Errorf("sample_index is %d, but the commit has %d", index, of.Index)
 	}
 	return nil
 }
@@ -97,7 +98,7 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 		return err
 	}
 	if r.RolloutID != s.rollout {
-		return fmt.Errorf("rollout_id %q, but the sample's first row has %q", r.RolloutID, s.rollout)
+		return fmt.Errorf("rollout_id is %q, but the sample's first row has %q", r.RolloutID, s.rollout)
 	}
 	if r.SampleIndex < 0 || r.SampleIndex >= r.GroupSize {
 		return fmt.Errorf("sample_index %d is out of range for a group of %d", r.SampleIndex, r.GroupSize)
@@ -106,7 +107,7 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 		return err
 	}
 	if r.Attempt < 1 {
-		return fmt.Errorf("attempt %d: must be ≥ 1", r.Attempt)
+		return fmt.Errorf("attempt is %d, but must be ≥ 1", r.Attempt)
 	}
 	if err := checkStatus(r.Status); err != nil {
 		return err
@@ -119,7 +120,7 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 		return err
 	}
 	if of.Filtered != "" && (r.Keep == nil || *r.Keep || r.KeepReason == nil || *r.KeepReason != of.Filtered) {
-		return fmt.Errorf("the commit filters the row out (%q), but keep and keep_reason do not", of.Filtered)
+		return fmt.Errorf("the commit marks the row as filtered (%q), but the columns keep and keep_reason do not", of.Filtered)
 	}
 	if err := s.checkVersions(r, &row); err != nil {
 		return err
@@ -159,7 +160,7 @@ func (s *shardCheck) failure(f *StoredFailure) {
 	} else if err := s.checkGroup(of, CommittedGroup{f.GroupID, f.GroupSize}, f.SampleIndex); err != nil {
 		s.v.problem(s.shard.Path, s.n, err)
 	} else if f.Call < -1 {
-		s.v.problem(s.shard.Path, s.n, fmt.Errorf("call %d: must be ≥ -1", f.Call))
+		s.v.problem(s.shard.Path, s.n, fmt.Errorf("call is %d, but must be ≥ -1", f.Call))
 	}
 	s.n++
 	if s.counted() {
@@ -168,7 +169,7 @@ func (s *shardCheck) failure(f *StoredFailure) {
 	s.sums.tokens.Total += int64(len(f.OutputIDs))
 }
 
-// setMerged prepares s to count the tokens of a merge per source commit.
+// setMerged prepares s to count the tokens in a merge separately for each source commit.
 func (s *shardCheck) setMerged(merged []MergedCommit) {
 	s.origins = make([]int64, len(merged))
 	s.origin = make([]int32, 0, len(s.samples))
@@ -179,30 +180,36 @@ func (s *shardCheck) setMerged(merged []MergedCommit) {
 	}
 }
 
-// endMerged compares the tokens per source commit with the counts in the merge.
+// endMerged compares the number of tokens from each source commit with the number in the merge.
 func (s *shardCheck) endMerged(merged []MergedCommit) error {
 	for at, n := range s.origins {
 		if n != merged[at].Tokens {
-			return fmt.Errorf("%d tokens of commit %d, but the merge has %d", n, merged[at].Seq, merged[at].Tokens)
+			return fmt.Errorf("the rows have %d tokens of commit %d, but the merge lists %d", n, merged[at].Seq, merged[at].Tokens)
 		}
 	}
 	return nil
 }
 
-// end compares the sums over the rows with the sums in the commit.
+// end compares the sums over all rows with the sums in the commit.
 func (s *shardCheck) end() error {
 	got, want := &s.sums, &s.shard
 	if got.tokens != want.Tokens {
-		return fmt.Errorf("tokens %+v, but the commit has %+v", got.tokens, want.Tokens)
+		return fmt.Errorf("tokens are %s, but the commit has %s", asJSON(got.tokens), asJSON(want.Tokens))
 	}
 	if !got.rewards.summary().near(want.Reward) {
-		return fmt.Errorf("rewards %+v, but the commit has %+v", got.rewards.summary(), want.Reward)
+		return fmt.Errorf("rewards are %s, but the commit has %s", asJSON(got.rewards.summary()), asJSON(want.Reward))
 	}
 	if (got.versions == nil) != (want.PolicyVersions == nil) || got.versions != nil && *got.versions != *want.PolicyVersions {
-		return fmt.Errorf("policy versions %+v, but the commit has %+v", got.versions, want.PolicyVersions)
+		return fmt.Errorf("policy versions are %s, but the commit has %s", asJSON(got.versions), asJSON(want.PolicyVersions))
 	}
 	if !maps.Equal(got.graded, want.Verification) {
-		return fmt.Errorf("verifications %v, but the commit has %v", got.graded, want.Verification)
+		return fmt.Errorf("verification counts are %s, but the commit has %s", asJSON(got.graded), asJSON(want.Verification))
 	}
 	return nil
+}
+
+// asJSON formats v for an error message, as it is in a log entry.
+func asJSON(v any) string {
+	b, _ := json.Marshal(v) // JSON can represent every value of these types
+	return string(b)
 }

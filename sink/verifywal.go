@@ -6,18 +6,18 @@ import (
 	"io/fs"
 )
 
-// A WALReport is Verify's result for the write-ahead log.
+// A WALReport is the part of Verify's result that describes the write-ahead log.
 type WALReport struct {
 	Segments int
 	// Pending counts durable samples that are not yet in a commit.
 	Pending int64
-	// TornBytes counts bytes that were never durable. The next Create drops these bytes. Verify
-	// does not report them as a problem.
+	// TornBytes counts bytes that were never durable. The next Create drops these bytes, and
+	// Verify does not report them as a problem.
 	TornBytes int64
 }
 
-// wal checks the segments of the write-ahead log. A running process can delete a segment meanwhile,
-// so a missing segment is not a problem.
+// wal checks the segments of the write-ahead log. A running process can delete a segment at any
+// time, so a missing segment is not a problem.
 func (v *verifier) wal(ctx context.Context) error {
 	names, err := walSegments(v.fs, v.dir)
 	if err != nil {

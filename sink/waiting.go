@@ -9,9 +9,9 @@ import (
 )
 
 // A WaitingSample is a durable sample in the write-ahead log that is not yet in a commit. The
-// running process or the next Create will commit it. With Config.CommitGroups, it is committed once
-// its group is whole. Rows and Failures are equal to the rows and failures that the shards will
-// contain, but they lack the decisions of Config.Judge.
+// running process or the next Create will commit the sample. With Config.CommitGroups, the sample
+// is committed when its group is whole. Rows and Failures are equal to the rows and failures that
+// the shards will contain, except that they lack the decisions of Config.Judge.
 type WaitingSample struct {
 	Key      string
 	Attempt  int32
@@ -19,9 +19,9 @@ type WaitingSample struct {
 	Failures []StoredFailure
 }
 
-// Waiting yields the samples in the write-ahead log that are in no commit of l. The caller owns
-// each sample. If a part of the log is damaged, Waiting yields a *CorruptError and then continues
-// with the samples after the damage.
+// Waiting yields the samples in the write-ahead log that are not in any commit of l. The caller
+// owns each sample. If a part of the write-ahead log is damaged, Waiting yields a *CorruptError
+// and then continues with the samples after the damage.
 //
 // A running process can commit samples and delete their segments at any moment. To get each sample
 // exactly once, call [Log.Follow] afterwards. If Follow finds new commits, discard the samples and
@@ -46,7 +46,7 @@ func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 			err := readSegment(l.fs, l.Dir, name, i == len(names)-1, func(part segmentPart) error {
 				more := true
 				switch {
-				case part.torn != nil: // never durable
+				case part.torn != nil: // these bytes were never durable
 				case part.corrupt != nil:
 					more = yield(WaitingSample{}, corruptSegment(name, part.corrupt))
 				case !known.has(part.sample):
@@ -61,7 +61,7 @@ func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 			switch {
 			case err == stop:
 				return
-			case err == nil, errors.Is(err, fs.ErrNotExist): // committed and deleted meanwhile
+			case err == nil, errors.Is(err, fs.ErrNotExist): // the samples were committed and the segment was deleted in the meantime
 			case !yield(WaitingSample{}, err):
 				return
 			}

@@ -19,33 +19,33 @@ const (
 	walExt  = ".wal"
 )
 
-// syncEvery is the shortest time between syncs of the write-ahead log, and the longest wait for a
-// sync to start.
+// syncEvery is the shortest time between syncs of the write-ahead log. It is also the longest
+// time that a sample waits until a sync starts.
 const syncEvery = 20 * time.Millisecond
 
-// groupSegment is the size at which a segment ends if Config.CommitGroups is set. A new segment for
-// every small commit would cost two more syncs per commit. A held sample keeps at most one segment
-// from being deleted.
+// groupSegment is the size at which a segment ends if Config.CommitGroups is set. A new segment
+// for every small commit would cost two more syncs per commit. A sample that waits for its group
+// delays the deletion of at most one segment.
 const groupSegment = 4 << 20
 
-// A wal is the write-ahead log of a Dataset. All its files belong to the goroutine of run. Other
-// goroutines send samples to the channel in, and report commits by calling committed.
+// A wal is the write-ahead log of a Dataset. Only the goroutine of the method run uses its files.
+// Other goroutines send samples through a channel, and report commits with the method committed.
 type wal struct {
 	d     *Dataset
 	every time.Duration
 	in    chan accepted // unbuffered, so each sample has one owner
-	turn  chan struct{} // requests a new segment; holds one pending request
+	turn  chan struct{} // requests a new segment; buffers one request
 	queue *queue
 
-	// Fields of run.
+	// Only the method run uses the following fields.
 	file    File // open segment; nil between segments
-	ended   File // file of the ended segment cur, until it is closed
+	ended   File // the file of cur, from the end of this segment until the file is closed
 	frames  *frame.Writer
 	cur     *segment
 	named   bool // cur's name is durable
 	encoder sampleEncoder
-	batch   []accepted // written, but not durable
-	batched int64      // bytes of batch
+	batch   []accepted // samples that are written but not durable
+	batched int64      // number of bytes written for batch
 	last    time.Time  // start of the last sync
 	turning bool       // end the segment after this batch
 	number  int64      // number of the next segment
@@ -73,7 +73,7 @@ func walHeader(n int64) frame.Header {
 	return frame.Header{Kind: walKind, Version: walVersion, Number: uint64(n)}
 }
 
-// segmentName returns the name of segment n. Names sort in the order of their numbers.
+// segmentName returns the name of segment n. Names sort in the order of the segment numbers.
 func segmentName(n int64) string { return fmt.Sprintf("%08d%s", n, walExt) }
 
 func segmentNumber(name string) (n int64, ok bool) {
@@ -85,10 +85,11 @@ func segmentNumber(name string) (n int64, ok bool) {
 	return n, err == nil && n > 0 && name == segmentName(n)
 }
 
-// run writes samples and syncs them in batches until the dataset drains or ctx is done. When it
-// returns, every sample that it received is durable, or the caller of Append has received an error.
+// run writes samples and syncs them in batches until the dataset drains or ctx is done. When run
+// returns, each sample that it received is durable, or the caller of Append has received an
+// error.
 //
-// A failed write or sync is final, because the content of the file is then unknown.
+// run does not retry a failed write or sync, because the content of the file is then unknown.
 func (w *wal) run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
@@ -100,7 +101,7 @@ func (w *wal) run(ctx context.Context) error {
 		select {
 		case a := <-w.in:
 			if len(w.batch) == 0 {
-				timer.Reset(max(0, w.every-time.Since(w.last))) // a sample after a pause does not wait
+				timer.Reset(max(0, w.every-time.Since(w.last))) // after a pause, a sample is synced without a wait
 			}
 			w.batch = append(w.batch, a)
 			err = w.write(a)
@@ -116,7 +117,8 @@ func (w *wal) run(ctx context.Context) error {
 				return nil
 			}
 		case <-ctx.Done():
-			// Sync what has been written. The writer ends too when ctx is done.
+			// Sync the samples that were written. Do not close the queue, because the writer also
+			// ends when ctx is done.
 			if err = w.sync(); err == nil {
 				return nil
 			}
@@ -129,7 +131,7 @@ func (w *wal) run(ctx context.Context) error {
 	}
 }
 
-// close ends the segment before it closes the queue, so that the last commit can delete the
+// close ends the segment and then closes the queue. In this order, the last commit can delete the
 // segment.
 func (w *wal) close() {
 	w.endSegment()
@@ -182,7 +184,8 @@ func (w *wal) open() error {
 	return nil
 }
 
-// sync makes the batch durable, sends it to the writer, and lets Append return.
+// sync makes the batch durable, passes it to the writer, and lets the waiting calls of Append
+// return.
 func (w *wal) sync() error {
 	if len(w.batch) == 0 {
 		return nil
@@ -191,7 +194,7 @@ func (w *wal) sync() error {
 	if err := w.file.Sync(); err != nil {
 		return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
 	}
-	if !w.named { // only once per file
+	if !w.named {
 		if err := w.d.cfg.FS.SyncDir(filepath.Dir(w.cur.path)); err != nil {
 			return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
 		}
@@ -211,8 +214,8 @@ func (w *wal) sync() error {
 	failpoint.Hit(failpoint.WALAcked)
 	clear(w.batch)
 	w.batch = w.batch[:0]
-	// This mark shows readers that all earlier frames were durable. They then report damage to
-	// these frames.
+	// Write a mark, which shows readers that all earlier frames were durable. So readers report
+	// damage to these frames instead of treating them as torn.
 	before := w.frames.Size()
 	if err := w.frames.Synced(); err != nil {
 		return &ShardError{Path: w.cur.path, Op: "write", Err: err}
@@ -227,7 +230,7 @@ func (w *wal) sync() error {
 }
 
 // fail stops the dataset and returns err to the callers of Append whose samples are not yet
-// durable. The segment is kept for recovery.
+// durable. The segment stays on disk for recovery.
 func (w *wal) fail(err error) {
 	w.d.stop(err)
 	for _, a := range w.batch {
@@ -236,7 +239,8 @@ func (w *wal) fail(err error) {
 	w.batch = nil
 }
 
-// endSegment ends the open segment. The segment is deleted after the commit of its last sample.
+// endSegment ends the open segment. The segment is deleted when all of its samples have been
+// committed.
 func (w *wal) endSegment() {
 	if w.file == nil {
 		return
@@ -247,13 +251,13 @@ func (w *wal) endSegment() {
 	empty := w.cur.pending == 0
 	w.mu.Unlock()
 	if empty {
-		w.remove(w.cur) // a power cut can restore the file, so syncEnded still syncs its last mark
+		w.remove(w.cur) // syncEnded still syncs the last mark, because a power failure can restore the file
 	}
 }
 
 // syncEnded makes the last mark of the previous segment durable, and closes the file. It must run
-// before the next segment is created, because a reader treats a torn end of an earlier segment as
-// damage.
+// before the next segment is created, because readers treat a torn end as damage if a later
+// segment exists.
 func (w *wal) syncEnded() error {
 	if w.ended == nil {
 		return nil
@@ -276,7 +280,8 @@ func (w *wal) closeEnded() error {
 	return nil
 }
 
-// askForSegment requests a new segment. The writer calls it when it starts to seal its shards.
+// askForSegment requests a new segment. The writer calls askForSegment when it starts to seal its
+// shards.
 func (w *wal) askForSegment() {
 	select {
 	case w.turn <- struct{}{}:
@@ -284,8 +289,8 @@ func (w *wal) askForSegment() {
 	}
 }
 
-// committed records that n more samples of a segment are in commits. If the segment has ended and
-// all of its samples are in commits, it deletes the segment.
+// committed records that n more samples in a segment have been committed. If the segment has
+// ended and all of its samples have been committed, the segment is deleted.
 func (w *wal) committed(s *segment, n int) {
 	w.mu.Lock()
 	s.pending -= n
@@ -296,8 +301,8 @@ func (w *wal) committed(s *segment, n int) {
 	}
 }
 
-// remove deletes a segment. If the removal fails or a power cut undoes it, recovery finds the
-// samples in commits.
+// remove deletes a segment. If the removal fails or a power failure undoes it, no harm is done,
+// because recovery finds the samples in commits.
 func (w *wal) remove(s *segment) {
 	if err := w.d.cfg.FS.Remove(s.path); err != nil {
 		w.d.cfg.Logger.Warn("cannot remove the segment", "path", s.path, "error", err)

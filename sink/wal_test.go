@@ -341,7 +341,7 @@ func TestSegmentUnderAnotherName(t *testing.T) {
 	t.Parallel()
 	dir, segment, _ := interruptedLog(t, 3)
 	must(t, os.Rename(segment, filepath.Join(dir, "wal", "00000005.wal")))
-	if _, err := sink.Create(dir, sink.Config{}); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "written as number 1") {
+	if _, err := sink.Create(dir, sink.Config{}); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "the header has number 1") {
 		t.Fatalf("Create() = %v", err)
 	}
 	plan, err := sink.PlanRepair(nil, dir)

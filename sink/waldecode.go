@@ -10,7 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// decodeSample is the inverse of sampleEncoder.append. The sample does not share memory with b.
+// decodeSample is the inverse of sampleEncoder.append. The returned sample does not share memory
+// with b.
 func decodeSample(b []byte) (*tokenize.Sample, error) {
 	d := &sampleDecoder{frame.PayloadOf(b)}
 	s := d.sample()
@@ -88,14 +89,14 @@ func (d *sampleDecoder) scored(r *tokenize.Row) {
 	for i := range runs {
 		v := d.Uvarint()
 		if v > uint64(left) {
-			d.Fail(fmt.Errorf("mask runs of more than %d tokens", len(r.InputIDs)))
+			d.Fail(fmt.Errorf("the mask runs cover more than the row's %d tokens", len(r.InputIDs)))
 			return
 		}
 		runs[i] = int(v)
 		left -= int(v)
 	}
 	if left > 0 {
-		d.Fail(fmt.Errorf("mask runs are %d tokens short of %d", left, len(r.InputIDs)))
+		d.Fail(fmt.Errorf("the mask runs cover %d of the row's %d tokens", len(r.InputIDs)-left, len(r.InputIDs)))
 		return
 	}
 	r.LossMask, r.Logprobs = make([]int8, len(r.InputIDs)), make([]float32, len(r.InputIDs))
@@ -133,8 +134,8 @@ func takePointer[T any](d *sampleDecoder, value func(*sampleDecoder) T) *T {
 	return new(value(d))
 }
 
-// takeList decodes a list. It grows the list element by element, because the length in the payload
-// is not trusted.
+// takeList decodes a list. It does not allocate the whole list at once, because the length in the
+// payload can be wrong.
 func takeList[T any](d *sampleDecoder, value func(*sampleDecoder) T) []T {
 	n := d.Uvarint()
 	if n == 0 {

@@ -8,10 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file defines the format of a sample in the write-ahead log. A sample consists of the fields
-// of tokenize.Sample, Row, Failure and Divergence in declaration order. The exception is
-// Sample.Unshown. It comes last, as four numbers, or is omitted if all of them are 0. The format is
-// lossless: it distinguishes a nil list from an empty list, and a NaN keeps its bits.
+// This file defines the format of a sample in the write-ahead log. A sample consists of the
+// fields of tokenize.Sample, Row, Failure and Divergence in declaration order. The exception is
+// Sample.Unshown, which comes last as four numbers. It is omitted if all four numbers are 0. The
+// format is lossless: it distinguishes a nil list from an empty list, and it preserves the bits
+// of a NaN.
 //
 //	number     varint, zig-zag if it can be negative
 //	text       length, bytes
@@ -20,24 +21,24 @@ import (
 //	pointer    0 if nil, else 1 and the value; a float64 is eight bytes
 //	time       seconds since 1970, nanoseconds
 //
-// A row's mask has long runs, and its log-probabilities are 0 where the mask is 0. So both are written
-// together:
+// In most rows, the mask consists of long runs, and each log-probability is 0 if the token's mask
+// is 0. Then the mask and the log-probabilities are written together:
 //
 //	loss_mask  0 0 0 0 0 0 1 1 1 0 0 1 1      ► 1  4 runs: 6 3 2 2, from the first 0 on
 //	logprobs   0 0 0 0 0 0 a b c 0 0 d e      ►    a b c d e
 //
-// If a row does not have this form, it is written as a 0 and the two lists.
+// In other rows, a 0 and the two lists are written instead.
 
 // walVersion is the version of the write-ahead log. A reader refuses any other version.
 const walVersion = 1
 
-// The encoded forms of a row's mask and log-probabilities.
+// The forms in which the mask and the log-probabilities of a row are encoded.
 const (
 	asLists = 0
 	asRuns  = 1
 )
 
-// A sampleEncoder encodes samples. It reuses the memory of runs.
+// A sampleEncoder encodes samples for the write-ahead log. It reuses the slice runs.
 type sampleEncoder struct{ runs []int }
 
 func (e *sampleEncoder) append(b []byte, s *tokenize.Sample) []byte {
@@ -124,14 +125,14 @@ func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {
 	return b
 }
 
-// runBlock is the number of mask values that findRuns compares at once. Comparing them one by one
+// runBlock is the number of mask values that findRuns compares at once. Comparing single values
 // would take twice as long.
 const runBlock = 32
 
 var blocks = [2][runBlock]int8{1: [runBlock]int8(slices.Repeat([]int8{1}, runBlock))}
 
-// findRuns sets e.runs to the lengths of the mask's runs, starting with a run of zeros. It returns
-// false if the row cannot be encoded in the form asRuns.
+// findRuns sets e.runs to the lengths of the runs in the mask. The first run is a run of zeros,
+// which can be empty. It returns false if the row cannot be encoded in the form asRuns.
 func (e *sampleEncoder) findRuns(r *tokenize.Row) bool {
 	mask, logprobs := r.LossMask, r.Logprobs
 	if len(mask) != len(r.InputIDs) || len(logprobs) != len(mask) || mask == nil || logprobs == nil {
@@ -148,7 +149,7 @@ func (e *sampleEncoder) findRuns(r *tokenize.Row) bool {
 			end++
 		}
 		if end == at && at > 0 {
-			return false // neither 0 nor 1
+			return false // the mask value is neither 0 nor 1
 		}
 		if want == 0 {
 			var bits uint32

@@ -27,20 +27,20 @@ func walSegments(fsys FS, dir string) ([]string, error) {
 	return names, nil
 }
 
-// A segmentPart is a frame of a segment, or a torn or damaged part between frames.
+// A segmentPart is a frame in a segment, or torn or damaged bytes between frames.
 type segmentPart struct {
 	sample  *tokenize.Sample // nil if the part is not a frame
 	payload []byte           // payload of the frame; valid until yield returns
 	at      int64            // offset of the frame, after any marks
-	// torn describes bytes that were never durable, so their sample was never reported as durable.
+	// torn describes bytes that were never durable. No sample in them was reported as durable.
 	// corrupt describes damaged bytes.
 	torn    *frame.TornError
 	corrupt *frame.CorruptError
 }
 
-// readSegment calls yield with each part of a segment until the segment ends or yield returns an
-// error. last must be true if no later segment exists. Only the last segment can have a torn or
-// missing end, because each segment is synced up to its final mark before the next segment is
+// readSegment passes each part of a segment to yield. It stops if yield returns an error. The
+// argument last must be true if no later segment exists. Only the last segment can have a torn or
+// missing end, because the final mark of each segment is synced before the next segment is
 // created.
 func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) error) (err error) {
 	f, err := fsys.Open(filepath.Join(dir, walDir, name))
@@ -79,7 +79,7 @@ func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) e
 			part.corrupt = corrupt
 		}
 		if t := part.torn; t != nil && !last {
-			part.torn, part.corrupt = nil, &frame.CorruptError{Offset: t.Offset, Bytes: t.Bytes, Err: errors.New("incomplete, but a later segment exists")}
+			part.torn, part.corrupt = nil, &frame.CorruptError{Offset: t.Offset, Bytes: t.Bytes, Err: errors.New("the segment is incomplete, but a later segment exists")}
 		}
 		at, damaged = r.Offset(), part.corrupt != nil
 		return yield(part)
@@ -87,14 +87,14 @@ func readSegment(fsys FS, dir, name string, last bool, yield func(segmentPart) e
 	if err != nil || last || damaged || r.Ended() {
 		return err
 	}
-	return yield(segmentPart{corrupt: &frame.CorruptError{Offset: size, Err: errors.New("the end is missing, but a later segment exists")}})
+	return yield(segmentPart{corrupt: &frame.CorruptError{Offset: size, Err: errors.New("the end of the segment is missing, but a later segment exists")}})
 }
 
 func corruptSegment(name string, damage *frame.CorruptError) error {
 	return &CorruptError{Path: walDir + "/" + name, Row: -1, Err: damage}
 }
 
-// attempts contains the done keys and the failed attempts of a log.
+// attempts contains the keys that are done and the attempts that failed in a log.
 type attempts struct {
 	done   map[KeyID]struct{}
 	failed map[attemptID]struct{}
@@ -123,8 +123,8 @@ func (a attempts) add(key string, n int32, failed bool) {
 	}
 }
 
-// has reports whether a sample is in a commit, or must never be committed because it is a failure
-// and its key is done.
+// has reports whether a sample must not be committed, because it is in a commit or because its
+// key is already done.
 func (a attempts) has(s *tokenize.Sample) bool {
 	id := IDOf(s.Key)
 	if _, ok := a.done[id]; ok {
@@ -134,7 +134,7 @@ func (a attempts) has(s *tokenize.Sample) bool {
 	return ok && failed(s)
 }
 
-// onlyFailed returns the number of keys that have failed and are not done.
+// onlyFailed returns the number of keys that have a failed attempt but are not done.
 func (a attempts) onlyFailed() int64 {
 	keys := map[KeyID]struct{}{}
 	for id := range a.failed {

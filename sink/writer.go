@@ -14,7 +14,8 @@ import (
 // rows.
 const maxCommitSamples = 1 << 16
 
-// A writer owns one open shard of each kind and the samples for its commit. It runs in one goroutine.
+// A writer owns one open shard of each kind, and the samples for the next commit. It runs in one
+// goroutine.
 type writer struct {
 	d *Dataset
 
@@ -24,27 +25,28 @@ type writer struct {
 	batches  recycler                  // memory of Arrow batches, reused for all shards
 	codec    *pageCodec                // compresses Parquet pages, reused for all shards
 
-	// The next commit: its samples with their done functions, their groups, the index of each group
-	// (places), and the segments of the write-ahead log that contain the samples.
+	// The following fields describe the next commit: its samples and their done functions, their
+	// groups, the index of each group (places), and the segments of the write-ahead log that
+	// contain the samples.
 	samples []CommittedSample
 	done    []func(error)
 	groups  []CommittedGroup
 	places  map[CommittedGroup]int32
 	group   int32 // index of the last row's group
 	logged  []logged
-	since   time.Time // when the oldest sample in samples arrived
+	since   time.Time // the time at which the oldest sample in samples arrived
 
-	// held contains the samples that wait for their group. again is the segment that the writer
-	// last reread.
+	// held contains the samples that wait for their group. The field again is the segment from
+	// which the writer last reread a sample.
 	held       hold
-	heldBytes  int64 // limit on the bytes of held samples in memory
-	recovering bool  // samples use no budget, and held samples are not kept in memory
+	heldBytes  int64 // limit on the memory for held samples, in bytes
+	recovering bool  // during recovery, samples use no budget, and held samples are not kept in memory
 	again      *segment
-	file       File   // again, open for reading
-	buf        []byte // buffer for frames from again
+	file       File   // the open file of the segment in again
+	buf        []byte // buffer for frames that are read from file
 
 	age   *time.Timer // runs while a sample waits for its commit
-	timer time.Time   // when age fires; zero if it is stopped
+	timer time.Time   // the time at which age fires; zero if age is stopped
 
 	row     StoredRow
 	failure StoredFailure
@@ -52,15 +54,15 @@ type writer struct {
 	sealed  int64 // number in the names of the next shards
 }
 
-// logged counts the samples in the next commit that are from one segment.
+// logged counts the samples from one segment in the next commit.
 type logged struct {
 	segment *segment
 	n       int
 }
 
 func newWriter(d *Dataset) *writer {
-	// Number new shards after all earlier commits. A rename overwrites an existing file, and the 32
-	// bits of the digest in a file name do not rule out a collision.
+	// Give new shards higher numbers than all committed shards, so that a rename never overwrites
+	// a committed shard. The 32 bits of the digest in a file name do not rule out a collision.
 	d.logMu.Lock()
 	sealed := d.nextSeq - 1
 	d.logMu.Unlock()
@@ -73,8 +75,8 @@ func newWriter(d *Dataset) *writer {
 	return w
 }
 
-// run writes samples until the queue ends or ctx is done. When it returns, no shard is open and
-// every done function was called.
+// run writes samples until the queue ends or ctx is done. When run returns, no shard is open, and
+// every done function has been called.
 func (w *writer) run(ctx context.Context) error {
 	defer w.age.Stop()
 	q := w.d.wal.queue
@@ -93,7 +95,7 @@ func (w *writer) run(ctx context.Context) error {
 				}
 			}
 			if w.held.bytes > 0 && w.d.budget.waiting.Load() > 0 && q.empty() {
-				w.held.putAllDown(w.d.budget) // otherwise nothing would unblock Append
+				w.held.putAllDown(w.d.budget) // otherwise a call of Append could wait forever for the budget
 			}
 		case now := <-w.age.C:
 			w.timer = time.Time{}
@@ -115,18 +117,19 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// due reports whether Config.CommitGroups requires a commit now. That is the case if no other
-// sample waits for the writer, or if the oldest of the samples has waited for syncEvery.
+// due reports whether Config.CommitGroups requires a commit now. A commit is due if the queue is
+// empty, or if the oldest of the samples for the commit has waited for syncEvery.
 func (w *writer) due(q *queue) bool {
 	return w.d.cfg.CommitGroups && len(w.samples) > 0 && (q.empty() || time.Since(w.since) >= syncEvery)
 }
 
-// old reports whether the age of the open shards requires a commit.
+// old reports whether a commit is required because the open shards are too old.
 func (w *writer) old(now time.Time) bool {
 	return len(w.samples) > 0 && !now.Before(w.since.Add(w.d.cfg.MaxShardAge))
 }
 
-// setTimer sets the timer to the time at which the oldest uncommitted sample is MaxShardAge old.
+// setTimer sets the timer to the time at which the age of the oldest uncommitted sample reaches
+// MaxShardAge.
 func (w *writer) setTimer() {
 	if w.d.cfg.CommitGroups {
 		return
@@ -148,7 +151,7 @@ func (w *writer) setTimer() {
 	}
 }
 
-// write writes one sample into the open shards. The sample arrived at since.
+// write writes one sample, which arrived at the given time, into the open shards.
 func (w *writer) write(a accepted, v verdict, since time.Time) error {
 	if len(w.samples) == 0 || since.Before(w.since) {
 		w.since = since
@@ -179,7 +182,7 @@ func (w *writer) encode(s *tokenize.Sample, v verdict) error {
 			return err
 		}
 	}
-	w.row, w.failure = StoredRow{}, StoredFailure{} // so that they do not keep the memory of s alive
+	w.row, w.failure = StoredRow{}, StoredFailure{} // release the memory of s
 	return nil
 }
 
@@ -270,9 +273,10 @@ func (w *writer) openData() (*openShard[StoredRow], error) {
 	return s, nil
 }
 
-// commit seals the open shards and commits them together. The package documentation lists the steps.
+// commit seals the open shards and adds them to the log as one commit. The package documentation
+// lists the steps.
 func (w *writer) commit() error {
-	w.closeAgain() // the commit can delete the segment that is open for rereading
+	w.closeAgain() // the segment that is open for rereading can be deleted after the commit
 	if len(w.samples) == 0 {
 		return nil
 	}
@@ -309,7 +313,7 @@ func (w *writer) commit() error {
 		d.cfg.Events.Committed(c)
 	}
 	done := w.done
-	w.samples, w.done, w.groups = nil, nil, nil // c, and so this memory, now belongs to the Committed callback
+	w.samples, w.done, w.groups = nil, nil, nil // the Committed callback owns c, which refers to these slices
 	clear(w.places)
 	for _, f := range done {
 		f(nil)
@@ -320,8 +324,8 @@ func (w *writer) commit() error {
 	return nil
 }
 
-// seal seals the open shards under names that begin with base, and makes the names durable. After an
-// error it returns the shards that already have their names.
+// seal seals the open shards under names that begin with base, and makes the names durable. After
+// an error, it returns the shards that already have their final names.
 func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 	shards := []Shard{}
 	if s := w.data; s != nil {
@@ -353,8 +357,8 @@ func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 }
 
 // giveUp abandons the open shards and passes err to the done functions of their samples. Shards
-// that were sealed but not committed stay as orphans, because the entry can be durable although the
-// last step of the commit failed.
+// that were sealed but not committed remain as orphans. They must not be deleted, because the log
+// entry can be durable even if the last step of the commit failed.
 func (w *writer) giveUp(err error) {
 	if w.data != nil {
 		w.data.abandon()
@@ -367,7 +371,7 @@ func (w *writer) giveUp(err error) {
 	for _, f := range w.done {
 		f(err)
 	}
-	w.samples, w.done, w.logged, w.groups = nil, nil, nil, nil // the write-ahead log keeps the samples
+	w.samples, w.done, w.logged, w.groups = nil, nil, nil, nil // the samples are still in the write-ahead log
 	w.closeAgain()
 	for _, g := range w.held.list {
 		w.d.drop(g.left(), err)

@@ -10,8 +10,8 @@ type Drift uint8
 
 // The ways to handle drift. Only DriftFork keeps every sampled token.
 const (
-	DriftFork    Drift = iota // start a new row with the true prompt
-	DriftRealign              // replace the end of the last output with the prompt's tokens if at most RealignMax tokens are replaced, otherwise fork
+	DriftFork    Drift = iota // start a new row with the whole prompt
+	DriftRealign              // replace the end of the last output with the prompt's tokens; fork if this would replace more than RealignMax tokens
 	DriftReject               // reject the sample
 )
 
@@ -24,53 +24,53 @@ type AlignConfig struct {
 	RealignMax int
 
 	// MaxRowTokens is the maximum number of tokens in a row; 0 means no limit. If a call would
-	// exceed the limit, the row ends before that call, at the end of an output, and has FlagCut.
-	// That call is cut, and so is every later call whose prompt continues a cut call. A cut call is
-	// in no row, and its tokens count in Alignment.Cut. A later call whose prompt forks starts a
-	// new row if that row fits.
+	// exceed the limit, the row ends before the call and has FlagCut. The call is cut, and so is
+	// every later call whose prompt continues a cut call. A cut call is not in any row, and its
+	// output tokens are counted in Alignment.Cut. A later call whose prompt forks starts a new
+	// row if that row fits.
 	MaxRowTokens int
 
-	// VocabSize, if positive, is the size of the engine's vocabulary. Every id in a call that is
-	// not quarantined must be smaller than VocabSize.
+	// VocabSize is the size of the engine's vocabulary. If it is positive, every id must be
+	// smaller than VocabSize, except ids in quarantined calls.
 	VocabSize int
 
-	// TokenizerSize, if positive, is the number of ids that the tokenizer defines. A padded
-	// vocabulary also contains the ids from TokenizerSize up to VocabSize. A row that contains such
-	// an id has FlagPaddedID.
+	// TokenizerSize is the number of ids that the tokenizer defines. It is ignored unless it is
+	// positive. A padded vocabulary also contains the ids from TokenizerSize to VocabSize - 1. A
+	// row that contains such an id has FlagPaddedID.
 	TokenizerSize int
 
 	// StopIDs are the ids at which the engine ends an output, in addition to Call.StopID. A row has
 	// FlagAfterStop if a sampled token follows the first stop id in the output of a call.
 	StopIDs []int32
 
-	// MaskAfterStop gives mask 0 to the tokens after the first stop id in an output and counts them
-	// in Alignment.Unscored.
+	// If MaskAfterStop is true, the tokens after the first stop id in an output have mask 0 and
+	// are counted in Alignment.Unscored.
 	MaskAfterStop bool
 }
 
-// An Alignment counts the sampled tokens of a sample. Each sampled token counts in exactly one term
-// on the right:
+// An Alignment counts the sampled tokens of a sample. Each sampled token is counted in exactly
+// one of the terms on the right:
 //
 //	Sampled == Trained + Unscored + Trimmed + Cut + Lost
 type Alignment struct {
 	Sampled  int
-	Trained  int // mask 1, each in exactly one row
-	Unscored int // mask 0: no usable log-probability, or after a stop id if MaskAfterStop is set; includes tokens in dropped rows
+	Trained  int // mask 1; each of these tokens is in exactly one row
+	Unscored int // mask 0, because there is no usable log-probability, or because of MaskAfterStop; includes tokens in dropped rows
 	Trimmed  int // replaced by DriftRealign
-	Cut      int // in calls cut because of MaxRowTokens
+	Cut      int // in calls that were cut because of MaxRowTokens
 	Lost     int // in quarantined calls
 
 	// LostCalls lists the indexes of the quarantined calls. CutCalls lists the indexes of the cut
-	// calls. Both are in ascending order and valid until the next use of the Aligner.
+	// calls. Both slices are in ascending order, and are valid until the next use of the Aligner.
 	LostCalls, CutCalls []int32
 
-	// Forks counts divergences that started a new row. Realigned counts divergences that were
-	// repaired. EmptyRows counts rows that were dropped because they had no trainable token.
+	// Forks counts the divergences that started a new row. Realigned counts the divergences that
+	// were repaired. EmptyRows counts rows that were dropped because they had no trainable token.
 	Forks, Realigned, EmptyRows int
 }
 
-// An Aligner turns the calls of a sample into rows. It keeps a small amount of memory from sample
-// to sample. It is not safe for concurrent use, so each worker needs its own Aligner.
+// An Aligner turns the calls of a sample into rows. It reuses a small amount of memory from
+// sample to sample. It is not safe for concurrent use, so each worker needs its own Aligner.
 type Aligner struct {
 	cfg         AlignConfig
 	idLimit     uint32 // the greatest valid id
@@ -78,19 +78,19 @@ type Aligner struct {
 	stopFrom    int32  // the smallest of cfg.StopIDs
 	lost, cut   []int32
 
-	// The remaining fields are the state of one execution of Align.
+	// The remaining fields are the state of one call of Align.
 	calls      []Call
-	rows       []Row // the open row is the last
+	rows       []Row // if open is true, the last row is the open row
 	sum        Alignment
-	open       bool // the last row is open; it ends with the output of the previous call
-	cutBefore  bool // the previous call is cut: no row contains it
-	lostBefore bool // the previous call is lost
+	open       bool // there is an open row; it ends with the output of the previous call
+	cutBefore  bool // the previous call was cut, so it is not in any row
+	lostBefore bool // the previous call was quarantined
 	lastRow    int  // index of the row that cut calls continue, or -1
 
 	flagsBefore Flags // the flags of the open row before its last output
 }
 
-// NewAligner returns an Aligner.
+// NewAligner returns an Aligner with the given configuration.
 func NewAligner(cfg AlignConfig) *Aligner {
 	a := &Aligner{cfg: cfg, idLimit: lastID(cfg.VocabSize), lastNamedID: lastID(cfg.TokenizerSize), stopFrom: math.MaxInt32}
 	for _, id := range cfg.StopIDs {
@@ -111,12 +111,12 @@ func lastID(size int) uint32 {
 // Align returns the rows of one sample. The package documentation describes the rules. The rows
 // share no memory with calls.
 //
-// A call with an unknown prompt must be quarantined. A quarantined call counts as lost, and no row
-// continues across it. Calls with SourceLiteral can be mixed only with quarantined calls.
+// A call with an unknown prompt must be quarantined. A quarantined call counts as lost, and rows
+// do not continue after it. Calls with SourceLiteral can be mixed only with quarantined calls.
 //
-// If Align returns an *AlignError, no part of the sample must be used for training. The error wraps
-// ErrLength, ErrNoPrompt, ErrVocab, ErrPrefix (only with DriftReject) or ErrInvariant (a call has a
-// better grade than its source can prove).
+// If Align returns an *AlignError, no part of the sample must be used for training. The error
+// wraps ErrLength, ErrNoPrompt, ErrVocab, ErrPrefix or ErrInvariant. ErrPrefix is possible only
+// with DriftReject. ErrInvariant means that a call has a better grade than its source can prove.
 func (a *Aligner) Align(calls []Call) ([]Row, Alignment, error) {
 	if err := checkCalls(calls); err != nil {
 		return nil, Alignment{}, err
@@ -138,7 +138,6 @@ func (a *Aligner) Align(calls []Call) ([]Row, Alignment, error) {
 	return a.rows, a.sum, nil
 }
 
-// checkCalls verifies the preconditions of Align.
 func checkCalls(calls []Call) error {
 	literal := -1
 	for k := range calls {
@@ -163,7 +162,7 @@ func checkCalls(calls []Call) error {
 			return &AlignError{Turn: k, Token: -1, Reason: ReasonNoPrompt, Err: ErrNoPrompt}
 		}
 		if literal >= 0 && literal != isLiteral || isLiteral == 1 && c.PromptIDs != nil {
-			return &AlignError{Turn: k, Token: -1, Reason: ReasonNoPrompt, Err: &detailError{ErrNoPrompt, "literal calls cannot be mixed with calls that have prompts"}}
+			return &AlignError{Turn: k, Token: -1, Reason: ReasonNoPrompt, Err: &detailError{ErrNoPrompt, "calls with literal prompts cannot be mixed with calls that have prompt ids"}}
 		}
 		literal = isLiteral
 	}
@@ -208,9 +207,9 @@ func (a *Aligner) call(k int) error {
 	}
 }
 
-// history returns all tokens that the model had seen or sampled before call k, as head followed by
-// tail. These tokens are the open row, or the prompt and output of the previous call if that call
-// is cut.
+// history returns all tokens that the model had received or sampled before call k. If the
+// previous call was cut, they are its prompt and its output. Otherwise they are the open row, and
+// tail is nil.
 func (a *Aligner) history(k int) (head, tail []int32) {
 	if a.cutBefore {
 		return a.calls[k-1].PromptIDs, a.calls[k-1].OutputIDs
@@ -218,9 +217,9 @@ func (a *Aligner) history(k int) (head, tail []int32) {
 	return a.rows[len(a.rows)-1].InputIDs, nil
 }
 
-// canRealign reports whether a divergence at token n can be repaired. The divergence must be inside
-// the last output and at most RealignMax tokens before the end of the row, and the repaired row
-// must fit.
+// canRealign reports whether a divergence at token n can be repaired. The divergence must be
+// inside the last output and at most RealignMax tokens before the end of the row. The repaired
+// row must fit.
 func (a *Aligner) canRealign(k, n int) bool {
 	c, last := &a.calls[k], &a.calls[k-1]
 	if a.cutBefore || n == len(c.PromptIDs) || !a.fits(len(c.PromptIDs)+len(c.OutputIDs)) {
@@ -245,8 +244,8 @@ func (a *Aligner) realign(k, n int) {
 	}
 }
 
-// stop returns the position after the first stop id in the output of c. If there is no stop id, it
-// returns the length of the output.
+// stop returns the position after the first stop id in the output of c. If the output has no stop
+// id, stop returns the length of the output.
 func (a *Aligner) stop(c *Call) int {
 	from := a.stopFrom
 	if c.StopID != nil {
@@ -260,8 +259,7 @@ func (a *Aligner) stop(c *Call) int {
 	return len(c.OutputIDs)
 }
 
-// padded reports whether any of ids is in the padding of the vocabulary, above the ids that the
-// tokenizer defines.
+// padded reports whether any of the ids is not defined by the tokenizer.
 func (a *Aligner) padded(ids []int32) bool {
 	if a.lastNamedID >= a.idLimit {
 		return false
@@ -269,8 +267,8 @@ func (a *Aligner) padded(ids []int32) bool {
 	return firstAbove(ids, a.lastNamedID) >= 0
 }
 
-// extend appends context and the output of call k to the open row. It cuts the call if the row
-// would be too long or if the previous call is cut.
+// extend appends the context and the output of call k to the open row. It cuts the call if the
+// row would be too long or if the previous call was cut.
 func (a *Aligner) extend(k int, context []int32) error {
 	c := &a.calls[k]
 	if a.cutBefore {
@@ -292,8 +290,8 @@ func (a *Aligner) extend(k int, context []int32) error {
 	return a.append(row, k, role, context)
 }
 
-// begin opens a row that starts with the whole prompt of call k. div is the divergence that
-// requires a new row, or nil if there is none.
+// begin opens a row that starts with the whole prompt of call k. The argument div is the
+// divergence that requires a new row, or nil if there was no divergence.
 func (a *Aligner) begin(k int, div *Divergence) error {
 	c := &a.calls[k]
 	prompt := c.PromptIDs
@@ -342,7 +340,7 @@ func (a *Aligner) append(row *Row, k int, role Role, context []int32) error {
 	row.FinishReasons = append(row.FinishReasons, c.FinishReason)
 	row.StepIDs = append(row.StepIDs, c.StepID)
 	row.Flags |= c.Flags
-	row.Flags &^= FlagLength // can be left from an earlier output
+	row.Flags &^= FlagLength // can be set because of an earlier output
 	if row.Truncated = c.FinishReason == FinishLength; row.Truncated {
 		row.Flags |= FlagLength
 	}
@@ -386,8 +384,8 @@ func (a *Aligner) fits(tokens int) bool {
 
 func (a *Aligner) firstInvalidID(ids []int32) int { return firstAbove(ids, a.idLimit) }
 
-// firstAbove returns the position of the first id that is negative or greater than limit, or -1 if
-// there is none.
+// firstAbove returns the position of the first id that is negative or greater than the limit. It
+// returns -1 if there is no such id.
 func firstAbove(ids []int32, limit uint32) int {
 	for i, id := range ids {
 		if uint32(id) > limit {
@@ -397,8 +395,8 @@ func firstAbove(ids []int32, limit uint32) int {
 	return -1
 }
 
-// finalLength estimates the final length of the row that call k starts, so that the row's memory is
-// allocated only once.
+// finalLength estimates the final length of the row that starts with call k, so that the memory
+// for the row is allocated only once.
 func (a *Aligner) finalLength(k, tokens int) int {
 	for k++; k < len(a.calls) && a.calls[k].Grade < Quarantined; k++ {
 		c, last := &a.calls[k], &a.calls[k-1]

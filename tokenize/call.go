@@ -28,7 +28,8 @@ type Call struct {
 	// Reason is set if and only if Grade is Quarantined. A quarantined call is in no row, its
 	// tokens count as lost, and no row continues across it.
 	Reason Reason
-	// Note describes, for display only, how the prompt was searched for and what was found.
+	// Note describes how the collector searched for the prompt and what it found. It is only for
+	// display.
 	Note string
 	// TakenOver is true if the call is quarantined only because this process resumed the rollout of
 	// an earlier process. A new rollout would provide the data that this call lacks.
@@ -44,7 +45,7 @@ type Call struct {
 	// Versions holds the policy version of each output id if the weights changed during the call;
 	// otherwise it is nil. An entry of -1 means unknown. If Versions is not nil, Version is -1.
 	Versions []int32
-	// VersionFrom is the source of Version or Versions. It is ignored if both are unknown.
+	// VersionFrom is the source of Version or Versions. It is ignored if no version is known.
 	VersionFrom VersionSource
 	// FinishReason is the engine's finish reason for the output: FinishStop, FinishLength,
 	// FinishAbort or another word that the engine uses. It is empty if unknown.
@@ -68,7 +69,7 @@ const (
 // A PromptSource states where the prompt of a call came from.
 type PromptSource uint8
 
-// The prompt sources. The package documentation lists what each one proves.
+// The prompt sources. The package documentation lists what each source proves.
 const (
 	SourceNone    PromptSource = iota
 	SourceTurns                // input_ids on the turn
@@ -91,8 +92,8 @@ const (
 	VersionSet                        // claimed by the trainer; valid until the trainer's next claim
 )
 
-// A Grade states how well the context of a call or a row is proven. Lower is better. A row has the
-// worst grade of its calls.
+// A Grade states how well the context of a call or a row is proven. A lower grade is better. A row
+// has the worst grade of its calls.
 type Grade uint8
 
 // The grades.
@@ -119,10 +120,10 @@ const (
 	ReasonVocab                 // an id is outside the vocabulary
 	ReasonDrift                 // a prompt drifted, and the configuration rejects drift
 	ReasonNoTurns               // the server replied without turns
-	ReasonGrade                 // a row has a worse grade than the run requires
+	ReasonGrade                 // a row has a grade that the run does not accept
 	ReasonToolOrder             // the order of the tools in the prompt is unknown
 	ReasonClock                 // the template prints the time, and several times match the server's counts
-	ReasonNoTrace               // a call in a recorded server run has no trace, and only the trace would have had its tokens
+	ReasonNoTrace               // a call in a recorded server run has no trace, and no other source has its tokens
 	ReasonNotNative             // a call in a recorded server run did not use the server's native path, so it has no token ids
 	ReasonDeleted               // a recorded server run was deleted before it could be read
 	ReasonUnfinished            // a recorded server run has not ended and makes no progress

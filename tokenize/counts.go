@@ -17,7 +17,7 @@ type Counts struct {
 // The server silently drops a turn without output ids. Only these sums show that a call is missing
 // between two turns. The text around such a gap must not be used as a tool result. A step without
 // output adds nothing to CompletionTokens, so only Steps shows that its call is missing. That call
-// counts as a hole as well, because PromptTokens includes its prompt and its position among the
+// counts as a hole too: PromptTokens includes its prompt, and the position of the call among the
 // turns is unknown. None of the sums includes the model calls of a compaction.
 func CheckCounts(calls []Call, want Counts) error {
 	var prompts, outputs int64
@@ -30,11 +30,11 @@ func CheckCounts(calls []Call, want Counts) error {
 	}
 	switch {
 	case want.CompletionTokens >= 0 && outputs != want.CompletionTokens:
-		return countError(ReasonHole, "turns have %d output ids, usage.completion_tokens is %d", outputs, want.CompletionTokens)
+		return countError(ReasonHole, "turns have %d output ids, but usage.completion_tokens is %d", outputs, want.CompletionTokens)
 	case want.Steps >= 0 && int64(len(calls)) != int64(want.Steps):
-		return countError(ReasonHole, "turns have %d calls, usage.step_count is %d", int64(len(calls)), int64(want.Steps))
+		return countError(ReasonHole, "turns have %d calls, but usage.step_count is %d", int64(len(calls)), int64(want.Steps))
 	case want.PromptTokens >= 0 && known && prompts != want.PromptTokens:
-		return countError(ReasonCountMismatch, "prompts have %d ids, usage.prompt_tokens is %d", prompts, want.PromptTokens)
+		return countError(ReasonCountMismatch, "prompts have %d ids, but usage.prompt_tokens is %d", prompts, want.PromptTokens)
 	}
 	return nil
 }

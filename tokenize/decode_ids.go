@@ -5,7 +5,8 @@ import (
 	"math/bits"
 )
 
-// The number of bytes that one pass of the fast loop for ids or for triples can read ahead.
+// idWindow and tripleWindow are the maximum numbers of bytes that one iteration of the fast loop
+// reads for ids and for triples.
 const (
 	idWindow     = 16
 	tripleWindow = 96
@@ -34,7 +35,7 @@ const idBlock = 64
 func (d *Decoder) idBlocks(dst []int32) int {
 	const word = 8
 	k, i, b := 0, d.i, d.buf[:d.n]
-	if i < word { // load64(b, end-word) must not begin before b
+	if i < word { // load64(b, end-word) must not read before the start of b
 		return 0
 	}
 	for i+idBlock <= len(b) && k+idBlock/2 <= len(dst) {
@@ -67,7 +68,7 @@ func (d *Decoder) idBlocks(dst []int32) int {
 func commasOf(block *[idBlock]byte) (set uint64) {
 	for i := 0; i < idBlock; i += 8 {
 		t := load64(block[:], i) ^ ','*lowBits
-		// Set 0x80 in exactly the bytes of t that are zero.
+		// Replace each zero byte of t with 0x80 and each other byte with 0.
 		t = ^((t&^highBits + (0x80-1)*lowBits) | t) & highBits
 		// The multiplication gathers these bits in the top byte.
 		set |= (t >> 7) * 0x0102040810204080 >> 56 << i
@@ -88,8 +89,8 @@ func (d *Decoder) ids() (span, error) {
 }
 
 // promptIDs is like ids, but for a prompt. The text of a prompt usually begins like the text of the
-// previous prompt. promptIDs compares the common part instead of decoding it, which takes a tenth
-// of the time.
+// previous prompt. promptIDs does not decode the common part again but only compares it. Comparing
+// takes a tenth of the time.
 func (d *Decoder) promptIDs() (span, error) {
 	list, more, err := d.beginIDs()
 	if !more {
@@ -107,8 +108,8 @@ func (d *Decoder) promptIDs() (span, error) {
 // always decoded.
 const maxPromptText = 1 << 20
 
-// repeatPrompt consumes the ids, each with its comma, whose text repeats the start of the previous
-// prompt. It copies the ids from the previous prompt instead of decoding them.
+// repeatPrompt consumes ids, each with its comma, as long as their text is the same as in the
+// previous prompt. It copies the ids instead of decoding them.
 func (d *Decoder) repeatPrompt() {
 	same, from := 0, d.promptAt
 	for {
@@ -117,7 +118,7 @@ func (d *Decoder) repeatPrompt() {
 		text := d.buf[d.i : d.i+bytes.LastIndexByte(d.buf[d.i:d.i+n], ',')+1]
 		ids := bytes.Count(text, []byte{','})
 		if len(d.out.ids)+ids > d.cfg.MaxTokens {
-			break // the decoding of the next ids reports the error
+			break // moreIDs reports the error
 		}
 		d.out.ids = append(d.out.ids, d.out.ids[from:from+ids]...)
 		from += ids
@@ -141,8 +142,8 @@ func (d *Decoder) flushPrompt() {
 	d.promptKeep = 0 // fill moves buf[i] to buf[0]
 }
 
-// beginIDs consumes the beginning of a list of ids. more is false if the list is already complete
-// (null or empty) or if an error occurred.
+// beginIDs consumes the beginning of a list of ids. The result more is false if the list is already
+// complete (null or empty) or if an error occurred.
 func (d *Decoder) beginIDs() (list span, more bool, err error) {
 	switch c := d.space(); c {
 	case 'n':

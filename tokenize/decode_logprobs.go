@@ -3,8 +3,9 @@ package tokenize
 import "math"
 
 // logprobs decodes a list of triples [logprob, id, …], or null. It appends the log-probabilities to
-// their arena, with NaN for null. It compares the ids with want and returns the position of the
-// first difference, or -1. If want is nil, it appends the ids to the id arena instead.
+// the arena for log-probabilities, with NaN for null. It compares the ids with want and returns the
+// position of the first difference, or -1. If want is nil, it appends the ids to the id arena
+// instead.
 func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	mismatch = -1
 	switch c := d.space(); c {
@@ -33,7 +34,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 		b, i := d.buf[:d.n], d.i
 		closed := false
 		for i+tripleWindow <= len(b) {
-			// "[-d." or "[d."
+			// A triple begins with "[-d." or "[d.".
 			j := i
 			if b[j] != '[' {
 				break
@@ -49,8 +50,8 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 				break
 			}
 			j += 2
-			// One to 23 digits, of which only the first 16 are used. The number of digits after the
-			// first eight is unpredictable, so the code does not branch on it.
+			// Next come 1 to 23 digits, of which only the first 16 are used. The number of digits
+			// after the first eight is unpredictable, so the code does not branch on it.
 			t := load64(b, j) ^ zeros
 			q := countedDigits
 			if notDigit(t) == 0 {
@@ -71,7 +72,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 				q = n
 				j += n
 			}
-			// "e-d" or "e-dd"
+			// An exponent is "e-d" or "e-dd".
 			c := b[j]
 			if c != ',' {
 				if c != 'e' || b[j+1] != '-' {
@@ -99,7 +100,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 			if b[j] == ' ' {
 				j++
 			}
-			// The id.
+			// The second element is the id.
 			t = load64(b, j) ^ zeros
 			n := leadingDigits(t)
 			if uint(n-1) >= 7 || t&0xff == 0 && n > 1 || b[j+n] != ',' {
@@ -110,7 +111,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 			if b[j] == ' ' {
 				j++
 			}
-			// null, or a short string.
+			// The third element is null or a short string.
 			w := load64(b, j)
 			if w&(1<<40-1) == nullClosed {
 				j += 5
@@ -197,7 +198,7 @@ func (d *Decoder) logprobs(want []int32) (list span, mismatch int, err error) {
 	}
 }
 
-// nullClosed is "null]" in the low five bytes of a word, as load64 returns them.
+// nullClosed is the text "null]" as load64 reads it into the low five bytes of a word.
 const nullClosed = 'n' | 'u'<<8 | 'l'<<16 | 'l'<<24 | ']'<<32
 
 // shortText returns the length, including both quotes, of a string with fewer than eight ASCII
@@ -211,7 +212,8 @@ func shortText(w uint64) int {
 	return n + 2
 }
 
-// growIDs grows the id arena and returns its unused part, which begins with the contents of got.
+// growIDs grows the id arena and returns its unused part. The unused part begins with the elements
+// of got.
 func (d *Decoder) growIDs(got []int32) []int32 {
 	used := len(d.out.ids)
 	all := growArena(d.out.ids[:used+len(got)], d.cfg.MaxTokens)
@@ -259,7 +261,7 @@ func (d *Decoder) triple() (v float32, id int32, err error) {
 		switch c := d.space(); c {
 		case ',':
 			d.i++
-			d.depth += 2 // the list and the triple
+			d.depth += 2 // inside the list and the triple
 			if err := d.skip(); err != nil {
 				return 0, 0, belowIndex(err, k)
 			}

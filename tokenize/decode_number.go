@@ -6,18 +6,18 @@ import (
 	"strconv"
 )
 
-// Digits are decoded eight at a time. If a word of eight characters is xored with zeros, each byte
-// that was a digit becomes the value of the digit. The first character is in the lowest byte.
+// Digits are decoded eight at a time. Xoring a word of eight characters with the constant zeros
+// replaces each digit with its value. The first character is in the lowest byte.
 
 const zeros = '0' * lowBits
 
-// leadingDigits returns the number of digits at the start of a word that was xored with zeros. The
-// bytes after the first non-digit can have any value.
+// leadingDigits returns the number of digits at the start of a word that was xored with the
+// constant zeros. The bytes after the first non-digit can have any value.
 func leadingDigits(t uint64) int {
 	return bits.TrailingZeros64(notDigit(t)) >> 3
 }
 
-// notDigit returns a word with 0x80 in the bytes of t that are above 9. Only the lowest mark is
+// notDigit returns a word with 0x80 in the bytes of t that are above 9. Only the lowest 0x80 is
 // reliable.
 func notDigit(t uint64) uint64 {
 	return (t + (0x80-10)*lowBits | t) & highBits
@@ -30,13 +30,14 @@ func eightDigits(v uint64) uint64 {
 	return ((v&pairs)*(100+1000000<<32) + (v>>16&pairs)*(1+10000<<32)) >> 32
 }
 
-// The exact float32 does not need arbitrary precision. Let m be the integer below 2^63 that
-// consists of all digits of a decimal, and let the value be m * 10^-q with q ≤ 37. The computation
-// of float64(m) * tenTo[q] rounds three times, so its error is less than 4 units in the last place
-// of the double. A border is the midpoint between two adjacent float32 values; the low 29 bits of
-// its double are 1<<28. Rounding the product to float32 is correct unless a border is within the
-// error. strconv converts numbers near a border. If a program printed a float32 as a decimal, the
-// decimal is far from any border. Because m ≥ 1 and q ≤ 37, the result is a normal float32.
+// A correctly rounded float32 does not need arbitrary precision. Let m be the integer below 2^63
+// that consists of all digits of a decimal, and let the value be m * 10^-q with q ≤ 37. The
+// computation of float64(m) * tenTo[q] rounds three times, so its error is less than 4 units in the
+// last place of the double. A border is the midpoint between two adjacent float32 values; the low
+// 29 bits of its double are 1<<28. Rounding the product to float32 is correct unless the product is
+// closer to a border than the maximum error. Numbers near a border are left to strconv. The decimal
+// that a program prints for a float32 is far from any border. Because m ≥ 1 and q ≤ 37, the result
+// is a normal float32.
 
 // nearBorder reports whether a double with the given bits is within 8 units in the last place of a
 // border.
@@ -49,8 +50,8 @@ const maxScale = 37
 // The fast path for log-probabilities uses 16 digits after the decimal point and only checks that
 // the characters after them are digits. The unused digits amount to less than one unit of m. If m ≥
 // leastCounted, they add an error of less than 2^17 units in the last place. Therefore the fast
-// path keeps a greater distance from the borders. A printed float32 is far from the borders. Among
-// other decimals, one in a thousand falls back to the slow path, which uses every digit.
+// path requires a greater distance from the borders. A printed float32 is far from the borders. Of
+// other decimals, about one in a thousand needs the slow path, which uses every digit.
 const (
 	countedDigits = 16
 	leastCounted  = 1 << 36
@@ -72,9 +73,9 @@ var tenTo = [64]float64{
 
 var powers = [8]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7}
 
-// float32Of rounds a JSON number to a double and then to a float32, each time correctly. The result
-// is infinite if the number is too large for a float32. slow reports whether strconv converted the
-// number.
+// float32Of rounds a JSON number correctly to a double, and then the double correctly to a float32.
+// The result is infinite if the number is too large for a float32. The second result reports
+// whether strconv converted the number.
 func float32Of(number []byte) (v float32, slow bool) {
 	m, q, ok := mantissa(number)
 	if ok {
@@ -90,8 +91,8 @@ func float32Of(number []byte) (v float32, slow bool) {
 	return float32(f), true
 }
 
-// mantissa returns m and q such that the number is ±m * 10^-q. ok is false if m or q is too large
-// for the fast conversion.
+// mantissa returns m and q such that the number is ±m * 10^-q. ok is false if m or q is outside the
+// range of the fast conversion.
 func mantissa(number []byte) (m uint64, q int, ok bool) {
 	i := 0
 	if number[0] == '-' {

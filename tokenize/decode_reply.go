@@ -60,7 +60,8 @@ func (d *Decoder) reply() error {
 	return nil
 }
 
-// dropRest removes a key that does not belong in Rest. length is the length of Rest before the key.
+// dropRest removes a key that does not belong in Rest. The parameter length is the length of Rest
+// before the key.
 func (d *Decoder) dropRest(length int) {
 	d.keep, d.restOver = -1, false // restOver can be set because a copied part of the key exceeded MaxRestBytes
 	d.out.Rest = d.out.Rest[:length]
@@ -97,13 +98,13 @@ func (d *Decoder) turns() error {
 // turnFields lists the keys of a turn that are decoded. Only role is required.
 var turnFields = [...]string{"role", "input_ids", "output_ids", "output_token_logprobs", "content", "tool_name"}
 
-// turn decodes one element of `turns`. The keys can have any order.
+// turn decodes one element of `turns`. The keys can come in any order.
 func (d *Decoder) turn() error {
 	start := d.offset()
 	t := turnSpan{prompt: noSpan, output: noSpan, logprobs: noSpan, content: noSpan, tool: noSpan, mismatch: -1}
 	// The ids of the triples, if output_token_logprobs came before output_ids.
 	early := noSpan
-	var seen uint // bit i: turnFields[i]
+	var seen uint // bit i is set once turnFields[i] has been read
 	err := d.object("a turn", func() error {
 		at := d.offset()
 		if err := d.readKey(); err != nil {

@@ -58,8 +58,8 @@ func (d *Decoder) literal(word string) error {
 	return nil
 }
 
-// The parts of an element of logprobs.content as the server writes it, split so that each
-// comparison covers at most 16 bytes:
+// The parts of an element of logprobs.content, as the server writes it. They are split so that each
+// comparison covers at most 16 bytes. A whole element looks like this:
 //
 //	{"token":"785","bytes":null,"logprob":-0.24566778540611267,"top_logprobs":[]}
 const (

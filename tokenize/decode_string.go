@@ -16,15 +16,15 @@ const (
 func load64(b []byte, i int) uint64 { return binary.LittleEndian.Uint64(b[i:]) }
 
 // special returns a word with 0x80 in the bytes of w that are special in a string: quotes,
-// backslashes and control characters. Only the lowest mark is reliable.
+// backslashes and control characters. Only the lowest 0x80 is reliable.
 func special(w uint64) uint64 {
 	q := w ^ '"'*lowBits
 	e := w ^ '\\'*lowBits
 	return ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits
 }
 
-// plainPrefix returns the length of the longest prefix of b without special bytes. high is 0 if
-// that prefix is ASCII.
+// plainPrefix returns the length of the longest prefix of b without special bytes. The result high
+// is 0 if that prefix is ASCII.
 func plainPrefix(b []byte) (n int, high uint64) {
 	for n+8 <= len(b) {
 		w := load64(b, n)
@@ -48,8 +48,9 @@ func plainPrefix8(w uint64) (n int, high uint64) {
 	return n, w & (1<<(8*uint(n)&63) - 1) & highBits
 }
 
-// plain consumes the next part of a string that needs no unescaping. It returns this part, which is
-// valid until the next call of fill. more is false if buf[i] is now a special byte.
+// plain consumes the bytes of a string up to the next special byte or the end of the buffer. It
+// returns these bytes, which are valid until the next call of fill. The result more is false if
+// buf[i] is now a special byte.
 func (d *Decoder) plain() (s []byte, more bool, err error) {
 	b := d.buf[d.i:d.n]
 	n, high := plainPrefix(b)
@@ -176,7 +177,7 @@ func skippable(b []byte) int {
 		if i > at {
 			continue
 		}
-		// A single rune among ASCII. For a sequence of non-ASCII runes, plain is faster.
+		// Skip a single non-ASCII rune. For a sequence of such runes, plain is faster.
 		_, n := utf8.DecodeRune(b[i:])
 		if n == 1 || i+n < len(b) && b[i+n] >= utf8.RuneSelf {
 			return i

@@ -20,7 +20,8 @@ import (
 // slow path. A fast path accepts only input that the slow path accepts too, and returns the same
 // value. A fast path never returns errors, so all offsets and messages come from the slow path.
 
-// DecoderConfig limits the replies that a Decoder accepts. A field that is 0 has its default value.
+// DecoderConfig limits the replies that a Decoder accepts. A field that is 0 takes its default
+// value.
 type DecoderConfig struct {
 	// MaxReplyBytes limits the length of a reply. Default 128 MiB. A sampled token takes 80 to 130
 	// bytes.
@@ -36,8 +37,8 @@ type DecoderConfig struct {
 	// MaxRestBytes limits Reply.Rest. Default 32 MiB.
 	MaxRestBytes int
 	// ChunkBytes is the size of the read buffer for Decode, at least 4 KiB. Default 128 KiB.
-	// Decoding itself is just as fast with 16 KiB. If a 600 KB reply comes from a connection, 128
-	// KiB needs fewer reads and about 2 % less CPU time than 64 KiB.
+	// Decoding itself is just as fast with 16 KiB. For a 600 KB reply from a connection, a buffer
+	// of 128 KiB needs fewer reads and about 2 % less CPU time than a buffer of 64 KiB.
 	ChunkBytes int
 }
 
@@ -66,8 +67,8 @@ const (
 	// in the buffer as a whole. In practice, numbers are much shorter: a double takes at most 24
 	// bytes.
 	maxNumberBytes = 1 << 10
-	// maxKeyBytes is the number of bytes of a key that are kept for comparisons and for
-	// DecodeError.Path.
+	// maxKeyBytes is the maximum number of bytes of a key that the Decoder keeps for comparisons
+	// and for DecodeError.Path.
 	maxKeyBytes = 64
 )
 
@@ -76,9 +77,9 @@ const (
 // Decoder.
 //
 // A Decoder validates the JSON grammar and the UTF-8 encoding of the whole reply, including skipped
-// values. It does not validate the meaning. Lists of different lengths, log-probabilities of other
-// tokens and null lists are not decode errors, because they invalidate only one sample. The Turn
-// shows them instead.
+// values. It does not check what the values mean. Lists of different lengths, log-probabilities
+// that belong to other tokens, and null lists are not decode errors, because they invalidate only
+// one sample. The caller finds them in the Turn.
 type Decoder struct {
 	cfg DecoderConfig
 
@@ -96,10 +97,10 @@ type Decoder struct {
 	keep     int  // position in buf of the first byte that belongs to Rest, or -1
 	restOver bool // Rest would have exceeded MaxRestBytes
 
-	// long is the last long string that was skipped, including its closing quote, while it is in
-	// buf. Servers send the arguments and the result of a tool call twice, the second time in
-	// deprecated members. Comparing the second copy takes a tenth of the time needed to validate
-	// it.
+	// long is the last long string that was skipped, including its closing quote, as long as the
+	// string is in buf. Servers send the arguments and the result of a tool call twice, the second
+	// time in deprecated members. Comparing the second copy takes a tenth of the time needed to
+	// validate it.
 	long []byte
 
 	// prompt is the text of the last prompt, up to maxPromptText bytes. promptAt is the index of
@@ -110,7 +111,7 @@ type Decoder struct {
 
 	slowFloats int // number of log-probabilities in this document that strconv converted
 
-	key []byte // the last key, cut at maxKeyBytes
+	key []byte // the last key, truncated to maxKeyBytes
 	out *Reply
 }
 
@@ -135,7 +136,6 @@ func (d *Decoder) DecodeBytes(b []byte, dst *Reply) error {
 	return d.run(dst)
 }
 
-// open starts a document that is read from r.
 func (d *Decoder) open(r io.Reader) {
 	if d.own == nil {
 		d.own = make([]byte, d.cfg.ChunkBytes)
@@ -145,7 +145,6 @@ func (d *Decoder) open(r io.Reader) {
 	d.eof, d.over = false, false
 }
 
-// openBytes starts a document in memory.
 func (d *Decoder) openBytes(b []byte) {
 	d.over = int64(len(b)) > d.cfg.MaxReplyBytes
 	if d.over {
@@ -210,7 +209,8 @@ func (d *Decoder) fill() bool {
 	return false
 }
 
-// need reads until the buffer has k unread bytes, and reports whether it succeeded.
+// need reads until the buffer has k bytes that have not been consumed, and reports whether it
+// succeeded.
 func (d *Decoder) need(k int) bool {
 	for d.n-d.i < k {
 		if !d.fill() {
@@ -255,8 +255,8 @@ func (d *Decoder) space() byte {
 	}
 }
 
-// object reads an object. It calls member at the opening quote of each key. member must read the
-// key and the value. what describes the object in errors.
+// object reads an object. It calls the function member at the opening quote of each key. The
+// function must read the key and the value. The string what describes the object in errors.
 func (d *Decoder) object(what string, member func() error) error {
 	if c := d.space(); c != '{' {
 		return d.wrongType(what, c)
@@ -287,8 +287,8 @@ func (d *Decoder) object(what string, member func() error) error {
 	}
 }
 
-// array reads an array. It calls element at the start of each value, and element must read the
-// value. what describes the array in errors.
+// array reads an array. It calls the function element at the start of each value. The function must
+// read the value. The string what describes the array in errors.
 func (d *Decoder) array(what string, element func(i int) error) error {
 	if c := d.space(); c != '[' {
 		return d.wrongType(what, c)
@@ -346,14 +346,14 @@ func (d *Decoder) end() error {
 	return &DecodeError{Offset: at, Err: io.ErrUnexpectedEOF}
 }
 
-// fail returns a *DecodeError at the first byte that has not been consumed. what describes the
-// problem.
+// fail returns a *DecodeError at the first byte that has not been consumed. The string what
+// describes the problem.
 func (d *Decoder) fail(err error, what string) error {
 	return &DecodeError{Offset: d.offset(), Err: &detailError{err, what}}
 }
 
-// expected returns the error for a byte c, returned by space, that cannot begin the expected text.
-// what describes the expected text.
+// The method expected returns the error for a byte c that cannot begin the expected text. The byte
+// c must be a result of the method space. The string what describes the expected text.
 func (d *Decoder) expected(what string, c byte) error {
 	if c == 0 {
 		return d.end()

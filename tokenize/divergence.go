@@ -28,12 +28,12 @@ const (
 	DivergedInContext                              // in a tool or user span
 	DivergedInEarlier                              // in an earlier output of the row, or in cut calls after the row
 	DivergedInLast                                 // in the last output of the row
-	DivergedProperPrefix                           // the prompt equals the row or is a proper prefix of it
+	DivergedProperPrefix                           // the prompt equals the row or is a proper prefix of the row
 	DivergedAfterLost                              // the previous call is quarantined
 )
 
-// newDivergence returns the divergence between the prompt of call k and the tokens in head followed
-// by tail. The two differ at position n.
+// newDivergence returns the divergence between the prompt of call k and the concatenation of head
+// and tail. The two sequences differ at position n.
 func (a *Aligner) newDivergence(k, n int, head, tail []int32) *Divergence {
 	return &Divergence{
 		Call: int32(k), Offset: int32(n), Kind: a.kind(k, n, len(head)+len(tail)),
@@ -62,7 +62,8 @@ func (a *Aligner) kind(k, n, seen int) DivergenceKind {
 	return DivergedInEarlier
 }
 
-// window returns at most DivergenceWindow ids, from position n, of head followed by tail.
+// window returns up to DivergenceWindow ids from the concatenation of head and tail, starting at
+// position n.
 func window(head, tail []int32, n int) (ids []int32) {
 	for i := n; i < min(n+DivergenceWindow, len(head)+len(tail)); i++ {
 		if i < len(head) {
@@ -75,8 +76,8 @@ func window(head, tail []int32, n int) (ids []int32) {
 }
 
 // AppendDivergence appends Divergence and Realigned as one JSON object, for the `divergence`
-// column. It appends nothing if both are empty. An object without "kind" records only repairs, not
-// a fork:
+// column. It appends nothing if both fields are empty. An object without "kind" records only
+// repairs, not a fork:
 //
 //	{"call":3,"offset":812,"kind":"last_output","row":[198],"prompt":[151645]}
 //	{"call":3,"offset":812,…,"prompt":[151645],"realigned":[{"call":5,"offset":990,…}]}
@@ -112,7 +113,7 @@ func (d *Divergence) AppendJSON(dst []byte) []byte {
 	dst = append(dst, `,"offset":`...)
 	dst = strconv.AppendInt(dst, int64(d.Offset), 10)
 	dst = append(dst, `,"kind":"`...)
-	dst = append(dst, d.Kind.String()...) // no word of a kind contains a quote
+	dst = append(dst, d.Kind.String()...) // the word for a kind never contains a quote
 	dst = append(dst, `","row":`...)
 	dst = AppendIDs(dst, d.Row)
 	dst = append(dst, `,"prompt":`...)

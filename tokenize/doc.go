@@ -36,7 +36,7 @@
 //
 // A prompt continues the open row if it begins with the whole row and is longer. The rest of the
 // prompt is appended as context: a tool span if a tool turn is between the two calls, otherwise a
-// user span. Any other prompt FORKS: the open row is closed, and the next row begins with the true
+// user span. Any other prompt FORKS: the open row is closed, and the next row begins with the new
 // prompt as one prompt span. So every sampled token is in exactly one row, with exactly the context
 // that the model saw. A prompt that ends at or before the end of the row also forks, because the
 // model then sampled a second time at the same position. A prompt is compared only with the open
@@ -46,8 +46,8 @@
 // DriftRealign repairs the row instead of forking. The rest of the output is removed from the row
 // and counted in Trimmed, and the rest of the prompt is appended as context. Row.Realigned keeps
 // the first ids of the removed tokens and of the tokens that replace them. The repair drops sampled
-// tokens, and short outputs lose the largest share. In recorded exchanges, every difference begins
-// at least ten tokens before the end of the output.
+// tokens. Short outputs lose the largest share of their tokens. In recorded exchanges, every
+// difference begins at least ten tokens before the end of the output.
 //
 // A quarantined call is in no row and closes the open row. The next call starts a new row. Rows
 // without a trainable token are counted and dropped. The remaining rows are then numbered.
@@ -65,19 +65,19 @@
 //
 // # Invariants
 //
-// Row.Check verifies them all:
+// Row.Check verifies these invariants:
 //
 //   - All slices with one entry per token have the same length T, and the spans partition [0, T).
-//   - Mask 1 means that the token was sampled in a captured call, so it is in an assistant
-//     span. The reverse does not hold. A token without a usable log-probability has mask 0
-//     and counts in Unscored. With MaskAfterStop, so does a token after a stop id.
-//     An assistant message in a prompt is context.
-//   - Under mask 1, a log-probability is between -1000 and 1e-6. Under mask 0, it is exactly 0,
-//     which means "no information". No log-probability is ever invented. Engines write a number
-//     below -1000 for minus infinity, so such a number counts as missing (see UsableLogprob).
+//   - Mask 1 means that the token was sampled in a captured call, so it is in an assistant span.
+//     The converse does not hold. A token without a usable log-probability has mask 0 and counts in
+//     Unscored. With MaskAfterStop, the same is true of a token after a stop id. An assistant
+//     message in a prompt is context.
+//   - With mask 1, a log-probability is between -1000 and 1e-6. With mask 0, it is exactly 0, which
+//     means "no information". No log-probability is ever invented. Engines write a number below
+//     -1000 for minus infinity, so such a number counts as missing (see UsableLogprob).
 //   - PromptLength is the position of the first sampled token.
-//   - Ids are not negative, and are below the engine's vocabulary size if it is known. An id
-//     that the tokenizer does not define is valid, and its row has FlagPaddedID.
+//   - Ids are not negative. If the engine's vocabulary size is known, they are below that size. An
+//     id that the tokenizer does not define is valid, and its row has FlagPaddedID.
 //   - At least one token is trainable.
 //
 // For each sample, the Alignment satisfies
@@ -86,11 +86,11 @@
 //
 // # Memory and errors
 //
-// A Decoder, Reply or Aligner is meant to be reused for one sample after another. After the first
-// samples, decoding does not allocate memory, and aligning allocates only the rows. Turns and calls
-// point into the memory of a Reply. The Aligner copies the data, so rows own their memory. Invalid
-// input leads to an error and never to a panic: a *DecodeError for malformed bytes, an *AlignError
-// for invalid content.
+// Reuse a Decoder, Reply or Aligner for one sample after another. After the first samples, decoding
+// does not allocate memory, and aligning allocates only the rows. Turns and calls point into the
+// memory of a Reply. The Aligner copies the data, so rows own their memory. Invalid input leads to
+// an error and never to a panic: a *DecodeError for malformed bytes, an *AlignError for invalid
+// content.
 //
 // # Reading order
 //

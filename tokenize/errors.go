@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Errors in the bytes of a reply. A *DecodeError wraps one of these, or io.ErrUnexpectedEOF.
+// Errors in the bytes of a reply. A *DecodeError wraps one of these errors or io.ErrUnexpectedEOF.
 var (
 	ErrSyntax       = errors.New("tokenize: not JSON")
 	ErrUTF8         = errors.New("tokenize: invalid UTF-8")
@@ -15,7 +15,7 @@ var (
 	ErrTooLarge     = errors.New("tokenize: limit exceeded")
 )
 
-// Errors in turns, calls and rows. An *AlignError wraps one of these.
+// Errors in turns, calls and rows. An *AlignError wraps one of these errors.
 var (
 	ErrLength     = errors.New("tokenize: lengths differ")
 	ErrIDMismatch = errors.New("tokenize: log-probability belongs to another token")
@@ -32,7 +32,8 @@ var (
 type DecodeError struct {
 	// Offset is the position of the offending byte: 0 ≤ Offset ≤ length of the reply.
 	Offset int64
-	// Path is a JSON pointer to the value. For a value outside turns, it is only the top-level key.
+	// Path is a JSON pointer to the value. For a value outside of `turns`, Path has only the
+	// top-level key.
 	Path string
 	Err  error
 }
@@ -56,7 +57,7 @@ type ReadError struct {
 }
 
 func (e *ReadError) Error() string {
-	return "read reply after byte " + strconv.FormatInt(e.Offset, 10) + ": " + e.Err.Error()
+	return "cannot read the reply after byte " + strconv.FormatInt(e.Offset, 10) + ": " + e.Err.Error()
 }
 
 func (e *ReadError) Unwrap() error { return e.Err }
@@ -64,7 +65,8 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // An AlignError reports that a turn, a call or a row breaks a rule.
 type AlignError struct {
 	// Turn is the index of the turn (CallsFromTurns), the call (Aligner, CheckCounts) or the span
-	// (Row.Check). It is -1 if the error concerns all of them or if CheckTurn returned it.
+	// (Row.Check). It is -1 if the error does not concern a single turn, call or span, or if
+	// CheckTurn returned the error.
 	Turn int
 	// Token is the position of the token, or -1.
 	Token int
@@ -76,19 +78,23 @@ type AlignError struct {
 func (e *AlignError) Error() string {
 	s := ""
 	if e.Turn >= 0 {
-		s = "turn " + strconv.Itoa(e.Turn) + " "
+		s = "turn " + strconv.Itoa(e.Turn)
 	}
 	if e.Token >= 0 {
-		s += "token " + strconv.Itoa(e.Token) + " "
+		if s != "" {
+			s += ", "
+		}
+		s += "token " + strconv.Itoa(e.Token)
 	}
-	if e.Reason != ReasonNone {
-		s += "(" + e.Reason.String() + ")"
+	switch {
+	case e.Reason == ReasonNone:
+	case s == "":
+		s = e.Reason.String()
+	default:
+		s += " (" + e.Reason.String() + ")"
 	}
 	if s == "" {
 		return e.Err.Error()
-	}
-	if s[len(s)-1] == ' ' {
-		s = s[:len(s)-1]
 	}
 	return s + ": " + e.Err.Error()
 }

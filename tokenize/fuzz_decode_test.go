@@ -55,7 +55,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// foldedKey reports whether encoding/json can have matched a key with another spelling, or seen a
+// foldedKey reports whether encoding/json might have matched a key with another spelling, or seen a
 // key twice in an object that the decoder copies or skips. The two decoders then differ by design.
 func foldedKey(b []byte) bool {
 	var members map[string]json.RawMessage

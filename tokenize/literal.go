@@ -9,9 +9,9 @@ type TextEncoder interface {
 	AppendTokens(dst []int32, text string) ([]int32, error)
 }
 
-// A Literal builds calls with SourceLiteral. They consist of the assistant ids and the tool results
-// in order, without prompts and without the text that the template adds between turns. Such calls
-// cannot be checked, so their grade is Unverified.
+// A Literal builds calls with SourceLiteral. The calls consist of the assistant ids and the tool
+// results in order, without prompts and without the text that the template adds between turns. Such
+// calls cannot be checked, so their grade is Unverified.
 //
 // A Literal owns the memory of Call.Context. It is not safe for concurrent use.
 type Literal struct {
@@ -23,9 +23,9 @@ type Literal struct {
 }
 
 // Calls appends one Call for each assistant turn, as CallsFromTurns does. The Context of a Call
-// holds the tokens of the tool turns directly before it. Tool turns after the last assistant turn
-// are dropped, because a row ends at its last sampled token. The calls become invalid at the next
-// use of l, or when turns become invalid.
+// holds the tokens of the tool turns directly before the call. Tool turns after the last assistant
+// turn are dropped, because a row ends at its last sampled token. The calls are valid until the
+// next use of l, and only as long as the turns are valid.
 //
 // Calls returns the errors from CallsFromTurns and from the encoder. After an error, dst is
 // unchanged.
@@ -47,7 +47,7 @@ func (l *Literal) Calls(dst []Call, turns []Turn) ([]Call, error) {
 		}
 		if l.context, err = l.Encoder.AppendTokens(l.context, t.Content); err != nil {
 			l.context = nil
-			return dst[:base], fmt.Errorf("tokenize: encode tool turn %d: %w", i, err)
+			return dst[:base], fmt.Errorf("tokenize: cannot encode tool turn %d: %w", i, err)
 		}
 	}
 	lo := 0

@@ -5,8 +5,8 @@ import "github.com/rollout-rl/rollout/tokenize/internal/textview"
 // A Reply is the result of decoding one reply: the turns, stored in arenas that the Reply owns, and
 // the rest of the reply as JSON. A Reply can be reused, because Reset keeps the memory.
 //
-// Each Turn points into these arenas. The next use of the Reply overwrites them, so copy data that
-// is needed longer. (The Aligner copies its data.)
+// Each Turn points into these arenas. The next use of the Reply overwrites the arenas, so copy any
+// data that is needed longer. (The Aligner copies its data.)
 type Reply struct {
 	Turns []Turn
 
@@ -15,7 +15,7 @@ type Reply struct {
 	HasTurns bool
 
 	// Rest is the reply's JSON object without `turns` and `logprobs`. Every other member is copied
-	// verbatim. Rest is valid JSON. It can be used until the next Reset.
+	// verbatim. The content is valid JSON. It can be used until the next Reset.
 	Rest []byte
 
 	Bytes int64
@@ -62,8 +62,8 @@ func (r *Reply) settle() {
 	}
 }
 
-// view returns the part of the arena that s describes: nil for null, non-nil for an empty list. Its
-// capacity is clipped, so an append cannot overwrite the next view.
+// view returns the part of the arena that s describes: nil for null, non-nil for an empty list. The
+// capacity of the result is clipped, so an append cannot overwrite the next view.
 func view[T any](arena []T, s span) []T {
 	switch {
 	case s.lo < 0:

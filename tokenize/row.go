@@ -3,7 +3,7 @@ package tokenize
 // A Row is one training sequence: T tokens in model order, unshifted and unpadded, in K spans. Each
 // parallel slice has one entry per token.
 //
-// Only AppendSampled and AppendContext extend the slices. They extend all of them together, so
+// Only AppendSampled and AppendContext extend the slices. They extend all slices together, so
 //
 //	len(InputIDs) == len(LossMask) == len(Logprobs) == T
 //	Versions is nil or has length T
@@ -20,8 +20,9 @@ type Row struct {
 	LossMask []int8
 
 	// Logprobs[i] is the natural log of the probability that the engine reported for InputIDs[i].
-	// If LossMask[i] is 1, it is between -1000 and 1e-6. If LossMask[i] is 0, it is exactly 0,
-	// which means "no information". Source: turns[].output_token_logprobs[j][0] (Letta).
+	// If LossMask[i] is 1, Logprobs[i] is between -1000 and 1e-6. If LossMask[i] is 0, Logprobs[i]
+	// is exactly 0, which means "no information". Source: turns[].output_token_logprobs[j][0]
+	// (Letta).
 	Logprobs []float32
 
 	// Versions[i] is the policy version that sampled token i, or -1 if the token was not sampled or
@@ -44,8 +45,8 @@ type Row struct {
 	Grade  Grade
 	Source PromptSource
 
-	// Divergence describes why this row does not continue the row before it. It is nil if there are
-	// no earlier calls. (The row before it can have been dropped.)
+	// Divergence describes why this row does not continue the row before it. That earlier row might
+	// have been dropped. Divergence is nil if there are no earlier calls.
 	Divergence *Divergence
 
 	// Realigned has one entry, in order, for each output whose end DriftRealign replaced. An entry
@@ -60,9 +61,9 @@ type Row struct {
 
 	// Truncated is true if the policy did not choose the row's end: the row was cut at the row
 	// limit (FlagCut), or the engine's token limit ended the last output (FlagLength). Truncated
-	// describes neither earlier outputs nor a rollout that used up its steps (see Sample.Status).
-	// If Truncated is false and the last of FinishReasons is empty, the cause of the row's end is
-	// unknown.
+	// does not depend on earlier outputs, or on whether the rollout used up its steps (see
+	// Sample.Status). If Truncated is false and the last element of FinishReasons is empty, the
+	// cause of the row's end is unknown.
 	Truncated bool
 
 	Flags Flags
@@ -87,7 +88,7 @@ const (
 	FlagRealigned                           // DriftRealign replaced the end of an output
 	FlagReattached                          // the tokens come from the record of a server run whose answer was lost
 	FlagLength                              // the engine's token limit ended the row's last output
-	FlagSpliced                             // the tap sent the engine the ids that the engine had sampled, instead of the ids of the server's text
+	FlagSpliced                             // the tap sent the engine the ids that the engine had sampled, instead of the ids for the server's text
 	FlagAfterStop                           // an output in the row has tokens after its first stop id
-	FlagPaddedID                            // the row has an id from the padded vocabulary that the tokenizer does not define
+	FlagPaddedID                            // the row has an id that is in the padded vocabulary but that the tokenizer does not define
 )

@@ -11,8 +11,8 @@ const (
 	minLogprob = -1000
 )
 
-// UsableLogprob reports whether a trainer can learn from a token with log-probability v. v must be
-// between -1000 and 1e-6; NaN means that the log-probability is missing. Every reader applies this
+// UsableLogprob reports whether a trainer can learn from a token with log-probability v. A usable v
+// is between -1000 and 1e-6. NaN stands for a missing log-probability. Every reader applies this
 // rule to the float32 in the row.
 func UsableLogprob(v float32) bool { return v <= maxLogprob && v >= minLogprob }
 
@@ -30,10 +30,10 @@ func (r *Row) AppendContext(role Role, ids []int32) {
 	clear(logprobs)
 }
 
-// AppendSampled appends the ids sampled in one call as an assistant span. logprobs must have the
-// same length as ids. A token whose log-probability is missing or not usable has mask 0 and counts
-// in Unscored. version is the policy version, or -1 if unknown. AppendSampled does nothing if ids
-// is empty.
+// AppendSampled appends the ids sampled in one call as an assistant span. The slice logprobs must
+// have the same length as ids. A token whose log-probability is missing or not usable has mask 0
+// and counts in Unscored. The parameter version is the policy version, or -1 if unknown.
+// AppendSampled does nothing if ids is empty.
 func (r *Row) AppendSampled(ids []int32, logprobs []float32, version int32) {
 	if len(ids) == 0 {
 		return
@@ -101,8 +101,8 @@ func (r *Row) extend(role Role, ids []int32, version int32) (mask []int8, logpro
 	return r.LossMask[lo:], r.Logprobs[lo:]
 }
 
-// realign repairs the last span, which is an output, because the prompt of call k differs from the
-// row at token n. It records the ids of the row and the prompt in Realigned and then trims the row.
+// realign repairs the last span, which must be an output. The prompt of call k differs from the row
+// at token n. It records the ids of the row and the prompt in Realigned and then trims the row.
 func (r *Row) realign(k, n int, prompt []int32) {
 	r.Realigned = append(r.Realigned, Divergence{
 		Call: int32(k), Offset: int32(n), Kind: DivergedInLast, Row: window(r.InputIDs, nil, n), Prompt: window(prompt, nil, n),
@@ -111,8 +111,8 @@ func (r *Row) realign(k, n int, prompt []int32) {
 	r.trim(n)
 }
 
-// trim removes all tokens from position n on and counts them in Trimmed. All of them must be in the
-// last span, which must be an output.
+// trim removes all tokens from position n on and counts them in Trimmed. These tokens must be in
+// the last span, which must be an output.
 func (r *Row) trim(n int) {
 	for _, m := range r.LossMask[n:] {
 		r.Unscored -= int32(1 - m)

@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// Check verifies every invariant of a finished row. vocab, if positive, is the vocabulary size. If
-// an invariant does not hold, Check returns an *AlignError with the index of the span and the
-// position of the token in the row. The error wraps ErrLength, ErrVocab, ErrLogprob, ErrNoTokens or
-// ErrInvariant.
+// Check verifies every invariant of a finished row. If positive, the parameter vocab is the
+// vocabulary size. If an invariant does not hold, Check returns an *AlignError with the index of
+// the span and the position of the token in the row. The error wraps ErrLength, ErrVocab,
+// ErrLogprob, ErrNoTokens or ErrInvariant.
 //
 // The same check runs before a row is written and when a dataset is verified.
 func (r *Row) Check(vocab int) error {
@@ -17,7 +17,7 @@ func (r *Row) Check(vocab int) error {
 		return rowError(-1, -1, ErrLength, "%d ids, %d masks, %d log-probabilities, %d versions", n, len(r.LossMask), len(r.Logprobs), len(r.Versions))
 	}
 	if int64(n) > math.MaxInt32 {
-		return rowError(-1, -1, ErrInvariant, "%d tokens do not fit int32 offsets", n)
+		return rowError(-1, -1, ErrInvariant, "%d tokens do not fit in int32 offsets", n)
 	}
 	if err := r.checkSpans(n); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (r *Row) Check(vocab int) error {
 				return rowError(r.spanOf(i), i, ErrLogprob, "mask 1 with log-probability %v", v)
 			}
 		case m != 0:
-			return rowError(r.spanOf(i), i, ErrInvariant, "mask %d", m)
+			return rowError(r.spanOf(i), i, ErrInvariant, "mask %d, want 0 or 1", m)
 		case math.Float32bits(v) != 0:
 			return rowError(r.spanOf(i), i, ErrInvariant, "mask 0 with log-probability %v, not 0", v)
 		}
@@ -55,14 +55,14 @@ func (r *Row) checkSpans(n int) error {
 		return rowError(-1, -1, ErrLength, "%d offsets for %d spans", len(r.TurnOffsets), k)
 	}
 	if r.TurnOffsets[0] != 0 || int(r.TurnOffsets[k]) != n {
-		return rowError(-1, -1, ErrInvariant, "spans cover %d to %d of %d tokens", r.TurnOffsets[0], r.TurnOffsets[k], n)
+		return rowError(-1, -1, ErrInvariant, "spans cover tokens %d to %d of %d", r.TurnOffsets[0], r.TurnOffsets[k], n)
 	}
 	for i, role := range r.TurnRoles {
 		if r.TurnOffsets[i] > r.TurnOffsets[i+1] {
 			return rowError(i, -1, ErrInvariant, "span ends before it begins")
 		}
 		if role < 0 || int(role) >= len(roles.Words) {
-			return rowError(i, -1, ErrInvariant, "role %d", role)
+			return rowError(i, -1, ErrInvariant, "unknown role %d", role)
 		}
 	}
 	return nil
@@ -81,7 +81,7 @@ func (r *Row) checkProvenance(trained int) error {
 			sampled += hi - lo
 			for i := lo; i < hi && r.Versions != nil; i++ {
 				if r.Versions[i] < -1 {
-					return rowError(k, i, ErrInvariant, "version %d", r.Versions[i])
+					return rowError(k, i, ErrInvariant, "version %d, want ≥ -1", r.Versions[i])
 				}
 			}
 			continue
@@ -99,7 +99,7 @@ func (r *Row) checkProvenance(trained int) error {
 		return rowError(-1, -1, ErrInvariant, "prompt length is %d, but the first sampled token is at %d", r.PromptLength, first)
 	}
 	if sampled-trained != int(r.Unscored) {
-		return rowError(-1, -1, ErrInvariant, "%d sampled tokens, but %d with mask 1 and %d unscored", sampled, trained, r.Unscored)
+		return rowError(-1, -1, ErrInvariant, "the row has %d sampled tokens, but %d with mask 1 and %d unscored", sampled, trained, r.Unscored)
 	}
 	return nil
 }
@@ -107,38 +107,38 @@ func (r *Row) checkProvenance(trained int) error {
 func (r *Row) checkFacts() error {
 	switch calls := int(r.LastCall - r.FirstCall); {
 	case r.SegmentIndex < 0 || r.SegmentIndex >= r.SegmentCount:
-		return rowError(-1, -1, ErrInvariant, "segment %d of %d", r.SegmentIndex, r.SegmentCount)
+		return rowError(-1, -1, ErrInvariant, "segment index %d is out of range for %d segments", r.SegmentIndex, r.SegmentCount)
 	case r.FirstCall < 0 || calls <= 0:
-		return rowError(-1, -1, ErrInvariant, "calls %d to %d", r.FirstCall, r.LastCall)
+		return rowError(-1, -1, ErrInvariant, "the range of calls, %d to %d, is empty or negative", r.FirstCall, r.LastCall)
 	case len(r.FinishReasons) != calls || len(r.StepIDs) != calls:
 		return rowError(-1, -1, ErrLength, "%d calls, %d finish reasons, %d step ids", calls, len(r.FinishReasons), len(r.StepIDs))
 	case r.Grade >= Quarantined:
-		return rowError(-1, -1, ErrInvariant, "grade %s", r.Grade)
+		return rowError(-1, -1, ErrInvariant, "a row cannot have grade %s", r.Grade)
 	case !r.Source.proves(r.Grade):
 		return rowError(-1, -1, ErrInvariant, "prompt source %s does not prove grade %s", r.Source, r.Grade)
 	case r.Trimmed < 0 || (r.Trimmed > 0) != (r.Flags&FlagRealigned != 0):
-		return rowError(-1, -1, ErrInvariant, "%d tokens trimmed, flags %q", r.Trimmed, r.Flags)
+		return rowError(-1, -1, ErrInvariant, "%d tokens are trimmed, but the flags are %q", r.Trimmed, r.Flags)
 	case r.Flags&FlagCut != 0 && !r.Truncated:
-		return rowError(-1, -1, ErrInvariant, "flag cut, but not truncated")
+		return rowError(-1, -1, ErrInvariant, "flag \"cut\" is set, but truncated is false")
 	case r.Flags&FlagLength != 0 && (!r.Truncated || r.FinishReasons[calls-1] != FinishLength):
-		return rowError(-1, -1, ErrInvariant, "flag length, but truncated is %v and the last finish reason is %q", r.Truncated, r.FinishReasons[calls-1])
+		return rowError(-1, -1, ErrInvariant, "flag \"length\" is set, but truncated is %v and the last finish reason is %q", r.Truncated, r.FinishReasons[calls-1])
 	case r.Flags>>len(flagWords) != 0:
-		return rowError(-1, -1, ErrInvariant, "flags %#x", uint16(r.Flags))
+		return rowError(-1, -1, ErrInvariant, "unknown bits in flags %#x", uint16(r.Flags))
 	}
 	return r.checkRealigned()
 }
 
-// checkRealigned verifies Realigned, which can be empty even for a realigned row, because a dataset
-// need not store it.
+// checkRealigned verifies Realigned. Realigned can be empty even for a realigned row, because a
+// dataset does not have to store it.
 func (r *Row) checkRealigned() error {
 	if len(r.Realigned) == 0 {
 		return nil
 	}
 	if r.Flags&FlagRealigned == 0 || r.Trimmed == 0 {
-		return rowError(-1, -1, ErrInvariant, "%d realigned positions, %d tokens trimmed, flags %q", len(r.Realigned), r.Trimmed, r.Flags)
+		return rowError(-1, -1, ErrInvariant, "the row has %d realigned positions, but %d trimmed tokens and flags %q", len(r.Realigned), r.Trimmed, r.Flags)
 	}
 	if calls := int(r.LastCall - r.FirstCall); len(r.Realigned) >= calls {
-		return rowError(-1, -1, ErrInvariant, "%d realigned positions in a row of %d calls", len(r.Realigned), calls)
+		return rowError(-1, -1, ErrInvariant, "the row has %d realigned positions and %d calls, but must have fewer realigned positions than calls", len(r.Realigned), calls)
 	}
 	for i := range r.Realigned {
 		d := &r.Realigned[i]
@@ -147,13 +147,13 @@ func (r *Row) checkRealigned() error {
 		case at < 0 || at >= len(r.InputIDs):
 			return rowError(-1, at, ErrInvariant, "realigned past the end of the row (%d tokens)", len(r.InputIDs))
 		case i > 0 && (d.Offset <= r.Realigned[i-1].Offset || d.Call <= r.Realigned[i-1].Call):
-			return rowError(r.spanOf(at), at, ErrInvariant, "realigned by call %d after call %d at %d", d.Call, r.Realigned[i-1].Call, r.Realigned[i-1].Offset)
+			return rowError(r.spanOf(at), at, ErrInvariant, "realigned by call %d after token %[3]d was realigned by call %[2]d: tokens and calls must be in ascending order", d.Call, r.Realigned[i-1].Call, r.Realigned[i-1].Offset)
 		case d.Kind != DivergedInLast:
-			return rowError(r.spanOf(at), at, ErrInvariant, "realigned in %q, not in the last output", d.Kind)
+			return rowError(r.spanOf(at), at, ErrInvariant, "realigned with kind %q, want last_output", d.Kind)
 		case len(d.Row) == 0 || len(d.Row) > DivergenceWindow || len(d.Prompt) == 0 || len(d.Prompt) > DivergenceWindow:
-			return rowError(r.spanOf(at), at, ErrInvariant, "realigned with %d ids of the row and %d of the prompt, want 1 to %d", len(d.Row), len(d.Prompt), DivergenceWindow)
+			return rowError(r.spanOf(at), at, ErrInvariant, "realigned with %d ids from the row and %d from the prompt, want 1 to %d each", len(d.Row), len(d.Prompt), DivergenceWindow)
 		case r.LossMask[at] != 0 || d.Prompt[0] != r.InputIDs[at] || d.Row[0] == d.Prompt[0]:
-			return rowError(r.spanOf(at), at, ErrInvariant, "realigned from id %d to %d, but the row has id %d with mask %d", d.Row[0], d.Prompt[0], r.InputIDs[at], r.LossMask[at])
+			return rowError(r.spanOf(at), at, ErrInvariant, "realigned from id %d to id %d, but the row has id %d with mask %d", d.Row[0], d.Prompt[0], r.InputIDs[at], r.LossMask[at])
 		}
 	}
 	return nil

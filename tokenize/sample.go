@@ -8,7 +8,7 @@ import "time"
 // A Sample owns all memory that it points to. Appending it to a sink transfers ownership.
 type Sample struct {
 	// Key identifies the sample, so that the sample is stored exactly once. It consists of the
-	// digest of the task and Index.
+	// task's digest and Index.
 	Key             string
 	TaskID, GroupID string
 	// RolloutID consists of Key and Attempt. All rows of the sample share it.
@@ -20,16 +20,16 @@ type Sample struct {
 
 	// Rows holds the training sequences; it can be empty.
 	Rows []Row
-	// Failures holds everything that did not become rows. A sample whose last attempt failed has
+	// Failures holds everything that did not become a row. A sample whose last attempt failed has
 	// one Failure and no Rows. A sample with some quarantined calls has both Rows and Failures.
 	Failures []Failure
 
-	// Reward is finite, or nil if the sample was not scored; 0 is a score.
+	// Reward is finite, or nil if the sample was not scored. A reward of 0 is a score.
 	Reward *float64
 	// RewardDetails is a JSON object, or nil.
 	RewardDetails *string
 
-	// Unshown counts the calls of the sample that a tap recorded but no answer from the server
+	// Unshown counts the sample's calls that a tap recorded but that no answer from the server
 	// shows.
 	Unshown Unshown
 

@@ -2,12 +2,12 @@ package tokenize
 
 import "io"
 
-// A Scanner reads one JSON document of any shape from front to back. It has the fast paths of the
-// Decoder and converts numbers with the same exactness. The caller calls one method for each value
-// that it expects. A Scanner is meant for replies from inference engines. These contain the same
-// lists of ids and log-probabilities as replies from Letta, but in other places.
+// A Scanner reads one JSON document of any shape from front to back. It uses the fast paths of the
+// Decoder and converts numbers just as exactly. The caller calls one method for each value that the
+// caller expects. A Scanner is meant for replies from inference engines. Such replies contain the
+// same lists of ids and log-probabilities as replies from Letta, but in other places.
 //
-// It validates the syntax as the Decoder does, within the limits of the DecoderConfig. A Scanner
+// A Scanner validates the syntax as the Decoder does, within the limits of the DecoderConfig. It
 // can read any number of documents, one at a time. It is not safe for concurrent use.
 type Scanner struct {
 	d   Decoder
@@ -42,8 +42,9 @@ func (s *Scanner) Next() byte { return s.d.space() }
 // Offset returns the number of bytes consumed. After Next, this is the start of the next value.
 func (s *Scanner) Offset() int64 { return s.d.offset() }
 
-// Object reads an object. It calls member for each key, and member must read the value with one
-// method call. The key is cut off after 64 bytes and is valid until the value is read.
+// Object reads an object. It calls the function member for each key. The function must read the
+// value with one method call. The key is cut off after 64 bytes and is valid until the value is
+// read.
 func (s *Scanner) Object(member func(key []byte) error) error {
 	d := &s.d
 	return d.object("an object", func() error {
@@ -57,8 +58,8 @@ func (s *Scanner) Object(member func(key []byte) error) error {
 	})
 }
 
-// Array reads an array. It calls element for each value, and element must read the value with one
-// method call.
+// Array reads an array. It calls the function element for each value. The function must read the
+// value with one method call.
 func (s *Scanner) Array(element func(i int) error) error { return s.d.array("an array", element) }
 
 // IDs reads a list of token ids and appends them to dst. The result has at most MaxTokens ids.
@@ -78,10 +79,10 @@ func (s *Scanner) IDs(dst []int32) ([]int32, error) {
 }
 
 // Logprobs reads a list of triples [logprob, id, …]. It appends the log-probabilities to dst, with
-// NaN for null, and the ids to ids. It parses each log-probability as a double and rounds the
-// double to a float32. The Decoder gets the same bits for the same number, even if a Letta server
-// formats the number in another way than the engine. After an error, both slices are returned
-// unchanged.
+// NaN for null, and the token ids to the slice ids. It parses each log-probability as a double and
+// rounds the double to a float32. The Decoder gets the same bits for the same number, even if a
+// Letta server and the engine format the number differently. After an error, both slices are
+// returned unchanged.
 func (s *Scanner) Logprobs(dst []float32, ids []int32) ([]float32, []int32, error) {
 	if c := s.d.space(); c != '[' {
 		return dst, ids, s.d.wrongType("a list of [logprob, id, …]", c)
@@ -96,8 +97,8 @@ func (s *Scanner) Logprobs(dst []float32, ids []int32) ([]float32, []int32, erro
 	return read, readIDs, nil
 }
 
-// Float32 reads a number as Logprobs does. The result is infinite if the number is too large for a
-// float32.
+// Float32 reads a number and rounds it in the same way as Logprobs. The result is infinite if the
+// number is too large for a float32.
 func (s *Scanner) Float32() (float32, error) {
 	text, err := s.Number()
 	if err != nil {

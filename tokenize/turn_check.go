@@ -1,7 +1,7 @@
 package tokenize
 
-// CheckTurn applies the rules for one turn. A tool turn always passes. For an assistant turn,
-// CheckTurn returns an *AlignError with Turn -1 in these cases:
+// CheckTurn applies the rules for one turn. A tool turn always passes the check. For an assistant
+// turn, CheckTurn returns an *AlignError with Turn -1 in these cases:
 //
 //	ErrNoTokens    ReasonHole            no output_ids: the tokens of the call are missing
 //	ErrLogprob     ReasonNoLogprobs      no list of log-probabilities
@@ -9,8 +9,8 @@ package tokenize
 //	ErrIDMismatch  ReasonIDMismatch      a log-probability belongs to another token
 //
 // Surplus log-probabilities come from a known bug in speculative decoding. CheckTurn accepts them
-// if the log-probabilities before them belong to the ids. It does not check the values, because a
-// token with a bad value only gets mask 0.
+// if the turn has ids and the log-probabilities before the surplus belong to these ids. It does not
+// check the values, because a token with a bad value only gets mask 0.
 func CheckTurn(t *Turn) error {
 	if t.Role != RoleAssistant {
 		return nil
@@ -30,8 +30,8 @@ func CheckTurn(t *Turn) error {
 	return nil
 }
 
-// CallsFromTurns appends one Call for each assistant turn. turns must be the turns of one sample,
-// from all its replies in order. The calls point into the turns' memory.
+// CallsFromTurns appends one Call for each assistant turn. The parameter turns must hold the turns
+// of one sample, from all its replies in order. The calls point into the turns' memory.
 //
 // A turn with input_ids becomes a call with SourceTurns and grade Exact. A turn without input_ids
 // becomes a call with grade Quarantined and ReasonNoPrompt. A caller that finds the prompt
@@ -51,7 +51,7 @@ func CallsFromTurns(dst []Call, turns []Turn) ([]Call, error) {
 			continue
 		}
 		if err := CheckTurn(t); err != nil {
-			e := *err.(*AlignError) //nolint:errorlint,forcetypeassert // CheckTurn makes no other
+			e := *err.(*AlignError) //nolint:errorlint,forcetypeassert // CheckTurn returns no other type
 			e.Turn = i
 			return dst[:base], &e
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Unshown counts the calls of a sample that reached an engine but that the server's answer does not
+// Unshown counts a sample's calls that reached an engine but that the server's answer does not
 // show. Only a tap in front of the engine can see such calls, so without a tap all counts are 0.
 // Their tokens are in no row and in no failure. Counts saturate at 65,535.
 type Unshown struct {
@@ -21,8 +21,8 @@ type Unshown struct {
 	Summaries uint16 `json:"summary,omitempty"`
 }
 
-// unshownKinds lists the words for the counts, in the order of the fields. They are also the JSON
-// names.
+// unshownKinds lists the words for the counts, in the order of the fields. The words are also the
+// JSON names.
 var unshownKinds = [...]string{"retry", "failed", "cut", "summary"}
 
 func (u *Unshown) counts() [len(unshownKinds)]*uint16 {
@@ -44,7 +44,7 @@ func (u Unshown) Each() iter.Seq2[string, int] {
 func (u *Unshown) Set(word string, n int) bool {
 	for i, count := range u.counts() {
 		if unshownKinds[i] == word {
-			*count = uint16(min(max(n, 0), math.MaxUint16)) //nolint:gosec // it is bounded
+			*count = uint16(min(max(n, 0), math.MaxUint16)) //nolint:gosec // the value is bounded
 			return true
 		}
 	}
@@ -55,7 +55,7 @@ func (u *Unshown) Set(word string, n int) bool {
 func (u Unshown) Plus(o Unshown) Unshown {
 	more := o.counts()
 	for i, n := range u.counts() {
-		*n = uint16(min(int(*n)+int(*more[i]), math.MaxUint16)) //nolint:gosec // it is bounded
+		*n = uint16(min(int(*n)+int(*more[i]), math.MaxUint16)) //nolint:gosec // the value is bounded
 	}
 	return u
 }

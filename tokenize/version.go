@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// A VersionSpan states that one version of the weights sampled the output ids [Start, End). Version
-// is the string that the engine reported.
+// A VersionSpan states that one version of the weights sampled the output ids at the positions
+// [Start, End). Version is the string that the engine reported.
 type VersionSpan struct {
 	Version    string
 	Start, End int32
 }
 
 // policyVersion parses an engine's weight_version as a number. It returns -1 if word is not a
-// number. For example, an engine whose weights were never updated reports "default".
+// non-negative int32. For example, an engine whose weights were never updated reports "default".
 func policyVersion(word string) int32 {
 	if n, err := strconv.ParseInt(word, 10, 32); err == nil && n >= 0 {
 		return int32(n)
@@ -34,9 +34,10 @@ func VersionWord(number string) string {
 }
 
 // OutputVersions returns the versions that sampled n output ids, for [Call.Version] and
-// [Call.Versions]. word is the engine's weight_version (its newest version), or empty. spans are
-// the engine's weight_versions, or nil if the engine sent none. If the spans do not cover each id
-// exactly once and in order, or if the last span contradicts word, every id has version -1.
+// [Call.Versions]. The parameter word is the engine's weight_version (its newest version), or
+// empty. The parameter spans holds the engine's weight_versions. It is nil if the engine sent none.
+// If the spans do not cover each id exactly once and in order, or if the last span contradicts
+// word, every id has version -1.
 func OutputVersions(word string, spans []VersionSpan, n int) (version int32, each []int32) {
 	if spans == nil {
 		return policyVersion(word), nil

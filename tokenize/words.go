@@ -8,8 +8,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
-// These lists hold the words that stand for the values of the enumerated types in columns, metrics
-// and messages. The index of a word is the value. An empty string means that the value has no word.
+// These lists hold the words for the values of the enumerated types in columns, metrics and
+// messages. The index of a word is the value. An empty string means that the value has no word.
 var (
 	roles          = enum.List[Role]{Noun: "role", Words: []string{"prompt", "assistant", "tool", "user"}}
 	sources        = enum.List[PromptSource]{Noun: "prompt source", Words: []string{"none", "turns", "tap", "stored", "trace", "literal"}}
@@ -90,7 +90,7 @@ func (f Flags) String() string { return strings.Join(f.AppendNames(nil), ",") }
 // MarshalText returns the names joined by commas. It returns an error for a bit without a name.
 func (f Flags) MarshalText() ([]byte, error) {
 	if f>>len(flagWords) != 0 {
-		return nil, fmt.Errorf("flags %#x: unknown bits", uint16(f))
+		return nil, fmt.Errorf("unknown bits in flags %#x", uint16(f))
 	}
 	return []byte(f.String()), nil
 }

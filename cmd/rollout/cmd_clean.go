@@ -10,6 +10,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
@@ -28,9 +29,9 @@ func (p *program) cleanCmd() *cobra.Command {
 		Use:   "clean RUN | --run-id ID",
 		Short: "remove the agents that a run left on the server",
 		Long: `Delete the agents that a run left on the server. Every agent of a run has the run's id
-as a tag, so no other agent is deleted. Server runs in progress are lost; collect --resume
-would reattach to them. The servers, password, headers and certificates come from the run
-unless flags, the environment or -c override them.`,
+as a tag, so no other agent is deleted. Server runs in progress are lost, so
+collect --resume cannot reattach to them. The servers, password, headers and certificates
+come from the run unless flags, the environment or -c override them.`,
 		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 7 RUN is not a run folder, 8 a collector is running on RUN, 9 its run.json is damaged."),
 		Example: `  rollout clean run1
   rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
@@ -43,7 +44,7 @@ unless flags, the environment or -c override them.`,
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if (len(args) == 1) == (o.runID != "") {
-			return exit.Hint(exit.Usagef("%s: pass the folder of a run, or --run-id", cmd.CommandPath()), "see rollout clean --help")
+			return exit.Hint(exit.Usagef("%sneeds either RUN or --run-id", verb(cmd)), "see rollout clean --help")
 		}
 		l, err := load(func(l *config.Loader) error {
 			if len(args) == 0 {
@@ -54,7 +55,7 @@ unless flags, the environment or -c override them.`,
 				return err
 			}
 			if h, held := runfolder.Locked(args[0]); held {
-				return runfolder.LockedError(args[0], h, "its agents are in use; wait until the run ends")
+				return runfolder.LockedError(args[0], h, "the run's agents are in use; wait until the run ends")
 			}
 			o.runID = info.ID
 			l.FromRun(info.Config, "server")
@@ -74,9 +75,9 @@ func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) 
 		return err
 	}
 	if len(clients) == 0 {
-		return exit.Hint(exit.Usagef("no server"), "pass one with --server URL")
+		return exit.Hint(exit.Usagef("no server is configured"), "pass one with --server URL")
 	}
-	total := 0
+	total := int64(0)
 	var failed []error
 	for _, client := range clients {
 		err := agent.EachAgent(ctx, client, o.runID, func(a *letta.AgentState) error {
@@ -101,6 +102,6 @@ func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) 
 	if o.dryRun {
 		did = "found"
 	}
-	p.say("%s %d agents of run %s", did, total, o.runID)
+	p.say("%s %s of run %s", did, format.Plural(total, "agent"), o.runID)
 	return errors.Join(failed...)
 }

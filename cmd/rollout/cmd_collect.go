@@ -24,7 +24,7 @@ log-probabilities and a loss mask.
 Configure collect with a YAML file (-c), environment variables (ROLLOUT_…) or flags;
 rollout config show lists all settings. Before it writes anything, collect checks the
 tasks, scores a trial sample and makes one model call per server. If the run would have
-no rows or no rewards, collect refuses it and prints what is missing.`,
+no rows or no rewards, collect refuses to start and prints what is missing.`,
 		Annotations: exits(exitTable),
 		Example: `  rollout collect -c run.yaml
   rollout collect --resume --out run1
@@ -34,14 +34,14 @@ no rows or no rewards, collect refuses it and prints what is missing.`,
 		Args: exactArgs(),
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.DryRun, "dry-run", false, "check everything and print the plan; write nothing")
+	f.BoolVar(&o.DryRun, "dry-run", false, "check the settings, tasks, scorer and servers, and print the plan; write nothing")
 	f.BoolVar(&o.Resume, "resume", false, "continue the run in the folder, or start one if there is none")
-	f.BoolVar(&o.RetryFailed, "retry-failed", false, "collect only the samples that failed or were cut, and cut samples again only if --tail is given; with --from-runs: read only the server runs that could not be read before")
+	f.BoolVar(&o.RetryFailed, "retry-failed", false, "collect only the samples that failed or were cut, and cut none of them unless --tail is given. With --from-runs, read only the server runs that could not be read before")
 	f.BoolVar(&o.Stream, "stream", false, "accept tasks during the run, from standard input and from the run's socket, and commit each group as soon as it is whole")
-	f.BoolVar(&o.Attached, "attached", false, "with --stream: read no tasks from standard input, and stop the run at once when standard input ends")
-	f.BoolVar(&o.IgnoreClaim, "unclaimed", false, "ignore a number in --policy-version, because rollout ctl set-version replaced it in an earlier process")
+	f.BoolVar(&o.Attached, "attached", false, "with --stream: do not read tasks from standard input; stop the run at once when standard input ends")
+	f.BoolVar(&o.IgnoreClaim, "unclaimed", false, "ignore a --policy-version that is a number, for example to resume a run whose version was changed with rollout ctl set-version")
 	f.BoolVar(&o.JSON, "json", false, "print JSON lines: launch, status, commit, warning, done and group events")
-	f.BoolVar(&o.Quiet, "quiet", false, "print errors only")
+	f.BoolVar(&o.Quiet, "quiet", false, "print only errors")
 	load := config.AddFlags(cmd, p.getenv, p.environ)
 	completeFlag(cmd, "model", p.models(load))
 	values(cmd, "tail", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp, "wait", "deadline=", "oversample=")
@@ -53,7 +53,7 @@ no rows or no rewards, collect refuses it and prints what is missing.`,
 				earlier, err = runfolder.Find(l, o.DryRun, o.RetryFailed)
 			}
 			if who := earlier.Stale(); who != "" && !o.Quiet {
-				p.say("%s: left behind by a process that died (%s)", l.Config.Output.Dir, who)
+				p.say("%s: the previous process died without releasing its lock (%s)", l.Config.Output.Dir, who)
 			}
 			if err == nil && earlier != nil {
 				err = collect.CheckSameKind(l, &earlier.Info)
@@ -75,7 +75,7 @@ no rows or no rewards, collect refuses it and prints what is missing.`,
 		}
 		if err != nil {
 			if o.Resume && earlier == nil {
-				err = exit.Hint(err, l.Config.Output.Dir+" has no run to resume, and a new run needs these settings: is --out the right folder?")
+				err = exit.Hint(err, l.Config.Output.Dir+" contains no run to resume, so collect would start a new run: is --out the right folder?")
 			}
 			return err
 		}

@@ -56,8 +56,8 @@ To load it in every new shell, add one of these lines to its startup file:
 func (p *program) helpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:         "help [VERB …]",
-		Short:       "print the help of a verb",
-		Long:        "Print the help of a verb, like VERB --help.",
+		Short:       "print the help for a verb",
+		Long:        "Print the help for a verb, like VERB --help.",
 		Annotations: exits("Exit status: 0 printed, 2 unknown verb."),
 		Example:     "  rollout help steps list",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -69,7 +69,7 @@ func (p *program) helpCmd() *cobra.Command {
 			return at.Help()
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, start string) (verbs []string, _ cobra.ShellCompDirective) {
-			if at, rest, _ := cmd.Root().Find(args); len(rest) == 0 { // cannot fail, as in RunE
+			if at, rest, _ := cmd.Root().Find(args); len(rest) == 0 { // cannot fail, because every verb checks its own arguments
 				for _, c := range at.Commands() {
 					if strings.HasPrefix(c.Name(), start) && c.IsAvailableCommand() {
 						verbs = append(verbs, c.Name()+"\t"+c.Short)
@@ -82,8 +82,9 @@ func (p *program) helpCmd() *cobra.Command {
 }
 
 // complete registers completions for the arguments and flags of cmd and its verbs, unless they
-// already have completions. The completion depends on the name of the value in the help text. RUN
-// is a run folder, DIR is a folder, and FILE is a file. Any other value is not a file.
+// already have completions. The value's name in the help text determines which files the shell
+// suggests. RUN completes to run folders, DIR to folders, and FILE to files. For any other value,
+// no files are suggested.
 func complete(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction == nil && cmd.ValidArgs == nil {
 		switch {
@@ -123,14 +124,14 @@ func completeFlag(cmd *cobra.Command, flag string, words cobra.CompletionFunc) {
 	}
 }
 
-// runFolders completes the paths of run folders that begin with start. If there are none, the shell
-// completes folders.
+// runFolders completes the paths of run folders that begin with start. If there are no such run
+// folders, the shell completes the names of folders.
 func runFolders(_ *cobra.Command, args []string, start string) (runs []string, _ cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	dir, begin := filepath.Split(start)
-	entries, _ := os.ReadDir(cmp.Or(dir, ".")) // no entries if the folder cannot be read
+	entries, _ := os.ReadDir(cmp.Or(dir, ".")) // an unreadable folder counts as empty
 	for _, e := range entries {
 		if path := dir + e.Name(); strings.HasPrefix(e.Name(), begin) && runfolder.Exists(path) {
 			runs = append(runs, path)
@@ -142,15 +143,15 @@ func runFolders(_ *cobra.Command, args []string, start string) (runs []string, _
 	return runs, cobra.ShellCompDirectiveNoFileComp
 }
 
-// models completes --model with handles that a server lists. The server comes from the flags typed
-// so far, the environment or the configuration file (-c).
+// models completes --model with the handles of the models on the first configured server. It reads
+// the server's URL from the flags typed so far, the environment and the configuration file (-c).
 func (p *program) models(load func(...func(*config.Loader) error) (*config.Loader, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 		defer cancel()
 		var handles []string
-		// Errors in other settings do not matter here. During completion, the flags are parsed
-		// twice, so each server is listed twice.
+		// Errors in other settings are ignored. During completion, cobra parses the flags twice, so
+		// URLs contains each URL twice.
 		if l, _ := load(); l != nil && len(l.Config.Server.URLs) > 0 {
 			if clients, err := connect.Clients(l.Config, func(string) {}, nil); err == nil {
 				if found, err := clients[0].FindModel(ctx, start); err == nil {

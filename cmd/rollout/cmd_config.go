@@ -31,8 +31,8 @@ func (p *program) configShowCmd() *cobra.Command {
 		Use:   "show",
 		Short: "print the configuration that collect would use",
 		Long: `Print the configuration that collect would use: every setting with its value, and
-with --origin the source of the value. Secrets are shown as references. It accepts the
-flags of rollout collect that are settings.`,
+with --origin the source of the value. Secrets are shown as references. config show
+accepts the rollout collect flags that correspond to settings.`,
 		Annotations: exits("Exit status: 0 shown, 2 the configuration has errors."),
 		Example:     "  rollout config show -c run.yaml --origin",
 		Args:        exactArgs(),
@@ -65,8 +65,8 @@ func (p *program) configCheckCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check -c FILE",
 		Short: "report all errors in a configuration",
-		Long: `Report all errors in a configuration at once. It contacts no server and writes nothing. It
-accepts the flags of rollout collect that are settings.`,
+		Long: `Report all errors in a configuration at once. config check contacts no server and writes
+nothing. It accepts the rollout collect flags that correspond to settings.`,
 		Annotations: exits("Exit status: 0 no error, 2 errors found."),
 		Example:     "  rollout config check -c run.yaml",
 		Args:        exactArgs(),
@@ -91,7 +91,7 @@ func (p *program) configSchemaCmd() *cobra.Command {
 		Use:   "schema",
 		Short: "print the configuration file's JSON Schema",
 		Long: `Print the JSON Schema of the configuration file. YAML editors use it for completion and
-checks.`,
+validation.`,
 		Annotations: exits("Exit status: 0 written, 2 usage error."),
 		Example:     "  rollout config schema > rollout.schema.json",
 		Args:        exactArgs(),

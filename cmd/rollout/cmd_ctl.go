@@ -33,11 +33,11 @@ var ctlOps = []struct {
 	short string
 }{
 	{ctl.OpStatus, nil, "show progress and the reader's cursor"},
-	{ctl.OpPause, nil, "stop starting samples; finish those in flight"},
+	{ctl.OpPause, nil, "stop starting samples; finish the samples in flight"},
 	{ctl.OpResume, nil, "end a pause"},
 	{ctl.OpDrain, nil, "accept no more tasks, finish the accepted tasks and exit"},
-	{ctl.OpSetVersion, []string{"N"}, "set the policy version of new sends to N"},
-	{ctl.OpAck, []string{"SEQ", "GROUPS"}, "acknowledge all groups up to this cursor"},
+	{ctl.OpSetVersion, []string{"N"}, "set the policy version for new sends to N"},
+	{ctl.OpAck, []string{"SEQ", "GROUPS"}, "acknowledge all groups up to the cursor SEQ GROUPS"},
 	{opAdd, []string{"[FILE|-]"}, "add tasks, one JSON object per line"},
 }
 
@@ -46,22 +46,23 @@ func (p *program) ctlCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ctl RUN status|pause|resume|drain|set-version N|ack SEQ GROUPS|add [FILE|-]",
 		Short: "control a running collector",
-		Long: `Control a running collector and print its answer. A collector with --stream listens at
-ctl.sock in the run folder. Only the user who runs it can connect.
+		Long: `Control a running collector and print its answer. A collector that was started with
+--stream or --from-runs listens on ctl.sock in the run folder. Only the user who runs the
+collector can connect.
 
   status          show progress and the reader's cursor
-  pause           stop starting samples; finish those in flight
+  pause           stop starting samples; finish the samples in flight
   resume          end a pause
   drain           accept no more tasks, end a pause, finish the accepted tasks and exit
-  set-version N   set the policy version of new sends to N
+  set-version N   set the policy version for new sends to N
   ack SEQ GROUPS  acknowledge all groups of the commits before SEQ, and the first GROUPS
-                  groups of commit SEQ; a group event contains them as seq and n
+                  groups of commit SEQ; a group event reports SEQ and GROUPS as seq and n
   add [FILE|-]    add tasks, one JSON object per line, from FILE or standard input; an
                   accepted task is on disk, and adding it again has no effect
 
 A send that starts and ends while version N is set gets version N. A send during which the
 version changes gets no version, unless its trace contains one.`,
-		Annotations: exits("Exit status: 0 done, 2 usage error or a task was refused, 5 no collector is running on RUN or it does not answer, 6 its socket cannot be used or the acknowledgement cannot be written, 7 RUN is not a run folder."),
+		Annotations: exits("Exit status: 0 done, 2 usage error or a task was refused, 5 no collector is running on RUN or the collector does not answer, 6 the socket cannot be used or the acknowledgement cannot be written, 7 RUN is not a run folder."),
 		Example: `  rollout ctl run1 status
   rollout ctl run1 set-version 3
   rollout ctl run1 add more.jsonl
@@ -107,7 +108,7 @@ func checkCtlArgs(cmd *cobra.Command, args []string) error {
 	if i < 0 {
 		hint = cmp.Or(format.DidYouMean("", args[1], names), hint)
 		if slices.Contains(names, args[0]) {
-			hint = "the run comes first: rollout ctl " + format.Shell(args[1]) + " " + args[0]
+			hint = "put RUN before the operation: rollout ctl " + format.Shell(args[1]) + " " + args[0]
 		}
 		return exit.Hint(exit.Usagef("ctl: unknown operation %q", args[1]), hint)
 	}
@@ -133,7 +134,7 @@ func ctlRequest(op string, args []string) (ctl.Request, error) {
 			if op == ctl.OpAck {
 				hint = "use seq and n of a group event as SEQ and GROUPS"
 			}
-			return r, exit.Hint(exit.Usagef("ctl: %s: %q is not a whole number ≥ 0 and ≤ %d", op, text, math.MaxInt32), hint)
+			return r, exit.Hint(exit.Usagef("ctl: %s: %q is not a whole number from 0 to %d", op, text, math.MaxInt32), hint)
 		}
 		numbers = append(numbers, n)
 	}
@@ -176,7 +177,7 @@ func (p *program) ctl(ctx context.Context, args []string, asJSON bool) (err erro
 	case ctl.OpStatus:
 		var s ctl.Status
 		if err := json.Unmarshal(line, &s); err != nil {
-			return exit.With(exit.Unusable, fmt.Errorf("%s: the answer: %w", dir, err))
+			return exit.With(exit.Unusable, fmt.Errorf("%s: invalid answer from the collector: %w", dir, err))
 		}
 		return p.showCtlStatus(dir, &s)
 	case ctl.OpPause:
@@ -184,7 +185,7 @@ func (p *program) ctl(ctx context.Context, args []string, asJSON bool) (err erro
 	case ctl.OpResume:
 		p.say("%s: resumed", dir)
 	case ctl.OpDrain:
-		p.say("%s: draining: no more tasks are accepted, and the run ends when the accepted ones are collected", dir)
+		p.say("%s: draining; the run accepts no more tasks and ends after the accepted tasks", dir)
 	case ctl.OpSetVersion:
 		p.say("%s: policy version %d applies to new sends", dir, *r.Version)
 	case ctl.OpAck:
@@ -203,8 +204,8 @@ func refusal(err error) error {
 
 func (p *program) showCtlStatus(dir string, s *ctl.Status) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	line := func(label, format string, args ...any) {
-		termsafe.Fprintf(w, "%s\t%s\n", termsafe.Own(label), termsafe.Own(termsafe.Sprintf(format, args...)))
+	line := func(label, text string, args ...any) {
+		termsafe.Fprintf(w, "%s\t%s\n", termsafe.Own(label), termsafe.Own(termsafe.Sprintf(text, args...)))
 	}
 	state := cmp.Or(s.Phase, "collecting")
 	if s.Paused {
@@ -214,12 +215,12 @@ func (p *program) showCtlStatus(dir string, s *ctl.Status) error {
 		state += ", accepting no more tasks"
 	}
 	line("run", "%s in %s", s.RunID, dir)
-	line("state", "%s; process %d, for %s", state, s.PID, format.Duration(time.Since(s.StartedAt)))
+	line("state", "%s; process %d, started %s ago", state, s.PID, format.Duration(time.Since(s.StartedAt)))
 	line("samples", "%d planned = %d committed + %d filtered + %d failed + %d skipped + %d remaining (%d in flight)",
 		s.Planned, s.Committed, s.Filtered, s.Failed, s.Skipped, s.Remaining, s.InFlight)
 	line("groups", "%d started, %d whole: %d informative, %d filtered%s", s.Groups.Begun, s.Groups.Whole, s.Groups.Informative, s.Groups.Filtered,
 		termsafe.Own(bound(s.Groups.Until, "; the run ends at %d informative groups")))
-	line("ahead", "%d groups not acknowledged%s", s.Groups.Ahead, termsafe.Own(bound(s.Groups.MaxAhead, ", at most %d")))
+	line("ahead", "%s not acknowledged%s", format.Plural(int64(s.Groups.Ahead), "group"), termsafe.Own(bound(s.Groups.MaxAhead, " (limit: %d)")))
 	if s.Version != nil {
 		line("version", "%d", *s.Version)
 	} else {
@@ -240,8 +241,8 @@ func bound(n int, format string) string {
 	return fmt.Sprintf(format, n)
 }
 
-// cursorText returns before followed by the formatted cursor. It returns none if there is no
-// cursor.
+// cursorText formats a cursor with the given prefix. If there is no cursor, it returns the
+// parameter none.
 func cursorText(c *ctl.Cursor, none, before string) termsafe.Own {
 	if c == nil || *c == (ctl.Cursor{}) {
 		return termsafe.Own(none)

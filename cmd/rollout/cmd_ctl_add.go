@@ -21,7 +21,7 @@ import (
 
 const (
 	sentAhead    = 256      // maximum number of tasks that have been sent but not answered
-	taskBuffer   = 64 << 10 // bytes per read
+	taskBuffer   = 64 << 10 // initial size of the read buffer
 	mostRefusals = 20       // maximum number of refused tasks that are reported one by one
 	sayWaiting   = 10 * time.Second
 )
@@ -36,9 +36,9 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	defer from.Close() //nolint:errcheck // read only
 	a := &adding{p: p, client: c, json: asJSON, name: name}
 	a.waits = sync.OnceFunc(func() {
-		p.say("%s: the collector's queue is full; it accepts more tasks as it starts the queued ones", dir)
+		p.say("%s: the collector's queue is full; the collector accepts more tasks as it starts the queued tasks", dir)
 	})
-	c.Patience = 0 // no time limit, because the collector accepts only tasks that it can start soon
+	c.Patience = 0 // no time limit, because the collector waits for room before it accepts a task
 	lines := make(chan addedLine, sentAhead)
 	sending := make(chan error, 1)
 	go func() {
@@ -47,24 +47,24 @@ func (p *program) addTasks(c *ctl.Client, dir, path string, asJSON bool) error {
 	}()
 	lost := a.answers(lines)
 	if err = <-sending; lost != nil {
-		err = exit.Hint(lost, "add the same file again when a collector is running; tasks that were already accepted are not duplicated")
+		err = exit.Hint(lost, "add the same file again when a collector is running; tasks that have already been accepted are not duplicated")
 	}
 	known := ""
 	if a.again > 0 {
-		known = "; " + format.Plural(a.again, "task") + " already accepted"
+		known = "; " + format.Plural(a.again, "task") + " had already been accepted"
 	}
-	p.say("%s: %s accepted, %s%s", dir, format.Plural(a.accepted, "task"), format.Plural(a.samples, "sample"), known)
+	p.say("%s: %s accepted (%s)%s", dir, format.Plural(a.accepted, "task"), format.Plural(a.samples, "sample"), known)
 	return errors.Join(err, a.refused())
 }
 
-// openAdded opens the source of the tasks. name is the name of the source in messages.
+// openAdded opens the source of the tasks. The result name identifies the source in messages.
 func (p *program) openAdded(dir, path string) (from io.ReadCloser, name string, err error) {
 	if path == "-" {
 		return io.NopCloser(p.stdin), "stdin", nil
 	}
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".parquet", ".gz", ".zst":
-		return nil, "", exit.Hint(exit.Usagef("%s: add takes JSON lines", path), "decompress it first: … | rollout ctl "+format.Shell(dir)+" add")
+		return nil, "", exit.Hint(exit.Usagef("%s: add accepts only JSON Lines", path), "convert it to JSON Lines first: … | rollout ctl "+format.Shell(dir)+" add")
 	}
 	file, err := input.Open(path, input.Wait)
 	if err != nil {
@@ -94,7 +94,7 @@ func sendTasks(c *ctl.Client, from io.Reader, lines chan<- addedLine) error {
 		case len(line) == 0:
 			continue
 		case line[0] != '{' || !json.Valid(line):
-			lines <- addedLine{n, errors.New("is not a JSON object")}
+			lines <- addedLine{n, errors.New("not a JSON object")}
 			continue
 		}
 		if err := c.Send(ctl.Request{Op: ctl.OpTask, Task: line}); err != nil {
@@ -106,27 +106,27 @@ func sendTasks(c *ctl.Client, from io.Reader, lines chan<- addedLine) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, bufio.ErrTooLong):
-		return exit.Hint(exit.Usagef("ctl: add: line %d exceeds the limit of %s for a task", n, format.Size(tasks.MaxTaskBytes)), "put one task on each line; the lines before it were added, and adding them again has no effect")
+		return exit.Hint(exit.Usagef("ctl: add: line %d exceeds the limit of %s for a task", n, format.Size(tasks.MaxTaskBytes)), "put one task on each line; the earlier lines were added, and adding them again has no effect")
 	default:
 		return exit.Usagef("ctl: add: line %d: %w", n, err)
 	}
 }
 
-// An adding receives and counts the answers to the tasks that were sent.
+// An adding contains the state of one rollout ctl add.
 type adding struct {
 	p      *program
 	client *ctl.Client
 	json   bool
 	name   string // name of the file in messages
-	waits  func() // reports that the collector has enough tasks for now
+	waits  func() // prints a message about the collector's full queue
 
 	accepted, again, samples int64
 	refusals                 int64
-	first                    error // error of the first refusal
+	first                    error
 }
 
-// answers receives the answer to each line. After a connection error, it closes the client, which
-// stops the sending. Later lines then receive no answer.
+// answers receives the answer to each line. After a connection error, it closes the client, so that
+// sendTasks ends. It then skips the remaining lines.
 func (a *adding) answers(lines <-chan addedLine) (lost error) {
 	for line := range lines {
 		switch {
@@ -134,14 +134,14 @@ func (a *adding) answers(lines <-chan addedLine) (lost error) {
 			a.refuse(line.number, line.err)
 		case lost == nil:
 			if lost = a.answer(line.number); lost != nil {
-				_ = a.client.Close() // ends the sending
+				_ = a.client.Close()
 			}
 		}
 	}
 	return lost
 }
 
-// answer receives the next answer, which belongs to the given line.
+// answer receives the answer to the given line.
 func (a *adding) answer(line int) error {
 	var raw json.RawMessage
 	slow := time.AfterFunc(sayWaiting, a.waits)
@@ -153,7 +153,7 @@ func (a *adding) answer(line int) error {
 		raw, err = json.Marshal(no.Answer)
 	}
 	if err == nil && a.json {
-		err = a.p.printJSON(raw) // fails if standard output is closed, for example
+		err = a.p.printJSON(raw) // fails if, for example, standard output is closed
 	}
 	if err != nil || refused {
 		return err
@@ -186,6 +186,6 @@ func (a *adding) refused() error {
 	if a.first == nil {
 		return nil
 	}
-	err := fmt.Errorf("%s refused, all other tasks accepted", format.Plural(a.refusals, "task"))
+	err := fmt.Errorf("%s refused; all other tasks were accepted", format.Plural(a.refusals, "task"))
 	return exit.Refuse(exit.Code(exit.With(exit.Usage, a.first)), err, exit.HintOf(a.first))
 }

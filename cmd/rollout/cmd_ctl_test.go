@@ -22,12 +22,12 @@ func TestCtlStatus(t *testing.T) {
 		Cursor: &ctl.Cursor{Seq: 12, Groups: 2},
 	}
 	const want = `run      20260101-1 in run1
-state    collecting, paused; process 7, for 1m01s
+state    collecting, paused; process 7, started 1m01s ago
 samples  96 planned = 64 committed + 8 filtered + 2 failed + 1 skipped + 21 remaining (5 in flight)
 groups   12 started, 9 whole: 8 informative, 1 filtered; the run ends at 64 informative groups
-ahead    3 groups not acknowledged, at most 4
+ahead    3 groups not acknowledged (limit: 4)
 version  3
-lag      0: 5 groups, 1: 1 group, 3: 2 groups; 2 above 1
+lag      0: 5 groups, 1: 1 group, 3: 2 groups; 2 above the limit of 1
 reader   has acknowledged up to group 2 of commit 12; last whole group: none yet
 `
 	var out bytes.Buffer
@@ -46,7 +46,7 @@ func TestCtlArgs(t *testing.T) {
 		{nil, "needs RUN and an operation"},
 		{[]string{"run1"}, "needs an operation after run1"},
 		{[]string{"run1", "puase"}, "did you mean pause?"},
-		{[]string{"pause", "run1"}, "the run comes first: rollout ctl run1 pause"},
+		{[]string{"pause", "run1"}, "put RUN before the operation: rollout ctl run1 pause"},
 		{[]string{"run1", "pause", "now"}, "pause takes no arguments, got 1 argument"},
 		{[]string{"run1", "set-version"}, "set-version takes N, got 0 arguments"},
 		{[]string{"run1", "set-version", "three"}, `"three" is not a whole number`},

@@ -12,6 +12,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/doctor"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
@@ -20,22 +21,23 @@ func (p *program) doctorCmd() *cobra.Command {
 	d := &doctor.Doctor{Say: p.say, Report: func(check doctor.Check) { p.printCheck(check, asJSON) }}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "check that a run would work, with one real call",
+		Short: "check that a run would work, with a real rollout",
 		Long: `Check that a run would work: the machine, the servers, the model, and one real rollout
 per server with the run's agent settings. The rollout sends the messages of the first task,
-if there is one. If its agent has tools but called none, doctor asks a second agent to call
-a tool, because some templates fail only on tool calls (not with --prompt or --task).
+if there is one. If the agent has tools but called none, doctor asks a second agent to call
+a tool, because some templates fail only on tool calls. --prompt and --task skip this step.
 
 With a tokenizer, doctor rebuilds the prompt of every call, from the stored messages and
 from the trace. It compares the prompts with the server's token count, or with ids from a
 tap or the server. If they differ, it reports whether the template, the tokenizer or the
-server is the cause, and prints the first difference. It also reports which --transformers
-matches the server. With --tap, it lists the agents that bypass the tap.
+server is the cause, and prints the first difference. It also reports the value of
+--transformers that matches the server. With --tap, it lists the agents that bypass the tap.
 
 With --tune, doctor also reports what makes a Letta server slow or fragile, the setting that
-fixes it, and the effect, which is measured on this server or marked as a reference. To
-measure, doctor runs an empty tool three times in the server's sandbox and reads the number
-of agents up to 256 times in parallel. The tool also returns some settings of the server.
+fixes it, and the effect of the setting. An effect that was not measured on this server is
+marked as a reference. To measure, doctor runs an empty tool three times in the server's
+sandbox, and sends up to 256 parallel requests for the number of agents. The tool also
+returns some settings of the server.
 
 doctor writes nothing and deletes its agents.`,
 		Annotations: exits("Exit status: 0 all checks passed, 2 usage or configuration error, 5 a check failed, 130 interrupted."),
@@ -47,7 +49,7 @@ doctor writes nothing and deletes its agents.`,
 	f := cmd.Flags()
 	f.StringVar(&d.Prompt, "prompt", "", "use `TEXT` as the user message instead of a task's messages")
 	f.StringVar(&d.TaskID, "task", "", "use the task with this `ID` instead of the first task")
-	f.BoolVar(&d.Tune, "tune", false, "also report what makes the servers slow or fragile, with the setting that fixes it")
+	f.BoolVar(&d.Tune, "tune", false, "also report what makes the servers slow or fragile, and which setting fixes it")
 	f.BoolVar(&asJSON, "json", false, "print one JSON line per check")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls", "server.max_in_flight", "agent.model", "agent.file",
 		"tokens.prompts", "tokens.tap", "tokens.tokenizer", "tokens.transformers", "tokens.experimental", "tasks.file", "output.dir")
@@ -80,7 +82,7 @@ func runDoctor(ctx context.Context, d *doctor.Doctor) error {
 	case ctx.Err() != nil:
 		return exit.With(exit.Interrupted, errors.New("doctor: interrupted"))
 	case bad > 0:
-		return exit.With(exit.Unusable, fmt.Errorf("doctor: %d checks failed", bad))
+		return exit.With(exit.Unusable, fmt.Errorf("doctor: %s failed", format.Plural(int64(bad), "check")))
 	}
 	return nil
 }
@@ -94,7 +96,7 @@ func (p *program) printCheck(c doctor.Check, asJSON bool) {
 		if c.Hint != "" {
 			line["hint"] = c.Hint
 		}
-		_ = p.printJSON(line) // if stdout is closed, another write ends the program
+		_ = p.printJSON(line) // if stdout is closed, a later write fails and ends the program
 		return
 	}
 	color := map[doctor.State]string{doctor.OK: "32", doctor.Bad: "31;1", doctor.Hint: "33"}[c.State]

@@ -34,13 +34,13 @@ func (p *program) exportCmd() *cobra.Command {
 		Use:   "export RUN",
 		Short: "write the rows of a run as JSON Lines",
 		Long: `Write the rows of a run as JSON Lines, one object per row with all of its columns:
-token ids, loss mask and log-probabilities as arrays, JSON texts as strings, times in
+token ids, loss mask and log-probabilities as arrays, JSON values as strings, times in
 microseconds since 1970. Floats round-trip exactly; "NaN", "Infinity" and "-Infinity"
 stand for values that JSON lacks.
 
 --kind failures writes the failures instead. --kind all writes the whole run in commit
-order: a header line, rows, failures, and samples with neither. import turns it into a
-run with equal rows.`,
+order: a header line, rows, failures, and samples with neither. import turns this export
+into a run with the same rows.`,
 		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read or FILE cannot be written, 7 RUN is not a run folder, 9 RUN is damaged."),
 		Example: `  rollout export run1 | jq -c '[.task_id, .reward]'
   rollout export run1 --kind all -o run1.jsonl.zst`,
@@ -54,7 +54,7 @@ run with equal rows.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&o.out, "output", "o", "-", "write to `FILE` atomically, compressed if it ends in .gz or .zst; - is standard output")
-	f.StringVar(&o.kind, "kind", "data", "`KIND` of rows: data, failures, all")
+	f.StringVar(&o.kind, "kind", "data", "`KIND` of rows to write: data, failures or all")
 	f.StringVar(&o.task, "task", "", "write only rows of the task with this `ID`")
 	values(cmd, "kind", cobra.ShellCompDirectiveNoFileComp, "data", "failures", "all")
 	f.StringVar(&o.group, "group", "", "write only rows of the group with this `ID`")
@@ -64,10 +64,10 @@ run with equal rows.`,
 
 func (p *program) export(ctx context.Context, dir string, o *exportOptions) error {
 	switch o.kind {
-	case "data", "failures": // write selects the rows
+	case "data", "failures": // the write method filters by these options
 	case "all":
 		if o.task+o.group+o.key != "" {
-			return exit.Hint(exit.Usagef("--kind all exports the whole run"), "drop --task, --group and --key, or export data and failures separately")
+			return exit.Hint(exit.Usagef("--kind all cannot be used with --task, --group or --key"), "to export the whole run, omit these flags; to filter, use --kind data or --kind failures")
 		}
 	default:
 		return exit.Usagef("--kind: %q is not one of data, failures, all", o.kind)
@@ -81,7 +81,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 		return runfolder.ReadError(dir, err)
 	}
 	if n := runfolder.Waiting(dir); n > 0 {
-		p.say("%s in the write-ahead log are not exported, because they are not committed yet", format.Plural(int64(n), "sample"))
+		p.say("not exported: %s in the write-ahead log (only committed samples are exported)", format.Plural(int64(n), "sample"))
 	}
 	n := int64(0)
 	write := func(w io.Writer) (err error) {
@@ -110,7 +110,7 @@ func (p *program) export(ctx context.Context, dir string, o *exportOptions) erro
 	return nil
 }
 
-// write writes the selected rows. It returns the number of lines.
+// write writes the selected rows. It returns the number of lines written.
 func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, runID string) (n int64, err error) {
 	out := rowjson.NewWriter(w)
 	if o.kind == "all" {
@@ -159,9 +159,9 @@ func (o *exportOptions) write(ctx context.Context, w io.Writer, log *sink.Log, r
 	return n, nil
 }
 
-// header describes the whole run. It keeps a metadata entry only if all shards have the same value.
-// The sources of policy versions are an exception. header lists all of them, so that a reader can
-// still see which versions were only claimed.
+// header returns the header line for a whole run. It includes a metadata entry only if the entry
+// has the same value in all shards. However, it always lists the sources of policy versions from
+// all shards, so that a reader can see whether versions were only claimed.
 func header(log *sink.Log, runID string) (rowjson.Header, error) {
 	h := rowjson.Header{RunID: runID}
 	var told []string
@@ -185,14 +185,14 @@ func header(log *sink.Log, runID string) (rowjson.Header, error) {
 			maps.DeleteFunc(h.Meta, func(key, value string) bool { return meta[key] != value })
 		}
 	}
-	if strings.Join(told, "") != "" { // if a run was imported from lines without a header, it has no sources
+	if strings.Join(told, "") != "" { // empty if the run was imported from lines without a header
 		h.Meta[runfolder.VersionsSourceKey] = runfolder.VersionsSources(told)
 	}
 	return h, nil
 }
 
-// compressed calls write with a writer that compresses the data if the extension of name requires
-// it.
+// compressed copies the output of the function write to w. If name ends in .gz or .zst, it
+// compresses the output.
 func compressed(w io.Writer, name string, write func(io.Writer) error) error {
 	buffered := bufio.NewWriterSize(w, 256<<10)
 	inner, end := io.Writer(buffered), func() error { return nil }
@@ -208,7 +208,7 @@ func compressed(w io.Writer, name string, write func(io.Writer) error) error {
 		inner, end = z, z.Close
 	}
 	if err := write(inner); err != nil {
-		_ = end() // releases the resources of inner, because the file is discarded
+		_ = end() // releases the compressor; its error does not matter, because the file is discarded
 		return err
 	}
 	return errors.Join(end(), buffered.Flush())

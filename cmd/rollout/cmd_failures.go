@@ -31,11 +31,11 @@ func (p *program) failuresCmd() *cobra.Command {
 		Use:   "failures RUN",
 		Short: "group and list the samples that a run failed to collect",
 		Long: `Group the failed samples of a run by class and stage of the failure, and list them.
-Single failed calls of samples that have rows are grouped separately. --all also lists these
-calls, and samples that a later attempt collected.
+If a sample has rows, its failed calls are grouped separately. --all also lists these
+calls, and samples that a later attempt collected. Failures that have not yet been written to
+a shard are not listed.
 
-rollout collect --retry-failed collects the listed samples again. It works while the run
-is being collected, too; failures that are not in a shard yet are not listed.`,
+rollout collect --retry-failed collects the listed samples again.`,
 		Annotations: exits("Exit status: 0 shown, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 9 RUN is damaged."),
 		Example: `  rollout failures run1
   rollout failures run1 --class token_mismatch --limit 0
@@ -44,7 +44,7 @@ is being collected, too; failures that are not in a shard yet are not listed.`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.limit < 0 {
-				return exit.Usagef("--limit: %d: must be ≥ 0", o.limit)
+				return exit.Usagef("--limit: must be ≥ 0, got %d", o.limit)
 			}
 			if o.asJSON && !cmd.Flags().Changed("limit") {
 				o.limit = 0
@@ -54,9 +54,9 @@ is being collected, too; failures that are not in a shard yet are not listed.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.class, "class", "", "list only failures of this `CLASS`")
-	f.IntVar(&o.limit, "limit", 20, "list only the first `N` failures; 0: all")
-	f.BoolVar(&o.all, "all", false, "also list single calls, and samples that a later attempt collected")
-	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per failure and no groups; no limit unless --limit is given")
+	f.IntVar(&o.limit, "limit", 20, "list only the first `N` failures (0: all)")
+	f.BoolVar(&o.all, "all", false, "also list failed calls of samples with rows, and samples that a later attempt collected")
+	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per failure, without groups, and list all failures unless --limit is given")
 	values(cmd, "class", cobra.ShellCompDirectiveNoFileComp, classNames()...)
 	return cmd
 }
@@ -88,8 +88,8 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 		return runfolder.ReadError(dir, err)
 	}
 	groups := map[groupName]*failureGroup{}
-	var list []failed                                                 // the failures to print
-	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // failures of individual calls, and their number by sample
+	var list []failed
+	calls, partial := map[groupName]*failureGroup{}, map[string]int{} // failures of individual calls, and their number per sample
 	shown := 0
 	for f, err := range failuresOf(log) {
 		if err != nil {
@@ -144,7 +144,7 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 		return err
 	}
 	if hidden := shown - len(list); hidden > 0 {
-		p.say("%d more not listed; --limit 0 lists all", hidden)
+		p.say("%s not listed; --limit 0 lists all", format.Plural(int64(hidden), "more failure"))
 	}
 	if len(calls) == 0 {
 		return nil
@@ -153,18 +153,18 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 	return p.showCalls(calls, partial)
 }
 
-// showCalls prints the failures of individual calls in samples that still have rows.
+// showCalls prints the failures of individual calls in samples that have rows.
 func (p *program) showCalls(groups map[groupName]*failureGroup, samples map[string]int) error {
 	n := 0
 	for _, calls := range samples {
 		n += calls
 	}
-	termsafe.Fprintf(p.stdout, "%s in %s with rows; --all lists them\n", format.Plural(int64(n), "single call"), format.Plural(int64(len(samples)), "sample"))
+	termsafe.Fprintf(p.stdout, "%s failed in %s with rows; --all lists these calls\n", format.Plural(int64(n), "call"), format.Plural(int64(len(samples)), "sample"))
 	return p.showGroups(groups)
 }
 
-// failuresOf yields all failures of a run in commit order. A failure is valid until the next
-// iteration.
+// failuresOf yields all failures of a run in commit order. Each yielded pointer is valid only until
+// the next iteration.
 func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
 	return func(yield func(*failed, error) bool) {
 		last := lastCommits(log)
@@ -184,8 +184,8 @@ func failuresOf(log *sink.Log) iter.Seq2[*failed, error] {
 	}
 }
 
-// lastCommits returns the last commit entry of each sample that has failures. If the sample has
-// also succeeded, it returns the entry of the successful attempt.
+// lastCommits returns the last commit entry of each sample that has failures, by sample key. If a
+// sample also succeeded, its entry is the entry of the successful attempt.
 func lastCommits(log *sink.Log) map[string]sink.CommittedSample {
 	last := map[string]sink.CommittedSample{}
 	for i := range log.Commits {
@@ -213,12 +213,11 @@ func (f *failed) json() map[string]any {
 	}
 }
 
-// A groupName identifies a group of failures.
 type groupName struct{ class, stage, reason string }
 
 type failureGroup struct {
 	samples, calls int
-	example        string // one of the error messages
+	example        string
 }
 
 func addFailure(groups map[groupName]*failureGroup, f *failed) {
@@ -249,7 +248,7 @@ func (p *program) showGroups(groups map[groupName]*failureGroup) error {
 	return w.Flush()
 }
 
-// cause returns a name for the cause of failures in a class.
+// cause returns the general cause of a failure class, such as infrastructure or data.
 func cause(name string) string {
 	switch c, ok := collector.ParseClass(name); {
 	case !ok:

@@ -35,13 +35,14 @@ func (p *program) importCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE... --out RUN",
 		Short: "create a run from an export",
-		Long: `Create a run from files that export wrote. Rows are bit-identical and checked against
-every invariant. At the first invalid line, import reports it and creates nothing.
+		Long: `Create a run from files that export wrote. The rows are bit-identical to the exported rows,
+and import checks them against every invariant. If a line is invalid, import reports it and
+creates nothing.
 
-A file of export --kind all restores the whole run, with its id, failures and shard
-metadata; a truncated file is refused. A file that contains only rows or only failures
-restores only these. All lines of a sample must be adjacent. An export lacks the tasks of
-the run, so an imported run cannot be resumed.`,
+A file from export --kind all restores the whole run, with its id, failures and shard
+metadata. import refuses a truncated file. A file that contains only rows or only failures
+restores only those. All lines of a sample must be adjacent. An export does not contain
+the run's tasks, so an imported run cannot be resumed.`,
 		Annotations: exits("Exit status: 0 created, 2 a FILE cannot be imported, 6 a FILE cannot be read or RUN cannot be written, 7 RUN already exists."),
 		Example: `  rollout export run1 --kind all -o all.jsonl.zst && rollout import all.jsonl.zst --out run2
   rollout export run1 --kind all | rollout import - --out run2 --format arrow`,
@@ -59,7 +60,7 @@ the run, so an imported run cannot be resumed.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "create the run in the new or empty folder `RUN`")
-	f.StringVar(&o.format, "format", "", "`FORMAT` of the shards: parquet, arrow (default: the format of the export, otherwise parquet)")
+	f.StringVar(&o.format, "format", "", "`FORMAT` of the shards: parquet or arrow (default: the format in the header of the export, or parquet if there is no header)")
 	values(cmd, "format", cobra.ShellCompDirectiveNoFileComp, sink.Parquet.String(), sink.Arrow.String())
 	return cmd
 }
@@ -100,40 +101,42 @@ func (p *program) importRun(ctx context.Context, files []string, o *importOption
 	p.say("created %s: %s, %s, %s; %s tokens", o.out, format.Plural(stats.Samples, "sample"), format.Plural(stats.Rows, "row"),
 		format.Plural(stats.Failures, "failure row"), format.Count(stats.Tokens.Total))
 	if header == nil && in.versions {
-		p.say("%s: the source of its policy versions is unknown (%s); only an export with --kind all contains it", o.out, runfolder.VersionsSourceKey)
+		p.say("%s: the source of the policy versions (%s) is unknown; only an export with --kind all contains it", o.out, runfolder.VersionsSourceKey)
 	}
 	return nil
 }
 
-// importedAll returns an error if the imported data differs from the counts in the first line.
+// importedAll returns an error if the numbers of imported rows, failures and samples differ from
+// the numbers in the first line.
 func importedAll(h *rowjson.Header, s *sink.Stats, file string) error {
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples == h.Samples {
 		return nil
 	}
-	hint := "remove the first line to import the lines that exist"
+	hint := "to import the lines that are present, delete the first line"
 	if s.Rows == h.Rows && s.Failures == h.Failures && s.Samples > h.Samples {
-		hint = together // another possible cause is that a sample was counted twice
+		hint = together // the lines of a sample were not adjacent, so the sample was counted twice
 	}
-	return exit.Hint(exit.Usagef("%s: incomplete: it has %d rows, %d failure rows and %d samples, but its first line announces %d, %d and %d",
-		file, s.Rows, s.Failures, s.Samples, h.Rows, h.Failures, h.Samples), hint)
+	return exit.Hint(exit.Usagef("%s contains %s, %s and %s, but its first line declares %d, %d and %d",
+		file, format.Plural(s.Rows, "row"), format.Plural(s.Failures, "failure row"), format.Plural(s.Samples, "sample"), h.Rows, h.Failures, h.Samples), hint)
 }
 
 // together is the hint for a file in which the lines of a sample are not adjacent, or in which a
 // sample occurs twice.
 const together = "all lines of a sample must be adjacent, as in the output of export"
 
-// An importer reads the files in order. It remembers the lines of the last two samples.
+// An importer reads the files in order. It remembers the line numbers of the last two samples, for
+// error messages.
 type importer struct {
 	p      *program
-	ctx    context.Context // context of the command
-	files  []string        // files that have not been opened
+	ctx    context.Context
+	files  []string // files that have not been opened
 	lines  *rowjson.Reader
 	closed func()             // stops reading the current file
-	first  *sink.StoredSample // first sample, which is read together with the header
+	first  *sink.StoredSample // set if the first line is a sample and not a header
 
-	at        string // name of the current file
+	at        string
 	last, now sampleLines
-	versions  bool // at least one row has a policy version
+	versions  bool // true if at least one row has a policy version
 	ended     bool
 }
 
@@ -154,11 +157,11 @@ func (in *importer) begin() (*rowjson.Header, error) {
 	case in.ctx.Err() != nil:
 		return nil, exit.With(exit.Interrupted, signals.ErrInterrupted)
 	case err == io.EOF:
-		return nil, exit.Usagef("%s: is empty", in.at)
+		return nil, exit.Usagef("%s is empty", in.at)
 	case err != nil:
 		return nil, exit.Hint(in.wrong(err), "use a file that rollout export wrote")
 	case header != nil && len(in.files) > 1:
-		return nil, exit.Hint(in.wrong(errors.New("this is the export of a whole run")), "import it alone")
+		return nil, exit.Hint(in.wrong(errors.New("the export of a whole run cannot be combined with other files")), "import it alone")
 	}
 	in.first, in.files = part, in.files[1:]
 	return header, nil
@@ -166,7 +169,7 @@ func (in *importer) begin() (*rowjson.Header, error) {
 
 func (in *importer) parts() iter.Seq2[*sink.StoredSample, error] {
 	return func(yield func(*sink.StoredSample, error) bool) {
-		part, err := in.first, error(nil) // part is nil if the first line is a header
+		part, err := in.first, error(nil) // nil if the first line is a header
 		for ; err == nil; part, err = in.next() {
 			if part != nil && !yield(in.note(part), nil) {
 				return
@@ -199,7 +202,7 @@ func (in *importer) next() (*sink.StoredSample, error) {
 	return part, nil
 }
 
-// note records the line of a part, for error messages.
+// note records the line number of the part and returns the part.
 func (in *importer) note(s *sink.StoredSample) *sink.StoredSample {
 	if s.Key != in.now.key || s.Attempt != in.now.attempt {
 		in.last, in.now = in.now, sampleLines{key: strings.Clone(s.Key), attempt: s.Attempt}
@@ -227,7 +230,7 @@ func (in *importer) failed(err error) error {
 	}
 	err = exit.Usagef("%s: sample %s: %w", at, refused.Key, refused.Err)
 	if errors.Is(err, sink.ErrCommitted) {
-		return exit.Hint(err, together+"; a run contains each sample only once, and export --kind all writes a sample's rows and failures together")
+		return exit.Hint(err, together+"; to import a run's rows and failures, use one file from export --kind all")
 	}
 	if _, ok := errors.AsType[*sink.SegmentError](err); ok {
 		return exit.Hint(err, together)
@@ -235,7 +238,7 @@ func (in *importer) failed(err error) error {
 	return err
 }
 
-// wrong returns an error about the last line that was read.
+// wrong adds to err the location of the last line that was read.
 func (in *importer) wrong(err error) error {
 	if in.lines.Line == 0 || errors.Is(err, os.ErrDeadlineExceeded) {
 		return exit.With(exit.Storage, fmt.Errorf("%s: %w", in.at, err))
@@ -262,14 +265,14 @@ func (in *importer) open(name string) error {
 		z, err := gzip.NewReader(f)
 		if err != nil {
 			closed()
-			return exit.Usagef("%s: not gzip: %w", name, err)
+			return exit.Usagef("%s: not a gzip file: %w", name, err)
 		}
 		r = z
 	case ".zst":
 		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(64<<20))
 		if err != nil {
 			closed()
-			return exit.Usagef("%s: not zstd: %w", name, err)
+			return exit.Usagef("%s: not a zstd file: %w", name, err)
 		}
 		closed = func() { z.Close(); _ = f.Close() }
 		r = z
@@ -278,11 +281,11 @@ func (in *importer) open(name string) error {
 	return nil
 }
 
-// read makes in.lines read from r. After an interrupt, reading fails even if r is a pipe that does
-// not deliver data.
+// read sets in.lines to a Reader that reads r. After an interrupt, reading fails even if r is a
+// pipe that does not deliver data.
 func (in *importer) read(r io.Reader, closed func()) {
 	from, to := io.Pipe()
-	go func() { // can remain blocked in Read until the program exits
+	go func() { // can block in r.Read until the program exits
 		_, err := io.CopyBuffer(to, struct{ io.Reader }{r}, make([]byte, 256<<10))
 		_ = to.CloseWithError(err)
 		closed()
@@ -290,7 +293,7 @@ func (in *importer) read(r io.Reader, closed func()) {
 	stop := context.AfterFunc(in.ctx, func() { _ = to.CloseWithError(context.Canceled) })
 	in.closed = func() {
 		stop()
-		_ = from.Close() // ends the copying
+		_ = from.Close() // ends CopyBuffer
 	}
 	in.lines = rowjson.NewReader(from)
 }

@@ -162,7 +162,7 @@ func TestFailuresOfSingleCalls(t *testing.T) {
 		noError(t, os.WriteFile(filepath.Join(dir, runfolder.RunFile), resummed([]byte("{\n  \"version\": 1,\n  \"sha256\": \""+strings.Repeat("0", 64)+"\"\n}\n")), 0o666))
 		return dir
 	}
-	const calls = "3 single calls in 2 samples with rows; --all lists them\nsamples  calls  class"
+	const calls = "3 calls failed in 2 samples with rows; --all lists these calls\nsamples  calls  class"
 	for _, tt := range []struct {
 		name    string
 		failure bool

@@ -29,17 +29,17 @@ type inspectOptions struct {
 	failures, asJSON, whole bool
 	color                   string
 
-	searched bool // all rows have been searched
-	// unshown maps a sample key to the counts of the sample's calls that no answer shows. It does
-	// not contain samples without such calls.
+	searched bool // true after all rows have been searched
+	// unshown contains, by sample key, the counts of the calls that the server's answer does not
+	// show. Samples without such calls have no entry.
 	unshown map[string]tokenize.Unshown
 }
 
 // A rowFilter selects rows. An empty field selects all rows.
 type rowFilter struct {
 	task, group string
-	key         string // full sample key
-	met         bool   // a row of the task has been found
+	key         string
+	met         bool // true after a row of the task has been found
 }
 
 func (f *rowFilter) wants(task, group, key string) bool {
@@ -52,12 +52,12 @@ func (p *program) inspectCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect RUN",
 		Short: "show the rows of a run",
-		Long: `Show the rows of a run as a table, or with --row one row with its tokens, span by span.
+		Long: `Show a run's rows as a table. With --row, show one row and its tokens, span by span.
 Trained tokens are colored by log-probability, from green (likely) to red (unlikely).
 Context is dim, and masked sampled tokens are underlined (in parentheses without color).
 A forked row shows where its prompt differs from the previous row, with both versions.
 
-inspect counts the calls of a sample that a tap saw but the server's answer does not show:
+If a tap recorded calls that are missing from the server's answers, inspect counts them:
 retries, calls that failed at the engine, calls that were cut off, and summaries of a
 compaction. --key prints the counts below the table, and --row next to the row. No row
 contains the tokens of these calls.
@@ -81,7 +81,7 @@ with the recorded digest.`,
 		Args: exactArgs("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("row") && o.row < 0 {
-				return exit.Usagef("--row: %d: must be ≥ 0", o.row)
+				return exit.Usagef("--row: must be ≥ 0, got %d", o.row)
 			}
 			return p.inspect(args[0], &o)
 		},
@@ -93,9 +93,9 @@ with the recorded digest.`,
 	f.StringVar(&o.key, "key", "", "show only rows of the sample with this short or full `KEY`; --row N counts only these rows")
 	f.IntVar(&o.limit, "limit", 0, "show only the first `N` rows or failures (default: all)")
 	f.BoolVar(&o.failures, "failures", false, "show failures instead of rows")
-	f.StringVar(&o.tokenizer, "tokenizer", "", "with --row: show tokens as text with the tokenizer in `DIR`; none shows ids (default: the run's tokenizer)")
+	f.StringVar(&o.tokenizer, "tokenizer", "", "with --row: show tokens as text with the tokenizer in `DIR`, or as ids if it is \"none\" (default: the run's tokenizer)")
 	f.BoolVar(&o.whole, "whole", false, "with --row: show all tokens of long spans; with --failures: show the full error")
-	f.BoolVar(&o.asJSON, "json", false, "print JSON lines; with --row all columns of the row")
+	f.BoolVar(&o.asJSON, "json", false, "print JSON lines; with --row, print all columns of the row")
 	f.StringVar(&o.color, "color", "auto", "`WHEN` to use color: auto, always, never")
 	values(cmd, "color", cobra.ShellCompDirectiveNoFileComp, "auto", "always", "never")
 	return cmd
@@ -138,7 +138,7 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 		p.reportNoRows(o.task, dir, log)
 	}
 	if n := o.unshown[o.key]; err == nil && o.row < 0 && !o.asJSON && n != (tokenize.Unshown{}) {
-		p.say("the tap saw calls that no answer of the sample shows: %s", n)
+		p.say("the tap recorded calls that are missing from the server's answers: %s", n)
 	}
 	if err == nil && o.row < 0 && !o.asJSON {
 		p.say("%s", runTotals(log))
@@ -146,8 +146,8 @@ func (p *program) inspect(dir string, o *inspectOptions) error {
 	return err
 }
 
-// narrow returns the part of log that can contain the requested rows. It replaces a short key in
-// o.key with the full key.
+// narrow returns only the part of the commit log that can contain the requested rows. It replaces a
+// short key in o.key with the full key.
 func (o *inspectOptions) narrow(log *sink.Log) (*sink.Log, error) {
 	if o.key == "" {
 		return log, nil
@@ -159,7 +159,7 @@ func (o *inspectOptions) narrow(log *sink.Log) (*sink.Log, error) {
 				continue
 			}
 			if whole != "" && s.Key != whole {
-				return nil, exit.Usagef("--key: %s is ambiguous (%s, %s): use the full key", o.key, whole, s.Key)
+				return nil, exit.Usagef("--key: %s matches more than one sample (%s and %s); use the full key", o.key, whole, s.Key)
 			}
 			if n := len(part.Commits); n == 0 || part.Commits[n-1].Seq != log.Commits[i].Seq {
 				part.Commits = append(part.Commits, log.Commits[i])
@@ -168,7 +168,7 @@ func (o *inspectOptions) narrow(log *sink.Log) (*sink.Log, error) {
 		}
 	}
 	if whole == "" {
-		return nil, exit.Hint(exit.Usagef("--key: %s: no sample of the run has this key", termsafe.Text(o.key, 60)), "the table lists the keys; --json lists the full keys")
+		return nil, exit.Hint(exit.Usagef("--key: no sample of the run has the key %s", termsafe.Text(o.key, 60)), "the table shortens long keys; use --json to print them in full")
 	}
 	o.key = whole
 	return part, nil
@@ -196,8 +196,8 @@ func found[T any](shards iter.Seq[sink.Shard], read func(sink.Shard) iter.Seq2[*
 	}
 }
 
-// place returns a function that finds the requested row. If there are no filters, the function uses
-// only the commit log and reads no rows.
+// place returns a function that finds the requested row. Without filters, the function needs only
+// the commit log and does not read any rows.
 func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], error], o *inspectOptions) func() (sink.Shard, int64, error) {
 	return func() (sink.Shard, int64, error) {
 		n := 0
@@ -218,7 +218,7 @@ func place[T any](log *sink.Log, kind sink.Kind, rows iter.Seq2[foundRow[T], err
 			o.searched = true
 		}
 		what := map[sink.Kind]string{sink.KindData: "row", sink.KindFailures: "failure row"}[kind]
-		return sink.Shard{}, 0, exit.Hint(exit.Usagef("--row: %d: out of range: %s", o.row, format.Plural(int64(n), what)), "rows are numbered from 0")
+		return sink.Shard{}, 0, exit.Hint(exit.Usagef("--row: %d is out of range (%s)", o.row, format.Plural(int64(n), what)), "rows are numbered from 0")
 	}
 }
 
@@ -266,7 +266,7 @@ func (p *program) runSpeller(dir string, info *runfolder.Info) model.Speller {
 	}
 	spell, err := model.LoadSpeller("tokenizer", path, digest)
 	if err != nil {
-		p.say("showing tokens as ids: %v; --tokenizer DIR uses another tokenizer", err)
+		p.say("showing tokens as ids: %v; pass another tokenizer with --tokenizer DIR", err)
 		return model.Decimal
 	}
 	p.say("showing tokens as text with the run's tokenizer %s; --tokenizer none shows ids", path)
@@ -313,7 +313,7 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 		trained += t
 		grades[r.Verification]++
 		sources[r.PromptSource]++
-		// Count a row with an unreadable column as a fork. rollout verify reports the damage.
+		// If the column cannot be read, count the row as a fork. rollout verify reports the damage.
 		if d, err := show.ReadDivergence(r.Divergence); err != nil || d.Kind != "" {
 			forks++
 		}
@@ -331,10 +331,11 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 		p.say("the sample has no rows; --failures shows its failures")
 		return nil
 	}
-	p.say("%d rows, %s tokens, %s of them trained; %s; prompts from %s; %d forks",
-		n, format.Count(int64(tokens)), format.Percent(int64(trained), int64(tokens)), show.Counted(grades), show.Counted(sources), forks)
+	p.say("%s, %s, %s of them trained; %s; prompts from %s; %s",
+		format.Plural(int64(n), "row"), format.Plural(int64(tokens), "token"), format.Percent(int64(trained), int64(tokens)),
+		show.Counted(grades), show.Counted(sources), format.Plural(int64(forks), "fork"))
 	if leftOut > 0 {
-		p.say("%d of the rows have keep=false; rollout.Dataset skips them", leftOut)
+		p.say("rows with keep=false: %d; rollout.Dataset skips them", leftOut)
 	}
 	return nil
 }
@@ -382,8 +383,8 @@ func callText(call int32) string {
 	return strconv.Itoa(int(call))
 }
 
-// unshownOf returns the counts of calls that no answer shows, by sample key. For each sample, only
-// the last commit counts.
+// unshownOf returns, by sample key, the counts of the calls that the server's answer does not show.
+// For each sample, only the last commit counts.
 func unshownOf(log *sink.Log) map[string]tokenize.Unshown {
 	all := map[string]tokenize.Unshown{}
 	for i := range log.Commits {
@@ -409,16 +410,17 @@ func runTotals(log *sink.Log) string {
 	for s := range log.Shards(sink.KindFailures) {
 		failures += s.Rows
 	}
-	return fmt.Sprintf("the run has %d samples with data (%s rows, %s tokens, %s of them trained) and %s failure rows",
-		len(log.Done()), format.Count(rows), format.Count(tokens.Total), format.Percent(tokens.Trainable, tokens.Total), format.Count(failures))
+	return fmt.Sprintf("the run has %s with data (%s, %s, %s of them trained) and %s",
+		format.Plural(int64(len(log.Done())), "sample"), format.Plural(rows, "row"), format.Plural(tokens.Total, "token"),
+		format.Percent(tokens.Trainable, tokens.Total), format.Plural(failures, "failure row"))
 }
 
-// reportNoRows reports that no row of the task was found. It suggests the task that was probably
-// meant.
+// reportNoRows reports that no row of the task was found. It suggests the task that the user
+// probably meant.
 func (p *program) reportNoRows(task, dir string, log *sink.Log) {
-	text := "no rows of task " + termsafe.Text(task, 60)
+	text := "task " + termsafe.Text(task, 60) + " has no rows"
 	if near := format.NearestOf(task, taskIDs(dir, log)); near != "" && near != task {
-		text += ": did you mean " + termsafe.Text(near, 60) + "?"
+		text += "; did you mean " + termsafe.Text(near, 60) + "?"
 	}
 	p.say("%s", text)
 }

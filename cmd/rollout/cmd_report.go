@@ -29,9 +29,9 @@ func (p *program) reportCmd() *cobra.Command {
 		Short: "report how a run went",
 		Long: `Report the result of a run from its files: the outcome of the samples, failures by class
 with remedies, rewards and pass@k, lengths, truncation, grades, times, tokens per second,
-concurrency over time, and the slowest samples. It works during a run and after a crash.
+concurrency over time, and the slowest samples. report works during a run and after a crash.
 
-collect writes report.json and report.html to the folder when it ends. The page is
+When collect ends, it writes report.json and report.html to the run folder. The page is
 self-contained. Without flags, report prints a short version.`,
 		Annotations: exits("Exit status: 0 written, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 9 its files are damaged; the readable part is reported."),
 		Example: `  rollout report run1
@@ -52,7 +52,7 @@ func (p *program) showReport(dir string, o *reportOptions) error {
 		return exit.Usagef("--json and --html - both write to standard output; use --html FILE")
 	}
 	if math.IsNaN(o.pass) || math.IsInf(o.pass, 0) {
-		return exit.Usagef("--pass: %v is not a reward", o.pass)
+		return exit.Usagef("--pass: %v is not a finite number", o.pass)
 	}
 	_, running := runfolder.Locked(dir)
 	r, err := runfolder.ReadReport(dir, o.pass, running, false)

@@ -42,28 +42,28 @@ func (p *program) simulateCmd() *cobra.Command {
 		Short: "run a simulated Letta server",
 		Long: `Run a simulated Letta server, with real HTTP and without a model. It replays recorded
 exchanges and plays scripted agents. Its answers depend only on the seed, the task and the
-sample. It prints its URL on standard output. An interrupt ends it with a one-line summary.
+sample. It prints its URL on standard output. At an interrupt, it prints a summary and exits.
 The tokenizer and template of scripted agents are built in: use --tokenizer simulated.
 
 A fault is KIND=SHARE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT. The
 kinds are:
 ` + format.Fold("  "+strings.Join(faultKinds(), ", ")+"\n", 80, 2) + `
-A latency is 200ms, 50ms..2s, or 200ms~0.5 for a log-normal one.
+A LATENCY is constant (200ms), uniform (50ms..2s) or log-normal (200ms~0.5: median and sigma).
 
-With --engine URL, your own engine makes the calls of scripted agents. It must answer
-SGLang's POST URL/generate:
+With --engine URL, your own engine answers the model calls of scripted agents. It must
+implement SGLang's POST URL/generate:
 
   { "input_ids": [51, 32, 10], "sampling_params": { … }, "return_logprob": true }
 
-with the sampled ids and their log-probabilities:
+The answer contains the sampled ids and their log-probabilities:
 
   { "output_ids": [52, 0], "meta_info": {
       "output_token_logprobs": [[-0.7, 52, null], [-0.1, 0, null]],
       "finish_reason": { "type": "stop", "matched": 0 }, "weight_version": "3" } }
 
-A prompt is the UTF-8 bytes of the task's message plus a newline (10), so ids below 256
-are enough. A scorer gets the answer's "text". If the answer has no text, it gets the ids
-as decimal numbers separated by spaces, without the last id if it is "matched".`,
+A prompt consists of the UTF-8 bytes of the task's message and a newline (10), so all its
+ids are below 256. A scorer gets the answer's "text". If the answer has no text, the scorer gets
+the ids as decimal numbers separated by spaces, without the last id if it is "matched".`,
 		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used."),
 		Example: `  rollout simulate --input-ids --scripted 100 --write-tasks tasks.jsonl
   rollout simulate --exchanges testdata/letta --input-ids --fault engine-down=0.01`,
@@ -75,18 +75,18 @@ as decimal numbers separated by spaces, without the last id if it is "matched".`
 	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` when the server is ready")
 	f.StringVar(&o.exchanges, "exchanges", "", "replay the recorded exchanges in `DIR`")
 	f.BoolVar(&o.InputIDs, "input-ids", false, "add the prompt ids to assistant turns, like a newer server")
-	f.BoolVar(&o.NoTraces, "no-traces", false, "keep no provider traces, like a server with LETTA_TRACK_PROVIDER_TRACE=false")
+	f.BoolVar(&o.NoTraces, "no-traces", false, "store no provider traces, like a server with LETTA_TRACK_PROVIDER_TRACE=false")
 	f.BoolVar(&o.KeepIDs, "keep-ids", false, "also keep the recorded ids; each exchange can then have only one agent at a time")
-	f.IntVar(&o.scripted, "scripted", 0, "write `N` tasks for scripted agents")
+	f.IntVar(&o.scripted, "scripted", 0, "with --write-tasks: write `N` tasks for scripted agents")
 	f.StringVar(&o.writeTasks, "write-tasks", "", "write tasks for this server to `FILE`, as JSON Lines")
-	f.Uint64Var(&o.Seed, "seed", 1, "`N`, the seed of all random choices")
-	f.StringVar(&o.Engine, "engine", "", "`URL` of an engine that makes the calls of scripted agents, in SGLang's dialect; needs --input-ids")
-	f.StringVar(&o.weights, "weights", "", "update the weights of the scripted engine during the run, a `SPEC`: every=300ms or every=40 (calls), and optionally ,engines=2 ,lag=100ms ,fall=3 ,words; /model_info shows the version")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed all random choices with `N`")
+	f.StringVar(&o.Engine, "engine", "", "`URL` of an engine with SGLang's API that answers the model calls of scripted agents; needs --input-ids")
+	f.StringVar(&o.weights, "weights", "", "simulate weight updates of the scripted engine: `SPEC` is every=300ms or every=40 (calls), then optionally engines=2, lag=100ms, fall=3 and words, separated by commas. /model_info returns the version")
 	f.StringVar(&o.weightsLog, "weights-log", "", "write the version of every call to `FILE`, as JSON Lines")
-	f.IntSliceVar(&o.calls, "calls", nil, "`MIN,MAX` model calls per send to a scripted agent (default 1,4; with --engine 1,1)")
-	f.StringVar(&o.latency, "latency", "", "duration of a send, a `LATENCY` (default: none)")
+	f.IntSliceVar(&o.calls, "calls", nil, "`MIN,MAX` model calls per send to a scripted agent (default 1,4, or 1,1 with --engine)")
+	f.StringVar(&o.latency, "latency", "", "make every send take `LATENCY` (default: no delay)")
 	f.IntVar(&o.Capacity, "capacity", 0, "process `N` sends at a time and queue the others (default: no limit)")
-	f.StringVar(&o.bodyRate, "body-rate", "", "write answers at `SIZE` bytes per second (default: no limit)")
+	f.StringVar(&o.bodyRate, "body-rate", "", "write each answer at `SIZE` per second, such as 1MB (default: no limit)")
 	f.StringArrayVar(&o.faults, "fault", nil, "inject a `FAULT`; repeatable")
 	f.Float64Var(&o.Script.Drift, "drift", 0, "`SHARE` of scripted tool calls whose preceding text the server deletes")
 	f.Float64Var(&o.Script.Wrong, "wrong", 0, "`SHARE` of scripted answers that are wrong")
@@ -133,7 +133,7 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 		c.Faults = append(c.Faults, f)
 	}
 	if o.scripted < 0 {
-		bad.Flag("scripted", fmt.Errorf("%d: must be ≥ 0", o.scripted))
+		bad.Flag("scripted", fmt.Errorf("must be ≥ 0, got %d", o.scripted))
 	}
 	for _, r := range []struct {
 		flag  string
@@ -154,7 +154,7 @@ func (o *simulateOptions) config(getenv func(string) string) (lettasim.Config, e
 	return c, bad.Err()
 }
 
-// parseFlag parses the text of a flag, unless the text is empty. It adds an error to bad.
+// parseFlag parses the text of a flag, unless the text is empty. It adds any error to bad.
 func parseFlag[T any](bad *exit.Complaints, flag, text string, parse func(string) (T, error)) (value T) {
 	var err error
 	if text != "" {
@@ -177,7 +177,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 		defer log.Close() //nolint:errcheck // every line was written
 		cfg.Weights.Log = log
 	}
-	told := new(sync.Map) // errors that have been reported, because an engine usually repeats the same error
+	told := new(sync.Map) // errors already reported; an engine usually repeats the same error
 	cfg.EngineFailed = func(err error) {
 		if _, again := told.LoadOrStore(err.Error(), true); !again {
 			p.say("engine: %v", err)
@@ -237,7 +237,7 @@ func (p *program) ready(asJSON bool, readyFile, url string) error {
 	if readyFile == "" {
 		return nil
 	}
-	// WriteNamed is not used, because an existing pipe or link must also be replaced.
+	// Do not use WriteNamed here, because an existing pipe or link must also be replaced.
 	tmp := filepath.Join(filepath.Dir(readyFile), "."+filepath.Base(readyFile)+".tmp")
 	if err := os.WriteFile(tmp, []byte(url+"\n"), 0o666); err != nil {
 		return exit.With(exit.Storage, err)
@@ -253,10 +253,10 @@ func (p *program) simulated(o *simulateOptions, s lettasim.Stats) error {
 			"engine_calls": s.EngineCalls, "engine_errors": s.EngineErrors,
 		})
 	}
-	line := fmt.Sprintf("simulated: %d sends, %d answered, %s, at most %d at once; agents: %d created, %d alive",
-		s.Sends, s.Answered, format.Bytes(s.BytesSent), s.MaxInFlight, s.AgentsCreated, s.AgentsAlive)
+	line := fmt.Sprintf("simulated: %s, %d answered, at most %d at once; %s of answers; agents: %d created, %d alive",
+		format.Plural(s.Sends, "send"), s.Answered, s.MaxInFlight, format.Bytes(s.BytesSent), s.AgentsCreated, s.AgentsAlive)
 	if s.EngineCalls+s.EngineErrors > 0 {
-		line += fmt.Sprintf("; engine: %d calls, %d failed", s.EngineCalls+s.EngineErrors, s.EngineErrors)
+		line += fmt.Sprintf("; engine calls: %d, %d failed", s.EngineCalls+s.EngineErrors, s.EngineErrors)
 	}
 	var faults []string
 	for _, k := range slices.Sorted(maps.Keys(s.Faults)) {

@@ -20,9 +20,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-const stepsLong = `Query the steps of a Letta server; a step is one model call. The server comes from
---server, ROLLOUT_SERVER_URLS or -c. --json prints the server's answer, one object per
-line.`
+const stepsLong = `Query the steps recorded by a Letta server. A step is one model call. Choose the server
+with --server, ROLLOUT_SERVER_URLS or -c. --json prints the server's answer, one object
+per line.`
 
 const stepsExits = "Exit status: 0 done, 2 usage error, 5 the server did not answer or refused the request."
 
@@ -40,7 +40,7 @@ func (p *program) stepsCmd() *cobra.Command {
 		p.stepsFeedbackCmd(),
 		stepCmd(p, "get", "show one step", (*letta.Client).Step, (*stepsOutput).step),
 		stepCmd(p, "metrics", "show the durations of a step", (*letta.Client).StepMetrics, (*stepsOutput).metrics),
-		stepCmd(p, "trace", "show the request to the model's provider and its response", stepTrace, (*stepsOutput).trace),
+		stepCmd(p, "trace", "show the request to the model's provider and the response", stepTrace, (*stepsOutput).trace),
 		stepCmd(p, "messages", "show the messages of a step", (*letta.Client).StepMessages, (*stepsOutput).messages),
 	)
 	return cmd
@@ -49,7 +49,7 @@ func (p *program) stepsCmd() *cobra.Command {
 func stepTrace(c *letta.Client, ctx context.Context, id string) (*letta.ProviderTrace, error) { //nolint:revive // like a method expression
 	t, err := c.PollStepTrace(ctx, id)
 	if err == nil && t == nil {
-		err = exit.Hint(exit.With(exit.Unusable, fmt.Errorf("step %s has no trace", id)), "the server stores a trace shortly after its call; a failed call has no trace")
+		err = exit.Hint(exit.With(exit.Unusable, fmt.Errorf("step %s has no trace", id)), "the server stores a trace shortly after the call; a failed call has no trace")
 	}
 	return t, err
 }
@@ -93,7 +93,7 @@ func (p *program) withClient(cmd *cobra.Command, load func(...func(*config.Loade
 	}
 	switch n := len(l.Config.Server.URLs); n {
 	case 0:
-		return exit.Hint(exit.Usagef("no server"), "pass one with --server URL")
+		return exit.Hint(exit.Usagef("no server is configured"), "pass one with --server URL")
 	case 1:
 	default:
 		return exit.Hint(exit.Usagef("%d servers are configured, but steps needs exactly one", n), "choose one with --server URL")
@@ -110,7 +110,8 @@ func (p *program) withClient(cmd *cobra.Command, load func(...func(*config.Loade
 	return nil
 }
 
-// stepCmd returns a verb that fetches data about one step with get and prints the data with show.
+// stepCmd returns a verb for one step. The verb fetches data about the step with the function get
+// and prints the data with the function show.
 func stepCmd[T any](p *program, name, short string, get func(*letta.Client, context.Context, string) (T, error), show func(*stepsOutput, T) error) *cobra.Command {
 	o := &stepsOutput{p: p}
 	cmd := &cobra.Command{
@@ -147,7 +148,7 @@ func (p *program) stepsListCmd() *cobra.Command {
 	f.StringVar(&q.Feedback, "feedback", "", "list only steps with this `FEEDBACK`: positive or negative")
 	f.StringVar(&q.After, "after", "", "list only steps after the step with this `ID`")
 	f.StringVar(&q.Before, "before", "", "list only steps before the step with this `ID`")
-	f.BoolVar(&q.Descending, "newest", false, "newest first")
+	f.BoolVar(&q.Descending, "newest", false, "list the newest steps first")
 	f.IntVar(&q.Limit, "limit", 50, "list at most `N` steps")
 	f.BoolVar(&o.asJSON, "json", false, "print the server's answer")
 	load := config.AddFlags(cmd, p.getenv, p.environ, "server.urls")
@@ -157,7 +158,7 @@ func (p *program) stepsListCmd() *cobra.Command {
 		}
 		for _, name := range []string{"agent", "server-run", "of-model", "feedback", "after", "before"} {
 			if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
-				return exit.Usagef("--%s: is empty; omit the flag to match all", name)
+				return exit.Usagef("--%s is empty; omit the flag to match all", name)
 			}
 		}
 		return p.withClient(cmd, load, func(ctx context.Context, c *letta.Client) error {
@@ -179,7 +180,7 @@ func (p *program) stepsFeedbackCmd() *cobra.Command {
 	var tags []string
 	cmd := &cobra.Command{
 		Use: "feedback STEP positive|negative|none", Short: "rate a step",
-		Long: "Rate a step; none removes the rating.\n\n" + stepsLong, Args: exactArgs("STEP", "FEEDBACK"), Annotations: exits(stepsExits),
+		Long: "Rate a step. The rating \"none\" removes an earlier rating.\n\n" + stepsLong, Args: exactArgs("STEP", "FEEDBACK"), Annotations: exits(stepsExits),
 		Example: "  rollout steps feedback step-… positive --server http://127.0.0.1:8283",
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) != 1 {
@@ -237,7 +238,7 @@ func (o *stepsOutput) metrics(m *letta.StepMetrics) error {
 		}
 		return time.Duration(*nanos).Round(time.Microsecond).String()
 	}
-	return o.print([]letta.RawJSON{m.JSON}, []string{"step", "whole", "model", "tools", "server run", "agent"},
+	return o.print([]letta.RawJSON{m.JSON}, []string{"step", "total", "model", "tools", "server run", "agent"},
 		[]string{m.ID, took(m.StepNanos), took(m.LLMRequestNanos), took(m.ToolExecutionNanos), m.RunID, m.AgentID})
 }
 

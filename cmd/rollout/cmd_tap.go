@@ -44,13 +44,13 @@ func (p *program) tapCmd() *cobra.Command {
 		Long: `Record the token ids of every call between a Letta server and its engines. The tap is a
 reverse proxy: use its URL in place of the engine's, as the base URL of a provider, or as
 SGLANG_API_BASE before the server's first start. For a server that has already run, see
-collector/tap/README.md. Requests and answers pass unchanged, streams event by event. The
-ids, log-probabilities and sampling parameters of each generation go to the spool, and
-collect --tap reads the engine's prompts from it.
+collector/tap/README.md. Requests and answers pass through unchanged; streams pass event by
+event. The tap writes the ids, log-probabilities and sampling parameters of each
+generation to the spool, and collect --tap reads the engine's prompts from it.
 
 The tap records SGLang's /generate, and /v1/chat/completions and /v1/completions of vLLM
 and SGLang if the answer has token ids; --ask-ids requests them. Other requests, such as a
-weight update, go to only one engine, so send those to each engine directly.
+weight update, go to only one engine, so send them to each engine directly.
 
 --set NAME=VALUE overrides a sampling parameter of the server:
 ` + format.Fold("  "+strings.Join(proxy.SettingNames(), ", ")+"\n", 80, 2) + `
@@ -58,12 +58,12 @@ With --continuity, the engine receives the model's own earlier tokens if the ser
 renders them differently. This needs the model's tokenizer and replaces only text that
 was sampled. Each answer describes the replacement in meta_info.rollout.
 
-With several engines, a conversation stays on one engine, and a new one goes to the least
-busy engine. The tap serves /healthz, /tap/metrics (Prometheus) and /tap/segments (the
-spool, for remote collectors). The first SIGINT or SIGTERM refuses new requests and waits
-for open ones; the second one ends them. The log on standard error contains no request or
-answer bodies.`,
-		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used,\n6 the spool cannot be written, 8 another process writes it, 130 interrupted twice."),
+With several engines, a conversation stays on one engine, and a new conversation goes to
+the least busy engine. The tap serves /healthz, /tap/metrics (Prometheus) and /tap/segments
+(the spool, for remote collectors). After the first SIGINT or SIGTERM, the tap refuses new
+requests and waits for open requests; the second signal ends them. The log on standard
+error contains no request or answer bodies.`,
+		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used,\n6 the spool cannot be written, 8 another process writes to it, 130 interrupted twice."),
 		Example: `  rollout tap --listen 127.0.0.1:30001 --engine http://127.0.0.1:30000 --spool spool
   rollout tap --engine http://127.0.0.1:30000 --engine http://127.0.0.1:30010 --spool spool --set top_p=1.0 --set max_new_tokens=8192`,
 		Args: exactArgs(),
@@ -80,9 +80,9 @@ answer bodies.`,
 	f.BoolVar(&o.continuity, "continuity", false, "send the model's own earlier tokens to the engines; needs --tokenizer")
 	f.StringVar(&o.tokenizer, "tokenizer", "", "the `DIR` with the model's tokenizer and chat template, for --continuity")
 	addTransformers(cmd, &o.transformers, ", for --continuity")
-	f.BoolVar(&o.experimental, "experimental", false, "accept tokenizers of families that were not compared with the reference")
-	f.IntVar(&o.maxPrompt, "max-prompt-tokens", 0, "the maximum `TOKENS` in a prompt with --continuity; 0: the engines' context length minus max_new_tokens (4096, or the value of --set)")
-	f.DurationVar(&o.healthEvery, "health-every", 5*time.Second, "interval between health checks of the engines, a `DURATION`")
+	f.BoolVar(&o.experimental, "experimental", false, "accept tokenizers of families that have not been compared with the reference implementation")
+	f.IntVar(&o.maxPrompt, "max-prompt-tokens", 0, "the maximum `TOKENS` in a prompt with --continuity (0: the engines' context length minus max_new_tokens, which is 4096 or the value of --set)")
+	f.DurationVar(&o.healthEvery, "health-every", 5*time.Second, "check the health of the engines every `DURATION`")
 	f.StringVar(&o.readyFile, "ready-file", "", "write the URL to `FILE` when the tap is ready")
 	f.BoolVar(&o.verbose, "verbose", false, "log every call")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: one when ready, one at the end")
@@ -100,7 +100,7 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 	var bad exit.Complaints
 	c := proxy.Config{AskIDs: o.askIDs, HealthEvery: o.healthEvery, Log: log}
 	if len(o.engines) == 0 {
-		bad.Flag("engine", errors.New("is required: the URL of an engine"))
+		bad.Flag("engine", errors.New("not set; pass the URL of an engine"))
 	}
 	for _, text := range o.engines {
 		u, err := engineURL(text)
@@ -121,7 +121,7 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 	c.Set = set
 	spool := tap.SpoolConfig{Dir: o.spool, MaxAge: o.spoolAge, Log: log}
 	if o.spool == "" {
-		bad.Flag("spool", errors.New("is required: the folder for the calls"))
+		bad.Flag("spool", errors.New("not set; pass a folder for the calls"))
 	}
 	spool.MaxBytes, err = format.ParseSize(o.spoolBytes)
 	bad.Flag("spool-bytes", err)
@@ -132,7 +132,7 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 		bad.Flag("health-every", errors.New("must be > 0"))
 	}
 	if o.continuity != (o.tokenizer != "") {
-		bad.Flag("continuity", errors.New("needs --tokenizer, and --tokenizer needs --continuity"))
+		bad.Flag("continuity", errors.New("must be used together with --tokenizer"))
 	}
 	if err := bad.Err(); err != nil {
 		return c, spool, err
@@ -152,7 +152,7 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 func engineURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("want a URL such as http://127.0.0.1:30000") // the URL is not shown, because it can contain a password
+		return nil, errors.New("not a URL (want one like http://127.0.0.1:30000)") // the URL is not shown, because it can contain a password
 	}
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1")
 	return u, nil
@@ -212,7 +212,7 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	go signals.Watch(ctx, 0, signals.Stops{
 		Drain: func() {
 			tapped.Drain()
-			p.say("tap: refusing new requests; waiting for %s (interrupt again to end them)", format.Plural(tapped.Stats().Open, "request"))
+			p.say("tap: refusing new requests and waiting for %s in flight; interrupt again to stop", format.Plural(tapped.Stats().Open, "request"))
 			close(drained)
 		},
 		Stop:  func(cause error) { stop(cause) },
@@ -267,9 +267,15 @@ func (p *program) tapped(o *tapOptions, s proxy.Stats, spool tap.SpoolStats) err
 	for _, n := range []struct {
 		count int64
 		what  string
-	}{{dropped, "dropped"}, {s.Unreachable, "without an engine"}, {s.Refused, "refused during shutdown"}, {s.Continued, "continued"}, {spool.Errors, "spool errors"}} {
+	}{
+		{dropped, "%d dropped"},
+		{s.Unreachable, "%d without a reachable engine"},
+		{s.Refused, "%d refused during shutdown"},
+		{s.Continued, "%d with a prompt changed by --continuity"},
+		{spool.Errors, "spool errors: %d"},
+	} {
 		if n.count > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n.count, n.what))
+			parts = append(parts, fmt.Sprintf(n.what, n.count))
 		}
 	}
 	p.say("%s", strings.Join(parts, ", "))

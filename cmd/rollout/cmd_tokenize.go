@@ -32,19 +32,19 @@ type tokenizeOptions struct {
 
 func (o *tokenizeOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.dir, "tokenizer", "", "the model's folder `DIR`, with tokenizer.json (or .gz, .zst) and chat template")
+	f.StringVar(&o.dir, "tokenizer", "", "the `DIR` with the model's tokenizer.json (or .gz, .zst) and chat template")
 	addTransformers(cmd, &o.transformers, "")
-	f.BoolVar(&o.experimental, "experimental", false, "accept a tokenizer whose vocabulary was not compared with the reference")
-	f.BoolVar(&o.table, "table", false, "print a line per token: index, id, byte offset, text")
+	f.BoolVar(&o.experimental, "experimental", false, "accept a tokenizer whose vocabulary has not been compared with the reference implementation")
+	f.BoolVar(&o.table, "table", false, "print one line per token: index, id, byte offset, text")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON")
 }
 
 func (o *tokenizeOptions) load() (*bpe.Tokenizer, error) {
 	if o.dir == "" {
-		return nil, exit.Hint(exit.Usagef("no tokenizer"), "pass the model's folder with --tokenizer DIR")
+		return nil, exit.Hint(exit.Usagef("tokenize: --tokenizer is required"), "pass the model's folder with --tokenizer DIR")
 	}
 	if o.table && o.asJSON {
-		return nil, exit.Usagef("--table and --json: choose one")
+		return nil, exit.Usagef("--table and --json cannot be used together")
 	}
 	_, releases, err := parseTransformers("tokenize", o.transformers)
 	if err != nil {
@@ -57,8 +57,8 @@ func (p *program) tokenizeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tokenize",
 		Short: "encode, decode and render with a model's own files",
-		Long: `Encode, decode and render with a model's own tokenizer and chat template. The result is
-identical to the model's own library. collect rebuilds prompts the same way.`,
+		Long: `Encode, decode and render with a model's own tokenizer and chat template. The output is
+identical to the output of the model's own library. collect rebuilds prompts the same way.`,
 		Example: `  rollout tokenize encode --tokenizer models/qwen3 'Hello, world'
   rollout tokenize encode --tokenizer models/qwen3 <text | rollout tokenize decode --tokenizer models/qwen3
   rollout tokenize render --tokenizer models/qwen3 conversation.json --ids`,
@@ -69,16 +69,16 @@ identical to the model's own library. collect rebuilds prompts the same way.`,
 	return cmd
 }
 
-const tokenizeExits = "Exit status: 0 done, 2 invalid input, or an unusable tokenizer or template."
+const tokenizeExits = "Exit status: 0 done, 2 invalid input or an unusable tokenizer or template."
 
 func (p *program) encodeCmd() *cobra.Command {
 	var o tokenizeOptions
 	var noSpecial, postProcess bool
 	cmd := &cobra.Command{
 		Use:   "encode [TEXT …]",
-		Short: "print the token ids of a text",
-		Long: `Print the token ids of a text. The text is the arguments, joined with spaces, or all of
-standard input, including a final line break.
+		Short: "print the token ids of text",
+		Long: `Print the token ids of the arguments, joined with spaces, or of all of standard input,
+including a final line break.
 
 Special tokens in the text are recognized, as in a rendered chat template. Use
 --no-special for text that must not contain any, such as a tool result.`,
@@ -105,7 +105,7 @@ Special tokens in the text are recognized, as in a rendered chat template. Use
 			return p.printIDs(tok, ids, &o)
 		},
 	}
-	cmd.Flags().BoolVar(&noSpecial, "no-special", false, "treat special tokens as plain text, for untrusted text")
+	cmd.Flags().BoolVar(&noSpecial, "no-special", false, "treat special tokens as plain text; use this for untrusted text")
 	cmd.Flags().BoolVar(&postProcess, "post-process", false, "add the tokens of the post-processor, such as <|begin_of_text|>")
 	o.addFlags(cmd)
 	return cmd
@@ -223,7 +223,7 @@ value of that key.`,
 				return exit.Usagef("tokenize render: %w", err)
 			}
 			if len(asked) > 0 {
-				termsafe.Fprintf(p.stderr, "note: the template reads the clock; it was rendered with the time of this machine\n")
+				termsafe.Fprintf(p.stderr, "note: the template reads the clock; it was rendered with this machine's time\n")
 			}
 			ids, err := tok.AppendTokens([]int32{}, string(text))
 			if err != nil {
@@ -245,10 +245,10 @@ value of that key.`,
 	return cmd
 }
 
-// addTransformers adds the flag --transformers. purpose completes the first sentence of the flag's
-// help.
+// addTransformers adds the flag --transformers. The parameter purpose completes the first sentence
+// of the flag's help.
 func addTransformers(cmd *cobra.Command, to *string, purpose string) {
-	cmd.Flags().StringVar(to, "transformers", "", "the server's `VERSION` of transformers"+purpose+": "+strings.Join(releaseNames(), ", ")+", each also for later releases up to the next; default: all of them must load the same tokenizer, and templates render as in 4.57")
+	cmd.Flags().StringVar(to, "transformers", "", "the `VERSION` of the server's transformers library"+purpose+" ("+strings.Join(releaseNames(), ", ")+"). Choose the newest listed version that is not newer than the server's. By default, all listed versions must load the same tokenizer, and templates render as in 4.57")
 	values(cmd, "transformers", cobra.ShellCompDirectiveNoFileComp, releaseNames()...)
 }
 
@@ -259,10 +259,10 @@ func releaseNames() (names []string) {
 	return names
 }
 
-// parseTransformers parses the name of a release of the transformers library. It returns the
-// release for rendering templates, and the releases for loading the tokenizer. If the name is
-// empty, it returns the oldest release for rendering and, for the tokenizer, nil, which means all
-// releases.
+// parseTransformers parses the name of a version of the transformers library. The first result is
+// the version for rendering templates, and the second lists the versions for loading the tokenizer.
+// If the name is empty, the first result is the oldest supported version, and the second is nil,
+// which means all versions.
 func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformers, error) {
 	if text == "" {
 		return chat.Transformers457, nil, nil
@@ -272,7 +272,7 @@ func parseTransformers(verb, text string) (chat.Transformers, []chat.Transformer
 			return release, []chat.Transformers{release}, nil
 		}
 	}
-	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(releaseNames(), ", ")), "use the newest listed release that is not newer than the server's release, such as 5.21 for 5.22.1")
+	return 0, nil, exit.Hint(exit.Usagef("%s: --transformers: %q is not one of %s", verb, text, strings.Join(releaseNames(), ", ")), "use the newest listed release that is not newer than the server's, such as 5.21 for 5.22.1")
 }
 
 // textOf joins the arguments with spaces. If there are no arguments, it reads standard input.

@@ -106,10 +106,10 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 			termsafe.Fprintf(p.stdout, "%s\n", text)
 		}
 		for _, name := range r.Orphans {
-			p.say("%s: orphan: no commit names it", name)
+			p.say("%s: orphaned file (no commit lists it)", name)
 		}
 		if r.WAL.Pending > 0 {
-			p.say("%d samples are in the write-ahead log and not yet in a shard", r.WAL.Pending)
+			p.say("samples in the write-ahead log but not yet in a shard: %d", r.WAL.Pending)
 		}
 		state := "ok"
 		if r.ProblemCount > 0 {
@@ -118,8 +118,10 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 				state += fmt.Sprintf(", %d of them not listed", hidden)
 			}
 		}
-		termsafe.Fprintf(p.stdout, "%s: %s: %d commits, %d shards, %s; %d samples, %d of them failed; %d rows, %d failure rows; %d tokens, %d trainable\n",
-			dir, state, r.Commits, r.Shards, format.Bytes(r.Bytes), r.Samples, r.Failed, r.Rows, r.Failures, r.Tokens.Total, r.Tokens.Trainable)
+		termsafe.Fprintf(p.stdout, "%s: %s: %s, %s, %s; %s, %d of them failed; %s, %s; %s, %d of them trainable\n",
+			dir, state, format.Plural(r.Commits, "commit"), format.Plural(r.Shards, "shard"), format.Bytes(r.Bytes),
+			format.Plural(r.Samples, "sample"), r.Failed, format.Plural(r.Rows, "row"), format.Plural(r.Failures, "failure row"),
+			format.Plural(r.Tokens.Total, "token"), r.Tokens.Trainable)
 		if slices.ContainsFunc(r.Problems, runfolder.Repairable) {
 			termsafe.Fprintf(p.stderr, "hint: %s\n", runfolder.RepairHint(dir))
 		}
@@ -131,7 +133,7 @@ func (p *program) verified(dir string, r sink.VerifyReport, asJSON bool) error {
 }
 
 // repair repairs the write-ahead log and the journal of a run. It first reports the damage and the
-// data that can be kept. damaged is true if it found damage.
+// data that can be kept. The result damaged is true if it found damage.
 func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 	folder, err := os.Stat(dir)
 	if err != nil {
@@ -155,21 +157,25 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 		p.say("%s: the write-ahead log and the journal are intact; nothing to repair", dir)
 		return false, nil
 	}
+	moving := "moving"
+	if dryRun {
+		moving = "would move"
+	}
 	for _, s := range plan.Segments {
-		p.say("%s: %d unreadable bytes in %s; %s intact and kept; moving the damaged file to %s",
-			s.Path, s.LostBytes, format.Plural(int64(len(s.Damage)), "place"), format.Plural(int64(s.Samples), "sample"), s.Aside)
+		p.say("%s: %s the damaged file to %s (%d unreadable bytes in %s; %s kept)",
+			s.Path, moving, s.Aside, s.LostBytes, format.Plural(int64(len(s.Damage)), "place"), format.Plural(int64(s.Samples), "intact sample"))
 		for _, d := range s.Damage {
 			p.say("%s: %v", s.Path, d)
 		}
 	}
 	for _, path := range plan.Lost {
-		p.say("%s: the commit log has lost its last entry, which names this file; moving the file to orphans/", path)
+		p.say("%s: the commit log has lost the entry for this file; %s the file to orphans/", path, moving)
 	}
 	for _, err := range notes {
 		p.say("%v", err)
 	}
 	if len(notes) > 0 {
-		p.say("%s: %s unreadable; all intact entries are kept", runfolder.JournalDir, format.Plural(int64(len(notes)), "place"))
+		p.say("%s: %s; all intact entries are kept", runfolder.JournalDir, format.Plural(int64(len(notes)), "unreadable place"))
 	}
 	if dryRun {
 		return true, nil
@@ -186,7 +192,7 @@ func (p *program) repair(dir string, dryRun bool) (damaged bool, err error) {
 			return true, exit.With(exit.Storage, fmt.Errorf("%s: repair: %w", dir, err))
 		}
 	}
-	p.say("%s: repaired; %s collects the lost samples again", dir, runfolder.ResumeCommand(dir))
+	p.say("%s: repaired; run %s to collect the lost samples again", dir, runfolder.ResumeCommand(dir))
 	return true, nil
 }
 
@@ -197,7 +203,7 @@ func journalDamage(dir string) (damage []error, err error) {
 		case corrupt:
 			damage = append(damage, err)
 		case errors.Is(err, frame.ErrNewer):
-			return nil, exit.Hint(exit.With(exit.Folder, err), "use a newer rollout")
+			return nil, exit.With(exit.Folder, err)
 		default:
 			return nil, exit.With(exit.Storage, err)
 		}

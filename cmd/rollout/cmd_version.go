@@ -25,7 +25,7 @@ rollout --version prints the same.`,
 		RunE: func(*cobra.Command, []string) error {
 			if texts {
 				if asJSON {
-					return exit.Usagef("version: --json and --licenses exclude each other")
+					return exit.Usagef("version: --json and --licenses cannot be used together")
 				}
 				_, err := io.WriteString(p.stdout, licenses.Text)
 				return err
@@ -49,7 +49,7 @@ func (p *program) printVersion(asJSON bool) error {
 		if v.Modified {
 			dirty = " (modified)"
 		}
-		termsafe.Fprintf(p.stdout, "commit %s of %s%s\n", v.Revision, v.Time, dirty)
+		termsafe.Fprintf(p.stdout, "commit %s from %s%s\n", v.Revision, v.Time, dirty)
 	}
 	return nil
 }

@@ -122,12 +122,12 @@ func TestDoctorTune(t *testing.T) {
 			lettasim.Config{RunTool: probeOf(t, 3.4, true, true, nil), Database: lettasim.Database{Connections: 20, Takes: 300 * time.Millisecond}},
 			"server: {max_in_flight: 24}",
 			[]string{
-				`(?m)^hint sandbox    an empty tool takes \S+( ms)?, of which 3\.40s CPU \(measured: median of 3\)\n +effect: .*reference: release 0\.16\.7 on 2 cores\)\n +hint: TOOL_EXEC_DIR=DIR TOOL_EXEC_VENV_NAME=NAME `,
-				`(?m)^hint pool       the server opens a new PostgreSQL connection for each use\n +effect: with a pool .*\n +hint: LETTA_DISABLE_SQLALCHEMY_POOLING=false `,
-				`(?m)^hint database   [0-9]+ of (32|64|96) parallel reads failed, (16|32|64) succeeded: .*An unknown error occurred\n +effect: .*\n +hint: set PostgreSQL's max_connections above 4 × server\.max_in_flight \(24\) .*, or --max-in-flight (4|8|16)\n`,
-				`(?m)^hint reasoning  .*\n +effect: measured: [0-9] of 1 prompts extend .*\n +hint: set agent\.keep_reasoning: true`,
+				`(?m)^hint sandbox    an empty tool takes \S+( ms)?, including 3\.40s of CPU time \(median of 3 runs\)\n +effect: .*reference: release 0\.16\.7 on 2 cores\)\n +hint: set TOOL_EXEC_DIR=DIR TOOL_EXEC_VENV_NAME=NAME `,
+				`(?m)^hint pool       the server opens a new PostgreSQL connection every time it needs one\n +effect: with a pool, .*\n +hint: set LETTA_DISABLE_SQLALCHEMY_POOLING=false `,
+				`(?m)^hint database   [0-9]+ of (32|64|96) parallel reads failed \(.*An unknown error occurred\); with (16|32|64) at a time, none failed\n +effect: .*\n +hint: set PostgreSQL's max_connections above 4 × server\.max_in_flight \(24\) .*, or collect with --max-in-flight (4|8|16)\n`,
+				`(?m)^hint reasoning  .*\n +effect: on this server, [0-9] of 1 prompts began with .*\n +hint: set agent\.keep_reasoning: true`,
 				`(?m)^ok   agents     0 on the server, 0 of them created by rollout$`,
-				`(?m)^hint sampling   .*top_p 0\.9 and max_new_tokens 4096.*\n +effect: .*\(reference: source of 0\.16\.7\)\n +hint: rollout tap --set `,
+				`(?m)^hint sampling   .*top_p 0\.9 and max_new_tokens 4096.*\n +effect: .*\(reference: source of 0\.16\.7\)\n +hint: run rollout tap --set `,
 				`(?m)^ok   traces     `,
 				`(?m)^ok   timeouts   30m0s for a send, 1h0m0s for an attempt$`,
 				`(?m)^hint processes  one server\n`,
@@ -139,9 +139,9 @@ func TestDoctorTune(t *testing.T) {
 			lettasim.Config{RunTool: probeOf(t, 0.06, false, true, map[string]string{"LETTA_DISABLE_SQLALCHEMY_POOLING": "False", "LETTA_TRACK_PROVIDER_TRACE": "true"})},
 			"server: {max_in_flight: 24}\nagent: {keep_reasoning: true}",
 			[]string{
-				`(?m)^ok   sandbox    an empty tool takes \S+( ms)?, of which 60 ms CPU `,
+				`(?m)^ok   sandbox    an empty tool takes \S+( ms)?, including 60 ms of CPU time `,
 				`(?m)^ok   pool       `,
-				`(?m)^ok   database   96 parallel reads succeed, [0-9]+ per second \(measured: one read \S+( ms)?, median of 96 \S+( ms)?\)$`,
+				`(?m)^ok   database   96 parallel reads succeeded, [0-9]+ per second \(one read alone took \S+( ms)?; the median of 96 parallel reads is \S+( ms)?\)$`,
 				`(?m)^ok   reasoning  `,
 			},
 			[]string{`(?m)^hint (sandbox|pool|database|reasoning|traces)`},
@@ -154,9 +154,9 @@ func TestDoctorTune(t *testing.T) {
 			},
 			"server: {timeout: 50s}\nagent: {keep: true}",
 			[]string{
-				`(?m)^hint database   [0-9] of 8 parallel reads failed, 1 succeeded: .*\n +effect: .*\n +hint: .*LETTA_PG_POOL_SIZE \+ LETTA_PG_MAX_OVERFLOW`,
-				`(?m)^hint traces     the server stores no traces\n`,
-				`(?m)^hint timeouts   server\.timeout is 50s for a whole send\n`,
+				`(?m)^hint database   [0-9] of 8 parallel reads failed \(.*\); with 1 at a time, none failed\n +effect: .*\n +hint: .*LETTA_PG_POOL_SIZE \+ LETTA_PG_MAX_OVERFLOW`,
+				`(?m)^hint traces     the server does not store traces\n`,
+				`(?m)^hint timeouts   server\.timeout limits a send to 50s\n`,
 				`(?m)^hint agents     .*agent\.keep keeps all agents of a run\n`,
 			},
 			[]string{`(?m)^....  ?sampling`}, // other releases are unknown
@@ -220,7 +220,7 @@ func TestDoctorTuneJSON(t *testing.T) {
 		}
 		noError(t, json.Unmarshal([]byte(line), &check))
 		found[check.Check] = check.State
-		if check.Check == "sandbox" && (!strings.HasPrefix(check.Hint, "TOOL_EXEC_DIR=") || len(check.Detail) != 1) {
+		if check.Check == "sandbox" && (!strings.HasPrefix(check.Hint, "set TOOL_EXEC_DIR=") || len(check.Detail) != 1) {
 			t.Errorf("%s", line)
 		}
 	}
@@ -241,7 +241,7 @@ func TestDoctorTuneSampling(t *testing.T) {
 		want string
 	}{
 		{"set", []string{"--set", "top_p=1.0", "--set", "max_new_tokens=64"}, `(?m)^ok   sampling   the engine received .*top_p 1, max_new_tokens 64 \(measured by the tap\)$`},
-		{"as the server says", []string{"--set", "top_p=0.9", "--set", "max_new_tokens=4096"}, `(?m)^hint sampling   the engine received .*top_p 0\.9, max_new_tokens 4096 \(measured by the tap\)\n +effect: .*\n +hint: rollout tap --set `},
+		{"as the server says", []string{"--set", "top_p=0.9", "--set", "max_new_tokens=4096"}, `(?m)^hint sampling   the engine received .*top_p 0\.9, max_new_tokens 4096 \(measured by the tap\)\n +effect: .*\n +hint: run rollout tap --set `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -326,8 +326,8 @@ func TestTransformersRelease(t *testing.T) {
 	t.Parallel()
 	dir := printsRoles(t)
 	for _, tt := range []struct{ name, url, wrong, right, says string }{
-		{"an old server", oldServer(t, dir), "5.23", "4.57", "the server renders like transformers 4.57, 5.0, 5.21, "},
-		{"a new server", serveSim(t, newSim(t, lettasim.Config{})), "4.57", "5.22.2", "the server renders like transformers 5.22.2, 5.23, "},
+		{"an old server", oldServer(t, dir), "5.23", "4.57", "the server renders prompts like transformers 4.57, 5.0, 5.21, "},
+		{"a new server", serveSim(t, newSim(t, lettasim.Config{})), "4.57", "5.22.2", "the server renders prompts like transformers 5.22.2, 5.23, "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -337,12 +337,12 @@ func TestTransformersRelease(t *testing.T) {
 			verb := func(name string, more ...string) []string { return append(append([]string{name}, args...), more...) }
 
 			r := mustRun(t, exit.Unusable, verb("doctor", tt.wrong)...)
-			contains(t, r.stdout, tt.says+"but tokens.transformers is "+tt.wrong, "hint: --transformers "+tt.right+"\n")
+			contains(t, r.stdout, tt.says+"but tokens.transformers is "+tt.wrong, "hint: use --transformers "+tt.right+"\n")
 			r = mustRun(t, exit.OK, verb("doctor", tt.right)...)
 			contains(t, r.stdout, "ok   transformers "+tt.says+"not like ")
 
 			r = mustRun(t, exit.Unusable, verb("collect", tt.wrong)...)
-			contains(t, r.stderr, "the server renders like transformers "+tt.right, "hint: --transformers "+tt.right+"\n")
+			contains(t, r.stderr, "the server renders prompts like transformers "+tt.right, "hint: use --transformers "+tt.right+"\n")
 			mustRun(t, exit.Tolerance, verb("collect", tt.wrong, "--preflight", "connect")...)
 			readDataset(t, out).has(t, 0, 1)
 			// tokens.* can change while the run has no rows.
@@ -357,7 +357,7 @@ func TestTransformersRelease(t *testing.T) {
 				t.Errorf("%d samples have rows, want 1", len(got.rows))
 			}
 			r = mustRun(t, exit.Folder, verb("collect", tt.wrong, "--resume")...)
-			if want := "tokens.transformers: the run has " + tt.right + ", you set " + tt.wrong + " (--transformers)"; !strings.Contains(r.stderr, want) {
+			if want := "tokens.transformers: the run has " + tt.right + ", but you set " + tt.wrong + " (--transformers)"; !strings.Contains(r.stderr, want) {
 				t.Errorf("collect --resume printed\n%s", r.stderr)
 			}
 		})
@@ -372,8 +372,8 @@ func TestTransformersReleaseWithIDs(t *testing.T) {
 	tasks := writeFile(t, "tasks.jsonl", []byte(`{"id":"tool","prompt":"What is 2 + 3? Use the tool."}`+"\n"))
 	r := mustRun(t, exit.OK, "doctor", "--server", url, "--model", simModel, "--tokenizer", printsRoles(t), "--tasks", tasks)
 	contains(t, r.stdout,
-		"the release of transformers differs\n", "prompts still come from the turns, and are exact\n",
-		"hint transformers the server renders like transformers 5.22.2, 5.23, but tokens.transformers is 4.57\n", "hint: --transformers 5.22.2\n",
+		"the release of transformers differs\n", "this does not affect the rows, because their prompts come from the turns and are exact\n",
+		"hint transformers the server renders prompts like transformers 5.22.2, 5.23, but tokens.transformers is 4.57\n", "hint: use --transformers 5.22.2\n",
 	)
 }
 

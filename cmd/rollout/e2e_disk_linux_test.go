@@ -85,20 +85,20 @@ func TestDiskFull(t *testing.T) {
 				`(?m)^exit code 6$`,
 				// The disk is full for the next write: of the log, a shard or a commit entry.
 				`(?m)^rollout: storage failed: \S+/(data|wal|_commits)/\S+: (write|sync|create|commit): .*no space left on device$`,
-				`(?m)^  remaining +[1-9][0-9]*(   [1-9][0-9]* of them finished, in the write-ahead log)?$`,
+				`(?m)^  remaining +[1-9][0-9]*(   [1-9][0-9]* of them have finished and are in the write-ahead log)?$`,
 				`(?m)^hint: free disk space, then continue with: rollout collect --resume --out \S+; finished samples are kept$`,
-				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; [1-9][0-9]* samples, 0 of them failed; `,
+				`(?m)^\S+/run: ok: [1-9][0-9]* commits?, .*; [1-9][0-9,]* samples?, 0 of them failed; `,
 				`(?m)^[1-9][0-9]+$`, // rows from inspect
 				`(?m)^on a full disk: 6\nrollout: .*no space left on device$`,
-				`(?m)^\S+/run: ok: [1-9][0-9]* commits, .*; 2000 samples, 0 of them failed; `,
+				`(?m)^\S+/run: ok: [1-9][0-9]* commits?, .*; 2,000 samples, 0 of them failed; `,
 			} {
 				if !regexp.MustCompile(want).MatchString(out) {
 					t.Errorf("nothing matches %s", want)
 				}
 			}
 			// A log that cannot grow right after a commit leaves nothing after it.
-			said := regexp.MustCompile(`(?m)^  remaining .* ([0-9]+) of them finished`).FindStringSubmatch(out)
-			waits := regexp.MustCompile(`(?m)^rollout: ([0-9]+) samples are in the write-ahead log`).FindStringSubmatch(out)
+			said := regexp.MustCompile(`(?m)^  remaining .* ([0-9]+) of them have finished`).FindStringSubmatch(out)
+			waits := regexp.MustCompile(`(?m)^rollout: samples in the write-ahead log but not yet in a shard: ([0-9]+)$`).FindStringSubmatch(out)
 			if len(said) != len(waits) || len(said) == 2 && said[1] != waits[1] {
 				t.Errorf("the run left %q in the write-ahead log, verify finds %q", said, waits)
 			}
@@ -220,7 +220,7 @@ func TestTapDiskFull(t *testing.T) {
 	calls(5)
 	waitFor(t, "a tap that is degraded", func() bool {
 		text := health()
-		return strings.HasPrefix(text, "degraded: calls pass but are not kept: ") && strings.Contains(text, "no space left on device")
+		return strings.HasPrefix(text, "degraded: the tap forwards calls but cannot keep them (") && strings.Contains(text, "no space left on device")
 	})
 	if !kept(3) {
 		t.Errorf("calls that cannot be read count as kept:\n%s", get(t, url+"/tap/metrics"))

@@ -252,8 +252,8 @@ func TestFromRunsFollow(t *testing.T) {
 	early := []string{"collect", "--server", url, "--from-runs", "tag=prod", "--out", dir + "-early"}
 	r := mustRun(t, exit.OK, append(early, "--dry-run")...)
 	if skips := mustRun(t, exit.OK, early...); sim.Stats().Answered == 1 { // otherwise the machine was slow
-		contains(t, r.stdout+r.stderr, "2 not ended")
-		contains(t, skips.stderr, "2 not ended", "server runs have not ended and are skipped; use --follow")
+		contains(t, r.stdout+r.stderr, "2 still in progress")
+		contains(t, skips.stderr, "2 still in progress", "skipping 2 server runs still in progress; use --follow")
 	}
 	sends.Wait()
 	awaitText(t, p, `"event":"group"`, 3)
@@ -330,7 +330,7 @@ func TestFromRunsRetry(t *testing.T) {
 	c.send(good, "Add 9 and 1.", 0)
 	r := collect(exit.Failures, "--retry-failed")
 	contains(t, strings.Join(strings.Fields(r.stderr), " "), "planned 4", "committed 3", "failed 1")
-	if strings.Contains(r.stderr, "server runs match") {
+	if strings.Contains(r.stderr, "matching server runs") {
 		t.Errorf("the list of server runs was read\n%s", r.stderr)
 	}
 	got = readDataset(t, dir)
@@ -347,13 +347,13 @@ func TestFromRunsRetry(t *testing.T) {
 	}
 
 	// A second --retry-failed finds only the lost one. A resume takes the new one.
-	if r := collect(exit.Usage, "--retry-failed", "--follow"); !strings.Contains(r.stderr, "--follow and --retry-failed exclude each other: --retry-failed reads only failed server runs") {
+	if r := collect(exit.Usage, "--retry-failed", "--follow"); !strings.Contains(r.stderr, "--follow and --retry-failed cannot be used together: --retry-failed reads only failed server runs") {
 		t.Errorf("%s", r.stderr)
 	}
-	if r := collect(exit.Failures, "--retry-failed", "--from-runs", "tag=prod"); strings.Contains(r.stderr, "server runs match") || !strings.Contains(strings.Join(strings.Fields(r.stderr), " "), "planned 4 committed 3 failed 1") {
+	if r := collect(exit.Failures, "--retry-failed", "--from-runs", "tag=prod"); strings.Contains(r.stderr, "matching server runs") || !strings.Contains(strings.Join(strings.Fields(r.stderr), " "), "planned 4 committed 3 failed 1") {
 		t.Errorf("%s", r.stderr)
 	}
-	if r := collect(exit.Failures, "--resume"); !strings.Contains(r.stderr, "4 server runs match: 1 to read, 3 already in the run") {
+	if r := collect(exit.Failures, "--resume"); !strings.Contains(r.stderr, "matching server runs: 4 (1 to read, 3 already in the run") {
 		t.Errorf("%s", r.stderr)
 	}
 	got = verified(t, dir)

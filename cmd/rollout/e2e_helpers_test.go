@@ -433,7 +433,7 @@ func (p *process) ends(t *testing.T, within time.Duration, code int) {
 
 // kill sends SIGKILL and waits until the process is gone.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // it can have ended
+	_ = p.cmd.Process.Kill() // it might have ended
 	<-p.ended
 }
 

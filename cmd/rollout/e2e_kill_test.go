@@ -61,7 +61,7 @@ func TestGroupsKilled(t *testing.T) {
 		}
 		switch n % 3 {
 		case 1:
-			_ = p.cmd.Process.Kill() // it can have ended
+			_ = p.cmd.Process.Kill() // it might have ended
 		case 2: // a normal stop; the second signal does not wait for samples in flight
 			_ = p.cmd.Process.Signal(os.Interrupt)
 			_ = p.cmd.Process.Signal(os.Interrupt)

@@ -53,7 +53,7 @@ func TestKillRandom(t *testing.T) {
 				t.Parallel()
 			}
 			r := randomOf(t)
-			o := killOptions{road: road, tasks: 8 + 3*kills, samples: 4, inFlight: 16, latency: "50ms..400ms", faults: append(killFaults(), cutFaults()...), format: []string{"parquet", "arrow"}[r.IntN(2)]}
+			o := killOptions{road: road, tasks: 8 + 4*kills, samples: 4, inFlight: 16, latency: "50ms..400ms", faults: append(killFaults(), cutFaults()...), format: []string{"parquet", "arrow"}[r.IntN(2)]}
 			want := withoutKills(t, o)
 			k := newKillRun(t, bin, o)
 			p := k.live(t, r, kills)
@@ -147,7 +147,7 @@ func TestKillAtSteps(t *testing.T) {
 	}
 }
 
-var orphaned = regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: orphan: no commit names it$`)
+var orphaned = regexp.MustCompile(`(?m)^rollout: data/\.tmp-\S+: orphaned file \(no commit lists it\)$`)
 
 // failpointProgram returns the path of the program with failpoints, which the tests share.
 func failpointProgram(t *testing.T) string {

@@ -51,7 +51,7 @@ var shortFaults = []lettasim.FaultKind{
 
 // lateRemoval matches a message about an agent whose removal timed out, which happens on a loaded
 // machine. The end of the run removes such agents.
-var lateRemoval = regexp.MustCompile(`(?m)^rollout: agent of .* not removed: .*deadline exceeded; .*\n`)
+var lateRemoval = regexp.MustCompile(`(?m)^rollout: the agent of .* could not be removed: .*deadline exceeded; .*\n`)
 
 // 2,000 samples with 512 in flight survive a server with all kinds of faults. Output that the engine
 // aborted is not data, even if the server reports the end of a turn. Not parallel, because it counts
@@ -371,8 +371,8 @@ func TestLostAnswers(t *testing.T) {
 				t.Errorf("%d answers were lost; made again: %+v", lost, last.Remade)
 			}
 			for text, want := range map[string]bool{
-				fmt.Sprintf("%d rollouts in progress were lost and collected again: %s %d of ", lost, tt.remade, lost): tt.remade != "",
-				fmt.Sprintf("%d rows are not exact because their reply was lost", lesser):                              lesser > 0,
+				fmt.Sprintf("%d rollouts in progress were lost and collected again: %s %d (mean ", lost, tt.remade, lost): tt.remade != "",
+				fmt.Sprintf("%d rows are not exact because their replies were lost", lesser):                              lesser > 0,
 			} {
 				if strings.Contains(r.stderr, text) != want {
 					t.Errorf("%q is reported: %v, want %v\n%s", text, !want, want, r.stderr)

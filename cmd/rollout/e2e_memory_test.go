@@ -90,7 +90,7 @@ func TestGateMemoryOfMillionsInFlight(t *testing.T) {
 	if p.code != exit.OK {
 		t.Fatalf("exit code %d\n%s", p.code, said)
 	}
-	if n := strings.Count(said, "max_in_flight"); n != 1 || !strings.Contains(said, "max_in_flight lowered from 10000000 to 6: the run has 6 samples\n") {
+	if n := strings.Count(said, "max_in_flight"); n != 1 || !strings.Contains(said, "max_in_flight was lowered from 10000000 to 6: the run has 6 samples\n") {
 		t.Errorf("it is printed %d times:\n%s", n, said)
 	}
 	if runtime.GOOS != "linux" || raceEnabled {

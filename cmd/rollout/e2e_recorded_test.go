@@ -296,12 +296,12 @@ func TestRecordedWithoutPrompts(t *testing.T) {
 	sim := newSim(t, lettasim.Config{KeepIDs: true})
 	counter, url := countSends(t, sim)
 	dir, args := collectTasks(t, url, sim.Tasks(lettasim.TaskOptions{Cases: true}), "--retries", "1", "--fail-on-error", "100%")
-	if r := mustRun(t, exit.Unusable, args...); runfolder.Exists(dir) || !strings.Contains(r.stderr, "add --tokenizer DIR") {
+	if r := mustRun(t, exit.Unusable, args...); runfolder.Exists(dir) || !strings.Contains(r.stderr, "pass the folder of the model's tokenizer and chat template with --tokenizer") {
 		t.Errorf("a run was created, or the remedy is missing:\n%s", r.stderr)
 	}
 	// One at a time, so that no sample is still in flight when the run ends.
 	args = append(args, "--preflight", "connect", "--max-in-flight", "1")
-	contains(t, mustRun(t, exit.Unusable, args...).stderr, "16 samples failed with no_prompt and no sample has a row: ", "add --tokenizer DIR")
+	contains(t, mustRun(t, exit.Unusable, args...).stderr, "16 samples failed with no_prompt, and no sample produced a row: ", "pass the folder of the model's tokenizer and chat template with --tokenizer")
 	mustRun(t, exit.Failures, append(args, "--resume")...)
 	got := verified(t, dir)
 	all := recordings(t)

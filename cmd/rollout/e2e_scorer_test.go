@@ -47,7 +47,7 @@ sleep 600 & echo $$ $! >>`+pids+`; sleep 600
 		said := p.said()
 		return strings.Count(said[max(strings.LastIndex(said, "rollout: status of run "), 0):], ": score for ") == 4 || !p.alive()
 	})
-	p.signal(t, syscall.SIGINT, "draining: waiting for 4 samples being scored")
+	p.signal(t, syscall.SIGINT, "draining: waiting at most 5m00s for 4 samples being scored")
 	began := time.Now()
 	p.signal(t, syscall.SIGINT, "stopping: interrupted")
 	p.ends(t, 90*time.Second, exit.Interrupted)
@@ -191,7 +191,7 @@ func TestThoughtsAreNotScored(t *testing.T) {
 	dir, args := collectTasks(t, url, lines, "-c", writeFile(t, "run.yaml", []byte(scorer(slip))))
 	before := sim.Stats().Sends
 	r := mustRun(t, exit.Usage, args...)
-	if n := strings.Count(r.stderr, "rollout: "); n != 1 || !strings.Contains(r.stderr, "exited without an answer: exit status 1: TypeError: 'NoneType' object is not subscriptable\n") {
+	if n := strings.Count(r.stderr, "rollout: "); n != 1 || !strings.Contains(r.stderr, "exited without answering: exit status 1: TypeError: 'NoneType' object is not subscriptable\n") {
 		t.Errorf("a scorer error is reported in %d lines:\n%s", n, r.stderr)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || sim.Stats().Sends != before {

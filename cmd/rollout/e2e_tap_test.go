@@ -94,7 +94,7 @@ func TestTapEnds(t *testing.T) {
 		}
 		go func() { status <- ask(t.Context()) }()
 		<-began
-		p.signal(t, syscall.SIGTERM, "refusing new requests; waiting for 1 request")
+		p.signal(t, syscall.SIGTERM, "refusing new requests and waiting for 1 request")
 		if got := ask(t.Context()); got != http.StatusServiceUnavailable {
 			t.Errorf("a new request is answered with %d", got)
 		}

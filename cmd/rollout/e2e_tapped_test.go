@@ -149,10 +149,10 @@ func TestTapSeesNothing(t *testing.T) {
 	t.Parallel()
 	s := newTapped(t, 3, lettasim.Config{Engine: "direct"})
 	_, r := s.collect(t, exit.Unusable, "--tap", s.tap.spool, "--prompts", "tap")
-	contains(t, r.stderr, "the tap did not see the call", "does the base URL of the server's provider point to the tap?")
+	contains(t, r.stderr, "the tap did not see the call", "check that the base URL of the server's provider points to the tap")
 	dir, r := s.collect(t, exit.Tolerance, "--tap", s.tap.spool, "--prompts", "tap", "--preflight", "connect")
 	got := readDataset(t, dir)
-	if len(got.rows) > 0 || len(got.failures) != 3 || !strings.Contains(r.stderr, "the tap saw no call: does the base URL") {
+	if len(got.rows) > 0 || len(got.failures) != 3 || !strings.Contains(r.stderr, "the tap saw no calls: check that the base URL") {
 		t.Errorf("%d rows, %d failures\n%s\n%s", len(got.rows), len(got.failures), r.stdout, r.stderr)
 	}
 	dir, r = s.collect(t, 0, "--tap", s.tap.spool)
@@ -160,7 +160,7 @@ func TestTapSeesNothing(t *testing.T) {
 		t.Errorf("sources %v\n%s", f.Sources, r.stdout)
 	}
 	doctor := mustRun(t, exit.Unusable, "doctor", "--server", s.url, "--model", simModel, "--tap", s.tap.url, "--prompts", "tap")
-	contains(t, doctor.stdout+doctor.stderr, "the tap saw no call: ")
+	contains(t, doctor.stdout+doctor.stderr, "the tap saw no call; ")
 	_, r = s.collect(t, exit.Unusable, "--tap", filepath.Join(t.TempDir(), "none"))
 	contains(t, r.stderr, "no such folder")
 }
@@ -188,13 +188,13 @@ func TestDoctorBypassing(t *testing.T) {
 	doctor := func(want string) {
 		t.Helper()
 		r := mustRun(t, exit.Unusable, "doctor", "--server", s.url, "--model", simModel, "--tap", s.tap.url, "--prompts", "tap")
-		contains(t, r.stdout, want, "the server calls the model of a new agent at http://127.0.0.1:30000/v1")
+		contains(t, r.stdout, want, "for a new agent, the server calls the model at http://127.0.0.1:30000/v1")
 	}
-	doctor(fmt.Sprintf("4 of 5 agents with token data bypass the tap, most of them at http://127.0.0.1:30000/v1: %s, %s, %s, …\n", made[1].ID, made[2].ID, made[3].ID))
+	doctor(fmt.Sprintf("4 of 5 agents that return token data bypass the tap (%s, %s, %s, …); their most common endpoint is http://127.0.0.1:30000/v1\n", made[1].ID, made[2].ID, made[3].ID))
 	for _, a := range made[1:] {
 		move(a)
 	}
-	doctor("all 5 agents with token data call the tap")
+	doctor("all 5 agents that return token data call the tap")
 }
 
 // checkExact compares the rows of a run with the engine's calls. Every row must be exact, with a
@@ -360,15 +360,15 @@ func TestUnshown(t *testing.T) {
 			}
 		}
 		text := strings.Join(parts, ", ")
-		contains(t, mustRun(t, 0, "inspect", dir, "--key", key).stderr, "the tap saw calls that no answer of the sample shows: "+text+"\n")
-		contains(t, mustRun(t, 0, "inspect", dir, "--key", key, "--row", "0").stdout, "unshown      "+text+": ")
+		contains(t, mustRun(t, 0, "inspect", dir, "--key", key).stderr, "the tap recorded calls that are missing from the server's answers: "+text+"\n")
+		contains(t, mustRun(t, 0, "inspect", dir, "--key", key, "--row", "0").stdout, "unshown      "+text+" (")
 		var line struct{ Unshown map[string]int }
 		r := mustRun(t, 0, "inspect", dir, "--key", key, "--json")
 		if err := json.NewDecoder(strings.NewReader(r.stdout)).Decode(&line); err != nil || !maps.Equal(line.Unshown, counts) {
 			t.Errorf("inspect --key %s --json: %v, want %v", key, line.Unshown, counts)
 		}
 	}
-	contains(t, said.stderr, fmt.Sprintf("by samples, but in no answer: cut %d, failed %d, retry %d", total["cut"], total["failed"], total["retry"]))
+	contains(t, said.stderr, fmt.Sprintf("sample calls missing from the server's answers: cut %d, failed %d, retry %d", total["cut"], total["failed"], total["retry"]))
 }
 
 // A splicer is a proxy in front of an engine, like a tap with continuity. It marks the prompts of

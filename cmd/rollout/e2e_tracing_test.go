@@ -180,7 +180,7 @@ func TestLostSpans(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://user:canary-password@127.0.0.1:1/canary-token",
 		"OTEL_EXPORTER_OTLP_TIMEOUT":         "50",
 	}, args)
-	if strings.Count(said, "spans are lost: spans: ") != 1 {
+	if strings.Count(said, "spans are lost: ") != 1 {
 		t.Error(said)
 	}
 }

@@ -185,7 +185,9 @@ func TestUnreadEventsInterrupted(t *testing.T) {
 
 	u = startUnread(t)
 	u.do(ctl.Request{Op: ctl.OpDrain}, nil)
-	waitFor(t, "the end of the run", func() bool { return strings.Contains(u.stderr.String(), "waits for its standard output to be read") })
+	waitFor(t, "the end of the run", func() bool {
+		return strings.Contains(u.stderr.String(), "is waiting for its standard output to be read")
+	})
 	u.signal(t, os.Interrupt, "")
 	u.endsWell()
 }

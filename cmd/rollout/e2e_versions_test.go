@@ -270,7 +270,7 @@ func TestVersionClaim(t *testing.T) {
 	sim := newSim(t, lettasim.Config{InputIDs: true, NoTraces: true})
 	dir, args := collectArgs(t, sim, serveSim(t, sim), 4, "--resume", "--samples", "2", "--limit")
 	mustRun(t, exit.OK, append(args, "3", "--policy-version", "5")...)
-	contains(t, mustRun(t, exit.OK, append(args, "5")...).stderr, "policy version 5 was claimed only for the last invocation")
+	contains(t, mustRun(t, exit.OK, append(args, "5")...).stderr, "policy version 5 was claimed only for the previous invocation")
 	mustRun(t, exit.OK, append(args, "8", "--policy-version", "6")...)
 	count := map[string]int{}
 	footersSay(t, dir, "flag")

@@ -59,12 +59,12 @@ func TestExitCodes(t *testing.T) {
 		{"all is committed", exit.OK, collect(url, "new"), "committed        2"},
 		{"stdout is closed", exit.Internal, []string{"config", "show"}, "bad file descriptor"},
 		{"unknown flag", exit.Usage, []string{"collect", "--resme"}, "did you mean --resume?"},
-		{"some failed", exit.Failures, collect(failingURL, "some", "--fail-on-error", "1"), "1 of 2 samples failed, allowed: 1"},
-		{"too many failed", exit.Tolerance, collect(failingURL, "many"), "1 of 2 samples failed, allowed: 0"},
-		{"no server", exit.Unusable, collect("http://127.0.0.1:1", "none"), "is the server running"},
+		{"some failed", exit.Failures, collect(failingURL, "some", "--fail-on-error", "1"), "1 of 2 samples failed (allowed: 1)"},
+		{"too many failed", exit.Tolerance, collect(failingURL, "many"), "1 of 2 samples failed (allowed: 0)"},
+		{"no server", exit.Unusable, collect("http://127.0.0.1:1", "none"), "check that the server is running"},
 		{"no room for the folder", exit.Storage, append(collect(url, "x"), "--out", "/proc/rollout"), "/proc/rollout"},
 		{"a run is there", exit.Folder, collect(url, "broken"), "--resume"},
-		{"another run", exit.Folder, collect(url, "broken", "--resume", "--drift", "reject"), "tokens.drift: the run has fork, you set reject"},
+		{"another run", exit.Folder, collect(url, "broken", "--resume", "--drift", "reject"), "tokens.drift: the run has fork, but you set reject"},
 		{"locked", exit.Locked, collect(url, "good", "--resume"), fmt.Sprintf("process %d on ", os.Getpid())},
 		{"damaged", exit.Verify, []string{"verify", filepath.Join(dir, "broken")}, ""},
 	} {
@@ -123,7 +123,7 @@ func TestThreeInterrupts(t *testing.T) {
 			run := startProgram(t, "rollout", nil, args...)
 			waitFor(t, "sends", func() bool { return sim.Stats().InFlight > 0 })
 			slow.Store(tt.name == "left")
-			said := []string{"draining: waiting for ", "stopping: interrupted", "exiting now"}
+			said := []string{"draining: waiting at most 5m00s for ", "stopping: interrupted", "exiting now"}
 			for i, sig := range tt.signals {
 				run.signal(t, sig, said[i])
 			}

@@ -33,10 +33,10 @@ var collectGroups = []flagGroup{
 	{title: "failures and slow samples", flags: "retries data-retries fail-on-error max-failures tail"},
 	{
 		title: "stop and resume",
-		about: `The first interrupt lets samples in flight finish, the second one stops them, and the third
-one exits at once. All three keep the finished samples. --resume continues a run no matter what
-ended it, even kill -9. It uses the settings and tasks of the run unless you pass
-new ones; agent.*, tokens.*, reward.*, output.messages and existing tasks cannot change.
+		about: `The first interrupt lets samples in flight finish, the second stops them, and the third
+exits at once. All three keep the finished samples. --resume continues a run no matter what
+ended it, even kill -9. It uses the run's settings and tasks unless you pass new ones. You
+cannot change agent.*, tokens.*, reward.*, output.messages or existing tasks;
 collector/README.md lists the exceptions.`,
 		flags: "retry-failed check",
 	},
@@ -50,14 +50,14 @@ accepted tasks, and --resume --stream also accepts new tasks.`,
 		flags: "stream max-ahead max-lag attached",
 	},
 	{
-		title: "server runs of other programs",
+		title: "server runs from other programs",
 		about: `With --from-runs, collect creates no agents. It reads the records and traces of server runs
 that another program started, such as a product or an evaluation. Each server run is one
 sample and one group, and is read only once. collect sends, changes and deletes nothing. A server
 run that cannot be read counts as a failure; collector/README.md lists the reasons.`,
 		flags: "from-runs follow",
 	},
-	{title: "output", about: "SIGUSR1 prints the status at any time.", flags: "format share json quiet metrics-addr metrics-pprof help"},
+	{title: "output", about: "Send SIGUSR1 to print the status at any time.", flags: "format share json quiet metrics-addr metrics-pprof help"},
 }
 
 // helpText returns the help of a verb: description, usage, example, verbs or flags, and exit
@@ -100,9 +100,9 @@ func helpText(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// flagGroups returns the flags of a verb in the groups that its help shows. The verbs of config
-// accept a flag for every setting. Their help omits these flags, because the help of collect lists
-// them.
+// flagGroups returns the flags of a verb in the groups that its help shows. The subcommands of
+// rollout config accept a flag for every setting. Their help omits these flags, because the help of
+// collect lists them.
 func flagGroups(cmd *cobra.Command) []flagGroup {
 	if cmd.Name() == "collect" {
 		return collectGroups
@@ -117,8 +117,8 @@ func flagGroups(cmd *cobra.Command) []flagGroup {
 	return []flagGroup{one}
 }
 
-// foldCommands breaks commands that are longer than helpWidth before a flag or an operator. It adds
-// a backslash, so that a shell still accepts the command.
+// If a command is longer than helpWidth, foldCommands breaks the command before a flag or an
+// operator. It adds a backslash, so that a shell still accepts the command.
 func foldCommands(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

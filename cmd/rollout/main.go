@@ -2,7 +2,7 @@
 // writes aligned token ids, log-probabilities and loss masks to Parquet or Arrow shards.
 //
 // The whole program is the function run, which depends only on its arguments. Each verb has its own
-// file, cmd_VERB.go. Only the method report converts an error to an exit code.
+// file, cmd_VERB.go. Only the method program.report converts an error to an exit code.
 package main
 
 import (
@@ -35,12 +35,12 @@ func main() {
 	os.Exit(p.run(context.Background(), os.Args[1:]))
 }
 
-// A program contains the parts of its environment that a verb can use.
+// A program contains everything that a verb can use from the environment of the process.
 type program struct {
 	stdin          io.Reader
 	stdout, stderr *termsafe.Writer // escape control characters
 	getenv         func(string) string
-	environ        []string // variables as in os.Environ; nil if only getenv is used
+	environ        []string // in the form of os.Environ; nil in programs that use only getenv
 	// abort ends the process at once. It is called on the third interrupt.
 	abort func()
 }
@@ -72,9 +72,9 @@ Parquet or Arrow shards that trainers read directly.
   rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --out run1
   rollout inspect run1
 
-Run rollout help VERB or rollout VERB --help for the help of a verb.`
+For help on a verb, run rollout help VERB or rollout VERB --help.`
 
-// rootCmd returns a new command tree. Two trees share no state.
+// rootCmd returns a new command tree. Command trees do not share state.
 func (p *program) rootCmd() *cobra.Command {
 	showVersion := false
 	root := &cobra.Command{
@@ -92,7 +92,7 @@ func (p *program) rootCmd() *cobra.Command {
 			}
 			return needVerb(cmd, args)
 		},
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // completionCmd replaces it
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // completionCmd replaces cobra's default command
 	}
 	root.Flags().BoolVar(&showVersion, "version", false, "print the version of this binary")
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { termsafe.Fprintf(p.stdout, "%s", termsafe.Own(helpText(cmd))) })
@@ -171,7 +171,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		}
 		want, got := "takes no arguments", format.Plural(int64(len(args)), "argument")
 		if len(names) == 0 {
-			got = strconv.Quote(args[0]) // often the value after a flag that takes no value
+			got = strconv.Quote(args[0]) // often meant as the value of a flag that takes no value
 		} else {
 			want = "needs " + strings.Join(names, " ")
 		}
@@ -259,8 +259,8 @@ const exitTable = `Exit status:
     9  the run's files are damaged; see rollout verify
   130  interrupted; collect --resume continues`
 
-// report prints err and returns its exit code. It prints each of several Complaints on its own
-// line.
+// report prints err and returns its exit code. If err contains several Complaints, each is printed
+// on its own line.
 func (p *program) report(err error) int {
 	if s, ok := errors.AsType[exit.SilentError](err); ok {
 		return int(s)

@@ -379,7 +379,7 @@ func scriptCounts(ts *testscript.TestScript, args []string) {
 var mistakesFile = filepath.Join("testdata", "mistakes.txtar")
 
 // whatToDo matches an answer with a remedy.
-var whatToDo = regexp.MustCompile(`\nhint: |did you mean|[:;] use |: pass |: set |: choose |must be |: export it|: lower |: run "|with spaces`)
+var whatToDo = regexp.MustCompile(`\nhint: |did you mean|[:;] use |: pass |: set |: choose |must be |: export it|[:;] lower |: run "|with spaces`)
 
 // Each command of mistakesFile, run with the real program and servers, gives the recorded answer.
 // Every answer is a few lines long and has a remedy.

@@ -127,8 +127,8 @@ func TestOwnAuthorityAndClientCertificate(t *testing.T) {
 		{"both", "server: {ca_file: " + ca + ", client_cert: " + ca + ", client_key: " + key + "}", exit.OK, ""},
 		{"no authority", "server: {client_cert: " + ca + ", client_key: " + key + "}", exit.Unusable, "certificate"},
 		{"no client certificate", "server: {ca_file: " + ca + "}", exit.Unusable, "certificate"},
-		{"key alone", "server: {client_key: " + key + "}", exit.Usage, "server.client_cert: needs server.client_key"},
-		{"not PEM", "server: {ca_file: " + text + "}", exit.Usage, "server.ca_file: " + text + ": has no PEM certificate"},
+		{"key alone", "server: {client_key: " + key + "}", exit.Usage, "server.client_cert: must be set together with server.client_key"},
+		{"not PEM", "server: {ca_file: " + text + "}", exit.Usage, "server.ca_file: " + text + " contains no PEM certificate"},
 		{"no file", "server: {ca_file: " + text + "x}", exit.Usage, "server.ca_file: open "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

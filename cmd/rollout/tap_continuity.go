@@ -69,7 +69,7 @@ func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, err
 		} `json:"data"`
 	}
 	if err := json.NewDecoder(io.LimitReader(res.Body, 1<<20)).Decode(&list); err != nil {
-		return 0, fmt.Errorf("GET /v1/models: %s, %w", res.Status, err)
+		return 0, fmt.Errorf("GET /v1/models returned %s, but its body cannot be decoded: %w", res.Status, err)
 	}
 	longest := 0
 	for _, m := range list.Data {
@@ -78,7 +78,7 @@ func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, err
 		}
 	}
 	if longest == 0 {
-		return 0, fmt.Errorf("GET /v1/models: %s, but the answer has no max_model_len", res.Status)
+		return 0, fmt.Errorf("GET /v1/models returned %s, but its body has no max_model_len", res.Status)
 	}
 	output := lettaMaxNewTokens
 	for _, s := range set {
@@ -94,9 +94,10 @@ func longestPrompt(ctx context.Context, engine *url.URL, set []string) (int, err
 // recallFor is the maximum time for which a tap reads its spool before it starts serving.
 const recallFor = 30 * time.Second
 
-// recall adds the calls of earlier processes from the spool to the table, because rollouts continue
-// after a restart of the tap. Without these calls, the table could mistake a call from one agent
-// for a call from another agent with the same prompt. The spool is already open for writing.
+// recall reads the calls of earlier processes from the spool and adds them to the table, because
+// rollouts continue after a restart of the tap. Without these calls, the table could mistake a call
+// from one agent for a call from another agent with the same prompt. The spool is already open for
+// writing.
 func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.Logger) {
 	began := time.Now()
 	r, err := tap.OpenReader(dir)
@@ -106,7 +107,7 @@ func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.
 		err = recallFrom(ctx, table, r, began)
 	}
 	if err != nil {
-		log.Warn("--continuity cannot use the calls that were recorded before this start", "err", err)
+		log.Warn("--continuity cannot use the calls recorded before the tap started", "err", err)
 	}
 }
 

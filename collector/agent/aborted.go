@@ -12,15 +12,15 @@ import (
 // abortedCall returns an error if the engine aborted a call before its first token. The server
 // treats such a call as the end of a turn and stores a step without a turn. So abortedCall checks
 // the answers that have fewer assistant turns than steps. If the engine aborted a call later, the
-// prompter finds this in the call's trace. A failed lookup is not an error, because the counts show
-// the gap.
+// prompter finds this in the call's trace. A failed lookup is not an error, because the step count
+// still shows that a turn is missing.
 func (g *agent) abortedCall(ctx context.Context, answer *letta.LettaResponse, arena *tokenize.Reply, runID string) error {
 	if runID == "" || int32(tokenize.AssistantTurns(arena.Turns)) >= answer.Usage.StepCount {
 		return nil
 	}
 	steps, err := g.rollout.Run(runID).Steps(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // the answer is there, and this was about its reason only
+		return nil //nolint:nilerr // the answer is valid; only the reason for the missing turn stays unknown
 	}
 	for i := range steps {
 		s := &steps[i]

@@ -24,13 +24,14 @@ import (
 //	Prompts  find the prompt of every call
 //	Close    free the memory of the replies, delete the agent
 //
-// Three functions handle the other cases. takeNext is called if an earlier process already made the
-// send (takeover.go), recoverSend if the connection was lost (recover.go), and explain if the
-// server reports that a send failed (explain.go).
+// Three functions handle the other cases. If an earlier process already made the send, takeNext is
+// called (takeover.go). If the connection was lost, recoverSend is called (recover.go). If the
+// server reports that a send failed, explain is called (explain.go).
 
 // An agent drives the server's agent for one attempt. It implements collector.Agent.
 type agent struct {
-	// backend created this agent. It owns the room for replies and the pool of arenas.
+	// backend created this agent. The agents of a backend share its limit on held replies and its
+	// pool of arenas.
 	backend *Backend
 	client  *letta.Client
 	// cfg is the configuration with the task's overrides applied.
@@ -41,9 +42,10 @@ type agent struct {
 
 	// state is the agent's state before the first send.
 	state *letta.AgentState
-	// conversation receives the messages. If it is nil, the agent itself receives them.
+	// conversation receives the messages. If conversation is nil, the agent itself receives the
+	// messages.
 	conversation *letta.Conversation
-	// rollout contains the data in which Prompts finds the prompts.
+	// rollout contains the records from which the Prompter determines the prompts.
 	rollout *record.Rollout
 	reply   *collector.Reply
 
@@ -52,8 +54,8 @@ type agent struct {
 	// held is the number of bytes that were acquired from backend.room.
 	held int64
 
-	// spans has the policy.Span of each send in reply.Sends, or nil if another process made the
-	// send. span is the policy.Span of the send in progress.
+	// spans contains the policy.Span of each send in reply.Sends, or nil if another process made
+	// the send. span is the policy.Span of the send in progress.
 	spans []*policy.Span
 	span  *policy.Span
 
@@ -62,23 +64,23 @@ type agent struct {
 	// maybeRunning is true if the server might still be working on an unanswered send. Close then
 	// cancels the server run.
 	maybeRunning bool
-	// inexact is true if the exact text of the last tool result is unknown. Then nothing more can
-	// be sent.
+	// inexact is true if the exact text of the last tool result is unknown. In that case, nothing
+	// more can be sent to the agent.
 	inexact bool
 	// outage is true if the server could not be reached during a lookup.
 	outage atomic.Bool
-	// earlier describes the work of an earlier process on the agent. It is nil if this process
+	// earlier describes what an earlier process did with the agent. It is nil if this process
 	// created the agent.
 	earlier *earlier
 }
 
 // A Prompter finds the prompts of the calls in a reply. It must be safe for concurrent use.
 type Prompter interface {
-	// Prompts returns the calls in the reply with their prompts. It can fetch all records through
-	// rollout, because the agent still exists.
+	// Prompts returns the calls in the reply with their prompts. The agent still exists, so all of
+	// its records can be fetched through the record.Rollout.
 	Prompts(ctx context.Context, r *collector.Reply, rollout *record.Rollout) ([]tokenize.Call, error)
-	// Prefetch fetches the records that Prompts will read for an answered send while the server
-	// works on the next send. It returns soon after ctx is done.
+	// Prefetch is called for an answered send while the server works on the next send. It fetches
+	// the records that Prompts will read for the answered send. It returns soon after ctx is done.
 	Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn)
 }
 
@@ -146,7 +148,7 @@ func (g *agent) keepReasoning(ctx context.Context) error {
 		return err
 	}
 	if on := changed.LLMConfig.EnableReasoner; on == nil || !*on {
-		return fmt.Errorf("%w: keep reasoning: the server ignored llm_config.enable_reasoner", collector.ErrUnusable)
+		return fmt.Errorf("%w: keep_reasoning: the server ignored llm_config.enable_reasoner", collector.ErrUnusable)
 	}
 	g.state.LLMConfig = changed.LLMConfig
 	return g.state.CheckTurns()
@@ -184,7 +186,7 @@ func (g *agent) Tools() []string {
 }
 
 // Run sends the messages of the task in order and answers the server's requests for tool results
-// and approvals. It sends the next message only if the agent ended normally.
+// and approvals. It sends the next message only if the previous send ended normally.
 func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	g.reply = &collector.Reply{AgentID: g.state.ID, Model: g.state.LLMConfig.Handle, ServerVersion: g.version}
 	if g.cfg.OverrideModel != "" {
@@ -198,14 +200,14 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	return g.reply, Translate(g.missingError(err))
 }
 
-// setTexts sets Output in the reply to the last answer. If Config.Messages is set, it also sets
-// Messages to the conversation.
+// setTexts sets the reply's Output to the text of the last answer. If Config.Messages is set, it
+// also sets the reply's Messages.
 func (g *agent) setTexts() {
 	if n := len(g.rollout.Sends); n > 0 {
 		g.reply.Output = g.rollout.Sends[n-1].Response.Output()
 	}
 	if g.cfg.Messages {
-		g.reply.Messages, _ = g.rollout.Conversed() // it is nil after an error
+		g.reply.Messages, _ = g.rollout.Conversed() // on an error, Messages stays nil
 	}
 }
 
@@ -216,8 +218,8 @@ type input struct {
 	ours bool
 }
 
-// converse sends the messages of the task until a send does not end normally. The sample then ends
-// with the status of this send.
+// converse sends the messages of the task one after another. If a send does not end normally,
+// converse sends no more messages, and the sample has the status of that send.
 func (g *agent) converse(ctx context.Context) (err error) {
 	ahead := newPrefetcher(ctx, g)
 	defer func() { ahead.end(err) }()
@@ -257,11 +259,11 @@ func (g *agent) exchange(ctx context.Context, in *input) (*letta.LettaResponse, 
 	return g.send(ctx, in)
 }
 
-// react returns the input that answers the pending calls. It returns nil if the calls are not
-// answered and the rollout ends.
+// react returns the input that answers the pending calls. If it returns nil, the calls stay
+// unanswered and the rollout ends.
 func (g *agent) react(ctx context.Context, pending []letta.ToolCall) (*input, error) {
 	if g.earlier.waiting() {
-		return g.reactedBefore(ctx, pending) // no client tool runs twice
+		return g.reactedBefore(ctx, pending) // because a client tool must not run twice
 	}
 	return g.answer(ctx, pending)
 }
@@ -337,7 +339,8 @@ func (g *agent) conversationID() string {
 	return g.conversation.ID
 }
 
-// makeRoom waits for room for a reply. Close releases the room.
+// makeRoom waits until the limit on held replies allows another reply. Close releases the reserved
+// bytes.
 func (g *agent) makeRoom(ctx context.Context, length int64) error {
 	taken, err := g.backend.room.acquire(ctx, length, g.held == 0)
 	g.held += taken
@@ -362,8 +365,8 @@ func (g *agent) Prompts(ctx context.Context, r *collector.Reply) ([]tokenize.Cal
 // server might still be working on a send, Close also cancels the server run, which would otherwise
 // continue to call the model.
 func (g *agent) Close(ctx context.Context) error {
-	// Free the memory first. With hundreds of samples in flight, many attempts wait here for the
-	// server.
+	// Free the memory first. With hundreds of samples in flight, many attempts wait for the server
+	// in Close.
 	for _, r := range g.arenas {
 		g.backend.recycle(r)
 	}
@@ -379,8 +382,8 @@ func (g *agent) Close(ctx context.Context) error {
 	return Translate(g.client.DeleteAgent(ctx, g.state.ID))
 }
 
-// cancelTimeout limits the time for the cancel request, which also never takes more than half of
-// the time that Close has left.
+// cancelTimeout limits the time for the cancel request. The request also never takes more than half
+// of the time that remains for Close.
 const cancelTimeout = 5 * time.Second
 
 // cancel asks the server to stop the agent's work. It ignores the answer, which is 409 if nothing

@@ -91,8 +91,8 @@ func (g *agent) runTool(ctx context.Context, tool *ClientToolConfig, call *letta
 const maxToolOutputBytes = 1 << 20
 
 // command runs the program of a tool and returns its standard output. If the exit status is not 0,
-// ok is false and text is the standard error. If the standard error is empty, text is the standard
-// output.
+// command returns false and the standard error. If the standard error is empty, it returns the
+// standard output instead.
 func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta.ToolCall) (text string, ok bool, err error) {
 	in, err := letta.Marshal(map[string]any{
 		"name": tool.Tool.Name, "arguments": arguments(call), "tool_call_id": call.ToolCallID,
@@ -122,7 +122,7 @@ func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta
 	case timed.Err() != nil:
 		return "", false, fail(fmt.Errorf("timed out after %v", limit))
 	case stdout.over:
-		return "", false, fail(fmt.Errorf("output of more than %d bytes", maxToolOutputBytes))
+		return "", false, fail(fmt.Errorf("the output is longer than %d bytes", maxToolOutputBytes))
 	case err == nil:
 		return strings.ToValidUTF8(string(stdout.b), "\uFFFD"), true, nil
 	case !errors.As(err, &exit):
@@ -135,8 +135,8 @@ func (g *agent) command(ctx context.Context, tool *ClientToolConfig, call *letta
 	return strings.ToValidUTF8(string(b), "\uFFFD"), false, nil
 }
 
-// arguments returns the arguments of a call as JSON if they are valid JSON, and otherwise as a
-// string.
+// arguments returns the arguments of a call. It returns JSON if they are valid JSON, and otherwise
+// a string.
 func arguments(call *letta.ToolCall) any {
 	text := call.Arguments
 	if json.Valid([]byte(text)) {

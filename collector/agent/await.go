@@ -77,9 +77,9 @@ func (g *agent) await(ctx context.Context, id string) (*runRecord, error) {
 	}
 }
 
-// lastSign returns the last time, by the local clock, at which the server is known to have worked
-// on a run: the start of the run or the time of its newest message. If the server's clock or the
-// start of the run is unknown, lastSign returns the current time.
+// lastSign returns the last time at which the server is known to have worked on a run, by the local
+// clock. This is the start of the run or the time of its newest message. If the server's clock or
+// the start of the run is unknown, lastSign returns the current time.
 func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error) {
 	now := time.Now()
 	offset, ok := g.client.Clock()
@@ -88,7 +88,7 @@ func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error)
 	}
 	last, err := run.CreatedAt.Time()
 	if err != nil {
-		return now, nil //nolint:nilerr // a form that is not known says nothing
+		return now, nil //nolint:nilerr // an unknown timestamp format gives no time
 	}
 	var messages letta.Messages
 	err = g.retryLookup(ctx, func() (err error) { messages, err = g.client.RunMessages(ctx, run.ID); return err })
@@ -100,12 +100,12 @@ func (g *agent) lastSign(ctx context.Context, run *letta.Run) (time.Time, error)
 			last = at
 		}
 	}
-	// The result is based on now and keeps the monotonic clock reading. So it stays correct if the
-	// clock is set during the wait.
+	// Compute the result from now, which has a monotonic clock reading. The result then stays
+	// correct if the system clock is set during the wait.
 	return now.Add(-max(0, now.Sub(last.Add(-offset)))), nil
 }
 
-// sleep waits for d. It returns the cause if ctx ends first.
+// sleep pauses for d. If ctx ends first, sleep returns the cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	if wait.For(ctx, d) {
 		return nil

@@ -16,7 +16,7 @@ type Backend struct {
 	client *letta.Client
 	cfg    Config
 	room   *replyLimiter
-	// engines records what traces show about the engines behind the server.
+	// engines records what the traces reveal about the engines behind the server.
 	engines record.Engines
 	arenas  sync.Pool
 }
@@ -59,11 +59,11 @@ func (b *Backend) Open(ctx context.Context, a collector.Attempt) (collector.Agen
 // otherwise the agent's tags and metadata. Unless Config.Keep is set, Reattach deletes the other
 // agents of the sample, which belong to earlier attempts.
 //
-// The method Run of the returned Agent waits for the agent's server runs, takes their answers from
-// the server's record, and then continues the task. If nothing was sent to the agent, Run starts
-// with the first message. If the record lacks a token, contradicts itself or cannot be read, the
-// error wraps [collector.ErrGone]. If the server run failed because of the model's output, the
-// error is the same as for a send.
+// The returned Agent's Run method waits for the agent's server runs, takes the answers from the
+// server's record, and then continues the task. If nothing was sent to the agent, Run starts with
+// the first message. If the record lacks a token, contradicts itself or cannot be read, the error
+// wraps [collector.ErrGone]. If the server run failed because of the model's output, the error is
+// the same as for a send.
 func (b *Backend) Reattach(ctx context.Context, a collector.Attempt, left collector.OpenAttempt) (collector.Agent, error) {
 	g, err := b.reattach(ctx, a, left)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 // brokenRun returns an error if the server run ended because something outside the rollout failed,
 // such as the server's connection to its database. The answer then has status 200 and the stop
-// reason error (letta_agent_v3.py:1546-1554), as if a tool or the model had failed. If the lookup
+// reason "error" (letta_agent_v3.py:1546-1554), as if a tool or the model had failed. If the lookup
 // fails or finds no known exception name, brokenRun returns nil. The stop reason then classifies
 // the failure.
 func (g *agent) brokenRun(ctx context.Context, answer *letta.LettaResponse, runID string) error {
@@ -37,7 +37,7 @@ func (g *agent) brokenRun(ctx context.Context, answer *letta.LettaResponse, runI
 	if class == nil {
 		run, err := g.client.Run(ctx, runID)
 		if err != nil {
-			return nil //nolint:nilerr // as above
+			return nil //nolint:nilerr // the answer is valid; only its reason is unknown
 		}
 		for _, name := range failureNames(run) {
 			if class = infraError(name); class != nil {

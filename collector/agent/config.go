@@ -28,8 +28,8 @@ type Config struct {
 	// above the length of the longest rollout avoids compactions. After a compaction, fewer prompts
 	// can be proven.
 	ContextWindow int
-	// Create is a JSON object with more fields for the create request. The fields above override
-	// its members.
+	// Create is a JSON object with additional members for the create request. The fields above take
+	// precedence over these members.
 	Create json.RawMessage
 
 	// File is an agent file (.af) that is imported for every sample, so that all samples of a group
@@ -50,7 +50,7 @@ type Config struct {
 	// OverrideSystem and OverrideModel are sent with every request. The native path ignores
 	// OverrideSystem. OverrideModel resets the temperature to 1.
 	OverrideSystem, OverrideModel string
-	// Conversation sends the messages to a conversation with the agent.
+	// Conversation is true if the messages are sent to a conversation with the agent.
 	Conversation bool
 
 	// ClientTools are tools that run in this program. On the native path of server 0.16.7, the
@@ -124,10 +124,10 @@ var approvals = enum.List[ApprovalPolicy]{Noun: "approval policy", Words: []stri
 
 func (p ApprovalPolicy) String() string { return approvals.String(p) }
 
-// MarshalText returns the word for p.
+// MarshalText returns the name of the policy.
 func (p ApprovalPolicy) MarshalText() ([]byte, error) { return approvals.Marshal(p) }
 
-// UnmarshalText accepts the words that MarshalText returns.
+// UnmarshalText accepts the names that MarshalText returns.
 func (p *ApprovalPolicy) UnmarshalText(b []byte) error { return approvals.Unmarshal(b, p) }
 
 // The default values of fields of Config.
@@ -158,10 +158,10 @@ func (c Config) Validate() error {
 	}
 	if len(c.File) > 0 {
 		if !json.Valid(c.File) {
-			add("file: not an agent file (.af): not JSON")
+			add("file: not JSON (want an agent file, .af)")
 		}
 		if len(c.Create) > 0 || c.System != "" || len(c.Tools)+len(c.ToolIDs) > 0 || c.Temperature != nil || c.ContextWindow != 0 {
-			add("file: an imported agent has its own system prompt, tools and settings; remove system, tools, temperature, context window and create")
+			add("file: an imported agent has its own system prompt, tools and settings; remove the keys system, tools, temperature, context_window and create")
 		}
 	}
 	if c.MaxSteps < 0 {
@@ -173,21 +173,29 @@ func (c Config) Validate() error {
 	if c.MaxHeldBytes < 0 {
 		add("max held bytes %d: must not be negative", c.MaxHeldBytes)
 	}
-	if c.SilentAfter < 0 || c.StuckAfter < 0 || c.LostAfter < 0 {
-		add("silent after %v, stuck after %v, lost after %v: must not be negative", c.SilentAfter, c.StuckAfter, c.LostAfter)
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"silent after", c.SilentAfter}, {"stuck after", c.StuckAfter}, {"lost after", c.LostAfter}} {
+		if d.value < 0 {
+			add("%s %v: must not be negative", d.name, d.value)
+		}
 	}
 	if _, err := c.Approvals.MarshalText(); err != nil {
-		add("unknown approvals %v", c.Approvals)
+		add("%w", err)
 	}
 	seen := map[string]bool{}
 	for i, t := range c.ClientTools {
 		name := t.Tool.Name
-		if name == "" || seen[name] {
-			add("client tool %d: name %q is empty or a duplicate", i, name)
+		switch {
+		case name == "":
+			add("client tool %d: name is empty", i)
+		case seen[name]:
+			add("client tool %d: duplicate name %q", i, name)
 		}
 		seen[name] = true
 		if len(t.Command) > 0 && t.Answer != nil {
-			add("client tool %s: has both a command and an answer", name)
+			add("client tool %s: set command or answer, not both", name)
 		}
 		if len(t.Tool.Parameters) > 0 && !json.Valid(t.Tool.Parameters) {
 			add("client tool %s: parameters are not JSON", name)

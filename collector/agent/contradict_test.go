@@ -50,9 +50,9 @@ func TestContradictions(t *testing.T) {
 		{"later by a second", "/messages", func(b []byte) []byte {
 			return bytes.ReplaceAll(b, []byte("2026-01-05T10:00:00"), []byte("2026-01-05T10:00:01"))
 		}, ""},
-		{"a token less", "/trace", replace(`"output_ids":\[\d+,`, `"output_ids":[`), "tokens, but the step counted"},
+		{"a token less", "/trace", replace(`"output_ids":\[\d+,`, `"output_ids":[`), "output tokens, but the step reports"},
 		{"no token is a number", "/trace", replace(`"output_ids":\[\d+,`, `"output_ids":["a",`), "expected a token id"},
-		{"a prompt token less", "/trace", replace(`"input_ids":\[\d+,`, `"input_ids":[`), "but the step has another count"},
+		{"a prompt token less", "/trace", replace(`"input_ids":\[\d+,`, `"input_ids":[`), "but the step reports a different count"},
 		{"no tokens", "/trace", replace(`"output_ids":\[[\d,]*\]`, `"output_ids":null`), "has no token ids"},
 		{"no trace", "/trace", func([]byte) []byte { return []byte("null") }, "has no trace"},
 		{"no trace of a later call", "/trace", func([]byte) []byte {
@@ -62,7 +62,7 @@ func TestContradictions(t *testing.T) {
 			return []byte("null")
 		}, "has no trace"},
 		{"no result of a tool", "/trace", replace(`"role":"tool","tool_call_id":"call_`, `"role":"tool","tool_call_id":"other_`), "lacks the result of call"},
-		{"a step counts more", "/steps", replace(`"completion_tokens":(\d+)`, `"completion_tokens":1$1`), "tokens, but the step counted"},
+		{"a step counts more", "/steps", replace(`"completion_tokens":(\d+)`, `"completion_tokens":1$1`), "output tokens, but the step reports"},
 		{"a step counts nothing", "/steps", replace(`"completion_tokens":\d+`, `"completion_tokens":null`), "has no completion token count"},
 		{"a failed step", "/steps", replace(`"status":"success"`, `"status":"failed"`), "has status failed"},
 		{"a step is missing", "/steps", func(b []byte) []byte {
@@ -207,7 +207,7 @@ func TestRepeatedSend(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	reply, err := rollout(t, l.backend(t, agent.Config{}), scripted(1))
-	ends(t, err, collector.ClassConnection, "3 server runs for 2 sends")
+	ends(t, err, collector.ClassConnection, "more server runs (3) than sends (2)")
 	if len(reply.Sends) != 1 {
 		t.Errorf("%d sends in the reply", len(reply.Sends))
 	}

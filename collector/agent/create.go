@@ -54,7 +54,7 @@ func (b *Backend) importFile(ctx context.Context, cfg *Config, a collector.Attem
 		return nil, err
 	}
 	if len(ids) != 1 {
-		err := fmt.Errorf("%w: import agent: the file created %d agents, want 1", collector.ErrUnusable, len(ids))
+		err := fmt.Errorf("%w: import agent: the server created %d agents from the file, want 1", collector.ErrUnusable, len(ids))
 		for _, id := range ids {
 			err = b.deleteUnusable(ctx, id, err)
 		}
@@ -155,7 +155,8 @@ func (c *Config) tags(a collector.Attempt) []string {
 	return append([]string{TagAll, TagRun(a.RunID), TagKey(a.Key)}, c.Tags...)
 }
 
-// metadata returns the agent metadata that identifies the attempt. attemptOf reads it.
+// metadata returns the agent metadata that identifies the attempt. The function attemptOf reads
+// this metadata.
 func metadata(a collector.Attempt) map[string]any {
 	return map[string]any{"rollout": map[string]any{
 		"run": a.RunID, "key": a.Key, "task_id": a.Task.ID, "sample_index": a.Index, "attempt": a.N,

@@ -23,7 +23,7 @@
 //
 // # When something fails
 //
-// Nothing is ever sent twice, because the server would run the agent twice.
+// A send is never repeated, because the server would run the agent twice.
 //
 //	what happens                   what the package does                          code
 //	429, 409 because of a lock     fails the attempt with ErrBusy and the wait    letta: classify.go
@@ -46,9 +46,9 @@
 //
 // # Lost answers
 //
-// A server run continues even if the client is gone. If the answer was lost because the connection
-// or the process ended, await waits for the end of the server run. Then rebuild builds the answer
-// from the server's record:
+// A server run continues even if the client disconnects. If the answer was lost because the
+// connection or the process ended, await waits for the end of the server run. Then rebuild builds
+// the answer from the server's record:
 //
 //	tokens, log-probabilities      response_json of each step's trace
 //	tool results, as packaged      request_json of the trace of the next step

@@ -28,8 +28,7 @@ func (g *agent) explain(ctx context.Context, err error) error {
 	if e.Status != http.StatusInternalServerError && e.Status != http.StatusBadRequest || ctx.Err() != nil {
 		return err
 	}
-	// Limit the lookup to one short try, so that an overloaded server does not delay the attempt
-	// further.
+	// Make only one short lookup, so that an overloaded server does not delay the attempt further.
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	run, lookErr := g.client.LastRun(ctx, g.state.ID)
@@ -68,7 +67,7 @@ func (g *agent) runError(ctx context.Context, run *letta.Run, e *letta.APIError)
 	}
 	if class == nil {
 		if e.Status == http.StatusBadRequest {
-			return e // a plain refusal, which already contains the reason
+			return e // an ordinary rejection, whose error already contains the reason
 		}
 		class = collector.ErrServer
 	}
@@ -134,8 +133,8 @@ func isOverflow(lower string) bool {
 	return false
 }
 
-// isEngineUnreachable reports whether kind and text describe an httpx error from the server's
-// connection to its engine.
+// isEngineUnreachable reports whether an error's class and text show that the server's httpx
+// connection to its engine failed.
 func isEngineUnreachable(kind, text string) bool {
 	for _, prefix := range []string{"Connect", "Read", "Write", "RemoteProtocol", "Pool", "Network"} {
 		if strings.HasPrefix(kind, prefix) {
@@ -163,9 +162,9 @@ func engineOf(client *letta.Client, kind, text string, last *letta.Step) string 
 	return client.RedactAddress(address)
 }
 
-// exceedsWindow reports whether the conversation before the last step leaves less room in the
-// context window than the token limit of a call. SGLang refuses such a call with 400, and the
-// server does not store the reason.
+// exceedsWindow adds the token limit of a call to the length of the conversation before the last
+// step. It reports whether the sum exceeds the context window. SGLang refuses such a call with 400,
+// and the server does not store the reason.
 func (g *agent) exceedsWindow(steps []letta.Step) bool {
 	if len(steps) == 0 {
 		return false
@@ -187,7 +186,7 @@ func (g *agent) exceedsWindow(steps []letta.Step) bool {
 	}
 	most := int64(0)
 	if strings.HasPrefix(g.version, "0.16.") {
-		most = 4096 // the token limit, whatever the settings (sglang_native_adapter.py:303)
+		most = 4096 // the token limit, which no setting changes (sglang_native_adapter.py:303)
 	}
 	return window > 0 && grown > 0 && grown+most >= window
 }

@@ -35,7 +35,7 @@ func TestFailures(t *testing.T) {
 		{"unknown-agent", nil, collector.ClassBadRequest, "not found"},
 		{"http-500", rewrite("Server error '500 X'", "Server error '503 Service Unavailable'"), collector.ClassUnavailable, "503"},
 		{"http-500", rewrite("Server error '500 X'", "Client error '429 Too Many Requests'"), collector.ClassRateLimited, "429"},
-		{"http-500", rewrite("Server error '500 X'", "Client error '400 Bad Request'"), collector.ClassBadRequest, "the model engine (http://127.0.0.1:30000/generate) refused the call (see its log): HTTPStatusError: Client error '400"},
+		{"http-500", rewrite("Server error '500 X'", "Client error '400 Bad Request'"), collector.ClassBadRequest, "the model engine (http://127.0.0.1:30000/generate) refused the call (see the engine's log): HTTPStatusError: Client error '400"},
 		{"http-500", grown(27_000, rewrite("Server error '500 X'", "Client error '400 Bad Request'")), collector.ClassBadRequest, "400"},
 		{"http-500", grown(28_000, rewrite("Server error '500 X'", "Client error '400 Bad Request'")), collector.ClassContextOverflow, "400"},
 		{"http-500", grown(28_000, rewrite("Server error '500 X'", "Server error '503 Service Unavailable'")), collector.ClassUnavailable, "503"},
@@ -180,7 +180,7 @@ func TestPreflight(t *testing.T) {
 	}{
 		{"good", model.Model, "", nil, collector.ClassNone, ""},
 		{"nearly", "sglang/models/qwen3", "", nil, collector.ClassUnusable, `did you mean "sglang//models/qwen3"`},
-		{"not at all", "x", "", nil, collector.ClassUnusable, "among its 2 models"},
+		{"not at all", "x", "", nil, collector.ClassUnusable, "(2 in total)"},
 		{"no models", "x", "GET /v1/models/", answer(200, "[]"), collector.ClassUnusable, "lists no models"},
 		{"password", "x", "GET /v1/models/", answer(401, `{"detail":"Unauthorized"}`), collector.ClassAuth, "401: Unauthorized"},
 		{"refused", model.Model, "POST /v1/agents/", answer(404, `{"detail":"NOT_FOUND: tool mul"}`), collector.ClassUnusable, "tool mul"},

@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A serverText is text from the server in an error. It contains no secrets. The redacted error
-// omits it.
+// A serverText is a part of an error that contains text from the server. The text contains no
+// secrets. The redacted error omits this text.
 type serverText string
 
 type goneError struct {
@@ -42,7 +42,7 @@ func goneReasonf(reason tokenize.Reason, format string, args ...any) error {
 		case serverText:
 			shown[i] = knownState(string(a))
 		case error:
-			shown[i] = errors.New(cmp.Or(collector.Redacted(a), "an error")) // can be the operand of %w
+			shown[i] = errors.New(cmp.Or(collector.Redacted(a), "an error (its text is not shown)")) // must be an error, because its verb can be %w
 		default:
 			shown[i] = a
 		}

@@ -79,7 +79,7 @@ func TestRedacted(t *testing.T) {
 		{"gone", goneErrorf("server run %s has status %s and made no progress for %v", "run-1", serverText("created"), "15m0s"), "server run run-1 has status created and made no progress for 15m0s"},
 		{"gone, in words of the server", goneErrorf("server run %s has status %s and stop reason %s", "run-1", serverText(prose), serverText("llm_api_error")), "server run run-1 has status … and stop reason llm_api_error"},
 		{"gone, for a call", goneErrorf("agent %s: %w", "agent-1", refused), "agent agent-1: agent: 404 Not Found"},
-		{"gone, for something else", goneErrorf("trace of step %s: %w", "step-1", errors.New(prose)), "trace of step step-1: an error"},
+		{"gone, for something else", goneErrorf("trace of step %s: %w", "step-1", errors.New(prose)), "trace of step step-1: an error (its text is not shown)"},
 		{"lost, and not recovered", &recoverError{reset, goneErrorf("step %s has status %s", "step-1", serverText(prose))}, "send: read: connection reset by peer (step step-1 has status …)"},
 	} {
 		wrapped := &collector.AttemptError{Task: prose, Err: fmt.Errorf("x: %w", tt.err)}

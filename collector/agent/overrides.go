@@ -12,47 +12,48 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/spelling"
 )
 
-// overridden returns c with the overrides of a task applied. task is a JSON object with members
-// from overrideMembers. overridden appends the tags to c.Tags and merges the member create into
-// c.Create.
+// overridden returns c with the overrides of a task applied. The overrides are a JSON object with
+// members from overrideMembers. The member "tags" is appended to c.Tags, and the member "create" is
+// merged into c.Create.
 func (c Config) overridden(task json.RawMessage) (Config, error) {
 	if letta.RawJSON(task).IsNull() {
 		return c, nil
 	}
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(task, &given); err != nil {
-		return c, errors.New("agent of the task: must be a JSON object")
+		return c, errors.New("the task's agent: must be a JSON object")
 	}
 	var tags []string
 	var create map[string]json.RawMessage
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if !slices.Contains(overrideMembers[:], name) {
-			return c, fmt.Errorf("agent of the task: %s: unknown setting%s; want one of %s", name, nearMember(name), strings.Join(overrideMembers[:], ", "))
+			return c, fmt.Errorf("the task's agent: %s: unknown setting%s; want one of %s", name, nearMember(name), strings.Join(overrideMembers[:], ", "))
 		}
 		if letta.RawJSON(given[name]).IsNull() {
 			continue
 		}
 		into, want := c.member(name, &tags, &create)
 		if err := json.Unmarshal(given[name], into); err != nil {
-			return c, fmt.Errorf("agent of the task: %s: must be %s", name, want)
+			return c, fmt.Errorf("the task's agent: %s: must be %s", name, want)
 		}
 	}
 	c.Tags = append(slices.Clip(c.Tags), tags...)
 	if len(create) > 0 {
 		merged, err := mergeObjects(c.Create, given["create"])
 		if err != nil {
-			return c, fmt.Errorf("agent of the task: create: %w", err)
+			return c, fmt.Errorf("the task's agent: create: %w", err)
 		}
 		c.Create = merged
 	}
 	if err := c.Validate(); err != nil {
-		return c, fmt.Errorf("agent of the task: %w", err)
+		return c, fmt.Errorf("the task's %w", err) // the text of err begins with "agent: "
 	}
 	return c, nil
 }
 
-// CheckOverrides returns the error that [Backend.Open] would return for the overrides of a task:
-// for an unknown member, a wrong type, or an invalid combination of values. It makes no request.
+// CheckOverrides validates the overrides of a task. It returns the same error as [Backend.Open],
+// but makes no request. The error reports an unknown member, a wrong type, or an invalid
+// combination of values.
 func (c Config) CheckOverrides(task json.RawMessage) error {
 	_, err := c.overridden(task)
 	return err
@@ -63,7 +64,8 @@ var overrideMembers = [...]string{
 	"keep_reasoning", "max_steps", "override_system", "override_model", "approvals",
 }
 
-// member returns the destination for the value of a member, and a description of the required type.
+// member returns a pointer that receives the value of the named member, and a description of the
+// member's type.
 func (c *Config) member(name string, tags *[]string, create *map[string]json.RawMessage) (into any, want string) {
 	const text, list, count = "a string", "a list of strings", "an integer"
 	switch name {
@@ -95,7 +97,7 @@ func (c *Config) member(name string, tags *[]string, create *map[string]json.Raw
 	case "override_model":
 		return &c.OverrideModel, text
 	case "approvals":
-		return &c.Approvals, strings.Join(approvals.Words, ", ")
+		return &c.Approvals, "stop, approve or deny"
 	}
 	return nil, ""
 }
@@ -109,8 +111,8 @@ func nearMember(name string) string {
 	return ""
 }
 
-// mergeObjects returns an object with the members of a and b. If both have a member, the value
-// comes from b.
+// mergeObjects returns an object with the members of a and b. If a and b share a member, the result
+// has the value from b.
 func mergeObjects(a, b json.RawMessage) (json.RawMessage, error) {
 	all := map[string]json.RawMessage{}
 	for _, o := range []json.RawMessage{a, b} {

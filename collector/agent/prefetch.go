@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// A prefetcher fetches the records that Prompts will read for one send while the server works on
-// the next send. It belongs to one call of Run and fetches for only one send at a time.
+// While the server works on a send, a prefetcher fetches the records that Prompts will read for the
+// previous send. It belongs to one call of Run and fetches for only one send at a time.
 type prefetcher struct {
 	g      *agent
-	ctx    context.Context //nolint:containedctx // that of its goroutine
+	ctx    context.Context //nolint:containedctx // the context of the fetch goroutine
 	cancel context.CancelFunc
-	busy   chan struct{} // full while a fetch runs
+	busy   chan struct{} // holds a value while a fetch runs
 	all    sync.WaitGroup
 }
 
@@ -21,8 +21,8 @@ func newPrefetcher(ctx context.Context, g *agent) *prefetcher {
 	return p
 }
 
-// answered starts to fetch the records of the last answered send, unless an earlier fetch is still
-// running.
+// answered starts a fetch of the records for the last answered send, unless an earlier fetch is
+// still running.
 func (p *prefetcher) answered() {
 	reply := p.g.reply
 	n := len(reply.Sends)
@@ -41,7 +41,7 @@ func (p *prefetcher) answered() {
 	})
 }
 
-// end waits for the fetch in progress. If err is not nil, it cancels the fetch first.
+// end waits for the fetch in progress. If Run failed with err, end cancels the fetch first.
 func (p *prefetcher) end(err error) {
 	if err != nil {
 		p.cancel()

@@ -18,13 +18,13 @@ import (
 type Server struct {
 	// Version is the version that the server reports.
 	Version string
-	// Model is the configured model as the server lists it. It is nil if no model is configured.
+	// Model is the server's entry for the configured model. It is nil if no model is configured.
 	Model *letta.Model
 }
 
-// Preflight checks in this order that the server answers, accepts the credentials, lists the model,
-// and creates an agent that returns token data. It deletes this agent and the leftover agents of
-// killed preflights.
+// Preflight checks that the server answers, accepts the credentials, lists the model, and creates
+// an agent that returns token data. It makes the checks in this order. It deletes this agent and
+// the leftover agents of killed preflights.
 func (b *Backend) Preflight(ctx context.Context) (Server, error) {
 	s, err := b.preflight(ctx)
 	return s, Translate(err)
@@ -70,7 +70,7 @@ const preflightKey = "preflight"
 const preflightAge = 10 * time.Minute
 
 // clearPreflights deletes the agents of preflights that were killed or that lost the answer to
-// their create request. No run looks for these agents. If clearPreflights fails, the run can still
+// their create request. No run looks for such agents. If clearPreflights fails, the run can still
 // start.
 func (b *Backend) clearPreflights(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
@@ -113,7 +113,7 @@ type ModelError struct {
 // Error suggests handles that the server lists.
 func (e *ModelError) Error() string {
 	if e.Count == 0 {
-		return fmt.Sprintf("model %q: the server lists no models; create a provider of type sglang or refresh it", e.Handle)
+		return fmt.Sprintf("model %q: the server lists no models; create a provider of type sglang, or refresh the existing one", e.Handle)
 	}
 	var near, likely []string
 	for _, h := range e.Near {
@@ -123,34 +123,36 @@ func (e *ModelError) Error() string {
 		}
 	}
 	if likely != nil {
-		return fmt.Sprintf("model %q: the server does not list it; did you mean %s?", e.Handle, strings.Join(likely, " or "))
+		return fmt.Sprintf("the server does not list model %q; did you mean %s?", e.Handle, strings.Join(likely, " or "))
 	}
 	more := ""
 	if e.Count > len(near) {
 		more = ", …"
 	}
-	return fmt.Sprintf("model %q: the server does not list it among its %d models: %s%s", e.Handle, e.Count, strings.Join(near, ", "), more)
+	return fmt.Sprintf("the server does not list model %q; it lists %s%s (%d in total)", e.Handle, strings.Join(near, ", "), more, e.Count)
 }
 
 // Unwrap returns collector.ErrUnusable.
 func (e *ModelError) Unwrap() error { return collector.ErrUnusable }
 
-// meant reports whether handle contains given, or differs from it in a few letters.
+// meant reports whether the user probably meant this handle: it contains the given text, or differs
+// from the given text in a few letters.
 func meant(given, handle string) bool {
 	return len(given) > 2 && strings.Contains(strings.ToLower(handle), strings.ToLower(given)) || spelling.Distance(given, handle) <= len(given)/3
 }
 
-// tryCloseTimeout limits the time in which Try deletes its agent, because the start of a run waits
-// for Try.
+// tryCloseTimeout limits the time that Try spends on deleting its agent, because the start of a run
+// waits for Try.
 const tryCloseTimeout = 10 * time.Second
 
-// Try creates an agent for the task as an attempt does, sends it the task's first message, and
-// allows the model one call. While the agent exists, Try calls look with the reply and its records.
-// Then it deletes the agent, even if ctx is done. try is the number of the attempt.
+// Try creates an agent for the task in the same way as an attempt. It sends the task's first
+// message and allows the model one call. Then it calls look with the reply and the records. In any
+// case, it deletes the agent, even if ctx is done. The parameter try is the number of the attempt.
 //
 // The agent has the same tags as an agent of Preflight, so a later Preflight deletes the agent if
-// the process is killed. Try returns an error from the send or from look. The reply has only one
-// send, because Try does not answer approval requests, run client tools, or recover a lost answer.
+// the process is killed. Try returns the error of the failed step, including an error from look.
+// The reply has only one send, because Try does not answer approval requests, run client tools, or
+// recover a lost answer.
 func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *record.Rollout) error) error {
 	one := *task
 	one.Messages = one.Messages[:min(1, len(one.Messages))]
@@ -163,7 +165,7 @@ func (b *Backend) Try(ctx context.Context, task *collector.Task, try int, look f
 	defer func() {
 		fresh, done := context.WithTimeout(context.WithoutCancel(ctx), tryCloseTimeout)
 		defer done()
-		_ = g.Close(fresh) // a later preflight deletes a leftover
+		_ = g.Close(fresh) // if Close fails, a later preflight deletes the agent
 	}()
 	reply, err := g.Run(ctx)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 // [collector.Reattacher], [collector.Pinger] and [collector.Checker]. It makes only GET requests,
 // so it creates, sends and deletes nothing.
 //
-// If another attempt would fail in the same way, the error is final. It is a *tokenize.AlignError
-// whose Reason explains why the record has no tokens, or an error that wraps [collector.ErrAgent]
-// if the server run itself failed.
+// If another attempt would fail in the same way, the error is final. If the server run itself
+// failed, a final error wraps [collector.ErrAgent]. Otherwise it is a *tokenize.AlignError whose
+// Reason explains why the record has no tokens.
 type Reader struct{ b *Backend }
 
 var (
@@ -43,8 +43,8 @@ func NewReader(client *letta.Client, cfg ReaderConfig) *Reader {
 // Client returns the client of the reader.
 func (r *Reader) Client() *letta.Client { return r.b.client }
 
-// Open finds the server run of the task. The method Run of the returned Agent reads the server run.
-// Close only frees memory.
+// Open finds the server run of the task. The returned Agent's Run method reads the server run. Its
+// Close method only frees memory.
 func (r *Reader) Open(ctx context.Context, a collector.Attempt) (collector.Agent, error) {
 	g, err := r.open(ctx, a)
 	if err != nil {

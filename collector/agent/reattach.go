@@ -12,14 +12,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// An earlier describes what an earlier process did with the agent of an attempt. It is nil if this
-// process created the agent.
+// The earlier type describes what an earlier process did with the agent of an attempt.
 type earlier struct {
-	// left is the attempt as the journal recorded it.
+	// left is the attempt that the journal recorded.
 	left collector.OpenAttempt
 	// runs are the server runs that are not yet in the reply, oldest first.
 	runs []letta.Run
-	// first is the record of runs[0]. It is nil until this run has been awaited.
+	// first is the record of runs[0]. It is nil until this run has ended and its record has been
+	// read.
 	first *runRecord
 	// resumed is true if this process has also sent to the agent.
 	resumed bool
@@ -133,7 +133,7 @@ func (g *agent) prepareAgain(ctx context.Context) error {
 		return goneErrorf("agent %s: %w", g.state.ID, err)
 	}
 	if on := g.state.LLMConfig.EnableReasoner; g.cfg.KeepReasoning && (on == nil || !*on) {
-		return goneErrorf("agent %s drops the text before tool calls", g.state.ID)
+		return goneErrorf("agent %s drops the text before tool calls, although keep_reasoning is set", g.state.ID)
 	}
 	if g.cfg.Conversation && g.conversation == nil {
 		return goneErrorf("the conversation of agent %s was deleted", g.state.ID)

@@ -155,7 +155,7 @@ func TestReattachFinds(t *testing.T) {
 		{"nothing sent yet", false, false, nil, 2, 1, ""},
 		{"agents are kept", true, false, nil, 2, 3, ""},
 		{"another task", false, false, []string{"Add 2 and 4."}, 0, 1, "is not message 1 of the task"},
-		{"too much", false, false, []string{"Add 2 and 3.", "Multiply 6 by 7.", "Add 1 and 1."}, 0, 1, "has 1 more server runs"},
+		{"too much", false, false, []string{"Add 2 and 3.", "Multiply 6 by 7.", "Add 1 and 1."}, 0, 1, "has more server runs than the task needs (1 too many)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -11,10 +11,10 @@ import (
 // except that logprobs and the unused fields of usage are missing.
 type rebuilt struct {
 	response *letta.LettaResponse
-	// turns is the JSON text of an answer that has only turns.
+	// turns contains only the turns of the answer, as JSON text.
 	turns []byte
-	// inexact is true if the timestamp in the last tool result can be a second late, because no
-	// later prompt shows it. Then nothing more can be sent.
+	// inexact is true if the timestamp in the last tool result can be a second late. This happens
+	// if no later prompt contains the tool result. Nothing more can then be sent to the agent.
 	inexact bool
 	// system is the system text of the first call, or nil if the trace does not show it.
 	system *string
@@ -22,9 +22,9 @@ type rebuilt struct {
 
 // rebuild builds the answer to a send from the server's record of the run. Tokens and
 // log-probabilities come from the trace of each step. The text of tool results comes from the trace
-// of the next step. The rest comes from steps and stored messages. inputs is the number of messages
-// in the request. scrubbed reports whether the server deletes the text before tool calls from later
-// prompts.
+// of the next step. The rest comes from steps and stored messages. The parameter inputs is the
+// number of messages in the request. The parameter scrubbed is true if the server deletes the text
+// before tool calls from later prompts.
 //
 // rebuild never guesses text that a prompt can contain. If data is missing or contradicts the
 // counts, the error wraps collector.ErrGone.
@@ -43,7 +43,7 @@ func (m *runRecord) rebuild(ctx context.Context, g *agent, inputs int, scrubbed 
 	return m.assemble(g, stop, calls, inputs, scrubbed)
 }
 
-// assemble builds the answer. calls are the calls with known tokens.
+// assemble builds the answer. The parameter calls contains the calls with known tokens.
 func (m *runRecord) assemble(g *agent, stop letta.StopReason, calls []callRecord, inputs int, scrubbed bool) (*rebuilt, error) {
 	r := &rebuilt{response: &letta.LettaResponse{
 		Messages:   m.answer(inputs, scrubbed),
@@ -57,7 +57,7 @@ func (m *runRecord) assemble(g *agent, stop letta.StopReason, calls []callRecord
 }
 
 func (m *runRecord) usage() letta.UsageStatistics {
-	u := letta.UsageStatistics{StepCount: int32(len(m.steps))} //nolint:gosec // a run has few
+	u := letta.UsageStatistics{StepCount: int32(len(m.steps))} //nolint:gosec // a run has few steps
 	for i := range m.steps {
 		s := &m.steps[i]
 		if s.PromptTokens != nil {
@@ -71,7 +71,7 @@ func (m *runRecord) usage() letta.UsageStatistics {
 	return u
 }
 
-// answer returns the messages of the answer. They are the stored messages, without the inputs and
+// answer returns the messages of the answer. These are the stored messages, without the inputs and
 // without the text that the server deleted for the next prompt.
 func (m *runRecord) answer(inputs int, scrubbed bool) letta.Messages {
 	stored := m.messages
@@ -127,10 +127,10 @@ func (r *rebuilt) decode(m *runRecord, c *letta.Client, arena *tokenize.Reply) e
 		s := &m.steps[k]
 		k++
 		if int64(len(t.OutputIDs)) != *s.CompletionTokens {
-			return goneErrorf("trace of step %s has %d tokens, but the step counted %d", s.ID, len(t.OutputIDs), *s.CompletionTokens)
+			return goneErrorf("trace of step %s has %d output tokens, but the step reports %d", s.ID, len(t.OutputIDs), *s.CompletionTokens)
 		}
 		if t.PromptIDs != nil && (s.PromptTokens == nil || int64(len(t.PromptIDs)) != *s.PromptTokens) {
-			return goneErrorf("trace of step %s has a prompt of %d tokens, but the step has another count", s.ID, len(t.PromptIDs))
+			return goneErrorf("trace of step %s has a prompt of %d tokens, but the step reports a different count", s.ID, len(t.PromptIDs))
 		}
 	}
 	r.turns = nil

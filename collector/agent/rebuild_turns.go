@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A writtenTurn is a turn in the form that tokenize.Decoder, the only parser of turns, reads.
+// A writtenTurn is a turn in the JSON form that tokenize.Decoder parses.
 type writtenTurn struct {
 	Role      string          `json:"role"`
 	OutputIDs json.RawMessage `json:"output_ids"`
@@ -21,8 +21,8 @@ type writtenTurn struct {
 	InputIDs  json.RawMessage `json:"input_ids,omitempty"`
 }
 
-// writeTurns encodes the turns in the server's order. First come the results for calls of an
-// earlier run, then each call, followed by the results of its tool calls.
+// writeTurns encodes the turns in the server's order. Results for the calls of an earlier run come
+// first. After them, each call is followed by the results of its tool calls.
 func (r *rebuilt) writeTurns(m *runRecord, calls []callRecord, state *letta.AgentState) error {
 	var turns []writtenTurn
 	tools := func(stepID string, next []callRecord) error {
@@ -80,7 +80,7 @@ func (m *runRecord) turn(c *callRecord) (writtenTurn, error) {
 		t.Content = &written
 	case is:
 		t.Content = &stored
-	case written != "" && m.recorded: // the request can exclude these messages
+	case written != "" && m.recorded: // the request of the run can exclude assistant messages (include_return_message_types)
 		t.Content = &written
 	case written != "":
 		return t, goneErrorf("step %s: the trace has text, but the stored messages have none", c.step.ID)

@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A recorded is an attempt at a task whose rollout another program drove. It implements
+// The recorded type is an attempt at a task whose rollout another program drove. It implements
 // collector.Agent.
 //
 // All data comes from the server's record. The tokens of each call come from its trace, the counts
@@ -100,7 +100,7 @@ func (g *recorded) readRecordNow(ctx context.Context) (*runRecord, error) {
 			return err
 		})
 		if ctx.Err() == nil && !isTemporary(err) {
-			err = nil // the agent's first message is not a system message or is gone, so there is nothing to compare
+			err = nil // without the system message, the system text is not compared
 		}
 		return err
 	})
@@ -134,7 +134,7 @@ func (g *recorded) endOfRun(m *runRecord) (letta.StopReason, error) {
 		}
 	}
 	if why == "" {
-		return stop, nil // the stop reason is sufficient
+		return stop, nil // the server stored no cause
 	}
 	return stop, runFailed("server run %s has status %s: %s", g.run.ID, g.redactText(g.run.Status), g.redactText(why))
 }
@@ -143,8 +143,8 @@ func (g *recorded) endOfRun(m *runRecord) (letta.StopReason, error) {
 // requested.
 const untracedMost = 2
 
-// readCalls reads the trace of every step with an output. It removes from m every failed step
-// without output and every step with unknown tokens.
+// readCalls reads the trace of every step with an output. From m.steps, it removes every failed
+// step without output and every step with unknown tokens.
 func (g *recorded) readCalls(ctx context.Context, m *runRecord) ([]callRecord, error) {
 	var calls []callRecord
 	var kept []letta.Step
@@ -187,12 +187,12 @@ func (g *recorded) readCalls(ctx context.Context, m *runRecord) ([]callRecord, e
 	return calls, nil
 }
 
-// historyMost is the maximum number of messages that are read from before the run. No context
-// contains more messages.
+// historyMost is the maximum number of earlier messages that are read. No context contains more
+// messages than this.
 const historyMost = 1000
 
-// before reads the messages from before the run if the run's traces show calls of an earlier run.
-// The messages are needed because no trace shows whether a client answered these calls.
+// If the run's traces show calls of an earlier run, this method reads the messages that precede the
+// run. Only these messages show whether a client answered those calls.
 func (g *recorded) before(ctx context.Context, m *runRecord, calls []callRecord) (earlier letta.Messages, err error) {
 	if len(m.messages) == 0 || !m.showsOthers(calls) {
 		return nil, nil
@@ -202,7 +202,7 @@ func (g *recorded) before(ctx context.Context, m *runRecord, calls []callRecord)
 		return err
 	})
 	if err != nil && ctx.Err() == nil && !isTemporary(err) {
-		return nil, nil // without the messages, the prompt counts decide
+		return nil, nil // then only the token counts of the prompts can show whether a client answered
 	}
 	return earlier, err
 }
@@ -227,7 +227,8 @@ func (m *runRecord) showsOthers(calls []callRecord) bool {
 }
 
 // sawEmptyResult reports whether the prompt of any call contains the result of a client tool or a
-// denial, which the model sees as empty text. before contains the messages from before the run.
+// denial, which the model sees as empty text. The parameter before contains the messages that
+// precede the run.
 func (m *runRecord) sawEmptyResult(before letta.Messages, calls []callRecord) bool {
 	ours := map[string]bool{}
 	for _, list := range []letta.Messages{before, m.messages} {
@@ -248,8 +249,8 @@ func (m *runRecord) sawEmptyResult(before letta.Messages, calls []callRecord) bo
 	return false
 }
 
-// addMissing records a call with unknown tokens. before is the number of known calls before this
-// call.
+// addMissing records a call with unknown tokens. The parameter before is the number of calls with
+// known tokens that precede it.
 func (g *recorded) addMissing(before int, err error) {
 	reason, text := tokenize.ReasonNoTrace, err.Error()
 	if e, ok := errors.AsType[*goneError](err); ok {
@@ -305,7 +306,7 @@ func runFailed(format string, args ...any) error {
 	return &goneError{error: fmt.Errorf("%w: %s", collector.ErrAgent, e.text), redacted: e.redacted, text: e.text}
 }
 
-// makeFinal makes an error about the record final, because the record will not become more
+// makeFinal turns an ErrGone error into a final error, because the record will not become more
 // complete.
 func makeFinal(err error) error {
 	e, ok := errors.AsType[*goneError](err)

@@ -23,7 +23,7 @@ func connectionLost(err error) bool {
 	}
 	switch e.Status {
 	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusGatewayTimeout:
-		return true // from a proxy that stopped waiting
+		return true // a proxy stopped waiting for the server
 	}
 	return e.Status == 0 && (errors.Is(err, letta.ErrConnection) || errors.Is(err, letta.ErrIdle))
 }
@@ -79,9 +79,10 @@ func notRecovered(ctx context.Context, cause, why error) error {
 	return &recoverError{cause, why}
 }
 
-// findNewRun returns the agent's server run after the runs of the answered sends, or nil. It polls,
-// because a request can still arrive after its connection was lost. Several new runs are an error,
-// because then a proxy repeated the request and the context of one run contains parts of the other.
+// findNewRun returns the server run of the unanswered send, or nil. It polls, because a request can
+// still arrive after its connection was lost. If it finds several new runs, a proxy has repeated
+// the request, and the context of one run contains parts of the other. findNewRun then returns an
+// error.
 func (g *agent) findNewRun(ctx context.Context, answered int) (*letta.Run, error) {
 	const tries, pause = 4, 500 * time.Millisecond
 	for i := 1; ; i++ {
@@ -94,7 +95,7 @@ func (g *agent) findNewRun(ctx context.Context, answered int) (*letta.Run, error
 		case err != nil:
 			return nil, err
 		case len(runs) > answered+1:
-			return nil, goneErrorf("agent %s has %d server runs for %d sends", g.state.ID, len(runs), answered+1)
+			return nil, goneErrorf("agent %s has more server runs (%d) than sends (%d)", g.state.ID, len(runs), answered+1)
 		case len(runs) == answered+1:
 			return &runs[answered], nil
 		case i == tries:

@@ -11,12 +11,12 @@ import (
 
 type sendResult struct {
 	request *letta.LettaRequest
-	ours    bool // as in input
+	ours    bool // the same as input.ours
 	answer  *letta.LettaResponse
 	arena   *tokenize.Reply // the turns of the answer
 	runID   string          // empty if unknown
 	took    time.Duration
-	// began and ended are as in record.Send.
+	// began and ended have the same meaning as in record.Send.
 	began, ended time.Time
 	// fromRecord is true if the answer comes from the server's record. If this process made the
 	// send, lost is the reason why its answer was lost.

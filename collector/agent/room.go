@@ -9,12 +9,12 @@ import (
 // unsizedBytes is the assumed size of a reply without a Content-Length.
 const unsizedBytes = 1 << 20
 
-// A replyLimiter limits the total size of the replies that the agents of a backend hold. A reply
-// counts from the time before it is read until Close. Without the limit, a slow sink would fill the
-// memory with one reply per sample in flight.
+// A replyLimiter limits the total size of the replies that the agents of a backend hold. A reply's
+// size is reserved before the reply is read, and released by Close. Without the limit, a slow sink
+// would fill the memory with one reply per sample in flight.
 //
-// Only the first reply of an agent waits for room. Otherwise, agents that each hold a reply could
-// wait for each other forever. A later reply is counted only if there is room for it.
+// Only the first reply of an agent waits. Otherwise, agents that each hold a reply could wait for
+// each other forever. A later reply is counted only if it fits within the limit.
 type replyLimiter struct {
 	size int64
 	free *semaphore.Weighted // FIFO
@@ -24,9 +24,9 @@ func newReplyLimiter(bytes int64) *replyLimiter {
 	return &replyLimiter{size: bytes, free: semaphore.NewWeighted(bytes)}
 }
 
-// acquire takes room for a reply of length bytes (-1 if unknown) and returns the number of bytes
-// that it took. This number is at most r.size. If first is set, the agent holds no reply, and
-// acquire waits for room until ctx is done. Otherwise, acquire takes nothing if there is no room.
+// acquire reserves bytes for a reply of the given length (-1 if unknown). It returns the number of
+// reserved bytes, at most r.size. If first is set, the agent holds no reply, and acquire waits for
+// free bytes until ctx is done. Otherwise, it reserves nothing if too few bytes are free.
 func (r *replyLimiter) acquire(ctx context.Context, length int64, first bool) (taken int64, err error) {
 	if length < 0 {
 		length = unsizedBytes

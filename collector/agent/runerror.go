@@ -18,17 +18,18 @@ type ServerRunError struct {
 
 // Error returns a message with the reason from the server run.
 func (e *ServerRunError) Error() string {
-	what := e.Message
-	if e.Type != "" {
-		what = e.Type + ": " + what
+	what := e.Type
+	if what != "" && e.Message != "" {
+		what += ": "
 	}
+	what += e.Message
 	switch {
 	case e.Engine == "":
 		return "send: the server run failed: " + what
 	case isEngineUnreachable(e.Type, e.Message):
 		return "send: the server cannot reach its model engine (" + e.Engine + "): " + what
 	case engineStatus(e.Message) >= 400 && engineStatus(e.Message) < 500:
-		return "send: the model engine (" + e.Engine + ") refused the call (see its log): " + what
+		return "send: the model engine (" + e.Engine + ") refused the call (see the engine's log): " + what
 	}
 	return "send: the server's model engine (" + e.Engine + ") failed: " + what
 }

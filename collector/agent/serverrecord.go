@@ -50,7 +50,11 @@ func (m *runRecord) stopReason(g *agent) (letta.StopReason, error) {
 	case letta.StopEndTurn, letta.StopToolRule, letta.StopMaxSteps, letta.StopMaxTokensExceeded, letta.StopRequiresApproval:
 		return stop, nil
 	case "":
-		return "", goneErrorf("server run %s has status %s and no stop reason: %s", m.run.ID, g.redactText(m.run.Status), g.redactText(m.run.Failure()))
+		failure := m.run.Failure()
+		if failure == "" {
+			return "", goneErrorf("server run %s has status %s and no stop reason", m.run.ID, g.redactText(m.run.Status))
+		}
+		return "", goneErrorf("server run %s has status %s and no stop reason: %s", m.run.ID, g.redactText(m.run.Status), g.redactText(failure))
 	default:
 		return "", goneErrorf("server run %s has status %s and stop reason %s", m.run.ID, g.redactText(m.run.Status), g.redactText(string(stop)))
 	}
@@ -82,8 +86,9 @@ func (m *runRecord) text(stepID string) (string, bool) {
 	return "", false
 }
 
-// returns lists the tool messages of a step. If stepID is empty, it lists the tool messages before
-// the first step. These results belong to calls of an earlier run and name a step of that run.
+// This method lists the tool messages (tool returns) of a step. If stepID is empty, it lists the
+// tool messages before the first step. Those messages answer calls of an earlier run and name a
+// step of that run.
 func (m *runRecord) returns(stepID string) []*letta.Message {
 	var list []*letta.Message
 	for i := range m.messages {

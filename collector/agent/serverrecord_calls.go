@@ -16,13 +16,13 @@ type callRecord struct {
 	trace   *record.Trace
 	answer  *record.Answer
 	request *letta.TraceRequest
-	shown   []letta.TraceMessage // the messages of request
+	shown   []letta.TraceMessage // the messages in the request
 }
 
 const tracesAtOnce = 4
 
-// calls reads the trace of every step with an output. It reads the first trace alone, so that a
-// server without traces gets only one request.
+// This method reads the trace of every step with an output. It first reads a single trace, so that
+// a server without traces gets only one request.
 func (m *runRecord) calls(ctx context.Context, g *agent) ([]callRecord, error) {
 	var calls []callRecord
 	for i := range m.steps {
@@ -68,7 +68,7 @@ func (c *callRecord) read(ctx context.Context, g *agent) error {
 		return err
 	}
 	if t == nil {
-		return goneReasonf(tokenize.ReasonNoTrace, "step %s has no trace, and its tokens were only in the lost answer", c.step.ID)
+		return goneReasonf(tokenize.ReasonNoTrace, "step %s has no trace, so its tokens are lost", c.step.ID)
 	}
 	c.trace = t
 	if c.answer, err = t.Answer(); err != nil {
@@ -86,8 +86,8 @@ func (c *callRecord) read(ctx context.Context, g *agent) error {
 	return nil
 }
 
-// withoutTokens returns the reason why a trace has no tokens: the server keeps no bodies, or the
-// call did not use the native path.
+// withoutTokens returns the reason why a trace has no tokens: the server does not store bodies, or
+// the call did not use the native path.
 func (c *callRecord) withoutTokens() tokenize.Reason {
 	if c.answer.Text == "" && c.answer.Logprobs.IsNull() && c.answer.Finish == "" && len(c.shown) == 0 {
 		return tokenize.ReasonNoTrace

@@ -8,7 +8,7 @@ import (
 )
 
 // sentInput returns the messages of the request that started the run, as this package would send
-// them. client reports whether a message contains the result of a client tool or a denial.
+// them. The result client is true if a message contains the result of a client tool or a denial.
 func (m *runRecord) sentInput() (messages letta.InputMessages, client bool) {
 	if len(m.messages) == 0 {
 		return nil, false
@@ -57,7 +57,7 @@ func approvalInput(stored []letta.Approval) (message letta.InputMessage, client 
 			case text.IsNull():
 				r.ToolReturn = nil
 			case !strings.HasPrefix(string(text), `"`):
-				r.ToolReturn = letta.Input(text) // parts, unchanged
+				r.ToolReturn = letta.Input(text) // a list of parts, kept unchanged
 			}
 			returns, client = append(returns, r), true
 			answers = append(answers, &r)

@@ -10,9 +10,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Clean deletes the agents that the run runID left on the server and returns their number. If runID
-// is empty, it deletes the agents of all runs. Clean checks the tags of each agent itself and never
-// deletes an agent without the tag that it searched for.
+// Clean deletes the agents that the run with the given id left on the server, and returns the
+// number of deleted agents. If runID is empty, it deletes the agents of all runs. Clean checks the
+// tags of each agent itself and never deletes an agent without the tag that it searched for.
 //
 // If keep is not nil, Clean skips the agents for which keep returns true. Callers use keep to
 // preserve the agents of attempts that will be taken over. keep receives only the id, name, tags,
@@ -54,7 +54,7 @@ func EachAgent(ctx context.Context, c *letta.Client, runID string, f func(*letta
 	var errs []error
 	const page = 100
 	seen := map[string]bool{}
-	// List all agents before f deletes any, because a cursor at a deleted agent is an error.
+	// List all agents before f deletes any, because the server rejects a cursor at a deleted agent.
 	var found []letta.AgentState
 	for after := ""; ; {
 		agents, err := c.Agents(ctx, []string{tag}, after, page)
@@ -68,7 +68,7 @@ func EachAgent(ctx context.Context, c *letta.Client, runID string, f func(*letta
 				continue
 			}
 			fresh++
-			// Clone the strings. Otherwise, they would keep the whole page in memory.
+			// Clone the strings, because otherwise they keep the whole page in memory.
 			id := strings.Clone(a.ID)
 			seen[id] = true
 			if slices.Contains(a.Tags, tag) {

@@ -10,7 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// takeNext takes the answer to the input from the next server run that an earlier process started.
+// takeNext returns the answer to the input from the next server run that an earlier process
+// started.
 func (g *agent) takeNext(ctx context.Context, in *input) (*letta.LettaResponse, error) {
 	answer, err := g.takeNextOnce(ctx, in)
 	return answer, g.unreadableError(ctx, err)
@@ -60,7 +61,7 @@ func (g *agent) rebuildSend(ctx context.Context, m *runRecord, in *input, lost e
 	}
 	g.inexact = r.inexact
 	if len(g.reply.Sends) == 0 && r.system != nil && g.rollout.SystemText != "" && g.conversation == nil && g.cfg.OverrideSystem == "" {
-		g.rollout.SystemText = *r.system // before the agent's tools changed it
+		g.rollout.SystemText = *r.system // the text before the agent's tools changed it
 	}
 	began, ended := m.times(g.client)
 	g.recordSend(sendResult{
@@ -70,8 +71,9 @@ func (g *agent) rebuildSend(ctx context.Context, m *runRecord, in *input, lost e
 	return r.response, nil
 }
 
-// unreadableError wraps err in collector.ErrGone if the server refused a lookup or its answer
-// cannot be parsed, because a new attempt makes no such lookup. It returns other errors unchanged.
+// unreadableError handles the error of a lookup. If the server rejected the lookup or its answer
+// cannot be parsed, unreadableError wraps err in collector.ErrGone, because a new attempt needs no
+// lookup. It returns other errors unchanged.
 func (g *agent) unreadableError(ctx context.Context, err error) error {
 	if class := collector.Classify(Translate(err)); err == nil || ctx.Err() != nil || class.Retryable() || class.DataRetryable() || class.Fatal() {
 		return err
@@ -101,7 +103,7 @@ func (g *agent) reactedBefore(ctx context.Context, pending []letta.ToolCall) (*i
 	}
 	messages, ours := m.sentInput()
 	if len(messages) != 1 || !answersAll(messages[0], pending) {
-		return nil, goneErrorf("server run %s does not answer the pending calls", m.run.ID)
+		return nil, goneErrorf("server run %s does not answer the pending tool calls", m.run.ID)
 	}
 	return &input{messages: messages, ours: ours}, nil
 }
@@ -135,7 +137,7 @@ func answersAll(message letta.InputMessage, pending []letta.ToolCall) bool {
 func (g *agent) checkNoMoreRuns(ctx context.Context) error {
 	switch {
 	case len(g.earlier.runs) > 0:
-		return goneErrorf("agent %s has %d more server runs than the task needs", g.state.ID, len(g.earlier.runs))
+		return goneErrorf("agent %s has more server runs than the task needs (%d too many)", g.state.ID, len(g.earlier.runs))
 	case !g.earlier.resumed:
 		return nil
 	}

@@ -49,7 +49,7 @@ func Translate(err error) error {
 // A translated error adds sentinels of package collector to an error and keeps its text.
 type translated struct {
 	error
-	chain []error // starts with the error itself
+	chain []error // the first element is the error itself
 }
 
 func (e *translated) Unwrap() []error { return e.chain }
@@ -69,9 +69,9 @@ func (e *endedError) Redacted() string {
 	return e.call.Redacted()
 }
 
-// endedByCaller reports whether err is the error of an unanswered client call that ended because
-// its context ended. If so, it returns this error. As in [collector.Redacted], only the first error
-// in the chain that has a method Redacted counts.
+// endedByCaller returns the error of an unanswered client call that ended because its context
+// ended. It reports whether err contains such an error. As in [collector.Redacted], only the first
+// error in the chain that has a method Redacted counts.
 func endedByCaller(err error) (*letta.APIError, bool) {
 	type redacted interface {
 		error

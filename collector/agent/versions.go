@@ -8,15 +8,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// withVersions sets the policy versions of the calls as far as they are known, and returns all
-// calls. If a prompt came from a trace, the version of its call is already set.
+// withVersions sets each known policy version in the calls, and returns all calls. If a prompt came
+// from a trace, the version of its call is already set.
 func (g *agent) withVersions(ctx context.Context, r *collector.Reply, all []tokenize.Call) []tokenize.Call {
 	calls := all
 	for i := range r.Sends {
 		if g.backend.cfg.Versions == nil || i >= len(g.spans) {
 			break
 		}
-		n := min(tokenize.AssistantTurns(r.Sends[i].Turns), len(calls)) // if turns and calls disagree, other code reports it
+		n := min(tokenize.AssistantTurns(r.Sends[i].Turns), len(calls)) // other code reports it if the number of turns differs from the number of calls
 		g.findVersions(ctx, g.spans[i], calls[:n])
 		calls = calls[n:]
 	}
@@ -47,13 +47,13 @@ func (g *agent) findVersions(ctx context.Context, span *policy.Span, calls []tok
 	}
 }
 
-// traceVersion sets the version of a call from its trace, and reports whether the trace contradicts
-// page, the version that the policy page proved. If the trace cannot be read, the version stays
+// traceVersion sets the version of a call from its trace. It reports whether the trace contradicts
+// the version that the policy page proved. If the trace cannot be read, the version stays
 // unchanged.
 func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) (contradicted bool) {
 	source := g.backend.cfg.Versions
 	if c.Source == tokenize.SourceTap {
-		return false // the tap already has the engine's version
+		return false // the version from the tap already comes from the engine
 	}
 	if c.StepID == "" || len(c.OutputIDs) == 0 || !source.NeedsTraces() {
 		return false
@@ -82,8 +82,8 @@ func (g *agent) traceVersion(ctx context.Context, c *tokenize.Call, page int32) 
 // hasVersion reports whether the engine reported one or more versions for the call.
 func hasVersion(c *tokenize.Call) bool { return c.Version != policy.Unknown || c.Versions != nil }
 
-// traced passes every version that the engine reported for a call to source. It reports whether one
-// of them contradicts page.
+// traced passes every version that the engine reported for a call to the policy.Source. It reports
+// whether any of these versions contradicts the version from the page.
 func traced(source *policy.Source, c *tokenize.Call, word string, page int32) (contradicted bool) {
 	if c.Version != policy.Unknown {
 		return source.Traced(c.Version, word, page)

@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// Progress describes a server run whose answer is missing: the process that sent the request died,
+// Progress describes a server run whose answer is missing. The process that sent the request died,
 // the connection was lost, or the send has been silent for a long time.
 type Progress struct {
 	Key     string

@@ -9,8 +9,8 @@ import (
 type Config struct {
 	// Outage is how long the server can be down before the Breaker gives it up.
 	Outage time.Duration
-	// Watched is true if the caller polls a server that is down. Then only Breaker.Lose gives the
-	// server up.
+	// Watched is true if the caller polls a server that is down. In that case, the Breaker gives
+	// the server up only when the caller calls Breaker.Lose.
 	Watched bool
 	// Checks is true if the caller can check the server.
 	Checks bool
@@ -46,8 +46,8 @@ type series struct {
 	keys          []string // keys of the failed samples, in order of the first failure
 	began         time.Time
 	serverAtFault bool // the first sample alone cannot have caused the failures
-	down          bool // it tripped the breaker
-	over          bool // it tripped the breaker, or an answer came
+	down          bool // the series tripped the breaker
+	over          bool // the series tripped the breaker, or the server has answered
 	poisoned      bool // a check showed that the samples caused the failures
 }
 
@@ -57,7 +57,8 @@ func New(cfg Config) *Breaker { return &Breaker{cfg: cfg} }
 // State reports whether the server counts as down, and whether it has been given up.
 func (b *Breaker) State() (down, lost bool) { return b.down, b.lost }
 
-// Ended decides what follows the end e of an attempt. s is the budget of the sample.
+// Ended returns the decision about a sample after the end e of an attempt. The parameter s is the
+// sample's budget.
 func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	if e.Kind != Busy {
 		s.busy = refusals{}
@@ -114,9 +115,9 @@ func (b *Breaker) charge(s *Budget, d *Decision) {
 	}
 }
 
-// Waited continues decision d after the caller has carried out the step Wait. If the server has
-// gone down meanwhile, the charges for its failures are refunded. Otherwise, if no answer has come,
-// the caller checks the server, but only once per sample.
+// Waited updates decision d after the caller has waited, as the step Wait requires. If the server
+// has gone down in the meantime, the charges for its failures are refunded. Otherwise, if the
+// server has not answered, the next step is a check of the server, but only once per sample.
 func (b *Breaker) Waited(s *Budget, d Decision) Decision {
 	d.Next, d.Change = Nothing, Change{}
 	switch {
@@ -135,8 +136,8 @@ func (b *Breaker) refund(s *Budget, d *Decision) {
 	b.charge(s, d)
 }
 
-// checkedLast is Checked for a sample on its last retry. The sample is spared only once, because
-// the sample itself could take the server down.
+// checkedLast implements Checked for a sample that has no retry left. A failed check refunds the
+// sample's charges only once, because the sample itself could take the server down.
 func (b *Breaker) checkedLast(s *Budget, d Decision, works, stopping bool) Decision {
 	t := d.series
 	if !b.down && !works && !stopping && !t.over {
@@ -214,8 +215,8 @@ func (b *Breaker) count(d *Decision, now time.Time) {
 }
 
 // threshold returns the number of failures in a row that trips the breaker. It is the number of
-// samples in flight, so that each of them can have failed once. Before the first answer it is
-// e.Limit, because not all samples are in flight yet.
+// samples in flight, so that each of them could have failed once. Before the first answer, the
+// threshold is e.Limit, because not all samples are in flight yet.
 func (b *Breaker) threshold(e *End) int {
 	n := e.Limit
 	if b.answered {
@@ -224,8 +225,9 @@ func (b *Breaker) threshold(e *End) int {
 	return max(n, minTrip)
 }
 
-// Checked completes decision d after the caller has carried out the step Check. works is true if
-// the check passed. stopping is true if a stop of the run cut the check off.
+// Checked completes decision d after the caller has checked the server, as the step Check requires.
+// works is true if the server passed the check. stopping is true if a stop of the run interrupted
+// the check.
 func (b *Breaker) Checked(s *Budget, d Decision, works, stopping bool) Decision {
 	d.Next, d.Change = Nothing, Change{}
 	switch {
@@ -269,8 +271,8 @@ func (b *Breaker) reset() Change {
 	return b.up()
 }
 
-// Answered records that the server answered at the time then. An answer from before the series does
-// not end the series, even if the answer is recorded later.
+// Answered records that the server answered at the given time. An answer from before the series
+// does not end the series, even if the answer is recorded later.
 func (b *Breaker) Answered(then time.Time) Change {
 	if b.series != nil && !then.After(b.series.began) {
 		b.answered = true
@@ -289,8 +291,8 @@ func (b *Breaker) up() Change {
 }
 
 // AgentMade records that an agent was made. This counts as an answer only if the last failure was
-// in the stage Opening. After a failure in a later stage it proves little, because a server whose
-// engine is down can still make agents.
+// in the stage Opening. After a failure in a later stage, a new agent proves little, because a
+// server whose engine is down can still make agents.
 func (b *Breaker) AgentMade(now time.Time) Change {
 	if b.answered && b.down && b.noAgent {
 		return b.Answered(now)
@@ -306,7 +308,7 @@ func (b *Breaker) Silent(now time.Time) Change {
 	if b.series == nil {
 		b.series = new(series)
 	}
-	b.series.began, b.series.down, b.series.over = now, true, true // earlier answers do not count
+	b.series.began, b.series.down, b.series.over = now, true, true // ignore earlier answers
 	b.noAgent, b.down, b.reported, b.since = true, true, true, now
 	return Change{Tripped: true, Down: true}
 }

@@ -12,10 +12,10 @@ type Budget struct {
 	series  *series // series of the charges that are not yet final; nil if all are final
 	held    int     // number of charges that are not yet final
 	busy    refusals
-	spared  bool // the sample was spared once, because the server failed a check
+	spared  bool // charges were refunded once because the server failed a check
 }
 
-// Resume returns the budget of a sample that has these charges from earlier processes.
+// Resume returns a budget that starts with the charges from earlier processes.
 func Resume(charged, dataCharged int) Budget {
 	return Budget{Charged: charged, DataCharged: dataCharged, earlier: charged}
 }
@@ -27,8 +27,8 @@ func (s *Budget) RefundTakeover() {
 	s.finalize()
 }
 
-// CanRetry reports whether the sample gets another attempt after an end of kind k. k must be a kind
-// that is always free or always charged.
+// CanRetry reports whether the sample gets another attempt after an attempt that ended with kind k.
+// The kind must be one that is always free or always charged.
 func (s *Budget) CanRetry(k Kind, cfg Config) bool {
 	switch k {
 	case Gone:
@@ -43,8 +43,8 @@ func (s *Budget) CanRetry(k Kind, cfg Config) bool {
 // covers reports whether the budget covers n more charges to Config.Retries.
 func (s *Budget) covers(n int, cfg Config) bool { return s.Charged+n <= cfg.Retries }
 
-// charge charges an attempt to Config.Retries. If in is not nil, the charge becomes final when that
-// series is over.
+// charge charges an attempt to Config.Retries. If the failure belongs to a series, the charge
+// becomes final when the series is over.
 func (s *Budget) charge(in *series) {
 	s.Charged++
 	switch in {

@@ -3,8 +3,8 @@
 //
 // A server that is down must not turn samples into failures, and a sample that fails on every try
 // must not make a server count as down. In both cases the failures look the same: a lost
-// connection, a 500, a request without an answer. A Breaker distinguishes them by the samples that
-// failed and by the server's other answers.
+// connection, a 500, a request without an answer. A Breaker distinguishes the two cases by the
+// samples that failed and by the server's other answers.
 //
 // There is one Breaker per server and one Budget per sample. Neither has a clock, a goroutine or a
 // lock. Methods receive the time as an argument, and the caller serializes the calls.
@@ -46,8 +46,8 @@
 // the number of samples in flight, but at least three. Before the first answer, End.Limit is used
 // instead of that number.
 //
-//   - The rollouts of one sample alone never trip the breaker, because the sample can be the cause.
-//     Failures to make an agent always count against the server.
+//   - The rollouts of one sample alone never trip the breaker, because the sample might be the
+//     cause. Failures to make an agent always count against the server.
 //   - When the breaker trips, and when a probe fails, the caller checks the server. If the server
 //     answers the check, the samples of the series caused the failures. The breaker resets. From
 //     then on, each failure of these samples is charged and has no other effect.
@@ -61,7 +61,7 @@
 // # A busy server
 //
 // A refusal is an answer, and costs the sample nothing, with two exceptions. First, a sample that
-// has met only refusals for at least Config.BusyMax is charged. Second, a server that refuses the
-// sample but passes a check right afterwards is not busy. After five refusals, a check follows each
-// further refusal. After three passed checks in a row, the sample is charged.
+// has received only refusals for at least Config.BusyMax is charged. Second, a server that refuses
+// the sample but passes a check immediately afterward is not busy. After five refusals, a check
+// follows each further refusal. After three passed checks in a row, the sample is charged.
 package breaker

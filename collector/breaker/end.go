@@ -11,7 +11,7 @@ type End struct {
 	Stage Stage
 	Kind  Kind
 	// For Done and LostAnswer, Replied is the time at which the rollout ended. The server was up at
-	// that time, but can be down by now.
+	// that time, but might be down by now.
 	Replied time.Time
 	// Probe is true if the sample was a probe of a server that is down.
 	Probe bool
@@ -32,7 +32,7 @@ const (
 // A Kind is the meaning of an attempt's end: see the table in the package comment.
 type Kind uint8
 
-// The kinds. The list is closed.
+// The complete list of kinds.
 const (
 	Done Kind = iota
 	Policy
@@ -68,7 +68,7 @@ const (
 	Retry                 // make another attempt
 	Fail                  // the sample fails for good
 	PassOn                // make another attempt at another server, because this server was given up
-	Stop                  // the run ends, and the sample remains to be done
+	Stop                  // the run ends, and the sample stays unfinished
 )
 
 var verdictNames = [...]string{"over", "retry", "fail", "pass on", "stop"}
@@ -94,17 +94,18 @@ const (
 type Decision struct {
 	Next    Step
 	Verdict Verdict
-	// Charged is true if the attempt is charged: to DataRetries for Policy, otherwise to Retries.
+	// Charged is true if the attempt is charged. An end of kind Policy is charged to DataRetries,
+	// and any other end to Retries.
 	Charged bool
 	Backoff bool
-	// CheckPassed is true if the server refused the sample but passed a check, so that the server's
-	// capacity is not the cause.
+	// CheckPassed is true if the server refused the sample but passed a check. The server's
+	// capacity is then not the cause of the refusal.
 	CheckPassed bool
-	// Change is the change of the server's state that the last call caused.
+	// Change is the change in the server's state that the last method call caused.
 	Change Change
 
 	end     End
-	at      time.Time // of the end
+	at      time.Time // time of the end
 	last    bool      // the sample fails if the server answers the check
 	series  *series
 	tripped bool // the end of this attempt tripped the breaker
@@ -121,7 +122,7 @@ func (d Decision) String() string {
 	return "retry free"
 }
 
-// A Change is a change of a server's state. The zero Change means no change.
+// A Change is a change in a server's state. The zero Change means no change.
 type Change struct {
 	// Tripped means that the caller must admit only probes from now on. Reset means that the caller
 	// must admit all samples again.

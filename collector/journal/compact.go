@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// Open compacts a journal only if that shrinks it at least by the factor worth. The estimate
-// assumes entries of entrySize bytes.
+// A compaction of an intact journal must reduce its size at least by the factor worth. The size
+// after the compaction is estimated with entrySize bytes per entry.
 const (
 	entrySize = 60
 	worth     = 4
@@ -30,7 +30,7 @@ func removeTemporary(dir string) error {
 	return err
 }
 
-// write writes the state as a durable segment.
+// write writes the state to a new segment and syncs the segment.
 func (s *state) write(path string, process int, mode fs.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -46,19 +46,20 @@ func (s *state) write(path string, process int, mode fs.FileMode) error {
 		})
 	}
 	if err == nil {
-		err = w.Synced() // the sync comes before the rename
+		err = w.Synced() // f.Sync runs before the rename
 	}
 	return errors.Join(err, buf.Flush(), f.Sync(), f.Close())
 }
 
-// compact merges old segments if that makes them much smaller, or if they are damaged:
+// compact merges the old segments if they are damaged or if the result is much smaller. The steps
+// are:
 //
 //	write  N.journal.tmp   sums of every sample, and the open attempts; sync
 //	rename to N.journal    replaces the last old segment; sync the folder
 //	remove 1 to N-1
 //
-// An interruption at any step does not change the state, because the sums replace the entries of
-// older segments.
+// An interruption at any step leaves the state unchanged, because the new sums entries replace the
+// entries in older segments.
 func (j *Journal) compact(dir string, old []segment) error {
 	live := int64(len(j.left.samples)+3*len(j.left.open)) * entrySize
 	if len(j.found.Damaged) == 0 && (j.found.Bytes < j.cfg.CompactAt || j.found.Bytes < worth*live) {

@@ -168,7 +168,7 @@ func TestSyncedDamageIsReported(t *testing.T) {
 	})
 }
 
-// TestBeginLost checks that a number is not reused if a power cut lost its begin entry.
+// TestBeginLost checks that a number is not reused if a power failure lost its begin entry.
 func TestBeginLost(t *testing.T) {
 	t.Parallel()
 	for _, op := range []journal.Op{journal.OpAgent, journal.OpRun, journal.OpEnd} {

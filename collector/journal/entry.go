@@ -15,7 +15,7 @@ import (
 // An Op is the kind of an Entry.
 type Op uint8
 
-// The ops. Their numbers are part of the file format.
+// The ops. Their numeric values are part of the file format.
 const (
 	OpBegin Op = 1 + iota // an attempt is about to start
 	OpAgent               // the agent of an attempt is known
@@ -35,9 +35,9 @@ func (o Op) String() string {
 
 // An Entry is one entry of a journal.
 type Entry struct {
-	// Process is the number of the process that wrote the entry, from 1.
+	// Process is the number of the process that wrote the entry. The first process is number 1.
 	Process int
-	// Time is the wall clock time of the process that wrote the entry, in whole milliseconds.
+	// Time is the wall-clock time of the entry, truncated to milliseconds.
 	Time time.Time
 	Op   Op
 	// Key is the sample key, and Attempt is the number of the attempt.
@@ -47,8 +47,8 @@ type Entry struct {
 	Kind     collector.Kind // OpBegin
 	Endpoint string         // OpBegin
 	ID       string         // OpAgent, OpRun
-	// Class is the name of the class. It is set only for OpEnd, and is "none" if the sink has the
-	// sample.
+	// Class is the name of the failure class, or "none" if the attempt succeeded. Class is set only
+	// for OpEnd.
 	Class   string
 	Charged bool // OpEnd
 
@@ -57,13 +57,13 @@ type Entry struct {
 
 type counts struct{ charged, dataCharged int }
 
-// An id is a sample key in binary form: the group, and the index in the group.
+// An id is the binary form of a sample key.
 type id struct {
 	group [16]byte
 	index uint32
 }
 
-// idOf parses a key. It is the inverse of id.String and rejects every other spelling.
+// idOf parses a sample key. It accepts only the spelling that id.String returns.
 func idOf(key string) (id, error) {
 	var k id
 	group, index, _ := strings.Cut(key, "-")
@@ -88,10 +88,10 @@ func (k id) String() string {
 	return string(strconv.AppendUint(text[:2*len(k.group)+1], uint64(k.index), 10))
 }
 
-// append appends the entry of sample k to dst in the file format.
+// append encodes the entry for sample k in the file format and appends it to dst.
 func (e *Entry) append(dst []byte, k id) []byte {
 	dst = append(dst, byte(e.Op))
-	dst = binary.AppendUvarint(dst, uint64(min(max(0, e.Time.UnixMilli()), maxMilli))) // limits the effect of a wrong clock
+	dst = binary.AppendUvarint(dst, uint64(min(max(0, e.Time.UnixMilli()), maxMilli))) // the clock can be wrong
 	dst = append(dst, k.group[:]...)
 	dst = binary.AppendUvarint(dst, uint64(k.index))
 	dst = binary.AppendUvarint(dst, uint64(e.Attempt))
@@ -120,7 +120,8 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// parse parses an entry and accepts only the output of append. It leaves Key empty.
+// parse parses an entry. It accepts only bytes that append can produce. It returns the sample key
+// as an id and leaves Entry.Key empty.
 func parse(payload []byte) (Entry, id, error) {
 	p := parser{rest: payload}
 	e := Entry{Op: Op(p.byte())}
@@ -147,10 +148,10 @@ func parse(payload []byte) (Entry, id, error) {
 	case OpSums:
 		e.sums.charged, e.sums.dataCharged = int(p.uvarint(maxCharged)), int(p.uvarint(maxCharged))
 	default:
-		p.fail(fmt.Errorf("unknown %v", e.Op))
+		p.fail(fmt.Errorf("unknown op %d", e.Op))
 	}
 	if len(p.rest) > 0 {
-		p.fail(fmt.Errorf("%d extra bytes", len(p.rest)))
+		p.fail(fmt.Errorf("%d extra bytes at the end", len(p.rest)))
 	}
 	return e, k, p.err
 }
@@ -161,7 +162,7 @@ type parser struct {
 	err  error
 }
 
-var errShort = errors.New("entry is truncated")
+var errShort = errors.New("the entry is truncated")
 
 func (p *parser) fail(err error) {
 	if p.err == nil {
@@ -187,7 +188,7 @@ func (p *parser) byte() byte {
 	return 0
 }
 
-// uvarint rejects numbers above most, and encodings that are longer than necessary.
+// uvarint rejects a number that exceeds the parameter most or takes more bytes than necessary.
 func (p *parser) uvarint(most uint64) uint64 {
 	v, n := binary.Uvarint(p.rest)
 	if n <= 0 || v > most || n > 1 && p.rest[n-1] == 0 {

@@ -75,7 +75,7 @@ func FuzzParse(f *testing.F) {
 }
 
 // TestNamesSurviveAPowerCut checks that Open syncs the names of the folder and the segment, even
-// if an earlier process created the folder. A power cut keeps the names of the last sync.
+// if an earlier process created the folder. A power failure keeps the names of the last sync.
 func TestNamesSurviveAPowerCut(t *testing.T) {
 	t.Parallel()
 	for _, made := range []bool{false, true} {
@@ -96,7 +96,7 @@ func TestNamesSurviveAPowerCut(t *testing.T) {
 		}
 		for _, folder := range []string{run, dir} {
 			if now := names(t, folder); len(now) == 0 || !slices.Equal(durable[folder], now) {
-				t.Errorf("made before: %t: a power cut leaves %q in %s, want %q", made, durable[folder], folder, now)
+				t.Errorf("made before: %t: a power failure leaves %q in %s, want %q", made, durable[folder], folder, now)
 			}
 		}
 		if err := j.Close(); err != nil {

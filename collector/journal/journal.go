@@ -19,13 +19,15 @@ import (
 type Config struct {
 	// SyncEvery is the minimum time between the starts of two syncs. Default 20ms.
 	SyncEvery time.Duration
-	// CompactAt is the total size in bytes from which Open compacts earlier segments, if that makes
-	// them much smaller. A compaction loses the times of ended attempts. Default 256 MiB.
+	// CompactAt is a size in bytes. Open compacts earlier segments if their total size reaches
+	// CompactAt and the result is much smaller. A compaction discards the times of all earlier
+	// entries. Default 256 MiB.
 	CompactAt int64
-	// Salvage makes Open keep the intact entries of a damaged journal. By default, Open fails.
+	// Salvage makes Open keep the intact entries of a damaged journal and drop the rest. By
+	// default, Open fails if the journal is damaged.
 	Salvage bool
-	// Mode is the mode of the files, before the umask. Users with read permission can also enter
-	// the folder. Default 0666.
+	// Mode contains the permission bits of the files before the umask is applied. Default 0666. In
+	// the mode of the folder, execute permission is added to each read permission.
 	Mode fs.FileMode
 }
 
@@ -40,11 +42,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// A Journal is the journal of a run, opened by the only process that writes to it. It is safe for
-// concurrent use.
+// A Journal is the open journal of a run. It is safe for concurrent use. The caller must ensure
+// that no other process writes to the same journal.
 type Journal struct {
 	cfg   Config
-	left  *state // the result of the entries of earlier processes
+	left  *state // the state according to the entries of earlier processes
 	found Found
 	w     *writer // writes the entries of this process
 }
@@ -55,29 +57,30 @@ var _ collector.Journal = (*Journal)(nil)
 type Found struct {
 	// Process is the number of this process.
 	Process int
-	// Entries, Bytes and Samples count the data that Open read. Open is the number of attempts
-	// without an end.
+	// Entries, Samples and Bytes are the numbers of entries, samples and bytes that Open read. The
+	// field Open is the number of attempts without a recorded end.
 	Entries, Samples, Open int
 	Bytes                  int64
-	// Torn has an error for each piece of dropped data that was never durable. Damaged has an error
-	// for each piece of damaged data that was dropped because of Config.Salvage. Each error names
-	// the file and the offset.
+	// Torn contains an error for each piece of dropped data that was never durable. Damaged
+	// contains an error for each piece of damaged data that was dropped because of Config.Salvage.
+	// Each error names the file and the offset.
 	Torn, Damaged []error
-	// Compacted reports whether Open compacted the segments.
+	// Compacted is true if Open compacted the segments.
 	Compacted bool
 }
 
 // Open reads the journal in dir. It creates the folder if it is missing, and creates a segment for
 // this process. When Open returns, the names of the folder and the segment are durable. Open does
-// not start a goroutine, but the first entry does. The caller must call Close, which waits for that
-// goroutine.
+// not start a goroutine, but the first recorded entry starts a background sync. The caller must
+// call Close, which waits for the sync.
 //
 // If durable data is damaged, the error wraps a *frame.CorruptError and names the file and the
-// offset. If a file has a newer version, the error wraps frame.ErrNewer. In both cases, Open does
-// not change the journal.
+// offset. If a file has a newer format version, the error wraps frame.ErrNewer. In both cases, Open
+// does not change the journal.
 func Open(dir string, cfg Config) (*Journal, error) { return open(dir, cfg, durable.SyncDir) }
 
-// open is Open with a replaceable syncDir, the function that makes the names in a folder durable.
+// open implements Open. The function syncDir makes the names in a folder durable. Tests replace
+// this function.
 func open(dir string, cfg Config, syncDir func(string) error) (_ *Journal, err error) {
 	cfg = cfg.withDefaults()
 	if err := os.MkdirAll(dir, cfg.Mode|cfg.Mode&0o444>>2); err != nil {
@@ -101,8 +104,8 @@ func open(dir string, cfg Config, syncDir func(string) error) (_ *Journal, err e
 	if j.w, err = create(segmentAt(dir, j.found.Process), cfg.Mode, cfg.SyncEvery); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	// Sync the name of dir even if dir already existed, because its creator can have died before
-	// the sync.
+	// Sync the parent folder even if dir already existed, because the process that created dir
+	// might have died before this sync.
 	if err := errors.Join(syncDir(dir), syncDir(filepath.Dir(dir))); err != nil {
 		return nil, errors.Join(fmt.Errorf("journal: %w", err), j.w.file.Close())
 	}
@@ -150,7 +153,7 @@ func (j *Journal) Left(key string) collector.SampleState {
 	return j.left.left(k)
 }
 
-// Found returns what Open found.
+// Found returns a description of the journal at the time of Open.
 func (j *Journal) Found() Found { return j.found }
 
 // Begin records that the attempt is about to start at the endpoint.
@@ -176,7 +179,7 @@ func (j *Journal) End(key string, attempt int, class collector.Class, charged bo
 func (j *Journal) note(key string, e *Entry, at failpoint.Name) error {
 	k, err := idOf(key)
 	if err != nil {
-		return fmt.Errorf("journal: %v of attempt %d: %w", e.Op, e.Attempt, err)
+		return fmt.Errorf("journal: %v entry of attempt %d: %w", e.Op, e.Attempt, err)
 	}
 	e.Time = time.Now()
 	if err := j.w.append(e, k, at); err != nil {
@@ -185,8 +188,8 @@ func (j *Journal) note(key string, e *Entry, at failpoint.Name) error {
 	return nil
 }
 
-// Close syncs and closes the file. If the file has no entries, Close deletes it. Later entries are
-// refused.
+// Close syncs and closes the file. If the file has no entries, Close deletes the file. After Close,
+// all methods that record an entry fail.
 func (j *Journal) Close() error {
 	if err := j.w.close(); err != nil {
 		return fmt.Errorf("journal: %w", err)

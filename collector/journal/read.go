@@ -33,7 +33,8 @@ func segmentAt(dir string, process int) segment {
 	return segment{process, filepath.Join(dir, fmt.Sprintf("%0*d%s", nameDigits, process, suffix))}
 }
 
-// segments returns the segments of a journal in order. If the folder is missing, there are none.
+// segments returns the segments of a journal in order. If the folder is missing, segments returns
+// nil.
 func segments(dir string) ([]segment, error) {
 	files, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,12 +56,12 @@ func segments(dir string) ([]segment, error) {
 }
 
 // Read returns the entries of the journal in dir, ordered by process. The entries of each process
-// are in the order in which they were written. Read can run while another process writes. It then
-// ends after the entries written so far.
+// are in the order in which they were written. Read can run while another process writes to the
+// journal. Read then returns only the entries written so far.
 //
-// Read skips entries that were being written when a process or the machine stopped. For damage to
-// durable data, Read yields an error that wraps a *frame.CorruptError, and an Entry whose Op is 0.
-// It then continues with the next intact entry. Any other error ends the sequence.
+// Read skips entries that were being written when a process or the machine stopped. If durable data
+// is damaged, Read yields an Entry whose Op is 0, with an error that wraps a *frame.CorruptError.
+// Read then continues with the next intact entry. Any other error ends the sequence.
 func Read(dir string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		all, err := segments(dir)
@@ -93,8 +94,8 @@ func Read(dir string) iter.Seq2[Entry, error] {
 	}
 }
 
-// read calls yield for every entry of the segment, without setting its Key, and for every damage
-// that package frame reports. Errors name the file.
+// The method read calls yield for every entry in the segment and for every piece of damage. It does
+// not set Entry.Key. Errors name the file.
 func (s segment) read(yield func(e *Entry, k id, damage error) error) error {
 	f, err := os.Open(s.path)
 	if err != nil {

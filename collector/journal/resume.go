@@ -10,15 +10,15 @@ import (
 type Dataset interface {
 	// Len returns the number of samples in the dataset.
 	Len() int
-	// Find returns the number of the last attempt that is stored for a sample, and the name of its
-	// failure class. The name is empty if the sample is done. ok is false if the dataset does not
-	// have the sample.
+	// Find returns the number of the last stored attempt at a sample, and the name of its failure
+	// class. The name is empty if the sample is done. If the dataset does not contain the sample,
+	// ok is false.
 	Find(key string) (attempt int, class string, ok bool)
 }
 
-// Resume returns the collector.Config.Left of a resumed run, from the journal and the dataset. It
-// returns nil if both are empty, as in a new run. A Collector without Left reads its tasks only
-// once.
+// Resume returns the function for collector.Config.Left when a run is resumed. The function uses
+// the journal and the dataset. Resume returns nil if the journal and the dataset are empty, because
+// the run is then new. A Collector whose Config.Left is nil reads its tasks only once.
 func (j *Journal) Resume(held Dataset) func(key string) collector.SampleState {
 	if held.Len() == 0 && len(j.left.samples) == 0 {
 		return nil
@@ -28,7 +28,7 @@ func (j *Journal) Resume(held Dataset) func(key string) collector.SampleState {
 		if attempt, class, ok := held.Find(key); ok {
 			left.Done, left.Failed = class == "", failedClass(class)
 			left.Attempts = max(left.Attempts, attempt)
-			if left.Open != nil && left.Open.N <= attempt { // the failure was stored, but not its End
+			if left.Open != nil && left.Open.N <= attempt { // the failure was stored, but the end was not journaled
 				left.Open = nil
 			}
 		}
@@ -36,7 +36,8 @@ func (j *Journal) Resume(held Dataset) func(key string) collector.SampleState {
 	}
 }
 
-// failedClass returns the class with that name, or ClassInternal for a name from a newer version.
+// failedClass returns the class called name, or ClassInternal if only a newer version has that
+// class.
 func failedClass(name string) collector.Class {
 	if name == "" {
 		return collector.ClassNone
@@ -47,9 +48,8 @@ func failedClass(name string) collector.Class {
 	return collector.ClassInternal
 }
 
-// OpenAttempts returns the keys and the open attempts of all samples with an open attempt. An
-// attempt is open if neither the journal nor the dataset shows that it ended. The order is
-// arbitrary.
+// OpenAttempts yields every open attempt with its sample key, in arbitrary order. An attempt is
+// open if neither the journal nor the dataset shows that it ended.
 func (j *Journal) OpenAttempts(held Dataset) iter.Seq2[string, collector.OpenAttempt] {
 	return func(yield func(string, collector.OpenAttempt) bool) {
 		for k, open := range j.left.open {

@@ -6,8 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// A state is the result of a sequence of entries: the charges of each sample and, separately, the
-// few open attempts. A sample takes about 50 bytes.
+// A state summarizes a sequence of entries. It contains the counts of each sample and, separately,
+// the few open attempts. Each sample takes about 50 bytes of memory.
 type state struct {
 	samples map[id]sample
 	open    map[id]*collector.OpenAttempt
@@ -15,19 +15,19 @@ type state struct {
 
 type sample struct {
 	attempts             uint32
-	charged, dataCharged uint16 // up to maxCharged
+	charged, dataCharged uint16 // at most maxCharged
 }
 
-// maxCharged is the highest stored count. It exceeds every realistic budget.
+// maxCharged is the highest count that is stored. It is far above any realistic retry budget.
 const maxCharged = 1<<16 - 1
 
 func newState() *state {
 	return &state{samples: make(map[id]sample), open: make(map[id]*collector.OpenAttempt)}
 }
 
-// add adds the next entry. If the entry is late and belongs to an attempt before the last one, only
-// its charge counts. If the begin entry of an attempt was lost in a power cut, the number of the
-// attempt still counts as used, because an agent can have that number.
+// add updates the state with the next entry. If the entry belongs to an attempt before the last
+// attempt, only its charge counts. An attempt's number counts as used even if a power failure lost
+// the begin entry, because the agent might exist.
 func (s *state) add(e *Entry, k id) {
 	sm := s.samples[k]
 	open := s.open[k]
@@ -37,7 +37,7 @@ func (s *state) add(e *Entry, k id) {
 	unseen := uint32(e.Attempt) > sm.attempts
 	if unseen {
 		sm.attempts = uint32(e.Attempt)
-		delete(s.open, k) // the previous attempt was over
+		delete(s.open, k) // a new attempt begins only after the previous attempt has ended
 		open = nil
 	}
 	switch e.Op {
@@ -83,13 +83,13 @@ func (s *state) left(k id) collector.SampleState {
 	}
 }
 
-// entries calls yield with entries that reproduce this state.
+// The method entries calls yield with entries that reproduce this state.
 func (s *state) entries(yield func(Entry, id) error) error {
 	for k, sm := range s.samples {
 		open := s.open[k]
 		sums := Entry{Op: OpSums, Attempt: int(sm.attempts), sums: counts{int(sm.charged), int(sm.dataCharged)}}
 		if open != nil {
-			sums.Attempt-- // the begin entry below adds the last number
+			sums.Attempt-- // the begin entry below counts the open attempt
 		}
 		if err := yield(sums, k); err != nil {
 			return err

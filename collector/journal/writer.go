@@ -12,10 +12,10 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A writer appends entries to the segment of this process and syncs them in the background. An
-// entry sets a timer that fires Config.SyncEvery after the start of the last sync, or at once if
-// that time has passed. The timer syncs the file while other goroutines write. close waits for the
-// sync.
+// A writer appends entries to the segment of this process and syncs them in the background. The
+// method append sets a timer unless the timer is already set. The timer fires Config.SyncEvery
+// after the start of the last sync, or at once if that time has passed. Other goroutines can write
+// during a sync.
 type writer struct {
 	file  *os.File
 	every time.Duration
@@ -26,10 +26,10 @@ type writer struct {
 	closed   bool
 	unsynced bool        // an entry was written since the last sync started
 	timer    *time.Timer // calls sync
-	pending  bool        // the timer is set, or sync runs
-	last     time.Time   // when the last sync started
+	pending  bool        // the timer is set, or a sync is running
+	last     time.Time   // time at which the last sync started
 
-	syncs sync.WaitGroup // counts one while pending
+	syncs sync.WaitGroup // the counter is 1 while pending is true
 }
 
 func create(s segment, mode fs.FileMode, every time.Duration) (*writer, error) {
@@ -44,13 +44,13 @@ func create(s segment, mode fs.FileMode, every time.Duration) (*writer, error) {
 	return &writer{file: f, every: every, frames: frames}, nil
 }
 
-// append writes an entry for sample k. The entry survives a crash of the process once append has
-// returned, and a power cut once the next sync has ended.
+// append writes an entry for sample k. Once append has returned, the entry survives a crash of the
+// process. Once the next sync has ended, it also survives a power failure.
 func (w *writer) append(e *Entry, k id, at failpoint.Name) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		return fmt.Errorf("%v of attempt %d: %w", e.Op, e.Attempt, os.ErrClosed)
+		return fmt.Errorf("%v entry of attempt %d: %w", e.Op, e.Attempt, os.ErrClosed)
 	}
 	if w.err == nil {
 		w.err = w.frames.End(e.append(w.frames.Begin(), k))
@@ -88,12 +88,12 @@ func (w *writer) sync() {
 	size := w.frames.Size()
 	w.last, w.unsynced = time.Now(), false
 	w.mu.Unlock()
-	err := w.file.Sync() // without mu, so that others can write
+	err := w.file.Sync() // mu is not held, so that other goroutines can write
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
-		// Record in the file that the data up to size is durable. A reader then reports damage to
-		// that data as an error.
+		// Mark the data before the offset size as durable. A reader reports damage to durable data
+		// as an error.
 		err = w.frames.SyncedTo(size)
 	}
 	w.err = errors.Join(w.err, err)

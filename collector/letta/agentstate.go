@@ -2,8 +2,8 @@ package letta
 
 import "strings"
 
-// An AgentState is an agent on the server, with the members that this module uses. JSON has all
-// members.
+// An AgentState is the state of an agent on the server. JSON contains all members. The other fields
+// contain the members that this module uses.
 //
 // Source: the published AgentState schema; schemas/agent.py of the server.
 type AgentState struct {
@@ -12,10 +12,11 @@ type AgentState struct {
 	ID        string    `letta:"id"`
 	Name      string    `letta:"name,loose"`
 	ToolRules []RawJSON `letta:"tool_rules"`
-	// MessageIDs are the ids of the messages in the context. The first is the system message.
+	// MessageIDs are the ids of the messages in the context. The first id is the id of the system
+	// message.
 	MessageIDs []string `letta:"message_ids"`
-	// System is the system prompt without memory and metadata. The model saw the message
-	// MessageIDs[0] instead.
+	// System is the system prompt without memory and metadata. The model saw the system message in
+	// the context instead.
 	System    string `letta:"system"`
 	AgentType string `letta:"agent_type"`
 	// LLMConfig is the effective configuration. ModelSettings can differ from it.
@@ -23,16 +24,16 @@ type AgentState struct {
 	ResponseFormat RawJSON   `letta:"response_format"`
 	Metadata       RawJSON   `letta:"metadata"`
 	Blocks         []RawJSON `letta:"blocks"`
-	// Tools are in random order, because the server's query for them specifies no order. So their
-	// order can differ from the order in a prompt, and both can differ from the order in the create
-	// request. The list is empty if the client sends no User-Agent.
+	// Tools contains the agent's tools in arbitrary order, because the server's database query
+	// specifies no order. The order can differ from the order in a prompt and from the order in the
+	// create request. The list is empty if the client sends no User-Agent.
 	Tools    []Tool   `letta:"tools"`
 	Tags     []string `letta:"tags,loose"`
 	Timezone string   `letta:"timezone"`
 }
 
-// CheckTurns returns an error if the agent will never answer with turns. The server does not report
-// this case. It answers sends to such an agent with status 200 and turns null.
+// CheckTurns returns an error if the agent will never answer with turns. The server itself reports
+// no error. It answers a send to such an agent with status 200 and turns set to null.
 //
 // Source: agents/agent_loop.py:20 (kinds of agents), letta_agent_v3.py:292-297.
 func (a *AgentState) CheckTurns() error {
@@ -43,7 +44,7 @@ func (a *AgentState) CheckTurns() error {
 	}
 	c := &a.LLMConfig
 	if !c.ReturnTokenIDs {
-		return &NoTurnsError{AgentID: a.ID, Model: c.Handle, Why: "llm_config.return_token_ids is not true: the model's provider is not of type sglang, or its models were not synced when the agent was created"}
+		return &NoTurnsError{AgentID: a.ID, Model: c.Handle, Why: "llm_config.return_token_ids is not true (the model's provider is not of type sglang, or its models were not synced when the agent was created)"}
 	}
 	if c.Handle == "" || !strings.HasPrefix(c.Handle, "sglang/") && !strings.Contains(strings.ToLower(c.ProviderName), "sglang") {
 		return &NoTurnsError{AgentID: a.ID, Model: c.Handle, Why: "the model's handle does not begin with sglang/, and its provider's name does not contain sglang"}

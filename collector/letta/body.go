@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// watch wraps body. If no byte of the body arrives for IdleBodyTimeout, stop is called with
+// watch wraps the body of an answer. If no byte arrives for IdleBodyTimeout, it calls stop with
 // errStalled.
 func (c *Client) watch(body io.ReadCloser, stop context.CancelCauseFunc) *watchedBody {
 	idle := c.cfg.IdleBodyTimeout
 	return &watchedBody{body: body, idle: idle, timer: time.AfterFunc(idle, func() {
-		stop(fmt.Errorf("%w: no byte for %v", errStalled, idle))
+		stop(fmt.Errorf("%w: no byte received for %v", errStalled, idle))
 	})}
 }
 
-// A watchedBody is the body of an answer with a limit on the time between bytes. It counts the
-// bytes read.
+// A watchedBody is the body of an answer with a limit on the time between two bytes. The field read
+// counts the bytes that have been read.
 type watchedBody struct {
 	body  io.ReadCloser
 	idle  time.Duration
@@ -40,10 +40,10 @@ func (w *watchedBody) close() {
 	_ = w.body.Close()
 }
 
-// An unsizedBody is a body of unknown length. Read waits for its turn before it reads more than the
-// first free bytes.
+// An unsizedBody is a body of unknown length. The field free is the number of bytes that can still
+// be read without the turn. Only one body can have the turn.
 type unsizedBody struct {
-	ctx  context.Context //nolint:containedctx // that of the one send whose body it is
+	ctx  context.Context //nolint:containedctx // the context of the send that receives the body
 	from *watchedBody
 	turn chan struct{}
 	free int64

@@ -66,9 +66,9 @@ func (c *Client) callOnce(ctx context.Context, r *request, out out) error {
 	})
 }
 
-// exchange sends a request once and passes the answer to read. read returns a read error as err, or
-// a decode error as undecoded. If the exchange takes longer than limit, its context is canceled
-// with the cause late.
+// exchange sends a request once and passes the answer to the function read. This function returns a
+// read error as err, or a decode error as undecoded. If the exchange exceeds the limit, its context
+// is canceled, and the parameter late is the cause.
 func (c *Client) exchange(ctx context.Context, r *request, limit time.Duration, late error,
 	read func(context.Context, *http.Response, *watchedBody) (undecoded, err error),
 ) (err error) {
@@ -102,7 +102,7 @@ func (c *Client) exchange(ctx context.Context, r *request, limit time.Duration, 
 	return nil
 }
 
-// At most largeCalls answers of more than largeCall bytes are read concurrently.
+// The client reads at most largeCalls answers of more than largeCall bytes at the same time.
 const (
 	largeCall  = 1 << 20
 	largeCalls = 2
@@ -133,8 +133,9 @@ func fetchList[T any](ctx context.Context, c *Client, r *request) ([]T, error) {
 	return *list, nil
 }
 
-// decodeWhole reads an answer of length bytes (-1 if unknown) and passes it to decode, unless
-// decode is nil. err is a read error, and undecoded is a decode error.
+// decodeWhole reads a whole answer and passes it to decode, unless decode is nil. The parameter
+// length is the size of the answer in bytes, or -1 if unknown. The result err is a read error, and
+// undecoded is a decode error.
 func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, length int64, decode whole) (undecoded, err error) {
 	most := c.cfg.MaxCallBytes
 	var text strings.Builder
@@ -178,13 +179,13 @@ func (c *Client) decodeWhole(ctx context.Context, body *watchedBody, length int6
 }
 
 func tooLong(most int64) error {
-	return &tokenize.DecodeError{Offset: most, Err: fmt.Errorf("answer of more than %d bytes: %w", most, tokenize.ErrTooLarge)}
+	return &tokenize.DecodeError{Offset: most, Err: fmt.Errorf("the answer is longer than %d bytes: %w", most, tokenize.ErrTooLarge)}
 }
 
 func checkLength(resp *http.Response, most int64) error {
 	if resp.ContentLength <= most {
 		return nil
 	}
-	return &tokenize.DecodeError{Err: fmt.Errorf("answer of %d bytes (limit %d): %w",
+	return &tokenize.DecodeError{Err: fmt.Errorf("the answer has %d bytes, but the limit is %d: %w",
 		resp.ContentLength, most, tokenize.ErrTooLarge)}
 }

@@ -20,8 +20,8 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return out, nil
 }
 
-// Version returns the server version from the last successful Health. If there was none, it calls
-// Health.
+// Version returns the server version from the last successful call of Health. If Health has never
+// succeeded, Version calls it.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	if v := c.version.Load(); v != nil {
 		return *v, nil
@@ -33,14 +33,16 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 	return h.Version, nil
 }
 
-// CreateAgent creates an agent. body is a JSON object with the server's schema CreateAgent.
+// CreateAgent creates an agent. The body is a JSON object that conforms to the server's CreateAgent
+// schema.
 func (c *Client) CreateAgent(ctx context.Context, body json.RawMessage) (*AgentState, error) {
 	r := &request{op: "create agent", method: http.MethodPost, target: at("/v1/agents/"), secrets: bodySecrets(body)}
 	return fetch[AgentState](ctx, c, r, body)
 }
 
-// ImportAgent creates agents from an agent file (.af) and returns their ids. fields are the other
-// form fields, such as name and model. All agents created from one file share a prompt prefix.
+// ImportAgent creates agents from an agent file (.af) and returns their ids. The parameter fields
+// contains the other form fields, such as name and model. All agents created from one file share a
+// prompt prefix.
 func (c *Client) ImportAgent(ctx context.Context, file []byte, fields map[string]string) ([]string, error) {
 	body, contentType, err := formFile("agent.af", file, fields)
 	if err != nil {
@@ -75,8 +77,8 @@ func (c *Client) DeleteAgent(ctx context.Context, id string) error {
 	return err
 }
 
-// Agents lists one page of agents that have all the tags: up to limit agents after the given id.
-// The server can return fewer agents.
+// Agents returns one page of the agents that have all the given tags. The page starts after the
+// given agent. It has at most limit agents, and the server can return fewer.
 func (c *Client) Agents(ctx context.Context, tags []string, after string, limit int) ([]AgentState, error) {
 	q := withTags(tags)
 	q.Set("limit", strconv.Itoa(limit))
@@ -86,13 +88,12 @@ func (c *Client) Agents(ctx context.Context, tags []string, after string, limit 
 	return fetchList[AgentState](ctx, c, &request{op: "list agents", method: http.MethodGet, target: at("/v1/agents/"), query: q})
 }
 
-// CountAgents returns the number of agents that have all the tags.
+// CountAgents returns the number of agents that have all the given tags.
 func (c *Client) CountAgents(ctx context.Context, tags ...string) (n int, err error) {
 	err = c.call(ctx, &request{op: "count agents", method: http.MethodGet, target: at("/v1/agents/count"), query: withTags(tags)}, nil, plain(&n))
 	return n, err
 }
 
-// withTags returns the query for agents that have all the tags.
 func withTags(tags []string) url.Values {
 	q := url.Values{}
 	for _, t := range tags {
@@ -104,8 +105,8 @@ func withTags(tags []string) url.Values {
 	return q
 }
 
-// MessagesBefore lists the newest messages of an agent, up to limit, that were stored before the
-// message with the given id. They come from all conversations of the agent, in the server's order.
+// MessagesBefore returns at most limit messages: the newest messages that the agent stored before
+// the given message. The messages come from all conversations of the agent, in the server's order.
 func (c *Client) MessagesBefore(ctx context.Context, agentID, before string, limit int) (Messages, error) {
 	if err := needID("list messages", agentID); err != nil {
 		return nil, err
@@ -138,8 +139,8 @@ func (c *Client) Conversation(ctx context.Context, id string) (*Conversation, er
 	return fetch[Conversation](ctx, c, &request{op: "get conversation", method: http.MethodGet, target: at("/v1/conversations/{}", id)}, nil)
 }
 
-// SystemText returns the text of a system message as the model saw it. messageID is the first of
-// AgentState.MessageIDs. A reset, a compaction or a recompile replaces this message.
+// SystemText returns the text of a system message as the model saw it. The messageID is the first
+// id in AgentState.MessageIDs. A reset, a compaction or a recompile replaces this message.
 func (c *Client) SystemText(ctx context.Context, messageID string) (string, error) {
 	list, err := fetchList[Message](ctx, c, &request{op: "get message", method: http.MethodGet, target: at("/v1/messages/{}", messageID)})
 	if err != nil {

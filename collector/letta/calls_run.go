@@ -13,7 +13,7 @@ import (
 type RunsQuery struct {
 	AgentID  string
 	Statuses []string
-	// Ascending lists the oldest run first. By default, the newest run is first.
+	// If Ascending is true, the oldest run is first. By default, the newest run is first.
 	Ascending bool
 	// Limit is the maximum number of runs on a page. The default is 100, as on the server.
 	Limit int
@@ -22,16 +22,16 @@ type RunsQuery struct {
 	After *Run
 }
 
-// ErrCursorGone means that the run after which a page should start was deleted with its agent. In
-// this case, the server starts with the first run.
-var ErrCursorGone = errors.New("letta: the run after which the list continues was deleted")
+// ErrCursorGone means that the run in RunsQuery.After was deleted with its agent. The server then
+// starts the list from the beginning.
+var ErrCursorGone = errors.New("letta: cannot continue the list of runs, because the last run of the previous page was deleted")
 
-// Runs lists one page of server runs. A page can have fewer runs than Limit even if more pages
+// Runs returns one page of server runs. A page can have fewer runs than Limit even if more pages
 // follow. Only an empty page marks the end of the list.
 //
 // Servers 0.16.7 and 0.16.8 swap the cursors: after=ID lists the runs before the run ID in the
 // requested order, and before=ID lists the runs after it (services/helpers/run_manager_helper.py).
-// So Runs tests once which parameter continues the list, and checks every page.
+// So Runs tests once which parameter continues the list, and checks the position of every page.
 func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 	if query.After == nil {
 		return c.runsPage(ctx, query, "")
@@ -54,7 +54,7 @@ func (c *Client) Runs(ctx context.Context, query RunsQuery) ([]Run, error) {
 }
 
 // findCursor returns the query parameter that continues a list of runs. It tries both parameters.
-// If the resulting pages are on different sides of the cursor, it stores the parameter for later
+// If the two pages are on different sides of the cursor, findCursor stores the parameter for later
 // calls.
 func (c *Client) findCursor(ctx context.Context, query RunsQuery) (*string, error) {
 	query.Limit = 1
@@ -77,9 +77,9 @@ func (c *Client) findCursor(ctx context.Context, query RunsQuery) (*string, erro
 	return &names[i], nil
 }
 
-// side returns the position of a page relative to the cursor in the requested order: 1 if it is
-// after the cursor, -1 if it is before it, and 0 if unknown. Runs with the same creation time are
-// ordered by id.
+// side returns the position of a page relative to the run q.After in the requested order. The
+// result is 1 if the page is after the run, -1 if the page is before the run, and 0 if unknown.
+// Runs with the same creation time are ordered by id.
 func (q *RunsQuery) side(page []Run) int {
 	sign := -1
 	if q.Ascending {
@@ -101,7 +101,8 @@ func (q *RunsQuery) side(page []Run) int {
 	return strings.Compare(page[0].ID, q.After.ID) * sign
 }
 
-// runsPage lists one page. cursor is the name of the query parameter for query.After, or empty.
+// runsPage returns one page. If cursor is not empty, it is the name of the query parameter for the
+// id of query.After.
 func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) ([]Run, error) {
 	q := url.Values{"order": {order(query.Ascending)}}
 	set(q, "agent_id", query.AgentID)
@@ -117,11 +118,11 @@ func (c *Client) runsPage(ctx context.Context, query RunsQuery, cursor string) (
 	return fetchList[Run](ctx, c, &request{op: "list runs", method: http.MethodGet, target: at("/v1/runs/"), query: q})
 }
 
-// restarts is the maximum number of times that a listing restarts after a run was deleted.
+// restarts is the maximum number of times that AllRuns starts over because a run was deleted.
 const restarts = 5
 
-// AllRuns lists every server run that matches the query once. If the newest run is first, AllRuns
-// omits runs that start during the listing.
+// AllRuns lists every server run that matches the query. No run appears twice. If query.Ascending
+// is false, AllRuns omits runs that start while AllRuns is listing.
 func (c *Client) AllRuns(ctx context.Context, query RunsQuery) ([]Run, error) {
 	var all []Run
 	seen := map[string]bool{}
@@ -170,8 +171,8 @@ func (c *Client) RunSteps(ctx context.Context, id string) ([]Step, error) {
 	return pages(ctx, c, "list steps of run", at("/v1/runs/{}/steps", id), url.Values{"order": {"asc"}}, func(s *Step) (id, key string) { return s.ID, s.ID })
 }
 
-// RunMessages returns all messages of a server run, oldest first, including the messages of the
-// request and text that the answer omitted. One stored message can appear as several messages with
+// RunMessages returns all messages of a server run, oldest first. They include the messages in the
+// request, and text that the answer omitted. One stored message can appear as several messages with
 // the same id.
 func (c *Client) RunMessages(ctx context.Context, id string) (Messages, error) {
 	return c.messagePages(ctx, "list messages of run", at("/v1/runs/{}/messages", id))

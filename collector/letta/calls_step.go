@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A StepsQuery selects steps. RunID or AgentID is required if the server cannot list steps itself
+// A StepsQuery selects steps. RunID or AgentID is required if the server cannot list steps
 // (0.16.7).
 type StepsQuery struct {
 	RunID   string
@@ -24,8 +24,8 @@ type StepsQuery struct {
 	// step Before, in the requested order.
 	Before, After string
 	Model         string // the model's name or handle
-	Feedback      string // positive, negative
-	// Descending lists the newest step first.
+	Feedback      string // positive or negative
+	// If Descending is true, the newest step is first.
 	Descending bool
 	// Limit is the maximum number of steps in the list. The default is 50, as on the server.
 	Limit int
@@ -35,10 +35,11 @@ type StepsQuery struct {
 // server run nor an agent.
 var ErrStepsListBroken = errors.New("letta: this server cannot list steps")
 
-// Steps lists steps. Server 0.16.7 answers every list call with 400, because it passes a bool
-// instead of a string (steps.py:61). With such a server, Steps lists the steps of each of the
-// agent's server runs, filters them itself, and reports this once to ClientConfig.Notice. If the
-// query names a server run, Steps never uses the list call, because the call cannot filter by run.
+// Steps lists steps. Server 0.16.7 answers every list call with 400, because of a bug (steps.py:61
+// passes a bool instead of a string). If the server has this bug, Steps fetches the steps of each
+// of the agent's server runs and filters the steps itself. Steps reports this bug once to
+// ClientConfig.Notice. If the query names a server run, Steps does not use the list call, because
+// that call cannot filter by run.
 func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	if query.Limit <= 0 {
 		query.Limit = 50
@@ -54,7 +55,7 @@ func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	}
 	switch {
 	case query.RunID == "" && query.AgentID == "":
-		return nil, fmt.Errorf("%w: set a server run or an agent", ErrStepsListBroken)
+		return nil, fmt.Errorf("%w: specify a server run or an agent", ErrStepsListBroken)
 	case query.RunID != "":
 		return c.stepsOfRuns(ctx, query, []string{query.RunID})
 	}
@@ -69,7 +70,7 @@ func (c *Client) Steps(ctx context.Context, query StepsQuery) ([]Step, error) {
 	return c.stepsOfRuns(ctx, query, ids)
 }
 
-// stepsOfRuns lists the steps in the given runs that match the query, in the order of the runs.
+// stepsOfRuns returns the steps in the given runs that match the query, in the order of the runs.
 func (c *Client) stepsOfRuns(ctx context.Context, query StepsQuery, runs []string) ([]Step, error) {
 	var all []Step
 	begun := query.After == ""
@@ -113,8 +114,7 @@ func unknownStep(id, where string) error {
 	return &classed{ErrRejected, fmt.Errorf("no step %s %s", id, where)}
 }
 
-// matches reports whether the step matches the filters of the query. It ignores Before, After and
-// Limit.
+// matches reports whether the step matches the query, except for Before, After and Limit.
 func (q *StepsQuery) matches(s *Step) bool {
 	return (q.Model == "" || s.Model == q.Model || s.ModelHandle == q.Model) &&
 		(q.Feedback == "" || s.Feedback == q.Feedback) && (q.AgentID == "" || s.AgentID == q.AgentID)
@@ -137,25 +137,26 @@ func (c *Client) Step(ctx context.Context, id string) (*Step, error) {
 
 // StepMetrics returns the durations that the server measured for a step.
 func (c *Client) StepMetrics(ctx context.Context, id string) (*StepMetrics, error) {
-	return fetch[StepMetrics](ctx, c, &request{op: "metrics of step", method: http.MethodGet, target: at("/v1/steps/{}/metrics", id)}, nil)
+	return fetch[StepMetrics](ctx, c, &request{op: "get metrics of step", method: http.MethodGet, target: at("/v1/steps/{}/metrics", id)}, nil)
 }
 
 // StepTrace returns the trace of a step, or nil if the server does not have it. The server writes a
-// trace after the answer or not at all (see ProviderTrace). Traces remain after their agent is
-// deleted.
+// trace only after it has sent the answer, or not at all (see [ProviderTrace]). A trace remains
+// when its agent is deleted.
 func (c *Client) StepTrace(ctx context.Context, id string) (*ProviderTrace, error) {
-	out, err := fetch[ProviderTrace](ctx, c, &request{op: "trace of step", method: http.MethodGet, target: at("/v1/steps/{}/trace", id)}, nil)
+	out, err := fetch[ProviderTrace](ctx, c, &request{op: "get trace of step", method: http.MethodGet, target: at("/v1/steps/{}/trace", id)}, nil)
 	if err != nil || out.JSON.IsNull() {
 		return nil, err
 	}
 	return out, nil
 }
 
-// traceless is the number of missing traces after which the server is assumed to keep no traces.
+// traceless is the number of missing traces after which the client assumes that the server keeps no
+// traces.
 const traceless = 8
 
-// PollStepTrace is [Client.StepTrace] with up to three tries within about 200 ms, because the trace
-// can be late. If the server seems to keep no traces, it tries only once.
+// PollStepTrace calls [Client.StepTrace] up to three times within about 200 ms, because the trace
+// can be late. If the server seems to keep no traces, PollStepTrace tries only once.
 func (c *Client) PollStepTrace(ctx context.Context, id string) (*ProviderTrace, error) {
 	const tries, pause = 3, 100 * time.Millisecond
 	for i := 1; ; i++ {
@@ -178,11 +179,11 @@ func (c *Client) PollStepTrace(ctx context.Context, id string) (*ProviderTrace, 
 
 // SetFeedback stores a person's feedback on a step.
 func (c *Client) SetFeedback(ctx context.Context, id string, f Feedback) (*Step, error) {
-	return fetch[Step](ctx, c, &request{op: "feedback of step", method: http.MethodPatch, target: at("/v1/steps/{}/feedback", id)}, f)
+	return fetch[Step](ctx, c, &request{op: "set feedback of step", method: http.MethodPatch, target: at("/v1/steps/{}/feedback", id)}, f)
 }
 
 // StepMessages returns the messages of a step, oldest first. In this list, assistant text appears
 // in messages of type reasoning_message (steps.py:158).
 func (c *Client) StepMessages(ctx context.Context, id string) (Messages, error) {
-	return c.messagePages(ctx, "messages of step", at("/v1/steps/{}/messages", id))
+	return c.messagePages(ctx, "list messages of step", at("/v1/steps/{}/messages", id))
 }

@@ -16,8 +16,8 @@ func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
 	return pages(ctx, c, "list tools", at("/v1/tools/"), url.Values{}, func(t *Tool) (id, key string) { return t.ID, t.ID })
 }
 
-// RunTool runs a Python function in the server's sandbox, like an agent's tool call, and stores
-// nothing on the server. If the function fails, RunTool does not return an error. See
+// RunTool runs a Python function in the server's sandbox, as an agent's tool call would. RunTool
+// stores nothing on the server. If the function fails, RunTool does not return an error. See
 // ToolRan.Status.
 func (c *Client) RunTool(ctx context.Context, t *ToolRun) (*ToolRan, error) {
 	out := new(ToolRan)
@@ -29,10 +29,11 @@ func (c *Client) RunTool(ctx context.Context, t *ToolRun) (*ToolRan, error) {
 
 // A FoundModel is the result of Client.FindModel.
 type FoundModel struct {
-	// Model is the model with exactly this handle, or nil.
+	// Model is the model with exactly the requested handle, or nil.
 	Model *Model
 	// Near contains up to 5 similar handles, the most similar first. Handles that begin with the
-	// searched handle precede handles that contain it, and handles with a similar spelling follow.
+	// requested handle come first, then handles that contain it, then handles with a similar
+	// spelling.
 	Near []string
 	// Count is the number of models that the server lists.
 	Count int
@@ -69,8 +70,8 @@ type nearHandle struct {
 	distance int
 }
 
-// appendNear inserts a handle into near if it is among the nearMost handles that are most similar
-// to want. Equally similar handles keep their order.
+// appendNear inserts the handle into the list near, which is sorted by similarity to want. The list
+// keeps only the nearMost most similar handles. Equally similar handles keep their order.
 func appendNear(near []nearHandle, want, handle string) []nearHandle {
 	n := nearHandle{handle: handle}
 	switch within := strings.Index(strings.ToLower(handle), strings.ToLower(want)); {
@@ -94,17 +95,17 @@ func appendNear(near []nearHandle, want, handle string) []nearHandle {
 	return near[:min(len(near), nearMost)]
 }
 
-// maxHandle is the maximum length of a handle that is compared, because the time grows with the
-// square of the length.
+// maxHandle is the maximum length of a handle that is compared. The time of a comparison grows with
+// the square of the length.
 const maxHandle = 500
 
-// pageSize is the page size that pages requests.
+// pageSize is the number of elements that the client requests per page.
 const pageSize = 1000
 
-// pages lists all pages of a list. id returns the cursor after an element and the key of the
-// element. An element is skipped if an earlier page had its key. A page that is not full is the
-// last page. A page without a new element or a new cursor is also the last, because then the server
-// ignores the cursor.
+// The function pages returns all elements of a list that the server splits into pages. The function
+// id returns the cursor after an element and the key of the element. An element is skipped if an
+// earlier page contained its key. A page that is not full is the last page. If a page brings no new
+// element or no new cursor, the server ignores the cursor, so the listing also ends.
 func pages[T any](ctx context.Context, c *Client, op string, of target, q url.Values, id func(*T) (id, key string)) ([]T, error) {
 	var all []T
 	seen := map[string]bool{}

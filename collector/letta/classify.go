@@ -21,8 +21,8 @@ func (c *Client) transportError(ctx context.Context, r *request, err error) *API
 	return &APIError{Op: r.op, Method: r.method, Path: r.target.path, RequestID: r.id, Err: classifyTransport(ctx, err)}
 }
 
-// statusError returns the APIError for an answer with a failure status. The error uses at most 64
-// KiB of the body.
+// statusError returns the APIError for an answer with a failure status. The error text comes from
+// at most the first 64 KiB of the body.
 func (c *Client) statusError(r *request, resp *http.Response, body io.Reader) *APIError {
 	text, _ := io.ReadAll(io.LimitReader(body, 64<<10)) // the part before a read error is still useful
 	_, _ = io.CopyN(io.Discard, body, 256<<10)          // drain the body, so that the connection can be reused
@@ -46,12 +46,12 @@ var (
 	errProxy       = errors.New("the proxy address in the environment is invalid")
 )
 
-// ErrAnswerLost is the cause with which a caller cancels a send if the server run has ended but no
-// answer has arrived. The send then fails with ErrIdle.
+// ErrAnswerLost is a cause for canceling the context of a send. A caller uses it if the server run
+// has ended but no answer has arrived. The send then fails with ErrIdle.
 var ErrAnswerLost = errors.New("the server run has ended, but its answer did not arrive")
 
-// classifyTransport wraps the error of an unanswered request in the matching sentinel. If the
-// request was canceled, ctx has the cause.
+// classifyTransport wraps the error from a request without an answer in the matching sentinel. If
+// the request was canceled, the cause of ctx determines the sentinel.
 func classifyTransport(ctx context.Context, err error) error {
 	// A *url.Error repeats the method and the address. Keep only the wrapped error.
 	if u := (*url.Error)(nil); errors.As(err, &u) {
@@ -94,8 +94,8 @@ type unquotedError struct {
 func (e *unquotedError) Error() string { return e.text }
 func (e *unquotedError) Unwrap() error { return e.cause }
 
-// unquoted removes the data that net/http quotes from a malformed answer, because it can be a
-// secret.
+// unquoted removes the data that net/http quotes from a malformed answer, because that data can
+// contain a secret.
 func unquoted(err error) error {
 	text := err.Error()
 	if !strings.HasPrefix(text, "net/http: ") {
@@ -110,10 +110,10 @@ func unquoted(err error) error {
 
 // classifyStatus returns the sentinel for the status of e.
 //
-// If the error type of a 401, 402 or 403 begins with llm_, the model's provider refuses the request
-// (app.py:692-793). The server's password is then correct, but no sample can succeed. A 409 is a
-// refusal if a call waits for the client or a run is active. Otherwise, it reports a deadlock, a
-// lock or a concurrent update in the database. A 500 can have any cause.
+// If the error type of a 401, 402 or 403 answer begins with llm_, the model's provider refused the
+// request (app.py:692-793). The password for the server is then correct, but no sample can succeed.
+// A 409 answer is a refusal if a tool call waits for the client or a run is active. Otherwise, the
+// database had a deadlock, a lock or a concurrent update. A 500 answer can have any cause.
 func classifyStatus(e *APIError) error {
 	status := e.Status
 	aboutModel := strings.HasPrefix(e.Code, "llm_")
@@ -140,8 +140,8 @@ func classifyStatus(e *APIError) error {
 	case status == http.StatusBadGateway, status == http.StatusServiceUnavailable:
 		return ErrUnavailable
 	case status >= 500, status == http.StatusBadRequest && strings.HasPrefix(e.Detail, "Import failed: (sqlalchemy."):
-		// Concurrent imports of agents with the same tools sometimes deadlock in the database.
-		// The server answers 400 for every import failure.
+		// Concurrent imports of agents with the same tools sometimes deadlock in the database. The
+		// server answers every failed import with 400.
 		return ErrServer
 	case status >= 300 && status < 400:
 		return ErrUnusable
@@ -149,7 +149,8 @@ func classifyStatus(e *APIError) error {
 	return ErrRejected
 }
 
-// retryAfter parses the Retry-After header, which contains seconds or a date by the server's clock.
+// retryAfter parses the Retry-After header, which contains a number of seconds, or a date according
+// to the server's clock.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	if text == "" {
@@ -167,5 +168,5 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// maxRetryAfter limits the effect of a wrong clock or a typo.
+// maxRetryAfter limits the wait if the header is based on a wrong clock or a typo.
 const maxRetryAfter = 10 * time.Minute

@@ -16,8 +16,8 @@ type Client struct {
 	userAgent string
 	http      *http.Client
 
-	// reading limits the total size of the replies that are read at the same time to ReadBytes. It
-	// counts bytes rather than replies, so a slow reply takes only its own size from the limit.
+	// reading is a semaphore with ReadBytes units. Each reply that is being read holds as many
+	// units as it has bytes, so a slow reply uses up only its own size.
 	reading           *semaphore.Weighted
 	decoders, buffers sync.Pool
 
@@ -32,11 +32,11 @@ type Client struct {
 	stepsBroken atomic.Bool
 	// runsCursor is the query parameter that continues the list of runs, or nil if unknown.
 	runsCursor atomic.Pointer[string]
-	// traced is true if the server has returned a trace. untraced counts missing traces.
+	// traced is true if the server has ever returned a trace. untraced counts missing traces.
 	traced   atomic.Bool
 	untraced atomic.Int64
-	// ahead is the time by which the server's clock was ahead of the local clock at the last answer
-	// with a date. Answers contain the date in whole seconds.
+	// ahead is the time by which the server's clock is ahead of the local clock, according to the
+	// Date header of the last answer. The header has a resolution of one second.
 	ahead atomic.Pointer[time.Duration]
 
 	mu sync.Mutex
@@ -80,7 +80,7 @@ func (c *Client) CloseIdle() { c.http.CloseIdleConnections() }
 // BaseURL returns the address of the server.
 func (c *Client) BaseURL() string { return c.base }
 
-// notice passes text to cfg.Notice, but each text only once.
+// notice passes text to cfg.Notice, unless it has already passed the same text.
 func (c *Client) notice(text string) {
 	if c.cfg.Notice == nil {
 		return
@@ -94,8 +94,8 @@ func (c *Client) notice(text string) {
 	}
 }
 
-// Clock returns the time by which the server's clock is ahead of the local clock. ok is false if
-// unknown.
+// Clock returns the time by which the server's clock is ahead of the local clock. If that time is
+// unknown, ok is false.
 func (c *Client) Clock() (ahead time.Duration, ok bool) {
 	if p := c.ahead.Load(); p != nil {
 		return *p, true

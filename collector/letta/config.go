@@ -15,17 +15,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A ClientConfig configures a Client. A zero field other than BaseURL selects the default.
+// A ClientConfig configures a Client. BaseURL is required. If another field is zero, its default
+// applies.
 type ClientConfig struct {
 	// BaseURL is the http or https address of the server. It can have a path
 	// ("https://host/letta"). A trailing /v1 is dropped. It must not contain a user or a password.
 	BaseURL string
 	// Password is the password of a server in secure mode. Other servers ignore it.
 	Password Secret
-	// Headers are sent with every request. Errors never show values of eight or more bytes.
+	// Headers are sent with every request. Error messages never contain header values of eight
+	// bytes or more.
 	Headers http.Header
-	// Version is part of the User-Agent, rollout/VERSION. The client always sends a User-Agent,
-	// because otherwise the server omits the tools of agents.
+	// Version is the version in the User-Agent header, which is rollout/VERSION. The client always
+	// sends a User-Agent, because otherwise the server omits the tools of agents.
 	Version string
 
 	// TLS sets certificate authorities and client certificates. If it is nil, the system's
@@ -39,10 +41,11 @@ type ClientConfig struct {
 
 	// ConnectTimeout limits dialing and the TLS handshake separately. Default 10 s.
 	ConnectTimeout time.Duration
-	// SendTimeout limits a whole send, including the wait until its answer can be read. Default 30
-	// min. Keep it well above a minute, because a send can stall for 60 s on a healthy server.
+	// SendTimeout limits the duration of a whole send, including the wait until its answer can be
+	// read. Default 30 min. Keep it well above a minute, because a send can stall for 60 s on a
+	// healthy server.
 	SendTimeout time.Duration
-	// CallTimeout limits every other request. Default 2 min.
+	// CallTimeout limits the duration of every other request. Default 2 min.
 	CallTimeout time.Duration
 	// IdleBodyTimeout limits the time between two bytes of an answer's body. Default 1 min.
 	IdleBodyTimeout time.Duration
@@ -51,8 +54,8 @@ type ClientConfig struct {
 	// Otherwise connections are constantly closed and reopened. Default 64.
 	IdleConns int
 	// ReadBytes limits the total size of the replies that are read and decoded at the same time, in
-	// bytes on the wire. Other replies wait in the kernel. A reply larger than ReadBytes is read
-	// alone. A reply of unknown length counts as 1 MiB. Default 32 MiB.
+	// bytes on the wire. Other replies wait in kernel buffers. A reply larger than ReadBytes is
+	// read alone. A reply of unknown length counts as 1 MiB. Default 32 MiB.
 	ReadBytes int64
 	// ReceiveBufferBytes caps the kernel buffer of each connection, so that waiting replies do not
 	// fill memory. It also limits the throughput of a connection to this number of bytes per round
@@ -63,21 +66,22 @@ type ClientConfig struct {
 	// MaxCallBytes limits the size of every other answer except streamed lists. The records of a
 	// rollout rarely exceed a megabyte. The default is the smaller of 16 MiB and MaxReplyBytes.
 	MaxCallBytes int64
-	// Decoder limits the content of a reply. The field MaxReplyBytes above replaces
+	// Decoder limits the content of a reply. ClientConfig.MaxReplyBytes takes precedence over
 	// Decoder.MaxReplyBytes.
 	Decoder tokenize.DecoderConfig
 
-	// ReadRetries is the number of retries of a small GET or a DELETE after 429, 5xx (except 501)
-	// or no answer. The default is 2. A negative value disables retries. No other request is ever
-	// repeated.
+	// ReadRetries is the maximum number of retries of a small GET or a DELETE. The client retries
+	// after a failed connection, an answer that cannot be decoded, a 429 answer, or a 5xx answer
+	// other than 501 and 504. The default is 2. A negative value disables retries. No other request
+	// is ever repeated.
 	ReadRetries int
 
 	// Inject, if not nil, can add headers such as traceparent to a request. The client's own
 	// headers take precedence. Inject must be safe for concurrent use.
 	Inject func(ctx context.Context, h http.Header)
 	// Observe, if not nil, is called before each request and each retry. It returns the context for
-	// the request and a function that receives the outcome. The function can be nil. Observe must
-	// not block and must be safe for concurrent use.
+	// the request and a function that receives the outcome. The returned function can be nil.
+	// Observe must not block and must be safe for concurrent use.
 	Observe func(ctx context.Context, op, method string) (context.Context, func(Exchange))
 
 	// Notice, if not nil, is called once for each noteworthy property of the server. It must not
@@ -139,14 +143,14 @@ func (c ClientConfig) Validate() error {
 		add("max reply bytes %d: must not be negative", c.MaxReplyBytes)
 	}
 	if strings.ContainsAny(string(c.Password), "\r\n\x00") {
-		add("password: contains a line break or NUL, which is invalid in a header")
+		add("password: must not contain a line break or NUL")
 	}
 	for name := range c.Headers {
 		switch http.CanonicalHeaderKey(name) {
 		case "Authorization", "User-Agent", "Accept-Encoding", "Host", "Content-Length", "X-Stainless-Package-Version":
-			add("header %s: reserved for the client", name)
+			add("header %s is reserved for the client", name)
 		case "Idempotency-Key", "X-Idempotency-Key":
-			add("header %s: would make the transport repeat sends", name)
+			add("header %s must not be set: it would make the transport repeat sends", name)
 		}
 	}
 	return errors.Join(errs...)
@@ -162,9 +166,9 @@ func BaseURL(text string) (string, error) {
 	return u.String(), nil
 }
 
-// parseBase checks the base URL. Its errors never quote the parts that can contain a password.
-// These are the part before the host, because "user:password@host" can look like a scheme, and the
-// part after a question mark.
+// parseBase checks the base URL. A password can be in the part before the host or after a question
+// mark. The errors never quote these parts. An unknown scheme is not quoted either, because
+// "user:password@host" parses as a URL with the scheme user.
 func parseBase(text string) (*url.URL, error) {
 	if text == "" {
 		return nil, errors.New("letta: server address is missing; want a URL such as http://localhost:8283")
@@ -174,7 +178,7 @@ func parseBase(text string) (*url.URL, error) {
 		return nil, errors.New("letta: server address is not a URL such as http://localhost:8283")
 	}
 	if u.User != nil {
-		return nil, errors.New("letta: server address contains a user or a password; set the password separately")
+		return nil, errors.New("letta: server address must not contain a user name or password; set the password separately")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, errors.New("letta: server address must begin with http:// or https://, such as http://localhost:8283")

@@ -10,8 +10,8 @@ type Content struct {
 	Parts []ContentPart
 }
 
-// String returns the text as the server's native path sees it, with the text parts joined by
-// newlines. Other parts are dropped. Source: adapters/sglang_native_adapter.py:99-157.
+// String returns the text parts joined by newlines, as on the server's native path. Other parts are
+// dropped. Source: adapters/sglang_native_adapter.py:99-157.
 func (c Content) String() string {
 	if c.Parts == nil {
 		return c.Text
@@ -33,10 +33,10 @@ func (c *Content) read(s *scanner) {
 	}
 }
 
-// A ContentPart is one part of a content.
+// A ContentPart is one part of a Content.
 type ContentPart struct {
-	// JSON is the JSON text of the part. For parts other than text, it is the only field with their
-	// data.
+	// JSON is the JSON text of the part. If the part is not text, JSON is the only field that
+	// contains its data.
 	JSON RawJSON
 	// Type is text, image, tool_call, tool_return, reasoning, redacted_reasoning,
 	// omitted_reasoning, summarized_reasoning, or a type that only a newer server uses.

@@ -1,5 +1,5 @@
-// Package letta is a client for the API of a Letta server. It imports only package tokenize,
-// which decodes the token data, and package spelling from this module.
+// Package letta is a client for the API of a Letta server. From this module, it imports only
+// package tokenize, which decodes the token data, and package spelling.
 //
 //	client, err := letta.NewClient(letta.ClientConfig{BaseURL: "http://localhost:8283"})
 //	agent, err := client.CreateAgent(ctx, []byte(`{"model": "sglang/qwen3"}`))
@@ -11,9 +11,9 @@
 // Each method of [Client] makes one API call: one HTTP exchange, or one exchange per page of a
 // list. Package agent decides which calls to make and what a failure means for a rollout.
 //
-// This package describes the released server 0.16.7. It also applies to 0.16.8, because this
-// release differs only in the tool sandbox. A reference such as agents.py:1771 names a line in
-// letta-ai/letta at the tag 0.16.7, below letta/ or letta/server/rest_api/routers/v1/.
+// This package supports server version 0.16.7. It also supports 0.16.8, which differs only in the
+// tool sandbox. A reference such as agents.py:1771 names a line in letta-ai/letta at the tag
+// 0.16.7. The paths are relative to letta/ or letta/server/rest_api/routers/v1/.
 //
 // # Token data
 //
@@ -28,16 +28,16 @@
 //   - The model's handle begins with sglang/, or the provider's name contains sglang
 //     (letta_agent_v3.py:292-297).
 //
-// Otherwise turns is null, with status 200 and no explanation. [AgentState.CheckTurns] checks this
-// before a send. If a request has either of the flags return_token_ids and return_logprobs, both
-// stored flags are overwritten (agents.py:1771-1783). So one flag alone turns the token data off.
-// Send both flags or neither.
+// Otherwise turns is null, and the answer has status 200 and no explanation.
+// [AgentState.CheckTurns] checks the agent before a send. If a request contains return_token_ids or
+// return_logprobs, the server overwrites both stored flags (agents.py:1771-1783). So one flag alone
+// turns the token data off. Send both flags or neither.
 //
 // # Received objects keep their JSON text
 //
-// Every received object keeps its JSON text in a field JSON, next to the fields that this module
-// needs. All other members are only in the text. Each byte is parsed once. Objects that the client
-// sends are plain structs.
+// Every received object keeps its JSON text in a field named JSON, next to the fields that this
+// module needs. All other members are only in the JSON text. Each byte is parsed once. Objects that
+// the client sends are plain structs.
 //
 // The answer to a send is also parsed once, while it streams in. A tokenize.Decoder writes the
 // turns into the caller's memory, skips the data that is not needed, and returns the rest as a
@@ -46,8 +46,8 @@
 //	body ─► tokenize.Decoder ─► turns, in a tokenize.Reply
 //	                        └─► the rest ─► LettaResponse: messages, stop reason, usage
 //
-// ClientConfig.ReadBytes limits the total size of the replies that are read at the same time. So
-// the memory does not grow with the number of requests in flight.
+// ClientConfig.ReadBytes limits the total size of all replies that are being read. So memory use
+// does not grow with the number of requests in flight.
 //
 // # No send is ever repeated
 //
@@ -74,8 +74,8 @@
 // If a reply has invalid token data, the error wraps a *tokenize.DecodeError instead. If the
 // caller's context ended, the error wraps the context's error and cause.
 //
-// No error shows a secret. In all text from a server, the password, the values of configured
-// headers, and the secrets of an agent's tools are replaced by ***.
+// No error contains a secret. In all text from a server, *** replaces the password, the values of
+// configured headers, and the secrets of an agent's tools.
 //
 // # Reading order
 //

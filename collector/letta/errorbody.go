@@ -16,8 +16,8 @@ import (
 //	{"error": {"type": "llm_timeout", "message": "text", "detail": "text"}}
 //	{"detail": "text", "run_id": "run-…"}
 //
-// A proxy can answer with anything. The results are scrubbed once more, because unescaping can
-// reveal a secret.
+// A proxy can send any other body. Secrets are removed from the results again, because unescaping
+// can reveal a secret.
 func parseErrorBody(text string, secrets scrubber) (code, detail string) {
 	body := []byte(text)
 	oneLine := func(s string) string { return oneLine(secrets.scrub(s)) }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The sentinels classify the failure of a call. An *APIError wraps one of them.
+// The sentinels classify the failure of a call. An *APIError wraps one of the sentinels.
 var (
 	// ErrBusy: the server asks the client to retry later (429, lock conflicts).
 	ErrBusy = errors.New("letta: server busy")
@@ -28,7 +28,7 @@ var (
 	ErrRejected = errors.New("letta: request rejected")
 	// ErrAuth: the server refuses the password.
 	ErrAuth = errors.New("letta: not authorized")
-	// ErrUnusable: no call of this kind will succeed, because of a wrong address, an untrusted
+	// ErrUnusable: no call of this kind will succeed. The reason is a wrong address, an untrusted
 	// certificate, a model whose provider refuses requests, or an agent without turns.
 	ErrUnusable = errors.New("letta: server or model unusable")
 )
@@ -38,7 +38,7 @@ var (
 type APIError struct {
 	// Op is the operation in words: "send", "create agent".
 	Op string
-	// Method and Path are the method and path of the request. Path has neither the base URL nor the
+	// Method and Path are the method and path of the request. Path excludes the base URL and the
 	// query.
 	Method, Path string
 	// Status is the HTTP status, or 0 if there was no answer.
@@ -57,7 +57,7 @@ type APIError struct {
 	Err error
 }
 
-// Error returns the operation and its failure.
+// Error returns a message that names the operation and its failure.
 func (e *APIError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Op)
@@ -100,7 +100,7 @@ type NoTurnsError struct {
 func (e *NoTurnsError) Error() string {
 	of := ""
 	if e.Model != "" {
-		of = " of model " + e.Model
+		of = " with model " + e.Model
 	}
 	return "agent" + of + " returns no token data: " + e.Why
 }

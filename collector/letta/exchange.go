@@ -8,7 +8,8 @@ import (
 
 // An Exchange is one request and its outcome.
 type Exchange struct {
-	// Op is the operation in words, such as "create agent". There are about thirty operations.
+	// Op is the operation in words, such as "create agent". There are about thirty different
+	// operations.
 	Op     string
 	Method string
 	// Code is the HTTP status, or 0 if there was no answer.

@@ -10,14 +10,14 @@ import (
 )
 
 // A list is an answer that is decoded element by element, so that a long list is never in memory as
-// a whole. It uses encoding/json, because the scanner of this package needs the whole text. decode
-// returns a read error as err and a decode error as undecoded.
+// a whole. The decoder is encoding/json, because the scanner of this package needs the whole text.
+// The method decode returns a read error as err and a decode error as undecoded.
 type list interface {
 	decode(body io.Reader) (undecoded, err error)
 }
 
-// An eachOf passes each element of an array to the function each. In every try, it calls start
-// before the first element.
+// An eachOf passes each element of an array to the function each. It calls start before the first
+// element, and again before the first element of each retry.
 type eachOf[T any] struct {
 	start func()
 	each  func(*T)
@@ -51,7 +51,7 @@ func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
 	}
 	for n := 0; d.More(); n++ {
 		if n == maxElements {
-			return fmt.Errorf("list of more than %d elements: %w", maxElements, tokenize.ErrTooLarge)
+			return fmt.Errorf("the list has more than %d elements: %w", maxElements, tokenize.ErrTooLarge)
 		}
 		var v T
 		in.since = 0
@@ -69,8 +69,9 @@ func (l *eachOf[T]) elements(d *json.Decoder, in *boundedReader) error {
 	return nil
 }
 
-// A boundedReader returns an error after most bytes in total, or after element bytes since the
-// caller last set since to 0. Any error other than io.EOF is permanent.
+// A boundedReader limits the number of bytes. The field most is the limit for all bytes, and the
+// field element is the limit for each element. The caller sets the field since to 0 at the start of
+// each element. Any error other than io.EOF is permanent.
 type boundedReader struct {
 	r             io.Reader
 	most, element int64
@@ -89,7 +90,7 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	case b.read > b.most:
 		b.err = tooLong(b.most)
 	case b.since > b.element:
-		b.err = &tokenize.DecodeError{Offset: b.read, Err: fmt.Errorf("list element of more than %d bytes: %w", b.element, tokenize.ErrTooLarge)}
+		b.err = &tokenize.DecodeError{Offset: b.read, Err: fmt.Errorf("a list element has more than %d bytes: %w", b.element, tokenize.ErrTooLarge)}
 	case err != nil && !errors.Is(err, io.EOF):
 		b.err = err
 	}

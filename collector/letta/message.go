@@ -24,7 +24,7 @@ const (
 type Messages []Message
 
 // A Message is a message from the server. Type determines which of the fields after RunID are set.
-// If the kind is unknown, none of them is set.
+// If the type is unknown, none of these fields is set.
 //
 // Source: schemas/letta_message.py, and the published schemas of the messages.
 type Message struct {
@@ -37,7 +37,8 @@ type Message struct {
 	Name string      `letta:"name,loose"`
 	OTID string      `letta:"otid,loose"`
 	// StepID is the id of the step that created the message. For a tool return after an approval,
-	// it is the step of the call, which belongs to an earlier server run.
+	// StepID is the id of the step that made the tool call. That step belongs to an earlier server
+	// run.
 	StepID string `letta:"step_id,loose"`
 	// RunID is the id of the server run. No other field of an answer names the server run.
 	RunID string `letta:"run_id,loose"`
@@ -51,12 +52,13 @@ type Message struct {
 	// assistant text.
 	Reasoning string `letta:"reasoning,loose" kinds:"reasoning_message"`
 
-	// ToolCalls are the calls in the message. The server runs the calls of a tool call message. The
-	// calls of an approval request wait for the client's decision or tool result. If an answer ends
+	// ToolCalls are the calls in the message. The server runs the calls in a tool call message. The
+	// calls in an approval request wait for the client's decision or tool result. If an answer ends
 	// with an approval request, its stop reason is requires_approval.
 	ToolCalls []ToolCall `letta:"tool_calls,one" kinds:"tool_call_message approval_request_message"`
 	// ToolReturns are the results of the calls in one step, not necessarily in the order of the
-	// calls. Their text is the bare result. The model saw the result packaged in JSON, as in turns.
+	// calls. The text of a ToolReturn is only the result. The model saw the result wrapped in JSON,
+	// as in turns.
 	ToolReturns []ToolReturn `letta:"tool_returns" kinds:"tool_return_message"`
 
 	// Approvals are the client's answers. The next two fields are the deprecated form of an answer.
@@ -77,8 +79,8 @@ func (m *Message) read(s *scanner) {
 	}
 }
 
-// readDeprecated reads the deprecated members. Lists replaced them, and they repeat the first
-// element of these lists.
+// readDeprecated reads the deprecated members. Lists have replaced these members, which now repeat
+// the first element of the lists.
 func (m *Message) readDeprecated(s *scanner) {
 	if m.Type != TypeToolReturn {
 		var old struct {

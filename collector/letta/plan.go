@@ -14,19 +14,19 @@ import (
 //	letta:"message_type,kind"              the member names the kind of the object
 //	letta:"content" kinds:"user_message"   is read only in objects of these kinds
 //
-// null becomes the zero value. A field JSON gets the text of the whole object. An object that names
-// two kinds is an error. If a server changes the type of a loose member, only the value of this
-// member is lost. So members that determine a prompt or a row are not loose, unless a missing value
-// only weakens the proof.
+// A JSON null becomes the zero value. A field named JSON receives the text of the object. An object
+// that names two kinds causes an error. If a server changes the type of a loose member, only the
+// value of this member is lost. So members that determine a prompt or a row are not loose, unless a
+// missing value only weakens the proof.
 //
-// A type that has a method read parses itself.
+// A type with a method called read parses itself.
 
 // A plan describes how the members of an object are parsed into a struct.
 type plan struct {
 	members []*member
 	text    int    // index of the field JSON, or -1
 	kind    string // the name of the member that contains the kind, or ""
-	own     bool   // the struct has a method read
+	own     bool   // the struct has its own method read
 }
 
 // A member is one member of an object.
@@ -37,8 +37,9 @@ type member struct {
 	word  bool     // a loose string
 	as    string   // the option version, one or text; see scanner.member
 	kinds []string // if empty, the member is read for every kind
-	// of is the plan for the field's struct or for the structs in the field's list. It is nil if
-	// there are no structs. If path is set, of is the plan for more members of the same struct.
+	// The field "of" contains the plan for a nested struct or for the structs in a list. The plan
+	// is nil if there are no such structs. If path is true, the plan is for more members of the
+	// same struct.
 	of   *plan
 	path bool
 }
@@ -46,10 +47,10 @@ type member struct {
 // A reader is a type that parses itself.
 type reader interface{ read(s *scanner) }
 
-var plans sync.Map // of *plan, by reflect.Type
+var plans sync.Map // maps a reflect.Type to its *plan
 
-// planOf returns the plan for a struct type, or for the struct type in a pointer or list type. It
-// returns nil for other types.
+// planOf returns the plan for a struct type, or for the struct type in a pointer or list type. For
+// other types, planOf returns nil.
 func planOf(t reflect.Type) *plan {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -58,7 +59,7 @@ func planOf(t reflect.Type) *plan {
 		return nil
 	}
 	if p, ok := plans.Load(t); ok {
-		return p.(*plan) //nolint:forcetypeassert // the map has nothing else
+		return p.(*plan) //nolint:forcetypeassert // the map contains nothing else
 	}
 	p := &plan{text: -1}
 	p.own = reflect.PointerTo(t).Implements(reflect.TypeFor[reader]())
@@ -97,8 +98,8 @@ func (p *plan) add(tag string, m *member) {
 	p.members = append(p.members, m)
 }
 
-// find returns the index of the member called name, or -1. It starts at the index from, because
-// members have about the same order in every object.
+// find returns the index of the member called name, or -1. The search starts at the index from,
+// because members have about the same order in every object.
 func (p *plan) find(name string, from int) int {
 	for i := from; i < len(p.members); i++ {
 		if p.members[i].name == name {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// RawJSON is the JSON text of a value from the server. It is empty if there was no value.
+// RawJSON is the JSON text of a value from the server. The text is empty if there was no value.
 type RawJSON string
 
 // IsNull reports whether the value is absent or null.
@@ -15,8 +15,8 @@ func (r RawJSON) IsNull() bool { return r == "" || r == "null" }
 // Decode calls json.Unmarshal.
 func (r RawJSON) Decode(v any) error { return json.Unmarshal([]byte(r), v) }
 
-// Member returns the value of the last member of the object that is called name. It returns "" if
-// there is no such member or the text is not an object.
+// Member returns the value of the object's last member called name. It returns "" if there is no
+// such member or the text is not an object.
 func (r RawJSON) Member(name string) RawJSON {
 	var value RawJSON
 	s := newScanner(string(r))

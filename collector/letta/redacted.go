@@ -19,7 +19,7 @@ func (e *APIError) Redacted() string {
 		return e.Op + ": " + strconv.Itoa(e.Status) + text
 	}
 	if errors.Is(e.Err, ErrConnection) || errors.Is(e.Err, ErrIdle) || errors.Is(e.Err, ErrTimeout) {
-		return e.Op + ": " + e.Err.Error() // without an answer, the error quotes no server text
+		return e.Op + ": " + e.Err.Error() // there was no answer, so the error contains no text from the server
 	}
 	return e.Op + ": failed"
 }

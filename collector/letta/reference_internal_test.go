@@ -353,7 +353,7 @@ func TestErrorsSayWhere(t *testing.T) {
 		},
 		{
 			`{"messages":[{"message_type":"user_message","content":"a","message_type":"system_message"}]}`,
-			"messages: element 0: message_type: two kinds in one object (byte 89)",
+			"messages: element 0: message_type: conflicting kinds in one object (byte 89)",
 		},
 		{`{} x`, `"x" where the end is expected (byte 3)`},
 	} {

@@ -21,8 +21,8 @@ type LettaRequest struct { //nolint:revive // the name of the published schema
 	// OverrideSystem has no effect on the native path (adapters/sglang_native_adapter.py:308-313).
 	OverrideSystem *string `json:"override_system,omitempty"`
 
-	// ReturnLogprobs and ReturnTokenIDs must be sent together or not at all. One of them alone
-	// turns the token data off, because the server overwrites its three stored flags together
+	// ReturnLogprobs and ReturnTokenIDs must be sent together or not at all. One flag alone turns
+	// the token data off, because the server overwrites its stored flags together
 	// (agents.py:1771-1783).
 	ReturnLogprobs *bool `json:"return_logprobs,omitempty"`
 	ReturnTokenIDs *bool `json:"return_token_ids,omitempty"`
@@ -103,8 +103,8 @@ type ToolResult struct {
 	Stderr     []string `json:"stderr"`
 }
 
-// A ToolReturnCreate answers pending calls of client tools. Type is required. Without it, the
-// server parses the object as a message and answers 422.
+// A ToolReturnCreate answers pending calls of client tools. Type is required. Without Type, the
+// server parses the object as a message and answers with 422.
 type ToolReturnCreate struct {
 	Type        string       `json:"type"` // tool_return
 	ToolReturns []ToolResult `json:"tool_returns"`

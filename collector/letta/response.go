@@ -9,15 +9,14 @@ import "slices"
 type LettaResponse struct { //nolint:revive // the name of the published schema
 	// JSON is the JSON text of the answer without turns and logprobs.
 	JSON RawJSON
-	// Messages are in chronological order. They can lack the text before a tool call, but turns has
-	// it.
+	// Messages are in chronological order. The text before a tool call can be missing here, but
+	// turns always contains it.
 	Messages   Messages        `letta:"messages"`
 	StopReason StopReason      `letta:"stop_reason.stop_reason,loose"`
 	Usage      UsageStatistics `letta:"usage,loose"`
 }
 
-// RunID returns the id of the server run, or "" if no message names it. An answer without messages
-// names no server run.
+// RunID returns the id of the server run, or "" if no message names it.
 func (r *LettaResponse) RunID() string {
 	for i := range slices.Backward(r.Messages) {
 		if id := r.Messages[i].RunID; id != "" {
@@ -51,8 +50,8 @@ func (r *LettaResponse) Output() string {
 	return ""
 }
 
-// UsageStatistics has sums over the steps of one send. PromptTokens and CompletionTokens are exact.
-// After a compaction, ContextTokens is an estimate.
+// UsageStatistics contains totals over the steps of one send. PromptTokens and CompletionTokens are
+// exact. After a compaction, ContextTokens is an estimate.
 type UsageStatistics struct {
 	JSON             RawJSON
 	CompletionTokens int64  `letta:"completion_tokens,loose"`

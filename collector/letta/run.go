@@ -10,7 +10,8 @@ type Run struct {
 	CreatedAt   Time   `letta:"created_at,loose"`
 	CompletedAt Time   `letta:"completed_at,loose"` // in UTC, without a zone
 	AgentID     string `letta:"agent_id,loose"`
-	// Metadata is the run's metadata. If the run failed, its member error contains the reason.
+	// Metadata is the run's metadata. If the run failed, the member error of Metadata contains the
+	// reason.
 	Metadata   RawJSON    `letta:"metadata"`
 	StopReason StopReason `letta:"stop_reason,loose"`
 }
@@ -25,7 +26,7 @@ func (r *Run) Ended() bool {
 	return true
 }
 
-// Failure returns the server's reason why the run failed, or "".
+// Failure returns the reason that the server recorded for the failure of the run, or "".
 func (r *Run) Failure() string {
 	raw := r.Metadata.Member("error")
 	if raw.IsNull() {

@@ -13,14 +13,14 @@ import (
 
 // A scanner parses one JSON text from a server. It accepts the same JSON as encoding/json, but the
 // case of member names must match. Bytes that are not valid UTF-8 become U+FFFD. If several members
-// have the same name, the last one counts, except that the members of a path are merged. Two kinds
-// in one object are an error.
+// have the same name, the last member counts, but members along a path are merged. An object with
+// two kinds causes an error.
 type scanner struct{ strictjson.Scanner }
 
 // newScanner returns a scanner for text. A caller that no longer needs the scanner can recycle it.
 func newScanner(text string) *scanner { return newValidScanner(validText(text)) }
 
-// newValidScanner is newScanner for text that is known to be valid UTF-8.
+// newValidScanner returns a scanner for text that must be valid UTF-8.
 func newValidScanner(text string) *scanner {
 	s, _ := scanners.Get().(*scanner)
 	if s == nil {
@@ -65,18 +65,18 @@ func readWith[T any](s *scanner) (*T, error) {
 	return v, nil
 }
 
-// into reads a value into v.
 func into[T any](s *scanner, v *T) {
 	s.value(reflect.ValueOf(v).Elem(), planOf(reflect.TypeFor[T]()))
 }
 
 var rawType = reflect.TypeFor[RawJSON]()
 
-// value reads a value into v. of is the plan for the struct or for the elements of the list.
+// value reads a value into v. The parameter of is the plan for the struct or for the elements of
+// the list.
 func (s *scanner) value(v reflect.Value, of *plan) {
 	switch {
 	case v.Kind() == reflect.Struct && of.own:
-		v.Addr().Interface().(reader).read(s) //nolint:forcetypeassert // the plan says so
+		v.Addr().Interface().(reader).read(s) //nolint:forcetypeassert // if own is set, the type is a reader
 	case v.Kind() == reflect.Struct:
 		s.object(v, of)
 	case v.Kind() == reflect.String && v.Type() == rawType:
@@ -113,11 +113,11 @@ func (s *scanner) plain(v reflect.Value, of *plan) {
 			s.value(v.Index(i), of)
 		}
 	default:
-		panic("letta: internal error: a field has a type that cannot be read") // a test reads all types
+		panic("letta: internal error: a field has a type that cannot be read") // a test reads values of all types
 	}
 }
 
-// object reads an object and stores its JSON text. null is read as an object without members.
+// object reads an object and stores its JSON text. A null is read as an object without members.
 func (s *scanner) object(v reflect.Value, p *plan) {
 	v.SetZero()
 	from := s.start()
@@ -127,8 +127,8 @@ func (s *scanner) object(v reflect.Value, p *plan) {
 	}
 }
 
-// members reads the members of an object into the fields of v. The member with the kind can come
-// after members that depend on it.
+// The method members reads the members of an object into the fields of v. The member with the kind
+// can come after members that depend on the kind.
 func (s *scanner) members(v reflect.Value, p *plan) {
 	if s.Null() {
 		return
@@ -154,7 +154,7 @@ func (s *scanner) members(v reflect.Value, p *plan) {
 		}
 		if name == p.kind {
 			if k := v.Field(m.field).String(); known && k != kind {
-				s.Fail("two kinds in one object")
+				s.Fail("conflicting kinds in one object")
 			} else {
 				kind, known = k, true
 			}
@@ -175,7 +175,6 @@ func (s *scanner) kindOf(name string) (kind string) {
 	return kind
 }
 
-// member reads a member into its field.
 func (s *scanner) member(v reflect.Value, m *member) {
 	field := v.Field(m.field)
 	if m.word { // most members
@@ -228,11 +227,12 @@ func (s *scanner) version() (word string) {
 // raw reads a value of any type and returns its JSON text.
 func (s *scanner) raw() RawJSON { return RawJSON(s.Raw()) }
 
-// start moves to the beginning of a value and returns the offset, which is passed to since.
+// The method start moves to the beginning of a value. It returns the value's offset for a later
+// call of the method since.
 func (s *scanner) start() int {
 	s.Kind()
 	return s.Offset()
 }
 
-// since returns the text from an offset to the current position.
+// The method since returns the text from an offset to the current position.
 func (s *scanner) since(from int) RawJSON { return RawJSON(s.Since(from)) }

@@ -27,16 +27,16 @@ func (s Secret) String() string {
 	return hidden
 }
 
-// GoString returns String.
+// GoString returns the same text as String.
 func (s Secret) GoString() string { return s.String() }
 
-// Format prints String for every verb.
+// Format prints the text of String for every verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
 
-// MarshalText returns String. So encoding/json does not show the secret either.
+// MarshalText returns the same text as String. So encoding/json does not reveal the secret either.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// LogValue returns String.
+// LogValue returns the text of String as a log value.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // A scrubber removes secrets from external text. It is sorted by length, the longest secret first.
@@ -66,7 +66,7 @@ func clientSecrets(cfg *ClientConfig) scrubber {
 }
 
 // bodySecrets returns the secrets of the agent's tools in the body of a create request. The
-// server's errors can quote them.
+// server's errors can quote these secrets.
 func bodySecrets(body json.RawMessage) []string {
 	var b struct {
 		Secrets     map[string]string `json:"secrets"`
@@ -106,9 +106,9 @@ func (s scrubber) withSecrets(secrets []string) scrubber {
 	return slices.Compact(s)
 }
 
-// appendBase64 adds, for each alignment, the characters that every Base64 encoding of text with the
-// secret contains. The preceding bytes determine the alignment of the secret within a group of
-// characters. The characters at both ends depend on the neighboring bytes, so they are omitted.
+// appendBase64 adds the Base64 forms of the secret, one for each alignment. The preceding bytes
+// determine the alignment of the secret within a group of characters. The characters at both ends
+// depend on the neighboring bytes, so they are omitted.
 func appendBase64(s scrubber, secret string) scrubber {
 	for shift := range 3 {
 		first, last := (8*shift+5)/6, 8*(shift+len(secret))/6

@@ -9,7 +9,7 @@ import (
 )
 
 // Send sends messages to the agent and waits for the whole answer, which takes as long as all model
-// calls together. Send resets reply and decodes the turns into it. It returns the rest of the
+// calls together. Send resets reply and decodes the turns into it. Send returns the rest of the
 // answer without logprobs. The server stores requestID with each step. requestID can be empty.
 //
 // No layer ever repeats a send. If the connection fails, the server might continue to run the
@@ -31,8 +31,9 @@ type SendOptions struct {
 	Request *LettaRequest
 	// RequestID is an id that the server stores with each step. It can be empty.
 	RequestID string
-	// Room, if not nil, is called before the answer is read, with the length of the answer or -1.
-	// It can wait until memory is free. If it returns an error, the send fails.
+	// Room, if not nil, is called before the answer is read. Its argument is the length of the
+	// answer, or -1 if unknown. Room can wait until memory is free. If it returns an error, the
+	// send fails.
 	Room func(ctx context.Context, length int64) error
 	// Reply returns the destination of the turns. It is called just before the answer is read, so
 	// that a request holds no memory while the model works. This saves 100 MB with 512 sends in
@@ -47,8 +48,8 @@ func (o *SendOptions) target() target {
 	return at("/v1/agents/{}/messages", o.AgentID)
 }
 
-// SendWith is [Client.Send] for many concurrent sends. It allocates memory for the reply only when
-// the answer arrives.
+// SendWith is like [Client.Send], but is meant for many concurrent sends. It allocates memory for
+// the reply only when the answer arrives.
 func (c *Client) SendWith(ctx context.Context, o SendOptions) (answer *LettaResponse, err error) {
 	to := o.target()
 	if o.ConversationID != "" && o.Request.Streaming == nil {
@@ -78,9 +79,9 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (answer *LettaResp
 		if err != nil {
 			return nil, err
 		}
-		answer, err = readWith[LettaResponse](newValidScanner(string(reply.Rest))) // the decoder rejects invalid UTF-8
+		answer, err = readWith[LettaResponse](newValidScanner(string(reply.Rest))) // the decoder has already rejected invalid UTF-8
 		if err != nil {
-			return &classed{&tokenize.DecodeError{Err: err}, err}, nil // a DecodeError, because a retry would not help
+			return &classed{&tokenize.DecodeError{Err: err}, err}, nil // use a DecodeError, because a retry would not help
 		}
 		return nil, nil
 	})
@@ -90,8 +91,8 @@ func (c *Client) SendWith(ctx context.Context, o SendOptions) (answer *LettaResp
 // chunkedBytes is the assumed size of a reply of unknown length.
 const chunkedBytes = 1 << 20
 
-// read waits until there is room for the answer within ReadBytes, and then decodes it. length is
-// the size of the answer in bytes, or -1 if unknown.
+// read waits until there is room for the answer within ReadBytes, and then decodes the answer. The
+// parameter length is the size of the answer in bytes, or -1 if unknown.
 func (c *Client) read(ctx context.Context, length int64, body *watchedBody, arena func() *tokenize.Reply) (*tokenize.Reply, error) {
 	size := length
 	if size < 0 {

@@ -1,7 +1,7 @@
 package letta
 
-// A Step is one model call in the Steps API. For every successful step, CompletionTokens is the
-// number of output_ids in the turn, and PromptTokens is the number of ids in the prompt.
+// A Step is one model call in the Steps API. In a successful step, CompletionTokens is the number
+// of output_ids in the turn. PromptTokens is the number of ids in the prompt.
 //
 // Source: the published Steps API; schemas/step.py of the server.
 type Step struct {
@@ -16,8 +16,8 @@ type Step struct {
 	PromptTokens       *int64 `letta:"prompt_tokens,loose"`
 	CompletionTokens   *int64 `letta:"completion_tokens,loose"`
 	TotalTokens        *int64 `letta:"total_tokens,loose"`
-	// StopReason is empty on all steps except the last. If the run ended with max_steps, it is
-	// empty on the last step too.
+	// StopReason is empty in all steps except the last step. If the run ended with max_steps,
+	// StopReason is empty even in the last step.
 	StopReason StopReason `letta:"stop_reason,loose"`
 	Feedback   string     `letta:"feedback,loose"` // positive, negative
 	ErrorType  string     `letta:"error_type,loose"`
@@ -25,7 +25,7 @@ type Step struct {
 	Status     string     `letta:"status,loose"` // pending, success, failed, cancelled
 }
 
-// StepsEnded reports whether the server run ended with the last of the steps.
+// StepsEnded reports whether the server run ended with the last step in the list.
 func StepsEnded(steps []Step) bool {
 	if len(steps) == 0 {
 		return false
@@ -34,14 +34,14 @@ func StepsEnded(steps []Step) bool {
 	return last.StopReason != "" || last.Status == "failed" || last.Status == "cancelled"
 }
 
-// A StepError is the reason why a step failed. JSON also has a traceback, which is for users and
-// must not be written to rows.
+// A StepError is the reason why a step failed. JSON also contains a traceback, which must not be
+// written to rows.
 type StepError struct {
 	JSON    RawJSON
 	Message string `letta:"message,loose"`
 }
 
-// StepMetrics has the durations that the server measured for a step.
+// StepMetrics contains the durations that the server measured for a step.
 type StepMetrics struct {
 	JSON               RawJSON
 	ID                 string `letta:"id,loose"`

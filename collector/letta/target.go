@@ -13,10 +13,10 @@ type target struct {
 	err  error // an id is not a valid path segment
 }
 
-// at replaces each {} in a path with an id. An id can come from a file, the command line or a
-// server, so it is escaped to become exactly one path segment. An empty id is an error, because it
-// would address another resource, for example all agents instead of one. The request is then not
-// sent.
+// The function at replaces each {} in a path with an id. An id can come from a file, the command
+// line or a server, so it is escaped to become exactly one path segment. An empty id causes an
+// error, because the path would address another resource, for example all agents instead of one
+// agent. The request is then not sent.
 func at(path string, ids ...string) target {
 	for _, id := range ids {
 		part, err := segment(id)

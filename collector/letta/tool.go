@@ -18,8 +18,8 @@ type ToolRun struct {
 	Name       string         `json:"name"` // the name of the function
 	SourceCode string         `json:"source_code"`
 	Args       map[string]any `json:"args"`
-	// JSONSchema describes the function, as in a Tool. Server 0.16.7 requires it if there are
-	// arguments.
+	// JSONSchema describes the function, as in a Tool. Server 0.16.7 requires it if the function
+	// has arguments.
 	JSONSchema json.RawMessage `json:"json_schema"`
 }
 

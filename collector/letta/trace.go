@@ -6,8 +6,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// A ProviderTrace is the server's record of one model call. Request is an OpenAI-style body without
-// input_ids, which was never sent to the engine. Response is the engine's answer with output_ids.
+// A ProviderTrace is the server's record of one model call. Request is an OpenAI-style body that
+// has no input_ids and was never sent to the engine. Response is the engine's answer with
+// output_ids.
 //
 // A trace can be late. There is no trace if the call failed, if a log-probability was not finite,
 // or if a compaction ran in the step.
@@ -23,7 +24,7 @@ type ProviderTrace struct {
 	RunID    string                   `letta:"run_id,loose"`
 }
 
-// A TraceBody is one of the two bodies in a trace. It does not necessarily have the form of T.
+// A TraceBody is one of the two bodies in a trace. The body can have a form other than T.
 type TraceBody[T any] struct {
 	JSON  RawJSON
 	value T

@@ -29,7 +29,7 @@ type TraceResponse struct {
 	Versions RawJSON `letta:"meta_info.weight_versions,loose"`
 	// PromptTokens is the number of prompt ids that the engine counted.
 	PromptTokens RawJSON `letta:"meta_info.prompt_tokens,loose"`
-	// Mark is meta_info.rollout, the mark from a tap with continuity, or empty.
+	// Mark is meta_info.rollout, which a tap with continuity sets. Otherwise, Mark is empty.
 	Mark RawJSON `letta:"meta_info.rollout,loose"`
 }
 

@@ -21,7 +21,7 @@ type request struct {
 	contentType string
 	// secrets are strings in the body that must not appear in an error.
 	secrets []string
-	only200 bool // only status 200 is a success; otherwise any 2xx status is
+	only200 bool // only status 200 counts as success, instead of any 2xx status
 }
 
 func (r *request) maxStatus() int {
@@ -31,10 +31,10 @@ func (r *request) maxStatus() int {
 	return 299
 }
 
-// once sends r once and returns the answer. The caller must close the body of the answer. net/http
-// cannot repeat the request, because the body cannot be rewound (GetBody is nil) and the request
-// has no Idempotency-Key. The body is a [bytes.Reader], because net/http sends the headers in a
-// separate packet if a reader could block.
+// The method once sends r without retries and returns the answer. The caller must close the body of
+// the answer. The body cannot be rewound (GetBody is nil), and the request has no Idempotency-Key.
+// So net/http cannot repeat the request. The body is a [bytes.Reader], because net/http sends the
+// headers in a separate packet if reading the body could block.
 func (c *Client) once(ctx context.Context, r *request) (*http.Response, error) {
 	address := c.base + r.target.path
 	if len(r.query) > 0 {

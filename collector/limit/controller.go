@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// The constants of the package comment.
+// The constants that the package comment describes.
 const (
 	defaultStart = 32
 
 	growBy   = 1.05 // per round
-	stageTop = 1.25 // growth after slow start that is judged as a whole
+	stageTop = 1.25 // after slow start, a growth by this factor is judged as a whole
 	gainPart = 3.0  // a growth by g must raise samples per second by g / gainPart
-	sigmas   = 2.5  // and by this many standard deviations
+	sigmas   = 2.5  // and the rise must be at least this many standard deviations
 
 	bindShare  = 0.9  // share of the limit that must be in flight for the limit to count as in use
 	faultShare = 0.01 // highest share of failures in a clean round
 
-	minCounted = 16 // smallest number of samples in a counted round, for any limit
+	minCounted = 16 // smallest number of samples in a counted round, even if the limit is lower
 	baseRounds = 8  // counted rounds over which the rate of the current limit is averaged
-	maxJudged  = 8  // counted rounds after which a growth counts as having no gain
-	slowJudged = 2  // the same during slow start
-	minHold    = 8  // counted rounds before a growth without gain is retried
+	maxJudged  = 8  // maximum number of counted rounds in which a growth can show a gain
+	slowJudged = 2  // the same maximum during slow start
+	minHold    = 8  // counted rounds to wait after a growth without gain
 	maxHold    = 64
 
 	cutBy    = 0.8
@@ -31,16 +31,16 @@ const (
 	// within moments.
 	minRound = time.Second
 
-	openEvery = 5 * time.Second // interval between the steps in which a growth opens
-	openShare = 0.1             // share of the limit that opens per step
+	openEvery = 5 * time.Second // interval between the steps that admit the added samples after a growth
+	openShare = 0.1             // share of the limit that each step admits
 
-	burstWithin = 5 * time.Second // server errors within this time count together
+	burstWithin = 5 * time.Second // server errors within this time are counted together
 	burstLeast  = 3
 	burstShare  = 0.1 // share of the limit
 
-	lossWithin = debounce // lost connections within this time count together
+	lossWithin = debounce // lost connections within this time are counted together
 	lossLeast  = 2
-	lossShare  = 0.05 // share of all samples that ended meanwhile
+	lossShare  = 0.05 // share of all samples that ended in that time
 )
 
 // Config configures a Controller.
@@ -49,8 +49,8 @@ type Config struct {
 	Max int
 	// Start is the initial limit. Default 0: min(32, Max).
 	Start int
-	// Group is the number of samples per group. A growth opens in steps of at least Group samples.
-	// Default 1.
+	// Group is the number of samples per group. After a growth, the Controller admits the added
+	// samples in steps of at least Group samples. Default 1.
 	Group int
 }
 
@@ -81,7 +81,7 @@ type Controller struct {
 	baseLimit int  // limit before a growth, restored if there is no gain
 	now       rate // the rate since the growth
 	hold      int  // counted rounds until the next growth that needs proof
-	wait      int  // value for hold after the next growth without gain
+	wait      int  // value of hold after the next growth without gain
 	round     round
 	gain      Gain // gain of the last growth, if it was proven and the limit has not been lowered since
 
@@ -92,7 +92,7 @@ type Controller struct {
 	engine  engine
 
 	finished  int            // number of finished samples
-	refusedAt map[string]int // value of finished at the last refusal of the sample with this key
+	refusedAt map[string]int // by sample key: value of finished when the sample was last refused
 }
 
 // A round lasts until the number of finished samples reaches the limit.
@@ -142,10 +142,10 @@ func New(cfg Config) *Controller {
 // Limit returns the current limit.
 func (c *Controller) Limit() int { return c.limit }
 
-// Open returns how many samples can be in flight now. After a growth, that number approaches Limit
-// with a step every 5 s, so that a server never gets all new samples at once. A step is a tenth of
-// Limit, or a group if that is more. Result next is the time of the next step, or zero if n is
-// Limit.
+// Open returns the number of samples that can be in flight now. After a growth, this number rises
+// to Limit in one step every 5 s, so that a server never gets all new samples at once. A step is a
+// tenth of Limit, or a whole group if that is more. The result next is the time of the next step,
+// or zero if n equals Limit.
 func (c *Controller) Open(now time.Time) (n int, next time.Time) {
 	step := max(c.group, int(math.Ceil(openShare*float64(c.limit))))
 	for c.open < c.limit && now.Sub(c.openAt) >= openEvery {
@@ -161,20 +161,21 @@ func (c *Controller) Open(now time.Time) (n int, next time.Time) {
 	return c.open, next
 }
 
-// A Gain is the gain from a growth of the limit from From to To. Before and After are samples per
-// second.
+// A Gain is the result of raising the limit from the value From to the value To. Before and After
+// are rates in samples per second.
 type Gain struct {
 	From, To      int
 	Before, After float64
 }
 
-// MaxGain returns the gain from the growth to Config.Max. ok is false if the gain was not measured,
-// the growth was not worth it, or the limit is lower now.
+// MaxGain returns the gain from the growth to Config.Max. The result ok is false if no such growth
+// has shown a gain, or if the limit is lower now.
 func (c *Controller) MaxGain() (g Gain, ok bool) {
 	return c.gain, c.gain.To == c.max && c.limit == c.max
 }
 
-// Reopen admits samples again after a server has come back, only a few at first, as after a growth.
+// Reopen admits samples again when a server is back. It admits only a few samples at first, as
+// after a growth.
 func (c *Controller) Reopen(now time.Time) {
 	c.open = 0
 	c.openAt = now.Add(-openEvery)
@@ -182,8 +183,8 @@ func (c *Controller) Reopen(now time.Time) {
 	c.Open(now)
 }
 
-// Done records that the server finished a sample, with or without success. inFlight includes that
-// sample.
+// Done records that the server finished a sample, with or without success. The parameter inFlight
+// includes that sample.
 func (c *Controller) Done(now time.Time, inFlight int) Change {
 	c.begin(now)
 	c.lately.add(now)
@@ -218,7 +219,7 @@ func (c *Controller) roundSize() int {
 	return max(c.limit, minCounted)
 }
 
-// next decides what follows a clean round of n samples.
+// The method next decides what to do after a clean round of n samples.
 func (c *Controller) next(now time.Time, n int, took time.Duration) Change {
 	switch c.phase {
 	case settling:
@@ -287,7 +288,8 @@ func (c *Controller) postpone() {
 	c.hold, c.wait = c.wait, min(2*c.wait, maxHold)
 }
 
-// grow raises the limit by the next step, unless something prevents that.
+// grow raises the limit by the next step. It does nothing if the limit is at its maximum, the
+// engine blocks the growth, or a growth that needs proof must still wait.
 func (c *Controller) grow(now time.Time) Change {
 	if c.limit >= c.max || c.engine.blocks(now, c.limit) {
 		return Change{}
@@ -314,7 +316,7 @@ func (c *Controller) grow(now time.Time) Change {
 	return c.rise(now, to, Growth)
 }
 
-// rise raises the limit. The added part opens in steps, and the first step opens at once.
+// rise raises the limit. The added samples are admitted in steps, and the first step is immediate.
 func (c *Controller) rise(now time.Time, to int, why Reason) Change {
 	ch := Change{c.limit, to, why}
 	c.limit, c.grown = to, true
@@ -324,7 +326,7 @@ func (c *Controller) rise(now time.Time, to int, why Reason) Change {
 	return ch
 }
 
-// set lowers the limit and starts settling.
+// The method set lowers the limit and starts the phase settling.
 func (c *Controller) set(now time.Time, to int, why Reason) Change {
 	ch := Change{c.limit, to, why}
 	c.limit, c.baseLimit, c.gain = to, to, Gain{}
@@ -333,7 +335,7 @@ func (c *Controller) set(now time.Time, to int, why Reason) Change {
 	return ch
 }
 
-// cut multiplies the limit by a factor below 1, at most once in 15 s.
+// The method cut lowers the limit by a factor, at most once in 15 s.
 func (c *Controller) cut(now time.Time, by float64, why Reason) Change {
 	c.begin(now)
 	c.round.faults++

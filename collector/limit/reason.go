@@ -2,8 +2,8 @@ package limit
 
 import "fmt"
 
-// A Reason is the reason for a change of the limit. Its name is a metric label and appears in the
-// log.
+// A Reason is the reason for a change in the limit. The name of a Reason is a metric label and
+// appears in the log.
 type Reason uint8
 
 // The reasons.
@@ -15,7 +15,7 @@ const (
 	RateLimited        // cut: 429
 	Unavailable        // cut: 502, 503 or a dead engine
 	Connection         // cut: a connection was refused, or several samples lost their connections
-	Overload           // cut: several samples met a server error
+	Overload           // cut: several samples hit a server error
 	KVHigh             // cut: the engine's KV cache usage is above 0.8
 	KVFull             // cut: the engine's KV cache usage is above 0.9
 	Preemption         // cut: the engine put running requests back into its queue
@@ -44,7 +44,7 @@ func Reasons() []Reason {
 	return all
 }
 
-// A Change is a change of the limit. The zero Change means no change.
+// A Change is a change in the limit. The zero Change means no change.
 type Change struct {
 	From, To int
 	Reason   Reason

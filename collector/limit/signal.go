@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Refused records that the server refused a request of the sample with this key. why is
-// RateLimited, Unavailable or Connection. If the server refuses the same sample again although
-// other samples have finished meanwhile, the limit is not the cause. It is then not cut, unless why
-// is Connection.
+// Refused records that the server refused a request of the sample with this key. The parameter why
+// is RateLimited, Unavailable or Connection. If the server refuses the same sample again although
+// other samples have finished in the meantime, the limit is not the cause. The limit is then not
+// cut, unless why is Connection.
 func (c *Controller) Refused(now time.Time, key string, why Reason) Change {
 	finished, again := c.refusedAt[key]
 	if c.refusedAt == nil || len(c.refusedAt) >= maxTurned {
@@ -27,9 +27,9 @@ const maxTurned = 4096
 
 // Faulted records that the server failed, or did not answer in time, for the sample with this key.
 // A single fault only makes the round unclean. But some servers answer with a plain server error
-// when they are overloaded. Letta does so when its PostgreSQL has no connection left. So the limit
-// is cut if it is in use and enough samples met a server error within 5 s. Enough means at least
-// three, and at least a tenth of the limit.
+// when they are overloaded. For example, Letta does so when its PostgreSQL has no connection left.
+// So the limit is cut if it is in use and enough samples hit a server error within 5 s. Enough
+// means at least three samples, and at least a tenth of the limit.
 func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverError bool) Change {
 	c.begin(now)
 	c.round.faults++
@@ -42,14 +42,15 @@ func (c *Controller) Faulted(now time.Time, key string, inFlight int, serverErro
 	if float64(inFlight) < bindShare*float64(open) || len(c.bursts) < max(burstLeast, int(burstShare*float64(c.limit))) {
 		return Change{}
 	}
-	c.round.faults-- // cut counts it
+	c.round.faults-- // cut counts the fault again
 	return c.cut(now, cutBy, Overload)
 }
 
 // Lost records that a connection of the sample with this key was reset or ended early. A single
-// lost connection only makes the round unclean, because networks lose connections even without
-// overload. The limit is cut if enough different samples lost a connection within 15 s. Enough
-// means at least two, and at least a twentieth of all samples that ended in that time.
+// lost connection only makes the round unclean. Networks also lose connections when the server is
+// not overloaded. The limit is cut if enough different samples lost a connection within 15 s.
+// Enough means at least two samples, and at least a twentieth of all samples that ended in that
+// time.
 func (c *Controller) Lost(now time.Time, key string) Change {
 	c.begin(now)
 	c.round.faults++
@@ -59,18 +60,18 @@ func (c *Controller) Lost(now time.Time, key string) Change {
 	if n < lossLeast || n < lossShare*(n+c.lately.count(now)) {
 		return Change{}
 	}
-	c.round.faults-- // cut counts it
+	c.round.faults-- // cut counts the fault again
 	return c.cut(now, cutBy, Connection)
 }
 
-// A tally estimates the number of events in the last lossWithin. It counts the events in two
-// periods of that length, and assumes a constant rate within each period.
+// A tally estimates the number of events in the most recent period of length lossWithin. It counts
+// the events in two such periods and assumes a constant rate within each period.
 type tally struct {
 	began     time.Time // time at which the current period began
 	now, past float64
 }
 
-// turn begins a new period if the current period is over.
+// The method turn begins a new period if the current period is over.
 func (t *tally) turn(now time.Time) {
 	switch age := now.Sub(t.began); {
 	case age >= 2*lossWithin:
@@ -90,7 +91,7 @@ func (t *tally) count(now time.Time) float64 {
 	return t.now + t.past*(1-float64(now.Sub(t.began))/float64(lossWithin))
 }
 
-// A fault is a failure of the server, or a lost connection, that a sample met.
+// A fault is a failure of the server, or a lost connection, that a sample hit.
 type fault struct {
 	key string
 	at  time.Time
@@ -108,8 +109,8 @@ const (
 // An Engine contains the metrics from one poll of an inference engine. A negative number means
 // unknown.
 type Engine struct {
-	// KVUsage is the used fraction of the KV cache. If there are several engines, it is the highest
-	// fraction.
+	// KVUsage is the used fraction of the KV cache. If there are several engines, KVUsage is the
+	// highest fraction.
 	KVUsage float64
 	// Waiting is the number of requests in the engine's queue.
 	Waiting float64
@@ -121,7 +122,7 @@ type Engine struct {
 // engine contains the last poll of the engine.
 type engine struct {
 	Engine
-	at      time.Time // zero: never
+	at      time.Time // zero if never polled
 	counted bool      // Preemptions can be compared with the next poll
 }
 
@@ -129,7 +130,7 @@ func (e *engine) blocks(now time.Time, limit int) bool {
 	age := now.Sub(e.at)
 	switch {
 	case e.at.IsZero(), age > engineGone:
-		return false // the engine is not watched, or no longer
+		return false // the engine is not watched, or is no longer watched
 	case age > engineFresh:
 		return true
 	}

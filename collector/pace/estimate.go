@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A work measures the elapsed seconds, excluding pauses.
+// A work is a clock that measures seconds and stops during pauses.
 type work struct {
 	at     time.Time
 	lived  float64
@@ -23,21 +23,21 @@ func (p *Pacer) elapsed() float64 {
 	return p.work.lived
 }
 
-// versions tracks how long a version lasts, and how many groups a trainer takes in it.
+// versions tracks how long a version lasts, and how many groups a trainer takes per version.
 type versions struct {
-	now   int32 // the current version, or -1
+	now   int32 // the current version; -1 if none was set
 	since float64
-	taken int     // number of groups acknowledged since then
-	extra int     // number of further versions that a group can be behind until the next version is set
+	taken int     // number of groups acknowledged in the current version
+	extra int     // until the next version is set, a group can be behind by this many more versions
 	sum   float64 // total time of the earlier versions
-	n     float64 // number of earlier versions; in sum and n, old versions weigh less
+	n     float64 // number of earlier versions; old versions have less weight in sum and n
 
 	batches [versionsKept]float64 // number of groups taken in each of the last versions
 	next    int
 }
 
-// versionsKept is the number of versions that the maximum B covers, and approximately the number
-// that the mean T covers.
+// versionsKept is the number of versions from which the maximum B is taken. The mean T covers about
+// the same number of versions.
 const versionsKept = 8
 
 func (v *versions) set(now float64, version int32) bool {
@@ -54,7 +54,7 @@ func (v *versions) set(now float64, version int32) bool {
 	return true
 }
 
-// mean returns T in seconds; 0 if unknown.
+// mean returns T in seconds, or 0 if T is unknown.
 func (v *versions) mean() float64 {
 	if v.n == 0 {
 		return 0
@@ -62,7 +62,7 @@ func (v *versions) mean() float64 {
 	return v.sum / v.n
 }
 
-// batch returns B; 0 if unknown.
+// batch returns B, or 0 if B is unknown.
 func (v *versions) batch() float64 { return slices.Max(v.batches[:]) }
 
 // exposure tracks how long a group takes.
@@ -71,7 +71,7 @@ type exposure struct {
 	open   int     // number of groups in progress
 	busy   float64 // time with any group in progress
 	time   float64 // total time of all groups in progress
-	events float64 // number of arrivals; in time and events, old groups weigh less
+	events float64 // number of arrivals; old groups have less weight in time and events
 }
 
 // groupsKept is the smallest value of W. See the package comment.
@@ -92,7 +92,8 @@ func (x *exposure) begin(now float64) {
 	x.open++
 }
 
-// end records that a group ended. If it did not arrive, it is removed from the estimate.
+// The method end records that a group ended. If the group did not arrive, end removes the group
+// from the estimate.
 func (x *exposure) end(now, began float64, arrived bool) {
 	x.advance(now)
 	if !arrived {

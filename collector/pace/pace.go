@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Config configures a Pacer. Unlike the other fields, MaxLag is a bound even if it is zero.
+// Config configures a Pacer. A MaxLag of zero is a bound. In the other fields, zero means the
+// default.
 type Config struct {
 	// MaxAhead bounds the number of groups that have begun and are not yet acknowledged, filtered
 	// or failed. 0 means no bound.
 	MaxAhead int
 	// MaxLag bounds the expected age of a group, in versions, at the time when the trainer takes
-	// it. 0 means on-policy: the trainer takes the group in the version in which it began. A
-	// negative value means no bound.
+	// it. 0 means on-policy: the trainer takes each group in the version in which the group began.
+	// A negative value means no bound.
 	MaxLag int
 	// UntilGroups is the number of informative groups that are needed. Default 0: all groups are
 	// needed.
@@ -27,8 +28,8 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	// Given: the trainer has the group or will get it. The group counts as ahead until Acknowledged
-	// is called.
+	// Given: the trainer has received the group or will receive it. The group counts as ahead until
+	// Acknowledged is called.
 	Given Outcome = iota
 	// Filtered: the group is in the data with keep=false, and no trainer waits for it.
 	Filtered
@@ -40,7 +41,7 @@ const (
 // messages.
 type Hold uint8
 
-// The holds, the strongest first.
+// The holds, in order of precedence.
 const (
 	NotHeld       Hold = iota
 	HeldPaused         // until Resume
@@ -66,14 +67,14 @@ type Pacer struct {
 	enough chan struct{} // closed when no more groups are needed
 
 	mu      sync.Mutex
-	changed chan struct{} // closed at the next change; nil: no caller waits
-	alarm   *time.Timer   // calls change when time alone can end a hold
+	changed chan struct{} // closed at the next change; nil if no caller waits
+	alarm   *time.Timer   // calls change when a hold can end only because time has passed
 	held    Hold          // why Group or Sample waits
 	paused  bool          // set by Pause
 	unread  bool          // set by HoldUnread
 	work    work          // clock that stops during a pause
 
-	groups   map[string]*group // in progress, or given and not acknowledged
+	groups   map[string]*group // groups in progress, and groups that were given but not yet acknowledged
 	progress int               // number of groups in progress
 	taken    int               // number of groups acknowledged since the version was set
 	idle     float64           // time at which the last group in progress ended
@@ -101,9 +102,10 @@ func New(cfg Config) *Pacer {
 	return p
 }
 
-// Group waits until the next group can begin, and counts it as begun. If no more groups are needed,
-// ok is false. The channel leave is closed at the next change. If no worker has taken the first
-// sample by then, call Cancel, and then Group again. The error is the cause of ctx.
+// Group waits until the next group can begin, and then counts that group as begun. If no more
+// groups are needed, ok is false. The channel leave is closed at the next change. If no worker has
+// taken the first sample by then, call Cancel, and then Group again. If ctx is done, the error is
+// its cause.
 func (p *Pacer) Group(ctx context.Context, id string) (leave <-chan struct{}, ok bool, err error) {
 	ok = true
 	leave, err = p.wait(ctx, func() (Hold, float64) {
@@ -116,8 +118,8 @@ func (p *Pacer) Group(ctx context.Context, id string) (leave <-chan struct{}, ok
 	return leave, ok && err == nil, err
 }
 
-// Sample waits until another sample of a group that was begun can begin. leave and the error are as
-// for Group.
+// Sample waits until another sample of a group in progress can begin. The results leave and err are
+// the same as for Group.
 func (p *Pacer) Sample(ctx context.Context) (leave <-chan struct{}, err error) {
 	return p.wait(ctx, p.begun)
 }
@@ -125,9 +127,9 @@ func (p *Pacer) Sample(ctx context.Context) (leave <-chan struct{}, err error) {
 // Enough returns a channel that is closed when no more groups are needed: see Config.UntilGroups.
 func (p *Pacer) Enough() <-chan struct{} { return p.enough }
 
-// Resumed adds a group that an earlier process began and that is not whole. Such a group is not
-// used to estimate the duration of a group. Its lag is known only if the version of every token is
-// known.
+// Resumed adds a group that an earlier process began and that is not whole. The estimate of a
+// group's duration ignores such a group. The lag of such a group is known only if the version of
+// every token is known.
 func (p *Pacer) Resumed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,8 +151,8 @@ func (p *Pacer) Cancel(id string) {
 	}
 }
 
-// begin counts the group as begun, but only once. It does not wake waiting callers, because a new
-// group never ends a hold.
+// begin counts the group as begun, unless it was counted before. It does not wake waiting callers,
+// because a new group never ends a hold.
 func (p *Pacer) begin(id string) *group {
 	if g := p.groups[id]; g != nil {
 		return g
@@ -174,12 +176,12 @@ type Arrival struct {
 }
 
 // Whole records that the group is whole. Call it once for each group, including groups that earlier
-// processes began. Parameter oldest is the lowest version of all tokens sampled for the group, or
-// -1 if the version of any token is not proven.
+// processes began. The parameter oldest is the lowest version of all tokens sampled for the group,
+// or -1 if the version of any token is not proven.
 func (p *Pacer) Whole(id string, o Outcome, oldest int32) Arrival {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	begun := p.groups[id] // nil if the group was whole before this process
+	begun := p.groups[id] // nil if the group was already whole before this process started
 	g := p.begin(id)
 	if g.given {
 		return p.arrival(g, oldest)
@@ -221,8 +223,8 @@ func (p *Pacer) arrival(g *group, oldest int32) Arrival {
 	return Arrival{Lag: lag, Stale: p.cfg.MaxLag >= 0 && int(lag) > p.cfg.MaxLag}
 }
 
-// Acknowledged records that the trainer has the group for good, so that the group is no longer
-// ahead. It has no effect on a group that was not Given.
+// Acknowledged records that the trainer has acknowledged the group, so that the group no longer
+// counts as ahead. The call has no effect on a group that was not Given.
 func (p *Pacer) Acknowledged(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// A rule reports whether something can begin now. Result again is the number of seconds after which
-// the rule must be evaluated again, even without an event. It is 0 if only an event can change the
-// result.
+// A rule returns NotHeld if a sample or a group can start now, and otherwise the reason why it must
+// wait. The second result is the number of seconds after which the rule must be evaluated again
+// even if no event occurs. It is 0 if only an event can change the decision.
 type rule func() (h Hold, again float64)
 
-// wait waits until the rule allows a start.
 func (p *Pacer) wait(ctx context.Context, r rule) (<-chan struct{}, error) {
 	for {
 		if err := context.Cause(ctx); err != nil {
@@ -56,7 +55,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // leastWait is the shortest wait until a rule is evaluated again. It prevents a busy loop.
 const leastWait = time.Millisecond
 
-// change wakes the callers that wait for the next change.
+// change wakes the callers that wait for the Pacer's state to change.
 func (p *Pacer) change() {
 	if p.changed != nil {
 		close(p.changed)
@@ -68,7 +67,7 @@ func (p *Pacer) satisfied() bool {
 	return p.cfg.UntilGroups > 0 && p.done.Informative >= p.cfg.UntilGroups
 }
 
-// begun is the rule for another sample of a group that has begun.
+// begun is the rule for the next sample of a group that has already started.
 func (p *Pacer) begun() (Hold, float64) {
 	switch {
 	case p.paused:
@@ -98,13 +97,13 @@ func (p *Pacer) fresh() (Hold, float64) {
 	return NotHeld, 0
 }
 
-// informativeShare returns the estimated share of informative groups among the finished groups.
+// informativeShare estimates what share of the finished groups is informative.
 func (p *Pacer) informativeShare() float64 {
 	informative := float64(p.done.Informative)
 	return (informative + 1) / (informative + float64(p.done.Filtered+p.done.Failed) + 1)
 }
 
-// lag is the rule for Config.MaxLag. The package comment explains the letters.
+// lag is the rule for Config.MaxLag. In the package comment, b is called B and n is called N.
 func (p *Pacer) lag() (Hold, float64) {
 	b := p.versions.batch()
 	if b == 0 {
@@ -117,7 +116,7 @@ func (p *Pacer) lag() (Hold, float64) {
 		return NotHeld, 0
 	}
 	if p.progress > 0 {
-		return HeldLag, 0 // the trainer can be waiting for these groups
+		return HeldLag, 0 // the trainer might be waiting for these groups
 	}
 	now := p.elapsed()
 	if left := max(p.versions.since+p.versions.mean(), p.idle) + p.times.mean(now) - now; left > 0 {

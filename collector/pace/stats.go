@@ -7,21 +7,21 @@ const LagMost = 32
 type Stats struct {
 	// Version is the current version, or -1 if none was set.
 	Version int32
-	// Paused is true during a Pause. Held is the reason why the next group waits. It is NotHeld if
-	// the next group only waits for a worker, or if there is no next group.
+	// Paused is true while the Pacer is paused. Held is the reason why the next group must wait. It
+	// is NotHeld if the next group only waits for a worker, or if there is no next group.
 	Paused bool
 	Held   Hold
 
 	// Begun is the number of groups in progress plus Informative, Filtered and Failed.
 	Begun, Informative, Filtered, Failed int
-	// Ahead counts the groups in progress, and the given groups that have not yet been
-	// acknowledged.
+	// Ahead counts the groups in progress and the groups that were given to the trainer but have
+	// not yet been acknowledged.
 	Ahead int
 	// Until is Config.UntilGroups. Enough is true if Informative has reached Until.
 	Until  int
 	Enough bool
 
-	// Lags is a histogram of the groups that became whole and did not fail, by their lag. The last
+	// Lags is a histogram, by lag, of the groups that became whole and did not fail. The last
 	// bucket includes all higher lags. Groups with an unknown lag are not counted.
 	Lags [LagMost + 1]int
 }
@@ -29,7 +29,7 @@ type Stats struct {
 // Whole returns the number of groups that are whole.
 func (s *Stats) Whole() int { return s.Informative + s.Filtered + s.Failed }
 
-// LagCounts returns Lags up to the last count that is not 0. It is never nil.
+// LagCounts returns Lags without the zeros at the end. The result is never nil.
 func (s *Stats) LagCounts() []int {
 	n := len(s.Lags)
 	for n > 0 && s.Lags[n-1] == 0 {

@@ -9,17 +9,18 @@ import (
 // [Source.SetVersion].
 const Unclaimed int32 = math.MinInt32
 
-// SetVersion claims that the engines sample with this version from now on, until the next
-// SetVersion. If the claim changes during a send, the version of the send is unknown, and the
+// SetVersion claims that the engines sample with this version from now on, until SetVersion is
+// called again. If the claim changes during a send, the version of the send is unknown, and the
 // traces of the send are read.
 //
-// A trainer calls SetVersion once the engine samples with the new weights, and before it uses any
-// of the new samples. A send between the change of the weights and this call wrongly gets the old
-// version. A trainer that changes the weights while samples are in progress should therefore pause
-// the run for the change, or pass its versions to the engine (see the package comment).
+// A trainer calls SetVersion once the engine samples with the new weights, and before the trainer
+// uses any sample from these weights. A send that starts and ends between the change of the weights
+// and this call wrongly gets the old version. So if a trainer changes the weights while samples are
+// in progress, it should pause the run for the change. Alternatively, it can set each version in
+// the engine (see the package comment).
 //
-// A version that is lower than before means that the trainer went back to a checkpoint. If the
-// Source has a page, SetVersion has no effect.
+// A version that is lower than the previous version means that the trainer has returned to a
+// checkpoint. If the Source has a page, SetVersion has no effect.
 func (s *Source) SetVersion(version int32) error {
 	if version < 0 {
 		return outOfRange(version)
@@ -31,7 +32,7 @@ func (s *Source) SetVersion(version int32) error {
 	}
 	s.mu.Unlock()
 	if s.cfg.URL != "" {
-		s.notice("set", "policy version: claim %d is ignored, because the versions come from %s", version, s.cfg.Name)
+		s.notice("set", "policy version: the claimed version %d is ignored, because versions come from %s", version, s.cfg.Name)
 	}
 	return nil
 }
@@ -39,7 +40,7 @@ func (s *Source) SetVersion(version int32) error {
 // claimed returns the version that was claimed during the whole send, or Unknown.
 func (sp *Span) claimed() int32 {
 	select {
-	case <-sp.done: // after is final
+	case <-sp.done: // the field after is final
 		return sp.after
 	default: // End was not called
 		return Unknown

@@ -134,5 +134,5 @@ func TestSetVersionBesideAPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.sends(t, none, 4)
-	s.noticed(t, "claim 9 is ignored")
+	s.noticed(t, "the claimed version 9 is ignored")
 }

@@ -19,8 +19,8 @@
 //	send     ├─ 5 ─┤   ├──── not known ────┤   ├─ 6 ─┤
 //
 // A send has the claimed version if the claim did not change between the start and the end of the
-// send. For any other send, it is unknown which calls came after the change, so its traces are
-// read.
+// send. For any other send, it is unknown which calls came after the change, so the traces of that
+// send are read.
 //
 // # Equal answers
 //
@@ -29,13 +29,13 @@
 //	          poll, ended before the send      poll, begun after the send
 //	send            ├──── calls ────┤
 //
-// The number on the page never falls. So if it is 5 before and 5 after a send, version 5 sampled
-// every call of the send. A poll counts as before only if it ended before the send began. It counts
-// as after only if it began after the send ended. In both cases, [Config.Delay] must have passed in
-// between. One poll can serve many sends. An old poll before a send proves as much as a fresh one.
+// The number on the page never falls. So if the number is 5 before and after a send, version 5
+// sampled every call of the send. The poll before a send must end at least [Config.Delay] before
+// the send begins. The poll after a send must begin at least Config.Delay after the send ends. One
+// poll can serve many sends. An old poll before a send proves as much as a recent poll.
 //
-// Two more conditions must hold. Only the user can know whether they do, so [Config.OneEngine]
-// asserts both:
+// Two more conditions must hold. Only the user can know whether they hold, so [Config.OneEngine]
+// asserts both conditions:
 //
 //   - One engine makes the calls, and the page returns its version. With a router or several
 //     engines, both answers can come from one engine while another engine makes the call. No answer
@@ -43,8 +43,8 @@
 //     workers.
 //   - The page changes with the weights, at most Config.Delay before or after them.
 //
-// If an answer is missing or is not a number, the engine could have been restarted. So the answers
-// before this gap and the answers after it prove nothing together.
+// If an answer is missing or is not a number, the engine might have been restarted. So an answer
+// before this gap and an answer after this gap prove nothing together.
 //
 // Without OneEngine, equal answers prove nothing, and the page is not used. If the number falls, or
 // if the version in a trace differs from the page, the page is not used for the rest of the
@@ -59,10 +59,10 @@
 // reported once.
 //
 // Each answer from the engine has the same value in meta_info (managers/tokenizer_manager.py), and
-// the Letta server stores it in the trace of the step. The engine reads the value when it ends the
-// call. So if the weights changed during a call (pause_generation with in_place or retract), the
+// the Letta server stores it in the trace of the step. The engine reads the value when the call
+// ends. So if the weights changed during a call (pause_generation with in_place or retract), the
 // value is the newer version. Newer releases also report weight_versions, which lists the span of
 // tokens for each version (utils/weight_versions.py). Each token then has the version of its span.
-// If the spans do not cover the output once and in order, or contradict weight_version, the version
-// is unknown, even if there is a claim.
+// If the spans contradict weight_version, or do not cover each output token exactly once and in
+// order, the version is unknown, even if there is a claim.
 package policy

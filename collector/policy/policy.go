@@ -28,24 +28,25 @@ type Config struct {
 	// Name is the name of the page in messages. Default: the scheme, host and path of the URL.
 	Name string
 	// OneEngine asserts that the engine behind URL makes all calls, and that the number on the page
-	// never falls. Without OneEngine, the page proves nothing. It is requested only once, to report
-	// problems.
+	// never falls. Without OneEngine, the page proves nothing. The page is then requested only
+	// once, so that problems with the page are reported.
 	OneEngine bool
 	// Delay bounds the time between a change of the weights and the change of the page. Either
 	// change can come first. Default 250ms.
 	Delay time.Duration
-	// Every is the interval between requests while no send waits. Gap is the shortest time between
-	// the starts of two requests. Defaults 1s and 250ms.
+	// Every is the interval between requests while no send waits for an answer. Gap is the shortest
+	// time between the starts of two requests. Defaults 1s and 250ms.
 	Every, Gap time.Duration
 	// Patience bounds the time of one request, and the time that the first send waits for the first
-	// answer. A finished send waits for the answer after it for at most Delay + Gap + 2 × Patience.
-	// Default 2s.
+	// answer. After a send has ended, [Span.Version] waits for the next answer for at most Delay +
+	// Gap + 2 × Patience. Default 2s.
 	Patience time.Duration
 	// Client makes the requests. Default: a new client.
 	Client *http.Client
 
-	// Traces makes the caller read the trace of each call without a claimed version. If URL is set,
-	// Traces has no effect, because the traces of calls without a proven version are always read.
+	// Traces asks the caller to read the trace of each call without a claimed version. If URL is
+	// set, Traces has no effect, because the traces of calls without a proven version are always
+	// read.
 	Traces bool
 
 	// Notice is called with a message that explains why versions are unknown, once for each kind of
@@ -66,10 +67,10 @@ const (
 type Source struct {
 	cfg   Config
 	pages []*url.URL // tried in this order; only the first page that exists is kept
-	path  []string   // path of the member that contains the version; nil: defaultMembers
+	path  []string   // path of the member that contains the version; nil means defaultMembers
 
 	first chan struct{} // closed when the first request has succeeded or failed
-	nudge chan struct{} // capacity 1: a span waits for an answer
+	nudge chan struct{} // capacity 1; signals that a span waits for an answer
 
 	mu      sync.Mutex
 	running bool
@@ -86,14 +87,14 @@ type Source struct {
 	traced      bool
 	proven      int // number of calls to NextAudit
 	claim       int32
-	claims      int // number of changes of claim
+	claims      int // number of times that the claim changed
 }
 
-// An answer is one answer from the page. The server read the number at some time between began and
-// ended.
+// An answer is the result of one request for the page. The server read the number at some time
+// between the fields began and ended.
 type answer struct {
 	began, ended time.Time
-	version      int32 // Unknown: not a number
+	version      int32 // Unknown if the answer is not a number
 	word         string
 	err          error
 }
@@ -167,12 +168,13 @@ func (s *Source) NeedsTraces() bool {
 	return s.traced || s.missing < maxMissing
 }
 
-// maxMissing is the number of missing traces in a row after which no more are requested.
+// maxMissing is the number of missing traces in a row after which no more traces are requested.
 const maxMissing = 8
 
-// Traced records the trace of a call: its version or, if version is Unknown, the word in place of
-// the version. page is the version that the page proved or the user claims, or Unknown. Traced
-// reports whether the trace contradicts the page. If it does, the page is no longer used.
+// Traced records the trace of a call: its version or, if version is Unknown, the word that the
+// trace contains instead of a version. The parameter page is the version that the page proved or
+// that was claimed, or Unknown. Traced reports whether the trace contradicts the page. If it does,
+// the page is no longer used.
 func (s *Source) Traced(version int32, word string, page int32) (contradicted bool) {
 	if s == nil {
 		return false
@@ -186,16 +188,16 @@ func (s *Source) Traced(version int32, word string, page int32) (contradicted bo
 	s.mu.Unlock()
 	switch {
 	case s.cfg.URL == "" && version != Unknown && page != Unknown && version != page:
-		s.notice("claim", "policy version: claimed %d, but the engine's trace of a call has %d: traces take precedence", page, version)
+		s.notice("claim", "policy version: the claimed version is %d, but the engine's trace of a call has %d: traces take precedence", page, version)
 	case wrong:
-		s.notice("wrong", "policy version: %s returned %d during a call, but the engine's trace of the call has %d: the page belongs to another engine and is no longer polled", s.cfg.Name, page, version)
+		s.notice("wrong", "policy version: %s returned %d during a call, but the engine's trace of the call has %d. The page belongs to another engine and is no longer polled", s.cfg.Name, page, version)
 	case version == Unknown && word != "":
-		s.notice("trace word", "policy version: weight_version in the engine's traces is %q, not a number: versions are unknown until the trainer sets a number", word)
+		s.notice("trace word", "policy version: weight_version in the engine's traces is %q, not a number. Versions are unknown until the trainer sets a number", word)
 	}
 	return wrong
 }
 
-// TraceMissing records that the server has no trace of a call that it made.
+// TraceMissing records that the server has no trace of one of its calls.
 func (s *Source) TraceMissing() {
 	if s == nil {
 		return
@@ -205,7 +207,7 @@ func (s *Source) TraceMissing() {
 	s.mu.Unlock()
 }
 
-// notice calls Notice, once for each key.
+// notice calls Config.Notice, but only once for each key.
 func (s *Source) notice(key, format string, args ...any) {
 	s.mu.Lock()
 	again := s.noticed[key]
@@ -216,13 +218,14 @@ func (s *Source) notice(key, format string, args ...any) {
 	}
 }
 
-// giveUp ends the use of the page. The caller must hold Source.mu.
+// giveUp makes the Source stop using the page. The caller must hold Source.mu.
 func (s *Source) giveUp() {
 	s.discredited = true
 	s.resolve(func(*Span) bool { return true }, Unknown)
 }
 
-// resolve passes an answer to the waiting spans that match. The caller must hold Source.mu.
+// resolve passes the version to the waiting spans that match selects. The caller must hold
+// Source.mu.
 func (s *Source) resolve(match func(*Span) bool, version int32) {
 	kept := s.pending[:0]
 	for _, sp := range s.pending {

@@ -18,10 +18,10 @@ import (
 )
 
 // Run polls the page until ctx is done, and then returns nil. It makes one request at a time, so
-// the answers are in order. Without a page, Run only waits for ctx. Call Run once.
+// the answers are in order. Without a page, Run only waits until ctx is done. Call Run once.
 //
-// If seen is not nil, Run calls it with the first number on the page and with each higher number,
-// as long as the page can prove versions. seen must not block.
+// If the function seen is not nil, Run calls it with the first number on the page and with each
+// higher number. It does so as long as the page can prove versions. The function must not block.
 func (s *Source) Run(ctx context.Context, seen func(version int32)) error {
 	s.mu.Lock()
 	s.running = true
@@ -33,8 +33,8 @@ func (s *Source) Run(ctx context.Context, seen func(version int32)) error {
 		s.mu.Unlock()
 	}()
 	if s.cfg.URL != "" && !s.cfg.OneEngine {
-		s.notice("engines", "policy version: %s proves no version without --one-engine, which asserts that one engine behind it makes all calls: "+
-			"versions come only from traces", s.cfg.Name)
+		s.notice("engines", "policy version: the page %s proves no version without --one-engine, so versions come only from traces. "+
+			"Set --one-engine if the engine behind this page handles all calls", s.cfg.Name)
 	}
 	for s.cfg.URL != "" && ctx.Err() == nil {
 		a := s.request(ctx)
@@ -79,19 +79,19 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// process records an answer. It reports whether the page proves a higher version than before, and
-// whether the page can still prove something.
+// process handles an answer from the page. It reports whether the page proves a higher version than
+// before, and whether the page can still prove something.
 func (s *Source) process(a answer) (higher, useful bool) {
 	s.mu.Lock()
 	fell := a.version != Unknown && a.version < s.highest
 	before := s.highest
 	switch {
-	case s.discredited: // meanwhile, a trace has contradicted the page
+	case s.discredited: // a trace has contradicted the page in the meantime
 	case fell:
 		s.giveUp()
 	default:
 		if a.version == Unknown {
-			// The engine could have been restarted with other weights.
+			// The engine might have been restarted with other weights.
 			s.gaps++
 			s.answers = nil
 		}
@@ -104,7 +104,7 @@ func (s *Source) process(a answer) (higher, useful bool) {
 		}
 	}
 	useful = !s.discredited
-	higher = useful && s.cfg.OneEngine && a.version > before // Unknown is the lowest
+	higher = useful && s.cfg.OneEngine && a.version > before // Unknown is less than any version
 	select {
 	case <-s.first:
 	default:
@@ -113,17 +113,17 @@ func (s *Source) process(a answer) (higher, useful bool) {
 	s.mu.Unlock()
 	switch {
 	case fell:
-		s.notice("fell", "policy version: %s fell from %d to %d: a falling version proves nothing, and the page is no longer polled", s.cfg.Name, before, a.version)
+		s.notice("fell", "policy version: the version at %s fell from %d to %d. A version that falls is not reliable, so the page is no longer polled", s.cfg.Name, before, a.version)
 	case a.err != nil:
-		s.notice("unreachable", "policy version: %s: %v: versions are unknown until it answers", s.cfg.Name, a.err)
+		s.notice("unreachable", "policy version: %s: %v. Versions are unknown until the page answers", s.cfg.Name, a.err)
 	case a.version == Unknown:
-		s.notice("word", "policy version: %s returned %q, not a number: versions are unknown until the trainer sets a number", s.cfg.Name, a.word)
+		s.notice("word", "policy version: %s returned %q, not a number. Versions are unknown until the trainer sets a number", s.cfg.Name, a.word)
 	}
 	return higher, useful
 }
 
-// forget drops the answers that no send needs: all answers before the newest answer that had ended
-// by then. The caller must hold Source.mu.
+// forget drops the answers that no send needs. It keeps the newest answer that ended no later than
+// the given time, and all later answers. The caller must hold Source.mu.
 func (s *Source) forget(then time.Time) {
 	for len(s.answers) > 1 && !s.answers[1].ended.After(then) {
 		s.answers = s.answers[1:]
@@ -179,10 +179,10 @@ func (s *Source) get(ctx context.Context, page *url.URL) (int, []byte, error) {
 		}
 		return 0, nil, err
 	}
-	defer response.Body.Close() //nolint:errcheck // it was read
+	defer response.Body.Close() //nolint:errcheck // the body was only read
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxPage+1))
 	if err == nil && len(body) > maxPage {
-		err = fmt.Errorf("page of more than %d bytes", maxPage)
+		err = fmt.Errorf("the answer is longer than %d bytes", maxPage)
 	}
 	return response.StatusCode, body, err
 }
@@ -198,8 +198,8 @@ func members(path string) []string {
 // first.
 var defaultMembers = []string{"weight_version", "policy_version"}
 
-// number parses the version on a page. If the page has a word in its place, number returns Unknown
-// and the word.
+// number parses the version on a page. If the page contains a word instead of a number, number
+// returns Unknown and the word.
 func number(body []byte, path []string) (version int32, word string, err error) {
 	body = bytes.TrimSpace(body)
 	value := json.RawMessage(body)

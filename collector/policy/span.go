@@ -9,16 +9,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Span represents one send, from before it starts until its answer has been read. The version of
-// a nil Span is unknown.
+// A Span represents one send, from just before the send starts until its answer has been read. The
+// version of a nil Span is unknown.
 type Span struct {
 	source *Source
 	before int32 // number on the page before the send, or the claim; can be Unknown
-	gaps   int   // Source.gaps at that time
-	claims int   // Source.claims at that time
+	gaps   int   // Source.gaps at the start of the send
+	claims int   // Source.claims at the start of the send
 	from   time.Time
 	once   sync.Once
-	done   chan struct{} // closed when after is known
+	done   chan struct{} // closed when the field after is final
 	after  int32
 }
 
@@ -44,7 +44,8 @@ func (s *Source) Begin(ctx context.Context) *Span {
 	return sp
 }
 
-// awaitFirst waits until an answer from the page is old enough to count as before a send.
+// awaitFirst waits until an answer from the page is old enough to be used as the answer before a
+// send.
 func (s *Source) awaitFirst(ctx context.Context) {
 	s.mu.Lock()
 	idle := !s.running || s.discredited || !s.cfg.OneEngine
@@ -66,8 +67,8 @@ func (s *Source) awaitFirst(ctx context.Context) {
 	}
 }
 
-// versionAt returns the newest number whose request had ended by then. The caller must hold
-// Source.mu.
+// versionAt returns the number from the newest request that ended no later than the given time. The
+// caller must hold Source.mu.
 func (s *Source) versionAt(then time.Time) int32 {
 	newest := -1
 	for i := range s.answers {
@@ -83,8 +84,8 @@ func (s *Source) versionAt(then time.Time) int32 {
 	return s.answers[0].version
 }
 
-// End records that the answer to the send has been read, or that the server has ended its run. Only
-// the first call has an effect.
+// End records that the answer to the send has been read, or that the server run of the send has
+// ended. Only the first call has an effect.
 func (sp *Span) End() {
 	if sp == nil {
 		return
@@ -108,7 +109,7 @@ func (sp *Span) End() {
 		s.pending = append(s.pending, sp)
 		select {
 		case s.nudge <- struct{}{}:
-		default: // Run will check
+		default: // Run has already been nudged
 		}
 	})
 }
@@ -129,7 +130,7 @@ func (sp *Span) Version(ctx context.Context) (int32, tokenize.VersionSource) {
 		}
 		return sp.claimed(), from
 	}
-	limit := time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience // an earlier request can still be in progress
+	limit := time.Until(sp.from) + s.cfg.Gap + 2*s.cfg.Patience // an earlier request might still be in progress
 	if wait.For(ctx, limit, sp.done) || ctx.Err() != nil {
 		return Unknown, tokenize.VersionURL
 	}

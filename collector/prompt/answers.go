@@ -10,13 +10,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// An answer already contains most of the data that join.go fetches, so the Prompter first rebuilds
-// a sample from its answers and from the traces that prove them. If any call of the sample remains
-// unproven, the Prompter discards the results and join.go fetches the records. doc.go explains why
-// both ways give the same proof.
+// An answer already contains most of the data that join.go fetches. So the Prompter first tries to
+// rebuild the prompts of a sample from the answers and from the traces that prove these answers. If
+// any call of the sample remains unproven, the Prompter discards the results and join.go fetches
+// the records. doc.go explains why both ways give the same proof.
 
 // fromAnswers rebuilds the prompts of a sample from its answers. It returns false if any call
-// remains unproven. It then leaves b unchanged, but b.rollout keeps the fetched records.
+// remains unproven. In that case, b does not change, except that b.rollout keeps the fetched
+// records.
 func (p *Prompter) fromAnswers(ctx context.Context, reply *collector.Reply, b *rebuild) (bool, error) {
 	if !p.takesAnswers(b.rollout) {
 		return false, nil
@@ -79,7 +80,8 @@ func (b *answers) read(reply *collector.Reply) bool {
 
 // stepsSaid returns the step id of every call in a send, or nil if the answer is not enough to
 // rebuild the prompts. The answer must not contain a compaction or a call that waits for the
-// client. Its usage must match the turns in the number of calls and sampled tokens.
+// client. The usage in the answer must have the same number of calls and of sampled tokens as the
+// turns.
 func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []string {
 	request, usage := of.Request, &of.Response.Usage
 	if of.RunID == "" || overrides(request) || answersCalls(request) || len(request.ClientTools) > 0 ||
@@ -108,8 +110,8 @@ func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []stri
 	return ids
 }
 
-// fewCalls is the largest number of calls in a send for which usage alone determines the length of
-// each prompt.
+// fewCalls is the largest number of calls per send for which the usage in the answer determines the
+// length of each prompt.
 const fewCalls = 2
 
 // show fetches the records that prove the transcript, and sets the witnesses and the token counts.
@@ -169,9 +171,9 @@ func (b *answers) system(last *send) bool {
 	return true
 }
 
-// fetchProof fetches the records for the proof concurrently. If each is set, it fetches the trace
-// of every send. Otherwise, it fetches the trace of the last send and the current agent. It also
-// fetches the steps of every send with more than fewCalls calls.
+// fetchProof fetches the records for the proof concurrently. If the parameter each is true, it
+// fetches the trace of every send. Otherwise, it fetches the trace of the last send and the current
+// agent. It also fetches the steps of every send with more than fewCalls calls.
 func (b *answers) fetchProof(ctx context.Context, each bool) error {
 	r, sends := b.rollout, b.transcript.sends
 	var all []func(context.Context) error
@@ -206,8 +208,8 @@ func (b *answers) witness(ctx context.Context, s *send) (bool, error) {
 	return b.hear(s, s.calls-1, t) && s.gap == nil, nil
 }
 
-// sameEnds reports whether the output of every send before last ends with an id at which the engine
-// stops. If so, the traces of these sends are not needed for the finish reasons.
+// sameEnds reports whether the output of every send except the last ends with an id at which the
+// engine stops. If so, the traces of these sends are not needed for the finish reasons.
 func (b *answers) sameEnds(last *send) bool {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
@@ -222,14 +224,14 @@ func (b *answers) sameEnds(last *send) bool {
 // false if a value is missing or two values disagree.
 func (b *answers) count(ctx context.Context, s *send, of *record.Send) (bool, error) {
 	usage, final := &of.Response.Usage, &s.steps[s.calls-1]
-	var words []int64 // the reported lengths of the last call's prompt
+	var words []int64 // the reported values for the length of the last call's prompt
 	if usage.ContextTokens != nil {
 		words = append(words, *usage.ContextTokens-*final.CompletionTokens)
 	}
 	if s.witness != nil && s.witness.answer.PromptLength >= 0 {
 		words = append(words, int64(s.witness.answer.PromptLength))
 	}
-	rest := usage.PromptTokens // the sum over all calls, reduced below to the calls before the last
+	rest := usage.PromptTokens // the prompt tokens that are not yet assigned to a call
 	if s.calls > fewCalls {
 		steps, err := b.listed(ctx, s, of.RunID)
 		if err != nil || steps == nil {

@@ -5,8 +5,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// fromReply creates one call per assistant turn, with the prompt from the reply itself. The source
-// literal claims no prompt. It concatenates sampled ids and tokenized tool text.
+// fromReply creates one call per assistant turn, with the prompt from the reply itself. With the
+// source literal, the call instead gets a concatenation of sampled ids and tokenized tool text,
+// which is not claimed to be the prompt.
 func (p *Prompter) fromReply(r *collector.Reply) ([]tokenize.Call, error) {
 	if p.literal != nil {
 		l := tokenize.Literal{Encoder: p.literal}
@@ -49,9 +50,9 @@ func turnsOf(r *collector.Reply) []tokenize.Turn {
 	return all
 }
 
-// afterSends sets the field After of the first call in every send except the first send. After is
-// user, even if the previous send ended with a tool turn. It is tool if the send's own turns begin
-// with a tool turn.
+// afterSends sets the field After of the first call in every send except the first. The value is
+// tool if the send's own turns begin with a tool turn. Otherwise the value is user, even if the
+// previous send ended with a tool turn.
 func afterSends(r *collector.Reply, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {

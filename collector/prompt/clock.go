@@ -15,7 +15,7 @@ import (
 // This file rebuilds prompts that contain the time. doc.go explains which times are possible. The
 // code never uses the clock or the time zone of the local machine.
 
-// A window is the closed time interval in which the server can have rendered a prompt. The zero
+// A window is the closed time interval in which the server could have rendered a prompt. The zero
 // window means that no bounds are known.
 type window struct{ from, to time.Time }
 
@@ -23,14 +23,14 @@ type window struct{ from, to time.Time }
 // second.
 const stampUnit = time.Second - 1
 
-// maxWindow is longer than any call takes. If two timestamps are further apart, they are not used
-// as the bounds of a call.
+// maxWindow is longer than any call. If two timestamps are further apart, they are not used as the
+// bounds of a call.
 const maxWindow = 7 * 24 * time.Hour
 
-// window returns bounds for the time at which the server rendered call k. It derives them from the
-// timestamps of the server's messages. The server rendered call k after it stored the messages of
-// the request and of earlier calls. It rendered call k before it stored the messages of call k and
-// of later calls.
+// window returns bounds for the time at which the server rendered call k. The bounds follow from
+// the timestamps of the server's messages. The server rendered call k after it stored the messages
+// of the request and of earlier calls. It rendered call k before it stored the messages of call k
+// and of later calls.
 func (s *send) window(k int) window {
 	var w window
 	left := false // true once a message from any call has been seen
@@ -39,7 +39,7 @@ func (s *send) window(k int) window {
 		step := s.stepIndex(m.StepID)
 		byCall := step >= 0 && leftByCall(m.Type)
 		if left = left || byCall; left && !byCall {
-			continue // a message that arrived during the calls
+			continue // a message that arrived during the calls but comes from none of the calls
 		}
 		at, err := m.Date.Time()
 		switch end := at.Add(stampUnit); {
@@ -59,8 +59,9 @@ func (s *send) window(k int) window {
 	return w
 }
 
-// leftByCall reports whether the server writes a message of type t after it has rendered the call
-// of the message's step. Such messages come from the model or from a tool that the model called.
+// leftByCall reports whether the server stores a message of type t only after it has rendered the
+// prompt of the message's step. Such messages come from the model or from a tool that the model
+// called.
 func leftByCall(t letta.MessageType) bool {
 	switch t {
 	case letta.TypeAssistant, letta.TypeReasoning, letta.TypeHiddenReasoning, letta.TypeToolCall, letta.TypeApprovalRequest, letta.TypeToolReturn:
@@ -70,8 +71,8 @@ func leftByCall(t letta.MessageType) bool {
 	}
 }
 
-// leastOffset and mostOffset are the bounds of the UTC offsets in use. All offsets are multiples of
-// quarterHour.
+// leastOffset and mostOffset are the bounds of the UTC offsets in use worldwide. All offsets are
+// multiples of quarterHour.
 const (
 	leastOffset = -12 * time.Hour
 	mostOffset  = 14 * time.Hour
@@ -115,14 +116,14 @@ const maxTimes = 32
 
 var (
 	errUnbounded = errors.New("the server's timestamps do not bound the time of the call")
-	errManyTimes = fmt.Errorf("the template prints the time so precisely that more than %d prompts are possible", maxTimes)
+	errManyTimes = fmt.Errorf("the printed time is so precise that more than %d prompts are possible", maxTimes)
 )
 
 // A clockTime is a possible time on the server's clock, with the UTC offsets that give the same
 // printed output.
 type clockTime struct {
 	at      time.Time // local time, stored as UTC
-	printed []string  // one output per format
+	printed []string  // the printed output of each format
 	offsets []time.Duration
 }
 
@@ -172,9 +173,10 @@ type clockText struct {
 // anyTime is a placeholder for the time of a call if no timestamps bound it.
 var anyTime = time.Unix(0, 0).UTC()
 
-// texts renders a prompt at every possible time in the window and returns the distinct texts, the
-// most likely text first. If the template does not print the time, there is only one text. If the
-// error is errUnbounded or errManyTimes, texts also returns one of the possible texts.
+// texts renders a prompt at every possible time in the window and returns the distinct renderings,
+// the most likely rendering first. If the template does not print the time, there is only one
+// rendering. If the error is errUnbounded or errManyTimes, texts also returns one of the possible
+// renderings.
 func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText, error) {
 	now := anyTime // the first rendering shows whether the template prints the time
 	if w != (window{}) {
@@ -214,7 +216,7 @@ func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText,
 			out = append(out, clockText{t.at, text, t.offsets})
 		}
 		switch {
-		case len(formats) > known: // at another time, the template used another format: repeat with all formats
+		case len(formats) > known: // the template used another format at another time, so repeat with all formats
 		case len(out) == 0:
 			return nil, failed
 		default:
@@ -223,8 +225,8 @@ func (m *Model) texts(in input, w window, offsets []time.Duration) ([]clockText,
 	}
 }
 
-// render renders a prompt as if the server's clock showed now. If formats is not nil, render
-// appends to it the time formats that the template used.
+// render renders a prompt as if the server's clock showed the given time. If formats is not nil,
+// render appends to it the time formats that the template used.
 func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) ([]byte, error) {
 	out, err := m.Template.Render(dst, chat.Input{
 		Messages: in.messages.view(in.scrub), Tools: in.tools, AddGenerationPrompt: true, Transformers: m.Transformers, Now: now, Formats: formats,
@@ -235,9 +237,9 @@ func (m *Model) render(dst []byte, in input, now time.Time, formats *[]string) (
 	return out, nil
 }
 
-// try rebuilds the prompt of call k and accepts the prompt if it is proven. accepted reports
-// whether the prompt was accepted. Afterwards, the renderer's previous text is one of the texts of
-// this prompt. If the call already has a prompt, try only renders.
+// try rebuilds the prompt of call k and accepts the prompt if it is proven. The first result
+// reports whether the prompt was accepted. Afterwards, the renderer's previous text is one of the
+// possible renderings of this prompt. If the call already has a prompt, try only renders the input.
 func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (accepted bool, err error) {
 	c, wanted := &b.calls[s.first+k], s.steps[k].PromptTokens
 	open := c.Grade == tokenize.Quarantined
@@ -289,16 +291,16 @@ func (b *rebuild) try(s *send, k int, in input, source tokenize.PromptSource) (a
 }
 
 func severalFit(of int) error {
-	return fmt.Errorf("%d prompts are possible, and more than one has the server's token count", of)
+	return fmt.Errorf("more than one of %d possible prompts has the server's token count", of)
 }
 
 func clockGap(m *Model, why error) string {
 	if m.Zone == nil {
-		return "the template prints the time, server.timezone is not set, and " + why.Error()
+		return "the template prints the current time, server.timezone is not set, and " + why.Error()
 	}
-	return fmt.Sprintf("the template prints the time, and with server.timezone %s %v", m.Zone, why)
+	return fmt.Sprintf("the template prints the current time, and with server.timezone %s, %v", m.Zone, why)
 }
 
-// ClockHint explains how to prove calls that have tokenize.ReasonClock.
-const ClockHint = "set server.timezone to the time zone of the server's process (UTC in most containers), or run rollout tap in front of the engine, " +
+// ClockHint explains how to prove calls that have the reason tokenize.ReasonClock.
+const ClockHint = "set server.timezone to the time zone of the server's process (UTC in most containers), run rollout tap in front of the engine, " +
 	"or accept unverified rows with --require any"

@@ -13,7 +13,8 @@ type alert struct {
 	first int // the send's first call after the compaction
 }
 
-// findCompactions sets compacted in the transcript, and epochs and summarized in every send.
+// findCompactions sets the field compacted of the transcript and the fields epochs and summarized
+// of every send.
 func (t *transcript) findCompactions() {
 	epoch := 0
 	for i := range t.sends {
@@ -36,15 +37,15 @@ func (t *transcript) findCompactions() {
 }
 
 // alerts returns the compactions that ran during the send. For each compaction, the server stores a
-// message under the step that ran it. This message is a summary, or a user message that contains
-// JSON of type system_alert.
+// message under the step that ran the compaction. This message is a summary, or a user message that
+// contains JSON of type system_alert.
 func (s *send) alerts() []alert {
 	list := s.stored
 	if len(list) == 0 {
 		list = s.messages
 	}
 	var found []alert
-	said := make(map[string]bool) // steps with a message from the model so far
+	said := make(map[string]bool) // ids of the steps for which a message from the model has been seen
 	for i := range list {
 		m := &list[i]
 		id := m.StepID

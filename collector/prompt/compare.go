@@ -10,8 +10,8 @@ import (
 )
 
 // compare renders the trace of the witness's call and compares the result with the text of the
-// call's rebuilt prompt. If the texts differ, compare sets the gap of the send. in must be the
-// input of the prompt that was rendered last.
+// call's rebuilt prompt. If they differ, compare sets the gap of the send. The parameter in must be
+// the input of the prompt that was rendered last.
 func (b *rebuild) compare(s *send, in input) {
 	s.compared = true
 	shown := s.witness.like(in.messages)
@@ -21,14 +21,15 @@ func (b *rebuild) compare(s *send, in input) {
 	text, err := b.r.render(input{messages: shown, tools: s.witness.tools})
 	switch {
 	case err != nil:
-		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of the step: " + err.Error()}
+		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + ": " + err.Error()}
 	case !bytes.Equal(text, b.r.text):
-		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " has a different prompt text", contradicted: true}
+		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " shows a different prompt", contradicted: true}
 	}
 }
 
-// shareValues reuses the template values from in for the equal messages of a trace. It reports
-// whether all messages are equal.
+// shareValues compares the messages of a trace with in.messages. If a message is equal, it reuses
+// the template value that in.messages has cached. shareValues reports whether all messages are
+// equal.
 func shareValues(shown history, in input) bool {
 	all := len(shown) == len(in.messages)
 	for i := range shown {
@@ -41,9 +42,9 @@ func shareValues(shown history, in input) bool {
 	return all
 }
 
-// like returns the messages of a trace and undoes the known changes in them. In a trace, long tool
-// text is truncated and NUL characters are missing. The token count shows whether the model
-// received the full text.
+// like returns the messages of a trace after it has undone the changes that the server is known to
+// make. In a trace, long tool text is truncated and NUL characters are missing. The token count
+// shows whether the model received the full text.
 func (t *traced) like(h history) history {
 	if len(h) != len(t.messages) {
 		return t.messages

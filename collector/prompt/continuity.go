@@ -8,14 +8,14 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// ContinuityHint explains how to prove calls that have tokenize.ReasonContinuity.
+// ContinuityHint explains how to prove calls that have the reason tokenize.ReasonContinuity.
 const ContinuityHint = "a tap with --continuity runs in front of the engine, and only the tap has these prompts: use --tap, " +
 	"or start the tap without --continuity"
 
 // checkTap does nothing unless a tap with continuity was noticed. No server record shows the prompt
 // that such a tap sent to the engine, but the trace of the call contains the tap's mark. For each
 // prompt that does not come from the tap, checkTap reads this trace. It withdraws the prompt if the
-// tap changed it or can have changed it.
+// tap changed it or might have changed it.
 func (p *Prompter) checkTap(ctx context.Context, rollout *record.Rollout, calls []tokenize.Call) error {
 	if p.literal != nil || !rollout.Engines.Continuity() && (p.tap == nil || !p.tap.Continuity()) {
 		return nil
@@ -80,11 +80,11 @@ func (p *Prompter) unshown(c *tokenize.Call) {
 
 // spliced withdraws a prompt that the engine did not receive.
 func spliced(c *tokenize.Call, turns int32) {
-	text := "turns"
+	text := "turns of the prompt"
 	if turns >= 0 {
-		text = fmt.Sprint(turns, " of its turns")
+		text = fmt.Sprint(turns, " of the prompt's turns")
 	}
-	c.Note = noted(c.Note, "the tap with --continuity replaced "+text+" by sampled tokens: the engine did not receive the server's prompt")
+	c.Note = noted(c.Note, "the tap with --continuity replaced "+text+" with sampled tokens: the engine did not receive the server's prompt")
 	withheld(c)
 }
 

@@ -10,10 +10,10 @@ import (
 type decision uint8
 
 const (
-	decisionOpen     decision = iota + 1 // no answer yet
+	decisionOpen     decision = iota + 1 // the client has not answered
 	decisionClient                       // the client returned the result
-	decisionApproved                     // the server ran it after the client's approval
-	decisionDenied                       // the client denied it
+	decisionApproved                     // the client approved the call, and the server ran it
+	decisionDenied                       // the client denied the call
 )
 
 // decisions maps the tool call ids in approval requests to decisions. It does not contain other
@@ -57,7 +57,7 @@ func (d decisions) decide(messages letta.Messages, id string, what decision) {
 	}
 }
 
-// stored records the client's answers from the stored messages of earlier requests.
+// stored adds the client's answers that the stored messages of earlier requests contain.
 func (d decisions) stored(messages letta.Messages) {
 	for i := range messages {
 		m := &messages[i]
@@ -78,9 +78,9 @@ func (d decisions) stored(messages letta.Messages) {
 	}
 }
 
-// answered records the client's answers in a request. The deprecated form of an answer names a
-// message instead of a call. answered finds this message in before, which contains all earlier
-// sends.
+// answered adds the client's answers that a request contains. The deprecated form of an answer
+// names a message instead of a call. For this form, answered searches for the message in the
+// parameter before, which contains all earlier sends.
 func (d decisions) answered(request *letta.LettaRequest, before []send) {
 	for _, m := range request.Messages {
 		switch m := m.(type) {

@@ -14,22 +14,21 @@ import (
 )
 
 // An Examined contains everything that is known about the prompt of one call. It is used to explain
-// wrong counts.
+// why a count is wrong.
 type Examined struct {
 	tokenize.Call       // PromptIDs are the ids in the turn, if any
 	Counted       int64 // the step's prompt_tokens, or -1 if it has none
-	// Gap explains why Stored is not proven, whatever its length. If Gap is set, Reason is the
-	// quarantine reason of the call. Otherwise, a matching length proves Stored.
+	// Gap explains why Stored is not proven, even if its length matches the count. If Gap is set,
+	// Reason is the quarantine reason of the call. Otherwise, a matching length proves Stored.
 	Gap string
 	// Unlike explains how a tool in the trace differs from the agent's tools. If Unlike is not
 	// empty, Trace is not proven either.
 	Unlike string
-	// Stored and Trace are the prompts rebuilt from the sources stored and trace, whatever their
-	// length.
+	// Stored and Trace are the prompts rebuilt from the sources stored and trace, even if their
+	// lengths do not match the count.
 	Stored, Trace Rebuilt
-	// Spliced is the number of turns in the prompt that a tap with continuity replaced, or -1 if
-	// unknown. If Spliced is positive, the engine received a prompt that is neither Stored nor
-	// Trace.
+	// Spliced is the number of prompt turns that a tap with continuity replaced, or -1 if unknown.
+	// If Spliced is positive, the engine received a prompt that is neither Stored nor Trace.
 	Spliced int32
 	// Response is the engine's output text in the trace, without a final stop token. It is empty if
 	// unknown.
@@ -48,11 +47,11 @@ type Rebuilt struct {
 
 	in       input
 	window   window
-	readings []reading // the texts at all possible times
-	doubt    error     // why readings is incomplete
+	readings []reading // the renderings at all possible times
+	doubt    error     // the reason why the field readings is incomplete
 }
 
-// A reading is the prompt as rendered at one time.
+// A reading is the prompt as rendered for one possible time.
 type reading struct {
 	text string
 	ids  []int32
@@ -78,8 +77,8 @@ func (x *Examined) Fits() bool {
 	return slices.ContainsFunc(x.rebuilt(), func(r *Rebuilt) bool { return x.fits(r.IDs) })
 }
 
-// Settle chooses, among the texts with different times, the text that fits the known prompt or the
-// server's count.
+// Settle chooses, for each rebuilt prompt, the reading that fits the known prompt or the server's
+// count.
 func (x *Examined) Settle(m *Model) {
 	for _, r := range x.rebuilt() {
 		r.Clock = ""
@@ -100,8 +99,9 @@ func (x *Examined) Settle(m *Model) {
 	}
 }
 
-// Offsets returns, in order, the UTC offsets with which the server's clock can have shown the time
-// in the known prompt. The result is empty if the prompt is unknown or does not contain the time.
+// Offsets returns, in order, the UTC offsets with which the server's clock could have shown the
+// time in the known prompt. The result is empty if the prompt is unknown or does not contain the
+// time.
 func (x *Examined) Offsets(m *Model) []time.Duration {
 	if len(x.PromptIDs) == 0 || !m.Template.ReadsClock() {
 		return nil
@@ -137,7 +137,7 @@ func (r *Rebuilt) same(other *Rebuilt) bool {
 }
 
 // ErrNotRebuilt means that the server kept no records to rebuild a prompt from.
-var ErrNotRebuilt = errors.New("prompt: no records to rebuild it from")
+var ErrNotRebuilt = errors.New("prompt: no records to rebuild the prompt from")
 
 // Examine rebuilds the prompt of every call twice: from the stored messages and from the call's own
 // trace. It fetches more records than a Prompter does. It returns an error if steps and turns do
@@ -212,7 +212,7 @@ func (b *rebuild) examineTrace(ctx context.Context, m *Model, s *send, k int, x 
 	case err != nil:
 		x.Trace.Err = err
 	case !read.answer.Proves(x.OutputIDs):
-		x.Trace.Err = fmt.Errorf("trace of step %s has other output tokens than the turn", s.steps[k].ID)
+		x.Trace.Err = fmt.Errorf("trace of step %s has different output tokens than the turn", s.steps[k].ID)
 		x.Response = ""
 	default:
 		x.Trace, x.Spliced = m.rebuild(read.input(), s.window(k)), read.answer.Spliced
@@ -238,7 +238,8 @@ func (m *Model) rebuild(in input, w window) Rebuilt {
 	return out
 }
 
-// Releases lists the transformers releases whose rules reproduce the server's prompts for a reply.
+// Releases lists the releases of the transformers library whose rules reproduce the server's
+// prompts for a reply.
 type Releases struct {
 	// Fit contains the releases for which Examined.Fits is true for every call. It is nil if any
 	// call has neither a known prompt nor a count.
@@ -247,7 +248,7 @@ type Releases struct {
 	Apart bool
 }
 
-// ExamineReleases calls Examine with the rules of each transformers release.
+// ExamineReleases calls Examine with the rules of each release of the transformers library.
 func ExamineReleases(ctx context.Context, m *Model, reply *collector.Reply, rollout *record.Rollout) (Releases, error) {
 	var out Releases
 	var first []Examined
@@ -273,8 +274,8 @@ func ExamineReleases(ctx context.Context, m *Model, reply *collector.Reply, roll
 	return out, nil
 }
 
-// Other returns the first release that fits and true if the release now does not fit. Otherwise, or
-// if no release fits, it returns now and false.
+// Other returns the first release that fits, and true, if the given release does not fit. If the
+// given release fits or no release fits, Other returns the given release and false.
 func (r *Releases) Other(now chat.Transformers) (release chat.Transformers, ok bool) {
 	if len(r.Fit) == 0 || slices.Contains(r.Fit, now) {
 		return now, false

@@ -20,27 +20,28 @@ const (
 	finishMisses = 8
 )
 
-// finishes finds the finish reasons of calls. Answers do not show them. If the server parsed a tool
-// call, it hides that the output reached the token limit. If the engine aborted an output, the
-// server reports the end of a turn (sglang_native_adapter.py:350).
+// finishes finds the finish reasons of calls, because an answer does not contain them. If the
+// server parsed a tool call, it does not report that the output reached the token limit. If the
+// engine aborted an output, the server reports that the turn ended normally
+// (sglang_native_adapter.py:350).
 //
 // finishes remembers the ids at which the engine was seen to stop. So a call needs a trace only if
-// its output ends with another id. All methods are safe for concurrent use.
+// its output ends with a different id. All methods are safe for concurrent use.
 type finishes struct {
 	tapped bool // a tap is in front of the engine
 
 	mu     sync.RWMutex
-	stops  []int32 // stop ids seen in traces; a handful
+	stops  []int32 // stop ids seen in traces; only a few
 	misses atomic.Int32
 	traced atomic.Bool // the server was seen to keep traces
 
-	untraced atomic.Int32 // consecutive proofs whose trace was missing
+	untraced atomic.Int32 // number of consecutive proofs whose trace was missing
 }
 
 // keepsTraces reports whether a proof that needs traces is worth trying.
 func (f *finishes) keepsTraces() bool { return f.untraced.Load() < finishMisses }
 
-// learn records the id at which the engine stopped, if a trace shows it.
+// learn stores the id at which the engine stopped, if the answer shows this id.
 func (f *finishes) learn(a *record.Answer) {
 	f.traced.Store(true)
 	f.untraced.Store(0)
@@ -94,12 +95,12 @@ func (f *finishes) fill(ctx context.Context, r *collector.Reply, rollout *record
 	}
 }
 
-// nativeLimit is the token limit of release 0.16 on the native path, whatever the agent's settings
-// (sglang_native_adapter.py:303). A tap can change this limit.
+// nativeLimit is the token limit of Letta 0.16 on the native path, regardless of the agent's
+// settings (sglang_native_adapter.py:303). A tap can change this limit.
 const nativeLimit = 4096
 
-// stopReasons returns a stop reason for each call. It is the stop reason of the send if the call is
-// the send's last turn. Otherwise it is empty.
+// stopReasons returns a stop reason for each call. The result is the stop reason of the send if the
+// call is the send's last turn. Otherwise the result is empty.
 func stopReasons(r *collector.Reply, calls int) []string {
 	said := make([]string, calls)
 	k := 0
@@ -134,6 +135,6 @@ func (f *finishes) look(ctx context.Context, rollout *record.Rollout, c *tokeniz
 	f.misses.Store(0)
 	said := *c
 	answer.Describe(&said)
-	c.FinishReason, c.StopID = said.FinishReason, said.StopID // but not the version: a row has versions for all of its calls or for none
+	c.FinishReason, c.StopID = said.FinishReason, said.StopID // the version is not copied, because a row has versions for all of its calls or for none
 	f.learn(answer)
 }

@@ -73,14 +73,14 @@ func float(v *float64) *float32 {
 }
 
 func whole(v *int64) *int32 {
-	if v == nil || *v != int64(int32(*v)) { //nolint:gosec // that is looked at
+	if v == nil || *v != int64(int32(*v)) { //nolint:gosec // a truncated value differs from *v
 		return nil
 	}
 	return new(int32(*v))
 }
 
-// countedPrompts returns the server's total of prompt tokens over all calls of a send, or -1 if a
-// step produced no turn. The total does not include the prompt of a compaction.
+// countedPrompts returns the number of prompt tokens that the server counted in all calls of a
+// send, or -1 if a step produced no turn. The number does not include the prompt of a compaction.
 func countedPrompts(s *collector.Send) int64 {
 	if n := s.Usage.PromptTokens; n > 0 && int(s.Usage.Steps) == tokenize.AssistantTurns(s.Turns) {
 		return n

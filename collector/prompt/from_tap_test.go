@@ -142,7 +142,7 @@ func TestTappedSamples(t *testing.T) {
 }
 
 // TestTapFallsBack removes calls of the tap. Each missing call gets its prompt from the next
-// source, with the reason in its note, and no facts that a tap can have changed.
+// source, with the reason in its note, and no facts that a tap might have changed.
 func TestTapFallsBack(t *testing.T) {
 	t.Parallel()
 	model := qwen3(t)

@@ -34,18 +34,19 @@ func (b *rebuild) fromTraces(ctx context.Context) error {
 				return err
 			case own == nil:
 			case ownOnly && !b.compiled(own):
-				b.note(s.first+k, "trace of step %s: the system message is neither the agent's nor compiled by the server: "+
+				b.note(s.first+k, "trace of step %s: the system message is not the agent's, and the server did not compile it: "+
 					"the request overrode it, or the agent was edited", s.steps[k].ID)
 			default:
-				_, _ = b.try(s, k, own.input(), tokenize.SourceTrace) // the note has the error
+				_, _ = b.try(s, k, own.input(), tokenize.SourceTrace) // the note includes the error
 			}
 		}
 	}
 	return nil
 }
 
-// fromLast rebuilds the prompt of call k from the trace of the send's last call if both calls have
-// the same history. It reports whether the prompt was accepted.
+// fromLast rebuilds the prompt of call k from the trace of the send's last call. It reports whether
+// the prompt was accepted. It does not try if a compaction ran between the two calls or if the two
+// calls can have different tools.
 func (b *rebuild) fromLast(last *traced, s *send, k int) bool {
 	if s.epochs[k] != s.epochs[s.calls-1] || k < s.calls-1 && toolsVary(b.transcript.agent()) {
 		return false
@@ -56,7 +57,7 @@ func (b *rebuild) fromLast(last *traced, s *send, k int) bool {
 			return false
 		}
 	}
-	accepted, _ := b.try(s, k, last.before(n), tokenize.SourceTrace) // the note has the error
+	accepted, _ := b.try(s, k, last.before(n), tokenize.SourceTrace) // the note includes the error
 	return accepted
 }
 
@@ -70,11 +71,11 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	system := b.systemOver(s)
 	if overrides(s.request) {
 		if system == "" || s.epochs[k] > 0 {
-			b.note(i, "trace: the request overrides the system message, and the native one is unknown")
+			b.note(i, "trace: the request overrides the system message, and the native system message is unknown")
 			return nil, nil
 		}
 		if why, _, err := b.unchanged(ctx); err != nil || why != "" {
-			b.note(i, "trace: the request overrides the system message: %s", why)
+			b.note(i, "trace: the request overrides the system message, and %s", why)
 			b.calls[i].TakenOver = why == whyLate
 			return nil, err
 		}
@@ -98,11 +99,11 @@ func (b *rebuild) trace(ctx context.Context, s *send, k int) (*traced, error) {
 	case err != nil:
 		b.note(i, "trace of step %s: %v", step, err)
 	case !read.answer.Proves(b.calls[i].OutputIDs):
-		b.note(i, "trace of step %s has other output tokens than the turn", step)
+		b.note(i, "trace of step %s has different output tokens than the turn", step)
 	case read.shortened:
-		b.note(i, "trace of step %s has a truncated tool text", step)
+		b.note(i, "trace of step %s has truncated tool text", step)
 	default:
-		// The engine's answer has the fields that turns lack.
+		// The engine's answer contains fields that are missing from turns.
 		c := &b.calls[i]
 		read.answer.Describe(c)
 		b.finish.learn(read.answer)

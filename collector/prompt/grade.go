@@ -5,7 +5,7 @@ import (
 )
 
 // A gap is a missing part of the proof for the prompts of a send that were rebuilt from stored
-// messages. There can be a gap even if every length agrees.
+// messages. There can be a gap even if every length matches the server's count.
 type gap struct {
 	reason tokenize.Reason
 	note   string
@@ -16,7 +16,7 @@ type gap struct {
 }
 
 // accept sets the prompt of call k if the number of ids equals the server's count. Otherwise, the
-// call stays quarantined and accept appends the cause to its note.
+// call stays quarantined and accept appends the cause to the call's note.
 func (b *rebuild) accept(s *send, k int, ids []int32, err error, source tokenize.PromptSource) bool {
 	i := s.first + k
 	c, want := &b.calls[i], s.steps[k].PromptTokens
@@ -28,7 +28,7 @@ func (b *rebuild) accept(s *send, k int, ids []int32, err error, source tokenize
 		b.note(i, "%s: step %s has no prompt token count", source, s.steps[k].ID)
 		return false
 	case int64(len(ids)) != *want:
-		b.note(i, "%s: rebuilt %d tokens, but the server counted %d", source, len(ids), *want)
+		b.note(i, "%s: the rebuilt prompt has %d tokens, but the server counted %d", source, len(ids), *want)
 		c.Reason = tokenize.ReasonCountMismatch
 		return false
 	}
@@ -42,7 +42,7 @@ func (b *rebuild) withdraw() {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
 		if s.gap == nil && s.witness != nil && !s.compared {
-			s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " was not compared: the prompt of its call was not rebuilt"}
+			s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[s.shown].ID + " was not compared, because the prompt of its call was not rebuilt"}
 		}
 		if s.gap == nil {
 			continue
@@ -50,7 +50,7 @@ func (b *rebuild) withdraw() {
 		for k := range s.calls {
 			i := s.first + k
 			c := &b.calls[i]
-			_, open := b.unverified[i] // several times fit, so the text is uncertain
+			_, open := b.unverified[i] // the prompt fits at several times, so its text is uncertain
 			switch {
 			case open && s.gap.contradicted:
 				delete(b.unverified, i)
@@ -68,8 +68,8 @@ func (b *rebuild) withdraw() {
 }
 
 // gradeRest grades the calls that no source proved. A call after a compaction gets the reason
-// compacted. Other calls keep their reason. If unverified is set, each call with an unproven prompt
-// gets this prompt and the grade unverified.
+// compacted. Other calls keep their reason. If the parameter unverified is true, each call with an
+// unproven prompt gets this prompt and the grade unverified.
 func (b *rebuild) gradeRest(unverified bool) {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]

@@ -10,8 +10,8 @@ import (
 )
 
 // join builds the transcript. It fetches the records of every send and pairs turns with steps. It
-// returns an error if turns and steps differ in number or in token counts, because then a turn is
-// missing and no later turn can be trusted.
+// returns an error if turns and steps differ in number or in token counts. In that case, a turn is
+// missing, and no later turn can be trusted.
 func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 	r := b.rollout
 	system, err := b.fetch(ctx, reply)
@@ -47,14 +47,14 @@ func (b *rebuild) join(ctx context.Context, reply *collector.Reply) error {
 	b.transcript.decide(r.Before)
 	b.transcript.findCompactions()
 	if r.Conversation != nil && b.transcript.compacted {
-		b.transcript.system = "" // it was read after the compaction
+		b.transcript.system = "" // the system message was read after the compaction
 	}
 	return nil
 }
 
-// fetch makes all independent requests concurrently: for the steps and messages of every run, for
-// the system message of the conversation, and for the trace of each send's last call if the answer
-// names its step. It returns the system message.
+// fetch makes all independent requests concurrently. It requests the steps and messages of every
+// run and the system message of the conversation. It also requests the trace of each send's last
+// call if the answer names the step of that call. It returns the system message.
 func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) (system string, err error) {
 	r := b.rollout
 	system = r.SystemText
@@ -79,8 +79,8 @@ func (b *rebuild) fetch(ctx context.Context, reply *collector.Reply) (system str
 	return system, err
 }
 
-// prefetch adapts fetch for lanes.together. It drops the fetched value, because the rollout caches
-// it.
+// prefetch turns a function that fetches a value into a function for lanes.together. The value is
+// dropped, because the rollout caches it.
 func prefetch[T any](fetch func(context.Context) (T, error)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := fetch(ctx)
@@ -88,8 +88,8 @@ func prefetch[T any](fetch func(context.Context) (T, error)) func(context.Contex
 	}
 }
 
-// prefetchTrace is prefetch for a trace. It ignores errors, because the code that reads the trace
-// repeats the request.
+// prefetchTrace returns a function that fetches a trace. The function ignores errors, because the
+// code that reads the trace repeats the request.
 func prefetchTrace(r *record.Rollout, stepID string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, _ = r.Trace(ctx, stepID)
@@ -97,7 +97,6 @@ func prefetchTrace(r *record.Rollout, stepID string) func(context.Context) error
 	}
 }
 
-// pair pairs the assistant turns of a send with its steps.
 func (b *rebuild) pair(s *send) error {
 	for t := range s.turns {
 		if s.turns[t].Role != tokenize.RoleAssistant {
@@ -105,20 +104,20 @@ func (b *rebuild) pair(s *send) error {
 		}
 		n := s.first + s.calls
 		if s.calls == len(s.steps) {
-			return hole(n, "call has no step in its server run")
+			return hole(n, "the call has no step in its server run")
 		}
 		step := &s.steps[s.calls]
 		if step.CompletionTokens == nil || int64(len(s.turns[t].OutputIDs)) != *step.CompletionTokens {
-			return hole(n, "call has %d tokens, but its step %s has %s", len(s.turns[t].OutputIDs), step.ID, counted(step.CompletionTokens))
+			return hole(n, "the call has %d output tokens, but step %s reports %s", len(s.turns[t].OutputIDs), step.ID, counted(step.CompletionTokens))
 		}
 		if s.stepIndex(step.ID) != s.calls {
-			return hole(n, "server run lists step %s twice", step.ID)
+			return hole(n, "the server run lists step %s twice", step.ID)
 		}
 		b.calls[n].StepID = step.ID
 		s.calls++
 	}
 	if s.calls < len(s.steps) {
-		return hole(s.first+s.calls, "server run has %d steps with output, but its answer has %d turns", len(s.steps), s.calls)
+		return hole(s.first+s.calls, "the server run has %d steps with output, but its answer has %d turns", len(s.steps), s.calls)
 	}
 	return nil
 }

@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// lanes limits the number of concurrent requests beyond one per sample. A run has file descriptors
-// for one connection per sample and a few more.
+// lanes limits the number of concurrent requests beyond one per sample. A run has only enough file
+// descriptors for one connection per sample and a few more connections.
 type lanes chan struct{}
 
-// extraRequests is the number of lanes per Prompter. Each request in a lane needs an open file.
+// extraRequests is the number of lanes per Prompter. Each request in a lane needs a file
+// descriptor.
 const extraRequests = 16
 
 // take claims a free lane without waiting. It reports whether a lane was free.
@@ -25,8 +26,8 @@ func (l lanes) take() bool {
 
 func (l lanes) give() { <-l }
 
-// together calls all functions, concurrently while lanes are free and otherwise one after the
-// other. If a function fails, together cancels the others and returns the first error.
+// together calls all functions. It runs them concurrently while lanes are free, and otherwise one
+// after the other. If a function fails, together cancels the others and returns the first error.
 func (l lanes) together(ctx context.Context, all ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, f := range all {

@@ -119,7 +119,7 @@ func (known *knownLife) countAll(tb testing.TB, model *prompt.Model) {
 	for i, steps := range known.memory.steps {
 		u := letta.UsageStatistics{StepCount: int32(len(steps))}
 		for k := range steps {
-			if _, err := fmt.Sscanf(tried[n].Note, "stored: rebuilt %d tokens", steps[k].PromptTokens); err != nil {
+			if _, err := fmt.Sscanf(tried[n].Note, "stored: the rebuilt prompt has %d tokens", steps[k].PromptTokens); err != nil {
 				tb.Fatalf("call %d: %q", n, tried[n].Note)
 			}
 			n++

@@ -14,10 +14,10 @@ type message struct {
 	content string
 	calls   []call
 	callID  string // for a tool message: the id of the first call that it answers
-	name    string // for a tool message: the tool of the first call
+	name    string // for a tool message: the name of the tool of that call
 
-	// seen and scrubbed cache the message as a template value, with and without the text before
-	// tool calls. Every later prompt reuses them.
+	// seen and scrubbed cache the template value of the message, with and without the text before
+	// tool calls. Every later prompt reuses these values.
 	seen, scrubbed chat.Value
 }
 
@@ -53,8 +53,8 @@ var roleValues = func() map[string]chat.Value {
 	return all
 }()
 
-// text returns the content for the template. If scrub is set, the content of an assistant message
-// with tool calls is empty.
+// text returns the content for the template. If scrub is true, it returns an empty string for an
+// assistant message with tool calls.
 func (m *message) text(scrub bool) string {
 	if scrub && m.role == roleAssistant && len(m.calls) > 0 {
 		return ""
@@ -90,8 +90,8 @@ func (m *message) value(scrub bool) chat.Value {
 	return *v
 }
 
-// shows reports whether m looks the same to a template as o. If scrub is set, it ignores the text
-// before the tool calls in o.
+// shows reports whether the messages m and o are the same for a template. If scrub is true, it
+// ignores the text before the tool calls in o.
 func (m *message) shows(o *message, scrub bool) bool {
 	if m.role != o.role || m.content != o.text(scrub) || m.callID != o.callID || m.role == roleTool && m.name != o.name {
 		return false
@@ -120,7 +120,7 @@ func (c *call) args() chat.Value {
 	return v
 }
 
-// A history is the conversation of one agent as the server keeps it in memory.
+// A history contains the messages of one agent as the server keeps them in memory.
 type history []message
 
 func (h history) view(scrub bool) chat.Value {
@@ -142,9 +142,10 @@ func (h history) reload() {
 	}
 }
 
-// appendAssistant appends the messages that the server stores for one generation. If all calls of
-// the generation wait for the client, the message has the role approval, and an empty message
-// follows for the client's answer. A generation with neither text nor calls is not stored.
+// appendAssistant appends the messages that the server stores for one generation. Usually, this is
+// one message. If all calls of the generation wait for the client, the message has the role
+// approval, and an empty message for the client's answer follows. A generation with neither text
+// nor calls is not stored.
 func (h history) appendAssistant(content string, calls []call, of decisions) history {
 	switch {
 	case len(calls) > 0 && of.all(calls):

@@ -210,7 +210,7 @@ func TestMutatedTokens(t *testing.T) {
 					gone++
 				case how == "both" && err == nil:
 					both++
-					if slices.ContainsFunc(calls, func(c tokenize.Call) bool { return strings.Contains(c.Note, "has other output tokens") }) {
+					if slices.ContainsFunc(calls, func(c tokenize.Call) bool { return strings.Contains(c.Note, "has different output tokens") }) {
 						told++
 					}
 					for k := range calls {

@@ -8,11 +8,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Prefetch fetches the records that Prompts will read for an answered send while the server works
-// on the next send. It does not fetch data that the answer contains. It fetches nothing if a tap
-// can have recorded the calls, because most of the records would not be read. It returns when all
-// requests are done or ctx is done. If a request fails or finds no free lane, Prompts makes it
-// later.
+// Prefetch fetches the records that Prompts will read for an answered send. The backend calls it
+// while the server works on the next send. It does not fetch data that the answer contains. It
+// fetches nothing if a tap might have recorded the calls, because most of the records would not be
+// read. It returns when all requests are done or ctx is done. If a request fails or finds no free
+// lane, Prompts makes that request later.
 func (p *Prompter) Prefetch(ctx context.Context, rollout *record.Rollout, of record.Send, turns []tokenize.Turn) {
 	if !p.rebuilds() || p.tap != nil || of.RunID == "" || p.turns && promptsIn(turns) {
 		return
@@ -53,9 +53,9 @@ func promptsIn(turns []tokenize.Turn) bool {
 	return !slices.ContainsFunc(turns, func(t tokenize.Turn) bool { return t.Role == tokenize.RoleAssistant && t.PromptIDs == nil })
 }
 
-// lastStep returns the step id of a send's last call. A proof reads the trace of this step first.
-// The id is empty if the answer does not name the step, or if a compaction can have removed the
-// trace.
+// lastStep returns the step id of a send's last call. The trace of this step is the first trace
+// that a proof reads. The id is empty if the answer does not name the step, or if a compaction
+// might have removed the trace.
 func lastStep(turns []tokenize.Turn, of *record.Send) string {
 	ids := stepsOfTurns(turns, of.Response.Messages)
 	if len(ids) == 0 || len(answered(of).alerts()) > 0 {

@@ -29,8 +29,8 @@ type Config struct {
 	// Tap contains the calls that taps recorded. If it is nil, the source tap is not used.
 	Tap *tap.Index
 
-	// Unverified makes the Prompter return unproven rebuilt prompts, graded unverified, if their
-	// length is right and no record contradicts them. By default, these calls are quarantined.
+	// Unverified accepts rebuilt prompts without proof if their length is right and no record
+	// contradicts them. Their calls are graded unverified. By default, these calls are quarantined.
 	Unverified bool
 
 	// Model is the model's own template and tokenizer, which are needed to rebuild prompts. If it
@@ -42,32 +42,35 @@ type Config struct {
 type Model struct {
 	Template  *chat.Template
 	Tokenizer *bpe.Tokenizer
-	// Transformers is the transformers release whose rules the server follows. See ExamineReleases.
+	// Transformers is the release of the transformers library whose rules the server follows. See
+	// ExamineReleases.
 	Transformers chat.Transformers
 
 	// VocabSize is the number of ids that the engine can sample, including ids that are not in the
 	// tokenizer. It is 0 if unknown.
 	VocabSize int
-	// StopIDs are the ids at which the engine ends an output. It is empty if they are unknown.
+	// StopIDs contains the ids at which the engine ends an output. It is empty if the ids are
+	// unknown.
 	StopIDs []int32
 
-	// Zone is the time zone of the server's process. It is needed if the template prints the time,
-	// and is trusted like the tokenizer. If Zone is nil, every UTC offset is tried.
+	// Zone is the time zone of the server's process. It is needed only if the template prints the
+	// time. Like the tokenizer, it is trusted without a check. If Zone is nil, every UTC offset is
+	// tried.
 	Zone *time.Location
 }
 
-// ToolOrderHint explains how to prove calls that have tokenize.ReasonToolOrder.
-const ToolOrderHint = "enable traces on the server (LETTA_TRACK_PROVIDER_TRACE=true, its default), or use an agent with one tool, " +
+// ToolOrderHint explains how to prove calls that have the reason tokenize.ReasonToolOrder.
+const ToolOrderHint = "enable traces on the server (LETTA_TRACK_PROVIDER_TRACE=true, the default), use an agent with one tool, " +
 	"or accept unverified rows with --require any"
 
 // A Prompter finds the prompts of replies. It is safe for concurrent use.
 type Prompter struct {
 	model   *Model
 	literal tokenize.TextEncoder // set only if the forced source is literal
-	// turns, stored and trace are true if the source of this name can be used.
+	// The fields turns, stored and trace are true if the source with the same name can be used.
 	turns, stored, trace bool
-	answers              bool       // try answers before records, for source stored
-	tap                  *tap.Index // nil: no source tap
+	answers              bool       // the source stored tries the answers before the records
+	tap                  *tap.Index // nil if the source tap is not used
 	unverified           bool
 
 	finish    finishes
@@ -96,7 +99,7 @@ func New(cfg Config) (*Prompter, error) {
 		p.trace = true
 	case tokenize.SourceLiteral:
 		if p.literal = cfg.Encoder; p.literal == nil {
-			return nil, errors.New("prompt: source literal needs a tokenizer for tool texts")
+			return nil, errors.New("prompt: source literal needs a tokenizer for the tool results")
 		}
 	default:
 		return nil, fmt.Errorf("prompt: source %s is not supported", cfg.Force)
@@ -112,7 +115,8 @@ func New(cfg Config) (*Prompter, error) {
 func (p *Prompter) rebuilds() bool { return p.stored || p.trace }
 
 // Prompts returns one call per assistant turn over all sends, in order. The calls share memory with
-// r. rollout contains all other data of the attempt. If it is nil, Prompts uses only r.
+// r. The parameter rollout contains all other data of the attempt. If rollout is nil, Prompts uses
+// only r.
 //
 // If no call of the sample can be used, Prompts returns a *tokenize.AlignError with a Reason. Any
 // other error means that data could not be read from the server.
@@ -140,7 +144,7 @@ func (p *Prompter) Prompts(ctx context.Context, r *collector.Reply, rollout *rec
 	} else {
 		listSteps(ctx, r, rollout, calls)
 		p.finish.fill(ctx, r, rollout, calls)
-		if err := p.checkTap(ctx, rollout, calls); err != nil { // after everything that reads traces
+		if err := p.checkTap(ctx, rollout, calls); err != nil { // runs after all other code that reads traces
 			return nil, fmt.Errorf("rebuild prompts: %w", err)
 		}
 	}
@@ -161,7 +165,7 @@ func complete(calls []tokenize.Call) bool {
 	return !slices.ContainsFunc(calls, func(c tokenize.Call) bool { return c.Grade == tokenize.Quarantined })
 }
 
-// Stats contains the cost of rebuilding prompts.
+// Stats measures the cost of rebuilding prompts.
 type Stats struct {
 	// Requests counts the record requests of all rollouts that were passed to Prompts.
 	Requests record.Requests

@@ -98,24 +98,24 @@ func TestReasons(t *testing.T) {
 					m.traces[id] = traceOf(t, `{"messages":[],"tools":[1,{"function":2},{"function":{"name":3}}]}`, string(trace.Response.JSON))
 				}
 			},
-			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: `stored: the trace has tool "", which the agent did not have`,
+			want: []string{"no_prompt", "no_prompt", "no_prompt"}, note: `stored: the trace has a tool "" that the agent did not have`,
 		},
 		{
 			name: "no steps", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.steps[0] = nil },
-			err: "turn 0 (hole): call has no step in its server run",
+			err: "turn 0 (hole): the call has no step in its server run",
 		},
 		{
 			name: "a step too few", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.steps[0] = m.steps[0][:2] },
-			err: "turn 2 (hole): call has no step",
+			err: "turn 2 (hole): the call has no step",
 		},
 		{
 			name: "a step without turn", life: "tool-two",
 			change: func(m *memory, _ *record.Rollout) { m.steps[0] = append(m.steps[0], m.steps[0][2]) },
-			err:    "(hole): server run has 4 steps with output, but its answer has 3 turns",
+			err:    "(hole): the server run has 4 steps with output, but its answer has 3 turns",
 		},
 		{
 			name: "another number of tokens", life: "tool-two",
-			change: func(m *memory, _ *record.Rollout) { m.steps[0][1].CompletionTokens = new(int64(3)) }, err: "has 3",
+			change: func(m *memory, _ *record.Rollout) { m.steps[0][1].CompletionTokens = new(int64(3)) }, err: "reports 3",
 		},
 		{
 			name: "no messages, but traces", life: "tool-two", change: func(m *memory, _ *record.Rollout) { m.messages[0] = nil },
@@ -153,7 +153,7 @@ func TestReasons(t *testing.T) {
 				a, b := m.steps[0][0].ID, m.steps[0][2].ID
 				m.traces[a], m.traces[b] = m.traces[b], m.traces[a]
 			},
-			want: []string{"no_prompt", "trace", "no_prompt"}, note: "has other output tokens than the turn",
+			want: []string{"no_prompt", "trace", "no_prompt"}, note: "has different output tokens than the turn",
 		},
 		{
 			name: "traces that are not JSON", life: "tool-two", change: func(m *memory, e *record.Rollout) {
@@ -193,7 +193,7 @@ func TestReasons(t *testing.T) {
 		{
 			name: "an overridden system message after a compaction", life: "tool-two",
 			change: func(m *memory, e *record.Rollout) { alertAfter(m, 0); override(e) },
-			want:   []string{"tool_order", "compacted", "compacted"}, note: "the native one is unknown",
+			want:   []string{"tool_order", "compacted", "compacted"}, note: "the native system message is unknown",
 		},
 		{
 			name: "a mismatch before a compaction keeps its reason", life: "compaction",

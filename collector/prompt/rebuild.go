@@ -19,8 +19,8 @@ type rebuild struct {
 	finish     *finishes
 	lanes      lanes
 
-	// changed names the part of the agent that had changed when the agent was reread, or is empty
-	// if nothing had changed. It is nil if the agent has not been reread.
+	// changed is nil until the agent is reread. It then names the part of the agent that has
+	// changed, or is empty if nothing has changed.
 	changed *string
 	// unverified maps the index of a call to a prompt that has the right length and is neither
 	// proven nor contradicted.
@@ -37,7 +37,7 @@ func newRebuild(rollout *record.Rollout, calls []tokenize.Call, finish *finishes
 	return &rebuild{rollout: rollout, calls: calls, finish: finish, lanes: lanes, unverified: make(map[int]unproven)}
 }
 
-// rebuild finds the missing prompts of calls and grades them.
+// rebuild finds the missing prompts of calls and grades the calls.
 func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) error {
 	began := time.Now()
 	defer func() { p.addStats(time.Since(began), record.Requests{}) }()
@@ -54,8 +54,8 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 			return err
 		}
 	}
-	// A sample holds no renderer while it waits for the server. So there are few renderers, and
-	// their memory is reused.
+	// Take a renderer only now, so that no sample holds a renderer while it waits for the server.
+	// This keeps the number of renderers small, and their memory is reused.
 	b.r = p.renderer(b.transcript.longestPrompt())
 	defer p.release(b.r)
 	if stored {
@@ -73,8 +73,8 @@ func (p *Prompter) rebuild(ctx context.Context, reply *collector.Reply, rollout 
 	return nil
 }
 
-// renderer returns a renderer from the pool for one sample. longest is the number of ids in its
-// longest prompt, or 0 if unknown.
+// renderer returns a renderer from the pool for one sample. The parameter longest is the number of
+// ids in the sample's longest prompt, or 0 if unknown.
 func (p *Prompter) renderer(longest int) *renderer {
 	r, ok := p.renderers.Get().(*renderer)
 	if !ok {
@@ -89,7 +89,7 @@ func (p *Prompter) release(r *renderer) {
 	p.renderers.Put(r)
 }
 
-// note appends text to the note of call i, which explains the grade of the call to users.
+// note appends text to the note of call i. The note explains the grade of the call to users.
 func (b *rebuild) note(i int, format string, args ...any) {
 	c := &b.calls[i]
 	c.Note = noted(c.Note, fmt.Sprintf(format, args...))

@@ -7,7 +7,8 @@ import (
 
 // If another program drove a server run, each prompt comes only from the trace of its own call. The
 // run's messages do not contain the history before the run, and the server does not store the
-// request itself. In two cases, a trace could show different text of the same length:
+// request itself. In two cases, a trace could show text that differs from the prompt but has the
+// same length:
 //
 //	case                                     excluded by
 //	the request overrode the system message  compiled
@@ -19,13 +20,13 @@ import (
 // have the length that the server counted.
 
 // errToday means that the tools in a trace cannot be rendered as the model received them. A trace
-// lists the members of a tool in its own order, so the original order must come from the agent.
-var errToday = errors.New("the trace has a tool that the agent no longer has in this form: it was a client tool, or the agent was edited")
+// does not keep the order of a tool's members, so the original order must come from the agent.
+var errToday = errors.New("a tool in the trace does not match the agent's tools: it was a client tool, or the agent was edited")
 
-// compiled reports whether the model received the system message that a trace shows. The message
+// compiled reports whether a trace shows the system message that the model received. The message
 // must equal the agent's current system message, or end with the block that the server writes when
 // it compiles a system message. If the request overrides the system message, the trace shows the
-// override instead. If the request adds skills, the trace shows them after the block.
+// override instead. If the request adds skills, the trace shows the skills after the block.
 //
 // Source: agents/letta_agent_v2.py:795-811 (generate_request_system_prompt),
 // prompts/prompt_generator.py:26-89.

@@ -15,20 +15,20 @@ import (
 // It is not safe for concurrent use.
 type renderer struct {
 	model *Model
-	tok   *bpe.Tokenizer // the model's tokenizer
-	clock bool           // the template reads the clock
-	now   time.Time      // the time of the previous prompt
+	tok   *bpe.Tokenizer
+	clock bool      // the template reads the clock
+	now   time.Time // the time of the previous prompt
 
-	text, next []byte     // the previous prompt, and the buffer for the next
+	text, next []byte     // the previous prompt, and the buffer for the next prompt
 	ids        []int32    // ids of text
 	marks      []bpe.Mark // positions in text from which encoding can resume
 
-	// given begins with the ids of text, as prompt returned them. If the next prompt extends given,
-	// its new ids are appended to given. If the next prompt is a prefix of given, it becomes a
-	// slice of given. So prompts share memory.
+	// given is the memory that the prompts share. It begins with the ids of text. If the next
+	// prompt extends these ids, only the new ids are appended. If the next prompt is a prefix of
+	// given, the result is a slice of given.
 	given []int32
 	// longest is the number of ids in the longest prompt, or 0 if unknown. It determines the
-	// capacity of given.
+	// capacity of the field given.
 	longest int
 }
 
@@ -61,13 +61,15 @@ func (r *renderer) encode(t clockText) ([]int32, error) {
 	return r.split()
 }
 
-// split encodes the text in next, makes this text the previous prompt, and returns the ids.
+// split encodes the text in the field next, makes this text the previous prompt, and returns the
+// ids.
 func (r *renderer) split() ([]int32, error) {
 	out := r.next
 	var err error
 
-	// Both texts have the same ids up to the last mark that is safely inside the common prefix. No
-	// added token that starts before this mark can reach beyond the prefix.
+	// The old and the new text have the same ids up to the last mark that is far enough inside
+	// their common prefix. No added token that starts before this mark can extend beyond the
+	// prefix.
 	same := commonPrefix(r.text, out) - r.tok.LongestAdded()
 	n := len(r.marks)
 	for n > 0 && r.marks[n-1].Text > same {
@@ -85,7 +87,8 @@ func (r *renderer) split() ([]int32, error) {
 	}
 	r.text, r.next = r.next, r.text
 
-	// given begins with the ids of the previous prompt, and therefore with the ids before the mark.
+	// The slice given begins with the ids of the previous prompt, and therefore with the ids before
+	// the mark.
 	total, shared := len(r.ids), min(len(r.given), len(r.ids))
 	if !slices.Equal(r.given[at.IDs:shared], r.ids[at.IDs:shared]) {
 		r.given, shared = nil, 0

@@ -8,9 +8,10 @@ import (
 )
 
 // visibleReturn returns the text of a tool turn as the model saw it. It removes the results that
-// the client returned or that represent a denial. content contains one JSON object per result, with
-// one newline between objects. returns contains the results in the order of these objects, which
-// can differ from the order of the calls. If content has another format, it is returned unchanged.
+// the client returned or that represent a denial. The parameter content contains one JSON object
+// per result, with one newline between objects. The parameter returns contains the results in the
+// order of these objects, which can differ from the order of the calls. If the content has a
+// different format, it is returned unchanged.
 func visibleReturn(content string, returns []letta.ToolReturn, of decisions) string {
 	hide := false
 	for i := range returns {

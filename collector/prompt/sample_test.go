@@ -241,8 +241,8 @@ func TestFailureSaysWhatWasTried(t *testing.T) {
 		name, reason, want string
 		model              *prompt.Model
 	}{
-		{"another template", "count_mismatch", "first: stored: rebuilt 2 tokens, but the server counted 377; trace: rebuilt 2 tokens, but the server counted 377", template("Hi there")},
-		{"a template that raises", "no_prompt", "first: stored: render: chat: model:2: template raised: no", template("\n{{ raise_exception('no') }}")},
+		{"another template", "count_mismatch", "reason for the first call: stored: the rebuilt prompt has 2 tokens, but the server counted 377; trace: the rebuilt prompt has 2 tokens, but the server counted 377", template("Hi there")},
+		{"a template that raises", "no_prompt", "reason for the first call: stored: render: chat: model:2: the template raised an exception: no", template("\n{{ raise_exception('no') }}")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// nameSteps sets the step id of each call from the messages in the answers, because a message names
-// the step that created it. If the match is uncertain, the id stays empty.
+// nameSteps sets the step id of each call. It uses the messages in the answers, because each
+// message contains the id of its step. If the match is uncertain, the id stays empty.
 func nameSteps(r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {
@@ -24,9 +24,9 @@ func nameSteps(r *collector.Reply, rollout *record.Rollout, calls []tokenize.Cal
 	}
 }
 
-// listSteps fetches the steps of a send if the messages do not name the step of every call. This
-// happens if an output has neither text nor tool calls, for example only an end token. If the fetch
-// fails or the steps do not match the turns, the ids stay empty.
+// listSteps sets the remaining step ids. It fetches the steps of a send if the messages do not name
+// the step of every call. This happens if an output has neither text nor tool calls, for example
+// only an end token. If the fetch fails or the steps do not match the turns, the ids stay empty.
 func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout, calls []tokenize.Call) {
 	k := 0
 	for i := range r.Sends {
@@ -59,17 +59,17 @@ func listSteps(ctx context.Context, r *collector.Reply, rollout *record.Rollout,
 // uncertain.
 //
 // Turns and messages are both in the order of the steps. A step with text or calls has one turn and
-// at least one message, all with the same step id. A step with neither has a turn but no message.
-// So turns and steps match if the number of steps in the messages equals the number of turns, or
-// the number of turns with text or calls. Tool results do not count here, because a result after an
-// approval names the step of an earlier send.
+// at least one message, all with the same step id. A step with neither text nor calls has a turn
+// but no message. So turns and steps match if the messages name as many steps as there are turns,
+// or as there are turns with text or calls. Tool results are not counted, because a result after an
+// approval names a step of an earlier send.
 func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 	steps, returned, ok := stepsOf(messages)
 	if !ok {
 		return make([]string, tokenize.AssistantTurns(turns))
 	}
-	var said []bool // per assistant turn: it has text or a tool call that was run
-	var ran []bool  // per assistant turn: a tool turn follows
+	var said []bool // for each assistant turn: whether it has text or a tool call that was run
+	var ran []bool  // for each assistant turn: whether a tool turn follows
 	for t := range turns {
 		if turns[t].Role == tokenize.RoleAssistant {
 			said, ran = append(said, turns[t].Content != ""), append(ran, false)
@@ -99,8 +99,8 @@ func stepsOfTurns(turns []tokenize.Turn, messages letta.Messages) []string {
 }
 
 // stepsOf returns the steps that the model's messages name, in order, and the steps that tool
-// results name. ok is false if a message from the model names no step, or if the messages of a step
-// are not contiguous.
+// results name. The result ok is false if a message from the model names no step, or if the
+// messages of a step are not contiguous.
 func stepsOf(messages letta.Messages) (steps, returned []string, ok bool) {
 	for i := range messages {
 		id := messages[i].StepID

@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// An input is the template's input for one call.
+// An input is the input of the template for one call.
 type input struct {
 	messages history
 	scrub    bool // delete the text before tool calls
@@ -16,7 +16,8 @@ type input struct {
 }
 
 // fromStored rebuilds prompts from stored messages and accepts each prompt whose length equals the
-// server's count. If all is set, fromStored stops at the first call that is not accepted.
+// server's count. If the parameter all is true, fromStored stops at the first prompt that is not
+// accepted.
 func (b *rebuild) fromStored(all bool) error {
 	switch {
 	case b.rollout.Conversation != nil && b.transcript.compacted:
@@ -50,8 +51,8 @@ func (b *rebuild) fromStored(all bool) error {
 // requests, the turns and the stored calls. It calls yield once per call, in order, until yield
 // returns false or a send has no server run.
 //
-// The history matches the server's, so it also lacks the text that the server removed from a
-// generation.
+// The history matches the server's history, so it also lacks the text that the server removed from
+// generations.
 func (t *transcript) replay(yield func(s *send, k int, in input) bool) error {
 	room := 1
 	for i := range t.sends {
@@ -77,8 +78,8 @@ func (t *transcript) replay(yield func(s *send, k int, in input) bool) error {
 			}
 			tools = toolList(list)
 		}
-		// If the request answers calls that wait for the client, its other messages come after the
-		// results and before the model's next call.
+		// If the request answers calls that wait for the client, the other messages of the request
+		// come after the results and before the model's next call.
 		asked := appendRequest(nil, s.request)
 		if !answersCalls(s.request) {
 			h, asked = append(h, asked...), nil
@@ -97,8 +98,8 @@ func (t *transcript) replay(yield func(s *send, k int, in input) bool) error {
 				continue
 			}
 			m := message{role: roleTool, content: turn.Content, name: turn.ToolName}
-			// The results of a call name the call's step. Results before the first call belong to
-			// an earlier send and name a step of that send.
+			// A result names the step of its call. Results before the first call belong to an
+			// earlier send and name a step of that send.
 			if i := slices.IndexFunc(returns, func(r *letta.Message) bool { return s.stepIndex(r.StepID) == call }); i >= 0 {
 				list := returns[i].ToolReturns
 				returns = slices.Delete(returns, i, i+1)
@@ -114,8 +115,8 @@ func (t *transcript) replay(yield func(s *send, k int, in input) bool) error {
 	return nil
 }
 
-// appendRequest appends the messages of a request. It skips answers to calls that wait for the
-// client, because their results appear in a tool turn.
+// appendRequest appends the messages of a request. It skips the client's answers to calls that
+// waited for the client, because the results of these calls appear in a tool turn.
 func appendRequest(h history, r *letta.LettaRequest) history {
 	for _, m := range r.Messages {
 		if c, ok := m.(*letta.MessageCreate); ok {

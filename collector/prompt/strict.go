@@ -40,8 +40,8 @@ func strictParameters(p chat.Value) chat.Value {
 	return chat.MapValue(d)
 }
 
-// strictValue changes a nested schema. Objects that define properties then forbid additional
-// properties and require all defined properties, even inside arrays.
+// strictValue changes a nested schema, even inside arrays. Each object that defines properties then
+// forbids additional properties and requires all defined properties.
 func strictValue(v chat.Value) chat.Value {
 	kind, properties, items := member(v, "type"), member(v, "properties"), member(v, "items")
 	switch {
@@ -96,8 +96,8 @@ func isText(v chat.Value, want string) bool {
 	return ok && s == want
 }
 
-// copyMap returns a copy of a dict whose keys are strings. If change is not nil, copyMap applies it
-// to each value.
+// copyMap copies a dict whose keys are strings. If change is not nil, copyMap applies the function
+// change to each value.
 func copyMap(v chat.Value, change func(name string, v chat.Value) chat.Value) *chat.Map {
 	from := v.Map()
 	d := chat.NewMap(from.Len() + 2)

@@ -12,15 +12,16 @@ import (
 // emptyParameters is the server's schema for a client tool without parameters.
 const emptyParameters = `{"type":"object","properties":{}}`
 
-// A tool is a tool of one request, with its schema as the server passes it to the template.
+// A tool is a tool that the model can call in one request, with its schema as the server passes it
+// to the template.
 type tool struct {
 	name   string
 	schema chat.Value
 }
 
 // toolsOf returns the tools of one request. The agent's tools come first, in the order of
-// AgentState. If the agent has several tools, the server can use another order. The client's tools
-// follow and replace agent tools with the same name.
+// AgentState. If the agent has several tools, the server can use a different order. The client's
+// tools follow and replace agent tools with the same name.
 //
 // Source: agents/letta_agent_v3.py:2039-2074, helpers/tool_execution_helper.py:89.
 func toolsOf(agent *letta.AgentState, request *letta.LettaRequest) ([]tool, error) {
@@ -73,7 +74,8 @@ func clientTool(t *letta.ClientTool) (chat.Value, error) {
 	return chat.MapValue(d), nil
 }
 
-// toolList returns the template's list of tools, or Undefined if there are none.
+// toolList returns the list of tools in the form that the template expects, or Undefined if the
+// list is empty.
 func toolList(tools []tool) chat.Value {
 	if len(tools) == 0 {
 		return chat.Value{}
@@ -100,8 +102,8 @@ func serverTools(agent *letta.AgentState, request *letta.LettaRequest) []*letta.
 	return list
 }
 
-// toolsVary reports whether the agent has a rule that can hide tools from individual calls. A rule
-// of an unknown type counts as such a rule.
+// toolsVary reports whether the agent has a rule that can hide tools from individual calls. It
+// assumes that a rule of an unknown type can hide tools.
 //
 // Source: helpers/tool_rule_solver.py:96 (get_allowed_tool_names).
 func toolsVary(agent *letta.AgentState) bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A traced is the provider trace of one call: the messages and tools, converted to the native
-// path's input for the template, and the engine's answer.
+// A traced is the provider trace of one call: the engine's answer, and the messages and tools in
+// the form in which the native path passes them to the template.
 type traced struct {
 	messages  history
 	tools     chat.Value
@@ -22,11 +22,11 @@ type traced struct {
 var errNotNative = errors.New("the call did not use the native path")
 
 // readTrace parses a provider trace. The OpenAI-style request body in the trace was never sent. It
-// differs from the native prompt in a few known ways, and the text before tool calls is already
-// removed, as in the prompt.
+// differs from the native prompt in a few known ways. As in the native prompt, the text before tool
+// calls has already been removed.
 //
-// If system is not empty, it replaces the text of the first message, because a trace shows
-// override_system, which the native path ignores.
+// If system is not empty, it replaces the text of the first message. This is necessary if the
+// request sets override_system, which the trace shows but the native path ignores.
 func readTrace(t *record.Trace, of decisions, system string) (*traced, error) {
 	answer, err := t.Answer()
 	if err != nil {
@@ -101,14 +101,14 @@ func joinReturns(list []letta.TraceMessage, of decisions) message {
 
 func (t *traced) input() input { return t.before(len(t.messages)) }
 
-// before returns the template's input for a history of only the first n messages.
+// before returns the template's input with only the first n messages.
 func (t *traced) before(n int) input {
 	return input{messages: t.messages[:n], tools: t.tools}
 }
 
 // cut returns the number of messages before the k-th generation from the end (k ≥ 1), or -1 if
-// there are fewer than k generations. If a generation was not stored, the result is wrong, but then
-// the token count does not match.
+// there are fewer than k generations. If a generation was not stored, the result is wrong. In that
+// case, the prompt is rejected because its token count does not match.
 func (t *traced) cut(k int) int {
 	for i := len(t.messages) - 1; i >= 0; i-- {
 		m := &t.messages[i]

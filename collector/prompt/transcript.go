@@ -14,8 +14,8 @@ type transcript struct {
 	rollout *record.Rollout
 	system  string // text of the first message of the agent or conversation; empty if unknown
 	sends   []send
-	// decisions covers all sends, because a call and the client's answer to it belong to different
-	// sends.
+	// decisions covers all sends, because a call and the client's answer to the call belong to
+	// different sends.
 	decisions decisions
 	compacted bool // the server summarized the history
 }
@@ -27,7 +27,7 @@ func (t *transcript) agent() *letta.AgentState { return t.rollout.Agent }
 // is not trusted.
 const mostRoom = 1 << 18
 
-// longestPrompt returns the server's count for the longest prompt, at most mostRoom.
+// longestPrompt returns the server's token count for the longest prompt, limited to mostRoom.
 func (t *transcript) longestPrompt() int {
 	most := int64(0)
 	for i := range t.sends {
@@ -46,24 +46,25 @@ type send struct {
 	messages letta.Messages // the answer's messages
 	turns    []tokenize.Turn
 	first    int // index of the send's first call within the sample
-	calls    int // number of calls
+	calls    int
 
-	// blind is true if the answer names no server run. Then steps and stored are empty.
+	// blind is true if the answer names no server run. In that case, the fields steps and stored
+	// are empty.
 	blind  bool
 	steps  []letta.Step   // steps with an output, oldest first: one per call
 	stored letta.Messages // the server run's messages, oldest first
 
-	// epochs holds, per call, the number of compactions before the call.
+	// epochs contains the number of compactions before each call.
 	epochs []int
-	// summarized holds, per call, whether its step ran a compaction. Such a step never has a trace.
+	// summarized is true for each call whose step ran a compaction. Such a step never has a trace.
 	summarized []bool
 
-	// witness is the trace of the call with index shown. It shows the input of all calls in the
-	// send. It is nil if no usable trace was found.
+	// witness is the trace of the call whose index is in the field shown. It shows the input of all
+	// calls in the send before a compaction. It is nil if no usable trace was found.
 	witness  *traced
 	shown    int
 	compared bool // the witness was compared with the rebuilt prompt of its call
-	gap      *gap // if nil, a matching count proves a stored prompt
+	gap      *gap // if nil, a matching token count proves a prompt of the source stored
 }
 
 // callsOf returns the stored calls of a step: first the calls that the server ran itself, then the
@@ -109,8 +110,8 @@ func (s *send) returns() []*letta.Message {
 	return list
 }
 
-// decide collects the decisions for all calls that waited for the client. before contains the
-// messages that were stored before the first send.
+// decide collects the decisions for all calls that waited for the client. The parameter before
+// contains the messages that were stored before the first send.
 func (t *transcript) decide(before letta.Messages) {
 	t.decisions = make(decisions)
 	t.decisions.requested(before)

@@ -17,9 +17,9 @@ const witnessTries = 3
 
 // findWitnesses finds, for every send, the trace that shows the model's input. The server reads the
 // agent, its tools and the messages once per request. So one trace shows the input of all calls in
-// its send before a compaction, but not in other sends. Without a trace, the proof has a gap unless
-// two conditions hold: the server can have read the agent in only one way, and the agent is
-// unchanged when it is reread.
+// its send before a compaction, but not of calls in other sends. Without a trace, two conditions
+// must hold, or the proof has a gap. The server could have read the agent in only one way, and the
+// reread agent is unchanged.
 func (b *rebuild) findWitnesses(ctx context.Context) error {
 	for i := range b.transcript.sends {
 		s := &b.transcript.sends[i]
@@ -36,8 +36,8 @@ func (b *rebuild) findWitnesses(ctx context.Context) error {
 	return nil
 }
 
-// findWitness finds the last call in a send that has a usable trace. It adds no notes, because the
-// trace might not be needed.
+// findWitness looks for a usable trace of one of the last calls in a send, starting with the last
+// call. It adds no notes, because the trace might not be needed.
 func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 	tries := 0
 	for k := s.calls - 1; k >= 0 && tries < witnessTries; k-- {
@@ -57,7 +57,7 @@ func (b *rebuild) findWitness(ctx context.Context, s *send) error {
 }
 
 // hear makes the trace of call k the witness of the send. If the trace contradicts the turn or the
-// agent, hear sets a gap instead. hear returns false if the trace is unreadable.
+// agent, hear instead sets the gap of the send. It returns false if the trace is unreadable.
 func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 	read, err := readTrace(t, b.transcript.decisions, b.systemOver(s))
 	if err != nil {
@@ -65,7 +65,7 @@ func (b *rebuild) hear(s *send, k int, t *record.Trace) bool {
 	}
 	c := &b.calls[s.first+k]
 	if !read.answer.Proves(c.OutputIDs) {
-		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[k].ID + " has other output tokens than the turn", contradicted: true}
+		s.gap = &gap{reason: tokenize.ReasonNoPrompt, note: "the trace of step " + s.steps[k].ID + " has different output tokens than the turn", contradicted: true}
 		return true
 	}
 	read.answer.Describe(c)
@@ -95,14 +95,15 @@ func (b *rebuild) traceLost(s *send) bool {
 	return lost
 }
 
-// unstored reports whether the call has a log-probability that is NaN or infinite. In the answer,
-// this log-probability is null.
+// unstored reports whether the call has a log-probability that is NaN or infinite. The server's
+// answer shows such a log-probability as null.
 func unstored(c *tokenize.Call) bool {
 	return slices.ContainsFunc(c.Logprobs, func(v float32) bool { return v-v != 0 })
 }
 
-// systemOver returns the system message that the model received, but only if the request overrides
-// it. The trace then shows the override instead. Otherwise, systemOver returns an empty string.
+// systemOver returns the system message that the model received if the request overrides the system
+// message, because the trace then shows the override instead. Otherwise, systemOver returns an
+// empty string.
 func (b *rebuild) systemOver(s *send) string {
 	if overrides(s.request) {
 		return b.transcript.system
@@ -123,10 +124,10 @@ func (b *rebuild) findGap(ctx context.Context, s *send) error {
 	switch {
 	case s.gap != nil:
 	case toolsVary(b.transcript.agent()) && len(tools) > 1:
-		s.gap = &gap{reason: tokenize.ReasonToolOrder, note: "the agent's tool rules can select other tools for each call: only the call's own trace shows them"}
+		s.gap = &gap{reason: tokenize.ReasonToolOrder, note: "the agent's tool rules can select different tools for each call; only the call's own trace shows them"}
 	case s.witness != nil && !overrides(s.request):
 	case s.witness == nil && len(tools) > 1 && b.traceLost(s):
-		s.gap = &gap{reason: tokenize.ReasonTraceLost, note: "no trace of this request shows the order in which the server read its tools: " + unstorable}
+		s.gap = &gap{reason: tokenize.ReasonTraceLost, note: "no trace of this request shows the order in which the server read the agent's tools: " + unstorable}
 	case s.witness == nil && len(tools) > 1:
 		s.gap = &gap{reason: tokenize.ReasonToolOrder, note: fmt.Sprintf(
 			"no trace of this request shows the order in which the server read the agent's %d tools", len(tools))}
@@ -145,12 +146,12 @@ func (b *rebuild) findGap(ctx context.Context, s *send) error {
 
 const (
 	unshown = "no trace of this request shows the system message, and "
-	whyLate = unshown + "the agent was read after a request was sent"
+	whyLate = unshown + "the agent was fetched only after a request had been sent"
 )
 
-// unchanged rereads the agent. why explains why the agent that the server used can differ from the
-// agent before the first send. why is empty if the agent and its system message have not changed.
-// changed reports whether a change was seen.
+// unchanged rereads the agent. The first result explains why the agent that the server used might
+// differ from the agent before the first send. It is empty if the agent and its system message have
+// not changed. The second result is true if a change was found.
 func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err error) {
 	switch e := b.rollout; {
 	case e.Conversation != nil:
@@ -158,7 +159,7 @@ func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err 
 	case len(b.transcript.agent().Blocks) > 0:
 		return unshown + "the agent has memory blocks, which can change at any time", false, nil
 	case b.transcript.compacted:
-		return unshown + "a compaction wrote a new one", false, nil
+		return unshown + "a compaction wrote a new system message", false, nil
 	case e.Late: // tested last, because a new attempt does not help in the cases above
 		return whyLate, false, nil
 	}
@@ -173,13 +174,13 @@ func (b *rebuild) unchanged(ctx context.Context) (why string, changed bool, err 
 		}
 	}
 	if *b.changed != "" {
-		return "the agent's " + *b.changed + " has changed since before the first request", true, nil
+		return "the agent's " + *b.changed + " is not what it was before the first request", true, nil
 	}
 	return "", false, nil
 }
 
-// changedSince names the first changed part of the agent that affects prompts. It returns an empty
-// string if no such part has changed.
+// changedSince names a changed part of the agent that affects prompts, or returns an empty string
+// if no such part has changed.
 func changedSince(before, now *letta.AgentState) string {
 	sameSchema := func(a, b letta.Tool) bool { return a.JSONSchema == b.JSONSchema }
 	switch {

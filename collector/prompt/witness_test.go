@@ -152,22 +152,22 @@ func TestReadAgain(t *testing.T) {
 		want   string // part of the note; empty: proven
 	}{
 		{name: "nothing has changed"},
-		{name: "its system message", now: func(m *memory) { m.system += "!" }, want: "the agent's system message has changed since before the first request"},
+		{name: "its system message", now: func(m *memory) { m.system += "!" }, want: "the agent's system message is not what it was before the first request"},
 		{name: "its tool", now: func(m *memory) {
 			m.agent.Tools = slices.Clone(m.agent.Tools)
 			m.agent.Tools[0].JSONSchema = letta.RawJSON(strings.ReplaceAll(string(m.agent.Tools[0].JSONSchema), "a", "b"))
-		}, want: "the agent's list of tools has changed"},
-		{name: "one tool more", now: func(m *memory) { m.agent.Tools = append(slices.Clone(m.agent.Tools), letta.Tool{}) }, want: "list of tools has changed"},
-		{name: "a flag", now: func(m *memory) { m.agent.LLMConfig.JSON, _ = m.agent.LLMConfig.JSON.With("strict", "true") }, want: "the agent's llm_config has changed"},
-		{name: "a rule", now: func(m *memory) { m.agent.ToolRules = block }, want: "list of tool rules has changed"},
-		{name: "a block came", now: func(m *memory) { m.agent.Blocks = block }, want: "list of memory blocks has changed"},
+		}, want: "the agent's list of tools is not what it was"},
+		{name: "one tool more", now: func(m *memory) { m.agent.Tools = append(slices.Clone(m.agent.Tools), letta.Tool{}) }, want: "list of tools is not what it was"},
+		{name: "a flag", now: func(m *memory) { m.agent.LLMConfig.JSON, _ = m.agent.LLMConfig.JSON.With("strict", "true") }, want: "the agent's llm_config is not what it was"},
+		{name: "a rule", now: func(m *memory) { m.agent.ToolRules = block }, want: "list of tool rules is not what it was"},
+		{name: "a block came", now: func(m *memory) { m.agent.Blocks = block }, want: "list of memory blocks is not what it was"},
 		{name: "it has a block", before: func(e *record.Rollout) { e.Agent.Blocks = block }, now: func(m *memory) { m.agent.Blocks = block }, want: "the agent has memory blocks"},
-		{name: "it was read late", before: func(e *record.Rollout) { e.Late = true }, want: "the agent was read after a request was sent"},
+		{name: "it was read late", before: func(e *record.Rollout) { e.Late = true }, want: "the agent was fetched only after a request had been sent"},
 		{name: "it was read late, and there is a trace", before: func(e *record.Rollout) { e.Late = true }, trace: true},
 		{name: "it has a block, and there is a trace", before: func(e *record.Rollout) { e.Agent.Blocks = block }, trace: true},
 		{
 			name: "the trace shows an override", trace: true, before: override,
-			now: func(m *memory) { m.system += "!" }, want: "the agent's system message has changed since before the first request",
+			now: func(m *memory) { m.system += "!" }, want: "the agent's system message is not what it was before the first request",
 		},
 		{name: "the trace shows an override, nothing has changed", trace: true, before: override},
 	} {

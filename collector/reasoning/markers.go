@@ -10,10 +10,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A pair is the marker that opens reasoning and the marker that closes it.
+// A pair consists of the marker that opens reasoning and the marker that closes the reasoning.
 type pair struct {
 	open, close string
-	// around holds the markers before and after the answer.
+	// around contains the markers before and after the answer.
 	around [2]string
 }
 
@@ -40,7 +40,7 @@ var known = []pair{
 	{open: apriel, close: "[BEGIN FINAL RESPONSE]", around: [2]string{"[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"}},           // Apriel
 }
 
-// The markers of messages with headers.
+// The markers in an output that consists of messages with headers.
 const (
 	start   = "<|start|>"
 	message = "<|message|>"
@@ -49,8 +49,8 @@ const (
 
 var messageMarks = []string{start, message, channel, "<|constrain|>", "<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>"}
 
-// ofAnyModel returns the known pairs for outputs from an unknown model. It disables the opening
-// marker that is a plain sentence, and the marker <response> around an answer.
+// ofAnyModel returns the known pairs for outputs from an unknown model. It omits the opening marker
+// that is a plain sentence, and the marker <response> around an answer.
 func ofAnyModel() []pair {
 	pairs := slices.Clone(known)
 	for i := range pairs {
@@ -66,7 +66,8 @@ func ofAnyModel() []pair {
 }
 
 // markersOf returns the known pairs that the template or the tokenizer contains, plus the pair that
-// the template prints around reasoning. headers reports whether outputs are messages with headers.
+// the template prints around reasoning. The second result reports whether outputs consist of
+// messages with headers.
 func markersOf(m Model) (pairs []pair, headers bool) {
 	source := m.Template.Source()
 	headers = strings.Contains(source, start) && strings.Contains(source, message)
@@ -81,8 +82,8 @@ func markersOf(m Model) (pairs []pair, headers bool) {
 		if !strings.Contains(source, p.around[0]) {
 			p.around = [2]string{}
 		}
-		// A template that only closes reasoning contains only the closing marker. A template that
-		// builds the opening marker from pieces can contain neither marker.
+		// A template that only closes reasoning contains only the closing marker. If a template
+		// assembles a marker from pieces, its source might contain neither marker.
 		named := strings.Contains(source, p.close) || strings.Contains(source, p.open) && strings.ContainsAny(p.open, "<[◁")
 		if named || m.Tokenizer != nil && has(p.open) && has(p.close) {
 			pairs = append(pairs, p)
@@ -138,7 +139,7 @@ func generationPrompt(m Model) (text string, ok bool) {
 	return string(out), err == nil
 }
 
-// A Model has the template and the tokenizer from which the markers are taken.
+// A Model contains the template and the tokenizer from which the markers are taken.
 type Model struct {
 	Template     *chat.Template
 	Tokenizer    *bpe.Tokenizer

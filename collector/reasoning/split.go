@@ -14,20 +14,20 @@ import (
 // A Splitter separates answers from reasoning. It implements collector.Splitter and is safe for
 // concurrent use.
 type Splitter struct {
-	// Include keeps the whole text in Reply.Output.
+	// If Include is true, Reply.Output keeps the reasoning.
 	Include bool
 
 	pairs   []pair
 	headers bool
-	all     bool // the markers do not come from a model
+	all     bool // the model is unknown, so all known markers are used
 	tok     *bpe.Tokenizer
-	keep    map[int32]bool // special tokens that are markers; the engine's text omits them
-	opening string         // text that ends with the template's generation prompt; empty if unknown
+	keep    map[int32]bool // ids of the markers that are special tokens, which the engine's text omits
+	opening string         // rendered text that ends with the template's generation prompt; empty if unknown
 }
 
-// New returns a Splitter for the markers of a model: the known markers in its template or its
-// tokenizer, and the markers that the template prints around reasoning_content. If m is nil or has
-// no template, the Splitter works for any model.
+// New returns a Splitter for the markers of a model. These are the known markers in the model's
+// template or tokenizer, and the markers that the template prints around reasoning_content. If m is
+// nil or has no template, the Splitter works for any model.
 func New(m *Model) *Splitter {
 	if m == nil || m.Template == nil {
 		return &Splitter{pairs: ofAnyModel(), all: true}
@@ -54,8 +54,8 @@ func New(m *Model) *Splitter {
 	return s
 }
 
-// Split sets Reasoning in the reply from the reply's Text and calls. It also sets Output to the
-// answer, unless Include is set.
+// Split sets r.Reasoning to the model's reasoning and, unless Include is set, r.Output to the
+// answer.
 func (s *Splitter) Split(r *collector.Reply, calls []tokenize.Call) {
 	answer, thought := s.split(r, calls)
 	r.Reasoning = thought
@@ -88,7 +88,7 @@ func (s *Splitter) split(r *collector.Reply, calls []tokenize.Call) (answer, tho
 	case special, opened && len(s.keep) > 0:
 		return s.parts(full, st) // the engine's text lacks the markers
 	case s.marked(r.Text):
-		if answer == "" { // the server can have removed a marker together with a tool call around it
+		if answer == "" { // the server might have removed a marker inside a tool call
 			return s.parts(full, st)
 		}
 		return answer, thought
@@ -101,14 +101,15 @@ func (s *Splitter) split(r *collector.Reply, calls []tokenize.Call) (answer, tho
 	return answer, thought
 }
 
-// A state contains facts about an output that its text does not show.
+// A state contains facts about an output that the text of the output does not show.
 type state struct {
 	opened string // the end of the prompt; empty if unknown
 	cut    bool   // the token limit ended the output
 }
 
-// callOf returns the call in the last send whose text is the text of the reply. If there is no such
-// call, it returns the last call. If calls and turns do not match, it returns nil.
+// callOf returns the call in the last send that produced the text of the reply. If no call has this
+// text, callOf returns the last call of the send. If the calls do not match the turns, it returns
+// nil.
 func callOf(r *collector.Reply, calls []tokenize.Call) *tokenize.Call {
 	n := 0
 	for i := range r.Sends {
@@ -192,14 +193,14 @@ func (s *Splitter) parts(text string, st state) (answer, thought string) {
 	return strings.TrimSpace(toolCalls.ReplaceAllString(answer, "")), strings.TrimSpace(thought)
 }
 
-// bareAnalysis and bareFinal are the text that remains of message headers if the special tokens are
+// bareAnalysis and bareFinal are the parts of message headers that remain if the special tokens are
 // omitted.
 const (
 	bareAnalysis = "analysis"
 	bareFinal    = "assistantfinal"
 )
 
-// bare splits an output of messages whose markers are missing.
+// bare splits an output that consists of messages without their markers.
 func bare(text string) (answer, thought string) {
 	text, ok := strings.CutPrefix(text, bareAnalysis)
 	if !ok {
@@ -207,7 +208,7 @@ func bare(text string) (answer, thought string) {
 	}
 	at := strings.LastIndex(text, bareFinal)
 	if at < 0 {
-		return "", text // cut by the token limit
+		return "", text // the token limit cut the output before the answer
 	}
 	return text[at+len(bareFinal):], text[:at]
 }
@@ -218,12 +219,12 @@ func bare(text string) (answer, thought string) {
 func messages(text string, st state) (answer, thought string) {
 	if !strings.Contains(text, message) {
 		if strings.Contains(text, channel) {
-			return "", "" // cut inside the header
+			return "", "" // the output was cut inside the header
 		}
 		return bare(text)
 	}
 	if at := strings.LastIndex(st.opened, start); at >= 0 {
-		text = st.opened[at+len(start):] + text // the prompt began the header
+		text = st.opened[at+len(start):] + text // the prompt contains the start of the header
 	}
 	var answers, thoughts []string
 	for part := range strings.SplitSeq(text, start) {
@@ -310,8 +311,8 @@ func (s *Splitter) ends(prompt string) bool {
 	return slices.ContainsFunc(s.pairs, func(p pair) bool { return strings.HasSuffix(prompt, p.close) })
 }
 
-// begins returns the pair whose opening marker is at the start of the text, and the text after this
-// marker.
+// begins reports whether the text starts with an opening marker. If so, it also returns the marker's
+// pair and the text after the marker.
 func (s *Splitter) begins(text string) (pair, string, bool) {
 	text = strings.TrimLeftFunc(text, unicode.IsSpace)
 	for _, p := range s.pairs {
@@ -334,7 +335,7 @@ func (s *Splitter) next(text string) (at int, first pair) {
 }
 
 // unopened splits text at the first closing marker if no opening marker precedes the closing
-// marker. If strict is set, the marker must be at the start or the end of a line.
+// marker. If strict is true, the marker must be at the start or the end of a line.
 func (s *Splitter) unopened(text string, strict bool) (body, rest string, ok bool) {
 	at, mark := -1, ""
 	for _, p := range s.pairs {

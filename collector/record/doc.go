@@ -5,16 +5,16 @@
 //	server run  Run       its steps and messages
 //	step        Trace     the request and the answer of the engine
 //
-// A [Rollout] belongs to one attempt. The backend fills it in while it sends. Package prompt reads
-// it to find the prompt and the finish reason of each call. Package agent reads it to reconstruct a
-// lost answer.
+// A [Rollout] belongs to one attempt. The backend adds data to the Rollout while it sends requests.
+// Package prompt reads the Rollout to find the prompt and the finish reason of each call. Package
+// agent reads the Rollout to reconstruct a lost answer.
 //
 // # Fetched once, parsed once
 //
 // All data is fetched on first use and then kept, with the exceptions below. The result of a failed
 // request is not kept, so the next caller repeats the request. All methods are safe for concurrent
-// use. Concurrent callers that need the same data wait for a single request. [Rollout.Requests]
-// counts the requests by source.
+// use. Concurrent callers that need the same data share a single request. [Rollout.Requests] counts
+// the requests by the kind of data.
 //
 // Five methods are exceptions:
 //
@@ -30,5 +30,5 @@
 // # Lifetime on the server
 //
 // The server deletes runs, steps and messages together with the agent. Only traces remain. So read
-// all other data before the backend closes the agent.
+// all data except traces before the backend closes the agent.
 package record

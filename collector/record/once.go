@@ -14,7 +14,7 @@ type once[T any] struct {
 	value T
 }
 
-// get returns the value. If there is none, get fetches it first.
+// get returns the value. If the value has not yet been fetched, get fetches it first.
 func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error)) (T, error) {
 	for {
 		o.mu.Lock()
@@ -37,7 +37,7 @@ func (o *once[T]) get(ctx context.Context, fetch func(context.Context) (T, error
 	done := make(chan struct{})
 	o.busy = done
 	o.mu.Unlock()
-	defer func() { // runs even if fetch panics, so that no waiting caller blocks forever
+	defer func() { // runs even if the fetch panics, so that no waiting caller blocks forever
 		o.mu.Lock()
 		o.busy = nil
 		o.mu.Unlock()
@@ -58,7 +58,7 @@ func (o *once[T]) drop(unwanted func(T) bool) {
 	o.has = o.has && !unwanted(o.value)
 }
 
-// set stores a value that the caller got in another way.
+// set stores a value that the caller has obtained in another way.
 func (o *once[T]) set(v T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -5,16 +5,17 @@ import (
 	"maps"
 )
 
-// Requests counts requests by the kind of data that they fetch. All requests of one PollStepTrace
-// count as one.
+// Requests counts requests by the kind of data that they fetch. A call of PollStepTrace counts as
+// one request, even if it makes several.
 type Requests struct {
-	// Steps and Messages count requests about server runs. Traces counts requests about steps.
+	// Steps and Messages count the requests for the steps and messages of server runs. Traces
+	// counts the requests for the traces of steps.
 	Steps, Messages, Traces int64
-	// Agents counts the requests for the current state of an agent: one for the agent, and one for
-	// its system message.
+	// Agents counts the requests for the current state of an agent. The agent and its system
+	// message are separate requests.
 	Agents int64
-	// Conversations counts the requests for the system messages of conversations, two for each
-	// message.
+	// Conversations counts the requests for the system messages of conversations. Each message
+	// needs two requests.
 	Conversations int64
 }
 
@@ -32,7 +33,7 @@ func (r Requests) BySource() map[string]int64 {
 	return all
 }
 
-// Plus returns the sum of r and more, field by field.
+// Plus adds the counts of r and more.
 func (r Requests) Plus(more Requests) Requests {
 	return Requests{
 		Steps: r.Steps + more.Steps, Messages: r.Messages + more.Messages, Traces: r.Traces + more.Traces,
@@ -40,14 +41,14 @@ func (r Requests) Plus(more Requests) Requests {
 	}
 }
 
-// Requests returns the number of requests so far.
+// Requests counts the requests so far.
 func (r *Rollout) Requests() Requests {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return *r.requests
 }
 
-// fetch makes a request to the server and counts it in *n, a field of r.requests.
+// fetch makes a request to the server and increments *n, which is a field of r.requests.
 func fetch[T any](ctx context.Context, r *Rollout, n *int64, ask func(Source, context.Context, string) (T, error), id string) (T, error) {
 	if r.source == nil {
 		var zero T

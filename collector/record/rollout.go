@@ -16,40 +16,42 @@ type Source interface {
 	Agent(ctx context.Context, id string) (*letta.AgentState, error)
 	SystemText(ctx context.Context, messageID string) (string, error)
 	Conversation(ctx context.Context, id string) (*letta.Conversation, error)
-	// RunSteps and RunMessages return the oldest entry first.
+	// RunSteps and RunMessages return the steps and messages, oldest first.
 	RunSteps(ctx context.Context, runID string) ([]letta.Step, error)
 	RunMessages(ctx context.Context, runID string) (letta.Messages, error)
-	// PollStepTrace waits briefly for a late trace. It returns nil if there is none.
+	// PollStepTrace waits briefly for a late trace. It returns nil if the server has no trace of
+	// the step.
 	PollStepTrace(ctx context.Context, stepID string) (*letta.ProviderTrace, error)
 }
 
-// errNoSource is the error of every fetch by a Rollout without a Source.
+// errNoSource is returned by every fetch of a Rollout without a Source.
 var errNoSource = errors.New("record: the rollout has no server")
 
-// A Rollout holds the data of one attempt and its agent. The backend fills in the fields from one
-// goroutine. The methods are safe for concurrent use.
+// A Rollout contains the data of one attempt and its agent. Only one goroutine of the backend sets
+// the fields. The methods are safe for concurrent use.
 type Rollout struct {
 	// Agent is the state of the agent before the first send.
 	Agent *letta.AgentState
-	// Conversation is the conversation that received the messages. Nil means the agent itself.
+	// Conversation is the conversation that received the messages. It is nil if the agent itself
+	// received the messages.
 	Conversation *letta.Conversation
 	// SystemText is the system message before the first send. It is empty if it was not fetched.
 	SystemText string
 	// Late is true if Agent and SystemText were read after a request had been sent to the agent.
-	// The request can have used another version of these two.
+	// The request might have used an earlier state of the agent.
 	Late bool
-	// Recorded is true if another program drove the agent, which can also have been in use before
-	// and after this rollout. The requests of that program are known only as far as the server
-	// stored them. Agent and SystemText have their current values. Messages from before the first
-	// of Sends are only in the traces.
+	// Recorded is true if another program drove the agent. The agent might also have been in use
+	// before and after this rollout. That program's requests are known only if the server stored
+	// them. Agent and SystemText have their current values. Messages from before the first send are
+	// available only in the traces.
 	Recorded bool
-	// Before contains stored messages that are older than Sends. They show how earlier tool calls
-	// ended.
+	// Before contains stored messages that are older than Sends. They show the outcomes of earlier
+	// tool calls.
 	Before letta.Messages
 	// Sends has one entry per answered send, in order.
 	Sends []Send
-	// Engines records facts that traces show about the engines behind the server. The rollouts of a
-	// server should share one Engines. New sets a separate one.
+	// Engines records facts that traces show about the engines behind the server. All rollouts of a
+	// server should share one Engines. New sets Engines to a new value.
 	Engines *Engines
 
 	source   Source
@@ -64,7 +66,7 @@ type Rollout struct {
 type Engines struct{ continuity atomic.Bool }
 
 // Continuity reports whether any trace showed a tap with continuity. Once it is true, it stays
-// true, because that tap can still be running.
+// true, because that tap might still be running.
 func (e *Engines) Continuity() bool { return e.continuity.Load() }
 
 // A Send is one request and its answer, without turns.
@@ -74,7 +76,7 @@ type Send struct {
 	RunID    string // the server run; empty if unknown
 	Duration time.Duration
 	// Began and Ended are the local times of the request and of its answer, or zero if unknown. If
-	// the answer was not received, they are the times of its server run.
+	// the answer was not received, they are the start and the end of the server run.
 	Began, Ended time.Time
 }
 
@@ -98,16 +100,16 @@ func (r *Rollout) Run(id string) *Run {
 	return run
 }
 
-// Trace returns the trace of a step, or nil. It waits briefly for a late trace.
+// Trace returns the trace of a step, or nil if there is none. Trace waits briefly for a late trace.
 func (r *Rollout) Trace(ctx context.Context, stepID string) (*Trace, error) {
 	return r.trace(stepID).get(ctx, func(ctx context.Context) (*Trace, error) { return r.fetchTrace(ctx, stepID) })
 }
 
-// errLate keeps TraceSoon from storing the absence of a trace.
+// errLate prevents TraceSoon from storing that a trace is missing.
 var errLate = errors.New("record: no trace yet")
 
-// TraceSoon is like Trace, but for a caller that expects the trace to be late. If the trace was
-// missing before, TraceSoon repeats the request. It never stores that a trace is missing.
+// TraceSoon is like Trace, but for a trace that might not yet exist. If the trace was missing
+// before, TraceSoon repeats the request. It never stores that a trace is missing.
 func (r *Rollout) TraceSoon(ctx context.Context, stepID string) (*Trace, error) {
 	kept := r.trace(stepID)
 	kept.drop(func(t *Trace) bool { return t == nil })
@@ -172,8 +174,8 @@ func (r *Rollout) ConversationSystem(ctx context.Context) (string, error) {
 	return fetch(ctx, r, &r.requests.Conversations, Source.SystemText, c.InContextMessageIDs[0])
 }
 
-// Conversed returns the conversation as a JSON array of the messages from the requests and the
-// answers, in order. The messages from answers are copied byte for byte.
+// Conversed returns the conversation as a JSON array. The array contains the messages from the
+// requests and the answers, in order. The messages from answers are copied byte for byte.
 func (r *Rollout) Conversed() (json.RawMessage, error) {
 	size := 2
 	for i := range r.Sends {
@@ -200,7 +202,7 @@ func (r *Rollout) Conversed() (json.RawMessage, error) {
 }
 
 // Scrubs reports whether the server deletes the text before tool calls when it builds the prompts
-// for a request.
+// of the given request.
 //
 // Source: helpers/reasoning_helper.py:22-48 of letta-ai/letta.
 func (r *Rollout) Scrubs(request *letta.LettaRequest) bool {

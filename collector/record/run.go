@@ -45,7 +45,7 @@ func (r *Run) Calls(ctx context.Context) ([]letta.Step, error) {
 	}), nil
 }
 
-// IsAlert reports whether text, from a user message, is the server's note about a compaction.
+// IsAlert reports whether the text of a user message is the server's note about a compaction.
 func IsAlert(text string) bool {
 	var note struct {
 		Type string `json:"type"`

@@ -17,22 +17,24 @@ type Trace struct {
 	messages func() ([]letta.TraceMessage, error)
 }
 
-// An Answer is the engine's answer.
+// An Answer is the engine's answer to one model call, as stored in a trace.
 type Answer struct {
 	letta.TraceResponse
-	// MatchedID is the stop id that the engine reports as matched, or -1.
+	// MatchedID is the stop id that ended the output, as reported by the engine, or -1 if there is
+	// none.
 	MatchedID int32
-	// PromptLength is the engine's count of its prompt ids, or -1.
+	// PromptLength is the number of prompt ids that the engine reports, or -1.
 	PromptLength int32
 	// Continuity is true if the call passed through a tap with continuity. Spliced is the number of
-	// turns in the prompt that the tap replaced. It is -1 if unknown, and 0 without such a tap.
+	// prompt turns that the tap replaced. It is -1 if unknown, and 0 if the call passed through no
+	// such tap.
 	Continuity bool
 	Spliced    int32
 
 	ids func() ([]int32, error)
 }
 
-// NewTrace returns a Trace for the server's record kept.
+// NewTrace returns a Trace that parses the server's record of the call.
 func NewTrace(kept *letta.ProviderTrace) *Trace {
 	t := &Trace{kept: kept}
 	if r, err := kept.Response.Parsed(); err == nil {
@@ -54,7 +56,7 @@ func NewTrace(kept *letta.ProviderTrace) *Trace {
 }
 
 // readMark parses the mark of a tap with continuity. It ignores any other text, because an engine
-// can use the same member for something else.
+// can use the same JSON member for other data.
 func (a *Answer) readMark(text string) {
 	if text == "" {
 		return
@@ -84,8 +86,8 @@ func (t *Trace) Request() (*letta.TraceRequest, error) { return t.kept.Request.P
 // Messages returns the messages of the request. The caller must not change them.
 func (t *Trace) Messages() ([]letta.TraceMessage, error) { return t.messages() }
 
-// IDs returns the sampled ids. It returns none for a call off the server's native path. The caller
-// must not change the slice.
+// IDs returns the sampled ids. The result is empty if the call did not use the server's native
+// path. The caller must not change the slice.
 func (a *Answer) IDs() ([]int32, error) { return a.ids() }
 
 // Proves reports whether the trace belongs to the call that sampled ids.
@@ -94,8 +96,9 @@ func (a *Answer) Proves(ids []int32) bool {
 	return err == nil && slices.Equal(own, ids)
 }
 
-// Describe sets the fields of the call that turns do not contain: finish reason, stop id and policy
-// versions. Call it only if Proves has returned true for the ids of the call.
+// Describe sets the fields of the call that turns do not contain. These are the finish reason, the
+// stop id and the policy versions. Call it only if Proves has returned true for the ids of the
+// call.
 func (a *Answer) Describe(c *tokenize.Call) {
 	c.FinishReason, c.StopID = a.Finish, nil
 	if a.Finish == tokenize.FinishStop && a.MatchedID >= 0 {

@@ -18,7 +18,7 @@ import (
 
 // CommandConfig configures a Command.
 type CommandConfig struct {
-	// Args is the program with its arguments. It is started without a shell.
+	// Args contains the program and its arguments. The program is started without a shell.
 	Args []string
 	// Env is the environment. Nil means the environment of this process.
 	Env []string
@@ -28,8 +28,8 @@ type CommandConfig struct {
 	Processes int
 	// Timeout bounds the time to score one rollout. Default 1m.
 	Timeout time.Duration
-	// Stderr receives the standard error of the processes, up to 256 kB from each. Default nil: it
-	// is discarded.
+	// Stderr receives the standard error of the processes, up to 256 kB from each process. If
+	// Stderr is nil, the standard error is discarded.
 	Stderr io.Writer
 }
 
@@ -38,18 +38,20 @@ type CommandConfig struct {
 //
 //	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…],"trial":false}
 //
-// answer, metadata and conversation can be null. output is the model's answer, reasoning is the
-// text before the answer, and text is the whole text that the model wrote. trial is true for the
-// trial sample (see [Try]). The program writes one line to its standard output:
+// The members answer, metadata and conversation can be null. The member output is the model's
+// answer, reasoning is the text before the answer, and text is the whole text that the model wrote.
+// The member trial is true for the trial sample (see [Try]). The program writes one line to its
+// standard output:
 //
 //	{"reward":0.5,"details":{…}}    a finite number, or null: not scored; details is an
 //	                                optional object; id is optional
 //	{"error":"…"}                   the program cannot score the rollout
 //
-// A process gets the next line only after it has answered. A process is killed and replaced if it
-// exits, times out, or writes an invalid answer, a wrong id or more than one line. The rollout then
-// gets no reward, because the state of the program is unknown. A line that was not requested is
-// detected before the next request, so no rollout gets the reward of another rollout.
+// A process gets the next line only after it has answered the previous line. A process is killed
+// and replaced if it exits, times out, or writes an invalid answer, a wrong id or more than one
+// line. The rollout then gets no reward, because the state of the program is unknown. A line that
+// was not requested is detected before the next request, so no rollout gets the reward of another
+// rollout.
 //
 // When a process is killed, its process group is killed too. The group includes all its children,
 // except children that created their own group.
@@ -57,7 +59,7 @@ type CommandConfig struct {
 // A Command is safe for concurrent use. Rollouts wait for a free process.
 type Command struct {
 	cfg  CommandConfig
-	free chan *process // nil stands for a process that has not yet been started
+	free chan *process // a nil element stands for a process that has not yet been started
 
 	closeOnce, killOnce sync.Once
 	closed, killed      chan struct{}
@@ -67,7 +69,7 @@ type Command struct {
 	asked int64
 }
 
-// Default values of CommandConfig.
+// Defaults of [CommandConfig].
 const (
 	DefaultProcesses = 1
 	DefaultTimeout   = time.Minute
@@ -157,7 +159,7 @@ func (v *verdict) read() (collector.Reward, error) {
 	}
 	switch {
 	case v.Reward == nil:
-		return collector.Reward{}, errors.New(`the answer has no "reward"`)
+		return collector.Reward{}, errors.New(`the answer has no member "reward"`)
 	case string(v.Reward) == "null":
 		return out, nil
 	}
@@ -200,7 +202,7 @@ func (c *Command) end(p *process) error {
 	return err
 }
 
-// Kill kills all processes and their children. Scores in progress fail, and no new process
+// Kill kills all processes and their children. Calls of Score in progress fail, and no new process
 // starts. The caller must still call Close.
 func (c *Command) Kill() {
 	c.mu.Lock()
@@ -211,14 +213,14 @@ func (c *Command) Kill() {
 	}
 }
 
-// scoreLine sends a line to p, and returns the answer and the process to keep. It returns a nil
-// process if the process can no longer be trusted.
+// scoreLine sends a line to the process p, which it starts if p is nil. It returns the answer and
+// the process to keep, or a nil process if the process can no longer be trusted.
 func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []byte) (verdict, *process, error) {
 	if p != nil {
 		if line := p.unrequested(); line != "" {
 			p.kill()
-			_ = c.end(p) // its exit status does not matter
-			return verdict{}, nil, fmt.Errorf("wrote %.80q without a request", line)
+			_ = c.end(p) // the exit status does not matter
+			return verdict{}, nil, fmt.Errorf("the program wrote %.80q before it received a request", line)
 		}
 	}
 	if p == nil {
@@ -230,12 +232,12 @@ func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []by
 	stop := context.AfterFunc(ctx, p.kill) // unblocks a read that would never return
 	answer, err := p.exchange(line)
 	if !stop() && err == nil {
-		err = io.ErrUnexpectedEOF // killed just after the answer
+		err = io.ErrUnexpectedEOF // the process was killed just after its answer
 	}
 	var v verdict
 	if err == nil {
 		if err = json.Unmarshal(answer, &v); err != nil {
-			err = fmt.Errorf("answer %.80q: %w", answer, err)
+			err = fmt.Errorf("cannot decode answer %.80q: %w", answer, err)
 		}
 	}
 	switch {
@@ -244,13 +246,13 @@ func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []by
 		err = fmt.Errorf("answer %.80q is for request %d, want %d", answer, *v.ID, id)
 	case p.r.Buffered() > 0:
 		rest, _ := p.r.Peek(p.r.Buffered())
-		err = fmt.Errorf("wrote more than one line: %.80q after %.80q", rest, answer)
+		err = fmt.Errorf("the program wrote more than one line: %.80q after %.80q", rest, answer)
 	}
 	if err == nil {
 		return v, p, nil
 	}
-	// A program that closed its output might be exiting. Its exit status is more informative than
-	// err.
+	// A program that closed its output might be exiting. The exit status is then more informative
+	// than err.
 	killed := false
 	if errors.Is(err, io.EOF) && ctx.Err() == nil {
 		select {
@@ -267,11 +269,11 @@ func (c *Command) scoreLine(ctx context.Context, p *process, id int64, line []by
 	case c.isKilled():
 		return v, nil, errClosed
 	case killed:
-		return v, nil, errors.New("closed its standard output or input without an answer and kept running")
+		return v, nil, errors.New("the program did not answer: it closed its standard input or output and kept running")
 	case errors.Is(err, io.EOF) && ended != nil:
-		return v, nil, fmt.Errorf("exited without an answer: %w%s", ended, p.talk.last())
+		return v, nil, fmt.Errorf("the program exited without answering: %w%s", ended, p.talk.last())
 	case errors.Is(err, io.EOF):
-		return v, nil, fmt.Errorf("exited without an answer%s", p.talk.last())
+		return v, nil, fmt.Errorf("the program exited without answering%s", p.talk.last())
 	}
 	return v, nil, err
 }
@@ -291,8 +293,8 @@ func (c *Command) isKilled() bool {
 // closeWithin bounds the wait for the exit of all processes after their input is closed.
 const closeWithin = 5 * time.Second
 
-// Close waits for scores in progress and closes the input of the processes. It kills processes that
-// are still running after five seconds, or after Timeout if that is shorter.
+// Close waits until all calls of Score have returned and then closes the input of the processes. It
+// kills processes that are still running after five seconds, or after Timeout if that is shorter.
 func (c *Command) Close() error {
 	c.closeOnce.Do(func() {
 		close(c.closed)
@@ -307,7 +309,7 @@ func (c *Command) Close() error {
 		defer timer.Stop()
 		for _, p := range all {
 			_ = c.end(p)     // the exit status no longer matters
-			killGroup(p.cmd) // its remaining children
+			killGroup(p.cmd) // kills the remaining children of the process
 		}
 	})
 	return nil
@@ -334,7 +336,7 @@ func start(cfg *CommandConfig) (*process, error) {
 	said := &talk{to: cfg.Stderr, name: cfg.Args[0], left: maxTalk}
 	cmd.Stderr = said
 	ownGroup(cmd)
-	cmd.WaitDelay = time.Second // for a grandchild that keeps stderr open
+	cmd.WaitDelay = time.Second // needed if a grandchild keeps stderr open
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -345,7 +347,7 @@ func start(cfg *CommandConfig) (*process, error) {
 	}
 	cmd.Stdout = w
 	err = cmd.Start()
-	_ = w.Close() // the program has its copy
+	_ = w.Close() // the program has its own copy of this end
 	if err != nil {
 		_ = out.Close()
 		_ = in.Close()
@@ -360,7 +362,7 @@ func (p *process) unrequested() string {
 		if p.out.SetReadDeadline(time.Now().Add(time.Millisecond)) != nil {
 			return "" // the pipe has no deadlines
 		}
-		_, _ = p.r.Peek(1) // the next request detects EOF
+		_, _ = p.r.Peek(1) // ignores EOF, because the next request detects it
 		_ = p.out.SetReadDeadline(time.Time{})
 	}
 	b, _ := p.r.Peek(p.r.Buffered())
@@ -368,7 +370,7 @@ func (p *process) unrequested() string {
 }
 
 // exchange writes a line and reads a line. If the program exits or closes its input without reading
-// the line, the write fails and an answer does not count.
+// the line, the write fails, and any answer is ignored.
 func (p *process) exchange(line []byte) ([]byte, error) {
 	if _, err := p.in.Write(line); err != nil {
 		return nil, io.EOF
@@ -383,7 +385,7 @@ func (p *process) exchange(line []byte) ([]byte, error) {
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
 		case len(answer) > maxAnswer:
-			return nil, fmt.Errorf("answer is longer than %d bytes", maxAnswer)
+			return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 		}
 	}
 }

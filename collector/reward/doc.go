@@ -7,9 +7,9 @@
 //	JSON      a value inside the output's JSON equals the answer
 //	Command   an external program decides
 //
-// All scorers except Command return 1 or 0. The output is the model's last answer. If
+// All scorers except Command return 1 or 0. The output is the text of the model's last message. If
 // collector.Config has a Splitter, the output does not include the reasoning. If a scorer cannot
-// score a sample, it returns an error: the reward is then null, not 0, and the sample is kept. If
+// score a sample, it returns an error. The reward is then null, not 0, and the sample is kept. If
 // the task has no answer, the error wraps collector.ErrNoAnswer. Check returns the same error
 // before the run. Any other error is a failure of the scorer. [Try] detects such failures before a
 // run begins.
@@ -25,13 +25,14 @@
 //	2 1/2   2\frac{1}{2}   2½                          mixed numbers: the fraction is below 1
 //	3×10^8   3 \times 10^{-4}   10⁶   2^10             powers
 //
-// The minus signs are -, U+2212, U+FE63, U+FF0D, and the hyphens U+2010 and U+2011. After a letter,
-// a digit or a percent sign, such a character is a hyphen: 10-20 ends in 20. The dashes U+2012 and
-// U+2013 are minus signs too, unless a number or a letter precedes them: 3–5 ends in 5. Number
-// ignores currency and percent signs: 50% is 50. A comma is never a decimal comma: 3,14 is two
-// numbers, 3 and 14. Full-width and mathematical digits count as digits.
+// The minus signs are -, U+2212, U+FE63, U+FF0D, and the hyphens U+2010 and U+2011. If one of these
+// characters follows a letter, a digit or a percent sign, it is a hyphen: the last number in 10-20
+// is 20. The dashes U+2012 and U+2013 are minus signs too, unless a number or a letter precedes
+// them: the last number in 3–5 is 5. Number ignores currency and percent signs: 50% is 50. A comma
+// is never a decimal comma: 3,14 is two numbers, 3 and 14. Full-width and mathematical digits count
+// as digits.
 //
-// Some numbers have no exact value for Number: 1.2.3, 1/0, 1/2/3, \sqrt{2}, 2\pi, 0.\overline{3},
-// 0x1F, 8 000 with an ASCII space, and numbers with more than 4,096 digits or an exponent beyond
-// 4,096. If the last number in an output is such a number, the reward is 0.
+// Number cannot determine the exact value of some numbers: 1.2.3, 1/0, 1/2/3, \sqrt{2}, 2\pi,
+// 0.\overline{3}, 0x1F, 8 000 with an ASCII space, and numbers with more than 4,096 digits or an
+// exponent beyond 4,096. If the last number in an output is such a number, the reward is 0.
 package reward

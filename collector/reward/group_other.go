@@ -6,5 +6,6 @@ import "os/exec"
 
 func ownGroup(*exec.Cmd) {}
 
-// killGroup kills only the program, because its children are not known on this platform.
+// killGroup kills only the program, because the children of the program are unknown on this
+// platform.
 func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

@@ -14,8 +14,9 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// JSON rewards an output if the value at a path in the output's JSON equals the answer. The JSON is
-// the last ``` block of the output, or the whole output if there is no such block.
+// JSON rewards an output if a value in the output's JSON equals the answer. A path selects the
+// value. The JSON is the last ``` block of the output, or the whole output if there is no such
+// block.
 type JSON struct {
 	path []string
 }
@@ -39,15 +40,16 @@ func NewJSON(path string) (*JSON, error) {
 // Check returns an error if the task has no answer.
 func (*JSON) Check(t *collector.Task) error { return needAnswer(t) }
 
-// Score compares the value with the answer. The answer is parsed as JSON. If it is not valid JSON,
-// it counts as a plain string. If the output does not contain the value, the reward is 0.
+// Score compares the value with the answer. The answer is parsed as JSON. If the answer is not
+// valid JSON, it counts as a plain string. If the output does not contain the value, the reward is
+// 0.
 func (j *JSON) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if err := j.Check(t); err != nil {
 		return collector.Reward{}, err
 	}
 	root, err := parse(block(r.Output))
 	if err != nil {
-		return binary(false), nil //nolint:nilerr // an output that is not JSON is a wrong one
+		return binary(false), nil //nolint:nilerr // an output that is not JSON is a wrong answer
 	}
 	got, ok := j.find(root)
 	if !ok {
@@ -85,7 +87,7 @@ func sameNumber(a, b string) bool {
 }
 
 // scientific returns the significant digits of a JSON number with its sign, and the exponent of the
-// last digit. ok is false if the exponent is too large for int64.
+// last digit. The result ok is false if the exponent is too large for int64.
 func scientific(text string) (digits string, exp int64, ok bool) {
 	text, power, _ := strings.Cut(strings.ToLower(text), "e")
 	if power != "" {
@@ -140,7 +142,7 @@ func block(text string) string {
 		return text
 	}
 	inside := text[start+3 : end]
-	if _, rest, ok := strings.Cut(inside, "\n"); ok { // after the line with the language
+	if _, rest, ok := strings.Cut(inside, "\n"); ok { // skip the rest of the opening line, which can name a language
 		return rest
 	}
 	return inside

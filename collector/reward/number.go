@@ -20,14 +20,14 @@ import (
 // $…$, \(…\), \[…\], ** or \boxed{…}, and end with a period. If the answer contains ####, like the
 // answers in GSM8K, only the text after the last #### counts.
 type Number struct {
-	// Tolerance is the largest allowed difference, absolute or relative to the answer, whichever
-	// allows more. It has the exact value of its shortest decimal form: 0.1 is exactly a tenth.
-	// Default 0.
+	// Tolerance is the largest allowed difference from the answer. If the absolute value of the
+	// answer is greater than 1, Tolerance is multiplied by that value. Tolerance is read as its
+	// shortest decimal form, so 0.1 is exactly a tenth. Default 0.
 	Tolerance float64
 }
 
-// lastNumber returns the exact value of the last number in a text. found reports whether there is a
-// number. v is nil if the number has no exact value.
+// lastNumber returns the exact value of the last number in a text. The result found reports whether
+// there is a number. The result v is nil if the number has no exact value.
 func lastNumber(text string) (v *big.Rat, found bool) {
 	n, start, _ := lastNumeral(plainSpelling(text))
 	if start < 0 {
@@ -44,7 +44,7 @@ func plainNumber(text string) (*big.Rat, error) {
 	bare := unwrap(plainSpelling(text))
 	n, start, end := lastNumeral(bare)
 	if rest := strings.TrimRightFunc(bare[max(end, 0):], isUnit); start != 0 || rest != "" {
-		return nil, fmt.Errorf("%.40q is not a plain number, as reward.kind number requires", text)
+		return nil, fmt.Errorf("reward.kind number requires a plain number, got %.40q", text)
 	}
 	v, ok := n.value()
 	if !ok {
@@ -53,7 +53,7 @@ func plainNumber(text string) (*big.Rat, error) {
 	return v, nil
 }
 
-// isUnit reports whether r can be ignored after a number.
+// isUnit reports whether a character after a number can be ignored.
 func isUnit(r rune) bool {
 	return r == ' ' || r == '\u00A0' || r == '%' || unicode.Is(unicode.Sc, r)
 }
@@ -92,7 +92,7 @@ func (n Number) Score(_ context.Context, t *collector.Task, r *collector.Reply) 
 	if err := n.Check(t); err != nil {
 		return collector.Reward{}, err
 	}
-	want, _ := plainNumber(*t.Answer) // Check has parsed it
+	want, _ := plainNumber(*t.Answer) // no error, because Check has parsed the answer
 	got, _ := lastNumber(r.Output)
 	if got == nil {
 		return binary(false), nil
@@ -125,7 +125,8 @@ func (n Number) equal(got, want *big.Rat) bool {
 // maxSpelled bounds the length of the number in the details of a reward.
 const maxSpelled = 100
 
-// spelled returns a number as JSON: a decimal number, or a fraction in a string.
+// spelled returns a number as JSON: as a decimal number if possible, and otherwise as a string with
+// a fraction.
 func spelled(v *big.Rat) json.RawMessage {
 	if digits, exact := v.FloatPrec(); exact && digits < maxSpelled && v.Num().BitLen() < 3*maxSpelled {
 		return json.RawMessage(v.FloatString(digits))

@@ -9,17 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of a decimal. The package comment lists the forms of numbers.
+// The bounds of a decimal.
 const (
-	maxDigits   = 4096 // of one decimal
-	maxExponent = 4096 // of ten, and of a power
+	maxDigits   = 4096 // number of digits
+	maxExponent = 4096 // absolute value of the exponent after e or ^
 )
 
-// A numeral is one number as it is written in a text.
+// A numeral is one number as it is written in the text. The package comment lists the forms of
+// numbers.
 type numeral struct {
 	neg        bool
 	whole      string  // integer part of a mixed number
-	num, den   decimal // den is zero if there is no fraction
+	num, den   decimal // num is the numerator of a fraction or the number itself; den is zero if there is no fraction
 	scale      decimal // a power of ten that multiplies num, or zero
 	unreadable bool
 }
@@ -27,15 +28,15 @@ type numeral struct {
 // A decimal is a decimal number, optionally raised to an integer power.
 type decimal struct {
 	neg    bool
-	digits string // the integer part, with its separators
-	frac   string // with its separators
+	digits string // the integer part, with separators
+	frac   string // the fractional part, with separators
 	exp    string // after e
 	pow    string // after ^
 	other  bool   // 0x1F, 1.2.3
 }
 
-// spell replaces alternative spellings, so that the scanner must handle only one spelling of each
-// sign.
+// spell replaces alternative spellings of a sign, so that the scanner needs to handle only one
+// spelling.
 var spell = strings.NewReplacer(
 	"\u2212", "-", "\uFE63", "-", "\uFF0D", "-", "\u2010", "-", "\u2011", "-",
 	"\uFF0B", "+", "\uFE62", "+", "\uFF0E", ".", "\uFF0C", ",", "\uFF05", "%", "\uFF0F", "/", "\u2044", "/", "\u2215", "/",
@@ -72,8 +73,9 @@ func plainSpelling(text string) string {
 	}, text))
 }
 
-// lastNumeral finds the last number in a text in plain spelling. start and end bound the number,
-// including its sign and currency. start is negative if there is no number.
+// lastNumeral finds the last number in a text in plain spelling. The results start and end are the
+// bounds of the number, including its sign and currency. The result start is negative if there is
+// no number.
 func lastNumeral(s string) (n numeral, start, end int) {
 	start = -1
 	for i := 0; i < len(s); {
@@ -82,7 +84,7 @@ func lastNumeral(s string) (n numeral, start, end int) {
 		case c == '\\', decimalAt(s, i):
 			at, to, ok = readNumeral(s, i)
 		case c == '^':
-			_, to, _ = power(s, i) // the power of a word: m^2
+			_, to, _ = power(s, i) // skips the power of a word: m^2
 		}
 		if ok {
 			n, end = at, to
@@ -144,7 +146,7 @@ func readNumeral(s string, i int) (n numeral, end int, ok bool) {
 	}
 	n.num, end = readDecimal(s, i)
 	plain := n.num.plain()
-	// A mixed number.
+	// Read a mixed number.
 	if at := skipSpaces(s, end); plain && at < len(s) && (s[at] == '\\' || at > end && isDigit(s[at])) {
 		part, to, fraction := numeral{}, 0, false
 		if s[at] == '\\' {
@@ -158,7 +160,7 @@ func readNumeral(s string, i int) (n numeral, end int, ok bool) {
 		case !fraction:
 		case part.unreadable || part.whole != "" || !part.proper():
 			if s[at] == '\\' {
-				return numeral{unreadable: true}, to, true // possibly a product
+				return numeral{unreadable: true}, to, true // the text might mean a product
 			}
 		default:
 			part.whole = n.num.digits
@@ -171,7 +173,7 @@ func readNumeral(s string, i int) (n numeral, end int, ok bool) {
 	return times(s, n, end)
 }
 
-// slash reads the rest of a fraction with the numerator num, which ends at end.
+// slash reads the rest of a fraction. The numerator num ends at the offset end.
 func slash(s string, num decimal, end int) (n numeral, to int, ok bool) {
 	at := skipSpace(s, end)
 	if at >= len(s) || s[at] != '/' {
@@ -183,13 +185,13 @@ func slash(s string, num decimal, end int) (n numeral, to int, ok bool) {
 	n.num = num
 	n.den, to = readDecimal(s, at)
 	for next := skipSpace(s, to); next < len(s) && s[next] == '/' && digitAt(s, skipSpace(s, next+1)); next = skipSpace(s, to) {
-		n.unreadable = true // 1/2/3: a date, or a chain of divisions
+		n.unreadable = true // 1/2/3 is a date or a chain of divisions
 		_, to = readDecimal(s, skipSpace(s, next+1))
 	}
 	return n, to, true
 }
 
-// times reads a power of ten after the number n, which ends at end.
+// times reads a power of ten after the number n. The number ends at the offset end.
 func times(s string, n numeral, end int) (numeral, int, bool) {
 	at := skipSpaces(s, end)
 	switch {
@@ -212,8 +214,8 @@ func times(s string, n numeral, end int) (numeral, int, bool) {
 	return n, to, true
 }
 
-// readFrac reads \frac{a}{b}, \frac12 and mixed forms. If an argument is not a decimal, the numeral
-// is unreadable.
+// readFrac reads \frac{a}{b}, \frac12, \frac{a}2 and \frac1{b}. If an argument is not a decimal,
+// the numeral is unreadable.
 func readFrac(s string, i int) (n numeral, end int, ok bool) {
 	const name = `\frac`
 	if !strings.HasPrefix(s[i:], name) {
@@ -270,7 +272,7 @@ func skipArgument(s string, i int) int {
 	return most
 }
 
-// skipOption returns the end of the optional argument of a command, such as [3].
+// skipOption returns the end of the optional argument of a LaTeX command, such as [3].
 func skipOption(s string, i int) int {
 	if i < len(s) && s[i] == '[' {
 		if at := strings.IndexByte(s[i:min(len(s), i+maxArgument)], ']'); at >= 0 {
@@ -319,8 +321,8 @@ func readDecimal(s string, i int) (d decimal, end int) {
 	return d, end
 }
 
-// power reads the power that begins at i: ^2, ^{-10}, **3. pow is "?" if the power is not an
-// integer.
+// power reads the power that begins at i, such as ^2, ^{-10} or **3. The result pow is "?" if the
+// power is not an integer.
 func power(s string, i int) (pow string, end int, ok bool) {
 	switch {
 	case strings.HasPrefix(s[i:], "^"):
@@ -357,7 +359,7 @@ func skipGroups(s string, i int) int {
 			i += len(sep) + 3
 		}
 		if i > from {
-			break // a number has only one kind of separator
+			break // all separators of a number are of the same kind
 		}
 	}
 	return i
@@ -402,12 +404,12 @@ func decimalAt(s string, i int) bool {
 	return digitAt(s, i) || i < len(s) && s[i] == '.' && digitAt(s, i+1)
 }
 
-// plain reports whether the decimal has only digits.
+// plain reports whether the decimal consists only of its integer part.
 func (d *decimal) plain() bool {
 	return d.frac == "" && d.exp == "" && d.pow == "" && !d.neg && !d.other && d.digits != ""
 }
 
-// proper reports whether numerator and denominator have only digits and the fraction is less than
+// proper reports whether the numerator and the denominator are plain and the fraction is less than
 // 1.
 func (n *numeral) proper() bool {
 	num, ok1 := n.num.value()

@@ -93,11 +93,11 @@ func TestTryCommand(t *testing.T) {
 	c := command(t, reward.CommandConfig{Timeout: 20 * time.Second})
 	for output, want := range map[string]string{
 		`raw:{"reward":0.5}`: "", `raw:{"reward":-3,"details":{}}`: "", `raw:{"reward":0}`: "",
-		`raw:{}`: `the answer has no "reward"`, `raw:null`: `the answer has no "reward"`, `raw:{"details":{}}`: `the answer has no "reward"`, `raw:{"rewards":1}`: `the answer has no "reward"`,
+		`raw:{}`: `the answer has no member "reward"`, `raw:null`: `the answer has no member "reward"`, `raw:{"details":{}}`: `the answer has no member "reward"`, `raw:{"rewards":1}`: `the answer has no member "reward"`,
 		`raw:{"reward":null}`: "the scorer returned no reward", `raw:{"reward":true}`: `reward "true" is not a finite number`, `raw:{"reward":"1"}`: `is not a finite number`, `raw:{"reward":[1]}`: `is not a finite number`,
 		`raw:{"reward":1e999}`: `reward "1e999" is not a finite number`, `raw:{"reward":NaN}`: "invalid character", `raw:{"reward":-Infinity}`: "invalid character", `raw:1`: "cannot unmarshal number", `raw:[1]`: "cannot unmarshal array", `raw:`: "unexpected end", `raw:1.0`: "cannot unmarshal",
 		`raw:{"error":"no idea"}`: "no idea", `raw:{"reward":1,"details":[]}`: "not a JSON object", `raw:{"reward":1}` + "\n" + `{"reward":1}`: "more than one line",
-		"traceback": "exited without an answer: exit status 1: KeyError: 'difficulty'", "die": "exit status 2: ", "raw:hello": "hello",
+		"traceback": "exited without answering: exit status 1: KeyError: 'difficulty'", "die": "exit status 2: ", "raw:hello": "hello",
 	} {
 		err := reward.Try(t.Context(), c, &collector.Task{ID: "t", Answer: &output}, false)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

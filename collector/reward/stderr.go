@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// maxTalk bounds the number of bytes that are forwarded from the standard error of one process.
-// That is enough for a traceback, but too little to flood a terminal or a log file.
+// maxTalk limits the number of bytes that are forwarded from the standard error of one process. The
+// limit is high enough for a traceback and low enough to keep a terminal or a log file readable.
 const maxTalk = 256 << 10
 
 // A talk forwards the standard error of a process, up to maxTalk bytes.
@@ -49,7 +49,8 @@ func (t *talk) note(b []byte) {
 	}
 }
 
-// Write never returns an error, so that the program does not exit because of a failed write.
+// Write never returns an error. Otherwise, a failed write to the destination could make the program
+// exit.
 func (t *talk) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-var errNoAnswer = fmt.Errorf("reward: the task has no answer to compare with: %w", collector.ErrNoAnswer)
+var errNoAnswer = fmt.Errorf("reward: the task has no answer: %w", collector.ErrNoAnswer)
 
 // A Checker is a Scorer that can check a task before a run.
 type Checker interface {
 	// Check returns nil if the Scorer can score samples of the task. Otherwise the error wraps
-	// collector.ErrNoAnswer. It is an *AnswerError if the Scorer cannot compare outputs with the
-	// task's answer.
+	// collector.ErrNoAnswer. The error is an *AnswerError if the Scorer cannot compare outputs with
+	// the task's answer.
 	Check(t *collector.Task) error
 }
 
@@ -47,7 +47,7 @@ func binary(right bool) collector.Reward {
 
 // Exact rewards an output that equals the answer, ignoring leading and trailing space.
 type Exact struct {
-	// IgnoreCase compares without regard to case.
+	// IgnoreCase makes the comparison ignore case.
 	IgnoreCase bool
 }
 
@@ -68,7 +68,7 @@ func (e Exact) Score(_ context.Context, t *collector.Task, r *collector.Reply) (
 
 // Contains rewards an output that contains the answer.
 type Contains struct {
-	// IgnoreCase compares without regard to case.
+	// IgnoreCase makes the comparison ignore case.
 	IgnoreCase bool
 }
 
@@ -78,7 +78,7 @@ func (Contains) Check(t *collector.Task) error {
 		return err
 	}
 	if strings.TrimSpace(*t.Answer) == "" {
-		return fmt.Errorf("reward: the answer is empty, so every output contains it: %w", collector.ErrNoAnswer)
+		return fmt.Errorf("reward: the task's answer is empty, so every output would contain it: %w", collector.ErrNoAnswer)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func NewRegex(pattern string) (*Regex, error) {
 	return &Regex{p}, nil
 }
 
-// Score matches the output.
+// Score matches the output against the pattern.
 func (x *Regex) Score(_ context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	if x.pattern.NumSubexp() == 0 || t.Answer == nil {
 		return binary(x.pattern.MatchString(r.Output)), nil

@@ -10,11 +10,11 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Try scores a trial sample of a task, to detect mistakes in the scorer before a run begins. The
-// reply of the sample has Trial set. Its output is the answer of the task, or "trial" if the task
-// has no answer. If conversation is true, the reply has a conversation too. Try returns an error if
-// the scorer does not return a finite reward. It returns nil if the scorer returns
-// collector.ErrNoAnswer.
+// Try scores a trial sample of a task, to detect mistakes in the scorer before a run begins. In the
+// reply of the sample, Trial is true. The output is the answer of the task, or "trial" if the task
+// has no answer. If the parameter conversation is true, the reply also has a conversation. Try
+// returns an error if the scorer does not return a finite reward. It returns nil if the scorer
+// returns collector.ErrNoAnswer.
 func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversation bool) error {
 	r := &collector.Reply{Trial: true, Output: "trial"}
 	if t.Answer != nil {

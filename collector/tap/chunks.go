@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// chunkLen is the number of ids in a chunk. With shorter chunks, prompts share more of their ids,
-// but the bookkeeping takes more memory. With chunks of 128 ids, the prompts in a chain take little
-// more memory than its last prompt alone.
+// chunkLen is the number of ids in a chunk. Shorter chunks let prompts share more of their ids, but
+// the bookkeeping takes more memory. With chunks of 128 ids, all prompts in a chain together take
+// little more memory than the last prompt alone.
 const chunkLen = 128
 
-// A chunks stores prompts and shares the ids that they have in common at their start. Each prompt
-// in a chain begins with the previous one, and the prompts in a group share their system text.
-// Without sharing, the prompts in a chain of 16 calls would take eight times the memory of its last
-// prompt.
+// A chunks value stores prompts. Prompts that begin with the same ids share the memory of these
+// ids. Each prompt in a chain begins with the previous prompt, and the prompts in a group share
+// their system text. Without sharing, the prompts in a chain of 16 calls would take eight times the
+// memory of the last prompt.
 type chunks struct {
 	seeds seeds
 	m     map[uint64][]*chunk
@@ -33,8 +33,8 @@ type chunk struct {
 // chunkBytes is the approximate memory of a chunk and its map entry.
 const chunkBytes = chunkLen*4 + 96
 
-// A prompt is a sequence of ids, stored as chunks and a tail shorter than a chunk. The zero value
-// means that the ids are unknown.
+// A prompt is a sequence of ids. It is stored as chunks and a tail that is shorter than a chunk.
+// The zero value means that the ids are unknown.
 type prompt struct {
 	chunks []*chunk
 	tail   []int32
@@ -96,7 +96,7 @@ func (b *chunks) digest(p prompt) digest {
 
 func appendBits(b []byte, ids []int32) []byte {
 	for _, id := range ids {
-		b = binary.LittleEndian.AppendUint32(b, uint32(id)) //nolint:gosec // the bits of an id
+		b = binary.LittleEndian.AppendUint32(b, uint32(id)) //nolint:gosec // only the bits of the id matter
 	}
 	return b
 }
@@ -125,7 +125,7 @@ func (p prompt) append(dst []int32) []int32 {
 	return append(dst, p.tail...)
 }
 
-// head returns the first n ids of the prompt, or all ids if it has fewer.
+// head returns the first n ids of the prompt, or all ids if the prompt has fewer than n.
 func (p prompt) head(n int) []int32 {
 	n = min(n, p.len())
 	ids := make([]int32, 0, n)
@@ -145,7 +145,7 @@ func (p prompt) slice(lo int) []int32 {
 	return p.tail[lo-len(p.chunks)*chunkLen:]
 }
 
-// begins reports whether p begins with head or equals head.
+// begins reports whether p begins with the prompt head or equals it.
 func (p prompt) begins(head prompt) bool {
 	n := len(head.chunks)
 	return len(p.chunks) >= n && slices.Equal(p.chunks[:n], head.chunks) && p.has(n*chunkLen, head.tail)

@@ -27,14 +27,15 @@ func (j *join) claim() []Match {
 		j.x.claim(mine, who)
 		out[k].Call = c.found(mine)
 	}
-	for k := range out { // only now are all calls claimed
+	for k := range out { // a separate loop, because all calls must be claimed first
 		out[k].Unshown = j.unshown(k, out[k].Call != nil)
 	}
 	return out
 }
 
-// free returns a sighting of c with the known prompt. It prefers a sighting that already belongs to
-// who over an unclaimed one. It returns nil if all belong to other owners.
+// free returns a sighting of c that has the chosen prompt. It prefers a sighting that already
+// belongs to the owner who over an unclaimed sighting. It returns nil if all sightings belong to
+// other owners.
 func (x *Index) free(c *joining, who owner) (one *sighting) {
 	for _, e := range c.like {
 		if e.digest != c.known.digest {
@@ -61,7 +62,7 @@ func (x *Index) claim(e *sighting, who owner) {
 }
 
 // found returns the call. Several sightings can have the same prompt, output and log-probabilities.
-// If they differ in another field, found returns that field as unknown.
+// If these sightings differ in another field, that field of the call is set to unknown.
 func (c *joining) found(mine *sighting) *Call {
 	call := mine.call
 	call.Prompt = c.known.prompt.append(nil)
@@ -99,7 +100,7 @@ func (c *joining) found(mine *sighting) *Call {
 	return &call
 }
 
-// agree sets *p to nil (unknown) unless o points to an equal value.
+// agree sets *p to nil, which means unknown, unless o points to the same value.
 func agree[T comparable](p **T, o *T) {
 	if *p != nil && (o == nil || *o != **p) {
 		*p = nil

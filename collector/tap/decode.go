@@ -10,11 +10,11 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A decoder decodes the payloads of one segment. The zero value is ready to use. Payloads can be
-// missing. If a call refers to a missing call, decode returns an error.
+// A decoder decodes the payloads of one segment. The zero value is ready to use. Some payloads can
+// be missing. If a call refers to a missing call, decode returns an error.
 type decoder struct {
 	last    uint64
-	lost    uint64 // number of missing calls, from the gaps in the call numbers
+	lost    uint64 // number of missing calls, as counted from the gaps in the call numbers
 	dropped uint64 // number of calls that the spool has dropped since the segment began
 	head    head
 	end     end
@@ -26,11 +26,10 @@ type head struct {
 	process uint64 // start time of the writing process, in nanoseconds since 1970
 }
 
-// An end describes how a segment ends.
 type end uint8
 
 const (
-	endNone   end = iota // without an end payload, or with a lost one
+	endNone   end = iota // the end payload is missing
 	endOn                // the process continues in another segment
 	endClosed            // the process had nothing more to write
 )
@@ -41,8 +40,8 @@ var errNoBase = errors.New("the prompt shares a prefix with a missing call")
 const maxTokens = maxPayload / 5
 
 // decode returns the call in a payload, or nil if the payload is not a call. Every call that was
-// added before the returned time is in an earlier payload or was dropped. After an error, the
-// decoder can decode the next payload.
+// added before the returned time is either in an earlier payload or was dropped. After an error,
+// the decoder can still decode the next payload.
 func (d *decoder) decode(payload []byte) (*Call, time.Time, error) {
 	if len(payload) == 0 {
 		return nil, time.Time{}, fmt.Errorf("invalid payload: %w", frame.ErrEnds)
@@ -84,11 +83,12 @@ func (d *decoder) keep(c *Call, root bool) {
 	}
 }
 
-// call decodes a call and reports whether its prompt was written whole.
+// call decodes a call and reports whether the whole prompt was written, without a reference to
+// another call.
 func (d *decoder) call(f *fields) (c *Call, root bool, added time.Time) {
 	n, back := f.Uvarint(), f.Uvarint()
 	if f.Err() == nil && (n <= d.last || back >= n) {
-		f.Fail(fmt.Errorf("invalid call number %d after %d (back %d)", n, d.last, back))
+		f.Fail(fmt.Errorf("invalid call number %d: the previous call is %d, and the oldest needed call is %d calls back", n, d.last, back))
 	}
 	if f.Err() != nil {
 		return nil, false, added
@@ -153,7 +153,7 @@ func (d *decoder) prompt(f *fields) (prompt []int32, root bool) {
 	prompt = h.tokens.AppendTo(make([]int32, 0, n), int(shared))
 	prompt = f.idsInto(prompt, int(n-shared))
 	if f.Err() == nil && sum(seed, prompt) != want {
-		f.Fail(errors.New("wrong checksum of the prompt"))
+		f.Fail(errors.New("wrong prompt checksum"))
 	}
 	if f.Err() == nil && h.replaced(int(shared)) {
 		d.known.drop(d.last - back)
@@ -222,7 +222,7 @@ func (f *fields) ids() []int32 {
 	return f.idsInto(make([]int32, 0, n), n)
 }
 
-// idsInto appends n ids to ids, which must have the capacity for them.
+// idsInto parses n ids and appends them to the slice ids, which must have enough capacity.
 func (f *fields) idsInto(ids []int32, n int) []int32 {
 	for range n {
 		v := f.Uvarint()
@@ -248,7 +248,7 @@ func (f *fields) int32() int32 {
 func (f *fields) flag() bool {
 	b := f.Take(1)
 	if b != nil && b[0] > 1 {
-		f.Fail(fmt.Errorf("flag %d, want 0 or 1", b[0]))
+		f.Fail(fmt.Errorf("flag is %d, want 0 or 1", b[0]))
 	}
 	return b != nil && b[0] == 1
 }
@@ -263,7 +263,7 @@ func (f *fields) nano() time.Time {
 	return time.Unix(0, int64(v)).UTC()
 }
 
-// time is the inverse of appendTime.
+// time parses a time that appendTime wrote.
 func (f *fields) time(from time.Time) time.Time {
 	seconds, nanos := f.Varint(), f.Uvarint()
 	if nanos > 999_999_999 {

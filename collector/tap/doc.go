@@ -1,9 +1,10 @@
 // Package tap records the calls that pass between a Letta server and its inference engines.
 //
 // `rollout tap` is a proxy between a Letta server and its engines. It forwards each request and
-// records one [Call] for each generation: the token ids that the engine received, the ids that it
-// sampled with their log-probabilities, and the sampling parameters. A collection that finds its
-// calls here has the exact prompts that the engine received, so its rows are `exact`.
+// records one [Call] for each generation: the token ids that the engine received, the ids that the
+// engine sampled, the log-probabilities of these ids, and the sampling parameters. If a collection
+// finds its calls in the tap, it has the exact prompts that the engine received. The grade of its
+// rows is then `exact`.
 //
 // # The parts
 //
@@ -34,24 +35,26 @@
 // start time in milliseconds since 1970, or the previous number plus one if that is higher. The
 // spool starts a new segment when the open segment reaches SpoolConfig.SegmentBytes, is an hour old
 // (or MaxAge/8 if that is less), or cannot be written. A process never appends to another process's
-// segment. After the next segment has been created, nothing more is written to a segment. The spool
-// removes the oldest segments when their total size exceeds SpoolConfig.MaxBytes, and each segment
-// whose last write is older than SpoolConfig.MaxAge. It never removes the open segment.
+// segment. Nothing more is written to a segment after the next segment has been created. When the
+// total size of all segments exceeds SpoolConfig.MaxBytes, the spool removes the oldest segments.
+// It also removes every segment whose last write is older than SpoolConfig.MaxAge. It never removes
+// the open segment.
 //
 // [Spool.Add] copies the call into a queue that is bounded in bytes, and does not wait for the
-// disk. One goroutine writes the queued calls to the open segment. Readers can see a written call,
-// and it survives a crash of the process. While there are unsynced writes, a second goroutine syncs
-// the segment every 100 ms. A synced call survives a power failure.
+// disk. One goroutine writes the queued calls to the open segment. Readers can see a call as soon
+// as it is written. A written call survives a crash of the process. While there are unsynced
+// writes, a second goroutine syncs the segment every 100 ms. A synced call survives a power
+// failure.
 //
 // If a write or a sync fails, the spool truncates the partial frame, abandons the segment, and
-// tries to start a new one every second. Meanwhile, calls wait in the queue. Once the queue is
+// tries to start a new segment every second. Meanwhile, calls wait in the queue. If the queue is
 // full, further calls are dropped. No call is written twice, because a call whose write failed is
 // not in the old segment.
 //
 // # Format
 //
-// A segment is a file of frames (package sink/frame) of kind "tap", version 1. Its header contains
-// the segment's number. A payload is one of
+// A segment is a file of frames (package sink/frame) of kind "tap", version 1. The header of the
+// file contains the segment's number. A payload has one of these forms:
 //
 //	┌───┬────────┬──────┬───────┬─────────┬───────┬───────┬───┬────────┬───────┬────────┬──────────┬──────────┐
 //	│ 1 │ number │ keep │ added │ dropped │ began │ ended │ … │ prompt │ asked │ output │ logprobs │ versions │
@@ -90,39 +93,40 @@
 //	logprobs     list of float32: four bytes, little-endian; a NaN keeps its bits
 //	versions     list of spans: the version (text), start and end (sv)
 //
-// The prompt of most calls consists of the previous call's prompt, the previous call's output, and
-// new tokens. Such calls form a chain. To save space, a prompt can refer to an earlier call in the
+// The prompt of most calls consists of an earlier call's prompt, the output of that call, and new
+// tokens. Such calls form a chain. To save space, a prompt can refer to an earlier call in the
 // segment and share the first tokens of that call's prompt and output:
 //
 //	call 7      p p p p p p p p o o o        written whole
 //	call 9      = = = = = = = = = = = t t t  11 tokens of call 7, then 3 new tokens
 //
 // The earlier call is either the previous call in the chain or a call that was written whole. At
-// most 16 other chains refer to the same whole call. So a damaged frame makes at most the rest of
-// its own chain and 16 other chains unreadable. In a chain of 8 calls, each with 4,000 prompt
-// tokens and 100 output tokens, every call after the first takes 1 KB. At four bytes per token, it
-// would take 20 KB.
+// most 16 other chains refer to the same call that was written whole. So a damaged frame makes at
+// most 16 other chains and the rest of its own chain unreadable. In a chain of 8 calls, each with
+// 4,000 prompt tokens and 100 output tokens, every call after the first takes 1 KB. With four bytes
+// per token, such a call would take 20 KB.
 //
 // The encoder and the decoder each keep the tokens of the latest calls in a window of at most 8 Mi
-// tokens, which takes about 18 MiB. A call that continues another call replaces it in the window.
-// If the window is full, the oldest calls are dropped.
+// tokens, which takes about 18 MiB. If a call continues another call, it replaces that call in the
+// window. If the window is full, the oldest calls are dropped.
 //
 // # Reading
 //
-// A [Reader] returns the calls in the order in which they were added. At the end of a segment it
-// continues with the next one. It skips and counts damaged frames, the calls that refer to calls in
-// damaged frames, and the partial frame that a killed tap leaves at the end of a segment. It never
-// decodes a frame whose checksum is wrong, or a call that refers to a missing call. If a segment
-// has a newer version, the Reader stops with an error.
+// A [Reader] returns the calls in the order in which they were added. At the end of a segment, it
+// continues with the next segment. It skips and counts damaged frames, the calls that refer to
+// calls in damaged frames, and the partial frame that a killed tap leaves at the end of a segment.
+// It never returns a call from a frame with a wrong checksum, or a call that refers to a missing
+// call. If a segment has a newer version, the Reader stops with an error.
 //
-// A tick moves the Reader's horizon: the time before which it has read everything (see
-// [Reader.Await]). A tick is written every 25 ms in the first second after a call, every 200 ms in
-// the next nine seconds, and then every second. If the horizon is later than the server's answer to
-// a call, the Reader has either returned the call or counted it as missing, so the collection need
-// not wait any longer. If no process holds the lock, no more calls will be added. When a Reader of
-// a local folder has nothing to read, it checks the lock.
+// A tick moves the Reader's horizon. The Reader has read all calls that were added before the
+// horizon (see [Reader.Await]). A tick is written every 25 ms in the first second after a call,
+// every 200 ms in the next nine seconds, and then every second. If the horizon is later than the
+// server's answer to a call, the Reader has either returned the call or counted it as missing. The
+// collection then does not have to wait any longer. If a Reader of a local folder has nothing to
+// read, it checks the lock of the folder. If no process holds the lock, no more calls will be
+// added.
 //
-// Missing calls are always counted. The count comes from:
+// The Reader counts all missing calls. It derives the count from these sources:
 //
 //	dropped calls              the number of dropped calls in the next payload
 //	calls in damaged frames    gaps in the numbers of the other calls
@@ -139,7 +143,7 @@
 //	    Tap-Final: 123456                the final length, sent once the segment is complete
 //	    Tap-Now: 1763912345678000000     the tap's clock when the request arrived, in nanoseconds
 //
-// With wait, the response is delayed by up to S seconds, until a segment newer than N exists or the
-// segment has bytes to send. The response for a removed segment is 404. No request changes the
-// spool.
+// If wait is set, the response is delayed by up to S seconds, until a segment newer than N exists
+// or the segment has bytes to send. If the segment has been removed, the status of the response is
+// 404. No request modifies the spool.
 package tap

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// This file encodes the payloads of a segment. The package comment describes their format.
+// This file encodes the payloads of a segment. The package comment describes the format of the
+// payloads.
 
 // The first byte of a payload is its kind.
 const (
@@ -26,7 +27,7 @@ type entry struct {
 	asked  *IDs  // nil if Call.Asked is nil
 	size   int64 // approximate memory, in bytes
 	// added is the time at which the call was added. dropped is the number of calls that the spool
-	// had dropped by then.
+	// had dropped by that time.
 	added   time.Time
 	dropped int64
 }
@@ -54,8 +55,9 @@ func lenOrNil(ids []int32) int {
 	return len(ids)
 }
 
-// ids returns the call with its ids, and its tokens (prompt and output). They are slices of grown,
-// which is room or, if room is too small, a larger slice. Empty lists are not nil.
+// ids returns the call with its ids, and the tokens of its prompt and output. All of these are
+// slices of the result grown, which is room or, if room is too small, a larger slice. Empty lists
+// are not nil.
 func (e *entry) ids(room []int32) (c Call, tokens, grown []int32) {
 	c = e.call
 	n := e.tokens.Len()
@@ -81,7 +83,7 @@ func clone[T any](v *T) *T {
 	return new(*v)
 }
 
-// fixed is an upper bound for the total size of the fields whose size does not vary.
+// fixed is an upper bound for the total size of the fields with a fixed size.
 const fixed = 256
 
 // bound returns an upper bound for the size of a call, both as a payload and in memory.
@@ -101,22 +103,23 @@ func bound(c *Call) int64 {
 type encoder struct {
 	last  uint64 // number of the last call
 	known finder
-	room  []int32 // reused for the ids of a call
+	room  []int32 // buffer for the ids of a call
 }
 
-// maxRoom is the largest capacity of room that an encoder keeps between calls, in ids.
+// maxRoom is the maximum capacity, in ids, of a buffer that an encoder keeps for the next call.
 const maxRoom = 256 << 10
 
 func appendHead(b []byte, h head) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(append(b, opHead), h.before), h.process)
 }
 
-// appendEnd appends the last payload of a segment. closed means that the process has nothing more
-// to write.
+// appendEnd appends the last payload of a segment. The parameter closed must be true if the process
+// has nothing more to write.
 func appendEnd(b []byte, closed bool) []byte { return append(b, opEnd, flag(closed)) }
 
-// appendTick appends a tick, which states that every call added before t has been written or
-// dropped. dropped counts the calls that were dropped since the segment began.
+// appendTick appends a tick. The tick states that every call that was added before t has been
+// written or dropped. The parameter dropped counts the calls that were dropped since the segment
+// began.
 func appendTick(b []byte, t time.Time, dropped int64) []byte {
 	return appendMoment(append(b, opTick), t, dropped)
 }
@@ -125,8 +128,8 @@ func appendMoment(b []byte, t time.Time, dropped int64) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(t.UnixNano())), uint64(max(dropped, 0)))
 }
 
-// append appends the payload of a call. dropped counts the calls that were dropped between the
-// start of the segment and the time at which this call was added.
+// append appends the payload of a call. The parameter dropped counts the calls that were dropped
+// after the start of the segment and before this call was added.
 func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 	c, tokens, room := en.ids(e.room)
 	if e.room = room; cap(room) > maxRoom {
@@ -175,8 +178,9 @@ func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 	return b
 }
 
-// appendPrompt appends the prompt. Its first shared tokens are the first tokens of the call whose
-// number is lower by back.
+// appendPrompt appends the prompt. The parameter shared is the number of tokens that the prompt
+// shares with an earlier call. The parameter back is the difference between the numbers of the two
+// calls.
 func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
 	b = appendLen(b, len(prompt), prompt == nil)
 	if prompt == nil {
@@ -190,8 +194,8 @@ func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
 	return appendIDs(b, prompt[shared:])
 }
 
-// appendAsked appends the prompt that the server sent, encoded as its difference from the engine's
-// prompt.
+// appendAsked appends the prompt that the server sent. It encodes only the difference from the
+// prompt that the engine received.
 func appendAsked(b []byte, asked, prompt []int32) []byte {
 	b = appendLen(b, len(asked), asked == nil)
 	if asked == nil {

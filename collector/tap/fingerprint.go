@@ -13,7 +13,7 @@ import (
 // ids and bits.
 type fingerprint [2]uint64
 
-// A digest identifies the ids of a prompt in the same way.
+// A digest identifies the ids of a prompt. It also consists of two 64-bit keyed hashes.
 type digest [2]uint64
 
 // seeds contains the hash keys of one index.
@@ -22,7 +22,7 @@ type seeds [2]maphash.Seed
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
 
 // of returns the fingerprint of a call. All unusable log-probabilities (see tokenize.UsableLogprob)
-// are hashed as the same constant, because a server writes NaN and the infinities as null.
+// are hashed as the same constant, because a server writes NaN and infinite values as null.
 func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 	var h [2]maphash.Hash
 	h[0].SetSeed(s[0])
@@ -30,15 +30,15 @@ func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 	var room [1024]byte
 	words := room[:0]
 	for i, id := range ids {
-		bits := uint32(math.MaxUint32) // a NaN that no engine returns
+		bits := uint32(math.MaxUint32) // the bits of a NaN that no engine returns
 		switch {
 		case i >= len(logprobs) || !tokenize.UsableLogprob(logprobs[i]):
 		case logprobs[i] == 0:
-			bits = 0 // also for -0, because JSON can lose the sign
+			bits = 0 // the same for 0 and -0, because the sign can get lost in JSON
 		default:
 			bits = math.Float32bits(logprobs[i])
 		}
-		words = binary.LittleEndian.AppendUint32(words, uint32(id)) //nolint:gosec // the bits of an id
+		words = binary.LittleEndian.AppendUint32(words, uint32(id)) //nolint:gosec // only the bits of the id matter
 		words = binary.LittleEndian.AppendUint32(words, bits)
 		if len(words) == len(room) || i == len(ids)-1 {
 			_, _ = h[0].Write(words)
@@ -50,17 +50,19 @@ func (s *seeds) of(ids []int32, logprobs []float32) fingerprint {
 }
 
 const (
-	// sure is the log-probability above which a token reveals nothing about its prompt. Its
-	// probability is above 0.999, and its log-probability is 0 or one of a few values close to 0.
+	// sure is the log-probability above which a token reveals nothing about its prompt. The
+	// probability of such a token is above 0.999, so its log-probability is 0 or one of only a few
+	// values close to 0.
 	sure = -1e-3
-	// tellingTokens is the number of less certain tokens that make a fingerprint unique to a
-	// prompt. Each token's log-probability depends on all ids of the prompt. If two prompts differ
-	// only in a name, rounding to bf16 can make one of their log-probabilities equal, but not
-	// sixteen.
+	// tellingTokens is the number of less certain tokens that are enough to make a fingerprint
+	// unique to a prompt. Each token's log-probability depends on all ids of the prompt. If two
+	// prompts differ only in a name, a token can still have the same log-probability after both,
+	// because of rounding to bf16. This does not happen for sixteen tokens.
 	tellingTokens = 16
 )
 
-// telling reports whether no other prompt can produce these log-probabilities.
+// telling reports whether no other prompt can produce these log-probabilities, so that they prove
+// the prompt.
 func telling(logprobs []float32) bool {
 	n := 0
 	for _, f := range logprobs {

@@ -10,15 +10,16 @@ import (
 
 // A Feed delivers the calls of one tap. *Reader implements Feed.
 type Feed interface {
-	// Next waits for the next call and returns it. The call's times are by the tap's clock.
+	// Next waits for the next call and returns it. The call's times are measured by the tap's
+	// clock.
 	Next(ctx context.Context) (*Call, error)
-	// Await waits until Next has returned every call added before t, by this machine's clock, and
-	// has then been called again.
+	// Await waits until Next has returned every call that was added before t and Next has then been
+	// called once more. The time t is measured by this machine's clock.
 	Await(ctx context.Context, t time.Time) error
 	// Skew returns how far the tap's clock is ahead of this machine's clock.
 	Skew() time.Duration
-	// Trouble returns the number of events so far that can have lost calls, and the error that
-	// currently prevents reading, or nil.
+	// Trouble returns how many events so far might have caused a loss of calls. It also returns the
+	// error that currently prevents reading, or nil.
 	Trouble() (lost int64, err error)
 }
 
@@ -30,7 +31,7 @@ type feed struct {
 }
 
 // Run adds the calls from the feeds to the index until ctx ends. If a feed fails, Run continues
-// with the other feeds. It returns the error once every feed has failed.
+// with the other feeds. If every feed has failed, Run returns an error.
 func (x *Index) Run(ctx context.Context) error {
 	var g errgroup.Group
 	for _, f := range x.feeds {
@@ -38,7 +39,7 @@ func (x *Index) Run(ctx context.Context) error {
 	}
 	err := g.Wait()
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // that was asked for
+		return nil //nolint:nilerr // the caller ended ctx
 	}
 	return err
 }
@@ -63,8 +64,8 @@ func (x *Index) follow(ctx context.Context, f *feed) error {
 	}
 }
 
-// notBefore records that a feed no longer has the calls from before t, because its spool removed
-// them.
+// notBefore records that a feed no longer has the calls from before t, because the spool has
+// removed these calls.
 func (x *Index) notBefore(t time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -73,8 +74,8 @@ func (x *Index) notBefore(t time.Time) {
 	}
 }
 
-// hear adds a gap that ends at now if the feed has lost further calls. The caller must know that
-// the feed has delivered every call that ended before passed.
+// hear adds a gap if the feed has lost further calls. The gap ends at the time in the parameter
+// now. The feed must have delivered every call that ended before the time in the parameter passed.
 func (x *Index) hear(f *feed, now, passed time.Time) {
 	lost, _ := f.Trouble()
 	x.mu.Lock()
@@ -88,8 +89,8 @@ func (x *Index) hear(f *feed, now, passed time.Time) {
 	}
 }
 
-// await waits until every feed has delivered every call added before t. It returns false if it gave
-// up.
+// await waits until every feed has delivered every call that was added before t. It returns false
+// if it stopped waiting earlier.
 func (x *Index) await(ctx context.Context, t time.Time) bool {
 	seen := int64(-1)
 	for range maxWaits {
@@ -110,7 +111,7 @@ func (x *Index) await(ctx context.Context, t time.Time) bool {
 				all = false
 				continue
 			}
-			x.hear(f, time.Now(), t) // also adds gaps for losses that no call has revealed
+			x.hear(f, time.Now(), t) // add a gap if calls were lost since the last delivered call
 		}
 		if all || ctx.Err() != nil {
 			return all && len(x.feeds) > 0
@@ -125,9 +126,9 @@ func (x *Index) isOver(f *feed) bool {
 	return f.over
 }
 
-// maxWaits limits how often Join waits for IndexConfig.Patience while calls keep arriving that are
-// older than the time for which Join waits. This happens during the first read of a large spool. If
-// a tap's clock is behind, it can also happen indefinitely.
+// maxWaits limits the number of times that Join waits for IndexConfig.Patience. Without this limit,
+// Join would wait as long as older calls keep arriving. During the first read of a large spool,
+// such a wait can be long. If a tap's clock is behind, the wait might never end.
 const maxWaits = 10
 
 func (x *Index) calls() int64 {
@@ -136,7 +137,7 @@ func (x *Index) calls() int64 {
 	return x.stats.Calls
 }
 
-// over returns the end of the rollout's last send. If the end of any send is unknown, it returns
+// over returns the end of the rollout's last send. If the end of any send is unknown, over returns
 // the current time.
 func (r *Rollout) over() time.Time {
 	var last time.Time
@@ -150,8 +151,8 @@ func (r *Rollout) over() time.Time {
 	return last
 }
 
-// Trouble returns the number of events so far that can have lost calls, and the error that
-// currently prevents reading, or nil.
+// Trouble returns how many events so far might have caused a loss of calls. It also returns the
+// error that currently prevents reading, or nil.
 func (r *Reader) Trouble() (lost int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

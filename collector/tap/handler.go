@@ -19,15 +19,14 @@ const (
 	finalHeader = "Tap-Final"
 )
 
-// The limits of a response. After new bytes arrive, the response is delayed by gather so that it
-// can contain several calls.
+// The limits for a response. After new bytes have arrived, a response is delayed by the constant
+// gather, so that it can contain several calls.
 const (
 	maxChunk = 1 << 20
 	maxWait  = 30 * time.Second
 	gather   = 5 * time.Millisecond
 )
 
-// listing is the response to a request for the list of segments.
 type listing struct {
 	Version  int             `json:"version"`
 	Segments []listedSegment `json:"segments"`
@@ -126,13 +125,14 @@ func (s *Spool) serveSegment(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
 	w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, from+n-1, size))
 	w.WriteHeader(http.StatusPartialContent)
-	_, _ = io.Copy(w, io.NewSectionReader(f, from, n)) // if bytes are missing, net/http closes the connection
+	_, _ = io.Copy(w, io.NewSectionReader(f, from, n)) // if the file is too short, net/http closes the connection
 }
 
-// waitFor calls ready at once, and again each time a segment has grown or ended, until ready
-// returns true or the wait is over. It passes the number of the open segment to ready, or 0 if no
-// segment is open, and finally returns that number. Because it determines the number before ready
-// inspects the file, ready cannot miss bytes of a segment that has ended.
+// waitFor calls the function ready at once, and again each time a segment has grown or ended. It
+// stops when ready returns true or the wait is over. It passes the number of the open segment to
+// ready, or 0 if no segment is open, and returns the last number that it passed. This number is
+// determined before ready inspects the file, so ready cannot miss bytes of a segment that has
+// ended.
 func (s *Spool) waitFor(r *http.Request, wait time.Duration, ready func(open uint64) bool) (open uint64) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -168,7 +168,8 @@ func waitOf(r *http.Request) (time.Duration, error) {
 	return time.Duration(min(seconds, maxWait.Seconds()) * float64(time.Second)), nil
 }
 
-// rangeOf returns the first offset of a Range header. The range must be open-ended.
+// rangeOf returns the offset at which the range in a Range header begins. The range must be
+// open-ended.
 func rangeOf(text string) (int64, error) {
 	from, ok := strings.CutPrefix(text, "bytes=")
 	from, open := strings.CutSuffix(from, "-")

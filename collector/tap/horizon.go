@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Await waits until Next has returned every call that was added before t, by this machine's clock,
-// and has then been called again. Another goroutine must call Next meanwhile. Calls that were
-// dropped or lost are never returned; Stats counts them. [Spool.Add] explains when a call is added.
+// Await waits until Next has returned every call that was added before t and Next has then been
+// called once more. The time t is measured by this machine's clock. Another goroutine must call
+// Next while Await waits. Next never returns calls that were dropped or lost, but Stats counts
+// these calls. [Spool.Add] explains when a call is added.
 func (r *Reader) Await(ctx context.Context, t time.Time) error {
 	for {
 		r.mu.Lock()
@@ -28,8 +29,8 @@ func (r *Reader) Await(ctx context.Context, t time.Time) error {
 	}
 }
 
-// Skew returns how far the tap's clock is ahead of this machine's clock. The times of a Call are by
-// the tap's clock.
+// Skew returns how far the tap's clock is ahead of this machine's clock. The times in a Call are
+// measured by the tap's clock.
 func (r *Reader) Skew() time.Duration { return r.src.skew() }
 
 func (r *Reader) pass() {

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// IDs is an immutable, packed list of token ids. Each id takes as many bits as the highest id in
-// the list needs: at most 18 with a vocabulary of 152,000. The zero value is an empty list.
+// IDs is a packed list of token ids. Each id takes as many bits as the highest id in the list. With
+// a vocabulary of 152,000 ids, this is at most 18 bits. The zero value is an empty list.
 type IDs struct {
 	n     int
 	width uint   // number of bits for each id, 1 to 32
-	at    uint   // the index of the bit in b at which the list begins
+	at    uint   // the index of the bit in b at which the first id begins
 	b     []byte // the ids, lowest bits first, and spare bytes, so that Next can read eight bytes at any id
 }
 
 const spare = 8
 
-// PackIDs packs the concatenation of the lists. It keeps no reference to them.
+// PackIDs packs the concatenation of the lists. It keeps no reference to the lists.
 func PackIDs(lists ...[]int32) IDs {
 	n, high := 0, uint32(1)
 	for _, ids := range lists {
@@ -45,14 +45,15 @@ func PackIDs(lists ...[]int32) IDs {
 	return l
 }
 
-// Len returns the number of ids.
+// Len returns the number of ids in the list.
 func (l *IDs) Len() int { return l.n }
 
-// Bytes returns the memory that the ids use, in bytes.
+// Bytes returns the number of bytes of memory that the ids use.
 func (l *IDs) Bytes() int { return len(l.b) }
 
-// Next removes and returns the first id. The list must not be empty. To keep the list, call Next on
-// a copy, which is cheap.
+// Next removes the first id from the list and returns the id. The list must not be empty. To keep
+// the list, call Next on a copy of the IDs value. The copy is cheap, because both values share the
+// packed ids.
 func (l *IDs) Next() int32 {
 	word := binary.LittleEndian.Uint64(l.b[l.at/8:])
 	id := word >> (l.at % 8) & (1<<l.width - 1)

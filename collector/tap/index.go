@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// An IndexConfig sets the limits of an Index. The zero value is usually right.
+// An IndexConfig configures an Index. The zero value is usually suitable.
 type IndexConfig struct {
-	// MaxBytes limits the memory that the calls use. If the calls need more, the index first drops
-	// the prompts of claimed calls, then the oldest calls. Default 256 MiB.
+	// MaxBytes limits the memory that the calls use. If the calls need more memory, the index first
+	// drops the prompts of claimed calls and then the oldest calls. Default 256 MiB.
 	MaxBytes int64
-	// MaxAge is how much older than the newest call a call in the index can be. Default 2 h,
-	// because a rollout takes less time.
+	// MaxAge is the maximum age of a call in the index, relative to the newest call. Default 2 h,
+	// which is longer than a rollout takes.
 	MaxAge time.Duration
-	// Slack is the largest error in the difference between the time of a call and the time of its
-	// send. Default 15 s. Over HTTP, the skew of a tap's clock is measured to about a second, and
-	// synchronized clocks differ by less. A larger value costs little, because times are only used
-	// to narrow down calls with the same fingerprint.
+	// Slack is the largest possible error when the time of a call is compared with the time of a
+	// send. Default 15 s. Over HTTP, the skew of a tap's clock is measured with an error of about a
+	// second, and synchronized clocks differ by less than that. A larger value costs little,
+	// because times are only used to choose among calls with the same fingerprint.
 	Slack time.Duration
-	// Since is the time from which the feeds deliver calls. Zero means that they deliver all calls
-	// that they have.
+	// Since is the time from which the feeds deliver calls. Zero means that the feeds deliver all
+	// calls that they have.
 	Since time.Time
-	// Patience is how long Join waits if no call arrives. Default 3 s.
+	// Patience is the time after which Join stops waiting if no call arrives. Default 3 s.
 	Patience time.Duration
 }
 
@@ -36,8 +36,8 @@ func (c IndexConfig) withDefaults() IndexConfig {
 	return c
 }
 
-// An Index contains the calls that taps saw. [Index.Run] fills it. [Index.Join] finds the calls of
-// a rollout. The methods of an Index are safe for concurrent use.
+// An Index contains the calls that taps recorded. [Index.Run] fills it. [Index.Join] finds the
+// calls of a rollout. The methods of an Index are safe for concurrent use.
 type Index struct {
 	cfg   IndexConfig
 	feeds []*feed
@@ -46,15 +46,15 @@ type Index struct {
 	mu     sync.Mutex
 	chunks *chunks
 	byMark map[fingerprint][]*sighting
-	// byPrompt contains the calls with each prompt. broken contains the calls with each prompt that
-	// failed or broke off.
+	// byPrompt contains the answered calls, keyed by the digest of the prompt. broken contains the
+	// calls that failed or broke off, keyed in the same way.
 	byPrompt, broken map[digest][]*sighting
 	joined           map[digest]int
 	all              []*sighting // in the order of arrival
 	claimed          []*sighting // in the order of claiming
 	small            int64       // memory of the sightings without their prompts, in bytes
 	newest           time.Time
-	// since is the time from which the index has all calls, except those in gaps.
+	// since is the time from which the index contains all calls, except for the calls in gaps.
 	since time.Time
 	gaps  []gap
 	// asides contains the answered calls without token ids.
@@ -63,8 +63,8 @@ type Index struct {
 	// spliced is true if a tap has replaced a prompt that a server sent.
 	spliced bool
 	refused [len(refusals)]int64
-	// unshown counts calls that belong to a rollout although no answer from the server shows them,
-	// by kind.
+	// unshown counts, by kind, the calls that belong to a rollout although no answer from the
+	// server shows them.
 	unshown map[string]int64
 }
 
@@ -72,14 +72,14 @@ type sighting struct {
 	call   Call // without ids and log-probabilities
 	mark   fingerprint
 	prompt prompt // the prompt that the engine received; unknown after it was dropped to save memory
-	asked  prompt // the prompt that the server sent; unknown means that it is the same as prompt
-	digest digest // the digest of prompt; zero if the tap did not see the prompt
-	tells  bool   // no other prompt produces its log-probabilities
+	asked  prompt // the prompt that the server sent; unknown if it is the same as the field prompt
+	digest digest // the digest of the field prompt; zero if the tap did not see the prompt
+	tells  bool   // no other prompt can produce the call's log-probabilities
 	tokens int
 
-	owner   owner  // who claimed it
-	unshown string // the rollout that counts the call as not shown by any answer, or empty
-	broken  bool   // the call failed or broke off; it is never claimed
+	owner   owner  // the call that claimed the sighting
+	unshown string // the rollout that has counted the call as unshown, or empty
+	broken  bool   // the call failed or broke off, so it is never claimed
 	gone    bool   // the call was dropped from the index
 }
 
@@ -92,10 +92,10 @@ type owner struct {
 // sightingBytes is the approximate memory of a sighting without its prompts.
 const sightingBytes = 640
 
-// A gap is a period in which calls passed through the tap but are not in the index.
+// A gap is a period in which calls passed through the tap that are not in the index.
 type gap struct {
 	from, to time.Time
-	tokens   int // the number of output tokens; -1: unknown, or there were several calls
+	tokens   int // the number of output tokens; -1 if unknown or if there were several calls
 	// dialect is the call's dialect. Empty means any dialect. The dialect matters because a server
 	// requests all turns in one dialect and summaries in another, and the tap does not see the
 	// tokens of summaries.
@@ -104,27 +104,28 @@ type gap struct {
 
 // IndexStats counts the calls that an index has received.
 type IndexStats struct {
-	// Calls counts all calls that arrived. Claimed counts the calls that Join assigned.
+	// Calls counts all calls that the feeds delivered. Claimed counts the calls that Join assigned
+	// to a rollout.
 	Calls, Claimed int64
 	// Unread counts answered calls whose output tokens or prompt are unknown because no dialect
 	// could parse them.
 	Unread int64
-	// Broken counts calls that were answered with an error, or whose answer broke off.
+	// Broken counts calls whose answer was an error or broke off.
 	Broken int64
 	// Evicted counts unclaimed calls that were dropped because of MaxBytes or MaxAge.
 	Evicted int64
-	// Unshown counts calls that belong to a rollout although no answer from the server shows them,
-	// by the words of [tokenize.Unshown]. It is nil if there are none.
+	// Unshown counts calls that belong to a rollout although no answer from the server shows them.
+	// The keys are the words in [tokenize.Unshown]. The map is nil if there are no such calls.
 	Unshown map[string]int64
-	// Retries counts unclaimed calls whose prompt is the prompt of a claimed call. Others counts
-	// the other unclaimed calls. They came from failed rollouts or from other programs.
+	// Retries counts unclaimed calls with the same prompt as a claimed call. Others counts the
+	// other unclaimed calls, which came from failed rollouts or from other programs.
 	Retries, Others int64
-	// Refused counts the calls that Join did not find, by [Refusal.Word]. It is nil if there are
-	// none.
+	// Refused counts the calls that Join did not find, by [Refusal.Word]. The map is nil if Join
+	// found all calls.
 	Refused map[string]int64
-	// Bytes is the memory that the calls use.
+	// Bytes is the memory that the calls use, in bytes.
 	Bytes int64
-	// Read is the sum of the stats of all feeds that are Readers.
+	// Read is the sum of the stats of all feeds of type *Reader.
 	Read ReaderStats
 }
 
@@ -150,8 +151,8 @@ func (x *Index) Continuity() bool {
 	return x.spliced
 }
 
-// add adds a call whose times are by this machine's clock. It keeps no reference to c or its
-// slices.
+// add adds a call whose times have been converted to this machine's clock. It keeps no reference to
+// c or its slices.
 func (x *Index) add(c *Call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -164,7 +165,7 @@ func (x *Index) add(c *Call) {
 	case c.Cut || c.Status < 200 || c.Status > 299:
 		x.addBroken(c)
 		x.bound()
-		return // the server has no turn for it
+		return // the server does not store a turn for this call
 	case len(c.Output) == 0:
 		if c.OutputTokens != 0 {
 			x.stats.Unread++
@@ -222,7 +223,7 @@ func (x *Index) bound() {
 			x.drop()
 		}
 	}
-	if x.stats.Calls%1024 == 0 { // not every time, because the lists can be long
+	if x.stats.Calls%1024 == 0 { // not after every call, because the lists can be long
 		x.gaps = slices.DeleteFunc(x.gaps, func(g gap) bool { return g.to.Before(old) })
 		x.asides = slices.DeleteFunc(x.asides, func(a aside) bool { return a.ended.Before(old) })
 	}
@@ -237,8 +238,8 @@ func (x *Index) forget(e *sighting) {
 	e.prompt, e.asked = prompt{}, prompt{}
 }
 
-// drop drops the oldest call. From then on, the index is incomplete for the time before that call's
-// end.
+// drop drops the oldest call. From then on, the index is incomplete for the time before the end of
+// that call.
 func (x *Index) drop() {
 	e := x.all[0]
 	x.all = x.all[1:]
@@ -296,9 +297,9 @@ func (x *Index) left(s *IndexStats, e *sighting) {
 	}
 }
 
-// complete reports whether the index has every call in the span w that has this number of output
-// tokens and the dialect of like. If tokens is -1, the number does not matter. The result is only
-// valid if the feeds have delivered all calls up to the end of w.
+// complete reports whether the index contains every call in the span w that has this number of
+// output tokens and the same dialect as the sighting like. If tokens is -1, the number does not
+// matter. The result is only valid if the feeds have delivered all calls up to the end of w.
 func (x *Index) complete(w span, tokens int, like *sighting) bool {
 	if w.from.IsZero() || w.from.Add(-x.cfg.Slack).Before(x.since) {
 		return false
@@ -311,16 +312,17 @@ func (x *Index) complete(w span, tokens int, like *sighting) bool {
 	return true
 }
 
-// A span is the period of a send by this machine's clock. A zero time is unknown.
+// A span is the period of a send, measured by this machine's clock. A zero time is unknown.
 type span struct{ from, to time.Time }
 
-// within reports whether a call with these times, by this machine's clock, can belong to the span.
+// within reports whether a call with these times can belong to the span. The times must be measured
+// by this machine's clock.
 func (x *Index) within(w span, began, ended time.Time) bool {
 	return (w.from.IsZero() || !ended.Before(w.from.Add(-x.cfg.Slack))) &&
 		(w.to.IsZero() || !began.After(w.to.Add(x.cfg.Slack)))
 }
 
-// Stats returns the counts so far.
+// Stats returns the current stats.
 func (x *Index) Stats() IndexStats {
 	var read ReaderStats
 	for _, f := range x.feeds {
@@ -337,7 +339,7 @@ func (x *Index) Stats() IndexStats {
 			if s.Refused == nil {
 				s.Refused = make(map[string]int64)
 			}
-			s.Refused[Refusal(r).Word()] = n //nolint:gosec // there are few
+			s.Refused[Refusal(r).Word()] = n //nolint:gosec // there are few refusals
 		}
 	}
 	if len(x.unshown) > 0 {

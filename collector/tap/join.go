@@ -8,13 +8,13 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Rollout describes the rollout whose calls Join is to find.
+// A Rollout describes the rollout whose calls Join must find.
 type Rollout struct {
 	// ID identifies the rollout. Join never assigns the same call to two rollouts.
 	ID    string
 	Sends []Send
-	// Foreign, if not nil, reports whether a prompt belongs to another rollout. head returns the
-	// first n ids of the prompt, or all ids if it has fewer.
+	// Foreign reports whether a prompt belongs to another rollout. The function head returns the
+	// first n ids of the prompt, or all ids if the prompt has fewer than n. Foreign can be nil.
 	Foreign func(head func(n int) []int32) bool
 }
 
@@ -27,8 +27,8 @@ type Send struct {
 	// server, or -1 if unknown.
 	PromptTokens int64
 	// Summaries is the number of times that the server summarized the history during the send and
-	// started a new history from the summary. If it is not 0, the send's calls are not used as
-	// evidence for neighboring calls, and their neighbors are not used as evidence for them.
+	// started a new history from the summary. If Summaries is not 0, the calls of the send are not
+	// evidence for their neighbors, and the neighbors are not evidence for these calls.
 	Summaries int
 	Calls     []Sampled
 }
@@ -41,14 +41,14 @@ type Sampled struct {
 
 // A Match is the result of Join for one call.
 type Match struct {
-	// Call is the call that the tap saw, or nil if Refusal is set. Its prompts are copies, and its
-	// Output and Logprobs are not set. If several calls match and differ in a field, the field has
-	// the value that means unknown.
+	// Call is the call that the tap saw, or nil if Refusal is set. The prompts in Call are copies.
+	// The fields Output and Logprobs in Call are not set. If several calls match and differ in a
+	// field, the field has the value that means unknown.
 	Call    *Call
 	Refusal Refusal
-	// Unshown counts related calls that no answer shows. They are calls with the same prompt and,
-	// if this is the first call of its send, the calls for the send's summaries. A call is counted
-	// only once, and only if it provably belongs to the rollout.
+	// Unshown counts related calls that no answer shows. Related calls are calls with the same
+	// prompt and, for the first call of a send, the calls for the send's summaries. A call is
+	// counted only once, and only if it provably belongs to the rollout.
 	Unshown tokenize.Unshown
 }
 
@@ -59,21 +59,21 @@ type Refusal uint8
 const (
 	RefusedNone    Refusal = iota
 	RefusedUnseen          // no tap saw the call during its send
-	RefusedLike            // several prompts are possible, and the evidence does not single out one of them
-	RefusedWeak            // only one call matches, but it can be the wrong one because other calls can be missing
-	RefusedCount           // the prompt tokens in its send do not add up to the server's count
+	RefusedLike            // several prompts are possible, and the evidence does not select any of them
+	RefusedWeak            // only one prompt matches, but the right prompt might be missing from the index
+	RefusedCount           // the prompt tokens in the call's send do not add up to the server's count
 	RefusedForeign         // the prompt of the matching call belongs to another rollout
 	RefusedTaken           // every matching call belongs to another rollout
 	RefusedEvicted         // the prompt of the call is no longer in memory
-	RefusedUnread          // the tap saw the call but not its prompt
+	RefusedUnread          // the tap saw the call but not the prompt
 )
 
 var refusals = [...]struct{ word, phrase string }{
 	{"", ""},
 	{"unseen", "no tap saw the call during its send"},
 	{"alike", "several prompts are possible"},
-	{"weak", "only one call matches, which is too little proof because other calls can be missing"},
-	{"count", "the prompts of its send do not add up to the server's count"},
+	{"weak", "only one call matches, which is not enough proof because other calls might be missing"},
+	{"count", "the prompt tokens of its send do not add up to the server's count"},
 	{"foreign", "the prompt of the matching call belongs to another agent"},
 	{"taken", "every matching call belongs to another rollout"},
 	{"evicted", "the prompt of the call is no longer in memory"},
@@ -84,7 +84,7 @@ var refusals = [...]struct{ word, phrase string }{
 func Refusals() []Refusal {
 	var all []Refusal
 	for r := range refusals[1:] {
-		all = append(all, Refusal(r+1)) //nolint:gosec // there are few
+		all = append(all, Refusal(r+1)) //nolint:gosec // there are few refusals
 	}
 	return all
 }
@@ -92,7 +92,7 @@ func Refusals() []Refusal {
 // String returns the reason as a phrase for messages.
 func (r Refusal) String() string { return refusals[r].phrase }
 
-// Word returns the reason as a key for counts, or "" for RefusedNone.
+// Word returns the reason as a key for counts. It returns "" for RefusedNone.
 func (r Refusal) Word() string { return refusals[r].word }
 
 // Join finds the calls of a rollout. It returns one Match for each call in r.Sends, in order. It
@@ -100,24 +100,25 @@ func (r Refusal) Word() string { return refusals[r].word }
 //
 //   - A call matches if it was seen during the send and has the same sampled ids and the same bits
 //     of every log-probability.
-//   - If all matching calls have the same prompt, Join chooses it if the taps saw every call of that
-//     time. It also chooses it if the engine was unsure of enough tokens, because then no other
-//     prompt can have produced the same log-probabilities.
+//   - If all matching calls have the same prompt, Join chooses this prompt under one of two
+//     conditions. Either the taps saw every call of that time, or the engine was unsure of so many
+//     tokens that no other prompt can produce the same log-probabilities.
 //   - If the matching calls have different prompts and the taps saw every call of that time, the
-//     neighbors in the rollout decide. Join chooses a prompt if it is the only one that begins with
-//     the prompt and the output of the previous call, or the only one with which the next call's
-//     prompt begins. If no other call has the previous call's prompt, Join also chooses the only
-//     prompt that begins with it. If these rules choose different prompts, Join chooses none.
-//   - If the neighbors do not decide, the rollout must have as many such calls as there are prompts,
-//     and each prompt must begin with the next shorter one. Join then assigns the prompts to the
-//     calls in order of length.
+//     neighbors in the rollout decide. Join chooses a prompt if it is the only prompt that begins
+//     with the prompt and the output of the previous call. Join also chooses a prompt if it is the
+//     only prompt with which the next call's prompt begins. If no other call has the previous
+//     call's prompt, it is enough that only one prompt begins with the previous call's prompt. If
+//     these rules select different prompts, Join chooses none of them.
+//   - If the neighbors do not decide, Join can assign the prompts to the calls in order of length.
+//     It does so if the rollout has as many such calls as there are prompts and if each prompt
+//     begins with the next shorter prompt.
 //   - The prompts that Join chooses for a send must not contradict the server's count of prompt
 //     tokens.
 //   - A call is never assigned twice.
 //
 // Join waits until the taps have delivered every call up to the end of the rollout. It also waits
-// for a tap that is restarting. It gives up if no call arrives for IndexConfig.Patience. It can
-// then find fewer calls, but each call that it finds is just as certain.
+// for a tap that is restarting. It stops waiting if no call arrives within IndexConfig.Patience. In
+// that case, Join can find fewer calls, but each call that it finds is still certain.
 func (x *Index) Join(ctx context.Context, r *Rollout) []Match {
 	all := x.await(ctx, r.over())
 	x.mu.Lock()
@@ -134,8 +135,8 @@ type join struct {
 	// delivered is true if the feeds have delivered every call up to the end of the rollout.
 	delivered bool
 	calls     []joining
-	// counted contains the calls that this join has counted as unshown, by the address of their
-	// unshown field.
+	// counted contains the calls that this join has counted as unshown. The key is the address of
+	// the field unshown.
 	counted map[*string]bool
 }
 
@@ -143,8 +144,8 @@ type joining struct {
 	send int
 	own  Sampled
 	span span
-	like []*sighting // candidates, by fingerprint and time
-	// options contains one candidate for each different prompt in like.
+	like []*sighting // the candidates, which match by fingerprint and time
+	// options contains one candidate for each different prompt in the field like.
 	options []*sighting
 	tells   bool
 	known   *sighting // the chosen option, or nil if undecided
@@ -166,9 +167,9 @@ func (x *Index) newJoin(r *Rollout, delivered bool) *join {
 	return j
 }
 
-// mostForeign limits how many prompts are passed to Rollout.Foreign for one call, because each
-// takes about 10 µs. If many agents give the same one-word answer, there can be thousands of equal
-// calls.
+// mostForeign limits the number of prompts that are passed to Rollout.Foreign for one call, because
+// each prompt takes about 10 µs. If many agents give the same one-word answer, thousands of calls
+// can match.
 const mostForeign = 1000
 
 func (j *join) look(c *joining) {
@@ -200,7 +201,7 @@ func (j *join) look(c *joining) {
 		default:
 			continue
 		}
-		c.options = nil // c can be the call e, whose prompt is unknown
+		c.options = nil // c might be the call in e, whose prompt is unknown
 		return
 	}
 	if len(c.options) == 1 {
@@ -208,8 +209,9 @@ func (j *join) look(c *joining) {
 	}
 }
 
-// resolve decides every call. A decision is used as evidence for others. So if the other decisions
-// finally contradict it, resolve refuses the call and decides all other calls again.
+// resolve decides every call. Each decision is evidence for the decisions about other calls. If the
+// other decisions finally contradict the decision about a call, resolve refuses this call and
+// decides all other calls again.
 func (j *join) resolve() {
 	for {
 		for again := true; again; {
@@ -230,8 +232,8 @@ func (j *join) resolve() {
 	}
 }
 
-// refuteNeighbours refuses the calls that their neighbors contradict. It reports whether it refused
-// any.
+// refuteNeighbours refuses each call that is contradicted by its neighbors. It reports whether it
+// refused any call.
 func (j *join) refuteNeighbours() (refuted bool) {
 	for k := range j.calls {
 		if c := &j.calls[k]; c.known != nil && j.decide(k) != c.known {
@@ -242,7 +244,7 @@ func (j *join) refuteNeighbours() (refuted bool) {
 }
 
 // refuteCounts refuses all calls in a send if the prompt tokens do not add up to the server's
-// count. It reports whether it refused any calls.
+// count. It reports whether it refused any call.
 func (j *join) refuteCounts() (refuted bool) {
 	for i := range j.r.Sends {
 		want := j.r.Sends[i].PromptTokens
@@ -261,7 +263,7 @@ func (j *join) refuteCounts() (refuted bool) {
 				missing++
 			}
 		}
-		// An unknown prompt has at least one token.
+		// The comparison assumes that an unknown prompt has at least one token.
 		if known == 0 || sum == want && missing == 0 || missing > 0 && sum+missing <= want {
 			continue
 		}
@@ -275,8 +277,8 @@ func (j *join) refuteCounts() (refuted bool) {
 	return refuted
 }
 
-// decide returns the option that the evidence shows to be call k, or nil if the evidence does not
-// suffice.
+// decide returns the option that the evidence selects for call k, or nil if the evidence is not
+// sufficient.
 func (j *join) decide(k int) *sighting {
 	c := &j.calls[k]
 	complete := j.delivered && !slices.ContainsFunc(c.options, func(e *sighting) bool { return !j.x.complete(c.span, len(c.own.Output), e) })
@@ -287,7 +289,7 @@ func (j *join) decide(k int) *sighting {
 		return nil
 	}
 	if !complete || j.rewritten(k) {
-		return nil // the right call can be missing, or the history was summarized
+		return nil // the right call might be missing, or the history was summarized
 	}
 	before, after := j.neighbour(k-1), j.neighbour(k+1)
 	var found *sighting
@@ -313,10 +315,10 @@ func (j *join) decide(k int) *sighting {
 	return found
 }
 
-// rung decides call k if the model repeated the same output in a loop. The rollout must have as
-// many calls with these options as there are options, and each prompt must begin with the next
-// shorter prompt. The calls are then matched with the prompts in order of length. Otherwise rung
-// returns nil.
+// rung decides call k if the model repeated the same output in a loop. The number of calls with the
+// same options must be the number of options, and each prompt must begin with the next shorter
+// prompt. The calls are then matched with the prompts in order of length. If these conditions do
+// not hold, rung returns nil.
 func (j *join) rung(k int) *sighting {
 	c := &j.calls[k]
 	calls, at := 0, 0
@@ -368,17 +370,17 @@ func only(all []*sighting, shows func(*sighting) bool) (one *sighting) {
 	return one
 }
 
-// continues reports whether e's prompt consists of before's prompt, before's output and at least
-// one more token.
+// continues reports whether e continues the call in the parameter before. The prompt of e must
+// begin with that call's prompt and output and have at least one more token.
 func continues(before *joining, e *sighting) bool {
 	head := before.known.prompt
 	return e.prompt.len() > head.len()+len(before.own.Output) && e.prompt.begins(head) && e.prompt.has(head.len(), before.own.Output)
 }
 
-// alone reports whether no other call has the prompt of a decided call. If another rollout has it
-// too, for example because its agent comes from the same agent file, a prompt that begins with it
-// can belong to that rollout. The other call can be earlier by the duration of a rollout, so alone
-// also checks the time before the send.
+// alone reports whether no other call has the prompt of a decided call. Another rollout can have
+// the same prompt, for example if its agent comes from the same agent file. A prompt that begins
+// with this prompt can then belong to the other rollout. The other call can be earlier by the
+// duration of a rollout, so alone also checks the time before the send.
 func (j *join) alone(c *joining) bool {
 	w := c.span
 	if !w.from.IsZero() {
@@ -395,5 +397,5 @@ func asked(e *sighting) prompt {
 	return e.prompt
 }
 
-// longer reports whether p begins with head and is longer.
+// longer reports whether p begins with the prompt head and is longer than head.
 func (p prompt) longer(head prompt) bool { return p.len() > head.len() && p.begins(head) }

@@ -14,7 +14,7 @@ const lockFile = "lock"
 // ErrLocked means that another process is writing to the spool's folder.
 var ErrLocked = errors.New("tap: another process is writing to this spool")
 
-// lock makes lockTries attempts, lockPause apart.
+// lock tries up to lockTries times and pauses for lockPause between tries.
 const (
 	lockTries = 10
 	lockPause = 10 * time.Millisecond
@@ -42,7 +42,7 @@ func lock(dir string) (*os.File, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			break
 		}
-		time.Sleep(lockPause) // a reader's isFree can hold the lock for a moment
+		time.Sleep(lockPause) // a reader that calls isFree can hold the lock for a moment
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		err = ErrLocked

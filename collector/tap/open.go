@@ -10,13 +10,13 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// This file begins, syncs, ends and leaves segments.
+// This file contains the methods that start, sync, end and abandon segments.
 
 func (w *writer) begin() error {
 	w.clean()
 	now := time.Now()
 	w.number = max(w.number+1, uint64(max(now.UnixMilli(), 1)))
-	w.setOpen(w.number) // before the file exists, because a reader that finds the file must know that it can grow
+	w.setOpen(w.number) // set before the file exists, because a reader that finds the file must know that it can still grow
 	f, err := w.create()
 	if err != nil {
 		w.setOpen(0)
@@ -43,7 +43,7 @@ func (w *writer) setOpen(n uint64) {
 
 func (w *writer) create() (*os.File, error) {
 	path := segmentPath(w.cfg.Dir, w.number)
-	if err := os.MkdirAll(w.cfg.Dir, 0o777); err != nil { // another process can have removed the folder
+	if err := os.MkdirAll(w.cfg.Dir, 0o777); err != nil { // another process might have removed the folder
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
@@ -71,7 +71,7 @@ func (w *writer) sync(now time.Time) {
 
 func (w *writer) syncEnded(r syncResult) {
 	w.syncing = false
-	if r.file != w.file { // the segment failed during the sync; fail has counted that error
+	if r.file != w.file { // the segment failed during the sync, and fail has already counted the error
 		_ = r.file.Close()
 		return
 	}
@@ -98,8 +98,8 @@ func (w *writer) durable() {
 	s.err = nil
 }
 
-// finish ends and syncs the open segment. Even if this fails, the segment's calls stay in the file.
-// closed means that no other segment follows.
+// finish ends and syncs the open segment. If finish fails, the calls already written stay in the
+// file. closed must be true if no other segment follows.
 func (w *writer) finish(closed bool) {
 	if w.syncing {
 		w.syncEnded(<-w.synced)
@@ -127,12 +127,13 @@ func (w *writer) finish(closed bool) {
 	w.durable()
 }
 
-// fail counts an error and abandons the open segment. Nothing can be appended to it after an error.
+// fail counts an error and abandons the open segment. After an error, nothing more can be appended
+// to that segment.
 func (w *writer) fail(err error) {
 	s := w.spool
 	s.mu.Lock()
 	if s.err == nil {
-		w.cfg.Log.Warn("cannot write the spool; calls wait in the queue and are dropped when it is full", "dir", w.cfg.Dir, "error", err)
+		w.cfg.Log.Warn("cannot write to the spool; calls wait in the queue and are dropped when the queue is full", "dir", w.cfg.Dir, "error", err)
 	}
 	s.stats.Errors++
 	s.err = fmt.Errorf("%s: %w", w.cfg.Dir, err)
@@ -141,14 +142,14 @@ func (w *writer) fail(err error) {
 	if w.file == nil {
 		return
 	}
-	// Remove a partial frame. Readers tolerate it, but would have to skip it.
+	// Remove a partial frame, so that readers do not have to skip it.
 	_ = w.file.Truncate(w.whole)
 	if w.whole == w.head {
-		_ = os.Remove(w.file.Name()) // it contains no call
+		_ = os.Remove(w.file.Name()) // the segment contains no call
 	} else {
 		w.last = w.number
 	}
-	if !w.syncing { // otherwise syncEnded closes the file
+	if !w.syncing { // during a sync the file must stay open; syncEnded closes it
 		_ = w.file.Close()
 	}
 	w.closed()

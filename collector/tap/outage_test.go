@@ -99,7 +99,7 @@ func TestOutage(t *testing.T) {
 	if rs := r.Stats(); rs.Dropped != st.Full || rs.Damaged+rs.Lost+rs.Orphans > 0 {
 		t.Errorf("the reader: %+v, %d were dropped", rs, st.Full)
 	}
-	if text := log.String(); strings.Count(text, "cannot write the spool") != 1 || strings.Count(text, "is writable again") != 1 {
+	if text := log.String(); strings.Count(text, "cannot write to the spool") != 1 || strings.Count(text, "is writable again") != 1 {
 		t.Errorf("log:\n%s", text)
 	}
 }

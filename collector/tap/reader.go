@@ -15,29 +15,29 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A Reader reads the calls in a spool, each once, in the order in which they were added. It follows
-// the spool while a tap writes to it. Only one goroutine can call Next. Await, Skew, Stats and
-// Trouble are safe for concurrent use. A Reader keeps up to 32 MiB of earlier prompts and outputs,
-// because it needs them to decode later prompts.
+// A Reader reads each call in a spool once, in the order in which the calls were added. It follows
+// the spool while a tap writes to it. Next must not be called concurrently. Await, Skew, Stats and
+// Trouble are safe for concurrent use. A Reader keeps up to 32 MiB of earlier prompts and outputs
+// in memory, because it needs them to decode later prompts.
 type Reader struct {
 	src   source
 	since time.Time
 
 	number uint64   // the number of the open segment, or of the last segment read
-	before struct { // the segment that was read before this one; its number is 0 if there was none
+	before struct { // the previous segment read; its number is 0 if there was none
 		number, process uint64
 		end             end
 	}
 	part   part // the open segment, or nil
 	frames *frame.Reader
 	dec    decoder
-	size   int64 // known size of the open segment
-	final  bool  // the segment will not grow
-	torn   bool  // already counted as torn
+	size   int64 // the known size of the open segment
+	final  bool  // the open segment will not grow
+	torn   bool  // the open segment has been counted as torn
 	fails  int   // consecutive errors
-	stuck  int   // errors reading the open segment since the last payload
+	stuck  int   // number of failed reads since the last payload of the open segment
 
-	passed time.Time // becomes the horizon at the next call of Next
+	passed time.Time // the next value of horizon, set when Next is called again
 
 	mu      sync.Mutex
 	horizon time.Time
@@ -47,7 +47,7 @@ type Reader struct {
 }
 
 // OpenReader opens the spool in a folder or at the URL of a tap. It returns an error if there is no
-// spool. If a newer version of rollout writes the spool, the error wraps [frame.ErrNewer].
+// spool. If a newer version of rollout has written the spool, the error wraps [frame.ErrNewer].
 func OpenReader(where string) (*Reader, error) {
 	r := &Reader{}
 	if strings.HasPrefix(where, "http://") || strings.HasPrefix(where, "https://") {
@@ -66,7 +66,7 @@ func OpenReader(where string) (*Reader, error) {
 		return nil, fmt.Errorf("tap: %w", err)
 	}
 	if _, err := os.Lstat(filepath.Join(where, lockFile)); err != nil && len(list) == 0 {
-		return nil, fmt.Errorf("tap: %s is not the spool of a tap: it has no file %s and no segment", where, lockFile)
+		return nil, fmt.Errorf("tap: %s is not the spool of a tap: it has no %s file and no segments", where, lockFile)
 	}
 	r.src = &folder{dir: where}
 	if err := r.known(list); err != nil {
@@ -76,8 +76,7 @@ func OpenReader(where string) (*Reader, error) {
 	return r, nil
 }
 
-// known returns an error if the newest segment cannot be opened or its version is newer than
-// Version.
+// known returns an error if the newest segment cannot be opened or has a version above Version.
 func (r *Reader) known(list []segment) error {
 	if len(list) == 0 {
 		return nil
@@ -85,7 +84,7 @@ func (r *Reader) known(list []segment) error {
 	newest := list[len(list)-1]
 	p, err := r.src.open(newest.number)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // it was removed
+		return nil // the segment has just been removed
 	}
 	if err != nil {
 		return fmt.Errorf("tap: %w", err)
@@ -97,14 +96,15 @@ func (r *Reader) known(list []segment) error {
 	return nil
 }
 
-// Since makes Next skip the calls added before t, by this machine's clock. Call Since before the
-// first call of Next. The Reader does not even open segments that ended before t.
+// Since makes Next skip calls that were added before t. t is a time on this machine's clock. Since
+// must be called before the first call to Next. The Reader does not even open segments that ended
+// before t.
 func (r *Reader) Since(t time.Time) { r.since = t }
 
-// Next returns the next call, which the caller owns. At the end of the spool it waits for more
-// calls. It returns an error only if ctx ends or if the next segment has a newer version. In the
-// second case the error wraps [frame.ErrNewer]. Next counts all other errors in [ReaderStats]. It
-// then retries the read or skips the damage.
+// Next returns the next call, which the caller owns. At the end of the spool, Next waits for more
+// calls. It returns an error only if ctx ends or if a segment has a newer version than this program
+// can read. In the second case, the error wraps [frame.ErrNewer]. Next counts all other errors in
+// [ReaderStats], and then retries the read or skips the damage.
 func (r *Reader) Next(ctx context.Context) (*Call, error) {
 	r.pass()
 	for {
@@ -146,8 +146,8 @@ func (r *Reader) end(ctx context.Context) error {
 	return r.fatal
 }
 
-// call decodes a payload and updates the counts. It returns nil if Next has no call to return for
-// the payload.
+// call decodes a payload and updates the counts. It returns nil if the payload does not contain a
+// call that Next must return.
 func (r *Reader) call(payload []byte) *Call {
 	lost, dropped := r.dec.lost, r.dec.dropped
 	c, added, err := r.dec.decode(payload)
@@ -155,7 +155,7 @@ func (r *Reader) call(payload []byte) *Call {
 		r.passed = added
 	}
 	if c == nil {
-		defer r.pass() // move the horizon now, because Next does not return
+		defer r.pass() // move the horizon now, because Next continues with the next payload
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -210,7 +210,7 @@ func (r *Reader) advance(ctx context.Context) error {
 
 func (r *Reader) choose(list []segment) (uint64, bool) {
 	if r.number == 0 && !r.since.IsZero() {
-		// A segment contains no call that was added after the start of the next segment.
+		// All calls in a segment were added before the next segment started.
 		since := r.since.Add(r.src.skew()).UnixMilli()
 		for len(list) > 1 && int64(list[1].number) <= since {
 			list = list[1:]
@@ -223,11 +223,11 @@ func (r *Reader) choose(list []segment) (uint64, bool) {
 	return list[i].number, true
 }
 
-// grow lets r.frames read the bytes that were written since the last grow.
+// grow makes the bytes that were written since the last call to grow available to r.frames.
 func (r *Reader) grow(ctx context.Context) error {
 	before := r.size
 	if r.stuck > 0 {
-		before = -1 // do not wait for bytes that have been truncated
+		before = -1 // do not wait for more bytes, because the segment might have been truncated
 	}
 	g, err := r.part.grow(ctx, r.frames.Offset(), before)
 	if errors.Is(err, os.ErrNotExist) {
@@ -261,9 +261,8 @@ func (r *Reader) grow(ctx context.Context) error {
 	return fmt.Errorf("segment %d: %w", r.number, err)
 }
 
-// unread counts a failed read of the open segment. After maxStuck failed reads it leaves the
-// segment. A read can fail because the segment became shorter, when the tap truncated a failed
-// write.
+// unread counts a failed read of the open segment. After maxStuck failed reads, the Reader leaves
+// the segment. A read can fail because the tap truncated the segment after a failed write.
 func (r *Reader) unread(ctx context.Context, err error) {
 	r.failed(ctx, err)
 	if r.stuck++; r.stuck < maxStuck {
@@ -284,15 +283,15 @@ func (r *Reader) leave() {
 	r.part, r.frames, r.dec, r.stuck = nil, nil, decoder{}, 0
 }
 
-// The shortest and longest pause after an error, and the number of failed reads after which a
-// Reader leaves a segment.
+// The pause after an error grows from firstPause to lastPause. A Reader leaves a segment after
+// maxStuck failed reads.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 	maxStuck   = 6
 )
 
-// failed counts an error that is not damage, and pauses.
+// failed counts an error that was not caused by damage, and pauses.
 func (r *Reader) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -310,7 +309,7 @@ func (r *Reader) failed(ctx context.Context, err error) {
 	_ = pause(ctx, min(firstPause<<min(r.fails, 10), lastPause)) // Next checks ctx
 }
 
-// well records a success: it clears the last error and the number of consecutive errors.
+// well clears the last error and the number of consecutive errors after a success.
 func (r *Reader) well() {
 	if r.fails == 0 {
 		return

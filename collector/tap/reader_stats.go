@@ -9,20 +9,20 @@ import (
 
 // ReaderStats counts what a Reader has read and what it was unable to read.
 type ReaderStats struct {
-	// Calls counts the calls that Next returned, and the calls that it skipped because they were
-	// added before Since.
+	// Calls counts the calls that Next returned, and the calls that Next skipped because of Since.
 	Calls, Segments, Bytes int64
-	// Damaged counts the damaged places in segments. DamagedBytes is their total size.
+	// Damaged counts the damaged places in segments. DamagedBytes is the total size of these
+	// places.
 	Damaged, DamagedBytes int64
-	// Torn counts segments without an end payload, because the tap was killed or a write failed.
-	// The calls that the tap had not yet written are missing.
+	// Torn counts segments without an end payload. Such a segment is the result of a killed tap or
+	// a failed write, and the calls that the tap had not yet written are missing.
 	Torn int64
 	// Dropped counts calls that the tap reported as dropped.
 	Dropped int64
-	// Lost counts the gaps in the numbers of the calls. These calls were in damaged places. Orphans
-	// counts calls that cannot be decoded because they refer to a missing call.
+	// Lost counts missing call numbers. The calls with these numbers were in damaged places.
+	// Orphans counts calls that cannot be decoded because they refer to a missing call.
 	Lost, Orphans int64
-	// Removed counts segments that were removed before they were read to the end.
+	// Removed counts segments that were removed before the Reader reached their end.
 	Removed int64
 	// Errors counts failed reads that the Reader retried. Err is the last error, or nil after a
 	// success.
@@ -30,7 +30,7 @@ type ReaderStats struct {
 	Err    error
 }
 
-// Plus returns the sums of the counts in s and o. Err is s.Err, or o.Err if s.Err is nil.
+// Plus returns the sum of s and o. Err is s.Err, or o.Err if s.Err is nil.
 func (s ReaderStats) Plus(o ReaderStats) ReaderStats {
 	return ReaderStats{
 		Calls: s.Calls + o.Calls, Segments: s.Segments + o.Segments, Bytes: s.Bytes + o.Bytes,
@@ -39,7 +39,7 @@ func (s ReaderStats) Plus(o ReaderStats) ReaderStats {
 	}
 }
 
-// Stats returns the counts so far.
+// Stats returns the current stats.
 func (r *Reader) Stats() ReaderStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,8 +61,8 @@ func (r *Reader) tear() {
 	}
 }
 
-// follows counts losses between the previous segment and the segment with head h. The caller holds
-// r.mu.
+// follows counts a segment that was removed or torn between the previous segment and the segment
+// with head h. The caller must hold r.mu.
 func (r *Reader) follows(h head) {
 	before := r.before
 	switch {
@@ -79,7 +79,7 @@ func (r *Reader) damaged(err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, torn := errors.AsType[*frame.TornError](err); torn {
-		return true // r.ended counts it
+		return true // r.ended counts the torn segment
 	}
 	c, corrupt := errors.AsType[*frame.CorruptError](err)
 	if corrupt {

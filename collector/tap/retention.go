@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// clean removes the oldest segments while the total size exceeds MaxBytes, and the segments older
-// than MaxAge. It never removes the open segment. If another process has removed the open segment,
-// clean finishes it. It also updates the stats.
+// clean removes segments older than MaxAge. While the total size exceeds MaxBytes, it also removes
+// the oldest segments. It never removes the open segment. If another process has removed the file
+// of the open segment, clean finishes the segment. It also updates the stats.
 func (w *writer) clean() {
 	w.cleaned = time.Now()
 	list, err := segments(w.cfg.Dir)
 	if err != nil {
-		return // begin creates the folder again
+		return // begin recreates the folder
 	}
 	if w.file != nil && !w.isThere() {
 		w.finish(false)
 	}
-	room := w.cfg.MaxBytes - w.cfg.SegmentBytes // because the open segment can grow to SegmentBytes
+	room := w.cfg.MaxBytes - w.cfg.SegmentBytes // the open segment can grow to SegmentBytes
 	var closed int64
 	for _, seg := range list {
 		if !w.isOpen(seg) {
@@ -51,7 +51,7 @@ func (w *writer) clean() {
 
 // begunAt returns the start time of the segment with this number.
 func begunAt(number uint64) time.Time {
-	return time.UnixMilli(int64(min(number, math.MaxInt64))) //nolint:gosec // it is bounded
+	return time.UnixMilli(int64(min(number, math.MaxInt64))) //nolint:gosec // the value is bounded
 }
 
 func (w *writer) isOpen(seg segment) bool { return w.file != nil && seg.number == w.number }

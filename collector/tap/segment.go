@@ -18,7 +18,7 @@ const Version = 1
 
 const kind = "tap"
 
-// maxPayload is the maximum size of a payload, in bytes. A longer call is dropped.
+// maxPayload is the maximum size of a payload, in bytes. The spool drops larger calls.
 const maxPayload = 64 << 20
 
 func header(n uint64) frame.Header { return frame.Header{Kind: kind, Version: Version, Number: n} }
@@ -30,7 +30,7 @@ const extension = ".tap"
 type segment struct {
 	number uint64
 	bytes  int64
-	ended  time.Time // when it was last written
+	ended  time.Time // when the segment was last written
 }
 
 func segmentPath(dir string, n uint64) string {
@@ -51,7 +51,7 @@ func segments(dir string) ([]segment, error) {
 		}
 		info, err := f.Info()
 		if err != nil {
-			continue // it was removed
+			continue // the segment has just been removed
 		}
 		list = append(list, segment{n, info.Size(), info.ModTime()})
 	}

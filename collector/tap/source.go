@@ -10,10 +10,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A source provides the segments to a Reader. It is a folder or a tap's URL.
+// A source provides segments to a Reader, from a folder or from the URL of a tap.
 type source interface {
-	// list returns the segments, oldest first. If no segment is newer than after, it can wait a
-	// while for one.
+	// list returns the segments, oldest first. The parameter after is a segment number. If no newer
+	// segment exists, list can wait a while for a newer segment.
 	list(ctx context.Context, after uint64) ([]segment, error)
 	// open opens a segment. The error wraps os.ErrNotExist if the segment was removed.
 	open(n uint64) (part, error)
@@ -24,33 +24,34 @@ type source interface {
 
 type part interface {
 	io.ReaderAt
-	// grow returns how many bytes can be read. If the number is not above before, grow waits a
-	// while for more. The caller never again reads the bytes below offset from. The error wraps
-	// os.ErrNotExist if the rest of the segment was removed.
+	// grow returns how many bytes can be read. The parameter before is the last known number. If no
+	// bytes have been added since, grow waits a while for more bytes. The parameter from is the
+	// lowest offset that the caller still needs. The error wraps os.ErrNotExist if the rest of the
+	// segment was removed.
 	grow(ctx context.Context, from, before int64) (growth, error)
 	close()
 }
 
 type growth struct {
-	size  int64     // bytes that can be read
-	final bool      // no more bytes will come
-	idle  time.Time // a time when no process was writing to the spool and nothing was unread; zero: unknown
+	size  int64     // the number of bytes that can be read
+	final bool      // the segment will not grow
+	idle  time.Time // a time when no process was writing to the spool and all bytes had been read; zero: unknown
 }
 
-// A folder is the source of a spool on this machine. It polls the files for changes.
+// A folder is a source that reads a spool on this machine. It polls the files for changes.
 type folder struct {
 	dir    string
 	seen   time.Time // the folder's modification time at the last listing
 	listed time.Time // when the folder was last listed
-	newest uint64    // the newest segment at the last listing
+	newest uint64    // the number of the newest segment at the last listing
 }
 
-// The polling intervals of a folder. listEvery applies to the list of segments if the folder's
-// modification time has not changed.
+// These are the polling intervals for a folder. listEvery applies to the list of segments while the
+// folder's modification time does not change.
 const (
 	pollEvery = 5 * time.Millisecond
 	listEvery = 200 * time.Millisecond
-	idlePolls = 200 // after this many polls without growth, a segment is polled less often
+	idlePolls = 200 // after idlePolls polls without growth, a segment is polled only every idleEvery
 	idleEvery = 25 * time.Millisecond
 	lookEvery = 200 * time.Millisecond // how often an idle segment's lock is checked
 )
@@ -67,7 +68,6 @@ func (f *folder) list(ctx context.Context, after uint64) ([]segment, error) {
 	return list, pause(ctx, pollEvery)
 }
 
-// hasNewer reports whether a segment newer than n exists.
 func (f *folder) hasNewer(n uint64) (bool, error) {
 	info, err := os.Stat(f.dir)
 	if err != nil {
@@ -99,7 +99,7 @@ type openFile struct {
 	*os.File
 	folder *folder
 	number uint64
-	idle   int       // the number of consecutive polls that found no growth
+	idle   int       // number of consecutive polls without growth
 	looked time.Time // when the lock was last checked
 }
 
@@ -113,11 +113,11 @@ func (f *openFile) grow(ctx context.Context, _, before int64) (g growth, err err
 	if f.idle > 0 && time.Since(f.looked) > lookEvery {
 		f.looked = time.Now()
 		if isFree(f.folder.dir) {
-			g.idle = f.looked // the size read below includes everything written before this time
+			g.idle = f.looked // the size that is read below includes all bytes written before this time
 			f.folder.listed = time.Time{}
 		}
 	}
-	// Once a newer segment exists, nothing more is written to this one.
+	// After a newer segment has been created, nothing more is written to this segment.
 	newer, err := f.folder.hasNewer(f.number)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return g, err
@@ -144,7 +144,7 @@ func (f *openFile) size() (int64, error) {
 	return info.Size(), nil
 }
 
-// pause waits for d. If ctx ends first, it returns the cause.
+// pause waits for the duration d. If ctx ends first, pause returns the cause.
 func pause(ctx context.Context, d time.Duration) error {
 	if wait.For(ctx, d) {
 		return nil

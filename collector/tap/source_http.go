@@ -23,25 +23,25 @@ type remote struct {
 
 	mu       sync.Mutex
 	ahead    time.Duration // the skew
-	measured time.Time     // when ahead was measured; zero: never
+	measured time.Time     // when the skew was measured; zero: never
 }
 
-// The timeouts and limits of a remote's requests. The timeout of a request is its wait plus
-// askMore.
+// These are the timeouts and limits for a remote's requests. The timeout of a request is the time
+// that it asks the tap to wait, plus askMore.
 const (
 	askWait   = 2 * time.Second
 	askMore   = 10 * time.Second
 	askWithin = 10 * time.Second // timeout of the first request, in OpenReader
 	remeasure = time.Minute
-	atLeast   = 50 * time.Millisecond // least time from a request that returned nothing to the next one
+	atLeast   = 50 * time.Millisecond // minimum time between a request that returned no new data and the next request
 	maxList   = 16 << 20              // maximum size of the list of segments, in bytes
 )
 
-// dial connects to a URL and returns an error unless a tap answers there.
+// dial connects to a URL and returns an error if the URL does not belong to a tap.
 func dial(where string) (*remote, error) {
 	u, err := url.Parse(where)
 	if err != nil || u.Host == "" {
-		return nil, errors.New("the tap needs a URL such as http://host:port") // the URL can hold a password
+		return nil, errors.New("invalid URL (want http://HOST:PORT)") // the URL can contain a password
 	}
 	transport, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -67,8 +67,8 @@ func (s *remote) skew() time.Duration {
 	return s.ahead
 }
 
-// measure updates the skew from a response. The tap reads its clock when the request arrives, which
-// is after the time sent. So the measured skew is never too small, and the horizon is never too
+// measure updates the skew from the headers of a response. The tap reads its clock after the
+// request was sent. The measured skew is therefore never too small, and the horizon is never too
 // late.
 func (s *remote) measure(sent time.Time, h http.Header) {
 	nanos, err := strconv.ParseInt(h.Get(nowHeader), 10, 64)
@@ -83,7 +83,7 @@ func (s *remote) measure(sent time.Time, h http.Header) {
 	}
 }
 
-// get sends a GET request, calls read with the response, and closes the body.
+// get sends a GET request, passes the response to the function read, and closes the body.
 func (s *remote) get(ctx context.Context, path string, wait time.Duration, query url.Values, from int64, read func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, wait+askMore)
 	defer cancel()
@@ -122,14 +122,13 @@ func (s *remote) listing(ctx context.Context, after uint64, wait time.Duration) 
 			return s.notTap("its answer is not a list of segments")
 		}
 		if l.Version > Version {
-			return fmt.Errorf("%s: the tap writes version %d, but this program reads versions up to %d; upgrade rollout: %w", s.base.Redacted(), l.Version, Version, frame.ErrNewer)
+			return fmt.Errorf("%s: %w: the tap writes version %d, but this program reads versions up to %d; upgrade rollout", s.base.Redacted(), frame.ErrNewer, l.Version, Version)
 		}
 		return nil
 	})
 	return l, err
 }
 
-// refused returns the error for a response with an unexpected status.
 func (s *remote) refused(r *http.Response) error {
 	if r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusMethodNotAllowed {
 		return s.notTap("GET " + listPath + ": " + r.Status)
@@ -141,8 +140,8 @@ func (s *remote) notTap(why string) error {
 	return fmt.Errorf("%s is not a tap (%s); use the listen address of rollout tap", s.base.Redacted(), why)
 }
 
-// rest waits if a request returned immediately without new data. A tap that is shutting down does
-// that.
+// rest waits until at least atLeast has passed since the request. It is called after a response
+// without new data, because a tap that is shutting down returns such responses immediately.
 func rest(ctx context.Context, asked time.Time) error {
 	return pause(ctx, max(0, atLeast-time.Since(asked)))
 }
@@ -168,12 +167,12 @@ func (s *remote) list(ctx context.Context, after uint64) ([]segment, error) {
 
 func (s *remote) open(n uint64) (part, error) { return &fetched{src: s, number: n}, nil }
 
-// A fetched contains the part of a remote segment that has been fetched but not yet read.
+// A fetched contains the bytes of a remote segment that have been fetched but not yet read.
 type fetched struct {
 	src    *remote
 	number uint64
 	buf    []byte
-	base   int64 // offset of buf in the segment
+	base   int64 // the offset of buf in the segment
 }
 
 func (f *fetched) close() { f.buf = nil }
@@ -204,7 +203,7 @@ func (f *fetched) grow(ctx context.Context, from, _ int64) (g growth, err error)
 			err = f.append(r, at)
 		case http.StatusRequestedRangeNotSatisfiable:
 			err = nil
-			if g.final && end < at { // a failed write was truncated
+			if g.final && end < at { // the tap has removed a partial frame after a failed write
 				f.buf = f.buf[:max(end-f.base, 0)]
 			}
 		case http.StatusNotFound:
@@ -222,12 +221,12 @@ func (f *fetched) grow(ctx context.Context, from, _ int64) (g growth, err error)
 	return g, err
 }
 
-// append appends the response body to f.buf. The body must begin at offset at of the segment. If
-// the body breaks off, append keeps the bytes received so far.
+// append appends the response body to f.buf. at must be the offset of the body in the segment. If
+// the body is truncated, append keeps the bytes that were received.
 func (f *fetched) append(r *http.Response, at int64) error {
 	var from, last int64
 	if _, err := fmt.Sscanf(r.Header.Get("Content-Range"), "bytes %d-%d/", &from, &last); err != nil || from != at || last-from >= maxChunk {
-		return f.src.notTap("it returned a different range")
+		return f.src.notTap("it returned a different byte range")
 	}
 	room := int(last - from + 1)
 	n := len(f.buf)

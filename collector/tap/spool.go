@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// SpoolConfig configures a Spool. Dir is required. Every other field with a zero value has its
-// default.
+// SpoolConfig configures a Spool. Dir is required. In every other field, zero selects the default.
 type SpoolConfig struct {
 	// Dir is the folder of the spool. OpenSpool creates it if it does not exist. Only one process
 	// at a time can write to it.
@@ -22,10 +21,10 @@ type SpoolConfig struct {
 	// MaxBytes limits the total size of all segments. The oldest segments are removed first.
 	// Default 8 GiB.
 	MaxBytes int64
-	// MaxAge is how long a segment is kept after its last call. Default 24 hours.
+	// MaxAge is how long a segment is kept after the last write to the segment. Default 24 hours.
 	MaxAge time.Duration
-	// QueueBytes limits the memory of the calls that are waiting to be written. Calls beyond it are
-	// dropped. Default 64 MiB.
+	// QueueBytes limits the memory for calls that are waiting to be written. While the queue is
+	// full, new calls are dropped. Default 64 MiB.
 	QueueBytes int64
 	// SyncEvery is the minimum time between two syncs. Default 100 ms.
 	SyncEvery time.Duration
@@ -44,10 +43,10 @@ func (c SpoolConfig) withDefaults() SpoolConfig {
 	return c
 }
 
-// minSegment is the minimum of SegmentBytes. It prevents a flood of files.
+// minSegment is the minimum value of SegmentBytes. It prevents a very large number of files.
 const minSegment = 4 << 10
 
-// Validate returns all errors in the config, joined.
+// Validate joins and returns all errors that it finds in the config.
 func (c SpoolConfig) Validate() error {
 	c = c.withDefaults()
 	var errs []error
@@ -70,15 +69,15 @@ type Spool struct {
 	cfg   SpoolConfig
 	lock  *os.File
 	wake  chan struct{} // signals a new call, or Close
-	ended chan struct{} // closed when the writer has returned
+	ended chan struct{} // closed when the writer's goroutine has returned
 
 	mu     sync.Mutex
 	queue  []*entry
-	bytes  int64 // size of the entries in the queue, and of those taken from it but not yet written
+	bytes  int64 // total size of the entries that have not yet been written
 	closed bool
-	latest time.Time     // the last result of now
+	latest time.Time     // the last result of the method now
 	missed int64         // number of calls dropped so far
-	grown  chan struct{} // closed and replaced when a segment grows
+	grown  chan struct{} // closed and replaced when a segment grows or ends
 	open   uint64        // number of the open segment, or 0
 	stats  SpoolStats
 	err    error // the error of the last write or sync; nil after a success
@@ -86,15 +85,16 @@ type Spool struct {
 
 // SpoolStats counts the work of a Spool since it was opened, and describes its folder.
 type SpoolStats struct {
-	// Added counts the calls passed to Add. Written counts the calls written to a segment. The
-	// other calls are waiting in the queue or were dropped.
+	// Added counts the calls passed to Add. Written counts the calls written to a segment. All
+	// other calls are waiting in the queue or have been dropped.
 	Added, Written int64
-	// Full, TooLong and Lost count dropped calls by the reason: the queue was full, the call was
-	// too long for a payload, or the spool was closed before it could write the call.
+	// Full, TooLong and Lost count dropped calls by reason: the queue was full, the call was too
+	// large for a payload, or the call was lost because of an internal error or because the spool
+	// was closed.
 	Full, TooLong, Lost int64
-	// QueuedBytes is the approximate memory of the calls that are not yet written.
+	// QueuedBytes is the approximate memory that the unwritten calls use.
 	QueuedBytes int64
-	// WrittenBytes counts written bytes. Syncs counts successful syncs.
+	// WrittenBytes counts the bytes written to segments. Syncs counts successful syncs.
 	WrittenBytes, Syncs int64
 	// Errors counts failed writes and syncs. Err is the last error, or nil after a success. While
 	// Err is not nil, the spool does not write calls.
@@ -105,13 +105,13 @@ type SpoolStats struct {
 	Segments     int
 	SegmentBytes int64
 	Removed      int64
-	// Oldest is the start time of the oldest segment, or zero if there is none.
+	// Oldest is the start time of the oldest segment, or zero if there are no segments.
 	Oldest time.Time
 }
 
-// OpenSpool opens the spool in the folder cfg.Dir. It keeps the calls that earlier processes wrote
-// there. If another process is writing to the folder, the error wraps [ErrLocked]. OpenSpool starts
-// a goroutine. The caller must call Close to stop it.
+// OpenSpool opens the spool in the folder cfg.Dir. It keeps calls that earlier processes wrote to
+// the folder. If another process is writing to the folder, the error wraps [ErrLocked]. OpenSpool
+// starts a goroutine. The caller must call Close to stop it.
 func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -138,12 +138,12 @@ func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 	return s, nil
 }
 
-// Add copies a call into the queue. It never waits for the disk. It reports whether the call was
-// queued. Otherwise the call is dropped and counted in Stats.
+// Add copies a call into the queue and reports whether there was room. If not, the call is dropped
+// and counted in Stats. Add never waits for the disk.
 //
-// Add a call before you send the last byte of its answer to the server. When a client receives the
-// server's answer, the call has then been queued or dropped. The client can use [Reader.Await] with
-// the current time to make sure that its Reader has returned the call.
+// Call Add before you send the last byte of the call's answer to the server. The call has then been
+// queued or dropped by the time a client receives the server's answer. The client can pass the
+// current time to [Reader.Await] to make sure that its Reader has returned the call.
 func (s *Spool) Add(c *Call) bool {
 	size := bound(c)
 	s.mu.Lock()
@@ -155,7 +155,7 @@ func (s *Spool) Add(c *Call) bool {
 	e := newEntry(c) // outside the lock
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bytes += e.size - size // packed ids take less memory than the estimate
+	s.bytes += e.size - size // replace the estimate with the size after packing
 	if s.closed {
 		s.bytes -= e.size
 		s.stats.Lost++
@@ -170,8 +170,8 @@ func (s *Spool) Add(c *Call) bool {
 	return true
 }
 
-// room reserves room for a call in the queue. If it cannot, it counts the reason. The caller holds
-// s.mu.
+// room reserves size bytes in the queue for a call. If the call must be dropped, room counts the
+// reason and returns false. The caller must hold s.mu.
 func (s *Spool) room(size int64) bool {
 	s.stats.Added++
 	switch {
@@ -190,8 +190,8 @@ func (s *Spool) room(size int64) bool {
 	return false
 }
 
-// now returns the current time, adjusted so that it is later than all previous results. The caller
-// holds s.mu.
+// now returns the current time or, if that is not later than the previous result, a slightly later
+// time. The caller must hold s.mu.
 func (s *Spool) now() time.Time {
 	t := time.Now().Round(0)
 	if !t.After(s.latest) {
@@ -213,8 +213,8 @@ func (s *Spool) Stats() SpoolStats {
 	return st
 }
 
-// Close writes and syncs the queued calls, and unlocks the folder. It waits for the disk. If it
-// cannot write all calls, it returns the error. Calls added later are dropped.
+// Close writes and syncs the queued calls and unlocks the folder. It waits for the disk. If Close
+// cannot write all calls, it returns the error. Calls that are added after Close are dropped.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	again := s.closed

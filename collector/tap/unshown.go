@@ -7,7 +7,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file counts the calls of a rollout that no answer from the server shows.
+// The code in this file counts the calls of a rollout that do not appear in the server's answers.
 //
 //	kind      which call                            why it belongs to the rollout
 //	retry     answered but unclaimed                its prompt is the prompt of a claimed call in the
@@ -16,11 +16,12 @@ import (
 //	summary   in another dialect than the turns,    the server reports that it summarized the history
 //	          as servers request summaries          in that send, and how often
 //
-// A prompt provably belongs to the rollout alone if it names the rollout's agent. It also does if
-// it begins with the prompt and output of an earlier call of the rollout, and no other call has
-// this prompt and output. Agents from one agent file have the same first prompt. As long as the
-// engine gives them the same answers, their later prompts are equal too. A retry with such a prompt
-// cannot be assigned to a rollout, so only IndexStats.Retries counts it.
+// A prompt provably belongs to the rollout alone if it names the rollout's agent. The same is true
+// if the prompt begins with the prompt and output of an earlier call of the rollout, and no other
+// call has that prompt and output. Agents from one agent file have the same first prompt. As long
+// as these agents receive the same answers from the engine, their later prompts are equal too. A
+// retry with such a prompt cannot be assigned to a rollout, so only IndexStats.Retries counts the
+// retry.
 //
 // A call that was counted for one rollout is not counted for another.
 
@@ -31,7 +32,7 @@ type aside struct {
 	unshown      string // the rollout that counts the call, or empty
 }
 
-// unshown returns Match.Unshown for call k. found reports whether call k was found.
+// unshown returns Match.Unshown for call k. The parameter found is true if call k was found.
 func (j *join) unshown(k int, found bool) tokenize.Unshown {
 	c := &j.calls[k]
 	n := counting{j: j, span: c.span}
@@ -49,16 +50,16 @@ func (j *join) unshown(k int, found bool) tokenize.Unshown {
 	return n.all
 }
 
-// A counting counts the unshown calls in a send.
+// A counting counts the unshown calls during one send.
 type counting struct {
 	j     *join
 	span  span
 	all   tokenize.Unshown
-	fresh tokenize.Unshown // calls that no earlier Join has counted
+	fresh tokenize.Unshown // calls that earlier calls to Join have not counted
 }
 
-// repeats counts the other calls with the prompt of call k, if the prompt belongs to the rollout
-// alone.
+// If the prompt of call k belongs to the rollout alone, repeats counts the other calls with this
+// prompt.
 func (n *counting) repeats(k int, known *sighting) {
 	x := n.j.x
 	same, broken := x.byPrompt[known.digest], x.broken[known.digest]
@@ -79,8 +80,8 @@ func (n *counting) repeats(k int, known *sighting) {
 	}
 }
 
-// summaries counts the calls for summaries in the send, up to most. turns is the dialect of the
-// rollout's turns.
+// summaries counts the calls in which the server requested summaries during the send. most is the
+// maximum number of calls to count. turns is the dialect of the rollout's turns.
 func (n *counting) summaries(most int, turns string) {
 	x := n.j.x
 	if most == 0 || turns == "" {
@@ -91,15 +92,15 @@ func (n *counting) summaries(most int, turns string) {
 			n.add(tokenize.Unshown{Summaries: 1}, &a.unshown, a.began, a.ended)
 		}
 	}
-	for _, e := range x.all { // if a tap is configured to request the tokens of summaries, they are sightings
+	for _, e := range x.all { // summary calls whose tokens a tap has recorded are in x.all
 		if e.call.Dialect != turns && e.owner == (owner{}) && !e.broken && int(n.all.Summaries) < most {
 			n.add(tokenize.Unshown{Summaries: 1}, &e.unshown, e.call.Began, e.call.Ended)
 		}
 	}
 }
 
-// add counts a call, unless it is outside the send, is counted for another rollout, or was already
-// counted in this join. *by is the rollout that counts the call.
+// add counts a call if it was made during the send, is not counted for another rollout, and has not
+// yet been counted in this join. *by is the id of the rollout that counts the call.
 func (n *counting) add(one tokenize.Unshown, by *string, began, ended time.Time) {
 	j := n.j
 	if *by != "" && *by != j.r.ID || !j.x.within(n.span, began, ended) || j.counted[by] {
@@ -116,14 +117,14 @@ func (n *counting) add(one tokenize.Unshown, by *string, began, ended time.Time)
 	n.all = n.all.Plus(one)
 }
 
-// mayShow reports whether e can be one of the rollout's calls that were not found. The answers show
-// those calls.
+// mayShow reports whether e might be one of the rollout's turns for which no call was found. Such a
+// call must not be counted.
 func (j *join) mayShow(e *sighting) bool {
 	return slices.ContainsFunc(j.calls, func(c joining) bool { return c.known == nil && slices.Contains(c.like, e) })
 }
 
-// dialect returns the dialect of the calls that were found. It returns "" if there are none or
-// their dialects differ.
+// dialect returns the dialect of the calls that were found. It returns "" if no calls were found or
+// if their dialects differ.
 func (j *join) dialect() (one string) {
 	for k := range j.calls {
 		switch known := j.calls[k].known; {
@@ -137,7 +138,8 @@ func (j *join) dialect() (one string) {
 	return one
 }
 
-// only reports whether no other call has the prompt and output of a decided call.
+// only reports whether c is the only call with its prompt and output. The match of c must have been
+// decided.
 func (j *join) only(c *joining) bool {
 	if !j.delivered || !j.x.complete(c.span, len(c.own.Output), c.known) {
 		return false
@@ -145,8 +147,8 @@ func (j *join) only(c *joining) bool {
 	return !slices.ContainsFunc(j.x.byMark[c.known.mark], func(e *sighting) bool { return e != c.known && e.digest == c.known.digest })
 }
 
-// owns reports whether the prompt of call k, which has been decided, provably belongs to the
-// rollout alone.
+// owns reports whether the prompt of call k provably belongs to the rollout alone. The match of
+// call k must have been decided.
 func (j *join) owns(k int) bool {
 	known := j.calls[k].known
 	if !known.prompt.known() {

@@ -5,30 +5,31 @@ import (
 	"slices"
 )
 
-// A history contains the tokens with which the prompt of a later call can begin: a call's prompt
-// and then its output.
+// A history contains the prompt of a call, followed by the output. The prompt of a later call can
+// begin with these tokens.
 type history struct {
 	tokens IDs
 	prompt int      // the number of tokens in the prompt
-	root   bool     // the call was written whole
+	root   bool     // the prompt was written without a reference to an earlier call
 	uses   int      // how many other chains refer to this root; only the encoder sets it
 	sums   []uint64 // sums[i] is the sum of the first i+1 blocks; only the encoder sets it
 }
 
 // A window contains the latest histories of a segment, by call number. The encoder and the decoder
-// have one each and drop the same histories. If frames are lost, the decoder drops fewer histories,
-// because it does not know which histories the lost calls replaced.
+// each have a window, and both drop the same histories. If frames are lost, the decoder drops fewer
+// histories, because it does not know which histories the lost calls replaced.
 type window struct {
 	byNumber map[uint64]history
-	order    []uint64 // the numbers added, ascending, including numbers that were dropped since
+	order    []uint64 // the numbers in ascending order, including dropped numbers
 	tokens   int      // the number of tokens in all histories
 }
 
 // windowTokens is the maximum number of tokens in an encoder's window. With a vocabulary of 152,000
-// tokens, they take 18 MiB of memory. They are enough for a thousand chains of 8,000 tokens.
+// tokens, this number of tokens takes 18 MiB of memory. It is enough for a thousand chains of 8,000
+// tokens each.
 const windowTokens = 8 << 20
 
-// add adds the history of call n. n must be higher than all earlier numbers.
+// add adds the history of call n. Each number must be higher than the previous one.
 func (w *window) add(n uint64, h history) {
 	if w.byNumber == nil {
 		w.byNumber = map[uint64]history{}
@@ -56,17 +57,18 @@ func (w *window) oldest() (uint64, bool) {
 	return 0, false
 }
 
-// extends reports whether prompt, which begins with the first shared tokens of h, can be the next
-// prompt in the chain.
+// extends reports whether a prompt can be the next prompt in the chain of h. shared is the number
+// of tokens that the prompt and h have in common at the start.
 func (h history) extends(prompt []int32, shared int) bool {
 	return shared >= h.prompt && len(prompt) > h.prompt
 }
 
-// replaced reports whether a call that begins with the first shared tokens of h replaces h. It does
-// if it includes part of h's output, because then no other call is expected to continue h.
+// replaced reports whether a later call replaces h. shared is the number of tokens that the call
+// and h have in common at the start. A call that includes a part of the output in h replaces h,
+// because no other call is then expected to continue h.
 func (h history) replaced(shared int) bool { return !h.root && shared > h.prompt }
 
-// begins returns the number of tokens that h and the prompt have in common at their start.
+// begins returns the number of tokens that h and the prompt have in common at the start.
 func (h history) begins(prompt []int32) int {
 	rest := h.tokens
 	n := min(len(prompt), rest.Len())
@@ -78,8 +80,8 @@ func (h history) begins(prompt []int32) int {
 	return n
 }
 
-// block is the number of tokens by which a sum grows. A prompt is looked up by the sums of its
-// whole blocks. The exact overlap is then determined token by token.
+// block is the size of a block in tokens. A prompt is looked up by the sums of its complete blocks.
+// The exact overlap is then determined token by token.
 const block = 64
 
 const (
@@ -87,8 +89,8 @@ const (
 	factor = 0xff51afd7ed558ccd
 )
 
-// sum extends the checksum h by tokens. Different lists can have equal sums, so sums are used only
-// for lookup and error detection.
+// sum adds tokens to the checksum h. Different lists can have equal sums, so sums are used only for
+// lookup and error detection.
 func sum(h uint64, tokens []int32) uint64 {
 	for _, id := range tokens {
 		h = (bits.RotateLeft64(h, 5) ^ uint64(uint32(id))) * factor
@@ -96,21 +98,22 @@ func sum(h uint64, tokens []int32) uint64 {
 	return h
 }
 
-// maxUses is the maximum number of other chains that refer to the same root. A call refers to the
-// previous call in its chain or to a root. If a frame is damaged, the rest of its chain and at most
-// maxUses other chains are lost. Without this limit, the whole segment would depend on the first
-// call with a common system prompt. The cost is one whole prompt for every maxUses chains.
+// maxUses is the maximum number of other chains that can refer to the same root. A call refers to
+// the previous call in its chain or to a root. If a frame is damaged, the rest of its chain and at
+// most maxUses other chains are lost. Without this limit, the whole segment would depend on the
+// first call with a common system prompt. The cost of this limit is one complete prompt for every
+// maxUses chains.
 const maxUses = 16
 
-// A finder finds the history with which a prompt begins. Only the encoder has one.
+// A finder finds the history with which a prompt begins. Only the encoder has a finder.
 type finder struct {
 	window
-	latest map[uint64]uint64 // for each sum of blocks, the latest call that begins with these blocks
-	roots  map[uint64]uint64 // the same for roots that can still be used
+	latest map[uint64]uint64 // maps each sum to the latest call that begins with the summed blocks
+	roots  map[uint64]uint64 // like latest, but only for roots with fewer than maxUses uses
 }
 
-// find returns the number of the call to which the prompt can refer, the number of shared tokens,
-// and the sums of the prompt's blocks. The call number is 0 if there is no such call.
+// find returns the number of a call to which the prompt can refer, the number of shared tokens, and
+// the sums of the prompt's blocks. If there is no such call, the call number is 0.
 func (f *finder) find(prompt []int32) (n uint64, shared int, sums []uint64) {
 	sums = appendSums(make([]uint64, 0, len(prompt)/block+4), prompt)
 	if n, shared := f.longest(f.latest, prompt, sums); shared >= block && f.byNumber[n].extends(prompt, shared) {
@@ -148,7 +151,7 @@ func removeSums(calls map[uint64]uint64, sums []uint64, n uint64) {
 	}
 }
 
-// appendSums appends the sums of the blocks of tokens that sums does not yet contain.
+// appendSums appends the missing sums for the blocks in tokens.
 func appendSums(sums []uint64, tokens []int32) []uint64 {
 	h := uint64(seed)
 	if len(sums) > 0 {
@@ -161,8 +164,8 @@ func appendSums(sums []uint64, tokens []int32) []uint64 {
 	return sums
 }
 
-// keep adds the history of call n, which consists of tokens. First it drops the oldest histories to
-// make room.
+// keep adds the history of call n. tokens contains the same tokens as h. If the window is full,
+// keep first drops the oldest histories.
 func (f *finder) keep(n uint64, tokens []int32, h history) {
 	if len(tokens) < block || len(tokens) > windowTokens {
 		return

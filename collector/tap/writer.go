@@ -9,14 +9,15 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// A writer writes the calls of a Spool. It uses one goroutine, and a second one during a sync.
+// A writer writes the calls of a Spool to segments. It runs in one goroutine, and each sync runs in
+// another goroutine.
 type writer struct {
 	spool *Spool
 	cfg   SpoolConfig
 
-	process uint64        // start time of this process, in nanoseconds since 1970
+	process uint64        // the start time of this process, in nanoseconds since 1970
 	number  uint64        // number of the newest segment
-	last    uint64        // number of the newest ended segment that was not removed by fail
+	last    uint64        // number of the newest ended segment that fail has not removed
 	file    *os.File      // the open segment, or nil
 	frames  *frame.Writer // writes to file
 	enc     encoder
@@ -30,29 +31,30 @@ type writer struct {
 	ticked   time.Time // when the last tick was written
 	syncedAt time.Time // when the last sync began
 	cleaned  time.Time
-	retry    time.Time // write nothing before this time, because of an error
+	retry    time.Time // after an error, do not write before this time
 
 	dirty   bool // bytes have been written since the last sync began
-	syncing bool // synced will receive a result
+	syncing bool // a sync is running; synced will receive its result
 	synced  chan syncResult
 }
 
 type syncResult struct {
 	file *os.File
-	size int64 // size of the file when the sync began
+	size int64 // the size of the file when the sync began
 	err  error
 }
 
-// The intervals of the writer. tickOften and tickSoon are measured from the last written call.
+// These are the writer's intervals. tickOften and tickSoon count from the time of the last written
+// call.
 const (
-	tickEvery  = 25 * time.Millisecond // interval of ticks until tickOften
-	tickOften  = time.Second           // from here on, the interval is tickLess
+	tickEvery  = 25 * time.Millisecond // tick interval until tickOften
+	tickOften  = time.Second           // from this time on, the tick interval is tickLess
 	tickLess   = 200 * time.Millisecond
-	tickSoon   = 10 * time.Second // from here on, the interval is tickSeldom
+	tickSoon   = 10 * time.Second // from this time on, the tick interval is tickSeldom
 	tickSeldom = time.Second
-	retryEvery = time.Second // after an error
+	retryEvery = time.Second // pause after an error
 	cleanEvery = 10 * time.Second
-	maxOpen    = time.Hour // the longest time that a segment stays open, or MaxAge/8 if that is less
+	maxOpen    = time.Hour // maximum time that a segment stays open (MaxAge/8 if that is less)
 )
 
 func (w *writer) run() {
@@ -78,7 +80,7 @@ func (w *writer) run() {
 	}
 }
 
-// rest performs the actions that are due, and returns the time until the next one is due.
+// rest performs all actions that are due, and returns the time until the next action is due.
 func (w *writer) rest(now time.Time) time.Duration {
 	next := cleanEvery
 	due := func(at time.Time) bool {
@@ -104,8 +106,8 @@ func (w *writer) rest(now time.Time) time.Duration {
 	return next
 }
 
-// tickEvery returns the current time between two ticks. It is short after a call, because a Reader
-// is then probably waiting for a tick.
+// tickEvery returns the current interval between ticks. The interval is short after a call, because
+// a Reader is then probably waiting for a tick.
 func (w *writer) tickEvery(now time.Time) time.Duration {
 	switch quiet := now.Sub(w.called); {
 	case quiet < tickOften:
@@ -126,8 +128,8 @@ func (w *writer) isClosed() bool {
 	return s.closed
 }
 
-// drain writes the queued calls. After an error, the remaining calls stay in the queue. If the
-// spool is closed, they are lost.
+// drain writes the queued calls. After an error, the remaining calls stay in the queue unless the
+// spool has been closed. In that case, these calls are lost.
 func (w *writer) drain() {
 	s := w.spool
 	s.mu.Lock()
@@ -172,7 +174,7 @@ func (w *writer) lose(entries ...*entry) {
 	}
 }
 
-// errPanic is the error that write returns if the encoder panics. The call is then dropped.
+// If the encoder panics, write returns an error that wraps errPanic, and the call is dropped.
 var errPanic = errors.New("internal error")
 
 func (w *writer) write(e *entry) (err error) {
@@ -203,7 +205,7 @@ func (w *writer) write(e *entry) (err error) {
 	return nil
 }
 
-// wrote counts the bytes written since the last call of wrote. The file must end with a whole
+// wrote counts the bytes written since the last call to wrote. The file must end with a complete
 // frame.
 func (w *writer) wrote() {
 	s := w.spool
@@ -239,11 +241,11 @@ func (w *writer) tick() {
 	}
 	w.told = missed
 	w.wrote()
-	w.dirty = w.dirty || failed // after a failure, a sync proves that the spool can be written again
+	w.dirty = w.dirty || failed // after a failure, a successful sync proves that the spool is writable again
 	w.announce()
 }
 
-// announce wakes the HTTP requests that are waiting for a segment to grow or end.
+// announce wakes HTTP requests that are waiting for a segment to grow or end.
 func (w *writer) announce() {
 	s := w.spool
 	s.mu.Lock()

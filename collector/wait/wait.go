@@ -1,4 +1,4 @@
-// Package wait pauses a goroutine for a duration that events can cut short.
+// Package wait pauses a goroutine until a duration has passed or an event occurs.
 package wait
 
 import (
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// For waits for d and returns true. It returns false as soon as ctx ends, or one of the channels is
-// closed or delivers a value. There can be at most three channels.
+// For waits for the duration d and returns true. It returns false as soon as ctx ends, or one of
+// the channels is closed or delivers a value. For accepts at most three channels.
 func For(ctx context.Context, d time.Duration, ends ...<-chan struct{}) bool {
 	var end [3]<-chan struct{}
 	copy(end[:], ends)

@@ -1,8 +1,8 @@
-// Package durable makes changes to a folder survive a power cut.
+// Package durable makes changes to a folder survive a power failure.
 //
-// [os.File.Sync] makes only the content of a file durable. The name of the file belongs to its
-// folder. After a create, rename, link or remove, the folder must be synced too. Otherwise a power
-// cut can undo the change.
+// [os.File.Sync] makes only the content of a file durable. The name of the file is part of its
+// folder. After a file is created, renamed, linked or removed, the folder must be synced too.
+// Otherwise a power failure can undo the change.
 package durable
 
 import (
@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// SyncDir makes the names in a folder durable. It blocks until they are on disk.
+// SyncDir makes the names in a folder durable. It blocks until the names are on disk.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

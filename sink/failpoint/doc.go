@@ -2,7 +2,7 @@
 // behind. Without the build tag failpoint, the package does nothing.
 //
 // With the tag, the environment variable ROLLOUT_FAILPOINT names the step. A number after a colon
-// selects the hit of that step at which the process is killed. The default is 1, the first hit:
+// selects which hit of the step kills the process. The default is 1, the first hit:
 //
 //	ROLLOUT_FAILPOINT=wal.synced:3 rollout collect …
 //

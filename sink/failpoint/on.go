@@ -15,14 +15,15 @@ import (
 // Variable is the environment variable that selects the step.
 const Variable = "ROLLOUT_FAILPOINT"
 
-// A point is the selected step. left counts down to the hit that kills the process.
+// A point is the selected step. left counts the remaining hits, including the hit that kills the
+// process.
 type point struct {
 	name Name
 	left atomic.Int64
 }
 
-// chosen reads Variable once. It panics on an invalid value, so that a test with a misspelled step
-// cannot pass.
+// chosen reads Variable once. chosen panics if the value is invalid, so that a test with a
+// misspelled step cannot pass.
 var chosen = sync.OnceValue(func() *point {
 	name, hit, counted := strings.Cut(os.Getenv(Variable), ":")
 	p := &point{name: Name(name)}
@@ -54,5 +55,5 @@ func Hit(name Name) {
 	if err != nil {
 		panic(fmt.Sprintf("failpoint: %s: %v", name, err))
 	}
-	select {} // until the signal arrives
+	select {} // wait for the signal
 }

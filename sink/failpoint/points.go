@@ -3,15 +3,15 @@ package failpoint
 // A Name is the name of a step.
 type Name string
 
-// The steps, in the order in which a run reaches them.
+// Every run reaches these steps.
 const (
 	RecoverStarted  Name = "recover.started"  // the log has been read, but nothing has been changed
 	RecoverOrphans  Name = "recover.orphans"  // leftovers have been removed or set aside
 	RecoverReplayed Name = "recover.replayed" // the samples of the write-ahead log are committed
 	RecoverDone     Name = "recover.done"     // the write-ahead log is empty
 
-	WALWritten Name = "wal.written" // a sample is in the file, but not durable
-	WALSynced  Name = "wal.synced"  // the sample is durable, but Append has not yet returned
+	WALWritten Name = "wal.written" // a sample is in the file but not yet durable
+	WALSynced  Name = "wal.synced"  // the sample is durable, but Append cannot return yet
 	WALAcked   Name = "wal.acked"   // Append can return
 	WALDeleted Name = "wal.deleted" // a segment is deleted
 
@@ -32,18 +32,18 @@ const (
 	JournalEnd   Name = "journal.end"   // the end of the attempt is recorded, but its agent still exists
 )
 
-// Additional steps in runs with Config.CommitGroups.
+// Only runs with Config.CommitGroups reach these steps.
 const (
-	RecoverKept Name = "recover.kept" // samples that wait for their group are in a segment of their own
+	RecoverKept Name = "recover.kept" // samples of incomplete groups are in a separate segment
 
 	MergeStarted   Name = "merge.started"   // the entries have been chosen, but nothing has been written
 	MergeWritten   Name = "merge.written"   // the merged shards are durable, but no entry names them
 	MergeCommitted Name = "merge.committed" // the entry is durable, but the replaced files have not yet been moved
 	MergeMoving    Name = "merge.moving"    // one replaced shard has been moved
-	MergeMoved     Name = "merge.moved"     // all replaced shards have been moved, but no entry
+	MergeMoved     Name = "merge.moved"     // all replaced shards have been moved, but no replaced entries
 )
 
-// GroupNames returns the additional steps in runs with Config.CommitGroups.
+// GroupNames returns the steps that only runs with Config.CommitGroups reach.
 func GroupNames() []Name {
 	return []Name{RecoverKept, MergeStarted, MergeWritten, MergeCommitted, MergeMoving, MergeMoved}
 }

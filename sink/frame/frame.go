@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// Version is the version of the framing.
+// Version is the version of the framing format.
 const Version = 1
 
-// Sizes in bytes of the file header and of a frame without its payload.
+// HeaderSize is the size of the file header, and Overhead is the size of a frame without its
+// payload, both in bytes.
 const (
 	HeaderSize = 32
 	Overhead   = 20
@@ -19,8 +20,8 @@ const (
 
 const (
 	magic   = "rollout\x1a"
-	mark    = "\xffRL\xfe" // begins a frame; not valid UTF-8, so no text contains it
-	synced  = "\xffRS\xfe" // begins a mark: a frame without payload that records a sync
+	mark    = "\xffRL\xfe" // begins a frame; valid UTF-8 text cannot contain it
+	synced  = "\xffRS\xfe" // begins a mark, which is a frame without a payload that records a sync
 	begins  = "\xffR"      // common prefix of mark and synced
 	kindLen = 8
 )
@@ -37,16 +38,16 @@ type Header struct {
 	Kind string
 	// Version is the version of the payload format. It is at least 1.
 	Version uint16
-	// Number distinguishes the file from other files of its kind. It is at least 1. If it differs
-	// from the number in the file's name, the file was renamed. 0 means that the file has no
-	// number. If NewReader gets 0, it accepts any number.
+	// Number distinguishes the file from other files of its kind. It is at least 1. If the numbers
+	// in the header and in the file name differ, the file was renamed. If NewReader receives the
+	// number 0, it accepts any number.
 	Number uint64
 }
 
 // A TornError describes a part of a file that was never durable, because a crash interrupted its
 // write. The caller can drop the part.
 type TornError struct {
-	// Offset is the start of the part. Bytes is its length.
+	// Offset is the start of the torn part. Bytes is its length.
 	Offset, Bytes int64
 }
 
@@ -54,11 +55,11 @@ func (e *TornError) Error() string {
 	return fmt.Sprintf("offset %d: %d bytes of an incomplete write", e.Offset, e.Bytes)
 }
 
-// A CorruptError describes a part of a file that was durable and is damaged, or whose damage a
-// crash cannot explain.
+// A CorruptError describes a damaged part of a file. Either the part was already durable, or a
+// crash cannot explain the damage.
 type CorruptError struct {
-	// Offset is the start of the part. Bytes is the distance to the next whole frame or to the end
-	// of the file, or 0 if the part is missing.
+	// Offset is the start of the damaged part. Bytes is the distance to the next whole frame or to
+	// the end of the file. If the part is missing, Bytes is 0.
 	Offset, Bytes int64
 	Err           error
 }
@@ -84,7 +85,7 @@ func appendHeader(dst []byte, h Header) []byte {
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[at:], castagnoli))
 }
 
-// parseHeader is the inverse of appendHeader. framing is the version of the framing in the header.
+// parseHeader is the inverse of appendHeader. framing is the framing version in the header.
 func parseHeader(b []byte) (h Header, framing uint16, err error) {
 	if len(b) < HeaderSize {
 		return Header{}, 0, errShort
@@ -101,11 +102,12 @@ func parseHeader(b []byte) (h Header, framing uint16, err error) {
 	return h, binary.LittleEndian.Uint16(b[16:]), nil
 }
 
-// A summer computes checksums. It holds a buffer for the offset to avoid an allocation per
-// checksum.
+// A summer computes checksums. It contains a buffer for the offset, so that checksums need no
+// allocations.
 type summer struct{ at [8]byte }
 
-// sum returns the checksum of the frame at offset. head is the first 16 bytes of the frame.
+// sum returns the checksum of the frame at an offset in the file. head contains the first 16 bytes
+// of the frame.
 func (s *summer) sum(offset int64, head, payload []byte) uint32 {
 	binary.LittleEndian.PutUint64(s.at[:], uint64(offset))
 	crc := crc32.Update(0, castagnoli, s.at[:])

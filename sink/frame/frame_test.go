@@ -195,7 +195,7 @@ func TestFlipEveryBit(t *testing.T) {
 	}
 }
 
-// TestSectorsNotWritten tests that a power cut can lose a whole unsynced sector and keep the bytes
+// TestSectorsNotWritten tests that a power failure can lose a whole unsynced sector and keep the bytes
 // after it, but that a lost synced sector is damage.
 func TestSectorsNotWritten(t *testing.T) {
 	t.Parallel()

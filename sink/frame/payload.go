@@ -14,8 +14,8 @@ import (
 //	list              0 if nil, else 1 + length (uvarint), and the elements
 //	float32           four bytes, little-endian; a NaN keeps its bits
 //
-// After the first error, all methods return zero values. A length in the payload is not trusted: a
-// value that is longer than the rest of the payload is an error. The zero Payload is empty.
+// After the first error, all methods return zero values. A Payload does not trust lengths: a length
+// that exceeds the rest of the payload causes an error. The zero Payload is empty.
 type Payload struct {
 	b   []byte
 	err error
@@ -33,7 +33,7 @@ func (p *Payload) Left() int { return len(p.b) }
 // Err returns the first error.
 func (p *Payload) Err() error { return p.err }
 
-// Fail records err as the first error, unless there already is one.
+// Fail records err as the first error. If an error has already been recorded, Fail does nothing.
 func (p *Payload) Fail(err error) {
 	if p.err == nil {
 		p.err = err
@@ -41,7 +41,7 @@ func (p *Payload) Fail(err error) {
 	p.b = nil
 }
 
-// End returns the first error. If there is none but bytes are left, it returns an error.
+// End returns the first error. If there was no error but bytes are left, End returns an error.
 func (p *Payload) End() error {
 	if p.err == nil && len(p.b) > 0 {
 		p.Fail(fmt.Errorf("%d extra bytes", len(p.b)))
@@ -101,11 +101,11 @@ func (p *Payload) Uint64() uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// Text returns the next string. It does not share memory with the payload.
+// Text returns the next string. The string does not share memory with the payload.
 func (p *Payload) Text() string { return string(p.Take(p.Uvarint())) }
 
-// Len returns the length of the next list. width is the smallest size of an element in bytes. ok is
-// false if the list is nil or if the payload ends too early.
+// Len returns the length of the next list. width is the minimum size of an element in bytes. If the
+// list is nil or the payload ends too early, ok is false.
 func (p *Payload) Len(width int) (n int, ok bool) {
 	v := p.Uvarint()
 	if v == 0 {
@@ -115,10 +115,10 @@ func (p *Payload) Len(width int) (n int, ok bool) {
 		p.Fail(ErrEnds)
 		return 0, false
 	}
-	return int(v), true //nolint:gosec // it is no longer than what is there
+	return int(v), true //nolint:gosec // v is at most the number of bytes left
 }
 
-// Floats fills dst with the next float32 values.
+// Floats fills dst with the next len(dst) float32 values.
 func (p *Payload) Floats(dst []float32) {
 	b := p.Take(4 * uint64(len(dst)))
 	for i := range dst {

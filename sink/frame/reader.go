@@ -21,23 +21,23 @@ type Reader struct {
 	h    Header
 	at   int64 // offset of the next frame
 
-	buf  []byte // the bytes of the file from offset base on
+	buf  []byte // the bytes of the file starting at offset base
 	base int64
 	sums summer
 
-	open    bool          // the file can still grow; see Grow
-	most    int64         // limit on the payload size, or 0 if there is none; see MaxPayload
-	broken  error         // error in the header that Next has not yet returned
-	other   *CorruptError // error for a wrong file number that Next has not yet returned
-	ended   bool          // the last frame that Next read is a mark that vouches for all frames before it
+	open    bool          // whether the file can still grow; see Grow
+	most    int64         // maximum size of a payload; 0 means no limit; see MaxPayload
+	broken  error         // error in the header, until Next returns the error
+	other   *CorruptError // error for a wrong file number, until Next returns the error
+	ended   bool          // whether Next has just read a mark that vouches for all earlier frames
 	scanned bool
-	durable int64 // the length that whole frames vouch for; valid if scanned
+	durable int64 // the length that whole frames vouch for; valid only if scanned is true
 }
 
-// NewReader returns a Reader for a file of size bytes and reads the header. The error wraps
-// ErrNewer if a newer version of the program wrote the file. It is a *CorruptError if the file has
-// another kind. Any other error means that the file could not be read. If the header is damaged,
-// NewReader returns no error, but Next does.
+// NewReader returns a Reader for a file of size bytes and reads the header. If a newer version of
+// the program wrote the file, the error wraps ErrNewer. If the file has a different kind, the error
+// is a *CorruptError. Any other error means that the file could not be read. If the header is
+// damaged, the first call to Next returns the error.
 func NewReader(r io.ReaderAt, size int64, want Header) (*Reader, error) {
 	f := &Reader{r: r, size: size, h: want}
 	return f, f.header()
@@ -58,21 +58,22 @@ func (f *Reader) header() error {
 		f.broken = fmt.Errorf("header: %w", err)
 		return nil
 	case framing != Version:
-		return fmt.Errorf("framing version %d: this program reads version %d; upgrade rollout: %w", framing, Version, ErrNewer)
+		return fmt.Errorf("%w: framing version %d, but this program reads version %d; upgrade rollout", ErrNewer, framing, Version)
 	case h.Kind != want.Kind:
 		return &CorruptError{Bytes: f.size, Err: fmt.Errorf("file of kind %q, want %q", h.Kind, want.Kind)}
 	case h.Version != want.Version:
-		return fmt.Errorf("%s version %d: this program reads version %d; upgrade rollout: %w", h.Kind, h.Version, want.Version, ErrNewer)
+		return fmt.Errorf("%w: %s version %d, but this program reads version %d; upgrade rollout", ErrNewer, h.Kind, h.Version, want.Version)
 	}
 	f.h = h
 	f.at = HeaderSize
 	if want.Number != 0 && h.Number != want.Number {
-		f.other = &CorruptError{Bytes: HeaderSize, Err: fmt.Errorf("the file was written as number %d but is named number %d", h.Number, want.Number)}
+		f.other = &CorruptError{Bytes: HeaderSize, Err: fmt.Errorf("the header has number %d, but the file name has number %d", h.Number, want.Number)}
 	}
 	return nil
 }
 
-// Header returns the file's header, or the argument of NewReader if the header is damaged.
+// Header returns the file's header. If the header is damaged, it returns the header that was passed
+// to NewReader.
 func (f *Reader) Header() Header { return f.h }
 
 // Offset returns the offset of the next frame.
@@ -82,13 +83,13 @@ func (f *Reader) Offset() int64 { return f.at }
 // is valid only after Next has returned io.EOF.
 func (f *Reader) Ended() bool { return f.ended }
 
-// Next returns the payload of the next frame. The payload is valid until the next call. Next skips
-// marks. At the end of the file it returns io.EOF.
+// Next returns the payload of the next frame. The payload is valid until the next call to Next.
+// Next skips marks. At the end of the file, it returns io.EOF.
 //
 // If the bytes at the Reader's offset are not a whole frame, the error is a *TornError or a
-// *CorruptError. If the file has the wrong number, the error is a *CorruptError. In both cases the
-// next call continues with the next whole frame. Any other error means that the file could not be
-// read.
+// *CorruptError. If the file has the wrong number, the error is a *CorruptError. After both kinds
+// of errors, the next call continues with the next whole frame. Any other error means that the file
+// could not be read.
 func (f *Reader) Next() ([]byte, error) {
 	if f.broken != nil {
 		if f.open {
@@ -125,8 +126,8 @@ func (f *Reader) Next() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// damage skips the bytes at the Reader's offset that are not a frame, and returns an error that
-// describes them.
+// damage is called if the bytes at the Reader's offset are not a frame. It skips these bytes and
+// returns an error that describes the skipped part.
 func (f *Reader) damage(why error) error {
 	from := f.at
 	next, err := f.find(from + 1)
@@ -152,8 +153,8 @@ func (f *Reader) damage(why error) error {
 }
 
 // unwritten reports whether a part that no frame vouches for looks like an interrupted write. That
-// is the case if the file ends within a frame, or if a sector was never written and so contains
-// only zeros. A disk writes a whole sector or nothing.
+// is the case if the file ends within a frame, or if a sector contains only zeros because it was
+// never written. A disk writes a whole sector or nothing.
 func (f *Reader) unwritten(from, next int64, why error) (bool, error) {
 	if next == f.size && errors.Is(why, errShort) {
 		n := min(int64(len(mark)), next-from)
@@ -181,7 +182,8 @@ func (f *Reader) unwritten(from, next int64, why error) (bool, error) {
 	return false, nil
 }
 
-// find returns the offset of the first whole frame at or after from, or the size of the file.
+// find returns the offset of the first whole frame at or after the given offset. If there is no
+// such frame, it returns the size of the file.
 func (f *Reader) find(from int64) (int64, error) {
 	for from+Overhead <= f.size {
 		b, err := f.bytes(from, Overhead)
@@ -206,7 +208,8 @@ func (f *Reader) find(from int64) (int64, error) {
 	return f.size, nil
 }
 
-// scan sets f.durable to the largest length that a whole frame at or after from vouches for.
+// scan sets f.durable to the largest length that any whole frame at or after the given offset
+// vouches for.
 func (f *Reader) scan(from int64) error {
 	f.scanned = true
 	for from < f.size {
@@ -232,7 +235,6 @@ type parsed struct {
 	mark    bool // the frame is a mark
 }
 
-// parse returns the frame at offset at.
 func (f *Reader) parse(at int64) (p parsed, err error) {
 	if f.size-at < Overhead {
 		return p, errShort
@@ -257,8 +259,8 @@ func (f *Reader) parse(at int64) (p parsed, err error) {
 	if n > f.size-at-Overhead {
 		return p, errShort
 	}
-	// A frame cannot vouch for its own bytes or later bytes. Check this before reading the payload,
-	// so that a damaged length does not allocate memory.
+	// A frame cannot vouch for its own bytes or for later bytes. Check this before reading the
+	// payload, so that no memory is allocated for a damaged length.
 	vouched := binary.LittleEndian.Uint64(b[8:])
 	if vouched > uint64(at) {
 		return p, errSum
@@ -274,7 +276,8 @@ func (f *Reader) parse(at int64) (p parsed, err error) {
 	return p, nil
 }
 
-// bytes returns at least n bytes of the file from offset at. They are valid until the next call.
+// bytes returns at least n bytes of the file, starting at the given offset. The bytes are valid
+// until the next call.
 func (f *Reader) bytes(at, n int64) ([]byte, error) {
 	if at >= f.base && at+n <= f.base+int64(len(f.buf)) {
 		return f.buf[at-f.base:], nil
@@ -300,9 +303,10 @@ func isDamage(err error) bool {
 	return errors.Is(err, errShort) || errors.Is(err, errMark) || errors.Is(err, errSum)
 }
 
-// Salvage calls yield for every part of the file. yield gets the payload of a whole frame, or a
-// *TornError or *CorruptError for a damaged part. A payload is valid until yield returns. Salvage
-// stops at the end of the file, at a read error, and when yield returns an error.
+// Salvage calls yield for every part of the file. For a whole frame, yield receives the payload.
+// For a torn or damaged part, it receives a *TornError or a *CorruptError. A payload is valid until
+// yield returns. Salvage stops at the end of the file, at a read error, or when yield returns an
+// error.
 func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
 	for {
 		payload, err := r.Next()
@@ -320,10 +324,10 @@ func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
 	}
 }
 
-// At returns the payload of the frame at offset. n is the length of the frame, including Overhead.
-// At stores the payload in buf, or in a new buffer if buf is too small. It returns that buffer as
-// in, so that the next call can reuse the buffer. The error is a *CorruptError if there is no whole
-// frame of that length at offset.
+// At returns the payload of the frame at an offset in the file. n is the length of the frame,
+// including Overhead. At stores the payload in buf or, if buf is too small, in a new buffer. It
+// also returns this buffer, so that the next call can reuse the buffer. If there is no whole frame
+// of length n at the offset, the error is a *CorruptError.
 func At(r io.ReaderAt, offset, n int64, buf []byte) (payload, in []byte, err error) {
 	f := Reader{r: r, size: offset + n, base: offset, buf: buf[:0]}
 	p, err := f.parse(offset)

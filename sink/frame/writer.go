@@ -13,10 +13,10 @@ type Writer struct {
 	w       io.Writer
 	size    int64
 	synced  int64 // durable length
-	vouched int64 // durable length in the last mark, or the end of that mark if all frames before it were durable
+	vouched int64 // durable length in the last mark, or the end of the mark if the mark vouches for all earlier frames
 	buf     []byte
 	sums    summer
-	err     error // the first write error; after it, the end of the file is undefined
+	err     error // the first write error; after an error, the end of the file is undefined
 }
 
 // keepBuffer is the largest buffer that a Writer reuses.
@@ -28,13 +28,13 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 		return nil, fmt.Errorf("frame: kind %q: must have 1 to %d bytes", h.Kind, kindLen)
 	}
 	if h.Version == 0 {
-		return nil, fmt.Errorf("frame: kind %q: version 0: must be ≥ 1", h.Kind)
+		return nil, fmt.Errorf("frame: the version of kind %q is 0, but must be ≥ 1", h.Kind)
 	}
 	fw := &Writer{w: w, buf: appendHeader(nil, h)}
 	return fw, fw.write(fw.buf)
 }
 
-// Write appends a frame with the payload. It does not keep the payload.
+// Write appends a frame with the payload. It keeps no reference to the payload.
 func (w *Writer) Write(payload []byte) error {
 	return w.End(append(w.Begin(), payload...))
 }
@@ -48,16 +48,16 @@ func (w *Writer) Begin() []byte {
 	return w.buf[:Overhead]
 }
 
-// End writes the frame in buf, which Begin returned and the caller extended. After the call, the
-// Writer owns buf again.
+// End writes the frame in buf. Begin must have returned buf, and the caller must have appended the
+// payload. After the call, the Writer owns buf again.
 //
-// After a write error, the Writer refuses further frames, because an unknown part of the frame is
-// in the file.
+// After a write error, an unknown part of the frame is in the file, so the Writer refuses further
+// frames.
 func (w *Writer) End(buf []byte) error {
 	w.buf = buf
 	payload := buf[Overhead:]
 	if uint64(len(payload)) > math.MaxUint32 {
-		return fmt.Errorf("frame: payload of %d bytes: must be < 4 GiB", len(payload))
+		return fmt.Errorf("frame: the payload has %d bytes, but must be < 4 GiB", len(payload))
 	}
 	return w.seal(mark, buf)
 }
@@ -84,12 +84,12 @@ func (w *Writer) write(b []byte) error {
 	return err
 }
 
-// Synced records that all frames so far are durable. It writes a mark. The mark itself need not be
-// durable.
+// Synced writes a mark, which records that all frames so far are durable. The mark itself need not
+// be durable.
 func (w *Writer) Synced() error { return w.SyncedTo(w.size) }
 
-// SyncedTo is like Synced, but records only the first size bytes as durable. Use it if frames were
-// written while the sync was running.
+// SyncedTo is like Synced, but records only the first size bytes as durable. It is meant for
+// callers that write frames while the sync is running.
 func (w *Writer) SyncedTo(size int64) error {
 	w.synced = max(w.synced, min(size, w.size))
 	if w.synced <= max(w.vouched, HeaderSize) {

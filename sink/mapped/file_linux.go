@@ -10,8 +10,8 @@ import (
 
 const canMap = true
 
-// mapFile writes raw to an unnamed file in dir and maps the file for reading. It returns nil if it
-// fails.
+// mapFile writes raw to an unnamed file in dir and maps the file for reading. If that fails,
+// mapFile returns nil.
 func mapFile(dir string, raw []byte) []byte {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -29,4 +29,4 @@ func mapFile(dir string, raw []byte) []byte {
 	return mem
 }
 
-func unmap(mem []byte) { _ = unix.Munmap(mem) } // cannot fail for a mapping from mapFile
+func unmap(mem []byte) { _ = unix.Munmap(mem) } // a mapping from mapFile can always be removed

@@ -2,7 +2,8 @@
 
 package mapped
 
-// canMap is false because unnamed files need Linux, and access to a mapping needs package unsafe.
+// canMap is false because unnamed files require Linux, and access to a mapping requires package
+// unsafe.
 const canMap = false
 
 func mapFile(string, []byte) []byte { return nil }

@@ -5,20 +5,21 @@ import (
 	"sort"
 )
 
-// SpillBytes is the size above which a list is mapped. That is about 520,000 entries of 32 bytes.
+// SpillBytes is the size above which a list is mapped. A list of this size has about 520,000
+// entries of 32 bytes.
 const SpillBytes = 16 << 20
 
-// A Sorted is an immutable sorted list. It is safe for concurrent use. The mapping, if any, is
-// removed some time after the list becomes unreachable.
+// A Sorted is an immutable sorted list. It is safe for concurrent use. If the list is mapped, the
+// mapping is removed some time after the list becomes unreachable.
 type Sorted[T any] struct {
 	items  []T
 	mapped bool
 }
 
 // New returns a Sorted that contains items. It takes ownership of items. The items must be sorted,
-// and their type must not contain pointers. If the list is longer than SpillBytes, New writes it to
-// a file in dir and blocks until the file is written. If the list cannot be mapped, it stays in the
-// heap.
+// and their type must not contain pointers. If the list is larger than SpillBytes, New writes the
+// list to a file in dir and blocks until the file is written. If the list cannot be mapped, it
+// stays in the heap.
 func New[T any](dir string, items []T) *Sorted[T] {
 	s := &Sorted[T]{items: items}
 	raw := bytesOf(items)

@@ -12,8 +12,8 @@ func bytesOf[T any](items []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(items))), len(items)*int(unsafe.Sizeof(items[0])))
 }
 
-// itemsOf is the inverse of bytesOf; mem contains n items. mem can be a mapping, because a mapping
-// is page-aligned and so is aligned for every type.
+// itemsOf is the inverse of bytesOf. mem must contain n items. It can be a mapping, because
+// mappings are page-aligned and therefore aligned for every type.
 func itemsOf[T any](mem []byte, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n)
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Crowd is a sink for benchmarks in which one worker simulates many workers. The worker continues
-// while its samples wait together for a sync of the write-ahead log.
+// A Crowd is a sink for benchmarks in which one worker simulates many workers. The worker does
+// not wait until a sample is durable, so many of its samples wait for the same sync of the
+// write-ahead log.
 type Crowd struct {
 	dataset *sink.Dataset
 	slots   chan struct{}
@@ -19,11 +20,11 @@ type Crowd struct {
 // NewCrowd returns a Crowd that passes samples to d. Append blocks while 256 samples wait.
 func NewCrowd(d *sink.Dataset) *Crowd { return &Crowd{dataset: d, slots: make(chan struct{}, 256)} }
 
-// Append passes the sample to the dataset and returns before the sample is durable.
+// Append passes the sample to the dataset without waiting until the sample is durable.
 func (c *Crowd) Append(ctx context.Context, s *tokenize.Sample, done func(error)) error {
 	c.slots <- struct{}{}
 	c.wait.Go(func() {
-		if err := c.dataset.Append(context.WithoutCancel(ctx), s, done); err != nil { // ctx can end with the worker
+		if err := c.dataset.Append(context.WithoutCancel(ctx), s, done); err != nil { // ctx can be done when the worker ends
 			done(err)
 		}
 		<-c.slots
@@ -31,5 +32,5 @@ func (c *Crowd) Append(ctx context.Context, s *tokenize.Sample, done func(error)
 	return nil
 }
 
-// Wait blocks until every sample is durable or its done function was called with an error.
+// Wait blocks until each sample is durable or has failed.
 func (c *Crowd) Wait() { c.wait.Wait() }

@@ -14,10 +14,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Vocab is the vocabulary size of the samples.
+// Vocab is the size of the vocabulary that the samples use.
 const Vocab = 151_936
 
-// A Builder generates rows and samples from a seed. The same seed produces the same samples.
+// A Builder generates rows and samples. Builders with the same seed generate the same samples.
 type Builder struct {
 	rng *rand.Rand
 	ids *idText
@@ -70,7 +70,8 @@ func (b *Builder) Row(spans ...int) tokenize.Row {
 	return r
 }
 
-// logprob returns a random log-probability. Most values are near 0, as in a trained model.
+// logprob returns a random log-probability. Most values are near 0, as they are with a trained
+// model.
 func (b *Builder) logprob() float32 {
 	return -float32(math.Pow(b.rng.Float64(), 8)) * 12
 }
@@ -118,11 +119,11 @@ func (b *Builder) Failure(tokens int) *tokenize.Sample {
 	return s
 }
 
-// Edge returns samples that have broken a writer or a reader, or that could break one. Some rows
-// are longer than write batches of 1,024 values, and one has more than 100 spans. The lengths of
-// some lists are one below such a limit, equal to it, or one above it. Versions are either missing
-// or set for all tokens. Rewards, strings and failures cover all kinds of values, and some times
-// are extreme. The samples of two calls do not share memory.
+// Edge returns samples with edge cases that have broken or could break a writer or a reader. Some
+// rows are longer than a write batch of 1,024 values, and one row has more than 100 spans. Some
+// lists are one element shorter than such a limit, as long as it, or one element longer. Versions
+// are either missing or set for all tokens. Rewards, strings and failures cover all kinds of
+// values, and some times are extreme. The samples from two calls do not share memory.
 func Edge() []*tokenize.Sample {
 	b := NewBuilder(7)
 	var all []*tokenize.Sample
@@ -148,7 +149,7 @@ func Edge() []*tokenize.Sample {
 		s.Rows[1].Divergence = &tokenize.Divergence{Call: 1, Offset: 5, Kind: tokenize.DivergedInLast, Row: []int32{1, 2}, Prompt: []int32{3}}
 		s.Rows[2].Divergence = &tokenize.Divergence{Call: 3, Kind: tokenize.DivergedProperPrefix, Row: []int32{9}}
 		r := &s.Rows[1]
-		for i := 51; i < 54; i++ { // sampled, but without a log-probability from the server
+		for i := 51; i < 54; i++ { // sampled tokens for which the server sent no log-probability
 			r.LossMask[i], r.Logprobs[i] = 0, 0
 			r.Unscored++
 		}
@@ -174,8 +175,8 @@ func Edge() []*tokenize.Sample {
 		add(b.Sample(b.Row(3, 4)), func(s *tokenize.Sample) {
 			s.Reward = reward
 			r := &s.Rows[0]
-			// Versions are alternately nil and set. (Every row has tokens, so only the encoders'
-			// own tests can cover empty versions.)
+			// Versions are nil in every second row. (Every row has tokens, so only the encoders'
+			// own tests cover an empty list of versions.)
 			if i%2 == 1 {
 				r.Versions = []int32{-1, -1, -1, 0, 1, math.MaxInt32, int32(i)}
 			}
@@ -248,9 +249,9 @@ func quote(text string) string {
 	return string(body)
 }
 
-// An idText generates token ids that compress like text. It draws them from a few thousand phrases,
-// and prefers phrases and words with a low number. Ids that are drawn independently would compress
-// half as well, and consecutive ids ten times better.
+// An idText generates token ids that compress like text. It draws phrases from a list of a few
+// thousand, and prefers phrases and words with a low number. Independently drawn ids would
+// compress half as well. Consecutive ids would compress ten times as well.
 type idText struct {
 	rng     *rand.Rand
 	words   *rand.Zipf
@@ -290,7 +291,7 @@ func (t *idText) append(dst []int32, n int) []int32 {
 	return dst
 }
 
-// Rows returns the rows that a reader must get from a dataset that contains the sample.
+// Rows returns the rows that a reader must return for the sample.
 func Rows(s *tokenize.Sample) []sink.StoredRow {
 	rows := make([]sink.StoredRow, len(s.Rows))
 	for i := range s.Rows {
@@ -319,8 +320,8 @@ func Rows(s *tokenize.Sample) []sink.StoredRow {
 	return rows
 }
 
-// policyVersions returns the lowest and highest version of the sampled tokens. Both are nil if any
-// of these versions is unknown.
+// policyVersions returns the lowest and highest version of any sampled token. Both results are
+// nil if any of these versions is unknown.
 func policyVersions(r *tokenize.Row) (least, greatest *int32) {
 	var known []int32
 	for k, role := range r.TurnRoles {

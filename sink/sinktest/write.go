@@ -11,8 +11,8 @@ import (
 )
 
 // Write creates a dataset in dir, appends the samples from several goroutines, and closes the
-// dataset. The test fails unless every sample is committed or, with Config.CommitGroups, waits for
-// its group.
+// dataset. The test fails unless every sample is committed. With Config.CommitGroups, a sample
+// can also wait for its group.
 func Write(tb testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sample) sink.Stats {
 	tb.Helper()
 	d, err := sink.Create(dir, cfg)
@@ -30,7 +30,7 @@ func Write(tb testing.TB, dir string, cfg sink.Config, samples []*tokenize.Sampl
 	done := make(map[string]int)
 	work := make(chan *tokenize.Sample)
 	var feed sync.WaitGroup
-	for range 64 { // concurrent appends share the syncs of the write-ahead log
+	for range 64 { // concurrent calls of Append share the syncs of the write-ahead log
 		feed.Go(func() {
 			for s := range work {
 				key := s.Key

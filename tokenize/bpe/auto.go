@@ -11,23 +11,23 @@ import (
 )
 
 // A server loads a model's folder with AutoTokenizer from the transformers library. AutoTokenizer
-// merges tokenizer_config.json and other files into tokenizer.json. This file does the same,
-// according to the rules of each transformers release.
+// merges tokenizer_config.json and other files into tokenizer.json. This file does the same. It
+// follows the rules of each transformers release.
 
-// autoFiles holds the files other than tokenizer.json. A missing file is nil.
+// autoFiles contains the files other than tokenizer.json. If a file is missing, its field is nil.
 type autoFiles struct {
 	config, model, special, added *jsonValue
 	byteLevel                     bool   // tokenizer.json contains the word "ByteLevel"
 	older                         string // the name of a vocabulary file in an older format than tokenizer.json
 }
 
-// classHint is the advice in an error if rollout does not support the class of a tokenizer.
-const classHint = "set it to PreTrainedTokenizerFast here and on the server"
+// classHint is the advice in the error for a tokenizer class that rollout does not support.
+const classHint = "set tokenizer_class to PreTrainedTokenizerFast here and on the server"
 
-// An autoError reports a field that cannot be merged. Its text names the field and the file.
+// An autoError reports a field that cannot be merged. The text names the field and the file.
 type autoError struct {
 	text  string
-	fails bool // AutoTokenizer itself fails
+	fails bool // AutoTokenizer cannot load the folder either
 }
 
 func (e *autoError) Error() string { return e.text }
@@ -38,10 +38,10 @@ func badField(at, format string, args ...any) error {
 	return &autoError{text: fmt.Sprintf("%v: %s %s", ErrUnsupported, at, fmt.Sprintf(format, args...))}
 }
 
-// fails returns the error for a field that prevents a release of transformers from loading the
-// folder.
+// fails returns an error for a field that the transformers releases in r refuse, so they cannot
+// load the folder.
 func fails(r reading, at, format string, args ...any) error {
-	return &autoError{fails: true, text: fmt.Sprintf("%v: %s %s: transformers %s cannot load the folder", ErrUnsupported, at, fmt.Sprintf(format, args...), r)}
+	return &autoError{fails: true, text: fmt.Sprintf("%v: transformers %s cannot load the folder: %s %s", ErrUnsupported, r, at, fmt.Sprintf(format, args...))}
 }
 
 func isFails(err error) bool {
@@ -49,8 +49,8 @@ func isFails(err error) bool {
 	return ok && bad.fails
 }
 
-// unmerged maps each field that rollout does not merge to the reason. Such a field is rejected
-// unless it is false, null, empty or missing.
+// unmerged contains the fields that rollout does not merge, each with the reason for the error.
+// Such a field causes an error unless it is false, null, empty or missing.
 var unmerged = map[string]string{
 	"split_special_tokens":          "would encode the special tokens of the chat template as text",
 	"fast_tokenizer_files":          "selects files other than tokenizer.json",
@@ -62,7 +62,8 @@ var unmerged = map[string]string{
 	"tokenizer_truncation":          "is not supported",
 }
 
-// readAuto reads the files other than tokenizer.json. It returns nil if none exists.
+// readAuto reads the files other than tokenizer.json. It returns nil if none of these files
+// exists.
 func readAuto(folder fs.FS) (*autoFiles, error) {
 	a := &autoFiles{}
 	for _, f := range []struct {
@@ -103,12 +104,12 @@ func readAuto(folder fs.FS) (*autoFiles, error) {
 }
 
 type merged struct {
-	class  *autoClass // if not nil, parts replaces the parts of tokenizer.json
-	parts  jsonFile   // the parts that the class builds
+	class  *autoClass // if not nil, the field parts replaces the parts in tokenizer.json
+	parts  jsonFile   // the parts that the class creates
 	added  []Added
 	passes []pass
-	// digest distinguishes folders that have the same tokenizer.json. It is empty if the other
-	// files do not change the ids.
+	// digest distinguishes folders with the same tokenizer.json but different other files. It is
+	// empty if the other files do not change the ids.
 	digest string
 }
 
@@ -151,16 +152,16 @@ func (a *autoFiles) merge(f *jsonFile, r reading) (*merged, error) {
 		return nil, badField(FileConfig+": added_tokens_decoder", "creates %d added tokens (limit %d)", len(m.added), maxAdded)
 	}
 	if n := len(m.added); n > 0 && m.added[n-1].ID > maxID {
-		return nil, badField(FileConfig+": added_tokens_decoder", "creates id %d (limit %d)", m.added[n-1].ID, maxID)
+		return nil, badField(FileConfig+": added_tokens_decoder", "creates token id %d (limit %d)", m.added[n-1].ID, maxID)
 	}
 	return m, nil
 }
 
-// check rejects fields that cannot be merged.
+// check returns an error if the files have a field that cannot be merged.
 func (a *autoFiles) check(f *jsonFile, r reading) error {
 	for field, why := range unmerged {
 		if v := a.config.get(field); v.truthy() {
-			return badField(FileConfig+": "+field, "%s: remove it here and on the server", why)
+			return badField(FileConfig+": "+field, "%s: remove the field here and on the server", why)
 		}
 	}
 	maps := []struct {
@@ -175,30 +176,30 @@ func (a *autoFiles) check(f *jsonFile, r reading) error {
 	}
 	for _, m := range maps {
 		if v := m.v; v.is() && (v.kind != '{' || v.get("AutoTokenizer").is()) {
-			return badField(m.file+": auto_map", "makes the server run code from the folder: remove its AutoTokenizer here and on the server")
+			return badField(m.file+": auto_map", "makes the server run code from the model's folder: remove its AutoTokenizer entry here and on the server")
 		}
 	}
 	if a.config.get("fix_mistral_regex").truthy() && f.pieces.len()+len(f.added) > 100_000 {
-		return badField(FileConfig+": fix_mistral_regex", "changes the pattern of some models: write the correct pattern into tokenizer.json and remove this field, here and on the server")
+		return badField(FileConfig+": fix_mistral_regex", "changes the pre_tokenizer pattern of some models: put the correct pattern in tokenizer.json and remove the field, here and on the server")
 	}
 	switch file := a.config.get("tokenizer_file"); {
 	case file.is():
-		return badField(FileConfig+": tokenizer_file", "selects a file other than tokenizer.json: remove it here and on the server")
+		return badField(FileConfig+": tokenizer_file", "selects a file other than tokenizer.json: remove the field here and on the server")
 	case r == reading457 && file != nil && a.older != "":
-		return badField(FileConfig+": tokenizer_file", "is null, so transformers 4.57 reads %s instead of tokenizer.json: remove it here and on the server", a.older)
+		return badField(FileConfig+": tokenizer_file", "is null, so transformers 4.57 reads %s instead of tokenizer.json: remove the field here and on the server", a.older)
 	case r == reading457 && file != nil:
 		return fails(r, FileConfig+": tokenizer_file", "is null")
 	}
 	return nil
 }
 
-// checkPrefix rejects fields that would add a space before the text.
+// checkPrefix returns an error if the files have a field that would add a space before the text.
 func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 	prefix := a.config.get("add_prefix_space")
 	bad := prefix.truthy()
 	switch {
 	case r == reading457 && a.config.get("from_slow").truthy():
-		return badField(FileConfig+": from_slow", "changes the tokenizer of tokenizer.json: remove it here and on the server")
+		return badField(FileConfig+": from_slow", "changes the tokenizer in tokenizer.json: remove the field here and on the server")
 	case r == reading457 && class == "LlamaTokenizer":
 		bad = prefix.is() // transformers then reads tokenizer.model
 	case r == reading457:
@@ -207,12 +208,13 @@ func (a *autoFiles) checkPrefix(f *jsonFile, r reading, class string) error {
 		bad = false
 	}
 	if bad {
-		return badField(FileConfig+": add_prefix_space", "changes the tokenizer of tokenizer.json: remove it here and on the server")
+		return badField(FileConfig+": add_prefix_space", "changes the tokenizer in tokenizer.json: remove the field here and on the server")
 	}
 	return nil
 }
 
-// parts returns the parts that a class builds itself since release 5 of transformers.
+// parts returns the parts that a class creates in transformers 5 and later, instead of using the
+// parts in tokenizer.json.
 func (a *autoFiles) parts(name string, class *autoClass, unk *special) (jsonFile, error) {
 	pre, decoder := class.preTokenizer, class.decoder
 	p := jsonFile{model: class.model}
@@ -269,7 +271,7 @@ func readings(releases []chat.Transformers) []reading {
 	return out
 }
 
-// use changes f to describe the tokenizer that AutoTokenizer loads from the folder.
+// use modifies f so that f describes the tokenizer that AutoTokenizer loads from the folder.
 func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, error) {
 	own, err := f.state(nil)
 	if err != nil {
@@ -284,9 +286,9 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 	for _, r := range all {
 		m, err := a.merge(f, r)
 		if err == nil && m.class != nil && len(all) > 1 {
-			// The class is for a vocabulary of characters but the file has a vocabulary of bytes,
-			// or the reverse. Skip this release, because its ids differ so much that every token
-			// count would show the difference.
+			// The class is for a vocabulary of characters, but the file has a vocabulary of
+			// bytes, or vice versa. Skip these releases, because their ids differ so much that
+			// every token count would show the difference.
 			if chars, charsErr := m.parts.spellsChars(); charsErr == nil && chars != ownChars {
 				continue
 			}
@@ -297,7 +299,7 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 		}
 		switch {
 		case isFails(err):
-			failed = err // the server must be using another release, because this one cannot load the folder
+			failed = err // the server must be using another release, because this release cannot load the folder
 			continue
 		case err != nil:
 			return nil, err
@@ -306,15 +308,15 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 		case got != state:
 			remedy := ": set tokens.transformers to the server's release, or change the field here and on the server"
 			if len(releases) == 1 { // the user selected this release
-				remedy = fmt.Sprintf(", and tokens.transformers %s covers both: change the field here and on the server", releases[0])
+				remedy = fmt.Sprintf(", although tokens.transformers %s covers both: change the field here and on the server", releases[0])
 			}
-			remedy = fmt.Sprintf("transformers %s and %s load the folder as different tokenizers%s", firstReading, r, remedy)
+			remedy = fmt.Sprintf("makes transformers %s and %s load different tokenizers%s", firstReading, r, remedy)
 			return nil, badField(a.different(first, m), "%s", remedy)
 		}
 	}
 	if first == nil {
 		if failed == nil {
-			failed = badField(FileConfig+": tokenizer_class", "selects a different kind of tokenizer than tokenizer.json; %s", classHint)
+			failed = badField(FileConfig+": tokenizer_class", "selects a different kind of tokenizer than the one in tokenizer.json; %s", classHint)
 		}
 		return nil, failed
 	}
@@ -327,7 +329,7 @@ func (a *autoFiles) use(f *jsonFile, releases []chat.Transformers) (*merged, err
 	return first, nil
 }
 
-// specs returns the added tokens in the format that tokenizer.json uses.
+// specs returns the added tokens in the format of tokenizer.json.
 func (m *merged) specs() []Added {
 	out := slices.Clone(m.added)
 	for i := range out {
@@ -336,8 +338,8 @@ func (m *merged) specs() []Added {
 	return out
 }
 
-// pipelineState describes how f converts text to ids, except for the vocabulary and the added
-// tokens.
+// pipelineState returns a description of how f converts text to ids. The description excludes the
+// vocabulary and the added tokens.
 func (f *jsonFile) pipelineState() (string, error) {
 	t := &Tokenizer{}
 	if err := f.pipeline(t); err != nil {
@@ -363,8 +365,9 @@ func (f *jsonFile) pipelineState() (string, error) {
 	return b.String(), nil
 }
 
-// state describes everything that affects ids except the vocabulary and the merges. Tokenizers with
-// equal states encode all text to the same ids. If m is nil, state describes tokenizer.json alone.
+// state returns a description of everything that affects ids, except the vocabulary and the
+// merges. If two tokenizers have the same vocabulary, merges and state, they encode every text to
+// the same ids. If m is nil, the description covers only tokenizer.json.
 func (f *jsonFile) state(m *merged) (string, error) {
 	if m == nil {
 		e := newAddedEngine(&f.pieces, false)
@@ -389,7 +392,7 @@ func (f *jsonFile) state(m *merged) (string, error) {
 	return b.String(), nil
 }
 
-// different returns the field that makes two releases load different tokenizers.
+// different returns the name of the field that causes two releases to load different tokenizers.
 func (a *autoFiles) different(one, other *merged) string {
 	same := func(a, b Added) bool {
 		a.Special, b.Special = false, false // does not affect ids

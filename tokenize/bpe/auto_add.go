@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// add4 adds the tokens as transformers 4 does.
+// add4 adds the tokens in the same way as transformers 4.
 func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *autoClass) error {
 	s := newTokenSet()
 	for key, v := range a.config.members() {
@@ -39,7 +39,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 	if s.err != nil {
 		return s.err
 	}
-	// The special tokens in the order of the attributes, without duplicates.
+	// all contains the special tokens in the order of the attributes, without duplicates.
 	var all []*special
 	seen := map[string]bool{}
 	see := func(toks ...*special) {
@@ -80,7 +80,7 @@ func (a *autoFiles) add4(f *jsonFile, engine *addedEngine, name string, class *a
 
 // legacy4 merges the files that transformers 4 reads only if added_tokens_decoder is missing.
 func (a *autoFiles) legacy4(f *jsonFile, s *tokenSet) {
-	last := "None" // the name under which transformers looks up each token of added_tokens.json
+	last := "None" // the content under which transformers 4 stores each token from added_tokens.json
 	for key, v := range a.special.members() {
 		at := fileSpecialMap + ": " + quoteKey(key)
 		named := slices.Contains(namedTokens, key)
@@ -110,8 +110,8 @@ func (a *autoFiles) legacy4(f *jsonFile, s *tokenSet) {
 	s.fileTokens(f)
 }
 
-// flagsOf returns the tokens with the flags that they have when they are added. Call flagsOf only
-// after the last change to a shared token.
+// flagsOf returns the tokens with their current flags. Call flagsOf only after the last change to
+// a token, because tokens can be shared.
 func flagsOf(tokens []*special) []Added {
 	out := make([]Added, 0, len(tokens))
 	for _, tok := range tokens {
@@ -128,7 +128,7 @@ func (e *addedEngine) has(content string) bool {
 	return ok
 }
 
-// add5 adds the tokens as transformers 5 does, and returns the unknown token.
+// add5 adds the tokens in the same way as transformers 5. It returns the unknown token.
 func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name string, class *autoClass) (unk *special, err error) {
 	s := newTokenSet()
 	explicit := &namedSet{tok: map[string]*special{}} // model-specific tokens
@@ -169,7 +169,7 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 	for _, tok := range s.extra {
 		tok.raw = false
 	}
-	// The attributes in order: first the named tokens, then the model-specific tokens.
+	// order lists the attributes: first the named tokens, then the model-specific tokens.
 	order, tok := slices.Clone(namedTokens), map[string]*special{}
 	for _, key := range s.named.keys {
 		if tok[key] = s.named.tok[key]; !slices.Contains(order, key) && tok[key] != nil {
@@ -206,7 +206,7 @@ func (a *autoFiles) add5(f *jsonFile, engine *addedEngine, r reading, name strin
 		t.special = t.special || !t.str && names[t.content]
 	}
 	engine.add(flagsOf(tokens))
-	var again []*special // tokens that the class adds
+	var again []*special
 	for _, t := range append(all, s.extra...) {
 		switch name {
 		case "Qwen2Tokenizer":
@@ -230,7 +230,7 @@ func (a *autoFiles) legacy5(f *jsonFile, s *tokenSet, explicit *namedSet, hasExt
 			s.extra, hasExtra = nil, false
 		case key == "extra_special_tokens" && v.kind == '[':
 			if slices.ContainsFunc(v.vals, func(x jsonValue) bool { return x.get("special") != nil }) {
-				s.fail(fails(reading523, at, "has an element with the field special"))
+				s.fail(fails(reading523, at, "has an element with the field \"special\""))
 			}
 			s.mapTokens(v, at)
 			hasExtra = true

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A reading is a set of transformers releases that load a folder in the same way. Each reading is
-// named after the release that was tested.
+// A reading is a set of transformers releases that load a folder in the same way. It is named
+// after the release that was tested.
 type reading uint8
 
 const (
@@ -25,13 +25,14 @@ func (r reading) String() string {
 	return [...]string{"4.57", "5.3", "5.20", "5.21", "5.22", "5.23"}[r]
 }
 
-// An autoClass is a tokenizer class in the transformers library. Since release 5, such a class
-// builds its own normalizer, pre-tokenizer, decoder and model, and reads only the vocabulary and
-// the merges from tokenizer.json. In release 4, it uses all of tokenizer.json.
+// An autoClass is a tokenizer class in the transformers library. In release 5 and later, the
+// class creates its own normalizer, pre-tokenizer, decoder and model. It reads only the
+// vocabulary and the merges from tokenizer.json. In release 4, the class uses all of
+// tokenizer.json.
 type autoClass struct {
 	normalizer, preTokenizer, decoder string // JSON
 	model                             modelSpec
-	// The named tokens that releases 4 and 5 set by default: name, content, name, content …
+	// The defaults of the named tokens in releases 4 and 5: name, content, name, content …
 	defaults4, defaults5 []string
 }
 
@@ -47,8 +48,8 @@ func splitThenBytes(expr string) string {
 		`},"behavior":"Isolated","invert":false},` + byteLevelSplit + `]}`
 }
 
-// autoClasses are the classes that rollout supports. LlamaTokenizer and GemmaTokenizer also depend
-// on fields in the configuration; see autoFiles.parts.
+// autoClasses contains the classes that rollout supports. LlamaTokenizer and GemmaTokenizer also
+// depend on fields in tokenizer_config.json; see autoFiles.parts.
 var autoClasses = map[string]*autoClass{
 	"generic": {},
 	"Qwen2Tokenizer": {
@@ -97,8 +98,8 @@ var autoClasses = map[string]*autoClass{
 	},
 }
 
-// lookUp returns the value in autoTable for a name and a reading, or "" if there is none. what is
-// the first word of the lines to search.
+// lookUp returns the value in autoTable for a name and a reading, or "" if the table has no such
+// line. It searches only the lines that begin with the word in what.
 func (r reading) lookUp(what, name string) string {
 	for line := range strings.Lines(autoTable) {
 		f := strings.Fields(line)
@@ -112,15 +113,16 @@ func (r reading) lookUp(what, name string) string {
 	return ""
 }
 
-// typeClass returns the class for a model type: its name, "generic", "other", or "" if unknown.
+// typeClass returns the name of the class for a model type. It can also return "generic" or
+// "other", or "" if the model type is unknown.
 func (r reading) typeClass(modelType string) string { return r.lookUp("type", modelType) }
 
 // wrongClass reports whether the releases in r ignore tokenizer_class for a model type and use the
 // class of the model type instead.
 func (r reading) wrongClass(modelType string) bool { return r.lookUp("wrong", modelType) != "" }
 
-// className returns the class with the given name: a key of autoClasses, "other", or "" if the name
-// is unknown.
+// className converts the name of a class to a key of autoClasses. It returns "other" if rollout
+// does not support the class, and "" if the name is unknown.
 func (r reading) className(name string) string {
 	base := strings.TrimSuffix(name, "Fast")
 	switch base {
@@ -143,7 +145,7 @@ func (r reading) className(name string) string {
 	return ""
 }
 
-// class returns the class that the releases in r use for the folder: a key of autoClasses.
+// class returns the class that the releases in r use for the folder, as a key of autoClasses.
 func (a *autoFiles) class(r reading) (string, error) {
 	name, err := a.classNames(r)
 	if err != nil {
@@ -154,14 +156,15 @@ func (a *autoFiles) class(r reading) (string, error) {
 	case class == "other":
 		return "", badField(FileConfig+": tokenizer_class", "is the class %.40q, which rollout does not support; %s", name, classHint)
 	case class == "" && r == reading457:
-		return "", fails(r, FileConfig+": tokenizer_class", "is %.40q, which this release does not have", name)
+		return "", fails(r, FileConfig+": tokenizer_class", "is %.40q, a class that this release does not have", name)
 	case class == "":
 		class = "generic"
 	}
 	return class, nil
 }
 
-// classNames returns the name of the class, or "generic" if everything in tokenizer.json is used.
+// classNames returns the name of the class that the releases in r use. It returns "generic" if
+// they use everything in tokenizer.json.
 func (a *autoFiles) classNames(r reading) (string, error) {
 	given, err := text(a.config.get("tokenizer_class"), FileConfig, "tokenizer_class")
 	if err != nil {
@@ -212,7 +215,7 @@ func (a *autoFiles) classNames(r reading) (string, error) {
 	case mapped != "":
 		return mapped, nil
 	case modelType == "llama" && r == reading53, modelType == "gpt-sw3", modelType == "vision-encoder-decoder":
-		return "other", nil // AutoTokenizer uses the class of another model type with the same configuration
+		return "other", nil // AutoTokenizer uses the class of another model type that has the same configuration class
 	}
 	return "generic", nil
 }
@@ -232,7 +235,7 @@ func (a *autoFiles) className457(given, byModel, modelType string) (string, erro
 	return "", fails(reading457, fileModelConfig+": model_type", "is %.40q, which this release does not support", modelType)
 }
 
-// text returns a string value, or "" for null.
+// text returns the value of a string field, or "" if the field is null or missing.
 func text(v *jsonValue, file, field string) (string, error) {
 	switch {
 	case !v.is():

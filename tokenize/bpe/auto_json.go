@@ -21,8 +21,8 @@ const (
 // 1.2 MB.
 const maxConfigBytes = 32 << 20
 
-// readObject reads a JSON object from a file in the folder and keeps only the keys that wanted
-// accepts. It returns nil if the file does not exist.
+// readObject reads a JSON object from a file in the folder. It keeps only the keys for which
+// wanted returns true. It returns nil if the file does not exist.
 func readObject(folder fs.FS, name string, wanted func(key string) bool) (*jsonValue, error) {
 	raw, err := modelfile.Read(folder, name, maxConfigBytes)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -140,7 +140,7 @@ var autoField = regexp.MustCompile(`(tokenizer_config|config|special_tokens_map|
 // autoReason returns the field that is rejected, or "" if the error names none.
 func autoReason(err error) string {
 	field := autoField.FindString(err.Error())
-	if field != "" && strings.Contains(err.Error(), "load the folder as different tokenizers") {
+	if field != "" && strings.Contains(err.Error(), "load different tokenizers") {
 		field += ", releases differ"
 	}
 	return field

@@ -116,7 +116,7 @@ func TestAutoPublished(t *testing.T) {
 					files["config.json"] = model
 				}
 				tok, err := bpe.Load(folderOf(t, name, files), bpe.Options{})
-				if name == "qwen3.5" && err != nil && strings.Contains(err.Error(), "load the folder as different tokenizers") {
+				if name == "qwen3.5" && err != nil && strings.Contains(err.Error(), "load different tokenizers") {
 					tok, err = bpe.Load(folderOf(t, name, files), bpe.Options{Releases: []chat.Transformers{chat.Transformers523}})
 				}
 				if err != nil {
@@ -147,7 +147,7 @@ func TestAutoRefused(t *testing.T) {
 	llama := baseFolder("llama", map[string]string{bpe.FileConfig: `{"tokenizer_class": "LlamaTokenizer", "legacy": true}`})
 	// The releases 5.3 to 5.20, which share one name, disagree on this one.
 	both := withFiles(maps.Clone(llama), map[string]string{"config.json": `{"model_type": "deepseek_v3"}`})
-	const differ, change = "transformers 5.3 and 5.20 load the folder as different tokenizers", "change the field here and on the server"
+	const differ, change = "makes transformers 5.3 and 5.20 load different tokenizers", "change the field here and on the server"
 	oneID, wantID := oneIDFolder()
 	type only = []chat.Transformers
 	old := only{chat.Transformers457}
@@ -161,14 +161,14 @@ func TestAutoRefused(t *testing.T) {
 		{with("added_tokens_decoder", nil), "tokenizer_config.json: added_tokens_decoder is null, want an object", nil},
 		{decoder("1", object{"content": "x", "lstrip": 1}), "added_tokens_decoder.1.lstrip is a number, want true or false", nil},
 		{decoder("1", object{"content": "x", "strip": true}), "added_tokens_decoder.1.strip is not a field", nil},
-		{decoder("01", object{"content": "x"}), "added_tokens_decoder.01 is not an id", nil},
+		{decoder("01", object{"content": "x"}), "added_tokens_decoder.01 is not a token id", nil},
 		{with("eos_token", 5), "tokenizer_config.json: eos_token is a number", nil},
 		{with("tokenizer_class", "BertTokenizer"), `tokenizer_class is the class "BertTokenizer"`, nil},
 		{with("auto_map", object{"AutoTokenizer": []any{"a.B", nil}}), "tokenizer_config.json: auto_map makes the server run code", nil},
 		{with("extra_special_tokens", []any{1}), "tokenizer_config.json: extra_special_tokens", nil},
 		{with("bos_token", "<fresh>"), "", nil},
-		{text(`{"a": 1, "a": 2}`), `tokenizer_config.json: corrupt tokenizer: a: given twice in one object (byte 9)`, nil},
-		{text(`{"bos_token": {"a": 1, "a": 2}}`), "bos_token: a: given twice in one object", nil},
+		{text(`{"a": 1, "a": 2}`), `tokenizer_config.json: corrupt tokenizer: a: duplicate key (byte 9)`, nil},
+		{text(`{"bos_token": {"a": 1, "a": 2}}`), "bos_token: a: duplicate key", nil},
 		{text(`[]`), "tokenizer_config.json: corrupt tokenizer", nil},
 		{text(`{"extra_special_tokens":` + strings.Repeat("[", 1e6)), "nested deeper than", nil},
 		{text(`{} x`), "where the end is expected", nil},
@@ -179,12 +179,12 @@ func TestAutoRefused(t *testing.T) {
 		{with("tokenizer_file", "other.json"), "tokenizer_config.json: tokenizer_file selects a file other than", nil},
 		{with("tokenizer_file", nil), "", nil},
 		{with("tokenizer_file", nil), "", chat.AllTransformers()[1:]},
-		{with("tokenizer_file", nil), "tokenizer_config.json: tokenizer_file is null: transformers 4.57 cannot load the folder", old},
-		{vocab, "tokenizer_config.json: tokenizer_file is null, so transformers 4.57 reads vocab.json instead of tokenizer.json: remove it here and on the server", nil},
+		{with("tokenizer_file", nil), "transformers 4.57 cannot load the folder: tokenizer_config.json: tokenizer_file is null", old},
+		{vocab, "tokenizer_config.json: tokenizer_file is null, so transformers 4.57 reads vocab.json instead of tokenizer.json: remove the field here and on the server", nil},
 		{vocab, "", only{chat.Transformers523}},
 
-		{llama, "tokenizer_config.json: tokenizer_class transformers 4.57 and 5.3 load the folder as different tokenizers", nil},
-		{both, differ + ", and tokens.transformers 5.0 covers both: " + change, only{chat.Transformers50}},
+		{llama, "tokenizer_config.json: tokenizer_class makes transformers 4.57 and 5.3 load different tokenizers", nil},
+		{both, differ + ", although tokens.transformers 5.0 covers both: " + change, only{chat.Transformers50}},
 		{both, differ + ": set tokens.transformers to the server's release, or " + change, only{chat.Transformers50, chat.Transformers521}},
 
 		// Python's json also reads NaN, Infinity and -Infinity. NaN is true in Python.
@@ -283,7 +283,7 @@ func TestAutoOtherKind(t *testing.T) {
 	}
 	delete(folder, "config.json")
 	_, err := bpe.Load(folder, bpe.Options{Releases: []chat.Transformers{chat.Transformers50}})
-	if err == nil || !strings.Contains(err.Error(), "set it to PreTrainedTokenizerFast") {
+	if err == nil || !strings.Contains(err.Error(), "set tokenizer_class to PreTrainedTokenizerFast") {
 		t.Errorf("without config.json: %v", err)
 	}
 }

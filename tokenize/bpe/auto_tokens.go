@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// A special is a Python str or an AddedToken from the transformers library. A str becomes an
-// AddedToken only when it is added. Specials are passed by pointer, because AddedTokens are shared
-// and their special flag is set later.
+// A special is a token: a Python str or an AddedToken from the transformers library. A str
+// becomes an AddedToken only when it is added. Tokens are passed by pointer, because AddedTokens
+// are shared and their flag special is set later.
 type special struct {
 	content             string
 	str                 bool  // the token is a Python str
-	raw                 bool  // the token is an object in tokenizer_config.json, which is a dict until all files are read
+	raw                 bool  // the token is an object in tokenizer_config.json, which remains a Python dict until all files are read
 	normalized          *bool // nil: the opposite of special
 	single, left, right bool
 	special             bool
 }
 
-// flags returns s with the flags that the engine uses when it adds s.
+// flags returns s as an added token, with the flags that the engine uses.
 func (s *special) flags() Added {
 	n := !s.special
 	if s.normalized != nil {
@@ -30,7 +30,7 @@ func (s *special) flags() Added {
 	return Added{Content: s.content, SingleWord: s.single, LStrip: s.left, RStrip: s.right, Normalized: n, Special: s.special}
 }
 
-// equal is the equivalent of Python's ==. A str or a dict never equals an AddedToken.
+// equal is the equivalent of Python's ==. A str or a dict is never equal to an AddedToken.
 func (s *special) equal(o *special) bool {
 	return s.str == o.str && s.raw == o.raw && (s.str && s.content == o.content || !s.str && s.flags() == o.flags())
 }
@@ -42,7 +42,7 @@ func among(list []*special, s *special) bool {
 // plainSpecial is the equivalent of AddedToken(content, special=True).
 func plainSpecial(content string) *special { return &special{content: content, special: true} }
 
-// special reads an AddedToken.
+// special reads an AddedToken from a JSON object.
 func (s *tokenSet) special(v *jsonValue, field string) *special {
 	t := &special{}
 	found := false
@@ -86,20 +86,20 @@ func (s *tokenSet) special(v *jsonValue, field string) *special {
 	return t
 }
 
-// quoteKey truncates a key for an error message.
 func quoteKey(key string) string { return fmt.Sprintf("%.40s", key) }
 
-// An addedEngine adds tokens as the tokenizers library does. Release 4 and the first 5.x releases
-// of transformers use versions of tokenizers before 0.23; later releases use 0.23 or newer.
+// An addedEngine adds tokens in the same way as the tokenizers library. transformers 4 and the
+// first releases of transformers 5 use versions of tokenizers before 0.23. Later releases use
+// version 0.23 or newer.
 type addedEngine struct {
 	pieces  *pieceTable
 	old     bool // the version of tokenizers is before 0.23
 	ids     map[string]int32
-	byID    map[int32]Added // with the latest flags
+	byID    map[int32]Added // tokens with their latest flags
 	special map[string]bool
 	max     int32
-	// Before 0.23, the two passes use these lists. A token in a list keeps the value that its flag
-	// normalized had when the token was appended. A token can be listed several times.
+	// In versions before 0.23, the two passes use these lists. The flag normalized of a token in
+	// a list does not change after the token is appended. A token can be listed several times.
 	specials, plain []Added
 }
 
@@ -115,7 +115,7 @@ func (e *addedEngine) add(tokens []Added) {
 		}
 	}
 	next := max(e.max+1, int32(e.pieces.len()))
-	before := map[Added]bool{} // versions before 0.23 skip a token that had the same flags at the start of this call or has received them since
+	before := map[Added]bool{} // versions before 0.23 skip a token if it had the same flags at the start of this call or earlier in this call
 	for _, t := range e.byID {
 		before[t] = e.old
 	}
@@ -141,7 +141,7 @@ func (e *addedEngine) add(tokens []Added) {
 	}
 }
 
-// A pass is a bit set that states in which form of the text a token is matched.
+// A pass is a set of bits that say in which form of the text a token is matched.
 type pass uint8
 
 const (
@@ -149,7 +149,7 @@ const (
 	passNormalized                  // in the normalized text
 )
 
-// added returns the tokens in the order of their ids, and the passes of each token.
+// added returns the tokens in the order of their ids, and the pass of each token.
 func (e *addedEngine) added() ([]Added, []pass) {
 	in := map[string]pass{}
 	listed := append(slices.Clone(e.specials), e.plain...)
@@ -176,12 +176,13 @@ func (e *addedEngine) added() ([]Added, []pass) {
 	return added, passes
 }
 
-// namedTokens lists the tokenizer attributes for special tokens, in the order that transformers
-// uses.
+// namedTokens lists the tokenizer attributes for special tokens, in the same order as in
+// transformers.
 var namedTokens = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}
 
-// A tokenSet holds the added and special tokens from the files in a folder. AutoTokenizer passes
-// them to the tokenizer class as arguments. err is the first error that a method found.
+// A tokenSet contains the added and special tokens from the files in a folder. AutoTokenizer
+// passes these tokens to the tokenizer class. The field err is the first error that a method
+// found.
 type tokenSet struct {
 	decoder map[int64]*special // added_tokens_decoder
 	byText  map[string]*special
@@ -195,7 +196,7 @@ func newTokenSet() *tokenSet {
 	return &tokenSet{decoder: map[int64]*special{}, byText: map[string]*special{}, named: namedSet{tok: map[string]*special{}}, typed: map[string]bool{}}
 }
 
-// A namedSet holds tokens by attribute and keeps the order of the attributes.
+// A namedSet contains tokens by attribute, and remembers the order of the attributes.
 type namedSet struct {
 	keys []string
 	tok  map[string]*special // nil stands for null
@@ -216,7 +217,7 @@ func (s *tokenSet) fail(err error) {
 
 func (s *tokenSet) bad(at, format string, args ...any) { s.fail(badField(at, format, args...)) }
 
-// token reads a token. It returns nil for null.
+// token reads a token from a JSON value. It returns nil if the value is null.
 func (s *tokenSet) token(v *jsonValue, field string) *special {
 	switch {
 	case v.kind == 'n':
@@ -230,21 +231,21 @@ func (s *tokenSet) token(v *jsonValue, field string) *special {
 	return nil
 }
 
-// isTyped reports whether v is an AddedToken in the form in which transformers serializes it.
+// isTyped reports whether v is an AddedToken that transformers serialized.
 func isTyped(v *jsonValue) bool {
 	t := v.get("__type")
 	return t != nil && t.kind == '"' && t.text == "AddedToken"
 }
 
-// setNamed sets an attribute to the token v, which can be null.
+// setNamed sets an attribute to the token in v, or to null.
 func (s *tokenSet) setNamed(key string, v *jsonValue, field string) {
 	tok := s.token(v, field)
 	s.named.set(key, tok)
 	s.typed[key] = tok != nil && !tok.str
 }
 
-// readList sets extra to v, a list of tokens from tokenizer_config.json. It does nothing if v is
-// null. want describes the expected value in errors.
+// readList sets s.extra to the list of tokens in v, a value from tokenizer_config.json. It does
+// nothing if v is null. The argument want describes the expected value in an error message.
 func (s *tokenSet) readList(v *jsonValue, field, want string) {
 	if !v.is() {
 		return
@@ -265,8 +266,8 @@ func (s *tokenSet) readList(v *jsonValue, field, want string) {
 	}
 }
 
-// readMembers reads an object whose values are tokens, and stores each token in the given set under
-// its key.
+// readMembers reads an object whose values are tokens. It stores each token under its key in the
+// given set.
 func (s *tokenSet) readMembers(to *namedSet, v *jsonValue, field string) {
 	for key, x := range v.members() {
 		at := field + "." + quoteKey(key)
@@ -291,7 +292,7 @@ func (s *tokenSet) readDecoder(v *jsonValue) {
 		at := field + "." + quoteKey(key)
 		id, err := strconv.ParseInt(key, 10, 32)
 		if err != nil || strconv.FormatInt(id, 10) != key {
-			s.bad(at, "is not an id")
+			s.bad(at, "is not a token id")
 		}
 		if x.kind != '{' {
 			s.bad(at, "is %s, want an object", x.what())
@@ -301,15 +302,16 @@ func (s *tokenSet) readDecoder(v *jsonValue) {
 	}
 }
 
-// mapToken reads an object in special_tokens_map.json as an AddedToken that is special.
+// mapToken reads an object in special_tokens_map.json as an AddedToken, and marks the token as
+// special.
 func (s *tokenSet) mapToken(v *jsonValue, field string) *special {
 	tok := s.special(v, field)
 	tok.special = true
 	return tok
 }
 
-// mapTokens adds a list of tokens from special_tokens_map.json to extra, and returns the last token
-// in the list.
+// mapTokens appends a list of tokens from special_tokens_map.json to s.extra, without duplicates.
+// It returns the last token in the list.
 func (s *tokenSet) mapTokens(v *jsonValue, field string) (tok *special) {
 	for i := range v.vals {
 		x := &v.vals[i]
@@ -326,8 +328,8 @@ func (s *tokenSet) mapTokens(v *jsonValue, field string) (tok *special) {
 	return tok
 }
 
-// readAdded adds the tokens from added_tokens.json. transformers looks up each token under
-// name(content).
+// readAdded adds the tokens from added_tokens.json to s. The function name maps the content of a
+// token to the content under which transformers stores the token.
 func (s *tokenSet) readAdded(file *jsonValue, name func(content string) string) {
 	names := map[string]bool{}
 	for _, key := range namedTokens {
@@ -341,7 +343,7 @@ func (s *tokenSet) readAdded(file *jsonValue, name func(content string) string) 
 	for content, v := range file.members() {
 		id, err := strconv.ParseInt(v.text, 10, 32)
 		if v.kind != '0' || err != nil || id < 0 {
-			s.bad(fileAddedTokens+": "+quoteKey(content), "is not an id")
+			s.bad(fileAddedTokens+": "+quoteKey(content), "has a value that is not a token id")
 		}
 		is := names[content]
 		not := !is
@@ -350,7 +352,8 @@ func (s *tokenSet) readAdded(file *jsonValue, name func(content string) string) 
 	}
 }
 
-// fileTokens adds the tokens from tokenizer.json, for a folder without added_tokens_decoder.
+// fileTokens adds the tokens from tokenizer.json to s. This is needed if there is no
+// added_tokens_decoder.
 func (s *tokenSet) fileTokens(f *jsonFile) {
 	for i := range f.added {
 		t := &f.added[i]
@@ -359,8 +362,8 @@ func (s *tokenSet) fileTokens(f *jsonFile) {
 	}
 }
 
-// complete replaces named tokens with added tokens that have the same content. It sets missing
-// named tokens to the defaults of the class.
+// complete replaces each named token with the added token that has the same content, if there is
+// one. Then it sets missing named tokens to the defaults of the class.
 func (s *tokenSet) complete(defaults []string) {
 	for _, key := range namedTokens {
 		if tok := s.named.tok[key]; tok != nil {
@@ -376,7 +379,7 @@ func (s *tokenSet) complete(defaults []string) {
 	}
 }
 
-// inOrder returns the tokens in added_tokens_decoder in the order of their ids.
+// inOrder returns the tokens in s.decoder in the order of their ids.
 func (s *tokenSet) inOrder() []*special {
 	list := make([]*special, 0, len(s.decoder))
 	for _, id := range slices.Sorted(maps.Keys(s.decoder)) {

@@ -5,27 +5,27 @@ import (
 	"unicode/utf8"
 )
 
-// A charModel converts text to the symbols of a vocabulary of characters, as SentencePiece does. A
-// character becomes its own token if it has one, otherwise the <0xXX> tokens of its bytes,
-// otherwise the unknown token.
+// A charModel converts text to the symbols of a vocabulary of characters, as SentencePiece does.
+// A character with a token of its own becomes this token. Other characters become the <0xXX>
+// tokens of their bytes or, if these are missing, the unknown token.
 //
 // Such a model has no pattern, so the whole text is a single word. cutChars finds positions that no
-// merge crosses. The parts between them can be merged and cached separately.
+// merge crosses. The parts between these positions can be merged and cached separately.
 type charModel struct {
-	index [(utf8.MaxRune + 1) >> 8]uint16 // block of ids by the high bits of a character
-	ids   []int32                         // blocks of 256; -1 if there is no token
-	byte  [256]int32                      // the <0xXX> tokens, -1 if there is none
-	unk   int32                           // -1 if there is none
-	fuse  bool                            // consecutive unknown characters are one token
+	index [(utf8.MaxRune + 1) >> 8]uint16 // the number of a character's block in ids, by the character's high bits
+	ids   []int32                         // blocks of 256 ids; -1 if there is no token
+	byte  [256]int32                      // ids of the <0xXX> tokens; -1 if there is no such token
+	unk   int32                           // id of the unknown token; -1 if there is no such token
+	fuse  bool                            // consecutive unknown characters become one token
 
-	// keepOrder is set if consecutive unknown characters must stay in one part. The reason is that
-	// unknown tokens are fused, or that an unknown token comes after the byte tokens of later
-	// characters.
+	// keepOrder is true if consecutive unknown characters must stay in one part. The reason is
+	// that unknown tokens are fused, or that the byte tokens of later characters come before an
+	// unknown token.
 	keepOrder bool
-	// byteMerges is set if a merge contains a byte token or the unknown token. The table of joins
-	// does not cover the characters that such tokens represent.
+	// byteMerges is true if a merge contains a byte token or the unknown token. The table of
+	// joins does not cover characters that become such tokens.
 	byteMerges bool
-	// wholeWords is set if a pre-token that is in the vocabulary always becomes that one token
+	// wholeWords is true if a pre-token that is in the vocabulary always becomes a single token
 	// (ignore_merges).
 	wholeWords bool
 }
@@ -50,7 +50,7 @@ func (m *model) buildChars(spec *modelSpec) error {
 		}
 	}
 	if missing > 0 && c.unk < 0 {
-		return unsupported("vocabulary without all byte tokens (%d of 256 are missing) and without an unk_token", missing)
+		return unsupported("vocabulary without an unk_token and without %d of the 256 byte tokens", missing)
 	}
 	c.keepOrder = missing > 0
 	for i := range m.pieces.piece {
@@ -78,7 +78,7 @@ func (c *charModel) set(r rune, id int32) {
 func (c *charModel) symbol(r rune) int32 { return c.ids[int(c.index[r>>8])<<8|int(r&255)] }
 
 // appendSymbols appends the symbols of w. Like the reference engine, it delays an unknown token
-// until the next character that has a token. Therefore the byte tokens of the characters in between
+// until a later character has a token of its own. So the byte tokens of the characters in between
 // come first.
 func (c *charModel) appendSymbols(dst []int32, w string) []int32 {
 	waits := false
@@ -121,8 +121,7 @@ func (c *charModel) hasBytes(s string) bool {
 	return true
 }
 
-// cutChars is a splitter. It returns the end of the part that begins at s[i] and can be merged
-// separately.
+// cutChars returns the end of the part that begins at s[i] and can be merged separately.
 func (m *model) cutChars(s string, i int) int {
 	for {
 		i = m.joins.cut(s, i, len(s))
@@ -132,8 +131,8 @@ func (m *model) cutChars(s string, i int) int {
 	}
 }
 
-// inseparable reports whether the characters on both sides of s[i] must stay together even though
-// no merge joins them.
+// inseparable reports whether the characters before and at s[i] must stay together even though no
+// merge joins them.
 func (c *charModel) inseparable(s string, i int) bool {
 	if !c.byteMerges && !c.keepOrder {
 		return false

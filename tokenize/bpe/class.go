@@ -2,7 +2,7 @@ package bpe
 
 import "unicode/utf8"
 
-// isSpace reports whether \s matches r.
+// isSpace reports whether the regular expression \s matches r.
 func isSpace(r rune) bool {
 	switch {
 	case r < 0x80:

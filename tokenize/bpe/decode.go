@@ -7,9 +7,8 @@ import (
 
 // DecodeOptions configures decoding. The zero value decodes every token.
 type DecodeOptions struct {
-	// SkipSpecial skips special tokens. The reference engine identifies special tokens by their
-	// spelling, so it does not skip a special token whose normalized content differs from its
-	// content.
+	// If SkipSpecial is true, special tokens are skipped. Like the reference engine, decoding
+	// does not skip a special token if normalization changes the content of the token.
 	SkipSpecial bool
 }
 
@@ -20,9 +19,9 @@ func (o DecodeOptions) skip() uint8 {
 	return 0
 }
 
-// AppendBytes appends the bytes of ids to dst. The bytes are not valid UTF-8 if ids contains only
-// part of a character. If an id has no token, AppendBytes returns dst unchanged and an error that
-// wraps ErrVocab.
+// AppendBytes appends the bytes of the given tokens to dst. If ids contains only a part of a
+// character, the bytes are not valid UTF-8. If an id has no token, AppendBytes returns dst
+// unchanged and an error that wraps ErrVocab.
 func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
 	if t.decoder != nil {
 		return t.appendChars(dst, ids, opts, true)
@@ -42,9 +41,9 @@ func (t *Tokenizer) AppendBytes(dst []byte, ids []int32, opts DecodeOptions) ([]
 	return dst, nil
 }
 
-// AppendText appends the text of ids to dst. Invalid UTF-8 becomes U+FFFD as in Python and Rust:
-// one U+FFFD per maximal subpart. With a vocabulary of characters, it becomes one U+FFFD per byte
-// token.
+// AppendText appends the text of the given tokens to dst. As in Python and Rust, each maximal
+// subpart of invalid UTF-8 becomes one U+FFFD. With a vocabulary of characters, each byte token
+// in a sequence of invalid UTF-8 becomes one U+FFFD.
 func (t *Tokenizer) AppendText(dst []byte, ids []int32, opts DecodeOptions) ([]byte, error) {
 	start := len(dst)
 	var err error

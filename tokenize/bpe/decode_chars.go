@@ -7,17 +7,18 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// A charText decodes tokens one by one, for a vocabulary of characters. It holds the bytes of
-// consecutive byte tokens at the end of the output until another token ends the sequence. If the
-// bytes together are valid UTF-8, they become text. Otherwise each byte becomes one U+FFFD.
+// A charText decodes tokens one by one, for a vocabulary of characters. Consecutive byte tokens
+// are held as bytes at the end of the output until another token follows. If these bytes are then
+// valid UTF-8, they become text. Otherwise each byte becomes one U+FFFD.
 type charText struct {
-	raw   bool // output bytes, not text
+	raw   bool // the output is bytes, not text
 	seen  bool // a token has been added
-	later bool // a token, or a sequence of bytes, has become text
+	later bool // a token, or a sequence of held bytes, has become text
 	held  int  // number of held bytes at the end of the output
 }
 
-// add appends the text of id. The id must have a token, and the token must not be skipped.
+// add appends the text of the token with the given id. The caller must check that the id has a
+// token and that the token is not skipped.
 func (c *charText) add(dst []byte, t *Tokenizer, id int32) []byte {
 	d := t.decoder
 	first := !c.seen
@@ -34,8 +35,8 @@ func (c *charText) add(dst []byte, t *Tokenizer, id int32) []byte {
 	return append(dst, text...)
 }
 
-// addFirst is like add, but for a token that can produce the first text after ByteFallback. s is
-// the token's text before ByteFallback.
+// addFirst is like add, but for a token that can produce the first text after the decoder step
+// ByteFallback. The argument s is the token's text before this step.
 func (c *charText) addFirst(dst []byte, d *decoder, s string) []byte {
 	if b, ok := spelledByte(s); ok && d.fallback {
 		return c.addByte(dst, b)
@@ -55,7 +56,7 @@ func (c *charText) addByte(dst []byte, b byte) []byte {
 	return append(dst, b)
 }
 
-// flush converts the held bytes at the end of dst to text.
+// flush converts the held bytes, which are at the end of dst, to text.
 func (c *charText) flush(dst []byte, d *decoder) []byte {
 	if c.held == 0 {
 		return dst
@@ -74,8 +75,8 @@ func (c *charText) flush(dst []byte, d *decoder) []byte {
 	return dst
 }
 
-// trimmed returns text without the prefix that the trim steps remove. text is the start of the
-// joined text.
+// trimmed returns the text without the prefix that the trim steps remove. The argument must begin
+// with the first token's text.
 func (d *decoder) trimmed(text []byte) []byte {
 	for i := range d.trim {
 		step := &d.trim[i]
@@ -86,8 +87,8 @@ func (d *decoder) trimmed(text []byte) []byte {
 	return text
 }
 
-// appendToken appends the text of the token with the given spelling. The token must not be the
-// first token. isByte reports whether the token is a byte token.
+// appendToken appends the text of the token with the given spelling, which must not be the first
+// token. The result isByte is true if the token is a byte token.
 func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool) {
 	s := applySteps(spelled, d.before, false)
 	if b, ok := spelledByte(s); ok && d.fallback {
@@ -96,8 +97,8 @@ func (d *decoder) appendToken(dst []byte, spelled string) (_ []byte, isByte bool
 	return append(dst, applySteps(s, d.after, false)...), false
 }
 
-// appendChars implements AppendBytes (if raw is true) and AppendText for vocabularies of
-// characters.
+// appendChars implements AppendBytes and AppendText for vocabularies of characters. It appends
+// bytes if raw is true.
 func (t *Tokenizer) appendChars(dst []byte, ids []int32, opts DecodeOptions, raw bool) ([]byte, error) {
 	start := len(dst)
 	skip := opts.skip()

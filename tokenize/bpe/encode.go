@@ -14,8 +14,8 @@ const MaxPretoken = 8 << 20
 // A PretokenError reports a pre-token that is longer than MaxPretoken. Such a pre-token usually
 // consists of one letter that is repeated many times.
 type PretokenError struct {
-	// Offset is the position of the pre-token, in bytes, in the text after invalid UTF-8 has been
-	// replaced and the text has been normalized.
+	// Offset is the position of the pre-token in bytes. It refers to the text after invalid UTF-8
+	// has been replaced. Normalization can shift it.
 	Offset int
 	Len    int
 }
@@ -24,27 +24,28 @@ func (e *PretokenError) Error() string {
 	return fmt.Sprintf("bpe: byte %d: pre-token of %d bytes is over the limit of %d", e.Offset, e.Len, MaxPretoken)
 }
 
-// AddedMode selects which added tokens are matched in the text.
+// AddedMode states whether added tokens are matched in the text.
 type AddedMode uint8
 
 // The modes.
 const (
-	// AddedAll matches all added tokens. Use it for text that a chat template rendered.
+	// AddedAll matches all added tokens. Use it for the output of a chat template.
 	AddedAll AddedMode = iota
 	// AddedNone matches no added tokens, so untrusted text cannot close a turn or call a tool.
 	AddedNone
 )
 
-// EncodeOptions configures encoding. The zero value is meant for rendered chat templates.
+// EncodeOptions configures encoding. Use the zero value for the output of a chat template.
 type EncodeOptions struct {
 	Added AddedMode
-	// PostProcess adds the ids of the post-processor of tokenizer.json, such as <|begin_of_text|>.
-	// Chat templates print these tokens themselves.
+	// PostProcess adds the ids that the post-processor in tokenizer.json adds, such as the id of
+	// <|begin_of_text|>. Leave it off for the output of a chat template, because the template
+	// prints these tokens itself.
 	PostProcess bool
 }
 
-// AppendTokens appends the ids of text to dst. All added tokens are matched, and the post-processor
-// adds nothing. Invalid UTF-8 is replaced with U+FFFD as in Python. The only possible error is a
+// AppendTokens appends the ids of text to dst. It matches all added tokens and does not run the
+// post-processor. Invalid UTF-8 is replaced with U+FFFD as in Python. The only possible error is a
 // *PretokenError. After an error, dst is returned unchanged.
 func (t *Tokenizer) AppendTokens(dst []int32, text string) ([]int32, error) {
 	return t.AppendTokensWith(dst, text, EncodeOptions{})
@@ -88,9 +89,9 @@ func (t *Tokenizer) AppendTokensWith(dst []int32, text string, opts EncodeOption
 	return dst, nil
 }
 
-// appendPass finds the added tokens of a pass and encodes the text between them with the next pass.
-// The second pass first normalizes its text. If marks is not nil, appendPass appends the start of
-// each added token of this pass to marks.
+// appendPass finds added tokens: pass 0 searches the raw text, and pass 1 searches the normalized
+// text. It encodes the text between the tokens with the next pass. If marks is not nil, appendPass
+// appends a Mark for the start of each token that it finds.
 func (e *encoder) appendPass(dst []int32, s string, pass int, marks *[]Mark) []int32 {
 	switch pass {
 	case 1:
@@ -119,8 +120,8 @@ func (e *encoder) appendPass(dst []int32, s string, pass int, marks *[]Mark) []i
 	}
 }
 
-// A cutter finds the added tokens of one pass. After a rejected match, it continues at the end of
-// the match, as the reference engine does.
+// A cutter finds the added tokens of one pass. If it rejects a match, it continues the search at
+// the end of that match, as the reference engine does.
 type cutter struct {
 	trie *trie
 	s    string
@@ -147,7 +148,7 @@ func (c *cutter) next() (from, to int, tok *Added) {
 			end = spanSpace(c.s, end)
 		}
 		if start >= end {
-			// The white space of the previous token covers this token, so skip it.
+			// The previous token has already matched this text as white space, so skip this token.
 			c.done = max(c.done, end)
 			continue
 		}

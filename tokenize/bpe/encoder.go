@@ -19,12 +19,12 @@ type encoder struct {
 	valid []byte
 
 	space  *metaspace
-	spaced []byte // output of space
+	spaced []byte // output of space.apply
 }
 
-// The two caches are direct-mapped by the hash of a word of up to 16 bytes. The hot cache holds
-// words of all kinds. Together with the pair filter, it fits in the second-level CPU cache. The
-// other cache holds only words with several tokens, because these words take the most time to
+// Both caches are direct-mapped. The index is the hash of a word of up to 16 bytes. The hot cache
+// holds words of all kinds. Together with the pair filter, it fits in the second-level CPU cache.
+// The other cache holds only words with several tokens, because these words take the most time to
 // merge.
 const (
 	hotBits   = 12
@@ -33,7 +33,7 @@ const (
 
 type hotWord struct {
 	lo, hi uint64
-	n, k   uint8 // length in bytes, number of ids
+	n, k   uint8 // n is the length in bytes, and k is the number of ids
 	ids    [3]int32
 }
 
@@ -53,10 +53,10 @@ func (t *Tokenizer) encoder() *encoder {
 	return e
 }
 
-// keepBytes is the maximum size in bytes of the scratch memory that an encoder keeps in the pool.
+// keepBytes is the maximum size, in bytes, of a scratch buffer that an encoder in the pool keeps.
 const keepBytes = 1 << 20
 
-// shrink frees scratch memory that has become too large because of unusual text.
+// shrink frees the scratch buffers that unusual text has made too large.
 func (e *encoder) shrink() {
 	if cap(e.merge.next) > keepBytes/16 || cap(e.merge.queue) > keepBytes/16 {
 		e.merge = mergeScratch{}
@@ -78,7 +78,7 @@ func (e *encoder) appendText(dst []int32, s string) []int32 {
 	return e.appendStages(dst, s, e.stages)
 }
 
-// appendStages splits s by the first stage, and each part by the remaining stages.
+// appendStages splits s with the first stage and encodes each piece with the remaining stages.
 func (e *encoder) appendStages(dst []int32, s string, stages []stage) []int32 {
 	st, rest := &stages[0], stages[1:]
 	if len(rest) == 0 {
@@ -93,7 +93,7 @@ func (e *encoder) appendStages(dst []int32, s string, stages []stage) []int32 {
 	return dst
 }
 
-// appendPieces encodes the pre-tokens into which st splits s.
+// appendPieces splits s into pre-tokens with st and encodes them.
 func (e *encoder) appendPieces(dst []int32, s string, st *stage) []int32 {
 	switch {
 	case st.cut != nil:
@@ -132,8 +132,8 @@ func (e *encoder) appendPretoken(dst []int32, s string, i, j int) []int32 {
 	return e.appendLong(dst, s, i, j)
 }
 
-// appendWord encodes s[i:j], which has at most 16 bytes. s[i:j] is a pre-token or, if part is true,
-// a part of a pre-token.
+// appendWord encodes s[i:j], which has at most 16 bytes. If part is true, s[i:j] is only a part of
+// a pre-token.
 func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32 {
 	lo, hi := loadWord(s, i, j)
 	m, n := e.model, j-i
@@ -148,7 +148,7 @@ func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32
 		}
 		return append(dst, hot.ids[:hot.k&3]...)
 	}
-	if id, ok := m.words.get(lo, hi, n, h); ok { // never true with partWord
+	if id, ok := m.words.get(lo, hi, n, h); ok { // never found if n includes partWord
 		*hot = hotWord{lo, hi, uint8(n), 1, [3]int32{id}}
 		return append(dst, id)
 	}
@@ -170,8 +170,8 @@ func (e *encoder) appendWord(dst []int32, s string, i, j int, part bool) []int32
 	return append(dst, ids...)
 }
 
-// partWord is added to the cached length of a part of a pre-token, if a whole pre-token with the
-// same text can have different tokens.
+// partWord is added to the cached length of a part of a pre-token. It distinguishes the part from a
+// whole pre-token with the same text, whose tokens can differ.
 const partWord = 32
 
 // appendLong encodes the pre-token s[i:j], which is longer than 16 bytes.

@@ -59,7 +59,7 @@ func (f *jsonFile) read(r *jsonReader) error {
 }
 
 // readModel reads the vocabulary and the merges directly into tables. It decodes the other members
-// as strict does.
+// in the same way as the method strict.
 func (f *jsonFile) readModel(r *jsonReader) {
 	var hasVocab, hasMerges bool
 	var early *strictjson.Mark // the position of the merges if they come before the vocabulary
@@ -95,7 +95,7 @@ func (f *jsonFile) readModel(r *jsonReader) {
 		return
 	case hasVocab && hasMerges:
 	case f.model.Type == "":
-		r.unsupported("model without type, vocab and merges")
+		r.unsupported("model without a type, and without vocab or merges")
 	default:
 		r.failf("model without vocab or merges")
 	}
@@ -127,7 +127,7 @@ func (f *jsonFile) readVocab(r *jsonReader) {
 	if r.Kind() == '[' {
 		r.unsupported("model Unigram (the vocabulary is a list)")
 	}
-	for text := range r.Pairs { // the table detects duplicate names
+	for text := range r.Pairs { // pieces.add detects duplicate names
 		id := r.id()
 		switch {
 		case r.Err() != nil:
@@ -141,22 +141,21 @@ func (f *jsonFile) readVocab(r *jsonReader) {
 	}
 }
 
-// sampleMerges is the number of merges after which memory for all merges is allocated. The size is
-// estimated from these merges.
+// After sampleMerges merges, readMerges estimates the total number of merges and allocates memory
+// for all of them.
 const sampleMerges = 1 << 10
 
-// readMerges parses the merges. They must either all have the format "a b" or all have the format
-// ["a", "b"].
+// readMerges parses the merges. All merges must have the same format, either "a b" or ["a", "b"].
 func (f *jsonFile) readMerges(r *jsonReader) {
 	var joined []byte
-	made := 0 // the piece of the last merge; most merges make the same piece or the next one
+	made := 0 // index of the piece that the last merge made; most merges make that piece or the next one
 	kind := byte(0)
 	begin := r.Offset()
 	for range r.Elements {
 		if c := r.Kind(); kind == 0 {
 			kind = c
 		} else if kind != c {
-			r.failf("a merge that is not in the format of the first merge")
+			r.failf("the merge is not in the format of the first merge")
 			break
 		}
 		start := r.Offset()
@@ -173,20 +172,20 @@ func (f *jsonFile) readMerges(r *jsonReader) {
 		made = f.pieces.findNear(joined, made)
 		c, ok3 := f.pieces.id(made)
 		if !ok1 || !ok2 || !ok3 {
-			r.FailAt(start, fmt.Sprintf("merge %d (%.40q, %.40q) with a token that is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:]))
+			r.FailAt(start, fmt.Sprintf("merge %d (%.40q, %.40q): a part or the result is not in the vocabulary", len(f.merges), joined[:cut], joined[cut:]))
 		}
 		if len(f.merges) > maxID {
 			r.failf("more than %d merges", maxID)
 		}
 		f.merges = append(f.merges, merge{a, b, c, uint32(len(f.merges))})
-		if len(f.merges) == sampleMerges && r.Err() == nil { // estimate the total number of merges from these merges
+		if len(f.merges) == sampleMerges && r.Err() == nil {
 			f.merges = slices.Grow(f.merges, (len(r.b)-r.Offset())*sampleMerges/(r.Offset()-begin))
 		}
 	}
 }
 
-// readMerge appends both sides of a merge to joined. cut is the position of the second side in
-// joined, or -1 if the line is a version comment.
+// readMerge appends both sides of a merge to joined. The result cut is the position of the second
+// side in joined, or -1 for a version comment.
 func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int) {
 	start := r.Offset()
 	if r.Kind() == '"' {
@@ -209,7 +208,7 @@ func readMerge(r *jsonReader, joined []byte) (_ []byte, cut int) {
 		joined = append(joined, r.Text()...)
 	}
 	if r.Err() == nil && sides != 2 {
-		r.FailAt(start, fmt.Sprintf("a merge of %d tokens", sides))
+		r.FailAt(start, fmt.Sprintf("a merge of %d tokens (want 2)", sides))
 	}
 	return joined, cut
 }

@@ -3,9 +3,9 @@ package bpe
 import "unicode/utf8"
 
 // A joinTable records the pairs of adjacent characters that a merge can join. The first merge
-// across a position joins a token that ends before the position and a token that begins after it.
-// If no merge joins two such tokens, the text before and after the position can be merged and
-// cached separately.
+// across a position joins a token that ends at the position with a token that begins there. If no
+// merge joins two such tokens, the text before and after the position can be merged and cached
+// separately.
 type joinTable struct {
 	bits []uint64 // indexed by the hash of both characters; a false positive only prevents a cut
 	// partial records the joins of tokens that end or begin inside a character. It is indexed by
@@ -13,7 +13,7 @@ type joinTable struct {
 	partial [256][4]uint64
 }
 
-// joinBits sets the size of the table. With the 100,000 pairs of a large vocabulary, one lookup in
+// The table has 1<<joinBits bits. With the 100,000 pairs of a large vocabulary, one lookup in
 // twenty is a false positive.
 const joinBits = 21
 

@@ -14,14 +14,13 @@ import (
 )
 
 // A jsonReader reads the JSON of a model file. The vocabulary and the merges make up most of a
-// tokenizer.json and are read directly into tables. The method strict reads other values. The
+// tokenizer.json and are read directly into tables. The method strict reads the other values. The
 // reader keeps its first error, which fault and end return.
 type jsonReader struct {
 	*strictjson.Scanner
 	b []byte
 }
 
-// maxJSONDepth limits the nesting of values.
 const maxJSONDepth = 64
 
 // newReader returns a reader for b, which must be UTF-8 and must not change while it is being read.
@@ -68,13 +67,13 @@ func appendJSONString(dst []byte, s string) []byte {
 
 // A jsonValue is a JSON value of any type in a configuration file.
 type jsonValue struct {
-	kind byte   // the result of strictjson.Scanner.Kind; 0: no value
-	text string // of a string or number
+	kind byte   // as returned by strictjson.Scanner.Kind, or 0 without a value
+	text string // for a string or number
 	keys []string
-	vals []jsonValue // of a list or object
+	vals []jsonValue // for a list or object
 }
 
-// value reads a value into memory. The result does not refer to the text of r.
+// value reads a value. The result does not share memory with the text of r.
 func (r *jsonReader) value() jsonValue {
 	v := jsonValue{kind: r.Kind()}
 	switch v.kind {
@@ -108,7 +107,7 @@ func (v *jsonValue) truthy() bool {
 	case v.kind == '[', v.kind == '{':
 		return len(v.vals) > 0
 	case v.kind == '0':
-		n, _ := strconv.ParseFloat(v.text, 64) // infinite if it is too large, as in Python
+		n, _ := strconv.ParseFloat(v.text, 64) // a number that is too large becomes infinite, as in Python
 		return n != 0
 	}
 	return true

@@ -9,9 +9,9 @@ const (
 )
 
 // kimiChunk returns the end of the chunk that begins at s[i]. *window is the end of the current
-// window of kimiChunkChars characters. kimiChunk advances *window when i reaches it. A chunk ends
-// at the end of the window. It also ends before a character that would make a run of white space,
-// or a run of other characters, longer than kimiRunChars.
+// window of kimiChunkChars characters. When i reaches this position, kimiChunk moves *window to the
+// end of the next window. A chunk ends at the end of the window. It also ends before a character
+// that would make a run of white space, or a run of other characters, longer than kimiRunChars.
 func kimiChunk(s string, i int, window *int) int {
 	if i >= *window {
 		j := i
@@ -24,7 +24,7 @@ func kimiChunk(s string, i int, window *int) int {
 	run, was := 0, false
 	for j := i; j < *window; {
 		r, n := utf8.DecodeRuneInString(s[j:])
-		// Python's str.isspace: \s and the four ASCII separators.
+		// As in Python's str.isspace, the four ASCII separators count as white space.
 		is := isSpace(r) || 0x1C <= r && r <= 0x1F
 		if j == i || is != was {
 			run, was = 1, is

@@ -19,9 +19,9 @@ import (
 // exist, Load reads Mistral's tekken.json, or else tiktoken.model and tokenizer_config.json.
 //
 // Load merges tokenizer_config.json, config.json, special_tokens_map.json and added_tokens.json
-// into tokenizer.json. It does this as AutoTokenizer does in the releases that Options.Releases
-// lists. If Load cannot merge a field, it returns an error that names the file and the field and
-// wraps ErrUnsupported.
+// into tokenizer.json. The result is the same as with AutoTokenizer in the versions that
+// Options.Releases lists. If Load cannot merge a field, it returns an error that names the file and
+// the field and wraps ErrUnsupported.
 //
 // The error wraps ErrCorrupt if a file is damaged, and ErrUnsupported if a feature is not
 // supported. It wraps ErrExperimental if the family is experimental and opts does not allow it.
@@ -53,14 +53,14 @@ func readFile(folder fs.FS, name string) ([]byte, error) {
 	return raw, err
 }
 
-// Parse returns the tokenizer that raw describes. raw is the content of a tokenizer.json. Parse
-// ignores the other files in the folder and does not keep raw.
+// Parse returns the tokenizer for the content of a tokenizer.json. It ignores the model's other
+// files and does not keep raw.
 func Parse(raw []byte, opts Options) (*Tokenizer, error) {
 	return parseFile(FileJSON, raw, func() (*Tokenizer, error) { return parse(raw, opts, nil) })
 }
 
-// parseFile calls parse, which reads raw. In parallel, it computes the digest of raw and checks
-// that raw is valid UTF-8. These two steps take a fifth of the time that parse takes.
+// parseFile calls parse. In parallel, it computes the digest of raw and checks that raw is valid
+// UTF-8. The digest and the check together take a fifth of the time that parse takes.
 func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Tokenizer, error) {
 	sum, valid := make(chan string, 1), make(chan bool, 1) // buffered, so the goroutine never blocks
 	go func() {
@@ -72,7 +72,7 @@ func parseFile(name string, raw []byte, parse func() (*Tokenizer, error)) (*Toke
 	if !<-valid {
 		err = fmt.Errorf("%w: byte %d: not valid UTF-8", ErrCorrupt, validPrefix(raw))
 	}
-	if _, ok := errors.AsType[*autoError](err); ok { // its message already has the file name
+	if _, ok := errors.AsType[*autoError](err); ok { // the message already has the file name
 		return nil, fmt.Errorf("bpe: %w", err)
 	}
 	if err != nil {
@@ -116,8 +116,7 @@ type jsonFile struct {
 	normalizer, preTokenizer, postProcessor, decoder part
 }
 
-// parse parses raw, which parseFile checks for valid UTF-8. auto is nil if there are no other
-// files.
+// parse parses raw. It relies on parseFile to check that raw is valid UTF-8. auto can be nil.
 func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 	if len(raw) > min(maxFileBytes, math.MaxInt32) {
 		return nil, fmt.Errorf("%w: more than %d bytes", ErrCorrupt, maxFileBytes)
@@ -161,15 +160,15 @@ func parse(raw []byte, opts Options, auto *autoFiles) (*Tokenizer, error) {
 		err = t.buildPostProcessor(&f)
 	}
 	if err != nil && m != nil && m.class != nil {
-		err = fmt.Errorf("with %s: tokenizer_class: %w; %s", FileConfig, err, classHint)
+		err = fmt.Errorf("with tokenizer_class from %s: %w; %s", FileConfig, err, classHint)
 	} else if err != nil && t.merged != "" {
-		err = fmt.Errorf("with added_tokens_decoder and special tokens of %s: %w", FileConfig, err)
+		err = fmt.Errorf("with the added and special tokens from %s: %w", FileConfig, err)
 	}
 	return t, err
 }
 
-// build fills t. passes are the passes of the added tokens. If passes is nil, the flag Normalized
-// of each token determines its pass.
+// build fills t. passes[i] is the pass that matches added[i]. If passes is nil, the field
+// Normalized of each added token determines its pass.
 func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, passes []pass, spec *modelSpec) error {
 	t.pieces = pieces
 	spelled, err := t.spellAdded(added, passes)
@@ -195,8 +194,8 @@ func (t *Tokenizer) build(pieces pieceTable, merges []merge, added []Added, pass
 	return nil
 }
 
-// spellAdded returns the content of each added token, for matching and decoding. For a token of the
-// second pass, it returns the normalized content.
+// spellAdded returns the content of each added token, for matching and decoding. For a token that
+// is matched in the normalized text, it returns the normalized content.
 func (t *Tokenizer) spellAdded(added []Added, passes []pass) ([]string, error) {
 	spelled := make([]string, len(added))
 	seen := make(map[string]string)
@@ -220,7 +219,7 @@ func (t *Tokenizer) spellAdded(added []Added, passes []pass) ([]string, error) {
 		if total += len(s); total > maxAddedText {
 			return nil, unsupported("added tokens of more than %d bytes in total", maxAddedText)
 		}
-		if other, ok := seen[s]; ok { // the reference engine would use either one
+		if other, ok := seen[s]; ok { // it is undefined which of the two tokens the reference engine would match
 			return nil, unsupported("added tokens %q and %q, which both normalize to %q", other, a.Content, s)
 		}
 		seen[s], spelled[i] = a.Content, s
@@ -259,8 +258,8 @@ func (t *Tokenizer) buildAdded(added []Added, passes []pass, spelled []string) {
 	}
 }
 
-// checkAdded validates the added tokens. The reference engine assigns their ids itself, so a file
-// with other ids is rejected.
+// checkAdded validates the added tokens. The reference engine assigns the ids of added tokens
+// itself, so checkAdded rejects a file with different ids.
 func (f *jsonFile) checkAdded() error {
 	if len(f.added) > maxAdded {
 		return unsupported("%d added tokens (limit %d)", len(f.added), maxAdded)
@@ -283,7 +282,7 @@ func (f *jsonFile) checkAdded() error {
 			next++
 		}
 		if id != a.ID {
-			return fmt.Errorf("%w: added token %q has id %d, want %d by its position", ErrCorrupt, a.Content, a.ID, id)
+			return fmt.Errorf("%w: added token %q has id %d, but its position requires id %d", ErrCorrupt, a.Content, a.ID, id)
 		}
 	}
 	return nil

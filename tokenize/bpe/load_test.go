@@ -62,7 +62,7 @@ func TestHoles(t *testing.T) {
 	tok := parseFile(t, []byte(file))
 	checkIDs(t, "abc", encode(t, tok, "abc", bpe.EncodeOptions{}), []int32{5000})
 	far := strings.Replace(file, `"abc":5000`, `"abc":4194303`, 1)
-	if _, err := bpe.Parse([]byte(far), bpe.Options{}); !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), "ids up to 4194303 for only 259 tokens") {
+	if _, err := bpe.Parse([]byte(far), bpe.Options{}); !errors.Is(err, bpe.ErrUnsupported) || !strings.Contains(err.Error(), "ids as large as 4194303 for only 259 tokens") {
 		t.Errorf("an id far from the others: %v", err)
 	}
 	withAdded := string(smallFile(map[string]any{"added_tokens": []object{addedPart(5000, "abc"), addedPart(259, "<s>")}}))

@@ -6,22 +6,23 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// A Mark is a position at which text can be cut. If the two parts are encoded separately, their ids
-// together are the ids of the whole text. The position is the start of an added token that is
-// matched in the raw text.
+// A Mark is a position at which text can be cut. If both parts are encoded separately, the joined
+// ids are the ids of the whole text. The position is the start of an added token that is matched in
+// the raw text.
 type Mark struct {
 	Text int // offset in bytes
 	IDs  int // number of ids before the position
 }
 
-// AppendMarked is like AppendTokens, but for text that can be encoded in parts. It also appends to
-// marks the positions at which text can be cut. at is the position of text within the whole text,
-// and the marks are positions in the whole text. AppendMarked appends no marks if the match of an
-// added token depends on the text around it, or if text is not valid UTF-8.
+// AppendMarked is like AppendTokens, but for text that can be encoded in parts. For each position
+// at which the text can be cut, it also appends a Mark to marks. The parameter at is the position
+// of text within the whole text. The new marks are positions in the whole text too. AppendMarked
+// appends no marks if the match of an added token depends on the text around it, or if text is not
+// valid UTF-8.
 //
-// If two strings have the same first n bytes, their ids are the same up to every mark at or before
-// n-LongestAdded(). The reason is that no added token that begins before such a mark can extend
-// past the common bytes.
+// If two strings have the same first n bytes, their ids are the same up to each mark at or before
+// n-LongestAdded(). An added token that begins before such a mark cannot extend past the common
+// bytes.
 //
 // AppendMarked does not keep text. After an error, dst and marks are returned unchanged.
 func (t *Tokenizer) AppendMarked(dst []int32, marks []Mark, text []byte, at Mark) ([]int32, []Mark, error) {

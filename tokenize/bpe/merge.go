@@ -2,20 +2,22 @@ package bpe
 
 import "unicode/utf8"
 
-// Byte-pair merging repeats one step until no neighbors can merge: of the pairs with the lowest
-// rank, it merges the leftmost.
+// Byte-pair merging repeatedly merges the pair of neighbors with the lowest rank, until no pair can
+// merge. If several pairs have the lowest rank, it merges the leftmost pair.
 //
 // This package finds the result from left to right, without merging. A list of tokens is the result
 // if and only if
 //
 //   - each token is the result for its own text, and
-//   - every two neighbors are the result for their joined text. Such tokens are called compatible.
+//   - every two neighbors are the result for their joined text. Such neighbors are called
+//     compatible.
 //
-// Proof. Let the list be the result. No merge crosses the borders of a final token, or of two
-// neighboring final tokens, so their text alone merges in the same way. Conversely, let the list
-// have both properties. Inside each token, merging proceeds as it would for the text of the token
-// alone, until a pair merges across a border. That pair would also merge in the joined text of the
-// two tokens alone, so the two tokens would not be compatible.
+// Proof. First, suppose that the list is the result. No merge crosses the borders of a token in the
+// list, or the outer borders of two neighbors. Therefore the text of the token, or of the two
+// neighbors, merges in the same way when it is alone. Conversely, suppose that the list has both
+// properties. Inside each token, merging proceeds as it would for the text of the token alone,
+// until a pair merges across a border. That pair would also merge in the joined text of the two
+// tokens alone, so the two tokens would not be compatible.
 //
 // Therefore at most one such list ends at a given position. The algorithm appends the longest token
 // that is compatible with the last token. If there is no such token, the last token was wrong, and
@@ -23,7 +25,7 @@ import "unicode/utf8"
 // that begins at a position is tried at most once. Therefore the time is at most the length of the
 // text times a constant that depends on the vocabulary.
 
-// longRun is the minimum number of bytes for which a comparison is faster than another search.
+// longRun is the minimum number of bytes for which comparing text is faster than searching again.
 const longRun = 8
 
 // appendMerged appends the tokens of w, which must not be empty and must be shorter than 2 GiB.
@@ -33,8 +35,8 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 		dst = c.appendSymbols(dst, w)
 		return dst[:start+s.merge(m, dst[start:])]
 	}
-	// found is the longest token at position was. It is reused while the same text repeats, as in a
-	// run of one character.
+	// found is the longest token at w[was:]. It is reused while the same text repeats, as in a run
+	// of one character.
 	was, depends, found := 0, 0, int32(-1)
 	for at := 0; at < len(w); {
 		if depends < longRun || max(at, was)+depends > len(w) || w[at:at+depends] != w[was:was+depends] {
@@ -42,7 +44,7 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 			was = at
 		}
 		tok := found
-		if tok < 0 { // no token of the table begins with this character, so no merge crosses it
+		if tok < 0 { // no token in the table begins with this character, so no merge includes it
 			_, n := utf8.DecodeRuneInString(w[at:])
 			dst = m.chars.appendSymbols(dst, w[at:at+n])
 			at += n
@@ -66,9 +68,9 @@ func (m *model) appendMerged(dst []int32, w string, s *mergeScratch) []int32 {
 	return dst
 }
 
-// firstCompatible returns the longest token that is b or a prefix of b and is compatible with a, or
-// -1. Results are cached. If the vocabulary has a token for each length of a run of one character,
-// such a run needs the result for the same pair many times.
+// firstCompatible considers token b and its prefixes. It returns the longest of these tokens that
+// is compatible with token a, or -1. Results are cached, because a long run of one character can
+// need the same result many times.
 func (m *model) firstCompatible(a, b int32, s *mergeScratch) int32 {
 	if b < 0 {
 		return -1
@@ -103,7 +105,7 @@ func (m *model) compatible(a, b int32, s *mergeScratch) bool {
 	if m.tokenMerges[a].outOfOrder || m.tokenMerges[b].outOfOrder {
 		return m.compatibleByMerging(a, b, s)
 	}
-	before := neverMade // a merge across the border with a lower rank than this would come first
+	before := neverMade // a merge across the border comes first if its rank is lower than this
 	for {
 		if c, ok := m.pairs.get(m.tokenMerges, a, b); ok && m.tokenMerges[c].rank < before {
 			return false
@@ -136,7 +138,7 @@ func (m *model) appendSymbolsOf(dst []int32, id int32) []int32 {
 	return append(dst, id)
 }
 
-// mergeScratch is the memory for merging. It is kept from call to call.
+// mergeScratch is reused by later calls.
 type mergeScratch struct {
 	first [1 << firstBits]compatibleTok
 	tries int // number of tokens tried so far; for tests
@@ -146,8 +148,9 @@ type mergeScratch struct {
 }
 
 // merge merges ids in place and returns the number of remaining ids, which are at the front. During
-// the merge, a symbol that was merged into its left neighbor is -1. An entry in the queue consists
-// of a rank and a position. An entry is stale if the pair at its position now has another rank.
+// the merge, the id of a symbol that was merged into its left neighbor is -1. An entry in the queue
+// consists of a rank and a position. An entry is stale if the pair at its position now has another
+// rank.
 func (s *mergeScratch) merge(m *model, ids []int32) int {
 	n := len(ids)
 	if cap(s.next) < n {

@@ -10,9 +10,9 @@ import (
 
 // A metaspace replaces spaces with another character and can add this character before the text.
 type metaspace struct {
-	mark    string // replaces a space; one character
+	mark    string // the character that replaces a space
 	prepend prependScheme
-	split   bool // cut before each mark
+	split   bool // true if text is cut before each mark
 }
 
 type prependScheme string
@@ -52,8 +52,9 @@ func readMetaspace(p part, what string) (*metaspace, error) {
 	return m, nil
 }
 
-// apply returns s with spaces replaced by marks. If the result differs from s, it is in buf. first
-// states whether s begins the whole text.
+// apply replaces each space in s with m.mark and, depending on m.prepend, adds m.mark before s. A
+// result that differs from s is stored in buf. The parameter first must be true if s begins the
+// whole text.
 func (m *metaspace) apply(buf *[]byte, s string, first bool) string {
 	add := m.prepend == prependAlways || m.prepend == prependFirst && first
 	add = add && s != "" && s[0] != ' ' && !strings.HasPrefix(s, m.mark)
@@ -68,7 +69,7 @@ func (m *metaspace) apply(buf *[]byte, s string, first bool) string {
 	return textview.Of(*buf)
 }
 
-// cut is the splitter that is used if split is set. Each mark begins a new piece.
+// cut is the splitter for a metaspace whose field split is true. Each mark begins a new piece.
 func (m *metaspace) cut(s string, i int) int {
 	_, n := utf8.DecodeRuneInString(s[i:])
 	if k := strings.Index(s[i+n:], m.mark); k >= 0 {

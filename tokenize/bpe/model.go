@@ -6,8 +6,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/textview"
 )
 
-// Limits on a file. The largest known vocabulary has about 260,000 ids, and the longest known token
-// is 128 bytes long.
+// Limits on a tokenizer file. The largest known vocabulary has about 260,000 ids, and the longest
+// known token is 128 bytes long.
 const (
 	maxID        = 1<<22 - 1
 	maxPieceLen  = 1 << 16
@@ -15,13 +15,13 @@ const (
 	maxAddedLen  = 1 << 10
 	maxAddedText = 1 << 23 // total length of all added tokens
 	maxAdded     = 1 << 16
-	maxHoles     = 4 // maximum number of ids per token
+	maxHoles     = 4 // maximum ratio of the highest id to the number of tokens
 	maxFileBytes = 256 << 20
 )
 
 // A model is the vocabulary and the merges, prepared for encoding and decoding. It is immutable.
 type model struct {
-	// Token id decodes to bytes[off[id]:off[id+1]].
+	// Id n decodes to bytes[off[n]:off[n+1]].
 	bytes []byte
 	off   []uint32
 	flags []uint8
@@ -32,8 +32,8 @@ type model struct {
 	decoder *decoder
 	pieceOf []int32
 
-	// merged is for added tokens that are also in a byte-level vocabulary and whose normalized
-	// content decodes to other bytes. It maps an id to the bytes of the token in the vocabulary.
+	// merged contains added tokens that are also in a byte-level vocabulary and whose content
+	// changes when it is normalized. It maps the id of such a token to its bytes in the vocabulary.
 	merged map[int32][]byte
 
 	pieces   pieceTable
@@ -46,10 +46,10 @@ type model struct {
 	joins       joinTable
 
 	// words and long hold the tokens that match whole pre-tokens. With ignore_merges, they hold the
-	// whole vocabulary. Otherwise they hold the tokens that merging their own text produces.
+	// whole vocabulary. Otherwise they hold only the tokens that merging makes from their own text.
 	words wordTable
 	long  map[string]int32
-	// parts is set if words has tokens that merging never makes. Such tokens match only whole
+	// parts is true if words has tokens that merging never makes. Such tokens match only whole
 	// pre-tokens.
 	parts bool
 }
@@ -59,8 +59,8 @@ const (
 	flagSpecial
 	flagLiteral // spelled as its plain bytes, not in the byte-level alphabet
 	flagByte    // <0xXX>, a byte in a vocabulary of characters
-	flagSkip    // DecodeOptions.SkipSpecial skips it
-	flagAdded   // an added token
+	flagSkip    // DecodeOptions.SkipSpecial skips the token
+	flagAdded
 )
 
 // A merge joins tokens a and b into c. Its rank is its index in tokenizer.json, or c in a rank
@@ -70,8 +70,8 @@ type merge struct {
 	rank    uint32
 }
 
-// buildBytes fills bytes, off and flags from the pieces and the added tokens. spelled holds the
-// normalized content of each added token, which decoding uses.
+// buildBytes fills bytes, off and flags from the pieces and the added tokens. The parameter spelled
+// holds the text to which each added token decodes.
 func (m *model) buildBytes(added []Added, spelled []string) error {
 	top := int32(-1)
 	for i := range m.pieces.piece {
@@ -84,8 +84,8 @@ func (m *model) buildBytes(added []Added, spelled []string) error {
 			special[added[i].Content] = true
 		}
 	}
-	if n := m.pieces.len() + len(added); int(top) > maxHoles*n+1<<16 { // because tables have one entry per id
-		return unsupported("ids up to %d for only %d tokens", top, n)
+	if n := m.pieces.len() + len(added); int(top) > maxHoles*n+1<<16 { // limited because tables have one entry per id
+		return unsupported("ids as large as %d for only %d tokens", top, n)
 	}
 	m.flags = make([]uint8, top+1)
 	pieceOf := make([]int32, top+1)
@@ -193,9 +193,9 @@ func (m *model) buildByteIDs() error {
 	return nil
 }
 
-// buildWords fills the tables of whole words. If all is true (ignore_merges), the tables hold the
-// whole vocabulary. Otherwise they hold only the tokens to which their own bytes merge. Some
-// vocabularies have other entries, but the reference engine never produces them.
+// buildWords fills the fields words, long and parts. The parameter all is true if the file sets
+// ignore_merges. Without ignore_merges, the tables contain only tokens to which their own bytes
+// merge, because the reference engine never produces other tokens.
 func (m *model) buildWords(all bool) {
 	m.words = newWordTable(m.pieces.len())
 	m.long = make(map[string]int32)
@@ -222,7 +222,7 @@ func (m *model) buildWords(all bool) {
 	}
 }
 
-// appendWord appends the text that piece i has in a pre-token. ok is false if the piece cannot
+// appendWord appends the text that piece i matches in a pre-token. ok is false if the piece cannot
 // occur in a pre-token.
 func (m *model) appendWord(dst []byte, i int, alpha *alphabet) (_ []byte, ok bool) {
 	p, _ := m.pieces.at(i)

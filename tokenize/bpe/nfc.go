@@ -24,7 +24,7 @@ type markedRune struct {
 	class uint8
 }
 
-// nfc returns s in NFC. changed reports whether the result is in n.out.
+// nfc returns s in NFC. The second result reports whether the text is in n.out.
 func (n *normalizer) nfc(s string) (_ string, changed bool) {
 	data := ucd.NFC()
 	i := nextNotNFC(data.Props, s, 0)
@@ -59,7 +59,7 @@ func (n *normalizer) nfc(s string) (_ string, changed bool) {
 }
 
 // nextNotNFC returns the position of the first character at or after i that fails the NFC quick
-// check, or len(s). i is the start of s or the end of a composed piece.
+// check, or len(s). i must be the start of s or the end of a composed piece.
 func nextNotNFC(props *ucd.Table[uint16], s string, i int) int {
 	last := uint16(0)
 	for i < len(s) {

@@ -41,7 +41,7 @@ func (n *normalizer) normalize(steps []normStep, s string) string {
 	return s
 }
 
-// apply applies one step to s. changed reports whether the result is in n.out.
+// apply applies one step to s. The second result reports whether the text is in n.out.
 func (n *normalizer) apply(step *normStep, s string) (_ string, changed bool) {
 	switch step.kind {
 	case stepNFC:

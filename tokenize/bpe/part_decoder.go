@@ -7,24 +7,25 @@ import (
 	"unicode/utf8"
 )
 
-// A decoder converts the tokens of a vocabulary of characters to text. As in tokenizer.json, it is
-// a sequence of steps, and each step processes the list of the spellings of the tokens.
+// A decoder converts the tokens of a vocabulary of characters to text. As in tokenizer.json, a
+// decoder is a sequence of steps. The input of the first step is the list of the tokens' spellings.
 //
 //	tokens ─► before ─► ByteFallback ─► after ─► joined (Fuse) ─► trim
 //
-// The steps in before and after process one token at a time. A nil decoder stands for ByteLevel.
+// The steps in the fields before and after handle one token at a time. A nil decoder stands for
+// ByteLevel.
 type decoder struct {
 	before   []textStep
-	fallback bool // <0xXX> is a byte token
+	fallback bool // true if tokens such as <0x0A> stand for bytes
 	after    []textStep
-	trim     []textStep // Strip, applied to the joined text
-	first    bool       // the first token is decoded differently
+	trim     []textStep // Strip steps for the joined text
+	first    bool       // true if the first token decodes differently
 }
 
 // A textStep changes the text of one token.
 type textStep struct {
 	kind textKind
-	from string // for Replace; for the other kinds, the character to match
+	from string // the string to replace; for the other kinds, the character to match
 	to   string // for Replace
 	n    int    // for Strip: the maximum number of characters to remove at the start
 }
@@ -134,7 +135,6 @@ func (d *decoder) read(p part, fused *bool, depth int) error {
 	return unsupported("decoder %s in a vocabulary of characters", name)
 }
 
-// add adds a step that processes one token at a time.
 func (d *decoder) add(s textStep) {
 	if d.fallback {
 		d.after = append(d.after, s)
@@ -164,8 +164,8 @@ func readStrip(p part) (textStep, error) {
 	return textStep{kind: textStrip, from: s.Content, n: s.Start}, nil
 }
 
-// applySteps returns the text of one token after the given steps. first states whether the token is
-// the first token in the list.
+// applySteps returns the text of one token after the given steps. The parameter first must be true
+// for the first token in the list.
 func applySteps(s string, steps []textStep, first bool) string {
 	for i := range steps {
 		switch step := &steps[i]; step.kind {

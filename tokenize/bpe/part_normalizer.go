@@ -7,8 +7,8 @@ import (
 
 // Limits on the parts of a file: the steps of a normalizer or decoder, the stages of a
 // pre-tokenizer, and the factor by which steps can lengthen text. The text that Prepend adds to a
-// section has at most maxPrepended bytes after later steps. A decoder can lengthen the vocabulary
-// by at most maxDecodedText bytes in total.
+// section has at most maxPrepended bytes after all later steps. A decoder can lengthen the
+// vocabulary by at most maxDecodedText bytes in total.
 const (
 	maxSteps       = 64
 	maxStages      = 16
@@ -52,13 +52,12 @@ func normSteps(p part) ([]normStep, error) {
 		}
 	}
 	if growth > maxGrowth {
-		return nil, unsupported("normalizer that can make a text more than %d times longer", maxGrowth)
+		return nil, unsupported("normalizer that can make text more than %d times longer", maxGrowth)
 	}
 	return steps, nil
 }
 
-// growBy returns the growth factor after another step that replaces from with to. The result is at
-// most maxGrowth+1.
+// growBy returns the growth factor after one more Replace step, but at most maxGrowth+1.
 func growBy(growth int, from, to string) int {
 	if len(to) > maxGrowth*len(from) {
 		return maxGrowth + 1
@@ -117,7 +116,7 @@ func appendNormSteps(steps []normStep, p part, depth int) ([]normStep, error) {
 }
 
 // readReplace parses a Replace, which can be a normalizer or a decoder. A regular expression is
-// accepted only if it is a plain string.
+// accepted only if it is equivalent to a plain string.
 func readReplace(p part, what string) (from, to string, err error) {
 	var s replaceSpec
 	if err := strict(p.raw, what, &s); err != nil {

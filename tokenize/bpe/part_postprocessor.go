@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// buildPostProcessor parses the post-processor into prefix and suffix.
+// buildPostProcessor sets t.prefix and t.suffix from the post-processor.
 func (t *Tokenizer) buildPostProcessor(f *jsonFile) error {
 	parts := []part{f.postProcessor}
 	if f.postProcessor.Type == "Sequence" {
@@ -22,7 +22,7 @@ func (t *Tokenizer) buildPostProcessor(f *jsonFile) error {
 	for _, p := range parts {
 		switch p.name() {
 		case "null":
-		case "ByteLevel": // affects offsets only
+		case "ByteLevel": // ByteLevel affects only offsets
 			if err := strict(p.raw, "post_processor", new(byteLevelSpec)); err != nil {
 				return err
 			}
@@ -66,13 +66,13 @@ type templatePlace struct {
 	TypeID uint32 `json:"type_id"`
 }
 
-// addTemplate sets the prefix and suffix of a TemplateProcessing.
+// addTemplate sets t.prefix and t.suffix from a TemplateProcessing.
 func (t *Tokenizer) addTemplate(raw []byte) error {
 	var s templateSpec
 	if err := strict(raw, "post_processor", &s); err != nil {
 		return err
 	}
-	for _, e := range s.Pair { // pair is never used, but an invalid file is rejected
+	for _, e := range s.Pair { // Pair is not used, but an invalid Pair is still an error
 		if (e.SpecialToken == nil) == (e.Sequence == nil) || e.Sequence != nil && e.Sequence.ID != "A" && e.Sequence.ID != "B" {
 			return fmt.Errorf("%w: post_processor: unknown element in pair", ErrCorrupt)
 		}

@@ -21,14 +21,15 @@ type digitsSpec struct {
 	Individual bool   `json:"individual_digits"`
 }
 
-// splits parses a pre-tokenizer that consists of Split and Digits, followed by ByteLevel.
+// splits parses a pre-tokenizer: any number of Split and Digits parts, and a ByteLevel as the last
+// part.
 func (f *jsonFile) splits(t *Tokenizer) error {
 	parts, err := f.preParts()
 	if err != nil {
 		return err
 	}
 	if len(parts) == 0 {
-		return unsupported("pre_tokenizer %s without parts", f.preTokenizer.name())
+		return unsupported("pre_tokenizer that is null or has no parts")
 	}
 	var stages []stage
 	for i, p := range parts {
@@ -58,12 +59,12 @@ func (f *jsonFile) splits(t *Tokenizer) error {
 		stages = append(stages, st)
 	}
 	if len(stages) == 0 {
-		return unsupported("pre_tokenizer ByteLevel without a pattern")
+		return unsupported("pre_tokenizer ByteLevel with use_regex false and nothing before it")
 	}
 	return t.setStages(stages)
 }
 
-// readByteLevel reports whether a ByteLevel splits by its own pattern.
+// readByteLevel reports whether a ByteLevel splits text with its own pattern.
 func readByteLevel(p part) (regex bool, err error) {
 	s := byteLevelSpec{UseRegex: true}
 	if err := strict(p.raw, "pre_tokenizer", &s); err != nil {
@@ -101,5 +102,5 @@ func readSplit(p part) (stage, error) {
 	case s.Pattern.String != nil && s.Pattern.Regex == nil:
 		return stringStage(*s.Pattern.String, gaps, s.Invert)
 	}
-	return stage{}, unsupported("pre_tokenizer Split without a pattern")
+	return stage{}, unsupported("pre_tokenizer Split without exactly one pattern")
 }

@@ -53,7 +53,7 @@ func (f *jsonFile) spaces(t *Tokenizer) error {
 				err = unsupported("pre_tokenizer Split by a regular expression in a vocabulary of characters")
 			}
 			if st.text == " " && !st.invert && t.leavesNoSpace() {
-				st = stage{} // never matches
+				st = stage{} // never matches, because no space is left
 			}
 		case name == "Digits":
 			st, err = readDigits(p)
@@ -86,7 +86,7 @@ func (t *Tokenizer) leavesNoSpace() bool {
 	return none
 }
 
-// checkFirst rejects a file if normalization can make it ambiguous whether a section begins the
+// checkFirst rejects a file if, after normalization, it can be unclear whether a section begins the
 // text. The reference engine decides this by the section's position in the raw text.
 func (f *jsonFile) checkFirst(t *Tokenizer) error {
 	if t.space == nil || t.space.prepend != prependFirst || len(t.norm) == 0 {
@@ -94,12 +94,12 @@ func (f *jsonFile) checkFirst(t *Tokenizer) error {
 	}
 	for _, a := range f.added {
 		if a.Normalized {
-			return unsupported("pre_tokenizer Metaspace with prepend_scheme first after a normalizer, with normalized added token %q", a.Content)
+			return unsupported("pre_tokenizer Metaspace with prepend_scheme \"first\" after a normalizer, with normalized added token %q", a.Content)
 		}
 	}
 	for _, s := range t.norm {
 		if s.kind == stepReplace && (s.to == "" || len([]rune(s.from)) > 1) {
-			return unsupported("pre_tokenizer Metaspace with prepend_scheme first after a Replace of %q by %q", s.from, s.to)
+			return unsupported("pre_tokenizer Metaspace with prepend_scheme \"first\" after a Replace of %q by %q", s.from, s.to)
 		}
 	}
 	return nil

@@ -7,7 +7,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/internal/pattern"
 )
 
-// The patterns of the families, as written in tokenizer.json. Their exact text identifies a family.
+// The patterns of the families, exactly as in tokenizer.json. The text of a pattern identifies the
+// family.
 const (
 	patternCL100K = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternQwen35 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -27,14 +28,14 @@ const (
 	patternDeepSeek12 = patternDeepSeek1 + `|` + patternDeepSeek2
 	patternDeepSeek3  = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
 
-	// Digits uses Rust's char::is_numeric from Unicode 17.0. It matches 13 more characters than
-	// \p{N} in Unicode 16.0.
+	// The pre-tokenizer Digits uses Rust's char::is_numeric with Unicode 17.0. That function
+	// accepts 13 more characters than \p{N} in Unicode 16.0.
 	patternDigit  = `[\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}]`
 	patternDigits = patternDigit + `+`
 )
 
-// families lists the known sequences of patterns, all with isolated gaps. If same is set, it is
-// used instead of patterns, because it produces the same pieces faster.
+// families lists the known sequences of patterns, all with the gap rule isolated. If same is not
+// nil, its patterns are used, because they produce the same pieces faster.
 var families = [...]struct {
 	family         Family
 	patterns, same []string
@@ -51,7 +52,7 @@ var families = [...]struct {
 	{FamilyDeepSeek, []string{patternDeepSeek1, patternDeepSeek2, patternDeepSeek3}, []string{patternDeepSeek12, patternDeepSeek3}},
 }
 
-// setStages sets the stages, and sets the family that the patterns of the stages identify.
+// setStages sets t.stages and t.family. The patterns of the stages identify the family.
 func (t *Tokenizer) setStages(stages []stage) error {
 	t.family, t.stages = FamilyOther, stages
 	for _, f := range families {
@@ -76,7 +77,7 @@ func (t *Tokenizer) setStages(stages []stage) error {
 
 // known caches the compiled patterns of the families for all tokenizers. A compiled pattern takes
 // about 45 KiB.
-var known sync.Map // text of the pattern to *pattern.Pattern
+var known sync.Map // maps the text of a pattern to a *pattern.Pattern
 
 func compile(expr string) (*pattern.Pattern, error) {
 	v, _ := known.Load(expr)

@@ -12,9 +12,9 @@ type pieceTable struct {
 	seed  maphash.Seed
 	text  []byte
 	piece []piece
-	// A slot holds 32 bits of the hash and the index in piece plus 1, or 0 if the slot is free. The
-	// number of slots is a power of two, and at most three quarters are used. The same hash bits
-	// determine the position of a slot, so grow need not compute the hashes again.
+	// A slot is 0 if it is free. Otherwise it holds 32 bits of the hash, and the index in piece
+	// plus 1. The number of slots is a power of two, and at most three quarters are used. The same
+	// hash bits determine the position of a slot, so grow does not recompute the hashes.
 	slot []uint64
 }
 

@@ -5,7 +5,7 @@ package bpe
 type prefixTable struct {
 	edgeTable
 	root   [256]int32
-	tokens int32 // all ids are lower
+	tokens int32 // all token ids are lower than this
 	nodes  int32
 }
 
@@ -13,10 +13,10 @@ type prefixTable struct {
 // fewer than a million nodes.
 const maxNodes = 1 << 24
 
-// newPrefixTable builds the table from symbols and from made, which are the tokens that merging
-// makes, in ascending order of size. It also sets the longest prefix of each token. The prefixes of
-// a token are added before the token, so a node on the path to the token never becomes a token
-// later.
+// newPrefixTable builds the table from the symbols and from the tokens that merging makes. The
+// tokens in made must be in ascending order of size. newPrefixTable also finds the longest prefix
+// of each token. The prefixes of a token are added before the token, so a node on the path to the
+// token never becomes a token later.
 func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
 	p := prefixTable{edgeTable: newEdgeTable(), tokens: int32(len(m.tokenMerges)), nodes: int32(len(m.tokenMerges))}
 	for b := range p.root {
@@ -47,7 +47,8 @@ func newPrefixTable(m *model, symbols, made []int32) (prefixTable, error) {
 	return p, nil
 }
 
-// add adds the path from a node to token id. text holds the bytes on that path.
+// add adds the path from a node to the token with the given id. The parameter text holds the bytes
+// on that path.
 func (p *prefixTable) add(tokenMerges []tokenMerge, node int32, text []byte, id int32) error {
 	last := len(text) - 1
 	for _, b := range text[:last] {
@@ -68,8 +69,8 @@ func (p *prefixTable) add(tokenMerges []tokenMerge, node int32, text []byte, id 
 	return nil
 }
 
-// longest returns the longest token that is a prefix of s, or -1. depends is the number of bytes of
-// s on which the result depends. It can be one more than len(s).
+// longest returns the longest token that is a prefix of s, or -1. The second result is the number
+// of bytes of s that determine the token. It is len(s)+1 if text after s could change the token.
 func (p *prefixTable) longest(s string) (tok int32, depends int) {
 	node, best := p.root[s[0]], int32(-1)
 	if node < 0 {

@@ -36,7 +36,7 @@ type cutList struct {
 	found      bool
 }
 
-// next returns the next piece s[from:to]. At the end, from equals to.
+// next returns the next piece s[from:to]. At the end of the text, it returns two equal positions.
 func (c *cutList) next() (from, to int) {
 	if from = c.at; from == len(c.s) {
 		return from, from
@@ -107,7 +107,7 @@ func regexStage(expr string, gaps gapRule, invert bool) (stage, error) {
 		return stage{}, err
 	}
 	if p.Covers() && gaps == removed && invert {
-		gaps, invert = isolated, false // there are no gaps
+		gaps, invert = isolated, false // equivalent, because there are no gaps
 	}
 	return stage{pattern: p, expr: expr, gaps: gaps, invert: invert}, nil
 }

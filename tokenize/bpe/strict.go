@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// strict decodes the JSON value raw into *v with jsonReader.strict. name is the name of the value
-// in errors.
+// strict decodes the JSON value raw into *v with jsonReader.strict. The parameter name is the name
+// of the value in errors.
 func strict(raw []byte, name string, v any) error {
 	r := newReader(raw, false)
 	r.strict(v)
@@ -21,8 +21,8 @@ func strict(raw []byte, name string, v any) error {
 // names: each name must exactly match a field and be unique. A field is required unless it is a
 // pointer or its tag has omitempty. null is valid only for pointers.
 //
-// encoding/json is not strict enough, because it ignores case in names, uses the last of equal
-// names, and ignores null.
+// encoding/json is not strict enough, because it ignores case in names, uses the last of several
+// members with the same name, and ignores null.
 func (r *jsonReader) strict(v any) { r.decode(reflect.ValueOf(v).Elem()) }
 
 func (r *jsonReader) decode(v reflect.Value) {
@@ -95,7 +95,7 @@ func (r *jsonReader) decodeStruct(v reflect.Value) {
 }
 
 // decodeField reads the value of the member key into the matching field of the struct v. It returns
-// the field's bit in seen.
+// the bit that decodeStruct uses for the field.
 func (r *jsonReader) decodeField(v reflect.Value, fields []specField, key string) uint64 {
 	i := slices.IndexFunc(fields, func(f specField) bool { return f.name == key })
 	if i >= 0 {
@@ -115,7 +115,7 @@ type specField struct {
 }
 
 // specs caches the fields of each struct, because a file can have ten thousand added tokens.
-var specs sync.Map // reflect.Type to []specField
+var specs sync.Map // maps a reflect.Type to a []specField
 
 func fieldsOf(t reflect.Type) []specField {
 	if known, ok := specs.Load(t); ok {
@@ -123,7 +123,7 @@ func fieldsOf(t reflect.Type) []specField {
 			return fields
 		}
 	}
-	fields := make([]specField, t.NumField()) // fewer than 64: decodeStruct has a bit for each in seen
+	fields := make([]specField, t.NumField()) // fewer than 64 fields, because decodeStruct keeps one bit per field in seen
 	for i := range fields {
 		f := t.Field(i)
 		name, option, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -9,7 +9,7 @@ import (
 // merge. A filter with one bit per hash value rejects most of these pairs without access to the
 // large tables.
 type pairTable struct {
-	slot   []uint32 // id + 1; length a power of two, 0 is free
+	slot   []uint32 // id + 1, or 0 if the slot is free; the length is a power of two
 	filter []uint64
 	seed   uint64
 }
@@ -75,7 +75,7 @@ func (p *pairTable) get(tokenMerges []tokenMerge, a, b int32) (int32, bool) {
 
 // An edgeTable is a trie in one hash table. It maps a node and a byte to the next node.
 type edgeTable struct {
-	edges []edge // open addressing, length a power of two; free if to is 0
+	edges []edge // open addressing; the length is a power of two; an edge is free if its field to is 0
 	shift uint   // 64 minus the number of bits of an index
 	used  int
 	seed  uint64
@@ -138,7 +138,7 @@ func (t *edgeTable) step(node int32, b byte) (int32, bool) {
 
 // A wordTable maps each word of up to 16 bytes that is a single token to the token's id.
 type wordTable struct {
-	slot []wordSlot // length a power of two; free if n is 0
+	slot []wordSlot // the length is a power of two; a slot is free if its field n is 0
 	seed uint64
 }
 

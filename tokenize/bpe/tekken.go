@@ -43,8 +43,8 @@ type tekkenSpecial struct {
 // is optional.
 var tekkenVersions = []string{"v1", "v2", "v3", "v7", "v11", "v13", "v15"}
 
-// tekkenSpecials lists the special tokens for files without a list of special tokens. Further
-// special tokens are named by their number, such as <SPECIAL_20>.
+// tekkenSpecials lists the special tokens for files without a list of special tokens. Additional
+// special tokens are named by number, such as <SPECIAL_20>.
 var tekkenSpecials = []string{
 	"<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
 	"[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]",
@@ -76,7 +76,7 @@ func (f *tekkenFile) read(raw []byte) error {
 		case "vocab":
 			r.Kind()
 			f.vocab = new(r.Mark())
-		case "image", "multimodal", "audio", "type", "version", "model_settings_builder": // not relevant to text
+		case "image", "multimodal", "audio", "type", "version", "model_settings_builder": // these members do not affect text
 		default:
 			r.unsupported("unknown top-level field %.40q", key)
 		}
@@ -205,7 +205,7 @@ func appendWord(r *jsonReader, dst []byte, rank int) []byte {
 			var err error
 			dst, err = base64.StdEncoding.AppendDecode(dst, []byte(b64))
 			if r.Err() == nil && (err != nil || len(dst) == start || len(dst)-start > maxRankLen) {
-				r.failf("token %d: invalid base64 token %.40q", rank, b64)
+				r.failf("token %d: %.40q is not the base64 encoding of 1 to %d bytes", rank, b64, maxRankLen)
 			}
 		case "token_str": // the printed form, or null
 			hasText = true
@@ -218,7 +218,7 @@ func appendWord(r *jsonReader, dst []byte, rank int) []byte {
 	case !hasRank || !hasBytes || !hasText:
 		r.failf("token %d: rank, token_bytes or token_str is missing", rank)
 	case rank < 256 && (len(dst) != start+1 || dst[start] != byte(rank)):
-		r.failf("token %d must be the byte %d", rank, rank)
+		r.failf("token %d must be byte %d", rank, rank)
 	}
 	return dst
 }

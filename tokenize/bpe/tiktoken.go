@@ -78,7 +78,7 @@ func readRanks(raw []byte) (words [][]byte, err error) {
 		b := make([]byte, base64.StdEncoding.DecodedLen(len(word)))
 		k, err := base64.StdEncoding.Decode(b, word)
 		if err != nil || k == 0 || k > maxRankLen {
-			return nil, fmt.Errorf("line %d: %w: invalid base64 token %.40q", n, ErrCorrupt, word)
+			return nil, fmt.Errorf("line %d: %w: token %.40q is not the base64 encoding of 1 to %d bytes", n, ErrCorrupt, word, maxRankLen)
 		}
 		id, err := strconv.Atoi(string(rank))
 		if err != nil || id != len(words) || id > maxID {
@@ -89,10 +89,11 @@ func readRanks(raw []byte) (words [][]byte, err error) {
 	return words, nil
 }
 
-// rankTables builds the pieces and the merges for words. The words are in the order of their ranks,
-// and their ids start at first. Two tokens merge if their concatenation is a token, and the merge
-// has the rank of that token. Several pairs can make the same token with the same rank. The
-// relative order of these pairs does not matter, because the leftmost pair merges first.
+// rankTables builds the pieces and the merges for words. The words must be in the order of their
+// ranks. The ids of the words are consecutive, and the first word has the id first. Two tokens
+// merge if their concatenation is a token, and the merge has the rank of that token. Several pairs
+// can make the same token with the same rank. The relative order of these pairs does not matter,
+// because the leftmost pair merges first.
 func rankTables(words [][]byte, first int32) (pieceTable, []merge, error) {
 	pieces := newPieceTable()
 	var spelled []byte
@@ -171,12 +172,12 @@ func configAdded(config []byte) (map[string]configToken, error) {
 	return added, nil
 }
 
-// kimiReserved is the number of special tokens after the ranks.
+// kimiReserved is the number of special tokens. Their ids follow the ranks.
 const kimiReserved = 256
 
-// kimiAdded returns the special tokens after the n ranks. As in Kimi's own code, the name of a
-// token comes from the configuration. If the configuration does not name a token, the name is built
-// from the token's number.
+// kimiAdded returns the special tokens for a vocabulary of n ranks. As in Kimi's own code, the name
+// of a token comes from the configuration. If the configuration does not name a token, the name is
+// built from the token's number.
 func kimiAdded(config []byte, n int32) ([]Added, error) {
 	named, err := configAdded(config)
 	if err != nil {
@@ -198,7 +199,7 @@ func kimiAdded(config []byte, n int32) ([]Added, error) {
 		added = append(added, a)
 	}
 	for id := range named {
-		return nil, fmt.Errorf("%w: added token id %.20s is not one of the %d ids after %d ranks", ErrCorrupt, id, kimiReserved, n)
+		return nil, fmt.Errorf("%w: added token id %.20s is not one of the %d ids that follow the %d ranks", ErrCorrupt, id, kimiReserved, n)
 	}
 	return added, nil
 }

@@ -7,14 +7,15 @@ import "unicode/utf8"
 // if a file lists several. If merging a token's text does not make the token, no result contains
 // the token.
 type tokenMerge struct {
-	left, right int32  // the two tokens that merge to this one
+	left, right int32  // the two tokens that merge to this token
 	rank        uint32 // rank of the merge plus 1; 0 for a symbol; neverMade if merging never makes the token
 	size        uint32 // length in bytes
 	prefix      int32  // the longest other token that is a prefix of the token, or -1
-	// outOfOrder is set if the token, or a token within it, has a lower rank than one of its own
-	// parts. Llama 3 has a few dozen such tokens; most vocabularies have none.
+	// outOfOrder is true if the merge that makes the token, or a merge inside the token, does not
+	// have a higher rank than the merges before it. Llama 3 has a few dozen such tokens; most
+	// vocabularies have none.
 	outOfOrder bool
-	// nonText is set if the token is or contains a byte token or the unknown token of a vocabulary
+	// nonText is true if the token is or contains a byte token or the unknown token of a vocabulary
 	// of characters. The text of such a token differs from its spelling.
 	nonText bool
 }
@@ -86,7 +87,7 @@ func (m *model) markSymbols() []int32 {
 	return symbols
 }
 
-// bySize sorts merges by the size of the token that they make.
+// bySize sorts merges by the size of the tokens that they make.
 func (m *model) bySize(merges []merge) []merge {
 	var first []int // per size
 	for _, g := range merges {
@@ -111,14 +112,15 @@ func (m *model) bySize(merges []merge) []merge {
 // lastOfEqual drops a merge if an equal merge follows, because the reference engine uses the last
 // of equal merges.
 func lastOfEqual(merges []merge, ids int) []merge {
-	// last and before list the merges of each token, the last merge first. Two merges of a token
-	// with the same left side are equal.
+	// last and before form a linked list of the merges that make each token, latest merge first.
+	// Such merges are equal if their left sides are equal.
 	last := make([]int32, ids)
 	before := make([]int32, len(merges))
 	dropped := 0
 	for i := range merges {
 		g := &merges[i]
-		// Unlink a dropped merge. Otherwise, a file of equal merges would take quadratic time.
+		// Unlink a dropped merge. Otherwise, a file with many equal merges would take quadratic
+		// time.
 		for k := &last[g.c]; *k > 0; k = &before[*k-1] {
 			if h := &merges[*k-1]; h.a == g.a && h.b == g.b {
 				h.c = -1

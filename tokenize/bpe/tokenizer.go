@@ -28,14 +28,14 @@ var (
 	ErrVocab = errors.New("id outside the vocabulary")
 )
 
-// Options configures loading. The zero value is the safe choice.
+// Options configures loading. The zero value is the strictest.
 type Options struct {
 	// Experimental allows unknown split patterns and the family Kimi, which has not been compared
 	// with the reference engine on its real vocabulary.
 	Experimental bool
-	// Releases are the releases of transformers whose AutoTokenizer must load the same tokenizer.
-	// Nil means all releases. Load rejects a folder if these releases load it as different
-	// tokenizers.
+	// Releases lists the versions of the transformers library whose AutoTokenizer must load the
+	// same tokenizer. Nil means all versions. Load rejects a folder if the listed versions load
+	// different tokenizers from it.
 	Releases []chat.Transformers
 }
 
@@ -46,7 +46,7 @@ type Tokenizer struct {
 	merged string // while loading: the changes that the folder's other files make to tokenizer.json
 	digest string
 
-	added    [2]*trie // 0: cut from the raw text; 1: cut after normalization
+	added    [2]*trie // added[0] is matched in the raw text, added[1] in the normalized text
 	addedAll []Added
 	prefix   []int32 // ids that the post-processor adds before the text
 	suffix   []int32 // ids that the post-processor adds after the text
@@ -54,8 +54,8 @@ type Tokenizer struct {
 	norm           []normStep
 	space          *metaspace // nil without a Metaspace pre-tokenizer
 	stages         []stage    // each splits the output of the previous stage; the last produces the pre-tokens
-	kimiChunks     bool       // Kimi: the input is split into chunks first
-	splitAtSpecial bool       // tekken.json: decoding does not form a character across a skipped special token
+	kimiChunks     bool       // true for Kimi: the input is first split into chunks
+	splitAtSpecial bool       // true for tekken.json: decoding does not form a character across a skipped special token
 
 	model
 	pool sync.Pool // of *encoder
@@ -82,9 +82,9 @@ type Family string
 
 // The families.
 const (
-	FamilyCL100K   Family = "cl100k"    // Qwen2, Qwen2.5, Qwen3: one digit at a time
-	FamilyQwen35   Family = "qwen3.5"   // Qwen3.5, Qwen3.6: like cl100k, with marks among letters
-	FamilyLlama3   Family = "llama3"    // Llama 3.x: up to three digits
+	FamilyCL100K   Family = "cl100k"    // Qwen2, Qwen2.5, Qwen3: each digit is a piece
+	FamilyQwen35   Family = "qwen3.5"   // Qwen3.5, Qwen3.6: like cl100k, but marks count as letters
+	FamilyLlama3   Family = "llama3"    // Llama 3.x: a piece has up to three digits
 	FamilyO200K    Family = "o200k"     // gpt-oss, Llama 4, MiniMax-M2
 	FamilyTekken   Family = "tekken"    // Mistral Nemo
 	FamilyDeepSeek Family = "deepseek"  // DeepSeek V3, R1, V4: three patterns
@@ -103,7 +103,7 @@ func (t *Tokenizer) Family() Family { return t.family }
 // digests of several files. It also covers the changes that the folder's other files make to ids.
 func (t *Tokenizer) Digest() string { return t.digest }
 
-// VocabSize returns the highest id plus 1. Lower ids can be unused.
+// VocabSize returns the highest id plus 1. Some lower ids can be unused.
 func (t *Tokenizer) VocabSize() int { return len(t.off) - 1 }
 
 // Added returns the added tokens in ascending order of their ids.
@@ -114,12 +114,12 @@ func (t *Tokenizer) IsSpecial(id int32) bool {
 	return id >= 0 && int(id) < len(t.flags) && t.flags[id]&flagSpecial != 0
 }
 
-// Has reports whether id has a token.
+// Has reports whether the tokenizer has a token with this id.
 func (t *Tokenizer) Has(id int32) bool {
 	return id >= 0 && int(id) < len(t.flags) && t.flags[id]&flagUsed != 0
 }
 
-// ID returns the id of the token with the spelling piece, such as "<|im_end|>" or "Ġthe".
+// ID returns the id of the token with the given spelling, such as "<|im_end|>" or "Ġthe".
 func (t *Tokenizer) ID(piece string) (int32, bool) {
 	if id, ok := t.contents[piece]; ok {
 		return id, true
@@ -127,8 +127,8 @@ func (t *Tokenizer) ID(piece string) (int32, bool) {
 	return t.pieces.get(piece)
 }
 
-// Bytes returns the bytes that id decodes to if it is not at the start of the text. They are not
-// always valid UTF-8. Do not modify them.
+// Bytes returns the bytes to which id decodes. At the start of a text, id can decode to other
+// bytes. The bytes are not always valid UTF-8. The caller must not modify them.
 func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 	if !t.Has(id) {
 		return nil, t.vocabError(id)
@@ -138,7 +138,7 @@ func (t *Tokenizer) Bytes(id int32) ([]byte, error) {
 }
 
 // Piece returns the vocabulary's spelling of id, or the content of an added token. It is the
-// inverse of ID. The result is empty if id has no token.
+// inverse of ID. The result is empty if there is no token with this id.
 func (t *Tokenizer) Piece(id int32) string {
 	if !t.Has(id) {
 		return ""

@@ -14,15 +14,15 @@ type trie struct {
 	edgeTable
 	toks  []Added
 	token []int32 // by node: index in toks, or -1
-	// first and pair hold the bytes and pairs of bytes that begin a token. only is the first byte
-	// if all tokens begin with the same byte, otherwise -1.
+	// first and pair record the first byte and the first two bytes of each token. The field only is
+	// the first byte if all tokens begin with the same byte, otherwise -1.
 	first [256]bool
 	pair  [1 << 10]uint64
 	only  int
 }
 
-// newTrie returns a trie of tokens, or nil if there are no tokens. content holds the text of each
-// token.
+// newTrie returns a trie of tokens, or nil if there are no tokens. The parameter content holds the
+// text of each token.
 func newTrie(tokens []Added, content []string) *trie {
 	if len(tokens) == 0 {
 		return nil
@@ -66,8 +66,8 @@ func (t *trie) child(node int32, b byte) int32 {
 	return next
 }
 
-// find returns the leftmost match at or after s[i]. If several tokens match there, it returns the
-// longest.
+// find returns the leftmost match at or after s[i]. If several tokens match at that position, find
+// returns the longest token.
 func (t *trie) find(s string, i int) (start, end int, tok *Added) {
 	for ; i < len(s); i++ {
 		if t.only >= 0 {
@@ -114,7 +114,8 @@ func (t *trie) longest(s string, i int) (end int, index int32) {
 	return end, index
 }
 
-// wordBefore and wordAfter report whether s ends, or begins, with a word character.
+// wordBefore reports whether s ends with a word character. wordAfter reports whether s begins with
+// a word character.
 func wordBefore(s string) bool {
 	r, n := utf8.DecodeLastRuneInString(s)
 	return n > 0 && pattern.IsWord(r)

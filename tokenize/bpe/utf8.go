@@ -2,10 +2,10 @@ package bpe
 
 import "unicode/utf8"
 
-// Invalid UTF-8 is replaced with U+FFFD, one per maximal subpart, as with Python's errors="replace"
-// and Rust's from_utf8_lossy. A maximal subpart is the longest prefix that could begin a character.
-// In contrast, strings.ToValidUTF8 inserts one U+FFFD per run of invalid bytes, and a range loop
-// yields one per byte.
+// Each maximal subpart of invalid UTF-8 is replaced with one U+FFFD, as with Python's
+// errors="replace" and Rust's from_utf8_lossy. A maximal subpart is the longest run of bytes that
+// could begin a character. In contrast, strings.ToValidUTF8 inserts one U+FFFD per run of invalid
+// bytes, and a range loop yields one per byte.
 
 const replacement = "\uFFFD"
 

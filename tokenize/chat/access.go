@@ -34,7 +34,7 @@ func missingAttr(v Value, name string) Value {
 
 const maxShownName = 80
 
-// mutates reports whether v has a method with that name that changes v. The sandbox refuses such
+// mutates reports whether the method of v with the given name changes v. The sandbox refuses such
 // methods.
 func mutates(v Value, name string) bool {
 	switch v.kind {
@@ -57,7 +57,7 @@ func (r *run) ownAttr(v Value, name string) (Value, bool, error) {
 	if err := checkAttr(v, name); err != nil {
 		return v, false, err
 	}
-	if mutates(v, name) { // the sandbox returns an undefined value
+	if mutates(v, name) { // Jinja's sandbox returns an undefined value
 		return undefinedMessage("access to attribute '" + name + "' of '" + typeName(v) + "' object is unsafe"), true, nil
 	}
 	switch v.kind {

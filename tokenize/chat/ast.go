@@ -1,8 +1,7 @@
 package chat
 
-// These types form the tree of a template. A statement writes to the output of a run, and an
-// expression returns a value (exec.go, eval.go). scope.go resolves variable names once, after
-// parsing.
+// These types form the tree of a template. Statements write to the output of a run (exec.go).
+// Expressions return values (eval.go). scope.go resolves variable names once, after parsing.
 
 type stmt interface {
 	exec(r *run) (flow, error)
@@ -53,7 +52,7 @@ type (
 	}
 	setBlockStmt struct {
 		target target
-		filter expr // an applyExpr chain that starts with the captured text, or nil
+		filter expr // a chain of applyExpr that starts with the captured text, or nil
 		body   []stmt
 		frame  frame
 		line   int
@@ -62,7 +61,7 @@ type (
 		*macroBody
 		place place
 	}
-	// A genStmt is {% generation %}: the body of a macro that is called immediately.
+	// A genStmt is a {% generation %} block. It is a macro that is called immediately.
 	genStmt struct {
 		*macroBody
 	}
@@ -113,7 +112,7 @@ type (
 		items []expr
 	}
 	dictExpr struct{ keys, vals []expr }
-	// A boolExpr is a and b, or a or b.
+	// A boolExpr is an operation with "and" or "or".
 	boolExpr struct {
 		a, b expr
 		or   bool
@@ -135,7 +134,7 @@ type (
 		lines []int // lines[i] is the line of the + after terms[i]
 	}
 	concatExpr struct{ parts []expr }
-	// A compareExpr is a chain of comparisons: ops[i] compares values i and i+1.
+	// A compareExpr is a chain of comparisons: ops[i] compares values[i] with values[i+1].
 	compareExpr struct {
 		ops    []binop
 		values []expr
@@ -147,11 +146,11 @@ type (
 	attrExpr struct {
 		of   expr
 		name string
-		cost int // steps that a search for a long name costs
-		// onStr and onDict are the allowed methods with this name for str and dict, or nil.
+		cost int // extra steps that the lookup of a long name costs
+		// onStr and onDict are the supported methods of str and dict with this name, or nil.
 		onStr, onDict *function
-		// element is true if a dict can have the name only as an element, not as an attribute.
-		// missing is the result if the dict has no such element.
+		// element is true if the name can be only a key of a dict, not an attribute. The field
+		// missing is the result for a dict without this key.
 		element bool
 		missing Value
 	}
@@ -168,10 +167,10 @@ type (
 	}
 	// An applyExpr is a filter or a test.
 	applyExpr struct {
-		of   expr   // if it is nil, the captured text of the enclosing block
+		of   expr   // nil for the captured text of the enclosing block
 		kind string // filter or test
 		name string
-		fn   *function // if it is nil, the function is unknown, which is an error when the expression is evaluated
+		fn   *function // nil if the function is unknown; evaluating the expression is then an error
 		call *callExpr // only its arguments are used; can be nil
 		line int
 	}

@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// A function is a filter, a test, a method or a global function. In a call, v is the value to which
-// a filter or a test is applied, or the object of a method. A test returns a bool.
+// A function is a filter, a test, a method or a global function. The parameter v is the value to
+// which a filter or a test is applied, or the object of a method. A test returns a bool.
 type function struct {
 	params []string
 	call   func(r *run, v Value, b bound) (Value, error)
 	// variadic replaces call and params if the number of arguments is not fixed.
 	variadic func(r *run, v Value, a args) (Value, error)
-	// is, if not nil, returns the same result as call without arguments, but is faster.
+	// If not nil, this function returns the same result as call without arguments, but faster.
 	is func(v Value) bool
 }
 
-// fn returns a function with parameters. A parameter is required if its name ends in '!'. It cannot
-// be passed as a keyword if its name begins with '/', and it is not supported if its name begins
-// with '-'.
+// fn returns a function with the given parameters. A name that ends with '!' marks a required
+// parameter. A name that begins with '/' marks a positional-only parameter. A name that begins with
+// '-' marks a parameter that is not supported.
 func fn(call func(r *run, v Value, b bound) (Value, error), params ...string) *function {
 	return &function{params: params, call: call}
 }
 
-// apply calls the function. what describes the function in errors.
+// apply calls the function. The string what describes the function in errors.
 func (f *function) apply(r *run, what string, v Value, a args) (Value, error) {
 	if f.variadic != nil {
 		return f.variadic(r, v, a)
@@ -59,7 +59,7 @@ func (a args) keyword(name string) (Value, bool) {
 	return Value{}, false
 }
 
-// bound holds the arguments of a call by parameter index. It can be shorter than the list of
+// bound holds the arguments of a call, indexed by parameter. It can be shorter than the list of
 // parameters.
 type bound []Value
 
@@ -68,7 +68,7 @@ const absent Kind = 255
 
 func (b bound) has(i int) bool { return i < len(b) && b[i].kind != absent }
 
-// at returns argument i, or undefined if it is missing.
+// at returns argument i, or an undefined value if the argument is missing.
 func (b bound) at(i int) Value { return b.or(i, Value{}) }
 
 func (b bound) or(i int, def Value) Value {
@@ -78,7 +78,8 @@ func (b bound) or(i int, def Value) Value {
 	return def
 }
 
-// bind assigns arguments to parameters. If a has keywords, the result is on r.stack.
+// bind assigns arguments to parameters. If the call has keyword arguments, the result is stored on
+// r.stack.
 func (r *run) bind(what string, params []string, a args) (bound, error) {
 	b := bound(a.pos)
 	if len(b) > len(params) {

@@ -17,7 +17,7 @@ var upperTexts = func() map[rune]string {
 	return texts
 }()
 
-// Each word of upperTable is a character and its upper case.
+// Each word of upperTable is a character followed by its upper case.
 const upperTable = "\u00dfSS \u0149\u02bcN \u01f0J\u030c \u0390\u0399\u0308\u0301 \u03b0\u03a5\u0308\u0301 " +
 	"\u0587\u0535\u0552 \u1e96H\u0331 \u1e97T\u0308 \u1e98W\u030a \u1e99Y\u030a \u1e9aA\u02be " +
 	"\u1f50\u03a5\u0313 \u1f52\u03a5\u0313\u0300 \u1f54\u03a5\u0313\u0301 \u1f56\u03a5\u0313\u0342 " +
@@ -80,8 +80,8 @@ func titleCase(s string) string {
 	})
 }
 
-// mapCase returns s with each character in title case if title returns true for it, and otherwise
-// in lower case.
+// mapCase converts s to lower case, except that characters for which the function title returns
+// true are converted to title case.
 func mapCase(s string, title func(c rune) bool) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -101,9 +101,9 @@ func mapCase(s string, title func(c rune) bool) string {
 }
 
 // titleText returns the title case of a character. Some characters have no title case of their own,
-// and their upper case has several characters. Their title case is the upper case with all
-// characters after the first in lower case. These later characters are letters, or marks below a
-// Greek letter. The exception is ŉ.
+// and their upper case has several characters. The title case of such a character is its upper case
+// with all characters after the first in lower case. In the lower-case part, a Greek iota becomes
+// the mark U+0345. The exception is ŉ: its title case is its whole upper case.
 func titleText(c rune) string {
 	several := upperText(c)
 	if title := unicode.ToTitle(c); several == "" || title != c || unicode.IsTitle(c) {
@@ -116,8 +116,9 @@ func titleText(c rune) string {
 	return several[:n] + strings.ReplaceAll(strings.ToLower(several[n:]), "ι", "\u0345")
 }
 
-// finalSigma reports whether the sigma at byte i ends a word. It does so if, ignoring characters
-// that are neutral for case, a cased letter precedes it and no cased letter follows it.
+// finalSigma reports whether the sigma at byte i ends a word. That is the case if a cased letter
+// precedes the sigma and no cased letter follows it. Case-ignorable characters are skipped in both
+// directions.
 func finalSigma(s string, i int) bool {
 	before, _ := utf8.DecodeLastRuneInString(strings.TrimRightFunc(s[:i], caseIgnorable))
 	after, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(s[i+len("Σ"):], caseIgnorable))

@@ -1,7 +1,7 @@
 package chat
 
-// The operators ==, < and in follow Python's rules for the equality and order of values, except in
-// the cases that are refused.
+// The operators "==", "<" and "in" follow Python's rules for the equality and order of values.
+// Comparisons that this package does not support are refused.
 
 import (
 	"cmp"
@@ -25,17 +25,17 @@ func (r *run) compare(op binop, a, b Value) (bool, error) {
 // limit.
 const maxWalk = 900
 
-// visit pays for n units of work on a value at the given depth. Each visit must be paid for,
-// because a value whose parts are shared can be exponentially large.
+// visit pays for n units of work on a value at the given depth. Each visit costs steps, because a
+// walk through a value with shared parts can take exponential time.
 func (r *run) visit(n, depth int) error {
 	if depth > maxWalk {
-		return limitErrorf("values nest deeper than %d", maxWalk)
+		return limitErrorf("values nest deeper than %d levels", maxWalk)
 	}
 	return r.pay(n, 0)
 }
 
 func (r *run) equal(a, b Value) (bool, error) {
-	if a.kind == String && b.kind == String { // the most common case: the role of a message
+	if a.kind == String && b.kind == String { // the most common case, such as the role of a message
 		if err := r.pay(1+sameLen(a.s, b.s)>>8, 0); err != nil {
 			return false, err
 		}
@@ -101,7 +101,7 @@ func (r *run) equalAt(a, b Value, depth int) (bool, error) {
 	return false, nil
 }
 
-// same reports whether a container treats two elements as equal: they are identical or equal.
+// same reports whether two elements of containers are identical or equal.
 func (r *run) same(a, b Value, depth int) (bool, error) {
 	if identical(a, b) {
 		return true, nil
@@ -175,9 +175,9 @@ func (r *run) order(op binop, a, b Value) (bool, error) {
 	case isNumber(a) && isNumber(b):
 		return compareNumbers(op, a, b)
 	case a.isStr() && b.isStr():
-		return decide(op, strings.Compare(a.s, b.s)), nil // UTF-8 sorts like its code points
+		return decide(op, strings.Compare(a.s, b.s)), nil // UTF-8 strings sort in the order of their code points
 	case (a.kind == List || a.kind == Tuple) && a.kind == b.kind:
-		return false, unsupportedf("the order of two values of type %s", typeName(a))
+		return false, unsupportedf("ordering two values of type %s", typeName(a))
 	case a.kind == Undefined:
 		return false, undefinedError(a)
 	case b.kind == Undefined:
@@ -185,7 +185,7 @@ func (r *run) order(op binop, a, b Value) (bool, error) {
 	}
 	if _, ok := a.ref.(*view); ok {
 		if _, ok := b.ref.(*view); ok {
-			return false, unsupportedf("the order of two values of type %s", typeName(a))
+			return false, unsupportedf("ordering two values of type %s", typeName(a))
 		}
 	}
 	return false, typeErrorf("'%s' and '%s' cannot be ordered", typeName(a), typeName(b))

@@ -8,15 +8,16 @@ import (
 )
 
 // continueTag is appended to the final message before the render, so that the end of the message
-// can be found in the rendered text. transformers has used this tag since release 4.57. Some
-// templates strip the trailing space of the tag.
+// can be found in the rendered text. The transformers library has used this tag since version 4.57.
+// Some templates strip the trailing space of the tag.
 const continueTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
 func continueErrorf(format string, args ...any) error {
 	return fmt.Errorf("continue_final_message: "+format, args...)
 }
 
-// tagFinal appends the tag to the final message and returns the text of the message.
+// tagFinal appends the tag to the final message and returns the text of the message without the
+// tag.
 func (r *run) tagFinal(in *Input) (text string, err error) {
 	field := in.ContinueFinalMessage
 	items := in.Messages.Items()
@@ -28,7 +29,7 @@ func (r *run) tagFinal(in *Input) (text string, err error) {
 	}
 	last := items[len(items)-1].Map()
 	if last == nil {
-		return "", continueErrorf("the final message is a %s, not a dict", typeName(items[len(items)-1]))
+		return "", continueErrorf("the final message must be a dict, not %s", typeName(items[len(items)-1]))
 	}
 	final, ok := last.Get(field)
 	if !ok || final.kind == None {
@@ -47,13 +48,13 @@ func (r *run) tagFinal(in *Input) (text string, err error) {
 		return "", continueErrorf("the template does not read %q", field)
 	}
 
-	var open Value // the final value with the tag after its text
+	var open Value // the value for the key, with the tag after the text
 	if final.kind == List || final.kind == Tuple {
 		if text, open, err = openBlocks(final.Items()); err != nil {
 			return "", err
 		}
-		// If another key has the same list object, the list changes there too. An equal but
-		// separate list does not change.
+		// Another key with the same list object gets the tag too. A key with an equal but separate
+		// list does not.
 		fields = slices.DeleteFunc(slices.Clone(reasoningKeys[:]), func(key string) bool {
 			v, _ := last.Get(key)
 			return !identical(v, final)
@@ -61,7 +62,7 @@ func (r *run) tagFinal(in *Input) (text string, err error) {
 		fields = append(fields, field)
 	} else {
 		if !final.isStr() {
-			return "", continueErrorf("%q of the final message is a %s, not a str", field, typeName(final))
+			return "", continueErrorf("%q of the final message must be a str, not %s", field, typeName(final))
 		}
 		text, open = final.s, strOf(final.s+continueTag)
 	}
@@ -79,22 +80,22 @@ func (r *run) tagFinal(in *Input) (text string, err error) {
 	return text, nil
 }
 
-// openBlocks appends the tag to the last text part of content that has several parts.
+// openBlocks appends the tag to the last text part of a message with several parts.
 func openBlocks(blocks []Value) (text string, open Value, err error) {
 	for i, b := range slices.Backward(blocks) {
 		m := b.Map()
 		if b.isStr() && !strings.Contains(b.s, "text") {
-			continue // Python evaluates "text" in part for any type of part
+			continue // in Python, the test "text" in part also works for a str
 		}
 		if m == nil {
-			return "", open, continueErrorf("part %d of the final message is a %s, not a dict", i, typeName(b))
+			return "", open, continueErrorf("part %d of the final message must be a dict, not %s", i, typeName(b))
 		}
 		v, ok := m.Get("text")
 		if !ok {
 			continue
 		}
 		if !v.isStr() {
-			return "", open, continueErrorf("the text of part %d of the final message is a %s, not a str", i, typeName(v))
+			return "", open, continueErrorf("the text of part %d of the final message must be a str, not %s", i, typeName(v))
 		}
 		part := NewMap(m.Len())
 		for j, k := range m.keys {
@@ -117,5 +118,5 @@ func cutFinal(rendered []byte, text string) ([]byte, error) {
 	if bytes.HasPrefix(rendered[at:], []byte(continueTag)) {
 		return rendered[:at], nil
 	}
-	return bytes.TrimRightFunc(rendered[:at], isSpace), nil // the template stripped the spaces
+	return bytes.TrimRightFunc(rendered[:at], isSpace), nil // the template stripped the trailing space of the tag
 }

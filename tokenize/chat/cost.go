@@ -2,9 +2,10 @@ package chat
 
 import "math"
 
-// Every operation pays for its cost in advance. It pays for its work in steps, in proportion to the
-// bytes or elements that it visits, and for its memory in bytes. Therefore the limits of a render
-// bound the time and memory of the render, whatever the template does.
+// Every operation pays in advance for its work and its memory. Work is paid for in steps, in
+// proportion to the number of bytes or elements that the operation visits. Memory is paid for in
+// bytes. Therefore the limits of a render bound the time and memory of the render, whatever the
+// template does.
 
 const (
 	// valueBytes is the cost of a Value in a slice, and listBytes is the fixed cost of a list or
@@ -26,7 +27,7 @@ func (r *run) step() error {
 	return nil
 }
 
-// pay pays for n units of work and for bytes of memory.
+// pay pays for n units of work and for the given number of bytes of memory.
 func (r *run) pay(n, bytes int) error {
 	r.steps -= int64(n)
 	r.bytes -= int64(bytes)
@@ -39,14 +40,16 @@ func (r *run) pay(n, bytes int) error {
 	return nil
 }
 
-// times returns n × size, capped at the largest int, so it cannot overflow on 32-bit platforms.
+// times returns n × size, capped at the largest int, so the product cannot overflow on 32-bit
+// platforms.
 func times(n, size int) int { return int(min(int64(n)*int64(size), math.MaxInt)) }
 
 func (r *run) tooLarge() error {
-	return limitErrorf("values of more than %d bytes", r.t.opts.MaxValueBytes)
+	return limitErrorf("values of more than %d bytes in total", r.t.opts.MaxValueBytes)
 }
 
-// checkMemory returns an error if the run cannot pay for n more bytes. It does not pay for them.
+// checkMemory returns an error if the run cannot pay for n more bytes. It only checks and does not
+// pay.
 func (r *run) checkMemory(n int64) error {
 	if n > r.bytes {
 		return r.tooLarge()
@@ -63,7 +66,7 @@ func (r *run) payRead(n int) error { return r.pay(n>>4, 0) }
 // payText pays for creating n bytes of text and reading each character.
 func (r *run) payText(n int) error { return r.pay(n>>4, n) }
 
-// checkSize returns an error if dst with n more bytes would exceed the size limit for text.
+// checkSize returns an error if appending n bytes to dst would exceed the size limit for text.
 func (r *run) checkSize(dst []byte, n int) error {
 	if len(dst)-r.base+n > r.t.opts.MaxOutputBytes {
 		return limitErrorf("text of more than %d bytes", r.t.opts.MaxOutputBytes)

@@ -2,17 +2,18 @@ package chat
 
 import "sync/atomic"
 
-// A Map is the body of a Dict. Its keys are in the order of their first insertion, as in Python.
-// The zero Map is empty and ready for use.
+// A Map holds the keys and values of a Dict. Its keys are in the order of their first insertion, as
+// in Python. The zero Map is empty and ready for use.
 //
 // A Map must be built by only one goroutine at a time, and must not change after it becomes a
 // Value.
 type Map struct {
 	keys []Value
 	vals []Value
-	// index finds string keys if there are more than linearKeys keys. Only Set and add write it.
+	// index maps string keys to positions if there are more than linearKeys keys. Only Set and add
+	// change it.
 	index map[string]int
-	// other is the number of keys that are not strings. They are found by a linear search.
+	// other is the number of keys that are not strings. Such keys are found by a linear search.
 	other int
 	// printed caches the last tojson output, because tools and arguments are printed again in every
 	// later prompt.
@@ -26,7 +27,7 @@ type printed struct {
 }
 
 // linearKeys is the largest number of keys for which a linear search is used. Messages and tools
-// have fewer keys, and for them a linear search is faster than a hash table.
+// have fewer keys. For so few keys, a linear search is faster than a hash table.
 const linearKeys = 12
 
 // NewMap returns an empty Map with capacity for n keys.

@@ -1,21 +1,22 @@
-// Package chat renders conversations with a model's chat template, as the model's server did. The
-// output is byte for byte the output of Python's Jinja2 3.1.6 with the settings of Hugging Face's
+// Package chat renders conversations with a model's chat template. The output is identical, byte
+// for byte, to the output of Python's Jinja2 3.1.6 with the settings of Hugging Face's
 // apply_chat_template.
 //
 // # Terms
 //
-// A Template is one parsed template. Parse it once; its Render is safe for concurrent use. A Value
-// is a Python value: an ordered dict, an int of any size, a float, str, Markup, bool, None,
-// Undefined or list. FromJSON parses JSON text and keeps the order of keys and the type of each
-// number, because both are visible in the output. An Input holds the variables that the server
-// passes to the template. A Set is the result of Load for a model's folder. It contains one
-// template, or several templates by name (default, tool_use).
+// A Template is one parsed template. Parse a template once and reuse it: the method Render is safe
+// for concurrent use. A Value is a Python value: an ordered dict, an int of any size, a float, str,
+// Markup, bool, None, Undefined or list. FromJSON parses JSON text and keeps the order of keys and
+// the type of each number, because both are visible in the output. An Input holds the variables
+// that the server passes to the template. A Set is the result of Load for a model's folder. It
+// contains one template, or several templates with names such as default and tool_use.
 //
-// # Releases of transformers
+// # Versions of transformers
 //
-// Releases differ in how apply_chat_template prepares a conversation, and in the features of
-// templates. Input.Transformers selects the rules; see [Transformers]. Input.ContinueFinalMessage
-// leaves the final message open, as continue_final_message does in Python.
+// Versions of the transformers library differ in how apply_chat_template prepares a conversation,
+// and in the template features that they support. Input.Transformers selects the version; see
+// [Transformers]. Input.ContinueFinalMessage leaves the final message open, as
+// continue_final_message does in Python.
 //
 // # Supported parts of Jinja
 //
@@ -40,15 +41,15 @@
 //     own variables.
 //
 // The list contains the parts that public chat templates use, and a few other common parts. Parse
-// refuses a template that names another filter, test, function, method, argument or tag. The *Error
-// wraps ErrUnsupported and includes the name and the line (unsupported.go). If a name or a type
-// becomes known only during a render, as in map(name), the render returns this error. Methods that
-// change their object are refused, as in Jinja's immutable sandbox.
+// refuses a template that names another filter, test, function, method, argument or tag. The error
+// is an *Error that wraps ErrUnsupported and includes the name and the line (unsupported.go). If a
+// name or a type becomes known only during a render, as in map(name), the render returns this
+// error. Methods that change their object are refused, as in Jinja's immutable sandbox.
 //
 // # Remaining differences
 //
-// Each of the following is an error here. Except for the limits, all of them work in Python and
-// their errors wrap ErrUnsupported:
+// Each of the following is an error in this package. Except for values beyond a limit, each of them
+// works in Python, and the error wraps ErrUnsupported:
 //
 //   - the parts of Jinja that are not in the list above; arithmetic beyond 64 bits; // and % of floats;
 //     the order of lists; tuples as keys; a list times an int; == of two dict views, ranges or methods
@@ -59,9 +60,9 @@
 //   - text that is not Unicode, such as half of a surrogate pair in a template or in JSON. No
 //     tokenizer accepts such text
 //   - the text of a value other than a number, string, list, tuple or dict. In Python, such text
-//     usually contains an address
+//     usually contains a memory address
 //   - values beyond the limits of Options. Python's own limits on recursion differ. Here, macros
-//     can be nested 200 levels deep, and values 900.
+//     can be nested 200 levels deep by default, and values 900 levels deep.
 //
 // Printable characters, upper case and lower case follow Unicode 15.0, as in Python 3.12.
 //
@@ -75,7 +76,7 @@
 // # Inputs from outside
 //
 // In Python, the output of a template can depend on more than its input. strftime_now reads the
-// server's clock, and the text of some objects contains an address. In this package, the caller
-// sets the time in Input.Now, and [Template.ReadsClock] reports whether the time matters. Text that
-// would contain an address is an error.
+// server's clock, and the text of some objects contains a memory address. In this package, the
+// caller sets the time in Input.Now, and [Template.ReadsClock] reports whether the template uses
+// the time. Text that would contain a memory address is an error.
 package chat

@@ -3,8 +3,8 @@ package chat
 import "slices"
 
 // Equal reports whether v and o are the same JSON data: values of the same kinds, and dicts with
-// the same keys in the same order. 1 and 1.0 are not equal. An object that a template creates does
-// not equal any value.
+// the same keys in the same order. 1 and 1.0 are not equal. A value of kind Object is not equal to
+// any value.
 func (v Value) Equal(o Value) bool {
 	if v.kind != o.kind {
 		return false

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// An Error can wrap one of these errors. Every other Error means that the template or its input is
-// wrong. Python fails in the same cases.
+// An Error can wrap one of these errors. Any other Error means that the template or its input is
+// wrong. Python also fails in that case.
 var (
 	// ErrRaised means that the template refused its input with raise_exception.
-	ErrRaised = errors.New("template raised")
+	ErrRaised = errors.New("the template raised an exception")
 	// ErrLimit means that a limit of Options was reached.
 	ErrLimit = errors.New("limit reached")
 	// ErrUnsupported means that the template uses a part of Jinja that is not supported.
@@ -35,7 +35,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // typeErrorf and valueErrorf return the equivalents of Python's TypeError and ValueError. Callers
-// do not distinguish the two; the text is for people.
+// do not distinguish them. Only the message differs.
 func typeErrorf(format string, args ...any) error { return fmt.Errorf("type error: "+format, args...) }
 
 func valueErrorf(format string, args ...any) error {

@@ -141,7 +141,7 @@ func (e *sumExpr) write(r *run) error {
 }
 
 // add adds the terms. If all terms are of kind String, add leaves them on the stack, in order, and
-// plain is true. The caller can then copy all strings once, instead of once per term.
+// returns true for plain. The caller can then copy all strings once, instead of once per term.
 func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 	base := len(r.stack)
 	if v, err = e.terms[0].eval(r); err != nil {
@@ -162,7 +162,7 @@ func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 		if plain && b.kind == String {
 			size += len(b.s)
 			r.stack = append(r.stack, b)
-			err = r.pay(0, size) // the same cost as for the joined text
+			err = r.pay(0, size) // charge as much as for joining the strings
 		} else {
 			if plain && i > 0 {
 				v = strOf(concatenated(r.stack[base:]))
@@ -177,8 +177,7 @@ func (e *sumExpr) add(r *run) (v Value, plain bool, err error) {
 	return v, plain, nil
 }
 
-// concatenated returns the parts as one string. It does not allocate if at most one part is not
-// empty.
+// concatenated returns the parts as one string. It allocates only if several parts are not empty.
 func concatenated(parts []Value) string {
 	size, last := 0, ""
 	for i := range parts {
@@ -203,8 +202,7 @@ func (r *run) drop(base int) {
 }
 
 func (e *concatExpr) eval(r *run) (Value, error) {
-	// Jinja evaluates all parts before it converts any part to text. The text of a value cannot
-	// change in the meantime, so one pass is enough.
+	// Like Jinja, evaluate all parts before converting any part to text.
 	start := len(r.out)
 	defer func() { r.out = r.out[:start] }()
 	vals, err := r.evalAll(e.parts)
@@ -261,7 +259,7 @@ func (e *attrExpr) eval(r *run) (Value, error) {
 	return r.attr(v, e.name)
 }
 
-// newAttr returns an attrExpr. It looks up the methods with the name once, for all renders.
+// newAttr looks up the methods with the given name once, for all renders.
 func newAttr(of expr, name string) *attrExpr {
 	dict := Value{kind: Dict}
 	return &attrExpr{
@@ -271,7 +269,7 @@ func newAttr(of expr, name string) *attrExpr {
 	}
 }
 
-// quickMethod returns the allowed method of a plain str or dict, or nil.
+// quickMethod returns the supported method of a plain str or dict, or nil.
 func (e *attrExpr) quickMethod(v Value) *function {
 	switch {
 	case v.kind == String && v.ref == nil:
@@ -316,7 +314,7 @@ func (e *callExpr) eval(r *run) (Value, error) {
 	var fn, self Value
 	var direct *function
 	if at, ok := e.fn.(*attrExpr); ok {
-		// A method that is called immediately need not become a value.
+		// If possible, call the method without creating a value for it.
 		v, err := at.of.eval(r)
 		if err != nil {
 			return v, err

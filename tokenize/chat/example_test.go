@@ -46,6 +46,6 @@ func ExampleError() {
 	fmt.Println(err)
 	fmt.Println(errors.Is(err, chat.ErrRaised))
 	// Output:
-	// chat: strict:2: template raised: roles must alternate
+	// chat: strict:2: the template raised an exception: roles must alternate
 	// true
 }

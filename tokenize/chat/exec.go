@@ -87,8 +87,8 @@ func (s *setStmt) exec(r *run) (flow, error) {
 	return 0, r.assign(&s.target, v)
 }
 
-// checkTarget checks that each attribute in a target belongs to a namespace, before anything is
-// evaluated.
+// checkTarget checks that each attribute in a target belongs to a namespace. It is called before
+// any value is evaluated.
 func (r *run) checkTarget(t *target) error {
 	for i := range t.parts {
 		if err := r.checkTarget(&t.parts[i]); err != nil {
@@ -133,7 +133,7 @@ func (r *run) unpack(t *target, v Value) error {
 		}
 	}
 	if len(items) != len(t.parts) {
-		return valueErrorf("%d names for %d values", len(t.parts), len(items))
+		return valueErrorf("cannot assign %d values to %d names", len(items), len(t.parts))
 	}
 	for i := range t.parts {
 		if err := r.assign(&t.parts[i], items[i]); err != nil {
@@ -190,7 +190,7 @@ func (s *filterStmt) exec(r *run) (flow, error) {
 // convert it.
 func (r *run) writeText(v Value) error {
 	if !v.isStr() {
-		return typeErrorf("a block must return a str, not %s", typeName(v))
+		return typeErrorf("the filter of a block must return a str, not %s", typeName(v))
 	}
 	return r.writeString(v.s)
 }
@@ -231,13 +231,13 @@ func (s *forStmt) exec(r *run) (flow, error) {
 
 func (r *run) enterCall() error {
 	if r.depth++; r.depth > r.t.opts.MaxDepth {
-		return limitErrorf("macro calls nest deeper than %d", r.t.opts.MaxDepth)
+		return limitErrorf("macro calls nest deeper than %d levels", r.t.opts.MaxDepth)
 	}
 	return nil
 }
 
-// loop runs the body for each element. As in Jinja, the else branch runs unless an iteration ended
-// without break or continue.
+// loop runs the body for each element. As in Jinja, the else branch runs if every iteration ended
+// with break or continue, or if there was no iteration.
 func (s *forStmt) loop(r *run, v Value) (flow, error) {
 	in, err := r.iterate(v)
 	if err != nil {
@@ -302,7 +302,6 @@ func (s *forStmt) loop(r *run, v Value) (flow, error) {
 	return r.exec(s.els)
 }
 
-// passes reports whether an element passes the test of a loop.
 func (s *forStmt) passes(r *run, x Value) (bool, error) {
 	if err := r.step(); err != nil {
 		return false, err

@@ -46,8 +46,8 @@ func filterByName(name string) *function {
 	return filters[name]
 }
 
-// softStr is the equivalent of Jinja's soft_str. It converts a value to text, but keeps str and
-// Markup.
+// softStr is the equivalent of Jinja's soft_str. It converts a value to text, but returns a str or
+// Markup unchanged.
 func (r *run) softStr(v Value) (Value, error) {
 	if v.isStr() {
 		return v.plain(), nil
@@ -126,9 +126,9 @@ func filterIndent(r *run, v Value, b bound) (Value, error) {
 	if w := b.or(0, IntValue(4)); w.kind == String {
 		pad = w.s
 	} else if n, ok := w.small(); !ok {
-		return v, unsupportedf("an indent that is not a small int or a str")
+		return v, unsupportedf("an indent that is neither a small int nor a str")
 	} else if n > 1<<20 {
-		return v, limitErrorf("indent of more than %d", 1<<20)
+		return v, limitErrorf("indent of more than %d spaces", 1<<20)
 	} else if err := r.pay(0, int(max(n, 0))); err != nil {
 		return v, err
 	} else {
@@ -224,12 +224,13 @@ func filterFloat(r *run, v Value, b bound) (Value, error) {
 	return b.or(0, FloatValue(0)), nil
 }
 
-// A getterFunc returns the attribute of an element for a filter that works on an attribute.
+// A getterFunc returns the value that a filter uses for an element, such as an attribute of the
+// element.
 type getterFunc func(Value) (Value, error)
 
 // getter returns a function that follows a path such as "function.name" or 0. If the path is None,
-// the function returns the element itself. If def is neither None nor the zero Value, def replaces
-// an undefined result.
+// the function returns the element itself. An undefined result is replaced with def, unless def is
+// None or the zero Value.
 func (r *run) getter(path, def Value) (getterFunc, error) {
 	keys, err := r.attributePath(path)
 	if err != nil {
@@ -240,7 +241,7 @@ func (r *run) getter(path, def Value) (getterFunc, error) {
 		for _, k := range keys {
 			switch v.ref.(type) {
 			case *namespace, *loopObject: // these objects can change before Python evaluates the filter
-				return v, unsupportedf("an attribute of a %s in a filter", typeName(v))
+				return v, unsupportedf("an attribute of '%s' in a filter", typeName(v))
 			}
 			err := r.pay(2, 0)
 			if err == nil {
@@ -270,7 +271,7 @@ func (r *run) attributePath(path Value) ([]Value, error) {
 	keys := listBuilder{r: r}
 	for p := range strings.SplitSeq(path.s, ".") {
 		if p != "" && strings.IndexFunc(p, func(c rune) bool { return !unicode.IsNumber(c) }) < 0 {
-			return nil, unsupportedf("an attribute '%.40s'", p) // Python would convert it to an int
+			return nil, unsupportedf("the attribute '%.40s', which is a number", p) // Python would convert the name to an int
 		}
 		if err := keys.add(strOf(p)); err != nil {
 			return nil, err
@@ -331,7 +332,7 @@ func filterLast(r *run, v Value, _ bound) (Value, error) {
 	return last, nil
 }
 
-// sorted sorts as Python does. The sort is stable and compares only with <.
+// sorted sorts items by their keys. Like Python's sort, it is stable and uses only the operator <.
 func (r *run) sorted(items []Value, key getterFunc, less lessFunc, reverse bool) (Value, error) {
 	if err := r.pay(len(items), times(len(items), 5*valueBytes)); err != nil {
 		return Value{}, err
@@ -370,11 +371,11 @@ func (r *run) sorted(items []Value, key getterFunc, less lessFunc, reverse bool)
 	return r.list(out)
 }
 
-// A lessFunc orders the keys of a sort.
+// A lessFunc reports whether key a sorts before key b.
 type lessFunc func(a, b Value) (bool, error)
 
-// less orders the keys of the filter sort. In Python, the keys are lists, and a list comparison
-// skips equal elements without ordering them. Therefore two None values are not an error.
+// less is the lessFunc of the filter sort. In Python, each key is a list, and a comparison of lists
+// skips equal elements. Therefore comparing two None values is not an error.
 func (r *run) less(a, b Value) (bool, error) {
 	if eq, err := r.same(a, b, 0); eq || err != nil {
 		return false, err
@@ -435,8 +436,8 @@ func filterDictSort(r *run, v Value, b bound) (Value, error) {
 	return r.sortedPairs(m, at, !truth(b.at(0)), truth(b.at(2)))
 }
 
-// sortedPairs returns the key-value pairs of a dict, sorted by the element with index at in each
-// pair. If fold is true, strings are compared in lower case.
+// sortedPairs returns the key-value pairs of a dict, sorted by key if the parameter at is 0, or by
+// value if it is 1. If fold is true, strings are compared in lower case.
 func (r *run) sortedPairs(m *Map, at int, fold, reverse bool) (Value, error) {
 	pairs, err := (&view{m, 'i'}).items(r)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// rejectKeywords refuses keywords for parameters that the filter itself sets.
+// rejectKeywords refuses keyword arguments for parameters that the filter itself sets.
 func (a args) rejectKeywords(what string) error {
 	for _, k := range a.kw {
 		if k.name == "context" || k.name == "value" {
@@ -38,8 +38,8 @@ func filterMap(r *run, v Value, a args) (Value, error) {
 	})
 }
 
-// mapper returns the function that map applies: a filter with a given name, or a getter for an
-// attribute.
+// mapper returns the function that the filter map applies: a filter with a given name, or a getter
+// for an attribute.
 func (r *run) mapper(a args) (getterFunc, error) {
 	if len(a.pos) == 0 {
 		path, ok := a.keyword("attribute")
@@ -68,7 +68,8 @@ func (r *run) mapper(a args) (getterFunc, error) {
 	}, nil
 }
 
-// named returns the filter or the test with the given name. kind is "filter" or "test".
+// named returns the filter or the test with the given name. The parameter kind is "filter" or
+// "test".
 func named(kind string, name Value, unsupported []string, byName func(string) *function) (*function, string, error) {
 	if !name.isStr() {
 		return nil, "", typeErrorf("%s name must be str, not %s", kind, typeName(name))
@@ -83,8 +84,9 @@ func named(kind string, name Value, unsupported []string, byName func(string) *f
 	return nil, "", typeErrorf("no %s named '%s'", kind, name.s)
 }
 
-// filterSelect implements select, reject, selectattr and rejectattr. The filter keeps the elements
-// for which a test has the result want. With attr, it tests an attribute of each element.
+// filterSelect implements select, reject, selectattr and rejectattr. The filter keeps an element if
+// the result of a test equals the parameter want. If attr is true, the filter tests an attribute of
+// each element instead of the element itself.
 func filterSelect(name string, attr, want bool) func(r *run, v Value, a args) (Value, error) {
 	return func(r *run, v Value, a args) (Value, error) {
 		if err := a.rejectKeywords(name); err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// lookup returns the variable whose name is Template.names[i]. The variable is an input or, if
-// there is no such input, a global function.
+// lookup returns the value of the variable Template.names[i]: an input or, if there is no such
+// input, a global function.
 func (r *run) lookup(i int) Value {
 	if !r.know[i] {
 		r.know[i] = true
@@ -92,11 +92,11 @@ func strftimeNow(r *run, _ Value, b bound) (Value, error) {
 	return r.str(s)
 }
 
-// checkNamespace refuses positional arguments, and names that some releases of transformers do not
-// accept.
+// checkNamespace refuses positional arguments, and names that some versions of the transformers
+// library do not accept.
 func checkNamespace(a args) error {
 	if len(a.pos) > 0 {
-		return unsupportedf("an argument of namespace without a name")
+		return unsupportedf("a positional argument of namespace")
 	}
 	for _, k := range a.kw {
 		if strings.HasPrefix(k.name, "_") {
@@ -140,7 +140,7 @@ func newRange(_ *run, v Value, b bound) (Value, error) {
 		}
 	}
 	if l := o.len(); l > maxRange || l < 0 {
-		return v, limitErrorf("range of more than %d", maxRange)
+		return v, limitErrorf("range of more than %d numbers", maxRange)
 	}
 	return objectOf(o), nil
 }

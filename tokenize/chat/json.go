@@ -65,7 +65,7 @@ func numberFromJSON(s *strictjson.Scanner) Value {
 		return Value{}
 	}
 	if strings.ContainsAny(text, ".eENI") {
-		f, _ := strconv.ParseFloat(text, 64) // out of range gives ±Inf, as in Python
+		f, _ := strconv.ParseFloat(text, 64) // a number that is out of range becomes ±Inf, as in Python
 		return FloatValue(f)
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {

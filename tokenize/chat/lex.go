@@ -32,7 +32,7 @@ const (
 
 type token struct {
 	kind tokenKind
-	text string // unescaped for strings
+	text string // for a string, the unescaped text
 	line int
 }
 
@@ -53,8 +53,8 @@ type lexer struct {
 	src  string
 	pos  int
 	line int
-	// lineStarting is true if the last match ended with a newline, so that the next text starts a
-	// line.
+	// lineStarting is true if the last tag or comment ended with a newline. The next text then
+	// starts a line.
 	lineStarting bool
 	open         []byte // open brackets
 	out          []token
@@ -164,7 +164,7 @@ func (l *lexer) comment(from int) error {
 	return nil
 }
 
-// tagEnd returns the position after the end of a tag, and whether a tag ends at pos.
+// tagEnd reports whether a tag ends at pos, and returns the position after the end of the tag.
 func (l *lexer) tagEnd(pos int, end string) (int, bool) {
 	rest := l.src[pos:]
 	switch {
@@ -188,7 +188,8 @@ func (l *lexer) finish(next int) {
 	l.advance(next)
 }
 
-// spaces matches any number of characters for which isSpace is true, like \s* in Python.
+// spaces is the equivalent of \s* in Python: it matches any number of characters for which isSpace
+// is true.
 const spaces = `[\t-\r\x1c-\x1f\x85\p{Z}]*`
 
 var (
@@ -196,7 +197,7 @@ var (
 	rawEnd   = regexp.MustCompile(`\{%([-+]?)` + spaces + `endraw` + spaces + `(?:\+%\}|-%\}` + spaces + `|%\}\n?)`)
 )
 
-// raw reads the text of a raw block and its end.
+// raw reads the text of a raw block and the end of the block.
 func (l *lexer) raw(from int) error {
 	l.finish(from)
 	rest := l.src[from:]
@@ -217,7 +218,7 @@ var operators = [...]string{"**", "//", "==", "!=", "<=", ">="}
 
 const operatorBytes = "+-*/%~<>=.,:|()[]{};"
 
-// tag reads the tokens inside a tag, including its end.
+// tag reads the tokens inside a tag and the end of the tag.
 func (l *lexer) tag(variable bool) error {
 	end, endKind := "%}", tokBlockEnd
 	if variable {

@@ -12,12 +12,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/internal/modelfile"
 )
 
-// A Set contains the chat templates of one model by name.
+// A Set contains the named chat templates of one model.
 type Set struct {
 	byName map[string]*Template
 }
 
-// DefaultName is Hugging Face's name for the template for plain conversations.
+// DefaultName is Hugging Face's name for the template for conversations without tools.
 const DefaultName = "default"
 
 // toolUseName is Hugging Face's name for the template for conversations with tools.
@@ -26,12 +26,12 @@ const toolUseName = "tool_use"
 // Names returns the sorted names of the templates.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
-// Named returns the template with that name, or nil.
+// Named returns the template with the given name, or nil.
 func (s *Set) Named(name string) *Template { return s.byName[name] }
 
-// For returns the template that Hugging Face uses for a conversation. With tools, this is tool_use
-// if that template exists. Otherwise it is default. For returns nil if a model has only templates
-// with other names.
+// For returns the template that Hugging Face uses for a conversation. For a conversation with
+// tools, this is the template named "tool_use", if it exists. Otherwise it is the template named
+// "default". For returns nil if the model has only templates with other names.
 func (s *Set) For(tools bool) *Template {
 	if tools {
 		if t := s.byName[toolUseName]; t != nil {
@@ -45,9 +45,10 @@ func (s *Set) For(tools bool) *Template {
 // MiB.
 const maxConfigBytes = 32 << 20
 
-// Load reads a model's chat templates from its folder. Like transformers, it uses the first of
-// these that exists: chat_template.jinja and additional_chat_templates/*.jinja; chat_template in
-// tokenizer_config.json (a string or a list of {name, template}); chat_template.json.
+// Load reads a model's chat templates from its folder. Like the transformers library, it uses the
+// first of these sources that exists: chat_template.jinja and additional_chat_templates/*.jinja;
+// chat_template in tokenizer_config.json (a string or a list of {name, template});
+// chat_template.json.
 //
 // The special tokens in tokenizer_config.json or special_tokens_map.json become variables of the
 // templates, unless opts sets those variables. If the model has no template, the error wraps
@@ -151,7 +152,7 @@ func namedTemplates(out map[string]string, v Value) error {
 		name, ok1 := n.Text()
 		text, ok2 := t.Text()
 		if !ok1 || !ok2 {
-			return fmt.Errorf("element %d: name or template is missing", i)
+			return fmt.Errorf("element %d: name and template must be strings", i)
 		}
 		out[name] = text
 	}
@@ -181,7 +182,7 @@ func readConfig(fsys fs.FS, name string) (*Map, error) {
 	}
 	v, err := FromJSON(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("chat: %s: %w", name, errors.Unwrap(err)) // drop the prefix "chat: json"
 	}
 	if v.Map() == nil {
 		return nil, fmt.Errorf("chat: %s: must be an object", name)
@@ -189,8 +190,8 @@ func readConfig(fsys fs.FS, name string) (*Map, error) {
 	return v.Map(), nil
 }
 
-// addTokens adds the special tokens in m to opts. A token is a string, or an object that has the
-// string in content.
+// addTokens adds the special tokens in m to opts. A token is a string, or an object whose member
+// content is the string.
 func addTokens(opts *Options, m *Map) {
 	if m == nil {
 		return

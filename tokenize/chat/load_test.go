@@ -53,10 +53,10 @@ func TestLoad(t *testing.T) {
 			names: []string{"default"}, plain: "<b>", tools: "<b>",
 		},
 		{name: "nothing", files: fstest.MapFS{}, err: "no chat_template.jinja, and no"},
-		{name: "bad JSON", files: fstest.MapFS{"tokenizer_config.json": file("{")}, err: "tokenizer_config.json: chat: json: the text ends where a name is expected (byte 1)"},
+		{name: "bad JSON", files: fstest.MapFS{"tokenizer_config.json": file("{")}, err: "chat: tokenizer_config.json: the text ends where a name is expected (byte 1)"},
 		{name: "no object", files: fstest.MapFS{"tokenizer_config.json": file("[]")}, err: "must be an object"},
 		{name: "number", files: fstest.MapFS{"tokenizer_config.json": file(`{"chat_template": 1}`)}, err: "must be a string or a list"},
-		{name: "element", files: fstest.MapFS{"tokenizer_config.json": file(`{"chat_template": [{"name": "x"}]}`)}, err: "element 0: name or template is missing"},
+		{name: "element", files: fstest.MapFS{"tokenizer_config.json": file(`{"chat_template": [{"name": "x"}]}`)}, err: "element 0: name and template must be strings"},
 		{name: "syntax", files: fstest.MapFS{"chat_template.jinja": file("a\n{% if %}")}, err: "default:2: syntax error"},
 		{name: "huge", files: fstest.MapFS{"chat_template.jinja": file(strings.Repeat("x", 2<<20))}, err: "limit reached"},
 	} {

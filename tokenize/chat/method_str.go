@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Methods of str count code points, as in Python.
+// The methods of str count code points, as in Python.
 var stringMethods = map[string]*function{
 	"capitalize": fn(changeCase(capitalize)),
 	"endswith":   fn(hasAffix(strings.HasSuffix), "/suffix!", "-/start", "-/end"),
@@ -56,7 +56,7 @@ func strip(left, right bool) func(r *run, v Value, b bound) (Value, error) {
 			}
 			chars := c.s
 			cut = func(c rune) bool {
-				r.steps -= int64(len(chars) >> 6) // each character of the text searches all of chars
+				r.steps -= int64(len(chars) >> 6) // each character of the text requires a search in chars
 				return r.steps >= 0 && strings.ContainsRune(chars, c)
 			}
 			each = 1 + min(len(chars), 64)>>4
@@ -94,7 +94,7 @@ func hasAffix(has func(s, x string) bool) func(r *run, v Value, b bound) (Value,
 	}
 }
 
-// replaceCount returns the argument count of the method replace, or -1.
+// replaceCount returns the argument named count of the str method replace, or -1 if it is missing.
 func replaceCount(b bound) (int64, error) {
 	c := b.or(2, IntValue(-1))
 	n, ok := c.small()

@@ -27,7 +27,7 @@ func numeral(s string) string {
 		if c <= unicode.MaxASCII || !unicode.IsDigit(c) {
 			return c
 		}
-		zero := c // zero of the first of several scripts with adjacent digits
+		zero := c // the zero of the first script, if the digits of several scripts are adjacent
 		for unicode.IsDigit(zero - 1) {
 			zero--
 		}

@@ -9,7 +9,8 @@ type (
 	// A namespace is the only object that a template can change.
 	namespace struct{ attrs Map }
 
-	// A macro is a macro or the body of a generation block, with its enclosing variables.
+	// A macro is a template's macro or the body of a generation block, together with the enclosing
+	// variables.
 	macro struct {
 		body *macroBody
 		env  *env
@@ -21,7 +22,7 @@ type (
 		*function
 	}
 
-	// A method is a bound method as a value.
+	// A method is the equivalent of Python's bound method.
 	method struct {
 		of   Value
 		name string
@@ -34,27 +35,28 @@ type (
 	// A view is the result of the dict method keys, values or items.
 	view struct {
 		of   *Map
-		kind byte // 'k', 'v', 'i'
+		kind byte // 'k' for keys, 'v' for values, 'i' for items
 	}
 
 	// A generator is the result of a filter that Python evaluates only when the result is read. It
-	// can be read only once. This package computes the elements immediately. That makes no
-	// difference, because no value on which they depend can change: generate refuses a generator as
-	// an element. An error is returned when its element is read.
+	// can be read only once. This package computes the elements immediately. The result is the
+	// same, because the elements depend only on values that cannot change. To ensure this, generate
+	// refuses a generator as an element. An error is reported only when the element that caused it
+	// is read.
 	generator struct {
 		iter
 		begun bool // it is being read or has been read, possibly not to the end
 	}
 )
 
-// An iter holds the elements of an iteration and the error that ends it, or nil.
+// An iter holds the elements of an iteration, and the error, if any, that ends the iteration.
 type iter struct {
 	items []Value
 	err   error
 }
 
-// generate returns a generator of the results of calling each on the elements of v. each reports
-// whether an element has a result.
+// generate calls the function each for every element of v and returns a generator of the results.
+// The function also reports whether the element has a result.
 func (r *run) generate(v Value, each func(x Value) (Value, bool, error)) (Value, error) {
 	it, err := r.iterate(v)
 	out := listBuilder{r: r}
@@ -117,7 +119,7 @@ func (r *run) iterate(v Value) (iter, error) {
 		items, err := o.items(r)
 		return iter{items: items}, err
 	case *loopObject:
-		return iter{}, unsupportedf("a loop over the variable loop")
+		return iter{}, unsupportedf("a loop over the variable 'loop'")
 	}
 	return iter{}, typeErrorf("'%s' object is not iterable", typeName(v))
 }
@@ -171,10 +173,10 @@ func (o *rangeObject) len() int64 {
 
 func (o *rangeObject) at(i int64) Value { return IntValue(o.start + i*o.step) }
 
-// A loopSource yields the elements of a loop that pass its test.
+// A loopSource yields the elements that pass the test of a loop.
 type loopSource struct {
 	iter
-	test *forStmt // nil: no test
+	test *forStmt // nil if the loop has no test
 	env  *env     // the variables for the test, even if other code advances the loop
 }
 
@@ -294,7 +296,7 @@ func (r *run) callMacro(m *macro, a args) (Value, error) {
 	if err := r.enterCall(); err != nil {
 		return Value{}, err
 	}
-	// Pay for the search for each parameter among the keywords, and for clearing each variable.
+	// Pay for searching the keywords for each parameter, and for clearing each variable.
 	if err := r.pay(b.slots>>3+times(len(b.params), len(a.kw))>>2, 0); err != nil {
 		return Value{}, err
 	}
@@ -326,8 +328,8 @@ func (r *run) callMacro(m *macro, a args) (Value, error) {
 	return Value{}, err
 }
 
-// bind stores the arguments of a call in the slots of a macro. Missing arguments are the zero Value
-// until defaults fills them in.
+// bind stores the arguments of a call in the slots of a macro. A missing argument is the zero Value
+// until the method defaults sets it.
 func (b *macroBody) bind(e *env, a args) error {
 	if len(a.pos) > len(b.params) {
 		return typeErrorf("macro '%s' takes not more than %d argument(s)", b.name, len(b.params))

@@ -66,7 +66,7 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 		return a, undefinedError(a)
 	}
 	if op == opMod && a.isStr() {
-		return a, unsupportedf("the operator %% on a text")
+		return a, unsupportedf("the operator %% on a string")
 	}
 	if b.kind == Undefined {
 		return b, undefinedError(b)
@@ -80,7 +80,7 @@ func (r *run) binary(op binop, a, b Value) (Value, error) {
 	switch op {
 	case opAdd:
 		switch {
-		case a.isStr() && b.isStr(): // at least one is Markup, which escapes the other
+		case a.isStr() && b.isStr(): // at least one is Markup, so the other is escaped
 			x, err := r.escape(r.shown(a))
 			if err != nil {
 				return a, err
@@ -116,7 +116,7 @@ func isNumber(v Value) bool { return v.kind == Int || v.kind == Float || v.kind 
 // repeat multiplies a string by an int.
 func (r *run) repeat(v, times Value) (Value, error) {
 	if v.kind == List || v.kind == Tuple {
-		return v, unsupportedf("a %s times an int", typeName(v))
+		return v, unsupportedf("a %s multiplied by an int", typeName(v))
 	}
 	if !v.isStr() {
 		return v, typeErrorf("can't multiply '%s' by an int", typeName(v))

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Parse parses a template. name is used only in errors.
+// Parse parses a template. The name is used only in errors.
 //
 // The error is an *Error. If it wraps ErrUnsupported, its message names the unsupported part.
 func Parse(name, src string, opts Options) (*Template, error) {
@@ -42,8 +42,8 @@ type parser struct {
 	max     int
 	err     error
 	errLine int
-	// loops is the number of enclosing loops in the current function. break and continue are errors
-	// if it is 0.
+	// loops is the number of enclosing loops in the current function. If it is 0, break and
+	// continue are errors.
 	loops int
 	// ops is the number of operators in the current tag.
 	ops int
@@ -101,7 +101,8 @@ func (p *parser) unsupportedf(line int, format string, args ...any) {
 	p.fail(line, unsupportedf(format, args...))
 }
 
-// expect skips a token of kind k. If text is not empty, the token must also have this text.
+// expect skips the next token, which must be of kind k. If text is not empty, the token must also
+// have this text.
 func (p *parser) expect(k tokenKind, text string) token {
 	t := p.cur()
 	if t.kind == k && (text == "" || t.text == text) {
@@ -117,14 +118,15 @@ func (p *parser) expect(k tokenKind, text string) token {
 
 func (p *parser) enter() {
 	if p.depth++; p.depth > p.max {
-		p.fail(p.cur().line, limitErrorf("source nests deeper than %d", p.max))
+		p.fail(p.cur().line, limitErrorf("the template nests deeper than %d levels", p.max))
 	}
 }
 
 func (p *parser) leave() { p.depth-- }
 
-// more reports whether another element of a list follows the first n elements. It skips the comma
-// before the element, or the token that ends the list. A comma can also precede that token.
+// The method more reports whether a list has another element after the first n elements. It skips
+// the comma before the element, or the token that ends the list. A comma is allowed before that
+// token.
 func (p *parser) more(n int, end string) bool {
 	if n > 0 && !p.isOp(end) {
 		p.expect(tokOp, ",")
@@ -169,7 +171,8 @@ func (p *parser) statements(ends ...string) []stmt {
 	}
 }
 
-// body parses the end of an opening tag and its statements. It returns the closing tag's name.
+// body parses the end of an opening tag, the statements of the block and the name in the closing
+// tag. It returns the statements and the name.
 func (p *parser) body(ends ...string) ([]stmt, string) {
 	p.skipOp(":")
 	p.expect(tokBlockEnd, "")
@@ -218,8 +221,8 @@ func (p *parser) statement() stmt {
 	return nil
 }
 
-// function parses the body of a function. A break inside the function cannot end a loop outside the
-// function.
+// function parses the body of a macro or a generation block. A break in the body cannot end a loop
+// outside of it.
 func (p *parser) function(end string) []stmt {
 	loops := p.loops
 	p.loops = 0
@@ -327,7 +330,7 @@ func (p *parser) assignable() token {
 	return t
 }
 
-// constants are the names that a template cannot set.
+// constants lists the names that a template cannot set.
 var constants = []string{"true", "false", "none", "True", "False", "None"}
 
 // target parses an assignment target: a name, a tuple, or, if allowed, a namespace attribute.

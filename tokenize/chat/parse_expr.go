@@ -19,7 +19,7 @@ type nsRef struct {
 	name, attr string
 }
 
-// tuple parses an expression, or several separated by commas.
+// tuple parses an expression, or several expressions that are separated by commas.
 func (p *parser) tuple(o tupleOpts) expr {
 	p.enter()
 	defer p.leave()
@@ -172,7 +172,7 @@ func (p *parser) product() expr {
 		case t.kind != tokOp || op < int(opMul):
 			return a
 		case binop(op) == opMod && isText(a):
-			p.unsupportedf(t.line, "the operator %% on a text")
+			p.unsupportedf(t.line, "the operator %% on a string")
 		}
 		p.skip()
 		a = &binaryExpr{binop(op), a, p.unary(true), t.line}
@@ -226,7 +226,7 @@ func (p *parser) primary(namespace bool) expr {
 	case tokInt:
 		return p.intLiteral(t)
 	case tokFloat:
-		f, _ := strconv.ParseFloat(t.text, 64) // out of range gives ±Inf, as in Python
+		f, _ := strconv.ParseFloat(t.text, 64) // a number that is out of range becomes ±Inf, as in Python
 		return &constExpr{FloatValue(f)}
 	case tokOp:
 		switch t.text {
@@ -270,5 +270,6 @@ func (p *parser) countOp() {
 	}
 }
 
-// maxTagOps limits the number of operators in one tag. The largest known tag has about a hundred.
+// maxTagOps limits the number of operators in one tag. The largest known tag has about a hundred
+// operators.
 const maxTagOps = 5000

@@ -47,11 +47,11 @@ func (p *parser) subscript(of expr) expr {
 			s.reverse = t.kind == tokInt && t.text == "1"
 		}
 		if !s.reverse || !p.isOp("]") {
-			p.unsupportedf(line, "a slice with a step, except [::-1]")
+			p.unsupportedf(line, "a slice with a step other than [::-1]")
 		}
 	}
 	if p.isOp(",") {
-		p.unsupportedf(line, "a subscript of several keys")
+		p.unsupportedf(line, "a subscript with several keys")
 	}
 	p.expect(tokOp, "]")
 	if slice {
@@ -101,7 +101,7 @@ func (p *parser) filterChain(e expr) expr {
 }
 
 // filters parses a sequence of filters and applies them to e. If inline is true, no bar precedes
-// the first filter. If there is no filter, it returns e.
+// the first filter. If there is no filter, it returns e itself.
 func (p *parser) filters(e expr, inline bool) expr {
 	for inline || p.skipOp("|") {
 		inline = false

@@ -16,8 +16,9 @@ type resolver struct {
 	line  int
 	loops int          // number of enclosing loops
 	used  map[ref]bool // the variables named loop that the template reads
-	// lateNames is true if the expression is directly inside an if statement or a conditional
-	// expression. In such a place, an unknown filter is an error only when it is evaluated.
+	// lateNames is true if the current expression is directly inside an if statement or a
+	// conditional expression. In such a place, an unknown filter is an error only when it is
+	// evaluated.
 	lateNames bool
 	// macroNames holds the names from unsupportedMacroNames that refer to the macro's own variables
 	// at this place. It is empty outside of macros.
@@ -51,7 +52,7 @@ func (c *resolver) frame(s *scope) frame {
 	if *s.fn.work -= s.fn.slots >> 2; *s.fn.work < 0 {
 		return f
 	}
-	for slot := range s.fn.slots { // in order, for reproducible behavior
+	for slot := range s.fn.slots { // in slot order, so that the result is reproducible
 		l, ok := s.loads[slot]
 		if !ok || l.kind == loadParam {
 			continue
@@ -208,9 +209,9 @@ func (c *resolver) macro(m *macroBody, s *scope) {
 		c.declared(p.name)
 		switch {
 		case p.name == "caller":
-			c.fail(p.line, unsupportedf("parameter 'caller' of a macro"))
+			c.fail(p.line, unsupportedf("a macro parameter named 'caller'"))
 		case p.name == "loop" && c.loops > 0:
-			c.fail(p.line, unsupportedf("parameter 'loop' of a macro in a loop"))
+			c.fail(p.line, unsupportedf("a macro parameter named 'loop' inside a loop"))
 		}
 	}
 	for _, p := range m.params {
@@ -234,8 +235,8 @@ func (c *resolver) macro(m *macroBody, s *scope) {
 	c.macroNames = slices.DeleteFunc(enclosing, func(name string) bool { return !slices.Contains(c.macroNames, name) })
 }
 
-// declared records that a template sets a name. Jinja takes a name from the macro only if nothing in
-// the macro sets it before the first read.
+// declared records that a template sets a name. From then on, the name does not refer to one of the
+// macro's own variables, such as caller.
 func (c *resolver) declared(name string) {
 	c.macroNames = slices.DeleteFunc(c.macroNames, func(n string) bool { return n == name })
 }
@@ -248,7 +249,7 @@ func (c *resolver) target(t *target, s *scope) {
 		return
 	}
 	if t.name == "loop" && c.loops > 0 {
-		c.fail(t.line, unsupportedf("an assignment to the variable loop within a loop"))
+		c.fail(t.line, unsupportedf("an assignment to the variable 'loop' inside a loop"))
 	}
 	if t.attr == "" {
 		c.declared(t.name)
@@ -335,8 +336,8 @@ func (c *resolver) arguments(what string, f *function, call *callExpr, line int)
 	}
 }
 
-// namedIn checks an argument that is a literal name: the filter that map applies, or the test that
-// select, reject, selectattr or rejectattr applies. Python looks up the name during the render.
+// namedIn checks a literal name in the arguments of map, select, reject, selectattr or rejectattr.
+// It refuses the name of an unsupported filter or test. Python looks up the name during the render.
 func (c *resolver) namedIn(e *applyExpr) {
 	if e.call == nil {
 		return

@@ -22,7 +22,7 @@ type run struct {
 	free  []*env
 
 	steps int64 // steps left
-	bytes int64 // bytes of values left
+	bytes int64 // bytes of memory left
 	depth int   // depth of nested calls
 }
 
@@ -84,7 +84,7 @@ func (r *run) render() error {
 	return err
 }
 
-// release clears all references of the render and keeps the memory for the next render.
+// release clears all references to the data of the render and keeps the memory for the next render.
 func (r *run) release() {
 	clear(r.ctx[:cap(r.ctx)])
 	clear(r.know[:cap(r.know)])
@@ -141,7 +141,6 @@ func (e *env) out(up int) *env {
 func (r *run) get(p place) Value    { return r.env.out(p.up).slots[p.slot] }
 func (r *run) set(p place, v Value) { r.env.out(p.up).slots[p.slot] = v }
 
-// enter fills the slots of a scope when the scope is entered.
 func (r *run) enter(loads []load) {
 	r.steps -= int64(len(loads) >> 3)
 	for i := range loads {
@@ -175,7 +174,7 @@ func (r *run) checkOutput() error {
 }
 
 // capture runs the body of a block and returns its output. If a break or continue leaves the block,
-// the output is lost, as in Python.
+// the output is discarded, as in Python.
 func (r *run) capture(body []stmt) (string, flow, error) {
 	start := len(r.out)
 	f, err := r.exec(body)

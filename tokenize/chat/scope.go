@@ -7,18 +7,17 @@ import (
 // Jinja resolves variable names when it compiles a template, not at run time. A loop body, a macro
 // and a block that captures text are scopes. A variable that a scope sets belongs to the scope and
 // ends with it. A variable that a scope only reads belongs to the enclosing scope. If a scope sets
-// a name that exists outside, the scope starts with a copy of the outer value. An if is not a
-// scope.
+// a name that also exists outside of it, the scope starts with a copy of the outer value. An if is
+// not a scope.
 //
 // This file follows jinja2/idtracking.py closely, because edge cases are visible in the output. For
 // example, if a template sets a name anywhere at one level, a deeper level never looks up the name
 // among the inputs.
 //
-// Each function (the template itself or a macro) has slots for all variables of its scopes. A place
-// is a slot of the current function or of an enclosing function.
+// Each function (the template itself or a macro) has slots for all variables of its scopes.
 
-// A place locates a variable: a slot of the function that is up levels outside the current
-// function.
+// A place locates the slot of a variable. If up is 0, the slot belongs to the current function. If
+// up is 1, it belongs to the function around the current function, and so on.
 type place struct {
 	up   int
 	slot int
@@ -41,7 +40,6 @@ type load struct {
 	from place // loadAlias
 }
 
-// A frame contains the loads of a scope.
 type frame struct{ loads []load }
 
 type funcScope struct {
@@ -69,7 +67,8 @@ type symbolLoad struct {
 	from ref
 }
 
-// A scope tracks the names of one scope. The branches of an if work on copies, which share slots.
+// A scope tracks the names in one scope of a template. Each branch of an if works on a copy, and
+// the copies share slots.
 type scope struct {
 	parent *scope
 	fn     *funcScope

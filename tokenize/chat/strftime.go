@@ -6,7 +6,7 @@ import (
 )
 
 // layouts maps the supported directives of strftime to layouts of Go's time package. These
-// directives mean the same on all platforms.
+// directives have the same meaning on all platforms.
 var layouts = map[byte]string{
 	'%': "%", 'A': "Monday", 'B': "January", 'D': "01/02/06", 'F': "2006-01-02", 'H': "15", 'I': "03", 'M': "04",
 	'R': "15:04", 'S': "05", 'T': "15:04:05", 'X': "15:04:05", 'Y': "2006", 'a': "Mon", 'b': "Jan",

@@ -63,7 +63,7 @@ type Input struct {
 	// then ends with the value of the key, so that the model continues the value.
 	// ContinueFinalMessage cannot be combined with AddGenerationPrompt.
 	ContinueFinalMessage string
-	// Transformers is the release of transformers whose rules apply. The default is
+	// Transformers is the version of the transformers library whose rules apply. The default is
 	// Transformers457.
 	Transformers Transformers
 	// Now is the time that strftime_now prints: the server's local time without a zone, like
@@ -71,8 +71,8 @@ type Input struct {
 	Now time.Time
 	// Formats, if not nil, collects each format that the template passes to strftime_now.
 	Formats *[]string
-	// Extra contains further variables (enable_thinking, tool_choice …). It overrides the fields
-	// above and all special tokens. It can be nil.
+	// Extra contains further variables, such as enable_thinking and tool_choice. It overrides the
+	// fields above and all special tokens. It can be nil.
 	Extra *Map
 }
 
@@ -86,5 +86,5 @@ func (t *Template) EOSToken() string { return t.opts.EOSToken }
 func (t *Template) Source() string { return t.src }
 
 // ReadsClock reports whether the template mentions strftime_now, the only way to read a clock. If
-// it does not, equal inputs always render the same text.
+// not, equal inputs always render the same text.
 func (t *Template) ReadsClock() bool { return slices.Contains(t.names, clockName) }

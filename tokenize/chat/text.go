@@ -35,8 +35,8 @@ func (r *run) text(v Value) (string, error) {
 	return r.buildText(func(dst []byte) ([]byte, error) { return r.appendStr(dst, v) })
 }
 
-// buildText returns the text that f appends. It lets f append to r.out, which has free memory, and
-// then removes the text from r.out.
+// buildText returns the text that f appends. To avoid an extra buffer, f appends to r.out, and
+// buildText then removes the text from r.out.
 func (r *run) buildText(f func(dst []byte) ([]byte, error)) (string, error) {
 	start := len(r.out)
 	out, err := f(r.out)
@@ -94,10 +94,10 @@ func (r *run) appendRepr(dst []byte, v Value, depth int) ([]byte, error) {
 		return r.appendDict(dst, v.Map(), depth)
 	}
 	// In Python, this text usually contains the address of the object.
-	return dst, unsupportedf("the text of a %s", typeName(v))
+	return dst, unsupportedf("the string form of '%s'", typeName(v))
 }
 
-// walk pays for one value that becomes text, and checks the limits on depth and size.
+// walk pays for converting one value to text, and checks the limits on depth and size.
 func (r *run) walk(dst []byte, depth int) error {
 	if err := r.checkSize(dst, 0); err != nil {
 		return err
@@ -145,7 +145,7 @@ func appendInt(dst []byte, v Value) []byte {
 }
 
 // appendFloat appends Python's repr(f): the shortest digits that identify f, in scientific notation
-// below 1e-4 and from 1e16.
+// below 1e-4 and from 1e16 on.
 func appendFloat(dst []byte, f float64) []byte {
 	switch {
 	case math.IsNaN(f):
@@ -257,7 +257,7 @@ func (r *run) escape(v Value) (string, error) {
 	return htmlEscapes.Replace(v.s), nil
 }
 
-// isASCII reports whether s is ASCII, so that each byte is a character.
+// isASCII reports whether s contains only ASCII characters.
 func isASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {

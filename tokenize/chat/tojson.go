@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// jsonStyle holds those arguments of json.dumps that a template can set.
+// jsonStyle holds the arguments of json.dumps that a template can set.
 type jsonStyle struct {
 	ascii    bool
 	indent   string
@@ -32,7 +32,7 @@ func filterToJSON(r *run, v Value, b bound) (Value, error) {
 	if sep := b.or(2, NoneValue()); sep.kind != None {
 		parts := sep.Items()
 		if len(parts) != 2 || parts[0].kind != String || parts[1].kind != String {
-			return v, unsupportedf("separators of tojson that are not a pair of str")
+			return v, unsupportedf("separators of tojson that are not a pair of str values")
 		}
 		st.itemSep, st.keySep = parts[0].s, parts[1].s
 	}

@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// Transformers is a release of Hugging Face's transformers that changed how apply_chat_template
-// prepares a conversation, or which features its templates have. Each constant also represents the
-// later releases before the next constant.
+// Transformers is a version of Hugging Face's transformers library. Each constant is a version that
+// changed how apply_chat_template prepares a conversation, or which template features it supports.
+// A constant also represents all later versions before the next constant.
 //
 //	                                                        4.57, 5.0  5.21  5.22.2  5.23
 //	thinking and reasoning are reasoning_content as well              yes   yes     yes
-//	a member of a class of str and Enum prints as its value                 yes     yes
+//	a member of a (str, Enum) class prints as its value                     yes     yes
 //	a message that is not a dict is an error                                yes     yes
 //	the keys of a message whose value is None are omitted                           yes
 //
-// The first constant also represents earlier releases. One difference from transformers remains.
-// Before release 5.20, continue_final_message in transformers supports only the key content, but
-// this package supports other keys for all releases. Special tokens are named as in transformers 5.
-// Releases 4.57 and 5.0 pass the same input to templates. They differ only in the tokenizer that
+// The first constant also represents earlier versions. One difference from the library remains:
+// before version 5.20, its continue_final_message supports only the key content. This package
+// supports other keys for all versions. Special tokens have the same names as in transformers 5.
+// Versions 4.57 and 5.0 pass the same input to templates. They differ only in the tokenizer that
 // AutoTokenizer loads from a folder; see bpe.Options.
 //
 // Source: apply_chat_template in tokenization_utils_base.py and render_jinja_template in
-// utils/chat_template_utils.py, releases 4.45.2 to 5.23.0.
+// utils/chat_template_utils.py, versions 4.45.2 to 5.23.0.
 type Transformers uint8
 
-// The releases, oldest first.
+// The versions, oldest first.
 const (
 	Transformers457 Transformers = iota
 	Transformers50
@@ -35,7 +35,7 @@ const (
 	Transformers523
 )
 
-// String returns the release number.
+// String returns the version number.
 func (t Transformers) String() string {
 	switch t {
 	case Transformers457:
@@ -52,7 +52,7 @@ func (t Transformers) String() string {
 	return fmt.Sprintf("Transformers(%d)", uint8(t))
 }
 
-// AllTransformers returns the releases, oldest first.
+// AllTransformers returns the versions, oldest first.
 func AllTransformers() []Transformers {
 	return []Transformers{Transformers457, Transformers50, Transformers521, Transformers5222, Transformers523}
 }
@@ -131,8 +131,8 @@ func withoutNone(m *Map) *Map {
 // The keys of a message that can contain reasoning, in order of precedence.
 var reasoningKeys = [...]string{"reasoning_content", "thinking", "reasoning"}
 
-// aliased returns the message with its reasoning under the key reasoning_content and, unless the
-// message has a key thinking, also under thinking. thinking becomes the first key, as in Python. If
+// aliased returns the message with its reasoning under the keys reasoning_content and thinking. An
+// existing key thinking keeps its value. The key thinking becomes the first key, as in Python. If
 // the message has no reasoning, aliased returns m itself.
 func aliased(m *Map) *Map {
 	for _, key := range reasoningKeys {
@@ -156,7 +156,7 @@ func aliased(m *Map) *Map {
 }
 
 // An enum is a member of a Python class that derives from str and Enum. It is a str that prints as
-// its name, unless transformers converts it to a plain str.
+// its name, unless the transformers library converts it to a plain str.
 type enum struct{ name string }
 
 // EnumValue returns a member of a Python class that derives from str and Enum. name includes the

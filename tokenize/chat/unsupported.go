@@ -7,8 +7,8 @@ import (
 )
 
 // These are the parts of Jinja and Python that no known chat template uses. Parse refuses a
-// template that names one of them, and reports the line. If a render computes the name, as in
-// map(name), the render refuses it.
+// template that names one of these parts, and reports the line. If a render computes the name, as
+// in map(name), the render refuses it.
 var (
 	unsupportedFilters = []string{
 		"abs", "attr", "batch", "center", "e", "escape", "filesizeformat", "forceescape", "format",
@@ -47,15 +47,15 @@ var (
 	unsupportedIterAttrs  = []string{"close", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw"}
 )
 
-// unsupportedNames holds every unsupported method and attribute of any type. Parse refuses a
-// template that calls one of them, although it does not know the type of the object.
+// unsupportedNames contains the names of the unsupported methods and attributes of all types. Parse
+// refuses a call with one of these names, even though the type of the object is unknown.
 var unsupportedNames = slices.Concat(unsupportedStrMethods, unsupportedMarkupMethods, unsupportedSeqMethods,
 	unsupportedDictMethods, unsupportedIntAttrs, unsupportedFloatAttrs, unsupportedViewAttrs, unsupportedIterAttrs)
 
 // unsupportedf returns the error for a part of Jinja or Python that this package does not support.
 func unsupportedf(format string, args ...any) error {
 	what := fmt.Sprintf(format, args...)
-	return fmt.Errorf("%w: %s: rewrite this line without it, here and on the server", ErrUnsupported, what)
+	return fmt.Errorf("%w: %s (rewrite this line without it, here and on the server)", ErrUnsupported, what)
 }
 
 // checkAttr returns an error if Python's object has the attribute and this package does not support

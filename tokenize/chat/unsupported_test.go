@@ -57,7 +57,7 @@ func TestUnsupportedNames(t *testing.T) {
 		_, err := chat.Parse("file.jinja", "\n{% if false %}\n"+statement+"{% endif %}", chat.Options{})
 		var e *chat.Error
 		if !errors.As(err, &e) || !errors.Is(err, chat.ErrUnsupported) || e.Line != 3 ||
-			!strings.Contains(err.Error(), name) || !strings.HasSuffix(err.Error(), ": rewrite this line without it, here and on the server") {
+			!strings.Contains(err.Error(), name) || !strings.HasSuffix(err.Error(), " (rewrite this line without it, here and on the server)") {
 			t.Errorf("Parse(%s) = %v, want an error with %s at line 3", statement, err, name)
 		}
 	}
@@ -70,12 +70,12 @@ func TestUnsupportedNames(t *testing.T) {
 	}
 	for statement, what := range map[string]string{
 		"{% for y in x recursive %}{% endfor %}": "a recursive loop",
-		"{% macro m(caller) %}{% endmacro %}":    "parameter 'caller'",
-		"{{ '%s' % x }}":                         "operator % on a text",
+		"{% macro m(caller) %}{% endmacro %}":    "a macro parameter named 'caller'",
+		"{{ '%s' % x }}":                         "operator % on a string",
 		"{{ x(*y) }}":                            "call with *",
 		"{{ x(**y) }}":                           "call with **",
-		"{{ x[1, 2] }}":                          "a subscript of several keys",
-		"{{ x[(y[1:]), 2:] }}":                   "a subscript of several keys",
+		"{{ x[1, 2] }}":                          "a subscript with several keys",
+		"{{ x[(y[1:]), 2:] }}":                   "a subscript with several keys",
 		"{{ x[::2] }}":                           "a slice with a step",
 		"{{ x[1::-1] }}":                         "a slice with a step",
 		"{{ 0x1F }}":                             `the number "0x1F`,
@@ -87,16 +87,16 @@ func TestUnsupportedNames(t *testing.T) {
 		`{{ '\101' }}`:                           `the escape \1`,
 		`{{ '\N{DASH}' }}`:                       `the escape \N`,
 		"{{ x.__class__ }}":                      "attribute '__class__'",
-		"{{ namespace(x) }}":                     "an argument of namespace",
+		"{{ namespace(x) }}":                     "a positional argument of namespace",
 		"{{ namespace(_x=1) }}":                  "the attribute '_x' of a namespace",
 		"{% set ns._x = 1 %}":                    "the attribute '_x' of a namespace",
 		"{{ strftime_now('%U') }}":               "the strftime format",
-		"{% for y in x %}{% with loop = 1 %}{% endwith %}{% endfor %}": "an assignment to the variable loop",
+		"{% for y in x %}{% with loop = 1 %}{% endwith %}{% endfor %}": "an assignment to the variable 'loop'",
 		"{{ x|join(',', 'k') }}":     "argument 'attribute'",
 		"{{ x|int(0, 16) }}":         "argument 'base'",
 		"{{ x.startswith('a', 1) }}": "argument 'start'",
-		"{% for y in x %}{% macro m(loop) %}{% endmacro %}{% endfor %}": "parameter 'loop' of a macro in a loop",
-		"{% for y in x %}{% set loop.a = 1 %}{% endfor %}":              "an assignment to the variable loop",
+		"{% for y in x %}{% macro m(loop) %}{% endmacro %}{% endfor %}": "a macro parameter named 'loop' inside a loop",
+		"{% for y in x %}{% set loop.a = 1 %}{% endfor %}":              "an assignment to the variable 'loop'",
 		"{{ x[::-'1'] }}": "a slice with a step",
 		"{% set kwargs = 1 %}{% macro m() %}{{ kwargs }}{% set kwargs = 2 %}{% endmacro %}":                          "variable 'kwargs' in a macro",
 		"{% macro m() %}{% for y in x %}{{ varargs }}{% endfor %}{% set varargs = 2 %}{% endmacro %}":                "variable 'varargs' in a macro",

@@ -72,7 +72,7 @@ func StringValue(s string) Value {
 // ListValue returns a list. The list owns items.
 func ListValue(items ...Value) Value { return Value{kind: List, ref: &seq{items: items}} }
 
-// MapValue returns the dict m. m must not change afterwards.
+// MapValue returns the dict m. The Map must not change afterwards.
 func MapValue(m *Map) Value { return Value{kind: Dict, ref: m} }
 
 func strOf(s string) Value               { return Value{kind: String, s: s} }
@@ -112,7 +112,7 @@ func (v Value) Items() []Value {
 }
 
 func (v Value) isStr() bool    { return v.kind == String || v.kind == Markup }
-func (v Value) plain() Value   { return Value{kind: v.kind, s: v.s} } // of a String or Markup
+func (v Value) plain() Value   { return Value{kind: v.kind, s: v.s} }
 func (v Value) float() float64 { return math.Float64frombits(uint64(v.n)) }
 
 // isInt reports whether v is an int in Python, which includes bool.
@@ -121,8 +121,8 @@ func (v Value) isInt() bool { return v.kind == Int || v.kind == Bool }
 // small returns the value of v, and whether v is an int or bool that fits in 64 bits.
 func (v Value) small() (int64, bool) { return v.n, v.isInt() && v.s == "" }
 
-// undefinedText returns the error message. An undefined value contains either the name that was not
-// found (n is 1) or a whole message.
+// undefinedText returns the error message for an undefined value. Such a value contains either the
+// name that was not found (n is 1) or a whole message.
 func (v Value) undefinedText() string {
 	if v.n == 1 || v.s == "" {
 		return quote(v.s) + " is undefined"

@@ -29,7 +29,7 @@ func (l *List[T]) Marshal(v T) ([]byte, error) {
 	if v >= 0 && int(v) < len(l.Words) {
 		return []byte(l.Words[v]), nil
 	}
-	return nil, fmt.Errorf("%s %d is unknown", l.Noun, v)
+	return nil, fmt.Errorf("unknown %s %d", l.Noun, v)
 }
 
 // Unmarshal sets *v to the value whose word is text. After an error, *v is unchanged.

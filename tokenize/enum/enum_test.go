@@ -27,7 +27,7 @@ func TestList(t *testing.T) {
 	if got := colours.String(3); got != "colour(3)" {
 		t.Errorf("a value without a word reads %q", got)
 	}
-	if b, err := colours.Marshal(3); err == nil || err.Error() != "colour 3 is unknown" {
+	if b, err := colours.Marshal(3); err == nil || err.Error() != "unknown colour 3" {
 		t.Errorf("a value without a word is written as %q, %v", b, err)
 	}
 	kept := colour(2)

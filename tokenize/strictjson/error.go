@@ -7,8 +7,8 @@ import (
 
 // An Error reports that the text is not JSON, is ambiguous or has a value of an unexpected type.
 type Error struct {
-	// Path is the path to the error: the names of members and the numbers of elements, from the
-	// outside in, each followed by ": ".
+	// Path is the path to the error: the names of members and the indexes of elements, from the
+	// outermost to the innermost, each followed by ": ".
 	Path string
 	// Offset is the position of the error, in bytes from the beginning of the text.
 	Offset int
@@ -20,8 +20,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Path + e.Problem + " (byte " + strconv.Itoa(e.Offset) + ")" }
 
-// Fail sets the error, unless an error is already set, and moves to the end of the text. what
-// describes the problem.
+// Fail sets the error, unless an error is already set, and moves to the end of the text. The string
+// what describes the problem.
 func (s *Scanner) Fail(what string) { s.FailAt(s.i, what) }
 
 // FailAt is like [Scanner.Fail], but for a problem at the given offset.
@@ -40,8 +40,8 @@ func (s *Scanner) ambiguous(what string) {
 	s.FailWith(&Error{Offset: s.i, Problem: what, Ambiguous: true})
 }
 
-// Expected sets the error for text that is not JSON. what describes the text that was expected at
-// the current position.
+// Expected sets the error for text that is not JSON. The string what describes the text that was
+// expected at the current position.
 func (s *Scanner) Expected(what string) {
 	if s.i >= len(s.text) {
 		s.Fail("the text ends where " + what + " is expected")
@@ -50,7 +50,8 @@ func (s *Scanner) Expected(what string) {
 	s.Fail(fmt.Sprintf("%q where %s is expected", s.text[s.i:s.i+1], what))
 }
 
-// Mismatch sets the error for a value that does not have the type want.
+// Mismatch sets the error for a value of the wrong type. The string want describes the expected
+// type.
 func (s *Scanner) Mismatch(want string) {
 	found := ""
 	switch s.Kind() {
@@ -76,7 +77,7 @@ func (s *Scanner) Mismatch(want string) {
 // maxPath is the length, in bytes, at which a path stops growing.
 const maxPath = 100
 
-// Under prepends where, which names a member or an element, to the path of the error.
+// Under prepends the name of a member or of an element to the path of the error.
 func (s *Scanner) Under(where string) {
 	if e, is := s.err.(*Error); is && len(e.Path) < maxPath { //nolint:errorlint // made here, never wrapped
 		e.Path = where + ": " + e.Path

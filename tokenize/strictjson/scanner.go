@@ -16,9 +16,9 @@
 //
 // With the zero [Options], a Scanner follows RFC 8259 and also refuses duplicate names in one
 // object, lone surrogates, invalid UTF-8, and nesting deeper than [DefaultDepth]. By contrast,
-// encoding/json uses the last of two equal names. It also silently changes the text, because it
-// replaces lone surrogates and invalid UTF-8 with U+FFFD. Each option allows one exception, for
-// text from a program that needs it.
+// encoding/json accepts a duplicate name and uses its last value. It also silently changes the
+// text, because it replaces lone surrogates and invalid UTF-8 with U+FFFD. Each option allows one
+// exception, for text from a program that needs this exception.
 //
 // A Scanner keeps its first error. After an error, the Scanner is at the end of its text, so
 // callers only need to check [Scanner.End] or [Scanner.Err] once, at the end.
@@ -30,8 +30,8 @@ import (
 	"unicode/utf8"
 )
 
-// DefaultDepth is the default maximum nesting of arrays and objects. Parsers in other languages
-// fail at depths that are not much greater.
+// DefaultDepth is the default maximum nesting of arrays and objects. Some parsers in other
+// languages fail at depths that are only slightly greater.
 const DefaultDepth = 256
 
 // Options are exceptions to the strict rules.
@@ -42,20 +42,20 @@ type Options struct {
 	HalfPairs bool
 	// NonFinite allows the numbers NaN, Infinity and -Infinity, which Python writes.
 	NonFinite bool
-	// CheckedUTF8 states that the caller has checked that the text is valid UTF-8.
+	// CheckedUTF8 is true if the caller has already checked that the text is valid UTF-8.
 	CheckedUTF8 bool
 	// MaxDepth is the maximum nesting of arrays and objects. 0 means DefaultDepth.
 	MaxDepth int
 }
 
 // GoOptions returns options that accept the same text as encoding/json, except for invalid UTF-8.
-// They are meant for JSON from servers.
+// Use these options for JSON from servers.
 func GoOptions() Options { return Options{EqualNames: true, HalfPairs: true, MaxDepth: 10_000} }
 
 // A Scanner reads one JSON text from front to back. If a returned string has no escapes, it is a
 // substring of the text and keeps the whole text in memory.
 //
-// Its code is in these files:
+// The code of the Scanner is in these files:
 //
 //	scanner.go  objects and arrays
 //	text.go     strings
@@ -71,8 +71,8 @@ type Scanner struct {
 	// names holds the names read so far in the open objects, one object after another. It is not
 	// used if EqualNames is set.
 	names []string
-	// unescaped holds the values of strings that had escapes, one after another. scratch holds the
-	// value of the string that is being read.
+	// unescaped holds the values of strings that had escapes, one after another. The buffer scratch
+	// holds the value of the string that is being read.
 	unescaped strings.Builder
 	scratch   []byte
 	// long is the last long string as written, including its quotes, and longText is its value.
@@ -91,8 +91,8 @@ func New(text string, o Options) *Scanner {
 // maxScratchBytes limits the scratch memory that Reset keeps.
 const maxScratchBytes = 1 << 20
 
-// Reset prepares s to read another text. It keeps the scratch memory but no reference to the
-// previous text.
+// Reset prepares s to read another text. It keeps the scratch memory but does not keep a reference
+// to the previous text.
 func (s *Scanner) Reset(text string, o Options) {
 	scratch := s.scratch
 	if len(scratch) > maxScratchBytes {
@@ -146,8 +146,8 @@ func (s *Scanner) Kind() byte {
 	return c
 }
 
-// space skips white space and returns the next byte without consuming it: 0 at the end of the text,
-// 1 for a control character.
+// space skips white space and returns the next byte without consuming it. It returns 0 at the end
+// of the text and 1 for a control character.
 func (s *Scanner) space() byte {
 	for s.i < len(s.text) {
 		c := s.text[s.i]
@@ -162,8 +162,8 @@ func (s *Scanner) space() byte {
 	return 0
 }
 
-// Members reads an object and calls yield with each name. yield can read the value. If yield does
-// not read the value, Members skips it.
+// Members reads an object and calls yield with each name. The function yield can read the value. If
+// it does not, Members skips the value.
 func (s *Scanner) Members(yield func(name string) bool) { s.members(yield, !s.opts.EqualNames) }
 
 // Pairs is like [Scanner.Members], but leaves the check for duplicate names in this object to the
@@ -227,7 +227,7 @@ func (s *Scanner) members(yield func(name string) bool, unique bool) {
 }
 
 // A nameSet is the set of names in one object. The names are s.names[from:]. If there are more than
-// fewNames names, many also holds them.
+// fewNames names, the map many also holds the names.
 type nameSet struct {
 	from int
 	many map[string]struct{}
@@ -253,7 +253,7 @@ func (s *Scanner) add(n *nameSet, name string, at int) bool {
 	}
 	if equal {
 		s.i = at
-		s.ambiguous("given twice in one object")
+		s.ambiguous("duplicate key")
 		s.Under(show(name))
 		return false
 	}
@@ -273,8 +273,8 @@ func (s *Scanner) add(n *nameSet, name string, at int) bool {
 	return true
 }
 
-// Elements reads an array and calls yield with the index of each element. yield can read the
-// element. If yield does not read the element, Elements skips it.
+// Elements reads an array and calls yield with the index of each element. The function yield can
+// read the element. If it does not, Elements skips the element.
 func (s *Scanner) Elements(yield func(i int) bool) {
 	if c := s.Kind(); c != '[' {
 		s.Mismatch("a list")
@@ -339,8 +339,8 @@ func (s *Scanner) Raw() string {
 	return s.Since(from)
 }
 
-// Offset returns the number of bytes read. Directly after a call of Kind, this is the start of the
-// next value. When Members or Elements calls yield, it is also the start of the next value.
+// Offset returns the number of bytes consumed. Directly after a call of Kind, this is the start of
+// the next value. When Members or Elements calls yield, it is also the start of the next value.
 func (s *Scanner) Offset() int { return s.i }
 
 // Since returns the text from an offset to the current position, or "" after an error.
@@ -362,7 +362,8 @@ type Mark struct {
 func (s *Scanner) Mark() Mark { return Mark{s.text, s.i, s.depth, len(s.names), s.err} }
 
 // Return moves to a position in the same text and restores the error that the Scanner had at that
-// position. If the position is before the current one, the objects around it must still be open.
+// position. If that position is before the current position, the objects around it must still be
+// open.
 func (s *Scanner) Return(to Mark) {
 	s.text, s.i, s.depth, s.names, s.err = to.text, to.i, to.depth, s.names[:min(to.names, len(s.names))], to.err
 }

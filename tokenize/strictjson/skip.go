@@ -32,7 +32,7 @@ func ignoreName(string) bool { return true }
 
 func ignoreIndex(int) bool { return true }
 
-// Null reads null if it is the next value, and reports whether it was.
+// Null reports whether the next value is null, and if so, reads it.
 func (s *Scanner) Null() bool {
 	if s.space() != 'n' {
 		return false

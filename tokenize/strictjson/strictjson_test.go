@@ -187,11 +187,11 @@ func TestErrors(t *testing.T) {
 		opts strictjson.Options
 		want string // empty: accepted
 	}{
-		{`{"a":1,"a":2}`, strictjson.Options{}, "a: given twice in one object (byte 7)"},
+		{`{"a":1,"a":2}`, strictjson.Options{}, "a: duplicate key (byte 7)"},
 		{`{"a":1,"\u0061":2}`, strictjson.Options{EqualNames: true}, ""},
-		{`{"b":[0,{"x y":1,"x y":2}]}`, strictjson.Options{}, `"x y": given twice in one object (byte 17)`},
-		{`{"` + strings.Repeat("n", 100) + `":1,"` + strings.Repeat("n", 100) + `":1}`, strictjson.Options{}, `"` + strings.Repeat("n", 60) + `": given twice in one object (byte 106)`},
-		{`["\ud83d"]`, strictjson.Options{}, `\ud83d: half a surrogate pair (byte 2)`},
+		{`{"b":[0,{"x y":1,"x y":2}]}`, strictjson.Options{}, `"x y": duplicate key (byte 17)`},
+		{`{"` + strings.Repeat("n", 100) + `":1,"` + strings.Repeat("n", 100) + `":1}`, strictjson.Options{}, `"` + strings.Repeat("n", 60) + `": duplicate key (byte 106)`},
+		{`["\ud83d"]`, strictjson.Options{}, `\ud83d: an unpaired surrogate (byte 2)`},
 		{`["\ud83d"]`, strictjson.Options{HalfPairs: true}, ""},
 		{"[\"a\xff\"]", strictjson.Options{}, "not UTF-8 (byte 3)"},
 		{"[\"\ufffd\xff\"]", strictjson.Options{}, "not UTF-8 (byte 5)"},

@@ -9,7 +9,7 @@ import (
 )
 
 // Strings are read eight bytes at a time. A string without escapes is returned as a substring of
-// the text. A string with escapes is built in scratch and then appended to unescaped.
+// the text. A string with escapes is built in s.scratch and then appended to s.unescaped.
 
 // Text reads a string and returns its unescaped text.
 func (s *Scanner) Text() string {
@@ -38,7 +38,7 @@ func (s *Scanner) Text() string {
 // longString is the minimum length, in bytes, of a string that Scanner.long keeps.
 const longString = 64
 
-// again reads the next string if it equals the last long string, and reports whether it did.
+// again reports whether the next string equals the last long string, and if so, reads it.
 func (s *Scanner) again() bool {
 	if s.long == "" || !strings.HasPrefix(s.text[s.i:], s.long) {
 		return false
@@ -54,7 +54,7 @@ func (s *Scanner) skipText() {
 	}
 	text, i := s.text, s.i+1
 	for {
-		// Most escapes have two characters. Their meaning does not matter here.
+		// Skip two-character escapes, the most common kind, without decoding them.
 		for i+8 <= len(text) {
 			m := special(load64(text, i))
 			if m == 0 {
@@ -97,7 +97,7 @@ func (s *Scanner) unescape(from, i int) string {
 	s.grow(n)
 	copy(s.scratch, text[from:i])
 	for i < len(text) {
-		s.grow(n + 8 + utf8.UTFMax) // one step copies up to seven bytes, and unescapes one character
+		s.grow(n + 8 + utf8.UTFMax) // an iteration copies up to seven bytes and then unescapes one character
 		if i+8 <= len(text) {
 			w := load64(text, i)
 			binary.LittleEndian.PutUint64(s.scratch[n:], w) // later iterations overwrite the special bytes
@@ -156,7 +156,7 @@ func (s *Scanner) keep(b []byte) string {
 	if s.unescaped.Cap()-s.unescaped.Len() < len(b) {
 		const least, most = 4 << 10, 16 << 10
 		size := min(max(least, 2*s.unescaped.Cap()), most)
-		size = max(len(b), min(size, len(b)+len(s.text)-s.i)) // the rest of the text cannot need more
+		size = max(len(b), min(size, len(b)+len(s.text)-s.i)) // the rest of the text cannot need more memory
 		s.unescaped.Reset()
 		s.unescaped.Grow(size)
 	}
@@ -165,8 +165,8 @@ func (s *Scanner) keep(b []byte) string {
 	return s.unescaped.String()[start:]
 }
 
-// escape decodes the escape sequence at text[i] and returns its character and length. If the
-// sequence is invalid, it sets an error and returns length 0.
+// escape decodes the escape sequence at text[i]. It returns the character and the length of the
+// sequence. If the sequence is invalid, it sets an error and returns length 0.
 func (s *Scanner) escape(i int) (r rune, n int) {
 	text := s.text[i:]
 	if len(text) >= 2 {
@@ -194,7 +194,7 @@ func (s *Scanner) escape(i int) (r rune, n int) {
 	}
 	if !s.opts.HalfPairs {
 		s.i = i
-		s.ambiguous(text[:6] + ": half a surrogate pair")
+		s.ambiguous(text[:6] + ": an unpaired surrogate")
 		return 0, 0
 	}
 	return utf8.RuneError, 6
@@ -227,15 +227,15 @@ const (
 )
 
 // special returns a word with 0x80 in the bytes of w that are special in a string: quotes,
-// backslashes and control characters. Only the lowest mark is reliable.
+// backslashes and control characters. Only the lowest 0x80 is reliable.
 func special(w uint64) uint64 {
 	q := w ^ '"'*lowBits
 	e := w ^ '\\'*lowBits
 	return ((q-lowBits)&^q | (e-lowBits)&^e | (w-' '*lowBits)&^w) & highBits
 }
 
-// PlainEnd returns the index of the next quote, backslash or control character at or after text[i],
-// or the length of the text. A JSON encoder must escape these bytes.
+// PlainEnd returns the index of the first quote, backslash or control character at or after
+// text[i], or the length of the text. A JSON encoder must escape these bytes.
 func PlainEnd(text string, i int) int {
 	for i+8 <= len(text) {
 		w := load64(text, i)

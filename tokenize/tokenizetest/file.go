@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// Gunzip returns the content of a gzip file.
+// Gunzip returns the decompressed content of a gzip file.
 func Gunzip(path string) (b []byte, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// OtherTypes contains JSON values of every type. Tests replace a value with one of them to change
-// its type.
+// OtherTypes contains JSON values of every type. Tests use them to replace a value with a value of
+// another type.
 var OtherTypes = []string{
 	"null", "true", "7", "-1.5", "1e999", "123456789012345678901234567890", `"x"`, `"` + strings.Repeat("long ", 200) + `"`, "[]", `[[1,"a"]]`, "{}", `{"a":{"b":1}}`,
 }
@@ -59,7 +59,8 @@ func Places(tb testing.TB, text string) map[string]Place {
 	return all
 }
 
-// SameType reports whether the JSON values at the start of a and b have the same type.
+// SameType reports whether the JSON values at the start of a and b have the same type. It treats
+// true and false as different types.
 func SameType(a, b string) bool {
 	kind := func(text string) byte {
 		if c := text[0]; c == '-' || c >= '0' && c <= '9' {
@@ -70,7 +71,7 @@ func SameType(a, b string) bool {
 	return kind(a) == kind(b)
 }
 
-// Starred returns the path with each index replaced by a star.
+// Starred returns the path with each index replaced by an asterisk.
 func Starred(path string) string {
 	parts := strings.Split(path, "/")
 	for i := range parts {

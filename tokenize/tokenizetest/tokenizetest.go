@@ -2,10 +2,10 @@
 // tests and benchmarks of code that reads replies. The same seed and options always produce the
 // same bytes.
 //
-// The distributions are modeled on recordings. Ids are drawn from a vocabulary of 150,000 ids by
-// Zipf's law and are roughly ordered by frequency, as in byte-pair vocabularies. One
-// log-probability in sixteen is exactly 0, and some are so close to 0 that they are printed with an
-// exponent. Text has an escape about every forty words.
+// The distributions are modeled on recordings. The ids come from a vocabulary of 150,000 ids and
+// follow Zipf's law. As in byte-pair vocabularies, frequent ids tend to be low. One log-probability
+// in sixteen is exactly 0, and some are so close to 0 that they are printed with an exponent. Text
+// has an escape about every forty words.
 package tokenizetest
 
 import (
@@ -21,12 +21,13 @@ type Options struct {
 	Tokens int
 	// Turns is the number of turns. Assistant and tool turns alternate, assistant first.
 	Turns int
-	// InputIDs adds the prompt of each call, as newer servers do. Each prompt after the first
+	// InputIDs adds the prompt of each call, as newer servers send it. Each prompt after the first
 	// consists of the previous call's prompt and output, followed by ContextTokens more ids.
 	InputIDs bool
 	// PromptTokens is the length of the first prompt. Default 400.
 	PromptTokens int
-	// Logprobs adds `logprobs`, which in real replies repeats the last call.
+	// Logprobs adds the member `logprobs`. In real replies, this member repeats the data of the
+	// last call.
 	Logprobs bool
 	// Text adds messages before the turns, as in real replies from runs with tools. For each tool
 	// call, the messages contain the arguments (a few KB) and the result, each twice. The messages
@@ -49,8 +50,8 @@ func Reply(seed uint64, o Options) []byte {
 }
 
 // Corpus returns distinct replies with at least size bytes in total. Each reply has 1,000 to 32,000
-// sampled tokens (log-uniform) in 2 to 20 turns; o sets the other options. Benchmarks need a corpus
-// that is larger than the caches, because branch predictors learn a body that is read repeatedly.
+// sampled tokens (log-uniform) in 2 to 20 turns; o sets the other options. Benchmarks need a large
+// corpus, because caches and branch predictors adapt to a body that is read repeatedly.
 func Corpus(seed uint64, size int, o Options) [][]byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var bodies [][]byte
@@ -87,8 +88,8 @@ func newWriter(seed uint64, o Options) *writer {
 	return w
 }
 
-// id draws a token id. The multiplier is odd and moves neighboring ranks some hundreds of places
-// apart.
+// id draws a token id. Within each block of 512 ranks, neighboring ranks get ids that are at least
+// 167 apart.
 func (w *writer) id() int32 {
 	rank := w.zipf.Uint64()
 	near := rank - rank%512

@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// The routes under /sim/ belong to the simulator. A test whose server is another process uses them
-// instead of the Go API. No real server has them, and they need no password.
+// The routes under /sim/ control the simulator. Tests use these routes instead of the Go API if the
+// server runs in another process. The routes do not require a password. Real servers do not have
+// such routes.
 //
 //	GET  /sim/answers   Server.Answers, as a JSON array
 //	GET  /sim/stats     Server.Stats
-//	POST /sim/refuse    Server.Refuse: ?status=503&retry_after=89s, ?status=0 ends it
+//	POST /sim/refuse    Server.Refuse: ?status=503&retry_after=89s, ?status=0 ends the refusals
 var adminRoutes = []route{
 	{"GET", "/sim/answers", true, (*Server).serveAnswers},
 	{"GET", "/sim/stats", true, (*Server).serveStats},
@@ -47,8 +48,9 @@ func (s *Server) setRefusal(q *request) answer {
 	return ok([]byte(`{}`))
 }
 
-// Refuse makes the server answer every API request with the status and, if retryAfter is positive,
-// a Retry-After. Refuse(0, 0) ends it. Started runs continue.
+// Refuse makes the server answer every API request with the given status. If retryAfter is
+// positive, the answers have the header Retry-After. Refuse(0, 0) makes the server answer normally
+// again. Runs in progress continue.
 func (s *Server) Refuse(status int, retryAfter time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// An agent is one agent on the server. id and order are immutable. Server.mu guards the other
-// fields, except for history, which planning guards.
+// An agent is one agent on the simulated server. Its id and order never change. The lock planning
+// guards history, and Server.mu guards all other fields.
 type agent struct {
 	id    string
 	order int64
@@ -23,14 +23,14 @@ type agent struct {
 	system       []byte // the response body of GET /v1/messages/{systemID}
 	sigs         []signature
 	life         *life    // nil if the agent is scripted
-	ids          []string // the ids that replace those in life; nil means the recorded ids
+	ids          []string // the ids that replace the recorded ids in life; nil keeps the recorded ids
 	sends        int
 	runs         []*run
 	deleteFailed bool // a request to delete the agent has already failed
 	looks        [lookKinds]int
 
-	// planning is held while a reply is planned, so that the sends of an agent are planned one
-	// after the other.
+	// planning is held while a reply is planned. It makes sure that the sends to an agent are
+	// planned one after the other.
 	planning sync.Mutex
 	history  history
 }
@@ -109,7 +109,7 @@ func (s *Server) makeAgent(n newAgent) (*agent, *answer) {
 	if a.life != nil && s.cfg.KeepIDs {
 		a.id = a.life.ids.names[a.life.agentNumber()]
 		if s.agents[a.id] != nil {
-			return nil, new(detail(http.StatusConflict, "CONFLICT: case %s keeps its recorded ids, and its agent %s is alive", a.life.name, a.id))
+			return nil, new(detail(http.StatusConflict, "CONFLICT: case %s keeps its recorded ids, and its agent %s still exists", a.life.name, a.id))
 		}
 	}
 	for i := 0; a.id == "" || s.agents[a.id] != nil; i++ {
@@ -183,7 +183,7 @@ func (s *Server) toolsFor(n newAgent) []byte {
 	return array(out)
 }
 
-// describe sets the members that a client can set for any agent.
+// describe sets the agent's name, tags and metadata to the values in n, if n contains them.
 func (a *agent) describe(n newAgent) {
 	o := a.state.clone()
 	if n.Name != nil {
@@ -199,8 +199,8 @@ func (a *agent) describe(n newAgent) {
 	a.state = o
 }
 
-// identity parses the attempt in the metadata. named is false if the metadata does not contain a
-// task id.
+// identity parses the task, the sample and the attempt in the metadata. The result named is false
+// if the metadata does not contain a task id.
 func identity(metadata json.RawMessage) (w who, named bool) {
 	var m struct {
 		Rollout struct {
@@ -255,7 +255,8 @@ func (s *Server) getAgent(q *request, a *agent) answer {
 	return ok(o.append(nil))
 }
 
-// withRelations removes the relations that a client of version 1.0 did not request.
+// withRelations empties the relations that are not in include. Clients since version 1.0 must
+// request each relation.
 func withRelations(o *object, include []string) {
 	for _, relation := range []string{"blocks", "tools", "sources", "tags", "secrets", "identities"} {
 		if !slices.Contains(include, "agent."+relation) {

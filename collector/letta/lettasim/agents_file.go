@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// exportAgent answers with an agent file: the state and the system message.
+// exportAgent answers with an agent file, which contains the state and the system message.
 func (s *Server) exportAgent(q *request) answer {
 	a, problem := s.findAgent(q.args[0])
 	if problem != nil {
@@ -104,7 +104,8 @@ func (s *Server) importAgent(q *request) answer {
 	return ok(append(quoteAll([]byte(`{"agent_ids":`), []string{a.id}), '}'))
 }
 
-// plainText returns the text of a content: a string, or parts, which it joins with newlines.
+// plainText returns the text in the content of a message. The content is a string or a list of
+// parts. plainText joins parts with newlines.
 func plainText(content json.RawMessage) string {
 	var text string
 	if json.Unmarshal(content, &text) == nil {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// agentsFor returns the agents that match the query, oldest first. Server.mu is held.
+// agentsFor returns the agents that match the query, oldest first. The caller holds Server.mu.
 func (s *Server) agentsFor(query url.Values) []*agent {
 	tags, all := query["tags"], query.Get("match_all_tags") == "true"
 	name := query.Get("name")
@@ -54,7 +54,8 @@ func (s *Server) countAgents(q *request) answer {
 	return ok(strconv.AppendInt(nil, int64(len(s.agentsFor(q.URL.Query()))), 10))
 }
 
-// checkPage rejects an invalid limit or order. most bounds the limit; 0 means no bound.
+// checkPage rejects an invalid limit or order. The parameter most is the highest allowed limit, or
+// 0 for no maximum.
 func checkPage(query url.Values, most int) *answer {
 	refuse := func(kind, name, msg string) *answer {
 		return new(unprocessable(kind, "'query', '"+name+"'", msg))
@@ -75,9 +76,9 @@ func checkPage(query url.Values, most int) *answer {
 	return nil
 }
 
-// between returns the part of a list between the cursors before and after. The cursors are points
-// in time, whatever the requested order. The list is oldest first. Several neighbors can have one
-// id.
+// The function between returns the elements that are newer than the cursor "after" and older than
+// the cursor "before". The list must be sorted oldest first. The requested order does not affect
+// the cursors. Adjacent elements can have the same id.
 func between[T any](list []T, id func(T) string, query url.Values) (out []T, unknown string) {
 	out = list
 	find := func(cursor string) int {
@@ -105,7 +106,7 @@ func between[T any](list []T, id func(T) string, query url.Values) (out []T, unk
 	return out, ""
 }
 
-// page applies order, cursors and limit to a list that is oldest first.
+// page applies the order, the cursors and the limit to a list that is sorted oldest first.
 func page[T any](list []T, id func(T) string, query url.Values, ascending bool, limit int) []T {
 	if !ascending {
 		list = slices.Clone(list)

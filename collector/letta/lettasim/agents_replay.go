@@ -17,7 +17,7 @@ func (a *agent) replay(s *Server) {
 	}
 	o, err := parseObject(l.agent.with(a.ids))
 	if err != nil {
-		return // LoadCases checks cases
+		return // cannot happen, because LoadCases has checked the case
 	}
 	if !s.cfg.KeepIDs {
 		o.set("created_at", a.state.values["created_at"])
@@ -37,7 +37,7 @@ func (l *life) agentNumber() int {
 	return l.ids.number[member(l.agent.raw, "id")]
 }
 
-// bind turns a scripted agent that has no sends into a replayed agent. Server.mu is held.
+// bind turns a scripted agent without sends into a replayed agent. The caller holds Server.mu.
 func (s *Server) bind(a *agent, l *life) {
 	name, tags, metadata := a.state.values["name"], a.state.values["tags"], a.state.values["metadata"]
 	a.life = l
@@ -48,7 +48,7 @@ func (s *Server) bind(a *agent, l *life) {
 	s.systems[a.systemID] = a
 }
 
-// caseName returns the case that a task id would name.
+// caseName returns the name of the case to which a task id refers, if there is such a case.
 func caseName(task string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(task, "case:"), "#")
 	return name

@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// This file handles streamed and asynchronous sends. Their answers have no turns, so their tokens
-// are only in traces. The flags for token data come from the agent's model, not from the request.
+// This file handles streamed and asynchronous sends. The answers to such sends have no turns, so
+// the tokens are only in traces. The flags for token data come from the agent's model, not from the
+// request.
 //
 //	POST …/messages            "streaming": true    events, for clients of version 1.0
 //	POST …/messages/stream                          events
 //	POST …/messages/async                           the run, at once
 //
-// Their finished runs have the status completed, unless they were canceled or their metadata
-// contains an error. Before the end, the run of a stream has the status running.
+// A finished run has the status completed, unless it was canceled or its metadata contains an
+// error. Until a stream ends, its run has the status running.
 //
 // Source: routers/v1/agents.py (run_type of each route), services/streaming_service.py
 // (create_agent_stream, _create_error_aware_stream, _create_run).

@@ -19,8 +19,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A Case is one recorded life of an agent: its state, its system message, and every exchange with
-// the resulting server runs and engine calls. A Case is immutable.
+// A Case is the recorded life of one agent. It contains the agent's state, the system message, and
+// every exchange with the server runs and engine calls that followed. A Case is immutable.
 type Case struct {
 	// Name is the file name without extensions. Task ids refer to the case by this name.
 	Name string
@@ -117,7 +117,7 @@ func loadCase(fsys fs.FS, file, name string, zipped bool) (*Case, error) {
 				return nil, fmt.Errorf("exchange %d: run %d: %w", i, j, err)
 			}
 			if len(r.Traces) > len(r.Steps) {
-				return nil, fmt.Errorf("exchange %d: run %d: %d traces for %d steps", i, j, len(r.Traces), len(r.Steps))
+				return nil, fmt.Errorf("exchange %d: run %d has more traces (%d) than steps (%d)", i, j, len(r.Traces), len(r.Steps))
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func loadCase(fsys fs.FS, file, name string, zipped bool) (*Case, error) {
 var nonFinite = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"|NaN|-?Infinity`)
 
 // nanToNull replaces NaN, Infinity and -Infinity, which Python's JSON encoder prints, with null. An
-// engine's answers can contain them. The server's answers never do.
+// engine's answers can contain these values, but the server's answers never do.
 func nanToNull(b []byte) []byte {
 	if !bytes.Contains(b, []byte("NaN")) && !bytes.Contains(b, []byte("Infinity")) {
 		return b
@@ -140,7 +140,7 @@ func nanToNull(b []byte) []byte {
 	})
 }
 
-// A life is a case prepared for replay, with or without prompt ids.
+// A life is a case that has been prepared for replay, with or without prompt ids.
 type life struct {
 	name         string
 	agent        template
@@ -163,8 +163,8 @@ type exchange struct {
 // A recordedCall contains the ids of one engine call.
 type recordedCall struct{ prompt, output []int32 }
 
-// A recordedRun is one server run in an exchange. traces has the same length as steps. If a step
-// has no trace, its template is empty.
+// A recordedRun is one server run in an exchange. The lists traces and steps have the same length.
+// If a step has no trace, its template in traces is empty.
 type recordedRun struct {
 	run      template
 	steps    []template

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// A conversation is one conversation of an agent. In a replayed agent it is the recorded
-// conversation. In a scripted agent it shares the agent's history.
+// A conversation belongs to one agent. For a replayed agent, it is the recorded conversation. For a
+// scripted agent, the conversation shares the agent's history.
 type conversation struct {
 	id    string
 	order int64
@@ -32,7 +32,8 @@ func (s *Server) createConversation(q *request) answer {
 			return detail(http.StatusInternalServerError, "lettasim: internal error: %v", err)
 		}
 		c.state, c.id = o, o.string("id")
-		// The recorded state is the final one. The system message is the recorded one.
+		// The recorded state is from the end of the recording, so the system message already
+		// exists.
 		if system := split(a.system); len(system) > 0 {
 			s.systems[messageID(system[0])] = a
 		}
@@ -60,7 +61,7 @@ func (s *Server) findConversation(id string) (*conversation, *answer) {
 }
 
 func (*Server) getConversation(_ *request, c *conversation) answer {
-	if c.agent.life == nil { // its system message is created on the first read
+	if c.agent.life == nil { // the system message is created on the first read
 		c.state = c.state.clone()
 		c.state.set("in_context_message_ids", quoteAll(nil, []string{c.agent.systemID}))
 	}
@@ -79,7 +80,7 @@ func (s *Server) listConversations(q *request) answer {
 	if problem := checkPage(query, 0); problem != nil {
 		return *problem
 	}
-	query.Del("before") // the server ignores it
+	query.Del("before") // the real server ignores this cursor
 	if id := query.Get("after"); id != "" && s.conversations[id] == nil {
 		return notFound("Conversation", id)
 	}
@@ -151,7 +152,7 @@ func noneToCancel(agent string) answer {
 	return detail(http.StatusConflict, "CONFLICT: No active runs to cancel for agent %s", agent)
 }
 
-// cancelAgent cancels the unfinished sends of an agent.
+// cancelAgent cancels the unfinished runs of an agent.
 func (s *Server) cancelAgent(q *request) answer {
 	var body struct {
 		RunIDs []string `json:"run_ids"`

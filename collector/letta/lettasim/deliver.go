@@ -29,7 +29,7 @@ func (s *Server) deliver(q *request, p *reply) answer {
 	}
 	rate := s.cfg.BodyRate
 	announced := total // the Content-Length
-	written := total   // the bytes to write
+	written := total   // the number of bytes to write
 	switch kind {
 	case Truncated:
 		announced, written = total/2, total/2
@@ -49,8 +49,8 @@ func (s *Server) deliver(q *request, p *reply) answer {
 	h.Set("Server", "uvicorn")
 	h.Set("Content-Type", p.contentType)
 	h.Set("Content-Length", strconv.FormatInt(announced, 10))
-	// Count the answer before it is written, so that it is already counted when the client has read
-	// it. If the write fails, undo this.
+	// Count the answer before writing it, so that it is already counted when the client has read
+	// it. If the write fails, undo the count.
 	counts := p.status == http.StatusOK && kind != Truncated && kind != Huge && kind != Drop && kind != Stalled
 	if counts {
 		s.count(p)
@@ -89,8 +89,8 @@ func (s *Server) uncount(p *reply) {
 	}
 }
 
-// countTrace records that the client has the trace of a step. When the client has the traces of all
-// sampled steps in a run, countTrace records the run's lost answer.
+// countTrace records that the client has received the trace of a step. When the client has received
+// the traces of all sampled steps in a run, countTrace records the run's lost answer.
 func (s *Server) countTrace(st *step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,8 +131,8 @@ func pad(parts [][]byte, n int64) [][]byte {
 	return append(out, parts[1:]...)
 }
 
-// writeBody writes the first n bytes of the parts. If rate is positive, it writes rate bytes per
-// second. It returns false if the client disconnected.
+// writeBody writes the first n bytes of the parts. If rate is positive, it is the number of bytes
+// to write per second. writeBody returns false if the client disconnected.
 func (s *Server) writeBody(q *request, parts [][]byte, n, rate int64) bool {
 	var sent int64
 	defer func() {

@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// An rng is a small seeded generator (splitmix64). Every stream starts from a digest of its
-// purpose, so no draw depends on the order of requests.
+// An rng is a small seeded random number generator (splitmix64). Every generator is seeded with a
+// digest of its purpose, so draws do not depend on the order of requests.
 type rng struct{ state uint64 }
 
-// draw returns the stream for the words under the seed.
+// draw returns the generator for the given seed and words.
 func draw(seed uint64, words ...string) *rng {
 	h := fnv.New64a()
 	var b [8]byte
@@ -35,17 +35,18 @@ func (r *rng) next() uint64 {
 	return mix(r.state)
 }
 
-// float returns a uniform number in [0, 1).
+// float returns a uniformly distributed number in [0, 1).
 func (r *rng) float() float64 { return float64(r.next()>>11) / (1 << 53) }
 
-// n returns a uniform number in [0, n); n must be positive.
+// n returns a uniformly distributed number in [0, n). n must be positive.
 func (r *rng) n(n int) int { return int(r.next() % uint64(n)) }
 
 func (r *rng) normal() float64 {
 	return math.Sqrt(-2*math.Log(1-r.float())) * math.Cos(2*math.Pi*r.float())
 }
 
-// in draws from the range. In a wide range the logarithm is uniform, which favors Min.
+// The method in draws a number from the range. In a wide range, the logarithm is uniformly
+// distributed, so numbers near Min are more likely.
 func (r *rng) in(g Range) int {
 	if g.Max <= g.Min {
 		return g.Min

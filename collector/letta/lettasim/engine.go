@@ -17,8 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// With Config.Engine, the calls of scripted agents are sent to an engine of the user, in the
-// dialect of SGLang's native endpoint. Each call is one request:
+// With Config.Engine, the calls of scripted agents are sent to an engine that the user provides.
+// The format is the format of SGLang's native endpoint. Each call is one request:
 //
 //	POST {Engine}/generate
 //	{"input_ids":[51,32,10],"sampling_params":{"temperature":1.0,"max_new_tokens":4096,"top_p":0.9},"return_logprob":true}
@@ -29,17 +29,17 @@ import (
 //	{"output_ids":[51,0],"meta_info":{"output_token_logprobs":[[-0.7,51,null],[-0.1,0,null]],
 //	 "finish_reason":{"type":"stop","matched":0},"prompt_tokens":3,"completion_tokens":2,"weight_version":"3"}}
 //
-// Both lists are copied unchanged into the turns. The whole answer, including weight_version, is
-// copied into the provider trace, as on a real server.
+// Both lists are copied unchanged into the turns. The whole answer, including weight_version (a
+// string), is copied into the provider trace, as on a real server.
 //
 // The prompt of a call contains everything so far, in order: the UTF-8 bytes of each user message
-// and a newline (10), the sampled ids, and the UTF-8 bytes of each tool result and a newline. There
-// is no template, so a vocabulary with the ids up to 255 is enough.
+// and a newline (10), the sampled ids, and the UTF-8 bytes of each tool result and a newline. No
+// template is used, so a vocabulary with the ids up to 255 is enough.
 //
-// The agent's message, which a reward function receives, is the text member of the answer. If there
-// is no text, the message consists of the output ids as decimal numbers, separated by spaces. If
-// finish_reason.matched is the last id, that id is omitted, as SGLang omits the stop token from
-// text.
+// The member text of the answer is the agent's message, which a reward function receives. If the
+// answer has no text, the message consists of the output ids as decimal numbers, separated by
+// spaces. If finish_reason.matched is the last id, that id is omitted, as SGLang omits the stop
+// token from text.
 
 // The limits of one engine call.
 const (
@@ -47,7 +47,7 @@ const (
 	maxEngineAnswer = 256 << 20 // bytes
 )
 
-// An engineAnswer contains the members of an engine's answer that are used.
+// An engineAnswer contains the members of an engine's answer that the simulator uses.
 type engineAnswer struct {
 	Text      *string         `json:"text"`
 	OutputIDs json.RawMessage `json:"output_ids"`
@@ -65,12 +65,11 @@ type engineAnswer struct {
 }
 
 // An engineError means that the engine cannot be reached, refused the request, or did not answer in
-// SGLang's format. The server stores kind and text in the step and the run.
+// SGLang's format. The server stores the fields kind and text in the step and the run.
 type engineError struct{ kind, text string }
 
 func (e *engineError) Error() string { return e.kind + ": " + e.text }
 
-// checkEngine validates the engine's URL.
 func checkEngine(address string) error {
 	u, err := url.Parse(address)
 	switch {
@@ -85,7 +84,7 @@ func checkEngine(address string) error {
 func (s *Server) generate(ctx context.Context, prompt []int32, temperature float64) (*engineAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()
-	address, _ := url.Parse(s.cfg.Engine) // Validate checked it
+	address, _ := url.Parse(s.cfg.Engine) // Validate has checked the URL
 	address = address.JoinPath("generate")
 	shown := address.Redacted()
 	body := append(tokenize.AppendIDs([]byte(`{"input_ids":`), prompt), `,"sampling_params":{"temperature":`...)
@@ -100,7 +99,7 @@ func (s *Server) generate(ctx context.Context, prompt []int32, temperature float
 	if err != nil {
 		return nil, connectError(shown, err)
 	}
-	defer response.Body.Close() //nolint:errcheck // it was read, or the connection is given up
+	defer response.Body.Close() //nolint:errcheck // the body was read to its end, or the connection is abandoned
 	raw, err := io.ReadAll(io.LimitReader(response.Body, maxEngineAnswer+1))
 	switch {
 	case err != nil:
@@ -112,17 +111,17 @@ func (s *Server) generate(ctx context.Context, prompt []int32, temperature float
 		}
 		return nil, &engineError{"HTTPStatusError", fmt.Sprintf("%s error '%d %s' for url '%s': %s", kind, response.StatusCode, http.StatusText(response.StatusCode), shown, excerpt(raw))}
 	case len(raw) > maxEngineAnswer:
-		return nil, &engineError{"ValueError", fmt.Sprintf("%s: an answer of more than %d bytes", shown, maxEngineAnswer)}
+		return nil, &engineError{"ValueError", fmt.Sprintf("%s: the answer is longer than %d bytes", shown, maxEngineAnswer)}
 	}
 	a, err := readEngineAnswer(raw)
 	if err != nil {
-		return nil, &engineError{"ValueError", fmt.Sprintf("%s: %v; it answered %s", shown, err, excerpt(raw))}
+		return nil, &engineError{"ValueError", fmt.Sprintf("%s: %v; the engine answered %s", shown, err, excerpt(raw))}
 	}
 	return a, nil
 }
 
-// connectError returns the error for an engine that cannot be reached, worded as in the HTTP client
-// of the real server.
+// connectError returns the error for an engine that cannot be reached. The wording is the same as in
+// the real server's HTTP client.
 func connectError(shown string, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // without the URL, because it can contain a password
@@ -146,7 +145,7 @@ func excerpt(b []byte) string {
 func readEngineAnswer(raw []byte) (*engineAnswer, error) {
 	a := &engineAnswer{raw: bytes.TrimSpace(raw)}
 	if err := json.Unmarshal(raw, a); err != nil {
-		return nil, fmt.Errorf("not an answer of SGLang's /generate: %w", err)
+		return nil, fmt.Errorf("not an answer from SGLang's /generate: %w", err)
 	}
 	if len(a.raw) == 0 || a.raw[0] != '{' {
 		return nil, errors.New("want one JSON object")
@@ -159,7 +158,7 @@ func readEngineAnswer(raw []byte) (*engineAnswer, error) {
 		return nil, errors.New("meta_info.output_token_logprobs: want a list of [log-probability, id, text or null]")
 	}
 	if len(triples) != len(a.ids) {
-		return nil, fmt.Errorf("meta_info.output_token_logprobs: %d entries for %d output_ids", len(triples), len(a.ids))
+		return nil, fmt.Errorf("meta_info.output_token_logprobs has %d entries, but output_ids has %d", len(triples), len(a.ids))
 	}
 	a.logprobs = make([]float32, len(a.ids))
 	for i, t := range triples {
@@ -217,7 +216,7 @@ func (s *Server) planEngine(q *request, p *reply, in *scriptPlan, r *scriptedRun
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.EngineCalls += int64(len(sc.calls))
-	if s.finished(p.run) { // the run was canceled meanwhile
+	if s.finished(p.run) { // the run was canceled in the meantime
 		return true
 	}
 	p.run.due, r.ended = p.due, p.due

@@ -138,12 +138,12 @@ func TestEngineFails(t *testing.T) {
 	}{
 		{"status", 500, "CUDA out of memory", "Server error '500 Internal Server Error' for url 'http"},
 		{"refused", 400, "too long", "Client error '400 Bad Request' for url 'http"},
-		{"no JSON", 200, "<html>", "not an answer of SGLang's /generate"},
-		{"a list", 200, `[]`, "not an answer of SGLang's /generate"},
+		{"no JSON", 200, "<html>", "not an answer from SGLang's /generate"},
+		{"a list", 200, `[]`, "not an answer from SGLang's /generate"},
 		{"no ids", 200, `{"meta_info":{"output_token_logprobs":[]}}`, "output_ids: want a list of 32-bit integers"},
 		{"wide id", 200, `{"output_ids":[4294967296],"meta_info":{"output_token_logprobs":[[-1,4294967296,null]]}}`, "output_ids: want"},
 		{"no logprobs", 200, `{"output_ids":[1],"meta_info":{}}`, "output_token_logprobs: want a list"},
-		{"too few", 200, `{"output_ids":[1,2],"meta_info":{"output_token_logprobs":[[-1,1,null]]}}`, "1 entries for 2 output_ids"},
+		{"too few", 200, `{"output_ids":[1,2],"meta_info":{"output_token_logprobs":[[-1,1,null]]}}`, "has 1 entries, but output_ids has 2"},
 		{"other id", 200, `{"output_ids":[1],"meta_info":{"output_token_logprobs":[[-1,2,null]]}}`, "output_token_logprobs[0]: want [log-probability, 1,"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -17,20 +17,20 @@ type FaultKind string
 // The faults of the transport and the service. They are recoverable: by default they hit only the
 // first attempt.
 const (
-	// EngineDown answers 500. The run fails, and its metadata.error and the step's error_data
+	// EngineDown answers with 500. The run fails, and its metadata.error and the step's error_data
 	// contain the reason.
 	EngineDown FaultKind = "engine-down"
-	// DatabaseFull answers the same 500, but there is no run.
+	// DatabaseFull answers with the same 500, but the server creates no run.
 	DatabaseFull FaultKind = "database-full"
-	// Unavailable answers 503.
+	// Unavailable answers with 503.
 	Unavailable FaultKind = "unavailable"
-	// TooMany answers 429 with Retry-After.
+	// TooMany answers with 429 and a Retry-After header.
 	TooMany FaultKind = "too-many"
-	// Conflict answers 409, as the server does after a concurrent update of the database.
+	// Conflict answers with 409, as the server does after a concurrent update of the database.
 	Conflict FaultKind = "conflict"
 	// Reset resets the connection before the response begins. The run completes.
 	Reset FaultKind = "reset"
-	// Lost closes the connection before the send is accepted. There is no run.
+	// Lost closes the connection before the send is accepted. The server creates no run.
 	Lost FaultKind = "lost"
 	// Drop closes the connection in the middle of the body. The run completes.
 	Drop FaultKind = "drop"
@@ -38,7 +38,7 @@ const (
 	Truncated FaultKind = "truncated"
 	// Stalled stops writing in the middle of the body and waits until the client disconnects.
 	Stalled FaultKind = "stalled"
-	// Slow writes the body at Fault.Bytes per second.
+	// Slow writes the body at a rate of Fault.Bytes per second.
 	Slow FaultKind = "slow"
 	// CreateFails answers the request that creates the agent with 500.
 	CreateFails FaultKind = "create-fails"
@@ -48,23 +48,23 @@ const (
 	// answer has the stop reason end_turn. Only the trace shows the finish reason abort. Abort
 	// requires a scripted agent.
 	Abort FaultKind = "abort"
-	// AbortEarly is Abort before the first token of the call. The answer has no turn and no message
-	// for this call.
+	// AbortEarly is like Abort, but ends the call before its first token. The answer has no turn
+	// and no message for this call.
 	AbortEarly FaultKind = "abort-early"
 )
 
-// The faults of the data. They are final: they hit every attempt at the sample. NoTurns and the
-// faults below it require a scripted agent.
+// The data faults. They are final: they hit every attempt at the sample. NoTurns and the faults
+// below it require a scripted agent.
 const (
 	// PlainAgent creates the agent without the flags for token data, so the answers to its sends
 	// have no turns.
 	PlainAgent FaultKind = "plain-agent"
 	// Huge pads the body to Fault.Bytes. Default 200 MiB.
 	Huge FaultKind = "huge"
-	// NullCall answers 400, as the server does after a tool call with null arguments. The answer
-	// has no turns, and the run fails.
+	// NullCall answers with 400, as the server does after a tool call with null arguments. The
+	// answer has no turns, and the run fails.
 	NullCall FaultKind = "null-call"
-	// NoTurns answers 200, but turns is null.
+	// NoTurns answers with 200, but turns is null.
 	NoTurns FaultKind = "no-turns"
 	// LengthCall ends the first call in a send at the engine's token limit, right after a tool
 	// call. The tool call hides the limit, and only the trace shows the finish reason length.
@@ -87,8 +87,8 @@ const (
 	IDMismatch FaultKind = "id-mismatch"
 	// WideID changes one sampled id to a number that does not fit in 32 bits.
 	WideID FaultKind = "wide-id"
-	// StopError, StopCancelled and StopUnknown end a send with status 200 and the stop reason
-	// error, cancelled or an unknown one. The answer contains the turns so far.
+	// StopError, StopCancelled and StopUnknown end a send with status 200. Their stop reasons are
+	// error, cancelled, and a reason that no server uses. The answer contains the turns so far.
 	StopError     FaultKind = "stop-error"
 	StopCancelled FaultKind = "stop-cancelled"
 	StopUnknown   FaultKind = "stop-unknown"
@@ -121,20 +121,20 @@ func FaultKinds() []FaultKind { return slices.Sorted(maps.Keys(faultKinds)) }
 // Recoverable reports whether the fault, by default, does not hit later attempts.
 func (k FaultKind) Recoverable() bool { return faultKinds[k].recoverable }
 
-// A Fault hits the attempts that Aim selects. Without an Aim, it hits a share of the samples that
-// is drawn from the seed.
+// A Fault hits the attempts that Aim selects. If Aim is empty, the fault hits a random share of the
+// samples, which the seed determines.
 type Fault struct {
 	Kind FaultKind
-	// Rate is the share of samples, from 0 to 1. A recoverable fault is drawn for each attempt
-	// up to Attempts. A final fault is drawn once for each sample.
+	// Rate is the share of samples, from 0 to 1. A recoverable fault is drawn separately for each
+	// attempt up to Attempts. A final fault is drawn once for each sample.
 	Rate float64
 	// Aim, if not empty, replaces Rate.
 	Aim []Aim
 	// Attempts is the number of the last attempt that the fault can hit. 0 means 1 for a
 	// recoverable fault and no limit for a final fault.
 	Attempts int
-	// Send is the index of the send to hit, from 0, for a fault that hits sends. -1 means every
-	// send.
+	// Send is the index of the send to hit, from 0. -1 means every send. Faults that do not hit
+	// sends ignore this field.
 	Send int
 	// After is the value of Retry-After. Default 1 s for TooMany; otherwise the header is omitted.
 	After time.Duration
@@ -143,8 +143,8 @@ type Fault struct {
 	Bytes int64
 }
 
-// An Aim selects attempts. Task "" means every task, and a negative Sample means every sample.
-// Attempt 0 means every attempt up to Fault.Attempts.
+// An Aim selects attempts. An empty Task means every task, and a negative Sample means every
+// sample. Attempt 0 means every attempt up to Fault.Attempts.
 type Aim struct {
 	Task    string
 	Sample  int
@@ -154,8 +154,8 @@ type Aim struct {
 // Faults is a list of faults. If several faults hit the same request, the first one applies.
 type Faults []Fault
 
-// ParseFault parses KIND=RATE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT. Options can
-// follow the rate, for example too-many=0.2:after=89s,attempts=3,send=-1,bytes=100.
+// ParseFault parses KIND=RATE, KIND@TASK, KIND@TASK/SAMPLE or KIND@TASK/SAMPLE/ATTEMPT. Only
+// KIND=RATE can have options, for example too-many=0.2:after=89s,attempts=3,send=-1,bytes=100.
 func ParseFault(s string) (Fault, error) {
 	if kind, rate, ok := strings.Cut(s, "="); ok && !strings.Contains(kind, "@") {
 		rate, options, _ := strings.Cut(rate, ":")
@@ -209,7 +209,7 @@ func (f *Fault) parseOptions(text string) (err error) {
 			return fmt.Errorf("unknown option %q (want after, attempts, send or bytes)", name)
 		}
 		if err != nil {
-			return fmt.Errorf("option %s: %q: %w", name, value, err)
+			return fmt.Errorf("option %s: invalid value %q", name, value)
 		}
 	}
 	return nil
@@ -218,13 +218,15 @@ func (f *Fault) parseOptions(text string) (err error) {
 func (f Fault) validate() error {
 	if _, ok := faultKinds[f.Kind]; !ok {
 		best, near := 3, ""
+		var kinds []string
 		for _, k := range FaultKinds() {
+			kinds = append(kinds, string(k))
 			if d := spelling.Distance(string(f.Kind), string(k)); d < best {
 				best, near = d, "; did you mean "+string(k)+"?"
 			}
 		}
 		if near == "" {
-			near = fmt.Sprintf("; want one of %v", FaultKinds())
+			near = "; want one of " + strings.Join(kinds, ", ")
 		}
 		return fmt.Errorf("lettasim: unknown fault kind %q%s", f.Kind, near)
 	}
@@ -260,7 +262,7 @@ func (f *Fault) hits(seed uint64, w who) bool {
 }
 
 // find returns the first fault that hits the attempt and whose kind is one of kinds, or nil. If
-// send is negative, Fault.Send does not matter.
+// send is negative, find ignores Fault.Send.
 func (fs Faults) find(seed uint64, w who, send int, kinds func(FaultKind) bool) *Fault {
 	for i := range fs {
 		f := &fs[i]
@@ -271,7 +273,7 @@ func (fs Faults) find(seed uint64, w who, send int, kinds func(FaultKind) bool) 
 	return nil
 }
 
-// A who identifies an attempt, as given in the agent's metadata.
+// A who identifies the attempt that the agent's metadata names.
 type who struct {
 	task            string
 	sample, attempt int

@@ -8,14 +8,16 @@ import (
 	"time"
 )
 
-// A Latency is a distribution of durations: constant if only Low is set, uniform from Low to High
-// if both are set. If Sigma is positive, it is log-normal with median Low, cut off at a nonzero High.
+// A Latency is a distribution of durations. It is constant if only Low is set, and uniform from Low
+// to High if both are set. If Sigma is positive, it is log-normal with the median Low. A nonzero
+// High is then the maximum.
 type Latency struct {
 	Low, High time.Duration
 	Sigma     float64
 }
 
-// ParseLatency parses "200ms", "50ms..2s", "200ms~0.5" or "200ms~0.5..10s"; ~ precedes sigma.
+// ParseLatency parses "200ms", "50ms..2s", "200ms~0.5" or "200ms~0.5..10s". The number after ~ is
+// Sigma.
 func ParseLatency(s string) (Latency, error) {
 	var l Latency
 	text, high, ranged := strings.Cut(s, "..")
@@ -58,8 +60,9 @@ func (l Latency) at(r *rng) time.Duration {
 	return l.Low
 }
 
-// due returns the end of a send that arrives now and takes d. With a limited capacity, the send
-// starts when the first place is free. s.mu is held.
+// The method due returns the time at which a send ends if it arrives now and takes the duration d.
+// If the capacity is limited and used up, the send starts when another send ends. The caller holds
+// s.mu.
 func (s *Server) due(now time.Time, d time.Duration) time.Time {
 	if len(s.busyUntil) == 0 {
 		return now.Add(d)

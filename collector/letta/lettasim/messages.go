@@ -2,8 +2,9 @@ package lettasim
 
 import "net/http"
 
-// systemTail is the text that the server appends to a system prompt. It has the same agent id for
-// all agents, as if they were imported from one file, so all samples of a task share one prompt.
+// systemTail is the text that the server appends to a system prompt. The text contains the same
+// agent id for all agents, as if all agents were imported from the same file. So all samples of a
+// task have the same prompt.
 const systemTail = "\n\n\n\n<memory_metadata>\n- AGENT_ID: agent-00000000-0000-4000-8000-000000000000\n- CONVERSATION_ID: default\n" +
 	"- System prompt last recompiled: 2026-01-05 09:59:58 AM UTC+0000\n- 0 previous messages between you and the user are stored in recall memory\n</memory_metadata>"
 
@@ -22,7 +23,7 @@ func (s *Server) getMessage(q *request) answer {
 	}
 	for _, r := range s.runs {
 		if s.finished(r) {
-			var parts [][]byte // a stored message can have several parts
+			var parts [][]byte // a stored message can consist of several messages in the list
 			for _, m := range r.source.messages() {
 				if messageID(m) == q.args[0] {
 					parts = append(parts, asReasoning(m))
@@ -38,7 +39,7 @@ func (s *Server) getMessage(q *request) answer {
 
 func messageID(m []byte) string { return member(m, "id") }
 
-// member returns a member that is a plain string, or "".
+// member returns the value of a string member in the object b, or "".
 func member(b []byte, key string) string {
 	value := ""
 	members(b, func(k string, from, to int) {

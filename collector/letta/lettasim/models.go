@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// plain reports whether a model's provider has no token data: its name does not contain sglang.
+// plain reports whether a model has no token data. Only providers whose name contains sglang have
+// token data.
 func plain(handle string) bool {
 	provider, _, _ := strings.Cut(handle, "/")
 	return !strings.Contains(strings.ToLower(provider), "sglang")

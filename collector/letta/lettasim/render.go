@@ -99,7 +99,8 @@ func (c *call) appendOutput(dst []byte, k int, m mangle) []byte {
 	return append(dst, ']')
 }
 
-// Answers and traces print a number with an exponent if its absolute value is below these limits.
+// Answers print a number with an exponent if its absolute value is below answerFrom. In traces, the
+// limit is traceFrom.
 const (
 	answerFrom = 1e-5
 	traceFrom  = 1e-4
@@ -109,7 +110,7 @@ func appendFloat(dst []byte, f float32, plainFrom float64) []byte {
 	return sglang.AppendFloat(dst, f, plainFrom, "null")
 }
 
-// appendLogprobs appends the triples of call k.
+// appendLogprobs appends the log-probability triples of call k.
 func (c *call) appendLogprobs(dst []byte, k int, m mangle, plainFrom float64) []byte {
 	if c.answer != nil {
 		return append(dst, c.answer.Meta.Logprobs...)
@@ -143,8 +144,7 @@ func (c *call) appendLogprobs(dst []byte, k int, m mangle, plainFrom float64) []
 	return append(dst, ']')
 }
 
-// id returns the id. If the fault hits this position, it adds 2^33 for WideID and 1 for any other
-// kind.
+// The method id returns the id to print. The result is wrong if the fault m hits this position.
 func (m mangle) id(kind FaultKind, call, at int, id int32) int64 {
 	if !m.hits(kind, call) || m.at != at {
 		return int64(id)
@@ -155,8 +155,8 @@ func (m mangle) id(kind FaultKind, call, at int, id int32) int64 {
 	return int64(id) + 1
 }
 
-// counts returns the total numbers of prompt and output tokens in the calls. context is the number
-// of tokens in the last call.
+// The method counts returns the total numbers of prompt and output tokens in the calls. The result
+// context is the number of prompt and output tokens in the last call.
 func (sc *script) counts() (prompt, completion, context int) {
 	for i := range sc.calls {
 		c := &sc.calls[i]
@@ -182,8 +182,8 @@ func (r *scriptedRun) appendHead(dst []byte) []byte {
 		`"cached_input_tokens":null,"cache_write_tokens":null,"reasoning_tokens":null,"context_tokens":%d},`, completion, prompt, prompt+completion, len(r.script.calls), context)
 }
 
-// list returns the run's messages. If stored is set, they are the stored messages. Otherwise they
-// are the messages in the answer, which omits user messages and text before a tool call.
+// list returns the run's stored messages if stored is true. Otherwise, it returns the messages in
+// the answer. The answer omits user messages and, by default, text before a tool call.
 func (r *scriptedRun) list(stored bool) [][]byte {
 	var out [][]byte
 	n := 0
@@ -207,7 +207,7 @@ func (r *scriptedRun) list(stored bool) [][]byte {
 			continue
 		}
 		own := id()                                                                                                 // one stored message contains both the text and the tool call
-		if text := strings.TrimSpace(c.text); text != "" && (stored || r.keepsText || k == len(r.script.calls)-1) { // because later steps remove this text from the history
+		if text := strings.TrimSpace(c.text); text != "" && (stored || r.keepsText || k == len(r.script.calls)-1) { // the answer omits text that later steps remove from the history
 			m := r.message(own, "assistant_message", k, "")
 			out = append(out, append(quote(append(m, `,"content":`...), text), '}'))
 		}
@@ -228,8 +228,8 @@ func (r *scriptedRun) list(stored bool) [][]byte {
 	return out
 }
 
-// message returns the start of a message in call k. The caller must append the rest and close the
-// object.
+// message returns the JSON object of a message in call k, without its last members. The caller must
+// append these members and close the object.
 func (r *scriptedRun) message(id, kind string, k int, name string) []byte {
 	out := append([]byte(`{"id":"`+id+`","date":"`+scriptDate+`","name":`), "null"...)
 	if name != "" {
@@ -264,7 +264,7 @@ type runHead struct {
 	began, ended      time.Time
 }
 
-// runState returns the JSON of a finished run. An empty stop reason becomes null.
+// runState returns the JSON of a finished run. If stop is empty, the stop reason is null.
 func (r *runHead) runState(kind, status, stop, problem string) *object {
 	metadata := quote([]byte(`{"run_type":`), kind)
 	if problem != "" {

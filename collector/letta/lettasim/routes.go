@@ -24,8 +24,9 @@ func locked(serve handler) handler {
 	}
 }
 
-// found returns a handler that calls serve with the object whose id is in the path, while it holds
-// Server.mu. If missing is not nil, missing returns the answer for an unknown id.
+// The function found returns a handler that finds the object whose id is in the path and passes it
+// to serve. The handler holds Server.mu. If missing is not nil, missing returns the answer for an
+// unknown id.
 func found[T any](find func(*Server, string) (T, *answer), missing func(id string) answer, serve func(*Server, *request, T) answer) handler {
 	return locked(func(s *Server, q *request) answer {
 		v, problem := find(s, q.args[0])
@@ -112,8 +113,9 @@ func Routes() []string {
 	return names
 }
 
-// match finds the route for a method and path, and the values of {} in its pattern. allowed reports
-// whether a route with this path exists for any method. /latest is an alias for /v1.
+// match finds the route for a method and path, and the values of {} in its pattern. The result
+// allowed reports whether a route with this path exists for any method. The path prefix /latest is
+// an alias for /v1.
 func match(method, path string) (found *route, args []string, allowed bool) {
 	if rest, ok := strings.CutPrefix(path, "/latest/"); ok {
 		path = "/v1/" + rest

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// A run is one server run, which a send starts. It is finished at the time due, even if the client
-// disconnected. Until then, a client sees the status created and no steps or messages.
+// A run is one server run, which a send starts. The field due is the time at which the run
+// finishes, even if the client has disconnected. Until then, a client sees the status created and
+// no steps or messages.
 type run struct {
 	id        string
 	created   time.Time // created_at in its state; for a replayed run, the recorded time
@@ -18,18 +19,19 @@ type run struct {
 	requestID string // the client's x-api-request-log-id
 	mode      sendMode
 	due       time.Time
-	cancelled chan struct{} // closed by cancelAgent
+	cancelled chan struct{} // closed when cancelAgent cancels the run
 	source    runSource
 	steps     []*step
-	// answer is recorded when the client has the tokens. told is true once it has been recorded.
-	// traced contains the steps whose traces the client has.
+	// answer is recorded when the client has received the tokens. The field told is true once
+	// answer has been recorded. The field traced contains the steps whose traces the client has
+	// received.
 	answer Answer
 	told   bool
 	traced map[int]bool
 }
 
-// A runSource provides the contents of a finished run. It differs between replayed, scripted and
-// failed runs.
+// A runSource provides the contents of a finished run. Replayed, scripted and failed runs have
+// different sources.
 type runSource interface {
 	// state returns the finished run's JSON.
 	state() *object
@@ -70,7 +72,7 @@ func (s *Server) addSteps(r *run, stepIDs []string) {
 }
 
 // forget removes a run and its steps. It keeps the latest Config.KeptTraces traces of removed
-// steps. A real server keeps all of them. The caller holds Server.mu.
+// steps. A real server keeps all traces. The caller holds Server.mu.
 func (s *Server) forget(r *run) {
 	delete(s.runs, r.id)
 	for _, st := range r.steps {
@@ -155,9 +157,9 @@ func (s *Server) listRuns(q *request) answer {
 		})
 	}
 	ascending := query.Get("order") == "asc" || query.Get("ascending") == "true"
-	// As on the real server, before and after are swapped, and each is a point in time. A run of
-	// another agent is a valid cursor. An unknown run is ignored. Source:
-	// services/helpers/run_manager_helper.py.
+	// As on the real server, the cursors "before" and "after" are swapped, and each stands for the
+	// creation time of its run. A run of another agent is a valid cursor. A cursor with an unknown
+	// run is ignored. Source: services/helpers/run_manager_helper.py.
 	for cursor, later := range map[string]bool{"after": !ascending, "before": ascending} {
 		if at := s.runs[query.Get(cursor)]; at != nil {
 			list = slices.DeleteFunc(list, func(r *run) bool { return r == at || byCreation(r, at) > 0 != later })
@@ -230,7 +232,7 @@ func (s *Server) runSteps(q *request, r *run) answer {
 			return detail(http.StatusNotFound, "No Step found with id %s", query.Get(cursor))
 		}
 	}
-	if query.Has("before") && query.Has("after") { // if both are given, the cursors are points in time
+	if query.Has("before") && query.Has("after") { // with both cursors, the requested order does not affect their meaning
 		list, _ = between(list, id, query)
 	}
 	list = page(list, id, query, query.Get("order") == "asc", 100)

@@ -10,13 +10,13 @@ import (
 )
 
 // The functions in this file keep the values in recorded bodies byte for byte. Only an object or
-// array whose members change is encoded again, without white space between members.
+// array whose members change is re-encoded, without white space between members.
 
 func newScanner(b []byte) *strictjson.Scanner {
 	return strictjson.New(string(b), strictjson.GoOptions())
 }
 
-// elements calls yield with the bounds of each element of the array b.
+// The function elements calls yield with the bounds of each element in the array b.
 func elements(b []byte, yield func(start, end int)) {
 	s := newScanner(b)
 	for range s.Elements {
@@ -27,7 +27,8 @@ func elements(b []byte, yield func(start, end int)) {
 	}
 }
 
-// members calls yield with the key and the bounds of each value of the object b.
+// The function members calls yield with the key and the bounds of the value of each member in the
+// object b.
 func members(b []byte, yield func(key string, start, end int)) {
 	s := newScanner(b)
 	for key := range s.Members {
@@ -45,7 +46,7 @@ func split(b []byte) [][]byte {
 	return out
 }
 
-// An object is a JSON object whose members keep their order and their bytes.
+// An object is a JSON object. It keeps the order of the members and the bytes of their values.
 type object struct {
 	keys   []string
 	values map[string][]byte
@@ -125,7 +126,6 @@ func quote(dst []byte, s string) []byte {
 	return append(append(dst, s[done:]...), '"')
 }
 
-// quoteAll appends list as a JSON array of strings.
 func quoteAll(dst []byte, list []string) []byte {
 	dst = append(dst, '[')
 	for i, s := range list {
@@ -137,7 +137,6 @@ func quoteAll(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-// array returns the values as a JSON array.
 func array[T ~[]byte](values []T) []byte {
 	out := []byte{'['}
 	for i, v := range values {

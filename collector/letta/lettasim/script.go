@@ -41,8 +41,8 @@ func (u *toolUse) text() string {
 }
 
 // A history is the context of an agent: the ids of the prompt so far, and the messages in the
-// format of a trace. Both are append-only, so that scripts can refer to parts of them. Text that
-// the server drops is never added.
+// format of a trace. Both slices are append-only, so that scripts can share parts of them. Text
+// that the server drops is never added.
 type history struct {
 	ids      []int32
 	messages [][]byte
@@ -56,11 +56,11 @@ type author struct {
 	keepsText bool
 	maxSteps  int
 	fault     FaultKind // Abort, AbortEarly, LengthCall, or none
-	// generate sends a call to the user's engine. It is nil if the author simulates the calls.
+	// generate sends a call to the user's engine. If generate is nil, the calls are simulated.
 	generate func(prompt []int32) (*engineAnswer, error)
 }
 
-// The finish reasons of a call, other than stop.
+// The finish reasons of a call, except stop.
 const (
 	endLength = `{"type":"length","length":4096}`
 	endAbort  = `{"type":"abort","message":"Abort in process"}`
@@ -129,7 +129,6 @@ func (w *author) write(h *history, user []string) (*script, error) {
 	return sc, nil
 }
 
-// callEngine sends a call to the engine.
 func (w *author) callEngine(c *call, sc *script, last string, callsTool bool) error {
 	a, err := w.generate(c.prompt)
 	if err != nil {
@@ -144,8 +143,8 @@ func (w *author) callEngine(c *call, sc *script, last string, callsTool bool) er
 	return nil
 }
 
-// extend adds a call and the result of its tool to the history. If the call has drift, extend omits
-// the text before the tool call.
+// extend adds a call and the result of its tool to the history. For a share of the tool calls,
+// which Script.Drift sets, extend omits the text before the call.
 func (w *author) extend(h *history, c *call) {
 	text, output := c.text, c.output
 	if w.generate == nil && c.use != nil {
@@ -163,7 +162,8 @@ func (w *author) extend(h *history, c *call) {
 	}
 }
 
-// calls returns the number of calls in the send. If the step limit ends the send, it sets sc.stop.
+// calls returns the number of calls in the send. If the step limit will end the send, the method
+// calls also sets sc.stop.
 func (w *author) calls(sc *script) int {
 	n := w.r.in(w.shape.Calls)
 	if len(w.sigs) == 0 {
@@ -191,8 +191,8 @@ func (w *author) begin(h *history) {
 	h.ids = appendText(h.ids, text+endMark+"\n")
 }
 
-// add adds a user message or a tool result to the history. A prompt for the user's engine contains
-// the bytes and a newline, without a template.
+// add adds a user message or a tool result to the history. In a prompt for the user's engine, the
+// text consists of its bytes and a newline, without a template.
 func (w *author) add(h *history, role, text string, use *toolUse) {
 	h.messages = append(h.messages, openAI(role, text, use))
 	if w.generate != nil {
@@ -299,8 +299,8 @@ func (w *author) conclude(c *call, sc *script, asked string) {
 	c.output = appendText(nil, c.text+end)
 }
 
-// answer returns the answer to the message asked. With probability Script.Wrong, the answer is
-// wrong.
+// answer returns the answer to the user message in the parameter asked. With probability
+// Script.Wrong, the answer is wrong.
 func (w *author) answer(asked string) string {
 	wrong := w.r.float() < w.shape.Wrong
 	off := 1 + w.r.n(9)
@@ -366,7 +366,7 @@ func (s *Server) cached(n int) *cachedScript {
 			system: "You are a careful assistant." + systemTail, sigs: []signature{{"add", []argument{{"a", "integer"}, {"b", "integer"}}}},
 		}
 		var h history
-		e.script, _ = w.write(&h, []string{fmt.Sprintf("Add %d and %d.", n, n+1)}) // only an engine can fail
+		e.script, _ = w.write(&h, []string{fmt.Sprintf("Add %d and %d.", n, n+1)}) // only an engine can cause an error
 		e.tail = e.script.appendTail(nil, s.cfg.InputIDs, true, mangle{})
 		e.sampled, e.digest = e.script.digest()
 	})
@@ -383,7 +383,7 @@ func (sc *script) digest() (int, string) {
 	return n, d.String()
 }
 
-// upTo returns the first n calls of the script, with another stop reason.
+// upTo returns a script with the first n calls and the given stop reason.
 func (sc *script) upTo(n int, stop string) *script {
 	return &script{user: sc.user, calls: sc.calls[:min(n, len(sc.calls))], stop: stop}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// The server plans a send while it holds the agent's planning lock, registers the run, waits for
-// the latency, and writes the answer. Once the run is registered, it completes even if the client
-// disconnects.
+// The server plans a send and registers its run while holding the agent's planning lock. It then
+// waits for the latency and writes the answer. Once the run is registered, it completes even if the
+// client disconnects.
 
-// A sendBody contains the members of a LettaRequest that are used.
+// A sendBody contains the members of a LettaRequest that the simulator uses.
 type sendBody struct {
 	Messages     []message       `json:"messages"`
 	Input        json.RawMessage `json:"input"`
@@ -62,7 +62,7 @@ func (s *Server) send(q *request, agentID string, mode sendMode, conversation bo
 	s.mu.Unlock()
 
 	var body sendBody
-	if l == nil { // a replayed agent gives its recorded answer to any request
+	if l == nil { // a replayed agent returns its recorded answer to any request
 		if an := q.decode(&body); an != nil {
 			return *an
 		}
@@ -192,7 +192,7 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conve
 		p.run = r
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.agents[a.id] == a { // otherwise the agent was deleted meanwhile
+		if s.agents[a.id] == a { // otherwise the agent was deleted in the meantime
 			s.enter(r, stepIDs)
 		}
 	}
@@ -219,7 +219,8 @@ func (s *Server) plan(q *request, a *agent, body *sendBody, mode sendMode, conve
 	return p, nil
 }
 
-// refusal returns the answer to a send that is refused before there is a run, or nil.
+// refusal returns the answer to a send that the fault f refuses before there is a run. If f does
+// not refuse the send, refusal returns nil.
 func refusal(f *Fault) *answer {
 	if f == nil {
 		return nil
@@ -287,7 +288,6 @@ func (s *Server) planReplay(p *reply, a *agent, l *life, n int, enter enterRun) 
 	p.answer.Sampled, p.answer.Digest = x.sampled, x.digest
 }
 
-// A scriptPlan contains the arguments of planScript.
 type scriptPlan struct {
 	agent        *agent
 	n            int
@@ -332,7 +332,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 		cached = s.cached(draw(s.cfg.Seed, words...).n(n))
 		r.script = cached.script
 	default:
-		r.script, _ = w.write(&a.history, in.body.texts()) // only an engine can fail
+		r.script, _ = w.write(&a.history, in.body.texts()) // only an engine can cause an error
 	}
 	if s.cfg.Engine == "" {
 		r.end(in.fault, draw(s.cfg.Seed, append(words, "mangle")...))
@@ -344,7 +344,7 @@ func (s *Server) planScript(q *request, p *reply, in *scriptPlan, enter enterRun
 	}
 	p.parts = func() [][]byte {
 		s.mu.Lock()
-		final := *r // the run can have been canceled until now
+		final := *r // the run might have been canceled in the meantime
 		s.mu.Unlock()
 		if cached != nil && tokens && final.mangle == (mangle{}) && final.script == cached.script {
 			return [][]byte{final.appendHead(nil), cached.tail}
@@ -373,7 +373,7 @@ func (r *scriptedRun) end(f *Fault, at *rng) {
 		r.script = sc.upTo(max(1, len(sc.calls)-1), "cancelled")
 	case StopUnknown:
 		r.script = sc.upTo(len(sc.calls), "lost_interest")
-	case Abort, AbortEarly, LengthCall: // the author has applied these
+	case Abort, AbortEarly, LengthCall: // the author has already applied these faults
 	default:
 		r.mangle = newMangle(f.Kind, sc, at)
 	}

@@ -87,7 +87,7 @@ func (s *Server) HTTPServer() *http.Server {
 type request struct {
 	*http.Request
 	w    http.ResponseWriter
-	args []string // the values of {} in the route
+	args []string // the path segments that match {} in the route
 	body []byte
 }
 
@@ -236,7 +236,6 @@ func notFound(kind, id string) answer {
 	return detail(http.StatusNotFound, "%s not found with id='['%s']', access level in ['read'] for actor='id='%s' organization_id='%s' name='default_user''", kind, id, user, organization)
 }
 
-// badID returns the error for a malformed id in the path.
 func badID(prefix string) answer {
 	text := fmt.Sprintf("[{'type': 'string_pattern_mismatch', 'loc': ('path', '%s_id'), 'msg': \"String should match pattern '%s-{uuid4}'\"}]", prefix, prefix)
 	body := quote([]byte(`{"trace_id":"","detail":`), text)
@@ -282,8 +281,8 @@ func undecoded(body []byte, err error) answer {
 	return unprocessable("json_invalid", "'body', "+strconv.Itoa(at), "JSON decode error")
 }
 
-// legacy reports whether the client is older than the SDKs of version 1.0, according to its
-// headers.
+// legacy reports whether the request's headers show a client that is older than the SDKs of version
+// 1.0.
 func (q *request) legacy() bool {
 	agent := q.UserAgent()
 	return agent != "" && q.Header.Get("X-Stainless-Package-Version") == "" &&

@@ -18,7 +18,7 @@ type replayedRun struct {
 func (r *replayedRun) state() *object {
 	o, err := parseObject(r.rec.run.with(r.ids))
 	if err != nil {
-		return newObject() // LoadCases checks cases
+		return newObject() // cannot happen, because LoadCases has checked the case
 	}
 	return o
 }
@@ -47,7 +47,7 @@ func (r *replayedRun) trace(k int) []byte {
 }
 
 // A scriptedRun is a run of a script. After planning, its script changes only if the run is
-// canceled. Then Server.mu is held, and the run is not yet finished.
+// canceled. A run can be canceled only before it is finished and while Server.mu is held.
 type scriptedRun struct {
 	runHead
 	seed         uint64
@@ -64,7 +64,7 @@ type scriptedRun struct {
 	versions     []int // the versions of the calls; nil if the weights never change
 }
 
-// cancel ends the script after its first call.
+// The method cancel cuts the script off after its first call.
 func (r *scriptedRun) cancel() bool {
 	r.script = r.script.upTo(1, "cancelled")
 	r.mangle = mangle{}

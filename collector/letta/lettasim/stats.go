@@ -41,8 +41,8 @@ type Answer struct {
 	Sampled int
 	// Digest is the [Digest] of the sampled tokens before a data fault changes them.
 	Digest string
-	// Fault is the injected fault, or empty. If the tokens came from traces, a connection fault is
-	// not named.
+	// Fault is the injected fault, or empty. It is also empty if a connection fault hit the send
+	// but the tokens came from traces.
 	Fault FaultKind
 	// Traced is true if the tokens came from traces.
 	Traced bool

@@ -16,7 +16,7 @@ func (s *Server) listSteps(q *request) answer {
 	return detail(http.StatusBadRequest, "Argument order does not match type typing.Optional[str]; is %s of type <class 'bool'>", order)
 }
 
-// findStep returns the step with the id, or an error answer. Server.mu is held.
+// findStep returns the step with this id, or an error answer. The caller holds Server.mu.
 func (s *Server) findStep(id string) (*step, *answer) {
 	if !isID(id, "step") {
 		return nil, new(badID("step"))
@@ -36,7 +36,8 @@ func (*Server) stepMetrics(_ *request, st *step) answer {
 		`"tool_execution_ns":20000000,"step_ns":200000000,"base_template_id":null,"template_id":null,"project_id":null}`, st.id, organization, st.run.id, st.run.agent.id))
 }
 
-// stepTrace answers null for unknown steps. It still has traces of deleted agents.
+// stepTrace answers with null if the step is unknown. The traces of deleted agents are still
+// available.
 func (s *Server) stepTrace(q *request) answer {
 	if !isID(q.args[0], "step") {
 		return badID("step")
@@ -89,7 +90,8 @@ func (s *Server) stepFeedback(q *request) answer {
 	return ok(st.state())
 }
 
-// stepMessages answers with the step's messages. Here the assistant's text is a reasoning message.
+// stepMessages answers with the step's messages. On this route, the assistant's text is a reasoning
+// message.
 func (*Server) stepMessages(q *request, st *step) answer {
 	var out [][]byte
 	for _, m := range st.run.source.messages() {
@@ -141,7 +143,7 @@ func (s *Server) agentMessages(q *request, a *agent) answer {
 		return detail(http.StatusNotFound, "No message found with id '%s' for agent '%s'.", unknown, a.id)
 	}
 	list = page(list, messageID, query, query.Get("order") == "asc", 100)
-	if query.Get("order") != "asc" { // the newest page, oldest first
+	if query.Get("order") != "asc" { // the page contains the newest messages, sorted oldest first
 		list = slices.Clone(list)
 		slices.Reverse(list)
 	}

@@ -6,17 +6,19 @@ import (
 	"strconv"
 )
 
-// TaskOptions configures Server.Tasks.
+// TaskOptions configures [Server.Tasks].
 type TaskOptions struct {
-	// Cases writes one task for every recorded case, named after it.
+	// Cases adds one task for every recorded case. The task's id is the name of the case.
 	Cases bool
-	// Scripted is the number of scripted tasks (scripted-0001, …): sums with their answers.
+	// Scripted is the number of scripted tasks (scripted-0001, …). Each task asks for the sum of two
+	// numbers and includes the answer.
 	Scripted int
 }
 
-// Tasks returns task lines (JSON Lines) that this server can answer. A case's task has the recorded
-// user messages and, as its agent, the recorded client's settings. A case with a client-made tool
-// result also needs the client tool bash in the configuration, because a task cannot define one.
+// Tasks returns tasks that this server can answer, as JSON Lines. The task for a case contains the
+// recorded user messages and, in its member agent, the settings of the recorded client. A task
+// cannot define a client tool. So if a client tool returned a result in the case, the configuration
+// must define the client tool bash.
 func (s *Server) Tasks(o TaskOptions) []byte {
 	var out []byte
 	if o.Cases {

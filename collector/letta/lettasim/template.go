@@ -7,19 +7,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
-// A template is a recorded value with the positions of its physical ids. Ids are replaced in place:
-// a new UUID has the same length, so all other bytes keep their positions.
+// A template is a recorded value with the positions of the ids to replace. Ids are replaced in
+// place, because a new UUID has the same length.
 type template struct {
 	raw   []byte
 	holes []hole
 }
 
-// A hole is the position of a UUID in the raw bytes, and the number of its id.
+// A hole is the position of a UUID in the raw bytes and the number of the id in the idTable.
 type hole struct{ offset, id int }
 
-// An idTable numbers the ids of a case.
+// An idTable assigns a number to each id in a case.
 type idTable struct {
-	names  []string // the recorded ids with their prefix
+	names  []string // the recorded ids, including their prefixes
 	number map[string]int
 }
 
@@ -38,14 +38,14 @@ func (t *idTable) of(name string) int {
 
 var physicalID = regexp.MustCompile(`^"(agent|run|step|message|conv|provider_trace)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"$`)
 
-// idKeys are the members that contain physical ids. Ids elsewhere are not replaced. For example, a
-// system text names its agent, which is part of the prompt that the model saw.
+// idKeys contains the members whose ids are replaced. Other ids are not replaced. For example, the
+// agent id in a system text is part of the prompt that the model saw.
 var idKeys = map[string]bool{
 	"id": true, "agent_id": true, "run_id": true, "step_id": true, "conversation_id": true, "message_id": true,
 	"message_ids": true, "in_context_message_ids": true, "pending_request_id": true, "approval_request_id": true,
 }
 
-// opaqueKeys are members that are not searched for ids.
+// opaqueKeys contains the members that are not searched for ids.
 var opaqueKeys = map[string]bool{"turns": true, "logprobs": true, "request_json": true, "response_json": true, "content": true, "tools": true, "llm_config": true}
 
 func newTemplate(raw []byte, ids *idTable) template {
@@ -75,7 +75,8 @@ func (t *template) find(s *strictjson.Scanner, isID bool, ids *idTable) {
 	}
 }
 
-// with returns the bytes with other ids. With nil it returns the shared, recorded bytes.
+// The method with returns a copy of the bytes with the given ids. If ids is nil, it returns the
+// recorded bytes, which the caller must not modify.
 func (t template) with(ids []string) []byte {
 	if ids == nil {
 		return t.raw

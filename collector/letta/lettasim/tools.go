@@ -18,10 +18,11 @@ const (
 
 type tool struct {
 	id, name string
-	raw      []byte // the server's JSON
+	raw      []byte // the tool as JSON, as the server returns it
 }
 
-// builtinTools always exist. Scripted agents that request no tools have them.
+// The tools in builtinTools always exist on the server. If a client creates a scripted agent
+// without tools, the agent has these tools.
 var builtinTools = []struct{ name, source string }{
 	{"add", "def add(a: int, b: int) -> int:\n    \"\"\"Add two integers.\n\n    Args:\n        a (int): the first number\n        b (int): the second number\n    \"\"\"\n    return a + b\n"},
 	{"mul", "def mul(a: int, b: int) -> int:\n    \"\"\"Multiply two integers.\n\n    Args:\n        a (int): the first number\n        b (int): the second number\n    \"\"\"\n    return a * b\n"},
@@ -34,8 +35,8 @@ var (
 	docFirst  = regexp.MustCompile(`"""\s*([^\n"]+)`)
 )
 
-// newTool derives a tool from its source: name, first line of the docstring, and the arguments with
-// their types. It returns nil if the source defines no function.
+// newTool derives a tool from its source: the name, the first line of the docstring, and the
+// arguments with their types. If the source does not define a function, newTool returns nil.
 func newTool(source string, schema json.RawMessage, approval *bool, r *rng) *tool {
 	def := pythonDef.FindStringSubmatch(source)
 	if def == nil {
@@ -82,7 +83,7 @@ func deriveSchema(name, description, args string) json.RawMessage {
 	return append(quoteAll(out, required), `}}`...)
 }
 
-// A signature has the data that a scripted agent needs to call a tool.
+// A signature contains the data that a scripted agent needs to call a tool.
 type signature struct {
 	name string
 	args []argument
@@ -128,7 +129,7 @@ func (s *Server) listTools(q *request) answer {
 	return ok(array(out))
 }
 
-// makeTool creates a tool, or replaces the tool with the same name.
+// makeTool creates a tool or replaces the tool with the same name.
 func (s *Server) makeTool(q *request) answer {
 	var body struct {
 		SourceCode *string         `json:"source_code"`
@@ -210,7 +211,7 @@ func (s *Server) runTool(q *request) answer {
 	case s.cfg.RunTool != nil:
 		returned, status = s.cfg.RunTool(body.Name, *body.SourceCode, body.Args)
 	}
-	out, _ := json.Marshal(map[string]any{ // strings cannot fail
+	out, _ := json.Marshal(map[string]any{ // encoding strings cannot fail
 		"id": "null", "date": s.cfg.Now().UTC().Format("2006-01-02T15:04:05+00:00"), "name": body.Name, "message_type": "tool_return_message",
 		"tool_return": returned, "status": status, "tool_call_id": "null", "stdout": nil, "stderr": nil,
 		"tool_returns": []any{map[string]any{"type": "tool", "tool_return": returned, "status": status, "tool_call_id": "null", "stdout": nil, "stderr": nil}},

@@ -3,14 +3,15 @@ package lettasim
 import "bytes"
 
 // A Face is the view of a replayed agent in one look: the order of its tools, and the text of its
-// system message and tools. These can vary because the real server reloads an agent for every
-// request, with its tools in any order, and because clients can change the agent between requests.
-// The zero value shows the agent as recorded.
+// system message and tools. On the real server, the view can vary, because the server reloads an
+// agent for every request, with the tools in any order. Clients can also change the agent between
+// requests. The zero value shows the agent as recorded.
 type Face struct {
-	// Rotate moves this many tools from the front of the list to its end.
+	// Rotate is the number of tools to move from the front of the list to its end.
 	Rotate int
-	// Old is replaced with New everywhere. Neither may contain characters that JSON escapes. Both
-	// should have the same number of tokens. Otherwise the token counts in the steps are wrong.
+	// Old is replaced with New everywhere. Old and New must not contain characters that JSON
+	// escapes. They should have the same number of tokens, because otherwise the token counts in the
+	// steps are wrong.
 	Old, New string
 }
 
@@ -24,7 +25,7 @@ type Look struct {
 // A LookKind is the purpose of a look.
 type LookKind int
 
-// The kinds of looks. A send is one look, whatever the number of its calls.
+// The kinds of looks. A send is one look, even if it has several calls.
 const (
 	LookCreate LookKind = iota // answer to the request that creates the agent
 	LookAgent                  // GET of the agent

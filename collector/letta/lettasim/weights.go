@@ -13,19 +13,20 @@ import (
 
 // Weights configures weight updates of the simulated engine behind scripted agents, as a trainer
 // would make them. Every call of a scripted agent is sampled with one version. The trace of the
-// call contains the version in SGLang's format (weight_version). So do the pages /model_info and
-// /get_model_info, which the simulator serves in place of the engine. The zero value means that
-// there are no updates, and the version is "default".
+// call contains the version in SGLang's format (weight_version). The simulator also serves the
+// pages /model_info and /get_model_info in place of the engine. These pages also contain the
+// version. The zero value means that there are no updates, and the version is "default".
 type Weights struct {
 	// Every is the time between two updates. Calls is the number of calls between two updates. Only
-	// one of them can be set.
+	// one of Every and Calls can be set.
 	Every time.Duration
 	Calls int
-	// Engines is the number of engines. They are updated one after the other within one period.
-	// Each call uses a random engine, and requests for the page use the engines in turn. Default 1.
+	// Engines is the number of engines. The engines are updated one after the other within one
+	// period. Each call uses a random engine, and requests for the page use the engines in turn.
+	// Default 1.
 	Engines int
-	// Lag is how long after an update the page still shows the old version. A negative Lag means
-	// that the page shows the new version before the update. Lag requires Every.
+	// Lag is the time for which the page still shows the old version after an update. A negative
+	// Lag means that the page shows the new version before the update. Lag requires Every.
 	Lag time.Duration
 	// Fall, if positive, makes the version number restart at 1 after this many versions.
 	Fall int
@@ -39,7 +40,7 @@ type Weights struct {
 //
 //	every=300ms    every=40,engines=2    every=2s,lag=100ms,fall=3    every=40,words
 //
-// The value of every is a duration or a number of calls.
+// The value of "every" is a duration or a number of calls.
 func ParseWeights(text string) (w Weights, err error) {
 	for option := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(option, "=")
@@ -61,11 +62,11 @@ func ParseWeights(text string) (w Weights, err error) {
 			return w, fmt.Errorf("lettasim: weights: unknown option %q (want every, engines, lag, fall or words)", option)
 		}
 		if err != nil {
-			return w, fmt.Errorf("lettasim: weights: %s: %q is not a valid value", name, value)
+			return w, fmt.Errorf("lettasim: weights: %s: invalid value %q", name, value)
 		}
 	}
 	if !w.changing() {
-		return w, errors.New("lettasim: weights: every is required: a duration such as 300ms, or a number of calls")
+		return w, errors.New("lettasim: weights: every is required (want a duration such as 300ms, or a number of calls)")
 	}
 	return w, w.validate()
 }
@@ -79,7 +80,7 @@ func (w *Weights) validate() error {
 	case w.Every > 0 && w.Calls > 0:
 		return errors.New("lettasim: weights: every must be a duration or a number of calls, not both")
 	case w.Lag != 0 && w.Every == 0:
-		return errors.New("lettasim: weights: lag requires every as a duration")
+		return errors.New("lettasim: weights: with lag, every must be a duration")
 	}
 	return nil
 }

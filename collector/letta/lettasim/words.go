@@ -6,8 +6,9 @@ import (
 	"unicode"
 )
 
-// The vocabulary of scripted agents is a small part of Qwen's: the 256 bytes, some words after a
-// space, and the marks of the chat template. The tokenizer of [Model] has the same vocabulary.
+// The vocabulary of scripted agents is a small part of Qwen's vocabulary: the 256 bytes, some words
+// that follow a space, and the marks of the chat template. The tokenizer of [Model] has the same
+// vocabulary.
 const (
 	startMark = "<|im_start|>"
 	endMark   = "<|im_end|>"
@@ -19,7 +20,7 @@ var marks = map[string]int32{
 	"<tool_response>": 151665, "</tool_response>": 151666,
 }
 
-// vocabulary has the words, with the ids of their tokens.
+// vocabulary lists the words with their token ids.
 const vocabulary = `the:279 of:315 and:323 to:311 in:304 is:374 that:429 for:369 it:432 as:438 with:448 on:389
 be:387 at:518 by:553 this:419 from:504 are:525 was:572 have:614 not:537 but:714 we:582
 so:773 then:1221 first:1156 next:1790 now:1431 step:3019 number:1372 value:897 result:1102
@@ -35,14 +36,14 @@ func parseWords(list string) (words []string, ids map[string]int32) {
 	ids = map[string]int32{}
 	for entry := range strings.FieldsSeq(list) {
 		word, number, _ := strings.Cut(entry, ":")
-		id, _ := strconv.Atoi(number) // the list is a constant
+		id, _ := strconv.Atoi(number) // cannot fail, because vocabulary is a constant
 		words, ids[word] = append(words, word), int32(id)
 	}
 	return words, ids
 }
 
-// byteID returns the token of a byte. Tokens have the order of GPT-2's alphabet: first the printable
-// bytes of Latin-1, then the others.
+// byteID returns the token id of a byte. The ids follow the order of GPT-2's alphabet: the bytes
+// that are printable in Latin-1, then the other bytes.
 func byteID(b byte) int32 {
 	c := int32(b)
 	switch {
@@ -60,8 +61,8 @@ func byteID(b byte) int32 {
 	return c - 0x7f + 221
 }
 
-// appendText appends the tokens of a text: a token for each mark, for each known word after a space,
-// and for each byte of the rest.
+// appendText appends the tokens of text. Each mark, each known word with the space before it, and
+// each other byte is one token.
 func appendText(ids []int32, text string) []int32 {
 	for text != "" {
 		n, id := 1, byteID(text[0])

@@ -1,5 +1,6 @@
-// Package lettatest has helpers for tests of the client and its users: the recordings from a real
-// server, a server that replays a recording, and a server and client that run in fake time.
+// Package lettatest contains helpers for tests of the client and of packages that use the client.
+// It provides recordings from a real server, a server that replays a recording, and a server and a
+// client in fake time.
 package lettatest
 
 import (
@@ -17,7 +18,7 @@ import (
 // A Recording is the recorded life of an agent.
 type Recording = lettasim.Recording
 
-// Dir returns the folder of the recordings, testdata/letta in this module.
+// Dir returns the folder with the recordings, which is testdata/letta in this module.
 func Dir(tb testing.TB) string {
 	tb.Helper()
 	for dir := "."; ; dir = filepath.Join(dir, "..") {
@@ -30,7 +31,7 @@ func Dir(tb testing.TB) string {
 	}
 }
 
-// Read reads one recorded case.
+// Read returns the recording with this name.
 func Read(tb testing.TB, name string) *Recording {
 	tb.Helper()
 	b, err := tokenizetest.Recording(filepath.Join(Dir(tb), name+".json.gz"))
@@ -63,7 +64,7 @@ func Names(tb testing.TB) []string {
 	return names
 }
 
-// Tree decodes JSON. Numbers become json.Number.
+// Tree decodes JSON. Numbers are decoded as json.Number.
 func Tree(tb testing.TB, b []byte) any {
 	tb.Helper()
 	dec := json.NewDecoder(bytes.NewReader(b))

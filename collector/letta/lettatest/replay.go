@@ -15,32 +15,31 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A Replay is a server that replays one recording. After the recorded sends, it answers further
-// sends with 500.
+// A Replay is a server that replays one recording. After the last recorded send, it answers sends
+// with 500.
 type Replay struct {
 	*Recording
 	t  *testing.T
 	mu sync.Mutex
 
-	// Version is the server version that the health route returns.
+	// Version is the version that the health route reports.
 	Version string
-	// Made is the agent as the create, GET and PATCH requests return it.
+	// Made is the agent that requests to create, get or patch an agent return.
 	Made map[string]any
-	// Requests contains the method and path of each request, in order.
+	// Requests lists the method and path of each request, in order.
 	Requests []string
-	// Bodies and Tagged have the body and the log id of each send.
+	// Bodies contains the body of each send. Tagged contains the log id of each send.
 	Bodies []json.RawMessage
 	Tagged []string
-	// Created is the body of the last create request.
+	// Created is the body of the last request that created an agent.
 	Created map[string]any
-	// Sends and Deleted count the send and delete requests.
+	// Sends counts the replayed sends. Deleted counts the requests to delete an agent.
 	Sends, Deleted int
-	// Override maps a method and path to a handler that answers the request instead of the
-	// recording.
+	// Override contains handlers that answer requests instead of the recording, by method and path.
 	Override map[string]http.HandlerFunc
 }
 
-// NewReplay starts a server that replays the recording called name. It also returns a client for
+// NewReplay starts a server that replays the recording with this name. It also returns a client for
 // the server.
 func NewReplay(t *testing.T, name string) (*Replay, *letta.Client) {
 	t.Helper()
@@ -124,7 +123,7 @@ func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if query.Get("order") != "asc" {
 			slices.Reverse(runs)
 		}
-		// Like the real server, swap the cursors.
+		// As on the real server, the cursors "before" and "after" are swapped.
 		is := func(cursor string) func(json.RawMessage) bool {
 			return func(run json.RawMessage) bool { return idOf(run) == query.Get(cursor) }
 		}
@@ -151,7 +150,7 @@ func (p *Replay) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// object returns the recorded answer for a path of a server run or a step, or nil.
+// object returns the recorded answer for the path of a run or a step, or nil.
 func (p *Replay) object(path string) any {
 	for _, e := range p.Exchanges {
 		for _, run := range e.Runs {
@@ -173,11 +172,11 @@ func (p *Replay) object(path string) any {
 
 func idOf(object []byte) string {
 	var head struct{ ID string }
-	_ = json.Unmarshal(object, &head) // a recorded object is valid JSON
+	_ = json.Unmarshal(object, &head) // cannot fail, because recordings are valid JSON
 	return head.ID
 }
 
-// Count returns the number of requests that begin with request, which has the form "METHOD path".
+// Count returns the number of requests whose "METHOD PATH" begins with request.
 func (p *Replay) Count(request string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 )
 
 // Request decodes the body of a send. Like the server, it distinguishes messages by their type. It
-// recognizes an approval without a type by its fields (letta_request.py:129-144).
+// recognizes an approval without a type by its fields. Source: letta_request.py:129-144.
 func Request(tb testing.TB, body []byte) *letta.LettaRequest {
 	tb.Helper()
 	var r struct {
@@ -67,7 +67,7 @@ func decode(tb testing.TB, raw []byte, v any) {
 	}
 }
 
-// Object decodes a server object, such as a letta.Step, with the function read.
+// Object uses read to decode an object from a server, such as a letta.Step.
 func Object[T any](tb testing.TB, read func(text string) (*T, error), text []byte) *T {
 	tb.Helper()
 	v, err := read(string(text))

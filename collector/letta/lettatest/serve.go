@@ -13,13 +13,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// A PipeListener is a listener without sockets, so a synctest bubble can detect that it is blocked.
+// A PipeListener is a listener without sockets. A synctest bubble can detect blocked operations on
+// a PipeListener, but not blocked operations on sockets.
 type PipeListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 }
 
-// NewPipeListener returns a listener that only its method Dial can connect to.
+// NewPipeListener returns a listener. Only its method Dial can connect to it.
 func NewPipeListener() *PipeListener {
 	return &PipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 }
@@ -53,13 +54,13 @@ func (l *PipeListener) Dial(ctx context.Context, _, _ string) (net.Conn, error) 
 	}
 }
 
-// InBubble runs f in fake time, with a real HTTP server and transport.
+// InBubble runs f in fake time, with a client that uses a real HTTP server and transport.
 func InBubble(t *testing.T, h http.HandlerFunc, cfg letta.ClientConfig, f func(t *testing.T, c *letta.Client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := NewPipeListener()
 		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // the server notices a disconnect only after the body is read
+			_, _ = io.Copy(io.Discard, r.Body) // only after reading the body can the server notice that the client disconnected
 			h(w, r)
 		})}
 		served := make(chan struct{})
@@ -77,7 +78,7 @@ func InBubble(t *testing.T, h http.HandlerFunc, cfg letta.ClientConfig, f func(t
 	})
 }
 
-// Serve starts a server with one handler and returns a client for the server.
+// Serve starts a server with the handler h and returns a client for it.
 func Serve(tb testing.TB, h http.HandlerFunc, change ...func(*letta.ClientConfig)) *letta.Client {
 	tb.Helper()
 	s := httptest.NewServer(h)

@@ -1,7 +1,7 @@
 // Package engine reads the load of an inference engine from its metrics, for package limit.
 //
-// It supports the metric names of two engines. If a name has several series, on one page or on
-// several pages, the fullest cache counts. Queues and preemptions are summed.
+// It supports the metric names of two engines. If a metric has several series, on one page or on
+// several pages, the highest cache usage counts. Queues and preemptions are summed.
 //
 //	                SGLang (--enable-metrics)            vLLM
 //	KV cache used   sglang:token_usage                   vllm:kv_cache_usage_perc, vllm:gpu_cache_usage_perc
@@ -9,8 +9,8 @@
 //	preemptions     sglang:num_retracted_requests_total  vllm:num_preemptions_total
 //	                sglang:num_retracted_reqs
 //
-// The last SGLang name is a gauge in older versions. It is the number of requests that were just
-// retracted. A Poller sums its values.
+// The last SGLang metric is a gauge in older versions. It contains the number of requests that were
+// just retracted. A Poller adds up the values of this gauge.
 package engine
 
 import (
@@ -33,8 +33,8 @@ import (
 
 // Config configures a Poller.
 type Config struct {
-	// URLs are the addresses of the metrics pages, which use the text format of Prometheus. At
-	// least one is required.
+	// URLs are the addresses of metrics pages in the Prometheus text format. At least one is
+	// required.
 	URLs []string
 	// Every is the interval between polls, and the time limit of one poll. Default 5s.
 	Every time.Duration
@@ -48,7 +48,7 @@ type Poller struct {
 	retired []float64 // sum of the values of the gauge, by page
 }
 
-// New returns a Poller. It starts no goroutine.
+// New returns a Poller. New does not start any goroutine.
 func New(cfg Config) (*Poller, error) {
 	var errs []error
 	if len(cfg.URLs) == 0 {
@@ -60,7 +60,7 @@ func New(cfg Config) (*Poller, error) {
 		}
 	}
 	if cfg.Every < 0 {
-		errs = append(errs, fmt.Errorf("engine metrics: every %v: must not be negative", cfg.Every))
+		errs = append(errs, fmt.Errorf("engine metrics: poll interval %v: must not be negative", cfg.Every))
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -70,8 +70,9 @@ func New(cfg Config) (*Poller, error) {
 	return &Poller{cfg: cfg, retired: make([]float64, len(cfg.URLs))}, nil
 }
 
-// Run polls until ctx is done, and then returns nil. It calls seen after every successful poll, and
-// failed after every failed poll. Both can block.
+// Run polls until ctx is done, and then returns nil. It calls the function seen after every
+// successful poll, and the function failed after every failed poll. Both functions are allowed to
+// block.
 func (p *Poller) Run(ctx context.Context, seen func(limit.Engine), failed func(error)) error {
 	tick := time.NewTicker(p.cfg.Every)
 	defer tick.Stop()
@@ -110,7 +111,7 @@ func (p *Poller) Look(ctx context.Context) (limit.Engine, error) {
 	return all, nil
 }
 
-// plus adds two numbers. A negative number means unknown.
+// The function plus adds two numbers. A negative number means unknown.
 func plus(a, b float64) float64 {
 	switch {
 	case a < 0:
@@ -153,7 +154,7 @@ func (p *Poller) page(ctx context.Context, i int, page string) (limit.Engine, er
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(io.LimitReader(resp.Body, maxPageBytes))
 	if err != nil {
-		return limit.Engine{}, fmt.Errorf("not the Prometheus text format: %w", err)
+		return limit.Engine{}, fmt.Errorf("the page is not in the Prometheus text format: %w", err)
 	}
 	return p.read(i, families)
 }
@@ -176,12 +177,13 @@ func (p *Poller) read(i int, families map[string]*dto.MetricFamily) (limit.Engin
 	return e, nil
 }
 
-// first joins the values of the first family that exists. It returns -1 if none exists.
+// The function first combines the values of the first metric family that has a valid value. It
+// returns -1 if no family has a valid value.
 func first(families map[string]*dto.MetricFamily, join func(a, b float64) float64, names ...string) float64 {
 	for _, name := range names {
 		all := -1.0
 		for _, m := range families[name].GetMetric() {
-			v := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() // only one of the three is set
+			v := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() // a metric has only one of these types
 			if v >= 0 && !math.IsInf(v, 0) {
 				all = join(all, v)
 			}

@@ -130,7 +130,7 @@ func TestLookThatFails(t *testing.T) {
 		{"status", gone.URL + "/metrics", "status 404"},
 		{"no answer", slow.URL, "deadline exceeded"},
 		{"no server", closed.URL, "refused"},
-		{"something else", page(t, always("<html>hello</html>")), "not the Prometheus text format"},
+		{"something else", page(t, always("<html>hello</html>")), "the page is not in the Prometheus text format"},
 		{"nothing that is known", page(t, always("go_goroutines 12\n")), "--enable-metrics"},
 	}
 	for _, tt := range tests {

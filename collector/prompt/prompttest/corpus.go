@@ -13,7 +13,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A Model is the tokenizer and the chat template with which a life is generated.
+// A Model contains the tokenizer and the chat template that are used to generate a life.
 type Model struct {
 	Tokenizer *bpe.Tokenizer
 	Template  *chat.Template
@@ -59,7 +59,8 @@ func Lives(tb testing.TB, n int) map[string][]byte {
 	return all
 }
 
-// Write writes n lives to a new folder for rollout simulate --exchanges and returns the folder.
+// Write writes n lives to a new folder and returns the folder, which can be passed to rollout
+// simulate --exchanges.
 func Write(tb testing.TB, n int) (dir string) {
 	tb.Helper()
 	dir = tb.TempDir()

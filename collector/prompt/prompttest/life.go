@@ -15,14 +15,14 @@ import (
 
 const (
 	calls   = 8
-	endID   = 151645 // <|im_end|>, which ends every call
+	endID   = 151645 // <|im_end|>, which ends every output
 	user    = "user-00000000-0000-4000-8000-000000000000"
 	created = "2026-11-21T09:41:20+00:00"
 	handle  = "sglang//models/qwen3"
 	system  = "You are a careful engineer. Work in small steps, and write what you find into files."
 )
 
-// A life is a recording under construction.
+// A life is a recording that is being generated.
 type life struct {
 	Model
 	r           *rand.Rand
@@ -41,12 +41,13 @@ type generation struct {
 	text           string // the sampled text
 	content        string // the sampled text without the tool call
 	tool, callID   string
-	args           string // as the model wrote them, with non-ASCII characters unescaped
+	args           string // the arguments as the model wrote them, with non-ASCII characters unescaped
 	result         string
-	asked          [][]byte // the messages of the prompt, as its trace shows them
+	asked          [][]byte // the messages of the prompt, as they appear in the trace
 }
 
-// Life returns a recording in the format of testdata/README.md, determined by name and seed.
+// Life returns a recording in the format of testdata/README.md. The same name and seed give the
+// same recording.
 func (m Model) Life(name string, seed uint64) ([]byte, error) {
 	r := rand.New(rand.NewPCG(seed, 10))
 	l := &life{Model: m, r: r, name: name}
@@ -66,7 +67,7 @@ func (l *life) id(prefix string) string {
 	return fmt.Sprintf("%s-%08x-%04x-4%03x-8%03x-%012x", prefix, a>>32, a>>16&0xffff, a&0xfff, b>>48&0xfff, b&0xffffffffffff)
 }
 
-// live generates every call: its prompt, text and ids.
+// live generates the prompt, text and ids of every call.
 func (l *life) live() error {
 	shown := [][]byte{
 		[]byte(`{"content":` + quote(l.systemText()) + `,"role":"system"}`),
@@ -111,7 +112,8 @@ func (l *life) live() error {
 	return nil
 }
 
-// render returns the prompt ids. Like the server's adapter, it parses the arguments of tool calls.
+// render returns the ids of the prompt with these messages. Like the server's adapter, it parses
+// the arguments of tool calls.
 func (l *life) render(shown [][]byte) ([]int32, error) {
 	list := make([]chat.Value, len(shown))
 	for i, raw := range shown {
@@ -204,7 +206,7 @@ func quote(s string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // cannot fail for a string and a buffer
+	_ = e.Encode(s) // cannot fail, because it writes a string to a buffer
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
@@ -221,7 +223,7 @@ func (g *generation) appendLogprobs(dst []byte) []byte {
 	return append(dst, ']')
 }
 
-// appendFloat converts f to a double and appends it as Python prints it.
+// appendFloat converts f to a double and appends the text that Python prints for the double.
 func appendFloat(dst []byte, f float32) []byte {
 	if f == 0 {
 		return append(dst, "0.0"...)

@@ -42,7 +42,8 @@ func (l *life) recording() []byte {
 }
 
 // message returns one message as the server lists it. The server lists some stored messages as
-// several messages. n is the index of this message among them.
+// several messages. The parameter n is the index of this message among the messages of one stored
+// message.
 func (l *life) message(id, step, kind string, n int, rest string) string {
 	otid, run := "null", "null"
 	if step != "" {

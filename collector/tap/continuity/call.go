@@ -6,41 +6,41 @@ import (
 	"time"
 )
 
-// A call is one generation: the prompt that the server asked, the prompt that the engine received,
-// and the output. Both prompts are stored as differences from the parent's prompts. A call in a
-// site is immutable, except for refs, times and next.
+// A call is one generation. It consists of the prompt that the server sent, the prompt that the
+// engine received, and the output. Both prompts are stored as differences from the parent's
+// prompts. A call in a site is immutable, except for the fields refs, times and next.
 type call struct {
-	// parent is a call with whose asked ids this call's asked ids begin, or nil for the first call
-	// in a chain. If cut > 0, parent is the call whose output was spliced into the prompt.
+	// parent is an earlier call, or nil for the first call in a chain. The asked ids begin with the
+	// parent's asked ids. If cut > 0, the parent's output was spliced into the prompt.
 	parent *call
 	// ids is asked[start:end]. start is the parent's end, or 0.
 	ids        []int32
 	start, end int
-	// cut is 0 if the engine received asked itself. Otherwise the engine received parent's sent
-	// prompt, parent's output and asked[cut:].
+	// cut is 0 if the engine received the asked prompt unchanged. Otherwise, the engine received
+	// the parent's sent prompt, the parent's output and asked[cut:].
 	cut  int
 	sent int // number of prompt ids that the engine received
-	// spliced is the number of turns in which the engine's prompt differs from asked.
+	// spliced is the number of turns in which the sent prompt differs from the asked prompt.
 	spliced int
 	// output contains the sampled ids, including the end token.
 	output []int32
 
 	// Table.mu guards the fields below.
-	refs  int // references from the site and from calls whose parent is this call
+	refs  int // number of references from the site and from calls whose parent is this call
 	times int // number of calls with the same sent and sampled ids
 	next  []next
 }
 
-// A next is the hash of a prompt that continued a call. At most call.times prompts can continue a
-// call.
+// A next contains the hash of a prompt that continued a call. At most call.times prompts can
+// continue a call.
 type next struct {
 	hash uint64
 	lost bool // the spliced prompt got no answer, so the server can send the same prompt again
 }
 
-// continuedBy reports whether the prompt with this hash can continue the call, and records it. Each
-// time that the call was sampled allows one prompt: the first prompt that arrives, and the same
-// prompt again if it got no answer. The caller holds Table.mu.
+// continuedBy reports whether the prompt with this hash can continue the call, and records the
+// prompt. Only the first c.times prompts can continue the call. A prompt that got no answer can
+// continue the call again. The caller must hold Table.mu.
 func (c *call) continuedBy(hash uint64) bool {
 	if i := slices.Index(c.next, next{hash, true}); i >= 0 {
 		c.next[i].lost = false
@@ -53,8 +53,8 @@ func (c *call) continuedBy(hash uint64) bool {
 	return true
 }
 
-// lose records that a spliced prompt that continued the call got no answer. The caller holds
-// Table.mu.
+// lose marks the spliced prompt with this hash, which continued the call, as unanswered. The caller
+// must hold Table.mu.
 func (c *call) lose(hash uint64) {
 	if i := slices.Index(c.next, next{hash, false}); i >= 0 {
 		c.next[i].lost = true
@@ -78,8 +78,8 @@ func (c *call) asks(asked []int32) bool {
 	return true
 }
 
-// appendSent appends the prompt that the engine received for c. asked must begin with c's asked
-// ids.
+// appendSent appends the prompt that the engine received for c. The parameter asked must begin with
+// the asked ids of c.
 func (c *call) appendSent(dst, asked []int32) []int32 {
 	var path []*call
 	for ; c.cut > 0; c = c.parent {
@@ -99,11 +99,11 @@ type site struct {
 	// All calls have the same asked ids. The slice is append-only, so a reader can use a copy of
 	// the slice header without the lock.
 	calls []*call
-	// blind means that the output of a call is unknown. It stays true, so the site is never spliced
-	// again.
+	// blind is true if the output of a call is unknown. Once true, blind stays true, so the outputs
+	// of the site are never spliced again.
 	blind bool
 	used  time.Time
-	in    *list.List // in is the table's list that contains the site; place is the site's element
+	in    *list.List // the list of the table that contains the site; place is the site's element in that list
 	place *list.Element
 }
 
@@ -114,8 +114,8 @@ func (s *site) touch(now time.Time) {
 	s.in.MoveToBack(s.place)
 }
 
-// is reports whether the site's prompt is asked. A site without calls no longer has the ids to
-// compare, so is returns true.
+// is reports whether asked is the prompt of the site. For a site without calls, the result is
+// always true, because the site no longer has the ids to compare.
 func (s *site) is(asked []int32) bool {
 	return len(s.calls) == 0 || s.calls[0].end == len(asked) && s.calls[0].asks(asked)
 }

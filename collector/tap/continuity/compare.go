@@ -9,19 +9,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe"
 )
 
-// A verdict is the result of comparing a print with an output.
+// A verdict is the result of a comparison between a print and an output.
 type verdict struct {
-	// If the print is proven to be a rendering of the output, reason is ReasonSame or a reason that
-	// splices. Otherwise reason explains why it is not proven.
+	// If the print is proven to be a rendering of the output, the reason is ReasonSame or one of
+	// the reasons for a splice. Otherwise, the reason explains why this is not proven.
 	reason Reason
-	// apart means that no known behavior of the server turns this output into this print.
+	// apart is true if no known behavior of the server turns this output into this print.
 	apart bool
 }
 
 func (v verdict) equal() bool { return v.reason == ReasonSame || v.reason.Spliced() }
 
-// compare compares an output with a print, both without the end token. It compares decoded bytes,
-// because tokens can split a character.
+// compare decides whether printed is a print of output. Both come without the end token. The
+// comparison uses decoded bytes, because a character can be split between tokens.
 func (m *markers) compare(tok *bpe.Tokenizer, output, printed []int32) verdict {
 	if slices.Equal(output, printed) {
 		return verdict{reason: ReasonSame}
@@ -36,7 +36,7 @@ func (m *markers) compare(tok *bpe.Tokenizer, output, printed []int32) verdict {
 		buf, err = tok.AppendBytes(buf, printed, bpe.DecodeOptions{})
 	}
 	if err != nil {
-		return verdict{reason: ReasonSpecial} // an id is not in the vocabulary
+		return verdict{reason: ReasonSpecial} // the vocabulary does not contain one of the ids
 	}
 	return compareTexts(buf[:n:n], buf[n:])
 }
@@ -54,9 +54,9 @@ func compareTexts(output, printed []byte) verdict {
 		return verdict{reason: ReasonMalformed}
 	case len(p.calls) == 0 && len(o.calls) == 0:
 		return compareAnswers(o.text, p.text)
-	case len(p.calls) == 0: // the output has calls, the print has none
+	case len(p.calls) == 0: // only the output has calls
 		return verdict{ReasonCalls, apartTexts(output, printed)}
-	case len(o.calls) == 0: // the print has calls, the output has none
+	case len(o.calls) == 0: // only the print has calls
 		return verdict{ReasonCalls, apartTexts(output, []byte(p.calls[0].name))}
 	case p.between:
 		return verdict{reason: ReasonUnlike}
@@ -105,8 +105,8 @@ func ascii(s []byte) bool {
 	return !slices.ContainsFunc(s, func(b byte) bool { return b >= utf8.RuneSelf })
 }
 
-// compareCalls compares calls pairwise. alike is true if each pair has the same text, except for
-// white space around a call.
+// compareCalls compares calls pairwise. The result alike is true if the two calls of each pair have
+// the same text, except for white space around a call.
 func compareCalls(output, printed []toolCall) (v verdict, alike bool) {
 	alike = true
 	for i := range min(len(output), len(printed)) {
@@ -123,8 +123,8 @@ func compareCalls(output, printed []toolCall) (v verdict, alike bool) {
 }
 
 // mayPrint reports whether printed can be a print of the output's calls. The server can drop
-// surplus calls, reorder calls, remove arguments, empty calls that contain }{, and round numbers.
-// It never adds a call or a member.
+// surplus calls, reorder calls, remove arguments, remove all arguments of a call that contains }{,
+// and round numbers. It never adds a call or a member.
 func mayPrint(output, printed []toolCall) bool {
 	for _, p := range printed {
 		if !slices.ContainsFunc(output, func(o toolCall) bool { return o.name == p.name && someMembers(o.arguments, p.arguments) }) {
@@ -137,21 +137,21 @@ func mayPrint(output, printed []toolCall) bool {
 type turn struct {
 	text  []byte // text before the first call
 	calls []toolCall
-	// between is true if there is text between the calls or after them.
+	// between is true if there is text between or after the calls.
 	between bool
 	// malformed is true if a call has no end tag or if readCall rejects it.
 	malformed bool
 }
 
-// The tags around calls and thoughts are matched as text, because the model can also sample them as
-// ordinary tokens.
+// The tags around calls and thoughts. They are matched as text, because the model can also sample
+// them as ordinary tokens.
 var (
 	callStart, callEnd = []byte("<tool_call>"), []byte("</tool_call>")
 	thinkEnd           = []byte("</think>")
 	thinkTags          = regexp.MustCompile("</?think>")
 )
 
-// readTurn parses a turn as the server does: a call extends to the next end tag.
+// readTurn parses a turn in the same way as the server: a call extends to the next end tag.
 func readTurn(s []byte) turn {
 	var t turn
 	text, rest, found := bytes.Cut(s, callStart)
@@ -174,10 +174,10 @@ func readTurn(s []byte) turn {
 	return t
 }
 
-// trim trims only these four characters. Python's strip trims more.
+// trim removes only these four characters, whereas Python's strip also removes other white space.
 func trim(s []byte) []byte { return bytes.Trim(s, " \t\r\n") }
 
-// samePieces reports whether two texts have the same thought tags and the same pieces between them,
+// samePieces reports whether a and b have the same thought tags and the same pieces between them,
 // except for white space at the ends of a piece.
 func samePieces(a, b []byte) bool {
 	trimmed := func(x, y string) bool { return bytes.Equal(trim([]byte(x)), trim([]byte(y))) }

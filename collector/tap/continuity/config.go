@@ -11,9 +11,9 @@ import (
 
 // A Config configures a Table. Tokenizer and Template are required.
 type Config struct {
-	// Tokenizer and Template belong to the model. They must be the ones with which the server's
-	// prompts are rendered. New refuses a template if it cannot find the model's turns in the
-	// prompts.
+	// Tokenizer and Template belong to the model. The server's prompts must be rendered with this
+	// template and encoded with this tokenizer. New refuses a template if it cannot find the model's
+	// turns in the prompts.
 	Tokenizer *bpe.Tokenizer
 	Template  *chat.Template
 	// Transformers is the release of the transformers library whose rendering rules apply. Default:
@@ -25,9 +25,10 @@ type Config struct {
 	// Default: no limit.
 	MaxPrompt int
 	// MaxBytes is the approximate memory limit of the table. If the table needs more, it drops the
-	// least recently used calls, and prompts that continue them are not spliced. Default 256 MiB.
+	// least recently used calls, and prompts that continue the dropped calls are not spliced.
+	// Default 256 MiB.
 	MaxBytes int64
-	// MaxAge is how long an unused call is kept. Default DefaultMaxAge.
+	// MaxAge is the time for which a call is kept after its last use. Default DefaultMaxAge.
 	MaxAge time.Duration
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
@@ -45,7 +46,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns all errors of the resolved config, joined.
+// Validate returns all errors in the config, joined into one error.
 func (c Config) Validate() error {
 	var all []error
 	check := func(ok bool, problem string) {
@@ -53,8 +54,8 @@ func (c Config) Validate() error {
 			all = append(all, errors.New(problem))
 		}
 	}
-	check(c.Tokenizer != nil, "tokenizer: the model's tokenizer is required, to compare texts")
-	check(c.Template != nil, "template: the model's chat template is required, to find its turns in prompts")
+	check(c.Tokenizer != nil, "tokenizer: the model's tokenizer is required to compare text")
+	check(c.Template != nil, "template: the model's chat template is required to find the turns in a prompt")
 	check(c.MaxPrompt >= 0, "max prompt: must be ≥ 0")
 	check(c.MaxBytes >= 0, "max bytes: must be ≥ 0")
 	check(c.MaxAge >= 0, "max age: must be ≥ 0")

@@ -1,7 +1,7 @@
 package continuity
 
-// decide returns the spliced prompt, the number of turns in which it differs from asked, and the
-// reason. The prompt is nil if asked is to be sent unchanged.
+// decide returns the spliced prompt, the number of turns in which the spliced prompt differs from
+// asked, and the reason. The prompt is nil if asked must be sent unchanged.
 func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason) {
 	var room [64]place
 	places := t.m.places(room[:0], t.seed, asked)
@@ -16,7 +16,7 @@ func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason)
 	blind := false
 	if s != nil {
 		s.touch(t.cfg.Now())
-		calls, blind = s.calls, s.blind // the calls that choose reads are immutable
+		calls, blind = s.calls, s.blind // can be read without the lock, because choose reads only immutable fields
 	}
 	t.mu.Unlock()
 
@@ -67,9 +67,9 @@ func (t *Table) decide(asked []int32) (sent []int32, spliced int, reason Reason)
 	return append(sent, asked[end+1:]...), spliced, reason
 }
 
-// choose returns the call whose output has this print, provided that the output of no other call
-// can have this print. If it does not choose a call, it returns a reason, preferably the reason for
-// a call whose output can have this print. possible has a bit for each call whose output can.
+// choose returns the call whose output has this print, but only if no other call's output can have
+// this print. If it returns no call, the reason preferably refers to a call whose output can have
+// this print. In the result possible, bit i is set if the output of calls[i] can have this print.
 func (t *Table) choose(calls []*call, printed []int32) (chosen *call, possible uint64, reason Reason) {
 	for i, c := range calls {
 		v := t.judge(c.output, printed)
@@ -90,7 +90,7 @@ func (t *Table) choose(calls []*call, printed []int32) (chosen *call, possible u
 }
 
 // judge compares an output with a print. An output without the template's end token is never
-// spliced, but the server can still have rendered it as this print.
+// spliced, but the server might still have rendered it as this print.
 func (t *Table) judge(output, printed []int32) verdict {
 	n := len(output) - 1
 	if output[n] == t.m.end {

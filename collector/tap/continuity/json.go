@@ -18,8 +18,9 @@ type toolCall struct {
 	arguments []byte
 }
 
-// readCall parses a call. It rejects calls with other members, because the server would drop them,
-// and calls with another order of the members, because the server would change the order.
+// readCall parses a call. It rejects a call with other members, because the server would drop these
+// members. It also rejects a call whose members are in another order, because the server would
+// reorder them.
 func readCall(raw []byte) (toolCall, bool) {
 	members, ok := readMembers(raw)
 	if !ok || len(members) != 2 || members[0].key != "name" || members[1].key != "arguments" {
@@ -33,7 +34,7 @@ func readCall(raw []byte) (toolCall, bool) {
 	return toolCall{raw, name, arguments}, true
 }
 
-// A member is one member of an object. value is its unparsed JSON.
+// A member is one member of an object. Its value is unparsed JSON.
 type member struct {
 	key   string
 	value []byte
@@ -63,7 +64,7 @@ func readString(raw []byte) (string, bool) {
 }
 
 // plain reports whether a string was decoded without loss. The scanner decodes an unpaired
-// surrogate as U+FFFD, but Python keeps it.
+// surrogate as U+FFFD, but Python keeps the surrogate.
 func plain(s string) bool { return !strings.ContainsRune(s, utf8.RuneError) }
 
 // A token is a bracket, a key, or a value that is neither an object nor an array.
@@ -72,8 +73,8 @@ type token struct {
 	text string
 }
 
-// sameValue reports whether a and b are the same JSON value: they have the same members in the same
-// order, equal strings, and numbers with the same sign and decimal value.
+// sameValue reports whether a and b are the same JSON value. They must have the same members in the
+// same order, equal strings, and numbers with the same sign and decimal value.
 func sameValue(a, b []byte) bool {
 	x, y := newScanner(a), newScanner(b)
 	s, t := appendTokens(nil, x), appendTokens(nil, y)
@@ -113,13 +114,13 @@ func sameToken(a, b token) bool {
 	return a.text == b.text
 }
 
-// someMembers reports whether every member of part can be the server's print of a member of whole.
-// Both must be objects.
+// someMembers reports whether every member of the object part can be the server's print of a member
+// of the object whole.
 func someMembers(whole, part []byte) bool {
 	all, ok := readMembers(whole)
 	some, okPart := readMembers(part)
 	if !ok || !okPart {
-		return true // an unreadable object can be anything
+		return true // the members of an object that cannot be parsed are unknown
 	}
 	for _, p := range some {
 		if !slices.ContainsFunc(all, func(m member) bool { return m.key == p.key && mayBe(m.value, p.value) }) {
@@ -130,8 +131,8 @@ func someMembers(whole, part []byte) bool {
 }
 
 // mayBe reports whether the server can print the value a as b. The server rounds numbers and can
-// change non-ASCII characters. Because an array or object a can contain either, mayBe accepts any b
-// for it.
+// change non-ASCII characters. If a is an array or an object, mayBe accepts any b, because a can
+// contain numbers or such characters.
 func mayBe(a, b []byte) bool {
 	if a[0] == '[' || a[0] == '{' || !ascii(a) || !ascii(b) || bytes.Contains(a, []byte(`\u`)) || bytes.Contains(b, []byte(`\u`)) {
 		return true
@@ -142,7 +143,7 @@ func mayBe(a, b []byte) bool {
 }
 
 // sameNumber reports whether two JSON numbers have the same sign and decimal value, for example 1e3
-// and 1000.0. It compares exact values, so a number that the server rounded is a different number.
+// and 1000.0. It compares exact values, so a number that the server rounded is not the same number.
 func sameNumber(a, b string) bool {
 	if a == b {
 		return true
@@ -152,8 +153,8 @@ func sameNumber(a, b string) bool {
 	return okX && okY && x == y
 }
 
-// A decimal is the number ± 0.digits × 10^exponent. digits neither begins nor ends with a zero. The
-// number zero has no digits and the exponent 0.
+// A decimal is the number ± 0.digits × 10^exponent. The digits neither begin nor end with a zero.
+// The number zero has no digits and the exponent 0.
 type decimal struct {
 	negative bool
 	digits   string

@@ -12,10 +12,10 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// ErrTemplate means that [New] cannot find the model's turns in prompts that the template renders.
+// ErrTemplate means that [New] cannot find the model's turns in prompts rendered with the template.
 var ErrTemplate = errors.New("continuity: template not supported")
 
-// The text around a turn in ChatML.
+// The text around a turn in the ChatML format.
 const (
 	startText  = "<|im_start|>"
 	endText    = "<|im_end|>"
@@ -26,23 +26,24 @@ const (
 type markers struct {
 	start, end int32   // the first and the last token of a turn
 	header     []int32 // the ids with which a model turn begins; header[0] is start
-	// result is the trimmed text between start and a tool result. No user message begins with this
-	// text.
+	// result is the trimmed text between the token start and a tool result. No user message begins
+	// with this text.
 	result []byte
-	// resultIDs contains the usual ids of result. Other ids can have the same text.
+	// resultIDs contains the usual ids of result. Other ids can also encode this text.
 	resultIDs []int32
 }
 
-// findMarkers finds the markers. It renders three conversations to prove that
+// findMarkers finds the markers in the model's template. It renders three conversations to prove
+// that
 //
-//   - the template renders a model turn as header, text and calls, end;
+//   - the template renders a model turn as the header, the text and calls, and the end token;
 //   - a prompt ends with the header;
 //   - a tool result begins differently from user text.
 func findMarkers(cfg *Config) (markers, error) {
 	var m markers
 	tok := cfg.Tokenizer
 	if tok.Family() == bpe.FamilyChars {
-		return m, fmt.Errorf("%w: the tokenizer has a vocabulary of characters, which drops a leading space", ErrTemplate)
+		return m, fmt.Errorf("%w: the tokenizer has a character vocabulary, which drops leading spaces", ErrTemplate)
 	}
 	for _, marker := range []struct {
 		text string
@@ -84,7 +85,7 @@ func (m *markers) prove(cfg *Config) error {
 	if !slices.Equal(m.last(first), m.header) {
 		return fmt.Errorf("%w: its prompts do not end in %q, so the template adds text to the model's turn", ErrTemplate, headerText)
 	}
-	var begins [2]string // how the message after the turn begins
+	var begins [2]string // the start of the message after the turn
 	for i, later := range []struct{ what, messages, want, next string }{
 		{"an answer", says, answer, words},
 		{"a tool call", asks, "<tool_call>\n" + call + "\n</tool_call>", result},
@@ -101,7 +102,7 @@ func (m *markers) prove(cfg *Config) error {
 			return fmt.Errorf("%w: a prompt does not begin with the previous prompt", ErrTemplate)
 		}
 		if end := slices.Index(next[len(first):], m.end); end < 0 || m.compare(cfg.Tokenizer, want, next[len(first):][:end]).reason != ReasonSame {
-			return fmt.Errorf("%w: it does not render %s as %q and %s", ErrTemplate, later.what, later.want, endText)
+			return fmt.Errorf("%w: it does not render %s as %q followed by %s", ErrTemplate, later.what, later.want, endText)
 		}
 		at := strings.LastIndex(text, later.next)
 		if at < 0 {
@@ -111,7 +112,7 @@ func (m *markers) prove(cfg *Config) error {
 	}
 	m.result = trim([]byte(begins[1]))
 	if len(m.result) == 0 || strings.HasPrefix(begins[0]+words, string(m.result)) {
-		return fmt.Errorf("%w: it renders the result of a tool like a user message", ErrTemplate)
+		return fmt.Errorf("%w: it renders a tool result like a user message", ErrTemplate)
 	}
 	m.resultIDs, err = cfg.Tokenizer.AppendTokens(nil, string(m.result))
 	return err
@@ -122,8 +123,8 @@ func (m *markers) calls(tok *bpe.Tokenizer, printed []int32) bool {
 	return err == nil && bytes.Contains(text, callStart)
 }
 
-// results reports whether ids contains only tool results, at least one, followed by a header. Only
-// the server writes tool results. A client can write user and assistant text.
+// results reports whether ids consists of one or more tool results followed by a header. Only the
+// server writes tool results, whereas a client can write user and assistant text.
 func (m *markers) results(tok *bpe.Tokenizer, ids []int32) bool {
 	ids = ids[:len(ids)-len(m.header)]
 	for n := 0; ; n++ {
@@ -175,7 +176,7 @@ type place struct {
 func (m *markers) places(dst []place, seed uint64, asked []int32) []place {
 	h, n := seed, 0
 	for i, id := range asked {
-		// One multiplication for each id, and a shift that mixes the high bits into the low bits.
+		// Multiply once for each id, and mix the high bits into the low bits.
 		h = (h ^ uint64(uint32(id))) * 0x9e3779b97f4a7c15
 		h ^= h >> 29
 		switch id {

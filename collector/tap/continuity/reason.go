@@ -1,35 +1,35 @@
 package continuity
 
-// A Reason is the result of a decision about a prompt. The words for reasons are a closed list,
-// because they are label values of a counter.
+// A Reason is the result of a decision about a prompt. The set of reasons is fixed, because each
+// reason is a label value of a counter.
 type Reason uint8
 
-// The reasons. With a reason from the second group, the prompt is spliced. If the print has several
-// differences, the reason is the last applicable one in the group. With a reason from the third
-// group, the prompt is sent unchanged, because a splice is not proven to be right.
+// The reasons. If the reason is in the second group, the prompt is spliced. If the print has
+// several differences, the reason is the last reason in the group that applies. If the reason is in
+// the third group, the prompt is sent unchanged, because a splice is not proven to be correct.
 const (
-	ReasonNew  Reason = iota // no earlier call of this conversation is known
-	ReasonSame               // the prompt already continues the engine's own tokens
+	ReasonNew  Reason = iota // no earlier call in this conversation is known
+	ReasonSame               // the prompt already continues the tokens that the engine sampled
 
 	ReasonContinued // the last output is printed unchanged, but an earlier output was spliced
-	ReasonTokens    // the same text, encoded as other tokens
-	ReasonSpace     // different white space at the ends of text or around calls
+	ReasonTokens    // the text is the same but encoded as other tokens
+	ReasonSpace     // white space differs at the ends of text or around calls
 	ReasonPrinted   // a call has the same value but different text
 	ReasonDeleted   // the text before the first call is missing
 
 	ReasonForm      // the prompt does not end with the header of a model turn
 	ReasonUnknown   // the output of a call with the same prompt is unknown
 	ReasonAmbiguous // several outputs can have this print
-	ReasonGap       // another model turn follows whose call is not in the table
+	ReasonGap       // another model turn follows, and the call of that turn is not in the table
 	ReasonEnd       // the output does not end with the end token
 	ReasonSpecial   // the output or its print contains special tokens or invalid ids
 	ReasonThought   // the thought before an answer is missing, because templates remove thoughts
-	ReasonMalformed // a call is not JSON in the form that the template renders
+	ReasonMalformed // a call does not have the JSON form that the template renders
 	ReasonCalls     // the number of calls differs
 	ReasonArguments // the name or an argument of a call differs
 	ReasonUnlike    // the text differs
 	ReasonLong      // the spliced prompt would exceed MaxPrompt
-	ReasonClient    // the turn has no call, or not only tool results follow it, so a client can have written it
+	ReasonClient    // the turn has no call, or something other than tool results follows it, so a client might have written it
 	ReasonTaken     // another prompt has already continued the output
 
 	reasons // the number of reasons

@@ -123,7 +123,7 @@ func (w *world) text() string {
 	return s
 }
 
-// tokens encodes a text as an engine can have sampled it: special tokens are plain letters, and
+// tokens encodes a text as an engine might have sampled it: special tokens are plain letters, and
 // some tokens are split.
 func (w *world) tokens(text string) []int32 {
 	var ids []int32

@@ -1,8 +1,9 @@
 package continuity
 
-// Stats counts the decisions of a table since New, and the calls that it contains.
+// Stats counts the decisions that a table has made and the calls that it contains.
 type Stats struct {
-	// Prompts counts the decisions by reason. It has an entry for every reason.
+	// Prompts counts the decisions by reason. It has an entry for every reason, even if the count
+	// is 0.
 	Prompts map[Reason]int64
 	// Calls is the number of calls in the table. Bytes is the approximate memory of the table.
 	Calls int

@@ -12,17 +12,17 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A Table keeps the latest calls and splices their tokens into prompts that continue them. It is
-// safe for concurrent use. Its methods block only on its mutex.
+// A Table keeps the latest calls and splices their tokens into the prompts that continue these
+// calls. It is safe for concurrent use. Its methods block only on its mutex.
 type Table struct {
 	cfg  Config
 	m    markers
-	seed uint64 // seed of the hashes; random, so that clients cannot construct collisions
+	seed uint64 // seed of the hashes; it is random, so that clients cannot construct collisions
 
 	mu    sync.Mutex
 	sites map[uint64]*site
-	live  list.List // contains *site; the most recently used site is at the back
-	gone  list.List // contains *site; their calls were dropped because of MaxBytes, so all are blind
+	live  list.List // list of *site; the most recently used site is at the back
+	gone  list.List // list of *site; all are blind, because their calls were dropped to respect MaxBytes
 	bytes int64
 	calls int
 
@@ -43,9 +43,9 @@ func New(cfg Config) (*Table, error) {
 	return &Table{cfg: cfg, m: m, seed: rand.Uint64(), sites: make(map[uint64]*site)}, nil
 }
 
-// Prompt returns the prompt to send to the engine instead of asked, and the number of turns in
-// which this prompt differs from asked. The result is nil if asked is to be sent unchanged. The
-// caller owns the result. Prompt does not keep asked.
+// Prompt returns the prompt that must be sent to the engine instead of asked, and the number of
+// turns in which the two prompts differ. The returned prompt is nil if asked must be sent
+// unchanged. The caller owns the returned prompt. Prompt does not keep asked.
 func (t *Table) Prompt(asked []int32) (sent []int32, spliced int) {
 	sent, spliced, reason := t.decide(asked)
 	t.counts[reason].Add(1)
@@ -53,9 +53,9 @@ func (t *Table) Prompt(asked []int32) (sent []int32, spliced int) {
 }
 
 // Answered adds the result of a call. The caller must report every call whose prompt was passed to
-// Prompt, before the server can have the complete answer. Otherwise the next prompt can arrive
-// before the result, or the call of another agent can be mistaken for the missing one. Answered
-// does not keep references to c's slices.
+// Prompt, before the server can have received the complete answer. Otherwise, the next prompt can
+// arrive before the result, or the call of another agent can be mistaken for the missing call.
+// Answered keeps no references to the slices in c.
 func (t *Table) Answered(c *tap.Call) {
 	asked := askedBy(c)
 	var room [64]place
@@ -71,7 +71,7 @@ func (t *Table) Answered(c *tap.Call) {
 			t.lost(own.hash, before, asked)
 		}
 		if failed {
-			return // after an error the server received no output
+			return // the server received an error instead of an output
 		}
 	}
 	now := t.cfg.Now()
@@ -83,7 +83,7 @@ func (t *Table) Answered(c *tap.Call) {
 		t.sites[own.hash] = s
 		t.bytes += siteBytes
 	} else if !s.is(asked) {
-		return // a hash collision; the table does not keep the later prompt
+		return // the hashes collide, and the table does not keep the later prompt
 	}
 	s.touch(now)
 	if c.Cut || len(c.Output) == 0 || len(s.calls) >= maxCalls {
@@ -99,8 +99,8 @@ func (t *Table) Answered(c *tap.Call) {
 }
 
 // Recall replays a call from a spool into a new table. The caller must replay the calls in the
-// order of the spool, before the first call of Prompt. If a replayed prompt continued an earlier
-// call, the new table records that too.
+// order of the spool, before the first call to Prompt. If a replayed prompt continued an earlier
+// call, the new table also records this.
 func (t *Table) Recall(c *tap.Call) {
 	_, _, _ = t.decide(askedBy(c))
 	t.Answered(c)
@@ -113,7 +113,7 @@ func askedBy(c *tap.Call) []int32 {
 	return c.Prompt
 }
 
-// lost records that the spliced prompt with this hash got no answer.
+// lost marks the spliced prompt with this hash as unanswered.
 func (t *Table) lost(hash uint64, before []place, asked []int32) {
 	if s, _ := t.longest(before, asked); s != nil {
 		for _, c := range s.calls {
@@ -161,8 +161,8 @@ func (t *Table) add(s *site, c *tap.Call, asked []int32, before []place) bool {
 	return true
 }
 
-// made reports whether sent consists of c's sent prompt, c's output, and the ids of asked after
-// end.
+// made reports whether the prompt sent consists of c's own sent prompt, c's output, and the ids in
+// asked after the offset end.
 func (c *call) made(sent, asked []int32, end int) bool {
 	n := c.sent + len(c.output)
 	if end < 0 || len(sent) != n+len(asked)-end-1 || !slices.Equal(sent[n:], asked[end+1:]) || !slices.Equal(sent[c.sent:n], c.output) {
@@ -172,7 +172,7 @@ func (c *call) made(sent, asked []int32, end int) bool {
 }
 
 // longest returns the site of the longest known prompt with which asked begins, and the length of
-// that prompt. The site is nil if there is none. The caller holds t.mu.
+// that prompt. The site is nil if asked begins with no known prompt. The caller must hold t.mu.
 func (t *Table) longest(before []place, asked []int32) (*site, int) {
 	for _, p := range slices.Backward(before) {
 		if s := t.sites[p.hash]; s != nil && s.is(asked[:p.at]) {
@@ -198,9 +198,10 @@ func (t *Table) expire(now time.Time) {
 	}
 }
 
-// shrink drops the least recently used calls until the table fits into MaxBytes. It keeps their
-// sites, blind and without calls. Otherwise an agent whose call was dropped could get the tokens of
-// another agent with the same prompt. These sites take at most a quarter of MaxBytes.
+// shrink drops the least recently used calls until the table fits into MaxBytes. It keeps the sites
+// of these calls and makes the sites blind. Otherwise, an agent whose call was dropped could get
+// the tokens of another agent with the same prompt. The kept sites take at most a quarter of
+// MaxBytes.
 func (t *Table) shrink() {
 	for t.bytes > t.cfg.MaxBytes && t.live.Len() > 0 {
 		s := oldest(&t.live)

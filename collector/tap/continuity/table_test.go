@@ -319,7 +319,7 @@ func TestRefusedModels(t *testing.T) {
 		}, "does not render a tool call", true},
 		{"results as words", func(c *continuity.Config) {
 			c.Template = parse(strings.NewReplacer("<tool_response>", "", "</tool_response>", "").Replace(source))
-		}, "renders the result of a tool like a user message", true},
+		}, "renders a tool result like a user message", true},
 		{"refuses", func(c *continuity.Config) { c.Template = parse("{{ raise_exception('no') }}") }, "cannot render a conversation", true},
 	} {
 		c := cfg

@@ -6,12 +6,12 @@ import (
 )
 
 // A chain contains a hash for each block of a prompt. A block's hash covers everything up to the
-// end of the block. In a rollout, each prompt usually begins with the previous prompt, so its chain
-// contains the last hash in the previous prompt's chain. The hashes are only used to select an
+// end of the block. In a rollout, each prompt usually begins with the previous prompt. The chain of
+// a prompt then begins with the chain of the previous prompt. The hashes are only used to select an
 // engine, so a collision is harmless.
 type chain []uint64
 
-// The size of a block, in ids or in bytes of text.
+// A block consists of blockIDs ids or of blockBytes bytes of text.
 const (
 	blockIDs   = 32
 	blockBytes = 128
@@ -21,8 +21,8 @@ func chainOf(ids []int32) chain {
 	return make(chain, 0, len(ids)/blockIDs).grow(ids, nil)
 }
 
-// grow appends the hashes of the blocks in ids and more. c can already contain the hashes of the
-// first blocks in ids.
+// grow appends the missing hashes for a prompt that consists of ids, followed by more. c can
+// already contain the hashes of the first blocks in ids.
 func (c chain) grow(ids, more []int32) chain {
 	h, in := uint64(seedHash), 0
 	if len(c) > 0 {
@@ -57,8 +57,9 @@ func mix(h, v uint64) uint64 {
 	return h ^ h>>32
 }
 
-// places maps the last hash of a chain to the engine that had the chain. It contains at most two
-// generations of placesEach entries. When the newer generation is full, the older one is dropped.
+// places maps the last hash of a chain to the engine that received the prompt with this chain. It
+// contains at most two generations of placesEach entries. When the newer generation is full, the
+// older one is dropped.
 type places struct {
 	mu         sync.Mutex
 	young, old map[uint64]*engine
@@ -66,7 +67,7 @@ type places struct {
 
 const placesEach = 1 << 16
 
-// find returns the engine that had the longest prefix of c, or nil.
+// find returns the engine that received the longest known prefix of c, or nil.
 func (p *places) find(c chain) *engine {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,25 +9,26 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A dialect parses the requests and answers of one API. It has no state.
+// A dialect parses the requests and answers of one API. A dialect has no state.
 type dialect interface {
 	// name returns the dialect's name in calls and metrics.
 	name() string
 	// serves reports whether a POST to path is a request for a generation.
 	serves(path string) bool
-	// request parses q.body, which s reads, into q.
+	// request parses the body of a request and stores its parts in q. s scans q.body.
 	request(s *tokenize.Scanner, q *request) error
-	// answer parses one document from s into a: the whole answer or, if a.streamed, one event.
+	// answer parses one JSON document from s and stores its values in a. The document is the whole
+	// answer or, if a.streamed is true, one event of the stream.
 	answer(s *tokenize.Scanner, a *answer) error
-	// keys returns the member names of the settings in a request to path. The name of an
-	// unsupported setting is "".
+	// keys returns the names of the sampling settings in a request to the given path. The name of
+	// an unsupported setting is "".
 	keys(path string) *names
-	// asks returns the members that make the engine return ids and log-probabilities. A member is
-	// added only if the body does not already have it.
+	// asks returns the members that make the engine return ids and log-probabilities. The proxy
+	// adds a member only if the body does not already have it.
 	asks(q *request) []ask
 }
 
-// An ask is a member to set in a request body.
+// An ask is a member to add to a request body.
 type ask struct{ key, value string }
 
 var dialects = []dialect{sglang{}, openai{}}
@@ -45,7 +46,8 @@ func dialectOf(method, path string) dialect {
 	return nil
 }
 
-// A request contains the parts that a dialect finds in a body. Positions are offsets in body.
+// A request contains the parts of a request body that the proxy needs. All positions are offsets in
+// body.
 type request struct {
 	path string
 	body []byte
@@ -53,20 +55,21 @@ type request struct {
 	// root is the body's object.
 	root object
 	// prompt contains the ids of the only prompt, or nil if the body does not contain them.
-	// promptAt is the position of their list. prompt uses the memory of room if there is enough.
+	// promptAt is the position of the list of ids. prompt shares the memory of room if room is
+	// large enough.
 	prompt   []int32
 	room     []int32
 	promptAt span
-	// foreign is true if the engine's prompt has other parts, such as an image or the history of a
-	// session.
+	// foreign is true if the engine's prompt contains more than these ids, such as an image or the
+	// history of a session.
 	foreign bool
 	// several is true if the body requests several outputs.
 	several  bool
 	streamed bool
-	// grows is the part of a body without ids that grows with each call in a chain.
+	// If the body contains no ids, grows is the part that each later call of a rollout extends.
 	grows []byte
 	// sampling contains the objects with sampling parameters. If it is empty, a new object replaces
-	// the `null` at samplingAt, or is added to root if samplingAt is zero.
+	// the `null` at samplingAt. If samplingAt is zero too, the new object is added to root.
 	sampling   []*object
 	samplingAt span
 }
@@ -74,7 +77,7 @@ type request struct {
 // A span is the range [from, to) in a body. The zero value means that there is no span.
 type span struct{ from, to int }
 
-// An object contains the positions of those members in a JSON object that a dialect needs.
+// An object describes a JSON object. members contains only the members that a dialect needs.
 type object struct {
 	open    int // offset after the opening brace
 	empty   bool
@@ -86,8 +89,8 @@ type member struct {
 	value span
 }
 
-// errTwice means that a member that the dialect needs appears twice. Engines differ in which of the
-// two they use.
+// errTwice means that a needed member appears twice in an object. Engines differ in which of the
+// two values they use.
 var errTwice = errors.New("proxy: duplicate member")
 
 // A field is a member that a dialect parses in an answer.
@@ -98,7 +101,7 @@ type field struct {
 	parse func() error
 }
 
-// Values of field.first that accept more than one type.
+// These values of field.first accept more than one type.
 const (
 	anyValue byte = 0
 	notNull  byte = 'n'
@@ -126,8 +129,9 @@ func parseFields(s *tokenize.Scanner, fields ...field) error {
 	})
 }
 
-// object parses an object and records the positions of the members that want accepts. read parses
-// their values. If read is nil, their values are skipped. Other members are skipped.
+// object parses an object and records the positions of the members for which the function want
+// returns true. It calls the function read to parse each of these values, or skips the values if
+// read is nil. All other members are skipped.
 func (q *request) object(s *tokenize.Scanner, want func(key []byte) bool, read func(key string) error) (o object, err error) {
 	s.Next()
 	o.open = int(s.Offset()) + 1
@@ -155,7 +159,6 @@ func (q *request) object(s *tokenize.Scanner, want func(key []byte) bool, read f
 	return o, err
 }
 
-// find returns the index of the member with this key, or -1.
 func (o *object) find(key string) int {
 	return slices.IndexFunc(o.members, func(m member) bool { return m.key == key })
 }
@@ -167,7 +170,8 @@ func (o *object) value(body []byte, key string) []byte {
 	return nil
 }
 
-// ids parses a list of ids into q.prompt. If it is a list of lists, ids sets q.several instead.
+// ids parses a list of ids into q.prompt. If the value is a list of lists, ids sets q.several
+// instead.
 func (q *request) ids(s *tokenize.Scanner) (err error) {
 	if s.Next() != '[' {
 		return s.Skip()
@@ -203,27 +207,28 @@ type answer struct {
 	streamed bool
 	tray     *tray // the memory for the current document or event
 
-	// The last values from the engine. Without a value, they are zero or as in newAnswer.
+	// These are the last values from the engine. newAnswer sets their initial values.
 	prompt                             tap.IDs
 	finish                             string
 	matched                            int32
 	version                            string
 	promptTokens, outputTokens, cached int32
 
-	// output contains the sampled ids. logprobs belong to the ids in logIDs or, if bare, to the ids
-	// in output in order. uneven is true if a document has different numbers of ids and
-	// log-probabilities.
+	// output contains the sampled ids. The values in logprobs belong to the ids in logIDs or, if
+	// bare is true, to the ids in output. uneven is true if any document has different numbers of
+	// ids and log-probabilities.
 	output       []int32
 	logprobs     []float32
 	logIDs       []int32
 	bare, uneven bool
 
-	// spans is the engine's last weight_versions. It is nil if there was none, and empty if it
-	// cannot be parsed. word and list are the version and the spans in the current document.
+	// spans is the engine's latest weight_versions. It is nil if the engine sent none, and empty if
+	// the value cannot be parsed. word and list are the version and the version spans in the
+	// current document.
 	spans, list []tokenize.VersionSpan
 	word        string
-	// mixed is true if two documents name different weight versions. torn is true if one document
-	// names several.
+	// mixed is true if two documents name different weight versions. torn is true if a single
+	// document names several weight versions.
 	mixed, torn bool
 
 	// several is true if there is more than one output. failed is true if the engine reports an
@@ -245,7 +250,8 @@ func (a *answer) versioned(s *tokenize.Scanner) error {
 	return err
 }
 
-// name records a weight version. If the answer names different versions, it sets torn or mixed.
+// name records a weight version. It sets torn or mixed if the answer has already named a different
+// version.
 func (a *answer) name(v string) {
 	if v == "" {
 		return
@@ -255,7 +261,8 @@ func (a *answer) name(v string) {
 	a.word, a.version = v, v
 }
 
-// maxSpans is the maximum number of version spans for an output.
+// maxSpans is the maximum number of version spans in an answer. A longer list is treated as
+// invalid.
 const maxSpans = 1024
 
 func (a *answer) spanned(s *tokenize.Scanner) error {
@@ -297,13 +304,13 @@ func (a *answer) spanned(s *tokenize.Scanner) error {
 	return err
 }
 
-// part records the version spans. If a document contains two different lists, it sets torn.
+// part records the version spans. If a document contains two different lists, part sets torn.
 func (a *answer) part(list []tokenize.VersionSpan) {
 	a.torn = a.torn || a.list != nil && !slices.Equal(a.list, list)
 	a.list, a.spans = list, list
 }
 
-// merge overrides the values in a with the values that b has. b is a more reliable part of the
+// merge overwrites values in a with the known values in b. b comes from a more reliable part of the
 // answer.
 func (a *answer) merge(b *answer) {
 	if b.finish != "" {
@@ -358,8 +365,9 @@ func (a *answer) prompted(s *tokenize.Scanner) error {
 	return err
 }
 
-// fill copies the answer into c. It reports whether the length of the prompt is the engine's token
-// count. A prompt from the answer is stored in room. The other slices belong to the tray.
+// fill copies the answer into c. samePrompt is false if the length of the prompt differs from the
+// engine's token count. A prompt from the answer is stored in the memory of room. The other slices
+// in c share the memory of the tray.
 func (a *answer) fill(c *tap.Call, room []int32) (samePrompt bool) {
 	c.Finish, c.Matched = a.finish, a.matched
 	switch {
@@ -382,8 +390,8 @@ func (a *answer) fill(c *tap.Call, room []int32) (samePrompt bool) {
 	return true
 }
 
-// aligned returns one log-probability for each output id. Missing values are NaN. All values are
-// NaN if the log-probabilities belong to other ids, or if uneven is set.
+// aligned returns one log-probability for each output id. Missing values are NaN. If uneven is set,
+// or if the log-probabilities belong to other ids, all values are NaN.
 func (a *answer) aligned() []float32 {
 	known := min(len(a.output), len(a.logprobs))
 	switch {
@@ -404,8 +412,8 @@ func (a *answer) aligned() []float32 {
 	return out
 }
 
-// count parses a number of tokens into *dst. If the value is not such a number, count skips it and
-// leaves *dst unchanged.
+// count parses a token count and stores it in *dst. If the value is not a token count, count skips
+// the value and leaves *dst unchanged.
 func count(s *tokenize.Scanner, dst *int32) error {
 	if c := s.Next(); c != '-' && c-'0' > 9 {
 		return s.Skip()
@@ -425,7 +433,7 @@ func count(s *tokenize.Scanner, dst *int32) error {
 	return nil
 }
 
-// maxWord limits the length of a version or finish reason. Longer ones are ignored.
+// maxWord limits the length of a version or finish reason. Longer values are ignored.
 const maxWord = 256
 
 // word parses a string or a number as text. It returns "" for any other value and for a string
@@ -445,7 +453,7 @@ func word(s *tokenize.Scanner) (string, error) {
 	return "", s.Skip()
 }
 
-// id parses a token id. If the value is not an id, it skips the value and returns -1.
+// id parses a token id. If the value is not an id, id skips the value and returns -1.
 func id(s *tokenize.Scanner) (int32, error) {
 	n := int32(-1)
 	if c := s.Next(); c-'0' > 9 {

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// An engine is one inference server and its state.
+// An engine contains the state of one inference server.
 type engine struct {
 	url  *url.URL
 	name string // the URL without the user name and password
@@ -24,16 +24,15 @@ func newEngine(u *url.URL) *engine {
 	return &engine{url: u, name: open.String()}
 }
 
-// A balance selects engines for requests.
 type balance struct {
 	engines []*engine
 	places  places
 }
 
 // pick selects an engine for a request and counts the request as open. It prefers the engine that
-// had the chain, unless that engine is down or crowded. Otherwise it selects the least busy engine
-// and prefers engines that are up. It skips the engines in tried. It returns nil if no engine is
-// left.
+// received the longest known prefix of c, unless that engine is down or crowded. Otherwise it
+// selects the least busy engine among the engines that are up or, if all are down, among all
+// engines. pick skips engines that have already been tried. If no engine is left, it returns nil.
 func (b *balance) pick(c chain, tried []*engine) *engine {
 	var least *engine
 	for _, e := range b.engines {
@@ -55,8 +54,8 @@ func (b *balance) pick(c chain, tried []*engine) *engine {
 	return least
 }
 
-// before reports whether a is preferred to b. An engine that is up is preferred, then the engine
-// with fewer open requests, then the engine with fewer requests in total.
+// before reports whether engine a is preferred to engine b. An engine that is up is preferred, then
+// the engine with fewer open requests, then the engine with fewer requests in total.
 func before(a, b *engine) bool {
 	if down := a.down.Load(); down != b.down.Load() {
 		return !down
@@ -67,8 +66,8 @@ func before(a, b *engine) bool {
 	return a.calls.Load() < b.calls.Load()
 }
 
-// crowded reports whether e is so much busier than least that the prefix in its cache does not make
-// up for the wait.
+// crowded reports whether engine e is so much busier than the least busy engine that the prefix in
+// its cache does not make up for the longer wait.
 func crowded(e, least *engine) bool {
 	few := least.busy.Load()
 	return e.busy.Load() > few+max(4, few/2)

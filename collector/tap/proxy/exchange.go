@@ -14,8 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// An exchange is one request and its answer. Its methods are called in this order, by one goroutine
-// at a time:
+// An exchange is one request and its answer. Only one goroutine at a time calls its methods, in
+// this order:
 //
 //	begin      reads and rewrites the request           only for a generation
 //	chosen     an engine has been selected              once for each engine that is tried
@@ -27,26 +27,26 @@ import (
 type exchange struct {
 	p        *Proxy
 	d        dialect
-	call     *tap.Call // its prompt is set by finish; nil: not a generation, or not parsed
-	blind    *tap.Call // recorded if call is nil; nil: not a generation
+	call     *tap.Call // nil if not a generation or not parsed; finish sets the prompt
+	blind    *tap.Call // nil if not a generation; recorded if call is nil
 	body     *payload  // the request body, until the head of the answer arrives
 	held     int64     // the exchange's share of p.memory
 	streamed bool
-	set      bool // Config.Set changed the request
+	set      bool // whether Config.Set changed the request
 	chain    chain
 	prompt   tap.IDs // the ids sent to the engine, if known
 	asked    tap.IDs // the ids that the server sent, if different
-	spliced  int     // number of turns in which prompt differs from asked
-	own      idList  // asked as a list in the body
+	spliced  int     // number of turns in which the two prompts differ
+	own      idList  // the server's prompt as a list in the body
 	engine   *engine
 	reader   *reader
 	began    time.Time // when the request was sent to the engine
-	headed   bool      // the head of the engine's answer is forwarded to the client
+	headed   bool      // whether the head of the engine's answer is forwarded to the client
 	finished bool
 }
 
-// begin reads and rewrites the request for a generation. A body that exceeds the limits is
-// forwarded without being parsed. begin returns false if the body cannot be read to its end.
+// begin reads and rewrites a request for a generation. A body that exceeds the limits is forwarded
+// without being parsed. begin returns false if it cannot read the whole body.
 func (x *exchange) begin(d dialect, r *http.Request) bool {
 	p := x.p
 	x.blind = newCall(d)
@@ -57,7 +57,7 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 		p.unread("too_large")
 		return true
 	}
-	x.hold(max(0, r.ContentLength)) // before the body arrives, because many bodies can arrive at the same time
+	x.hold(max(0, r.ContentLength)) // reserve before reading, because many bodies can arrive at the same time
 	desk := newDesk()
 	defer desk.free()
 	body, whole, err := desk.read(r.Body, r.ContentLength, func(n int64) bool {
@@ -69,7 +69,7 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 	}
 	if !whole {
 		p.unread("too_large")
-		x.hold(0) // the body is not kept in memory
+		x.hold(0)
 		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(slices.Clone(body)), r.Body))
 		return true
 	}
@@ -101,8 +101,8 @@ func (x *exchange) hold(n int64) {
 	x.held = n
 }
 
-// understand parses and rewrites a body. If it cannot parse the body, the body is forwarded
-// unchanged and the call is recorded without contents.
+// understand parses and rewrites a body. If the body cannot be parsed, it is forwarded unchanged
+// and the call is recorded without contents.
 func (x *exchange) understand(path string, body []byte, desk *desk) {
 	p := x.p
 	q := &request{path: path, body: body, room: desk.ids}
@@ -112,7 +112,7 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 		err = desk.s.End()
 	}
 	if q.prompt != nil {
-		desk.ids = q.prompt // it can be a larger slice now
+		desk.ids = q.prompt // q.prompt might be a larger slice
 	}
 	if err != nil {
 		x.call = nil
@@ -161,7 +161,8 @@ func (x *exchange) give(list idList, ids []int32) {
 	x.chain = chainOf(ids)
 }
 
-// continued returns the Continuer's replacement for asked, or nil if asked is to be sent.
+// continued returns the Continuer's replacement for the server's prompt, or nil if the server's
+// prompt must be sent unchanged.
 func (x *exchange) continued(asked []int32) (sent []int32) {
 	p := x.p
 	if p.cfg.Continuer == nil || p.unmarked.Load() {
@@ -194,8 +195,9 @@ func (x *exchange) restore(status int) bool {
 	return true
 }
 
-// refusals contains the statuses with which an engine refuses a body, for example because the
-// prompt is too long or contains unknown ids. Other errors do not depend on the prompt.
+// refusals contains the statuses with which an engine refuses a request body, for example because
+// the prompt is too long or contains unknown ids. Errors with other statuses do not depend on the
+// prompt.
 var refusals = [...]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
 
 func (x *exchange) chosen(e *engine) {
@@ -205,8 +207,8 @@ func (x *exchange) chosen(e *engine) {
 	}
 }
 
-// answered handles the head of the answer and attaches the reader to the body. It returns an error
-// if the answer must not be forwarded to the client.
+// answered handles the head of the answer and wraps the body so that the reader parses it. It
+// returns an error if the answer must not be forwarded to the client.
 func (x *exchange) answered(res *http.Response) error {
 	x.p.count(func(s *Stats) {
 		if i := res.StatusCode / 100; i < len(s.Answers) {
@@ -219,7 +221,7 @@ func (x *exchange) answered(res *http.Response) error {
 		return nil
 	}
 	if x.set && slices.Contains(refusals[:], res.StatusCode) {
-		x.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered %d to a request that --set changed: %s", res.StatusCode, x.p.cfg.Set.names()))
+		x.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered %d to a request in which --set changed %s", res.StatusCode, x.p.cfg.Set.names()))
 	}
 	understood := x.call != nil
 	if !understood {
@@ -269,7 +271,8 @@ func (x *exchange) drop() {
 	}
 }
 
-// A passing is an answer body. It passes each piece to the reader before it returns the piece.
+// A passing wraps an answer body. It passes each piece to the exchange's reader before it returns
+// the piece.
 type passing struct {
 	body io.ReadCloser
 	x    *exchange
@@ -282,9 +285,10 @@ func (b *passing) Read(buf []byte) (int, error) {
 		x.p.unread("panic")
 		x.drop()
 	}
-	// The client must not have the end of the answer before finish. A body with a known length
+	// Record the call before the client receives the end of the answer. A body with a known length
 	// returns io.EOF with its last bytes. A chunked body returns io.EOF before the final chunk is
-	// forwarded. A client can stop reading at the last event of a stream.
+	// forwarded. The last event of a stream also counts as the end, because a client can stop
+	// reading there.
 	if err == io.EOF || x.streamed && x.reader != nil && x.reader.over {
 		x.finish(true)
 		x.drop()
@@ -294,7 +298,7 @@ func (b *passing) Read(buf []byte) (int, error) {
 
 func (b *passing) Close() error { return b.body.Close() }
 
-// finish records the call. through reports whether the answer was complete.
+// finish records the call. through must be true only if the answer was complete.
 func (x *exchange) finish(through bool) {
 	p, c := x.p, x.call
 	if c == nil || x.finished {
@@ -306,7 +310,7 @@ func (x *exchange) finish(through bool) {
 		p.count(func(s *Stats) { s.Time.observe(c.Ended.Sub(x.began)) })
 	}
 	desk := newDesk()
-	defer desk.free() // from then on, the call's memory is invalid
+	defer desk.free() // the memory of c is invalid afterwards
 	sent := x.ids(desk)
 	p.guard("answer", func() { x.fill(through, desk) })
 	if p.cfg.Continuer != nil {
@@ -330,7 +334,7 @@ func (x *exchange) finish(through bool) {
 
 type prompts struct{ prompt, asked []int32 }
 
-// ids unpacks the prompts of the call into the desk's memory and frees the packed ids.
+// ids unpacks the call's prompts into the memory of the desk and frees the packed ids.
 func (x *exchange) ids(desk *desk) (sent prompts) {
 	n, m := x.prompt.Len(), x.asked.Len()
 	room := x.asked.AppendTo(x.prompt.AppendTo(slices.Grow(desk.ids[:0], n+m), n), m)
@@ -346,8 +350,8 @@ func (x *exchange) ids(desk *desk) (sent prompts) {
 	return sent
 }
 
-// told returns the call for the Continuer, with the prompts that the Continuer knows. If the engine
-// used another prompt, the returned call has no output.
+// told returns the call that is passed to Continuer.Answered. sent contains the prompts for this
+// call. If the engine used a different prompt, the returned call has no output.
 func (x *exchange) told(sent prompts) *tap.Call {
 	if sent.prompt == nil || slices.Equal(x.call.Prompt, sent.prompt) {
 		return x.call
@@ -384,8 +388,8 @@ func (x *exchange) fill(through bool, desk *desk) {
 	}
 }
 
-// unread counts a body that was forwarded without being used, or a part of such a body.
+// unread counts a body from which the proxy was unable to record everything.
 func (p *Proxy) unread(why string) {
 	p.count(func(s *Stats) { s.Unread[why]++ })
-	p.once(slog.LevelInfo, "unread_"+why, errors.New("a request or answer passed without being parsed"))
+	p.once(slog.LevelInfo, "unread_"+why, errors.New("a request or answer passed through without being parsed"))
 }

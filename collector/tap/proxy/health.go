@@ -35,8 +35,8 @@ func (p *Proxy) Run(ctx context.Context) {
 }
 
 // check sends GET /health to an engine. Any status below 500 means that the engine is up, because
-// an engine without that page answers 404. If no connection can be made, the engine counts as down
-// at once.
+// an engine without a health page answers 404. If no connection can be made, the engine immediately
+// counts as down.
 func (p *Proxy) check(ctx context.Context, e *engine) {
 	ctx, cancel := context.WithTimeout(ctx, max(p.cfg.HealthEvery, time.Second))
 	defer cancel()
@@ -45,7 +45,7 @@ func (p *Proxy) check(ctx context.Context, e *engine) {
 	case err == nil:
 		e.missed.Store(0)
 		p.mark(e, false, nil)
-	case context.Cause(ctx) == context.Canceled: // Run is ending
+	case context.Cause(ctx) == context.Canceled: // Run is about to return
 	case e.missed.Add(1) >= maxMissed || isDial(err):
 		p.mark(e, true, err)
 	}
@@ -60,7 +60,7 @@ func (p *Proxy) healthy(ctx context.Context, e *engine) error {
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close()                                      //nolint:errcheck // read as far as it is wanted
+	defer res.Body.Close()                                      //nolint:errcheck // the body is not needed
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection can be reused
 	if res.StatusCode >= http.StatusInternalServerError {
 		return fmt.Errorf("GET /health: %s", res.Status)
@@ -69,7 +69,7 @@ func (p *Proxy) healthy(ctx context.Context, e *engine) error {
 }
 
 // healthz answers 200 if the tap accepts requests and at least one engine is up, otherwise 503. If
-// calls cannot be stored, the status is still 200, because they are forwarded.
+// calls cannot be stored, the status is still 200, because the proxy still forwards them.
 func (p *Proxy) healthz(w http.ResponseWriter) {
 	if p.draining.Load() {
 		http.Error(w, "draining", http.StatusServiceUnavailable)
@@ -80,11 +80,11 @@ func (p *Proxy) healthz(w http.ResponseWriter) {
 			continue
 		}
 		if err := p.cfg.Unkept(); err != nil {
-			_, _ = fmt.Fprintf(w, "degraded: calls pass but are not kept: %v\n", err)
+			_, _ = fmt.Fprintf(w, "degraded: the tap forwards calls but cannot keep them (%v)\n", err)
 		} else {
 			_, _ = io.WriteString(w, "ok\n")
 		}
 		return
 	}
-	http.Error(w, fmt.Sprintf("none of %d engines is up", len(p.balance.engines)), http.StatusServiceUnavailable)
+	http.Error(w, fmt.Sprintf("no engine is up (%d configured)", len(p.balance.engines)), http.StatusServiceUnavailable)
 }

@@ -9,36 +9,36 @@ import (
 	"strconv"
 )
 
-// A marker adds a member to an answer that states how the Continuer changed the prompt:
+// A marker adds a member to an answer. The member records how the Continuer changed the prompt:
 //
 //	"meta_info": {…, "rollout": {"continuity": true, "spliced": 2}}
 //
 // spliced is the number of turns in which the engine's prompt differs from the server's prompt. The
 // marker adds the member to each JSON document: to the answer itself or to each event in a stream.
-// If a document has no meta_info, as in OpenAI's API, the marker adds it. It does not change
-// anything else. The member comes last, because parsers such as Python's use the last of duplicate
-// names. If another proxy between this one and the engine has already added a member, the new
-// member contains the sum of both numbers.
+// If a document has no meta_info, as in OpenAI's API, the marker adds this object. It does not
+// change anything else. The member comes last in meta_info, because many parsers, such as Python's,
+// use the last of several members with the same name. If a proxy closer to the engine has already
+// added such a member, spliced is the sum of both numbers.
 //
 // The marker does not hold back any bytes, and does not change a body that is not JSON.
 type marker struct {
 	spliced int
 	stream  bool
-	added   bool // a mark was added
+	added   bool // the body contains a mark
 
-	// The state within a line of a stream.
-	head []byte // the first bytes of the line, up to "data:"
+	// These fields describe the current line of a stream.
+	head []byte // the first bytes of the line, at most len("data:")
 	skip bool   // the line has no data
 	any  bool   // the line is not empty
 
-	// The state within a document.
+	// These fields describe the current document.
 	off      bool    // the document is not JSON, or it is complete
 	depth    int     // number of open brackets
 	base     int     // depth inside the document's object: 1, or 2 in a list of objects; 0 outside
 	meta     int     // depth inside meta_info; 0 outside
 	marked   bool    // the member was added to the object
-	empty    [2]bool // whether the object and meta_info have no member yet, by depth
-	text     bool    // inside a string
+	empty    [2]bool // whether the object and meta_info are still empty, by depth
+	text     bool    // the next byte is inside a string
 	escaped  bool    // the last byte was a backslash
 	wantsKey bool    // the next string, or the current one, is a key
 	word     []byte  // the current key, or the value of "rollout"
@@ -47,8 +47,8 @@ type marker struct {
 	inner    int     // number of spliced turns that another proxy reported
 }
 
-// maxWordBytes is the maximum length of a key and of another proxy's member. Longer ones are not
-// parsed.
+// maxWordBytes limits the length of a key and of a mark from another proxy. Longer keys and marks
+// are not parsed.
 const maxWordBytes = 128
 
 const (
@@ -56,7 +56,7 @@ const (
 	markKey = "rollout"
 )
 
-// append appends b, the next bytes of the answer, to dst and adds the members.
+// append appends the next bytes of the answer, b, to dst and inserts the mark into each document.
 func (m *marker) append(dst, b []byte) []byte {
 	for _, c := range b {
 		if m.stream && !m.data(c) {
@@ -68,7 +68,8 @@ func (m *marker) append(dst, b []byte) []byte {
 	return dst
 }
 
-// data tracks the lines in a stream. It reports whether c is part of the data in an event.
+// data processes the next byte of a stream, c. It reports whether the byte belongs to the data of
+// an event.
 func (m *marker) data(c byte) bool {
 	const field = "data:"
 	switch c {
@@ -151,14 +152,14 @@ func (m *marker) next(dst []byte, c byte) []byte {
 	return append(dst, c)
 }
 
-// names reports whether the marker needs the keys at this depth. It needs the keys in the object
-// and in meta_info.
+// names reports whether the marker needs the keys at this depth. It needs only the keys of the
+// document's object and of meta_info.
 func (m *marker) names() bool { return m.base > 0 && (m.depth == m.base || m.depth == m.meta) }
 
 func (m *marker) keyed() {
 	m.words, m.wantsKey, m.key = false, false, ""
 	if json.Unmarshal(m.word, &m.key) != nil {
-		m.key = "" // it is longer than any key that is needed
+		m.key = "" // keys that the marker needs are shorter
 	}
 }
 
@@ -170,7 +171,7 @@ func (m *marker) open(c byte) {
 		m.base, m.meta, m.marked, m.inner, m.key = m.depth, 0, false, 0, ""
 		m.empty = [2]bool{true, true}
 	case m.base == 0 && m.depth > 1:
-		m.off = true // a list of lists
+		m.off = true // a list of lists is not a document
 	case c == '{' && m.meta == 0 && m.depth == m.base+1 && m.key == metaKey:
 		m.meta, m.key = m.depth, ""
 		m.empty[m.depth-m.base] = true
@@ -196,7 +197,7 @@ func (m *marker) close(dst []byte, c byte) []byte {
 	m.depth--
 	m.wantsKey = false
 	if m.depth == 0 {
-		m.off = true // nothing follows a document
+		m.off = true // the document is complete
 	}
 	return dst
 }
@@ -214,8 +215,8 @@ func (m *marker) comma(dst []byte) []byte {
 	return append(dst, ',')
 }
 
-// valued is called at the end of each member. If it is a meta_info member that another proxy wrote,
-// valued records the number.
+// valued is called at the end of each member. If the member is a mark from another proxy, valued
+// records its number of spliced turns.
 func (m *marker) valued() {
 	if !m.words || m.meta == 0 || m.depth != m.meta {
 		return
@@ -231,7 +232,7 @@ func (m *marker) valued() {
 	}
 }
 
-// A marking is an answer body. It adds a marker's members while the body is read.
+// A marking wraps an answer body and adds the mark while the body is read.
 type marking struct {
 	x    *exchange
 	body io.ReadCloser
@@ -241,14 +242,14 @@ type marking struct {
 	err  error
 }
 
-// marked reports whether an answer with this status is marked. If the prompt was spliced, every
-// answer with a 2xx status is marked, because the server stores its contents.
+// marked reports whether an answer with this status must be marked. If the prompt was spliced, this
+// is the case for every 2xx status, because the server stores the contents of these answers.
 func (x *exchange) marked(status int) bool {
 	return x.p.cfg.Continuer != nil && status == http.StatusOK || x.spliced > 0 && status/100 == 2
 }
 
-// mark wraps the body in a marking and removes the length. If the answer cannot be marked, it
-// returns the result of unmarkable.
+// mark wraps the body in a marking and removes the content length. If the answer is compressed,
+// mark returns the result of unmarkable.
 func (x *exchange) mark(res *http.Response) error {
 	if enc := res.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return x.unmarkable("the engine compressed the answer although the tap asked for no compression")
@@ -259,12 +260,12 @@ func (x *exchange) mark(res *http.Response) error {
 	return nil
 }
 
-// unmarkable disables the Continuer, because an answer cannot be marked. If the call's prompt was
-// spliced, unmarkable returns an error and the call must fail. Otherwise the answer would look like
-// an answer to the server's own prompt.
+// unmarkable disables the Continuer after an answer that cannot be marked. If this call's prompt
+// was spliced, unmarkable returns an error and the call must fail. Otherwise the answer would look
+// like an answer to the server's own prompt.
 func (x *exchange) unmarkable(why string) error {
 	x.p.unmarked.Store(true)
-	x.p.once(slog.LevelWarn, "unmarked", fmt.Errorf("cannot mark an answer, so --continuity is now off: %s", why))
+	x.p.once(slog.LevelWarn, "unmarked", fmt.Errorf("--continuity is now off, because an answer cannot be marked (%s)", why))
 	if x.spliced == 0 {
 		return nil
 	}
@@ -274,7 +275,7 @@ func (x *exchange) unmarkable(why string) error {
 type unmarkedError string
 
 func (e unmarkedError) Error() string {
-	return "the answer is withheld because it cannot be marked, and --continuity changed its prompt: " + string(e) + ". Retry the call: --continuity is now off"
+	return "the tap withheld the answer: --continuity changed the prompt, but the answer cannot be marked (" + string(e) + "); --continuity is now off, so retry the call"
 }
 
 func (b *marking) Read(p []byte) (int, error) {
@@ -284,11 +285,11 @@ func (b *marking) Read(p []byte) (int, error) {
 		whole := b.x.p.guard("mark", func() { b.buf = b.m.append(b.buf[:0], p[:n]) })
 		switch spliced := b.x.spliced > 0; {
 		case !whole && spliced:
-			b.buf, b.err = b.buf[:0], b.x.unmarkable("internal error of the tap")
+			b.buf, b.err = b.buf[:0], b.x.unmarkable("internal error in the tap")
 		case !whole:
 			b.buf = append(b.buf[:0], p[:n]...)
 		case b.err == io.EOF && spliced && !b.m.added:
-			b.err = b.x.unmarkable("it is not a JSON answer")
+			b.err = b.x.unmarkable("the answer is not JSON")
 		}
 		b.rest = b.buf
 	}

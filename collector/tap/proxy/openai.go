@@ -6,14 +6,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// openai is the OpenAI API as served by vLLM and SGLang, with token ids in the answer.
+// openai is the dialect for the OpenAI API of vLLM and SGLang, with token ids in the answer.
 //
-// Names and meanings: vllm-project/vllm, vllm/entrypoints/openai/chat_completion/protocol.py and
-// completion/protocol.py (return_token_ids, prompt_token_ids, choices[].token_ids; in a stream
-// prompt_token_ids comes with the first event, and each event has its own token_ids);
-// sgl-project/sglang, python/sglang/srt/entrypoints/openai/protocol.py (return_token_ids,
-// return_prompt_token_ids and return_meta_info; all appear in the choices, and some releases refuse
-// them for streams) and utils/weight_versions.py (sglext).
+// Source for vLLM: vllm-project/vllm, vllm/entrypoints/openai/chat_completion/protocol.py and
+// completion/protocol.py (return_token_ids, prompt_token_ids, choices[].token_ids). In a stream,
+// the first event contains prompt_token_ids, and each event contains its own token_ids. Source for
+// SGLang: sgl-project/sglang, python/sglang/srt/entrypoints/openai/protocol.py (return_token_ids,
+// return_prompt_token_ids and return_meta_info) and utils/weight_versions.py (sglext). SGLang
+// returns the requested values in the choices. Some versions of SGLang refuse these members in
+// streamed requests.
 type openai struct{}
 
 func (openai) name() string { return "openai" }
@@ -44,8 +45,8 @@ var completionNames = names{
 	seed: "seed", stop: "stop", stopIDs: "stop_token_ids",
 }
 
-// asks returns nil for a stream. SGLang refuses streamed requests with these members, but vLLM
-// accepts them.
+// asks returns nil for a stream. vLLM would accept these members in a streamed request, but some
+// versions of SGLang refuse them.
 func (openai) asks(q *request) []ask {
 	switch {
 	case q.streamed:
@@ -84,14 +85,14 @@ func (d openai) request(s *tokenize.Scanner, q *request) (err error) {
 			s.Next()
 			at := s.Offset()
 			err = s.Skip()
-			q.grows = q.body[at:max(at, s.Offset()-1)] // without the closing bracket, because the next prompt continues here
+			q.grows = q.body[at:max(at, s.Offset()-1)] // without the closing bracket, because the next call's messages continue here
 			return err
 		}
 		return s.Skip()
 	})
 	q.sampling = []*object{&q.root}
 	if q.path == chatPath {
-		q.prompt, q.promptAt = nil, span{} // the answer contains the engine's prompt
+		q.prompt, q.promptAt = nil, span{} // ignore a prompt in the request; the answer contains the engine's prompt
 	}
 	return err
 }
@@ -185,8 +186,8 @@ func choice(s *tokenize.Scanner, a *answer) error {
 	return nil
 }
 
-// choiceLogprobs parses the member logprobs of a choice, for both chat and text completions. A
-// value that is not a number becomes NaN.
+// choiceLogprobs parses the "logprobs" member of a choice in a chat or text completion. A value
+// that is not a number becomes NaN.
 func choiceLogprobs(s *tokenize.Scanner, a *answer) (err error) {
 	one := func() error {
 		v := float32(math.NaN())

@@ -11,9 +11,9 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A payload is a request body that is kept while an engine is working on it. Its list of ids is
-// packed to less than half its size, if the list can be restored byte for byte. A payload is
-// immutable, so it can be sent again while a transport is still reading an earlier sending.
+// A payload is a request body that is kept while an engine is working on it. If the list of ids in
+// the body can be restored byte for byte, the list is packed to less than half its size. A payload
+// is immutable, so it can be resent while a transport is still reading it for an earlier request.
 type payload struct {
 	front, back []byte // the bytes before and after the list
 	list        idList
@@ -21,13 +21,14 @@ type payload struct {
 
 // An idList is a JSON list of ids.
 type idList struct {
-	raw    []byte  // the list as text; nil if packed
+	raw    []byte  // the list as JSON text; nil if packed
 	ids    tap.IDs // set if packed
 	spaced bool    // a space follows each comma
-	size   int     // size of the list as text, in bytes
+	size   int     // size of the JSON text, in bytes
 }
 
-// pack returns the list text, whose ids are ids. It keeps no reference to either.
+// pack returns the idList for a JSON list of ids. ids contains the parsed list. The result shares
+// no memory with text or ids.
 func pack(text []byte, ids []int32) idList {
 	if spaced, ok := spelled(text, ids); ok {
 		return idList{ids: tap.PackIDs(ids), spaced: spaced, size: len(text)}
@@ -35,9 +36,9 @@ func pack(text []byte, ids []int32) idList {
 	return idList{raw: slices.Clone(text), size: len(text)}
 }
 
-// spelled reports whether text is a list of ids that has no white space, or one space after each
-// comma. In the second case, spaced is true. The lengths prove it, because a Scanner has accepted
-// text, so only white space can vary.
+// spelled reports whether text has no white space, or exactly one space after each comma. In the
+// second case, spaced is true. A Scanner has parsed text, so the text can vary only in its white
+// space. It is therefore enough to compare lengths and count separators.
 func spelled(text []byte, ids []int32) (spaced, ok bool) {
 	plain := sizeOf(ids)
 	switch n := len(ids) - 1; {
@@ -52,7 +53,7 @@ func spelled(text []byte, ids []int32) (spaced, ok bool) {
 	}
 }
 
-// sizeOf returns the length of a list of ids as text without spaces, in bytes.
+// sizeOf returns the number of bytes in the JSON text of a list of ids without spaces.
 func sizeOf(ids []int32) int {
 	n := 1 // for the opening bracket; a comma or bracket follows each id
 	for _, id := range ids {
@@ -61,8 +62,8 @@ func sizeOf(ids []int32) int {
 	return n
 }
 
-// digits returns the number of decimal digits in v. It estimates the number from the bit length,
-// because log10(2) is about 1233/4096. If v ≥ 10^n, the estimate n is too small by one.
+// digits returns the number of decimal digits in v. It first multiplies the bit length by log10(2),
+// which is about 1233/4096. This estimate, n, is too small by one if v ≥ 10^n.
 func digits(v uint32) int {
 	n := bits.Len32(v|1) * 1233 >> 12
 	if v|1 >= tens[n] {
@@ -83,15 +84,15 @@ func (b *payload) send() *sending {
 	return &sending{front: b.front, raw: b.list.raw, ids: b.list.ids, spaced: b.list.spaced, back: b.back}
 }
 
-// A sending is a reader of a payload. It drops its references to the parts that have been read,
-// because a sending lives as long as the request.
+// A sending reads the contents of a payload. It drops its references to the parts that have been
+// read, because the sending stays in memory as long as the request.
 type sending struct {
 	front, raw, back []byte
 	ids              tap.IDs
 	spaced, opened   bool
 }
 
-// mostSpelled is an upper bound for the bytes that one id and its separators take.
+// mostSpelled is an upper bound for the number of bytes that one id and its separators take.
 const mostSpelled = 16
 
 func (s *sending) Read(p []byte) (n int, err error) {
@@ -151,8 +152,8 @@ func (s *sending) spell(p []byte) (n int) {
 	return n
 }
 
-// spellID writes an id and returns the number of bytes. It can also overwrite up to four bytes
-// after them. It takes a quarter of the time that strconv.AppendInt takes.
+// spellID writes an id and returns its number of digits. It can also overwrite up to four bytes
+// after the digits. spellID takes a quarter of the time of strconv.AppendInt.
 func spellID(p []byte, id int32) int {
 	switch v := uint32(id); {
 	case v < 1_000:
@@ -170,8 +171,8 @@ func spellID(p []byte, id int32) int {
 	}
 }
 
-// threes contains the numbers below 1,000 as three digits, with the first digit in the lowest byte.
-// The highest byte is the number of digits without leading zeros.
+// Entry v of threes contains the three digits of v as text, including leading zeros, with the first
+// digit in the lowest byte. The highest byte is the number of digits without leading zeros.
 var threes = func() (t [1_000]uint32) {
 	for v := range uint32(1_000) {
 		t[v] = uint32(digits(v))<<24 | (v%10+'0')<<16 | (v/10%10+'0')<<8 | (v/100 + '0')

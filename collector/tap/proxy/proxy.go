@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// A Proxy forwards requests to engines and passes the calls among them to Config.Keep. Create a
-// Proxy with New. It is safe for concurrent use.
+// A Proxy forwards requests to engines and passes each request for a generation to Config.Keep as a
+// call. Create a Proxy with New. Its methods are safe for concurrent use.
 type Proxy struct {
 	cfg       Config
 	balance   balance
@@ -25,13 +25,13 @@ type Proxy struct {
 
 	memory   atomic.Int64 // size of the bodies in memory, in bytes
 	draining atomic.Bool
-	unmarked atomic.Bool // an answer could not be marked
+	unmarked atomic.Bool // whether marking an answer has failed
 	stats    counters
 	told     sync.Map // kinds of faults that have been logged
 
 	mu   sync.Mutex
 	open int           // number of requests that have been accepted but not finished
-	idle chan struct{} // closed when open becomes 0; nil if no caller waits
+	idle chan struct{} // closed when open becomes 0; nil if Wait is not waiting
 }
 
 // New returns a Proxy. It does not check the engines' health before Run is called.
@@ -54,12 +54,12 @@ func New(cfg Config) (*Proxy, error) {
 		},
 		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 1 << 10,
-		// uvicorn closes connections after 5 s without a request. A request that is sent on a
-		// closed connection is lost.
+		// uvicorn closes connections that are idle for 5 s. A request that is sent on a closed
+		// connection is lost.
 		IdleConnTimeout:       3 * time.Second,
 		ExpectContinueTimeout: time.Second,
-		DisableCompression:    true, // the client decides about compression
-		// Small, because only headers use these buffers. Bodies bypass them.
+		DisableCompression:    true, // the client decides whether answers are compressed
+		// The buffers are small, because only headers use them. Bodies bypass these buffers.
 		WriteBufferSize: 1 << 10,
 		ReadBufferSize:  1 << 10,
 	}
@@ -90,7 +90,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.count(func(s *Stats) { s.Refused++ })
 		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Connection", "close")
-		http.Error(w, "rollout tap: draining; no new requests", http.StatusServiceUnavailable)
+		http.Error(w, "rollout tap: the tap is draining and accepts no new requests", http.StatusServiceUnavailable)
 		return
 	}
 	defer p.leave()
@@ -105,13 +105,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if x.body == nil {
-		// The engine can answer before the request body is complete. Without this, the HTTP server
-		// would then close the body.
+		// The engine can answer before the request body is complete. Without full duplex, the HTTP
+		// server would then close the body.
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always full duplex
 	}
 	defer func() {
-		// If the engine breaks off its answer, ReverseProxy panics. It flushes the head in another
-		// goroutine, so after an early panic the client would not receive the head.
+		// If the engine breaks off its answer, ReverseProxy panics. Another goroutine flushes the
+		// head. Without this Flush, the client would not receive the head after an early panic.
 		if v := recover(); v != nil {
 			if x.headed {
 				_ = http.NewResponseController(w).Flush()
@@ -129,9 +129,8 @@ func exchangeOf(ctx context.Context) *exchange {
 	return x
 }
 
-// rewrite prepares the outgoing request, except for the engine's address, which roundTripper sets.
-// ReverseProxy removes the hop-by-hop headers and the headers that proxies commonly add. rewrite
-// restores the second kind.
+// rewrite prepares the outgoing request. ReverseProxy has removed the forwarding headers of the
+// client, and rewrite restores them. The roundTripper sets the engine's address later.
 func rewrite(r *httputil.ProxyRequest) {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := r.In.Header[name]; ok {
@@ -141,11 +140,10 @@ func rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 }
 
-// watch passes the answer to the exchange.
 func watch(res *http.Response) error {
 	if x := exchangeOf(res.Request.Context()); x != nil {
 		err := x.answered(res)
-		x.headed = err == nil && res.StatusCode >= 100 // for any other status, WriteHeader panics
+		x.headed = err == nil && res.StatusCode >= 100 // WriteHeader panics for a status below 100
 		return err
 	}
 	return nil
@@ -166,7 +164,8 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, fmt.Sprintf("rollout tap: no engine answered: %v", withoutBody(err)), http.StatusBadGateway)
 }
 
-// withoutBody returns err without the part of an invalid answer that net/http quotes.
+// withoutBody returns err. If err quotes a part of an invalid answer, withoutBody returns a generic
+// error instead.
 func withoutBody(err error) error {
 	if text := err.Error(); strings.Contains(text, "malformed") {
 		return errors.New("the answer is not valid HTTP")
@@ -181,8 +180,8 @@ func (p *Proxy) Drain() {
 	}
 }
 
-// Wait waits until no request is open. If ctx ends first, it returns the cause. Call Wait after
-// Drain.
+// Wait waits until no request is open. If ctx ends first, Wait returns the cause. Call Drain before
+// Wait.
 func (p *Proxy) Wait(ctx context.Context) error {
 	p.mu.Lock()
 	if p.open == 0 {
@@ -209,7 +208,7 @@ func (p *Proxy) Open() int64 {
 	return int64(p.open)
 }
 
-// enter counts a new request. If the proxy is draining, it returns false instead.
+// enter counts a new request as open. If the proxy is draining, enter returns false instead.
 func (p *Proxy) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,8 +228,8 @@ func (p *Proxy) leave() {
 	}
 }
 
-// guard calls do. It recovers and counts a panic, because a bug in the tap must not harm the call.
-// It returns false after a panic.
+// guard calls a function. If the function panics, guard recovers, counts the panic and returns
+// false, because a bug in the tap must not harm the call.
 func (p *Proxy) guard(where string, do func()) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -14,18 +14,19 @@ import (
 type reader struct {
 	d   dialect
 	a   *answer
-	err error // the first error; nothing is parsed after it
+	err error // the first error, after which nothing more is parsed
 
-	// For a single document: the method document parses it in a coroutine, which calls yield to
-	// request more bytes.
+	// These fields are used for a single document. The method document parses it in a coroutine and
+	// calls yield to request more bytes.
 	chunk []byte
 	ended bool
 	over  bool                    // the document, or the end marker of a stream, has been parsed
-	more  func() (struct{}, bool) // nil before the first byte
+	more  func() (struct{}, bool) // resumes the coroutine; nil before the first byte
 	stop  func()
 	yield func(struct{}) bool
 
-	// For a stream: line is a partial line, and event is the data of the current event.
+	// These fields are used for a stream. line is a partial line, and event is the data of the
+	// current event.
 	line, event []byte
 }
 
@@ -34,7 +35,7 @@ func newReader(d dialect, streamed bool) *reader {
 	return &reader{d: d, a: newAnswer(streamed)}
 }
 
-// write parses the next bytes. It keeps no reference to them.
+// write parses the next bytes of the answer. It keeps no reference to b.
 func (r *reader) write(b []byte) {
 	switch {
 	case r.err != nil:
@@ -48,7 +49,8 @@ func (r *reader) write(b []byte) {
 	}
 }
 
-// begin starts to parse the document. Before the first byte, a reader uses no pooled memory.
+// begin starts to parse the document. A reader does not take pooled memory before the first byte
+// arrives.
 func (r *reader) begin() {
 	if r.a.tray == nil {
 		r.a.tray = newTray()
@@ -64,7 +66,8 @@ func (r *reader) end() {
 	}
 }
 
-// close frees the memory of the reader. The slices that call stored in a call become invalid.
+// close frees the memory of the reader. It invalidates the slices that the method call stored in a
+// tap.Call.
 func (r *reader) close() {
 	if r.stop != nil {
 		r.stop()
@@ -87,7 +90,7 @@ func (r *reader) document(yield func(struct{}) bool) {
 	r.err, r.over = err, err == nil
 }
 
-// A source passes the bytes from write to the coroutine.
+// A source passes the bytes that write receives to the coroutine.
 type source struct{ r *reader }
 
 var errStopped = errors.New("proxy: reading stopped")
@@ -172,9 +175,10 @@ func (r *reader) said() {
 	t.free()
 }
 
-// call copies the parsed answer into c. The slices in c are valid until close. unread is the reason
-// why the output is unknown, or "". If the answer contains the engine's prompt, it is stored in
-// room. samePrompt is false if the length of the prompt is not the engine's token count.
+// call copies the parsed answer into c. The slices in c are valid until close. If the output is
+// unknown, unread is the reason. If the answer contains the engine's prompt, call stores the prompt
+// in the memory of room. samePrompt is false if the length of the prompt differs from the engine's
+// token count.
 func (r *reader) call(c *tap.Call, room []int32) (unread string, samePrompt bool) {
 	switch {
 	case r.err != nil || r.ended && !r.a.streamed && !r.over:

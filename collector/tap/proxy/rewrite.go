@@ -7,13 +7,14 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// An edit replaces a span of a body with text. The edits of a body do not overlap.
+// An edit replaces a span of a body with other text. The edits to one body must not overlap.
 type edit struct {
 	span
 	text []byte
 }
 
-// edited returns a copy of body with the edits applied. Without edits it returns body itself.
+// edited returns a copy of body with the edits applied. If there are no edits, it returns body
+// itself.
 func edited(body []byte, edits []edit) []byte {
 	if len(edits) == 0 {
 		return body
@@ -33,8 +34,8 @@ func edited(body []byte, edits []edit) []byte {
 	return append(out, body[at:]...)
 }
 
-// around returns a payload with the parts of body before and after the list at place, with the
-// edits applied. No edit overlaps the list.
+// around applies the edits to body and returns a payload with the parts before and after a list of
+// ids. place is the position of the list in body. The edits must not overlap the list.
 func around(body []byte, place span, edits []edit) *payload {
 	var front, back []edit
 	for _, e := range edits {
@@ -55,8 +56,8 @@ func around(body []byte, place span, edits []edit) *payload {
 	return b
 }
 
-// put appends edits that set members of o. The edits replace existing members and insert new ones
-// at the beginning of o.
+// put appends edits that set the given members in o. These edits replace the values of existing
+// members and insert new members at the beginning of o.
 func (o *object) put(edits []edit, members []ask) []edit {
 	var added []byte
 	for _, m := range members {
@@ -79,8 +80,8 @@ func (o *object) put(edits []edit, members []ask) []edit {
 	return append(edits, edit{span{o.open, o.open}, added})
 }
 
-// edits returns the edits that apply set. If asked is true, it also returns the edits that make the
-// engine return ids and log-probabilities.
+// edits returns the edits that apply the settings in set to the body. If asked is true, the result
+// also contains the edits that make the engine return ids and log-probabilities.
 func (q *request) edits(d dialect, set *Set, asked bool) []edit {
 	var edits []edit
 	var root []ask
@@ -125,8 +126,8 @@ func (s *Set) members(keys *names) (out []ask) {
 	return out
 }
 
-// told returns the sampling parameters that the engine receives. A parameter comes from set or, if
-// set does not contain it, from the body.
+// told returns the sampling parameters that the engine receives. Parameters in set override the
+// parameters in the body.
 func (q *request) told(keys *names, set *Set) tap.Sampling {
 	var c tap.Sampling
 	for i, key := range keys {

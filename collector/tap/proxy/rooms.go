@@ -8,26 +8,26 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// This file contains the pooled memory for parsing bodies. After the parsing, no references to this
-// memory remain, because calls and transports receive copies.
+// This file contains the pooled memory for parsing bodies. Calls and transports receive copies, so
+// no references to this memory remain after a body has been parsed.
 
 const (
-	// maxEvent limits the size of an event in a stream. It is large because the first event can
-	// contain the prompt's ids.
+	// maxEvent limits the size of an event in a stream, in bytes. The limit is high because the
+	// first event can contain the ids of the prompt.
 	maxEvent = 4 << 20
-	// maxTokens limits the number of ids in a body.
+	// maxTokens limits the number of ids in one list.
 	maxTokens = 1 << 20
 	// chunkBytes is the size of the read buffer for an answer that is not a stream.
 	chunkBytes = 4 << 10
 )
 
-// Larger buffers are not pooled.
+// Buffers larger than these sizes are not pooled.
 const (
 	maxRoomBytes = 1 << 20
 	maxRoomIDs   = 256 << 10
 )
 
-// A desk contains the memory for parsing one request, and for the ids of one call.
+// A desk contains the memory for parsing one request and for the ids of one call.
 type desk struct {
 	s    *tokenize.Scanner
 	body []byte
@@ -41,10 +41,10 @@ func newScanner() *tokenize.Scanner {
 }
 
 func newDesk() *desk {
-	return desks.Get().(*desk) //nolint:forcetypeassert // of New
+	return desks.Get().(*desk) //nolint:forcetypeassert // the pool contains nothing else
 }
 
-// free returns the desk to the pool. Its memory must not be used afterwards.
+// free returns the desk to the pool. The memory of the desk must not be used afterwards.
 func (d *desk) free() {
 	d.s.ResetBytes(nil)
 	if cap(d.body) > maxRoomBytes {
@@ -56,9 +56,9 @@ func (d *desk) free() {
 	desks.Put(d)
 }
 
-// read reads a body of n bytes. If n is negative, it reads until the end or until may returns false
-// for the number of bytes read so far. whole reports whether the body is complete. body is valid
-// until free.
+// read reads a body of n bytes. If n is negative, the length is unknown. After each read, the
+// callback may receives the number of bytes read so far. If the callback returns false, read stops.
+// whole reports whether the body is complete. body is valid until free.
 func (d *desk) read(r io.Reader, n int64, may func(n int64) bool) (body []byte, whole bool, err error) {
 	if n >= 0 {
 		d.body = slices.Grow(d.body[:0], int(n))[:n]
@@ -95,10 +95,9 @@ var trays = sync.Pool{New: func() any {
 }}
 
 func newTray() *tray {
-	return trays.Get().(*tray) //nolint:forcetypeassert // of New
+	return trays.Get().(*tray) //nolint:forcetypeassert // the pool contains nothing else
 }
 
-// free returns the tray to the pool.
 func (t *tray) free() {
 	t.s.ResetBytes(nil)
 	if max(cap(t.output), cap(t.logIDs), cap(t.logprobs)) <= maxRoomIDs {

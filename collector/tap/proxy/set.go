@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// The sampling settings that calls record and that a Set can override. They have SGLang's names,
-// except for seed.
+// These sampling settings are recorded in calls, and a Set can override them. All of them except
+// seed have SGLang's names.
 const (
 	temperature = iota
 	topP
@@ -48,7 +48,8 @@ func (s *Set) names() string {
 }
 
 // ParseSet parses settings of the form name=value. The value of stop is a plain string or a JSON
-// list of strings. The value of stop_token_ids is a JSON list of ids. Other values are numbers.
+// list of strings. The value of stop_token_ids is a JSON list of ids. The values of all other
+// settings are numbers.
 func ParseSet(given []string) (Set, error) {
 	var s Set
 	var bad []error
@@ -85,7 +86,7 @@ func (s *Set) parse(text string) error {
 
 // wants contains the error message for an invalid value of each setting.
 var wants = [settings]string{
-	"want a number ≥ 0", "want a number in (0, 1]", "want a number in [0, 1]", "want an integer, -1 for all tokens", "want an integer > 0",
+	"want a number ≥ 0", "want a number in (0, 1]", "want a number in [0, 1]", "want an integer; -1 means all tokens", "want an integer > 0",
 	"want an integer", "want a string, or a JSON list of strings", "want a JSON list of token ids",
 }
 
@@ -97,7 +98,7 @@ func quoted(text string) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// sensible reports whether engines accept the values in c.
+// sensible reports whether the values in c are in the ranges that engines accept.
 func sensible(c *tap.Sampling) bool {
 	within := func(v *float64, least, most float64) bool { return v == nil || *v >= least && *v <= most }
 	return within(c.Temperature, 0, math.MaxFloat64) && within(c.TopP, math.SmallestNonzeroFloat64, 1) && within(c.MinP, 0, 1) &&
@@ -159,8 +160,8 @@ func list[T any](value []byte) ([]T, bool) {
 	return out, true
 }
 
-// names contains a dialect's member names for the settings. The name is "" if the dialect lacks the
-// setting.
+// names contains the names that a dialect uses for the settings. If the dialect lacks a setting,
+// the name is "".
 type names [settings]string
 
 func (n *names) has(key []byte) bool {

@@ -6,15 +6,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// sglang is SGLang's native API.
+// sglang is the dialect for SGLang's native API.
 //
-// Names and meanings: sgl-project/sglang, python/sglang/srt/managers/io_struct.py
-// (GenerateReqInput), sampling/sampling_params.py (SamplingParams), managers/tokenizer_manager.py
-// (the answer, also streamed), utils/weight_versions.py.
+// Source: sgl-project/sglang, python/sglang/srt/managers/io_struct.py (GenerateReqInput),
+// sampling/sampling_params.py (SamplingParams), managers/tokenizer_manager.py (whole and streamed
+// answers), utils/weight_versions.py.
 //
-// output_ids end with the stop token. Each event in a stream repeats the earlier tokens, unless
-// --incremental-streaming-output is set. The log-probabilities can behave differently from the ids
-// (see parts).
+// If a stop token ended the output, it is the last id in output_ids. Each event in a stream repeats
+// the earlier tokens, unless --incremental-streaming-output is set. Events can repeat only the ids
+// or only the log-probabilities (see parts).
 type sglang struct{}
 
 func (sglang) name() string { return "sglang" }
@@ -103,7 +103,7 @@ func (sglang) answer(s *tokenize.Scanner, a *answer) error {
 	return err
 }
 
-// metaInfo parses the meta_info in answers from SGLang's native API and its chat completions API.
+// metaInfo parses meta_info objects from SGLang's native API and from its chat completions API.
 func metaInfo(s *tokenize.Scanner, a *answer, said *generation) error {
 	return parseFields(s,
 		field{"output_token_logprobs", '[', func() (err error) {
@@ -139,22 +139,24 @@ func finishReason(s *tokenize.Scanner, a *answer) (err error) {
 }
 
 // A generation contains the sampled tokens in one document. It is valid until the next document
-// overwrites the tray.
+// overwrites the memory of the tray.
 type generation struct {
 	output   []int32
 	logprobs []float32
 	logIDs   []int32
 }
 
-// parts joins the events of a stream. An event contains either all tokens so far or only the new
-// ones, and its token count shows which. Log-probabilities are joined in the same way, but
-// separately.
+// parts joins the events of a stream. An event contains either all tokens sampled so far or only
+// the new tokens. The token count in the event shows which is the case. Log-probabilities are
+// joined in the same way, but separately.
 type parts struct {
-	// from all events, or from the last event if events repeat earlier tokens
+	// If events repeat earlier tokens, the lists come from the last event, otherwise from all
+	// events.
 	output   []int32
 	logprobs []float32
-	logIDs   []int32 // the ids to which logprobs belong; nil if they are the first ids of output
-	// whether events repeat earlier ids, and earlier log-probabilities
+	logIDs   []int32 // the ids to which logprobs belong; nil if these are the first ids in output
+	// repeats is true if events repeat earlier ids. logRepeats is true if events repeat earlier
+	// log-probabilities.
 	repeats, logRepeats bool
 }
 
@@ -196,7 +198,7 @@ func (p *parts) add(said *generation, a *answer) {
 	}
 }
 
-// part sets logIDs to the first ids of output, because the two lists are about to differ.
+// part copies the first ids in output to logIDs, because the two lists are about to differ.
 func (p *parts) part() {
 	p.logIDs = append(make([]int32, 0, len(p.output)), p.output[:len(p.logprobs)]...)
 }
@@ -205,8 +207,8 @@ func begins(list, ids []int32) bool {
 	return len(list) >= len(ids) && slices.Equal(list[:len(ids)], ids)
 }
 
-// extended appends the tokens in an event. It leaves less spare capacity than append, because many
-// streams are open at the same time, and each for a long time.
+// extended appends the new values to the list. It leaves less spare capacity than append does,
+// because many streams are open at the same time and each stays open for a long time.
 func extended[T any](list, said []T) []T {
 	if n := len(list) + len(said); n > cap(list) {
 		list = append(make([]T, 0, n+n/8+spareTokens), list...)

@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// Stats counts the work of a Proxy since New.
+// Stats counts the work of a Proxy since it was created.
 type Stats struct {
 	// Open is the number of requests that have been accepted but not finished. BodyBytes is the
 	// size of the bodies in memory.
 	Open, BodyBytes int64
 	// Calls counts the requests for generations. Kept counts the calls that Config.Keep accepted.
-	// Dropped counts the calls that it refused. The proxy does not count accepted calls that are
-	// lost later.
+	// Dropped counts the calls that Config.Keep refused. The proxy does not count accepted calls
+	// that are lost later.
 	Calls, Kept, Dropped int64
 	// Continued counts the calls whose prompt the Continuer changed. SplicesRefused counts, by
-	// status, the changed prompts that an engine refused. The proxy then sent the server's own
-	// prompt.
+	// status, the changed prompts that an engine refused. In these cases, the proxy then sent the
+	// server's own prompt.
 	Continued      int64
 	SplicesRefused map[int]int64
 	// Answers counts the engines' answers by the first digit of their status.
 	Answers [6]int64
 	// Unreachable counts the requests that no engine answered. Refused counts the requests that
-	// arrived after Drain. Stale counts the requests that the proxy sent again because the engine
-	// had closed the connection.
+	// arrived after Drain. Stale counts the requests that the proxy resent because the engine had
+	// closed the connection.
 	Unreachable, Refused, Stale int64
 	// Panics counts the panics from which the proxy recovered.
 	Panics int64
-	// Unread counts the bodies that were forwarded without being used, by reason (see the package
-	// comment).
+	// Unread counts the bodies from which the proxy was unable to record everything, by reason (see
+	// the package comment).
 	Unread map[string]int64
-	// Time contains the durations from sending a call to the end of its answer. Continuity contains
-	// the durations of Continuer.Prompt.
+	// Time is a histogram of the time from sending a request to the end of its answer. Continuity
+	// is a histogram of the time that Continuer.Prompt takes.
 	Time, Continuity Histogram
 	// Engines has one entry for each engine, in the order of Config.Engines.
 	Engines []EngineStats
@@ -45,15 +45,15 @@ type EngineStats struct {
 	Engine string
 	Up     bool
 	// Busy is the number of open requests. Calls counts all requests sent to the engine. Errors
-	// counts the requests that it did not answer.
+	// counts the requests that the engine did not answer.
 	Busy, Calls, Errors int64
 }
 
-// A Histogram counts durations.
+// A Histogram counts durations in buckets.
 type Histogram struct {
 	// Bounds contains the upper bounds of the buckets, in seconds. Counts[i] is the number of
-	// durations above the previous bound and up to Bounds[i]. The last count is the number of
-	// durations above all bounds.
+	// durations that are above the previous bound and at most Bounds[i]. The last entry in Counts
+	// is the number of durations above all bounds.
 	Bounds []float64
 	Counts []int64
 	// Sum is the sum of all durations, in seconds.
@@ -75,7 +75,8 @@ func (p *Proxy) Stats() Stats {
 	return s
 }
 
-// counters contains those Stats that are updated as events happen. Proxy.Stats computes the others.
+// counters contains the fields of Stats that are updated as events happen. Proxy.Stats computes the
+// other fields.
 type counters struct {
 	mu sync.Mutex
 	Stats

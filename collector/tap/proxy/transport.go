@@ -11,14 +11,14 @@ import (
 )
 
 // A roundTripper sends a request to the engine that the balance selects. If that engine cannot be
-// reached, it tries the next engine.
+// reached, the roundTripper tries the next engine.
 type roundTripper struct{ p *Proxy }
 
 func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	p, x := t.p, exchangeOf(req.Context())
 	var tried []*engine
 	var failed error
-	stale := false // the request was already sent again because of a closed connection
+	stale := false // the request has already been resent because of a closed connection
 	body := &closeless{Reader: req.Body}
 	if req.Body == nil {
 		body = nil
@@ -46,9 +46,9 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 				return nil, context.Cause(ctx)
 			}
 			failed = err
-			// If the engine has just closed an idle connection, the request fails at once although
-			// the engine is up. So send it again. After staleWithin, do not send it again, because
-			// the engine can have worked on it.
+			// If the engine has just closed an idle connection, the request fails immediately
+			// although the engine is up. In this case, resend the request. After staleWithin, do
+			// not resend the request, because the engine might have started to work on it.
 			again = reused && !stale && x.body != nil && time.Since(sent) < staleWithin
 			if again {
 				stale = true
@@ -62,7 +62,7 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			p.mark(e, true, failed)
 		}
 		if !unreached || body != nil && x.body == nil && body.read {
-			return nil, failed // the engine can have started to work on the request
+			return nil, failed // the engine might have started to work on the request
 		}
 		e.busy.Add(-1)
 		x.engine = nil
@@ -70,12 +70,11 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// staleWithin is the maximum time after which an error is attributed to a closed connection. Such
-// an error is detected in about the time that it takes to reach the engine.
+// An error that occurs within staleWithin is attributed to a closed connection. Such an error is
+// usually detected within one round trip to the engine.
 const staleWithin = time.Second
 
-// try sends the request to one engine. reused reports whether it used a connection that was idle
-// before.
+// try sends the request to one engine. reused is true if the connection had been used before.
 func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *closeless) (res *http.Response, reused bool, err error) {
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
 	out := req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
@@ -94,7 +93,7 @@ func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *close
 	switch {
 	case x.body != nil && x.body.size() > 0:
 		out.Body = x.body.send()
-		out.GetBody = func() (io.ReadCloser, error) { return x.body.send(), nil } // used if nothing has been sent yet
+		out.GetBody = func() (io.ReadCloser, error) { return x.body.send(), nil } // net/http calls GetBody to retry a request if it has not yet sent anything
 		if req.ContentLength >= 0 {
 			out.ContentLength = x.body.size()
 		}
@@ -105,15 +104,15 @@ func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *close
 	return res, reused, err
 }
 
-// finishOff closes the body of an answer that is not needed. First it reads up to 64 KiB, so that
-// the connection can be reused if the rest of the body is short.
+// finishOff closes the body of an answer that is not needed. First it reads up to 64 KiB of the
+// body, so that the connection can be reused if the rest of the body is short.
 func finishOff(body io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(body, 64<<10))
 	_ = body.Close()
 }
 
 // A wire is a connection to an engine. It copies bodies through pooled buffers, because net/http
-// would allocate 32 KB for every body that is longer than its own buffer.
+// would allocate 32 KB for every body that does not fit in its write buffer.
 type wire struct{ net.Conn }
 
 func (w wire) ReadFrom(r io.Reader) (int64, error) {
@@ -127,7 +126,7 @@ func isDial(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// pick calls balance.pick. If balance.pick panics, it selects the first engine.
+// pick calls balance.pick. If balance.pick panics, pick selects the first engine.
 func (p *Proxy) pick(c chain, tried []*engine) (e *engine) {
 	if !p.guard("balance", func() { e = p.balance.pick(c, tried) }) && len(tried) == 0 {
 		e = p.balance.engines[0]

@@ -1,18 +1,20 @@
-"""Measure the reader: its speed compared with Hugging Face datasets, its workers, its memory.
+"""Measure the reader: its speed compared with Hugging Face datasets, the effect of workers, and
+its memory.
 
     python reader.py --make /tmp/bench        # collects two runs of 335 MB (minutes), then measures
     python reader.py --parquet RUN --arrow RUN [--repeat 3] [--only memory]
 
-Each side of a comparison runs in its own process, in turns, so that both meet the same load.
-Its files are in the page cache, and it reads two epochs. The first epoch includes opening and,
-for rollout, the checksum of every file, which the others do not verify. Seconds are from the
-fastest turn without imports; cpu is from the second epoch, including workers. A ratio is the
-wall time of the other side divided by rollout's. On a busy machine, use cpu.
+Each side of a comparison runs in its own process. The two sides take turns, so that both run
+under the same load. The files are in the page cache, and each side reads two epochs. The first
+epoch includes opening the files. For rollout, it also includes verifying the checksum of every
+file. Seconds are from the fastest turn and exclude imports. CPU time is from the second epoch and
+includes the workers. A ratio is the wall time of the other side divided by the wall time of
+rollout. On a busy machine, compare the CPU times.
 
-Both sides produce tensors, and one number per 4 KiB is read. So every page is loaded, and the
-training's use of the numbers is not measured. Both read in file order, or both shuffled. The
-exception is streaming, which shuffles only a buffer of rows: it is read in order and compared
-with shuffled groups.
+Both sides produce tensors, and the benchmark reads one number per 4 KiB. So every page is loaded,
+but the work that a training step would do is not measured. Both sides read in file order, or both
+shuffle. Streaming is the exception, because it can shuffle only a buffer of rows. It reads in
+order and is compared with shuffled groups.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ WIDTH = 55
 
 
 def tensors(batch: Any) -> int:
-    """Convert every array of a batch to a tensor, as the other side does, and touch them all."""
+    """Convert every array in a batch to a tensor, as the other side does, and read from each
+    tensor."""
     import numpy as np
     import torch
 
@@ -49,14 +52,15 @@ def tensors(batch: Any) -> int:
 
 
 def touch(row: Any) -> int:
-    """Read one number per page of a row's long columns, and return the number of its tokens."""
+    """Read one number per page of a row's long columns, and return the number of tokens in the
+    row."""
     for name in ("input_ids", "loss_mask", "logprobs"):
         row[name][:: 4096 // row[name].element_size()].sum()
     return len(row["input_ids"])
 
 
 class Slow:
-    """A collate function that uses five more milliseconds of CPU."""
+    """A collate function that uses an additional 5 ms of CPU time."""
 
     def __init__(self, collate: Callable[[Any], Any]) -> None:
         self.collate = collate
@@ -69,7 +73,8 @@ class Slow:
 
 
 def ours(run: str, workers: int, collate: str, shuffle: bool = True) -> Iterator[int]:
-    """Read epochs of batches. Yields 0 before the first epoch, and the tokens after each."""
+    """Read epochs of batches. Yield 0 before the first epoch, and the number of tokens after each
+    epoch."""
     import rollout
 
     how = {"none": None, "padded": rollout.collate.padded(0), "slow": Slow(rollout.collate.padded(0))}[collate]
@@ -103,7 +108,7 @@ def cached(run: str, cache: str, shuffle: bool) -> Iterator[int]:
 
 
 def load(run: str, cache: str) -> None:
-    """Read the files of a side, so that they are in the page cache."""
+    """Read the files of one side to load them into the page cache."""
     for path in glob.glob(os.path.join(cache, "**/*.arrow"), recursive=True) if cache else glob.glob(os.path.join(run, "data", "*")):
         with open(path, "rb") as f:
             while f.read(1 << 20):
@@ -111,7 +116,7 @@ def load(run: str, cache: str) -> None:
 
 
 def pss(pid: int) -> int:
-    """Return the proportional memory of a process and its descendants, in bytes."""
+    """Return the proportional set size (PSS) of a process and its descendants, in bytes."""
     total = 0
     try:
         with open(f"/proc/{pid}/smaps_rollup") as f:
@@ -124,7 +129,7 @@ def pss(pid: int) -> int:
 
 
 class Peak:
-    """The peak memory of this process and its children, by frequent sampling."""
+    """Samples the memory of this process and its children often, to find the peak."""
 
     def __init__(self) -> None:
         self.most, self._stop = 0, threading.Event()

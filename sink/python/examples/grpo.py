@@ -9,7 +9,7 @@ from rollout import advantages, collate
 
 def grpo(model, logprobs_of, push, collector, checkpoint, *, steps, groups=4, max_lag=4, rate=0.01):
     """Train up to the given number of steps, including the steps in the checkpoint. After each step, yield
-    (step, mean reward, number of groups that were too old).
+    (step, mean reward, number of groups that were dropped because they were too old).
 
     logprobs_of(ids) returns the log-probability of each id, given the ids before it, shape [b, T].
     push(version) sends the weights of the model to the engines, and returns when the engines have them.

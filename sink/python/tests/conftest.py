@@ -31,7 +31,7 @@ def pytest_configure() -> None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process, which can have ended, and wait for it."""
+    """Kill a process, which might have ended, and wait for it."""
     process.kill()
     process.wait()
 

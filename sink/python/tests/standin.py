@@ -69,7 +69,7 @@ class Collector:
                 if "prompt" not in task:
                     return {"ok": False, "error": "the task has no prompt", "hint": "give it one", "code": 2}
                 if self.ended:
-                    return {"ok": False, "error": "no more tasks are accepted: drain", "code": 2}
+                    return {"ok": False, "error": "no more tasks are accepted (reason: drain)", "code": 2}
                 again = task["id"] in self.known
                 if again and self.known[task["id"]] != task:
                     return {"ok": False, "error": f"task {task['id']} was accepted before with another content", "code": 2}

@@ -39,7 +39,7 @@ def merged(tmp_path: Path) -> Run:
     ("change", "says"),
     [
         (lambda e: e.update(replaces=[[2, 4]]), "entry 1 is missing"),
-        (lambda e: e.update(replaces=[[1, 3]]), "be in ascending order and be replaced"),
+        (lambda e: e.update(replaces=[[1, 3]]), "in ascending order, and replace them"),
         (lambda e: e.update(replaces=[[1, 2], [2, 4]]), "the ranges must be in ascending order"),
         (lambda e: e.update(replaces=[[1, 5]]), "and end before the entry"),
         (lambda e: e.update(replaces=[[1, "4"]]), "cannot be read"),
@@ -49,9 +49,9 @@ def merged(tmp_path: Path) -> Run:
         (lambda e: e.update(merged=[]), "its commits have 0 samples"),
         (lambda e: e["merged"][1].update(samples=0), "0 samples of commit 2"),
         (lambda e: e["merged"][1].update(samples=3), "have 9 samples, but the entry has 8"),
-        (lambda e: e["merged"][1].update(seq=1), "after samples of commit 1"),
+        (lambda e: e["merged"][1].update(seq=1), "follow commit 1"),
         (lambda e: e["merged"][3].pop("tokens"), "tokens"),
-        (lambda e: e.update(seq=7), "the entry is number 7"),
+        (lambda e: e.update(seq=7), "the entry has number 7"),
         (lambda e: e.update(run_id="x"), "run 'x'"),
     ],
 )

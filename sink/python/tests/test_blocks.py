@@ -217,5 +217,5 @@ def test_a_replaced_shard_is_not_read(tmp_path: Path) -> None:
         shard.rename(shard.with_suffix(".old"))
         shard.write_bytes(body)
     ship._maps._maps.clear()
-    with pytest.raises(CorruptError, match="another file replaced it"):
+    with pytest.raises(CorruptError, match="another file replaced this file"):
         unpack(*sent)

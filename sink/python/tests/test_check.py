@@ -130,7 +130,7 @@ def test_shift_is_named(by: int, logits: bool) -> None:
     report = check(shifted(by, logits), RUN)
     assert (report.ok, report.cause) == (False, "shift")
     place = {(-1, False): "at i are the log-probability of token i + 1", (1, False): "at i are the log-probability of token i - 1"}
-    place |= {(-1, True): "the predictions of the model after token i + 1", (1, True): "the predictions of the model after token i - 1"}
+    place |= {(-1, True): "the model's predictions after token i + 1", (1, True): "the model's predictions after token i - 1"}
     assert place[by, logits] in report.message
 
 
@@ -146,7 +146,7 @@ def test_temperature_is_named(form: str, temperature: float) -> None:
 def test_temperature_that_cannot_be_tried_is_unknown() -> None:
     report = check(FORMS["values"], run_of(MODEL, temperature=0.9))
     assert (report.ok, report.cause) == (False, "unknown")
-    assert "other weights or another temperature; add a parameter temperature" in report.message
+    assert "other weights or another temperature; to distinguish them, add a temperature parameter" in report.message
 
 
 @pytest.mark.parametrize("form", ["temperature", "logits"])
@@ -160,7 +160,7 @@ def test_weights_of_other_versions_are_named() -> None:
     for form in ("values", "logits"):
         report = check(FORMS[form], run)
         assert (report.ok, report.cause) == (False, "weights")
-        assert report.message == "other weights: tokens of version 2 agree, those of versions 0, 1 do not"
+        assert report.message == "other weights: tokens from version 2 agree, but tokens from versions 0, 1 do not"
         assert [(line.name, line.off) for line in report.by_version] == [("0", True), ("1", True), ("2", False)]
 
 
@@ -302,14 +302,14 @@ def test_what_the_function_does_wrong_is_said() -> None:
         check(lambda ids: MODEL.logprobs(ids.numpy())[1:], RUN)
     with pytest.raises(ValueError, match="NaN at token 1 of sample"):
         check(lambda ids: np.full(len(ids), np.nan), RUN)
-    with pytest.raises(TypeError, match="logprob_fn='run1': pass the function first, then the run"):
+    with pytest.raises(TypeError, match="logprob_fn='run1' is not a function: pass the function first, then the run"):
         check("run1", FORMS["values"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must be the folder of a run"):
         check(FORMS["values"], [RUN])
     short = [Group("r", "g", 1, [{name: value for name, value in RUN[0].rows[0].items() if name != "logprobs"}])]
     with pytest.raises(ValueError, match="group g has no column logprobs"):
         check(FORMS["values"], short)
-    with pytest.raises(ValueError, match="has no row with a sampled token"):
+    with pytest.raises(ValueError, match="no row has a sampled token"):
         check(FORMS["values"], [])
 
     def broken(ids: Any) -> Any:

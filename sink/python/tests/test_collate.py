@@ -232,7 +232,7 @@ def test_dtypes_and_columns() -> None:
         collate.padded(0, dtypes={"loss_mask": "bfloat16"})
     for name, narrow in (("input_ids", "int16"), ("logprobs", "int32"), ("versions", "uint8"), ("position_ids", torch.int16)):
         for make in (collate.packed, lambda dtypes: collate.padded(0, dtypes=dtypes), lambda dtypes: collate.bucketed(0, dtypes=dtypes)):
-            with pytest.raises(ValueError, match=f"dtypes: {name}: .* cannot hold every value: must be one of "):
+            with pytest.raises(ValueError, match=f"dtypes: .* cannot hold every value of {name}: must be one of "):
                 make(dtypes={name: narrow})
     del groups[0].rows[1]["logprobs"]
     with pytest.raises(ValueError, match="group g: its rows have no column logprobs"):

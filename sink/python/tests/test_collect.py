@@ -168,7 +168,7 @@ def test_the_lock_is_waited_for(stand_in: Callable[..., rollout.Collection], tmp
     assert late.restarts == 0 and late._supervisor.starts > 1
     threading.Timer(0.5, first.close).start()
     assert next(stand_in(prompts(1))).id == "g1"
-    assert "another process collects into it" in caplog.text
+    assert "another process is collecting into this folder" in caplog.text
 
 
 def test_no_more_tasks_are_taken_than_can_begin(stand_in: Callable[..., rollout.Collection]) -> None:
@@ -219,8 +219,8 @@ def test_states_of_another_run(stand_in: Callable[..., rollout.Collection], tmp_
     bad = [
         ({"run_id": "other", "seq": 1, "groups": 1}, "contains run 'r', but the state is from run 'other'"),
         ({"run_id": "other", "seq": 3, "groups": 0}, "contains run 'r', but the state is from run 'other'"),
-        ({"run_id": "r", "seq": 5, "groups": 0}, "its log ends with entry 3, but the state is in commit 5"),
-        ({"run_id": "r", "seq": 4, "groups": 1}, "its log ends with entry 3, but the state is in commit 4"),
+        ({"run_id": "r", "seq": 5, "groups": 0}, "the log ends with entry 3, but the state is in commit 5"),
+        ({"run_id": "r", "seq": 4, "groups": 1}, "the log ends with entry 3, but the state is in commit 4"),
         ({"epoch": 1}, "is not a cursor: want"),
     ]
     for wrong, text in bad:
@@ -237,10 +237,10 @@ def test_states_of_another_run(stand_in: Callable[..., rollout.Collection], tmp_
     for run_id, place in [("other", (9, 0)), ("r", (9, 0))]:
         with pytest.raises(rollout.StateError):
             acknowledge(str(run), run_id, place)
-    with pytest.raises(rollout.StateError, match="contains no run, but the state is from run 'r'"):
+    with pytest.raises(rollout.StateError, match="the folder contains no run, but the state is from run 'r'"):
         stand_in(prompts(3), state=state, out=other)
     (run / "ack.json").write_text(json.dumps({"run_id": "other", "seq": 1, "groups": 0}))
-    with pytest.raises(rollout.StateError, match="contains run 'r', but its ack.json is from run 'other'"):
+    with pytest.raises(rollout.StateError, match="contains run 'r', but the cursor in ack.json is from run 'other'"):
         stand_in(prompts(3))
     assert not other.exists()
 

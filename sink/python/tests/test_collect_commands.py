@@ -79,7 +79,7 @@ def test_a_process_that_is_stopped(stand_in: Callable[..., rollout.Collection], 
         assert next(c).id == "g1"
         pid = heard(tmp_path / "run", "start")[-1]["pid"]
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(TimeoutError, match="the collector did not answer within 0.3 s: it may be suspended"):
+        with pytest.raises(TimeoutError, match="the collector did not answer within 0.3 s and might be suspended"):
             c.status(0.3)
         monkeypatch.setattr(commands, "PATIENCE", 0.05)
         for version in range(5):

@@ -135,7 +135,7 @@ def test_forks_and_pickles_are_refused(stand_in: Callable[..., rollout.Collectio
         pickle.dumps(c)
 
     def child() -> None:
-        with pytest.raises(RuntimeError, match="this is a fork of it"):
+        with pytest.raises(RuntimeError, match="this process is a fork of it"):
             next(c)
         c.close()
 

@@ -82,7 +82,7 @@ def test_an_error_of_rank_0_is_raised_on_all(ranks: Ranks) -> None:
         ({"standin": {"exit": [5, "rollout: no server\nhint: start one"]}}, "ServerError", "no server"),
         ({"options": {"columns": 7}}, "TypeError", "must be a list of strings"),
         ({"fail": True}, "KeyError", "mine"),
-        ({"options": {"flags": ["--max-ahead=1"], "max_ahead": 1}}, "ValueError", "must be at least 2, a group for each rank"),
+        ({"options": {"flags": ["--max-ahead=1"], "max_ahead": 1}}, "ValueError", "must be at least 2, one group for each rank"),
     ):
         first, second = ranks(2, tasks=3, **wishes)
         assert first[-1] == second[-1] and first[-1]["error"] == kind and text in first[-1]["text"], (wishes, first)

@@ -236,7 +236,7 @@ def test_a_password_is_in_no_file(server: Server, tmp_path: Path, monkeypatch: p
     with rollout.collect(settings, lines(server[1])[:2], out=tmp_path / "run", timeout=PATIENCE) as c:
         next(c)
         hidden_in(tmp_path)
-        if (pid := c.status().get("pid")) is not None:  # a run of two samples can have ended by now
+        if (pid := c.status().get("pid")) is not None:  # a run of two samples might have ended by now
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 assert b"sesame" not in Path(f"/proc/{pid}/cmdline").read_bytes()
         list(c)
@@ -256,7 +256,7 @@ def test_a_folder_with_a_long_path(server: Server, tmp_path: Path) -> None:
 def test_tasks_that_run_out_before_until_groups(server: Server, tmp_path: Path) -> None:
     groups = []
     with (
-        pytest.raises(rollout.ToleranceError, match="the tasks ended before --until-groups 9: 3 whole of 3 started: 3 informative") as error,
+        pytest.raises(rollout.ToleranceError, match="ran out of tasks before reaching --until-groups 9: 3 of 3 started groups are whole") as error,
         rollout.collect(config(server), lines(server[1])[:3], out=tmp_path / "run", samples=2, until_groups=9, timeout=PATIENCE) as c,
     ):
         for group in c:

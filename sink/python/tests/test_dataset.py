@@ -200,18 +200,18 @@ def test_states_that_do_not_fit(tmp_path: Path) -> None:
         (rollout.Dataset(run.dir, where=Where(failed="drop")).batches(3, seed=2), "where"),
         (rollout.Dataset(run.dir, follow=True).batches(3, seed=2), "follow=False, but this dataset has follow=True"),
         (rollout.Dataset(other.dir).batches(3, seed=2), "contains run 'another', but the state is from run 'r'"),
-        (rollout.Dataset([run.dir, run.dir]).batches(3, seed=2), "1 runs, but the dataset has 2"),
+        (rollout.Dataset([run.dir, run.dir]).batches(3, seed=2), "1 run, but the dataset has 2"),
     ):
         with pytest.raises(rollout.StateError, match=says):
             made.load_state_dict(state)
     batches = ds.batches(3, seed=2)
     for bad, says in (
-        ({}, "not a state"),
-        ([], "not a state"),
-        ({**state, "next": None}, "not a state"),
+        ({}, "the state is not from"),
+        ([], "the state is not from"),
+        ({**state, "next": None}, "the state is not from"),
         ({**state, "version": 2}, "version 2"),
         ({**state, "worker": [1, 2]}, "worker 1 of 2"),
-        ({**state, "snapshot": [{"run_id": "r", "seq": 4}]}, "entry 3, but the state has seen entry 4"),
+        ({**state, "snapshot": [{"run_id": "r", "seq": 4}]}, "entry 3, but the state includes entry 4"),
     ):
         with pytest.raises(rollout.StateError, match=says):
             batches.load_state_dict(bad)  # type: ignore[arg-type]
@@ -222,7 +222,7 @@ def test_what_is_no_number_and_no_batches(tmp_path: Path) -> None:
     assert repr(ds[0]).startswith("Group(run=") and "input_ids" not in repr(ds[0])  # it would be thousands of numbers
     with pytest.raises(TypeError, match="'slice'"):
         ds[0:2]  # type: ignore[index]
-    with pytest.raises(TypeError, match="Dataset: must be batches"):
+    with pytest.raises(TypeError, match="must be a rollout.Batches, .* not Dataset"):
         rollout.DataLoader(ds)  # type: ignore[arg-type]
 
 
@@ -230,16 +230,16 @@ def test_what_cannot_be_read_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such folder"):
         rollout.Dataset(tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="is not the folder of a run"):
+    with pytest.raises(FileNotFoundError, match=": not the folder of a run"):
         rollout.Dataset(tmp_path / "empty")
-    with pytest.raises(ValueError, match="has no column tokens; it has sample_key"):
+    with pytest.raises(ValueError, match="has no column named tokens; its columns are sample_key"):
         rollout.Dataset(scattered(tmp_path / "run").dir, columns=["group_id", "tokens"])
     ds = rollout.Dataset(tmp_path / "run")
-    with pytest.raises(ValueError, match="30 groups do not fill 4 × 8"):
+    with pytest.raises(ValueError, match="needs 4 × 8 groups .* but only 30 remain"):
         ds.batches(8, rank=0, world_size=4)
     with pytest.raises(ValueError, match="no groups remain.*max_tokens"):
         rollout.Dataset(tmp_path / "run", where=Where(max_tokens=1)).batches()
-    with pytest.raises(IndexError, match="group 30: the dataset has 30"):
+    with pytest.raises(IndexError, match="group index 30 is out of range: the dataset has 30"):
         ds[30]
     with pytest.raises(KeyError, match="no group 'x'"):
         ds.group("x")

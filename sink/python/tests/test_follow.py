@@ -161,7 +161,7 @@ def test_a_commit_that_was_taken_in_part_is_not_passed(tmp_path: Path, monkeypat
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(follow, "_filter_groups", interrupted)
         follow.poll()
-    with pytest.raises(rollout.StateError, match="KeyboardInterrupt.. ended the reading of its log: start again after the cursor"):
+    with pytest.raises(rollout.StateError, match="KeyboardInterrupt.. interrupted the reading of the log: start again from the last cursor"):
         follow.poll()
     again = Following(run.dir, after=at)
     assert [g.id for g in (again.poll(), again.poll()) if g] == ["b", "c"]
@@ -173,14 +173,14 @@ def test_a_sample_that_is_there_twice_is_damage(tmp_path: Path) -> None:
         run.commit([Sample("g", 0, [n], 2)])
     run.plan(2)
     for follow in (False, True):
-        with pytest.raises(rollout.CorruptError, match="the log has rows of sample g-0 twice; see rollout verify"):
+        with pytest.raises(rollout.CorruptError, match="the log contains rows of sample g-0 more than once; run `rollout verify` for details"):
             list(rollout.Dataset(run.dir, follow=follow))
 
 
 def test_waiting_ends(tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     run.commit([Sample("a", 0, [3], 1)])
-    with pytest.raises(ValueError, match="has no run.json, so its end is unknown"):
+    with pytest.raises(ValueError, match="no run.json, so the end of the run is unknown"):
         list(Following(run.dir))
     run.plan(2)
     waited: list[float] = []
@@ -191,7 +191,7 @@ def test_waiting_ends(tmp_path: Path) -> None:
         next(iterator)
     assert waited == sorted(waited) and len(waited) > 1
     (run.dir / "run.json").write_text("{")
-    with pytest.raises(rollout.CorruptError, match="run.json: cannot be read"):
+    with pytest.raises(rollout.CorruptError, match="cannot read .*run.json"):
         list(Following(run.dir))
 
 
@@ -254,7 +254,7 @@ def test_batches_of_a_followed_run_count_what_they_leave_out(tmp_path: Path, wor
             assert len(next(given)) == 2
             if not workers:  # g00 was dropped before the first round was full
                 assert {name: n["samples"] for name, n in batches.counts.items()} == {"max_tokens": 1, "partial": 1}
-                with pytest.raises(TypeError, match="unknown until its iteration has ended"):
+                with pytest.raises(TypeError, match="unknown until the iteration ends"):
                     assert batches.dropped
             assert len(list(given)) == (1 if fill == "drop" else 2)
             assert batches.counts == want == rollout.Dataset(run.dir, where=where).counts
@@ -271,7 +271,7 @@ def test_counts_are_there_while_no_batch_comes(tmp_path: Path) -> None:
     with pytest.raises(TimeoutError):
         list(batches)
     assert {name: n["samples"] for name, n in batches.counts.items()} == {"max_tokens": 1, "no_rows": 0}
-    with pytest.raises(TypeError, match="unknown until its iteration has ended"):
+    with pytest.raises(TypeError, match="unknown until the iteration ends"):
         assert batches.dropped
 
 

@@ -99,7 +99,7 @@ def test_a_damaged_shard(tmp_path: Path, fmt: str) -> None:
 def test_a_stream_that_lacks_a_batch(tmp_path: Path) -> None:
     run = written(tmp_path, [9], "arrow")
     run.rewrite(1, lambda entry: entry["shards"][0].update(rows=12))  # with the digest of the rest
-    with pytest.raises(CorruptError, match="9 rows, but the commit log has 12"):
+    with pytest.raises(CorruptError, match="the file has 9 rows, but the commit log lists 12"):
         keys(run)
 
 

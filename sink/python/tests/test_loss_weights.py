@@ -76,7 +76,7 @@ def test_sums_over_all_ranks() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     """Wrong types and values of one argument are in test_args.py."""
-    with pytest.raises(ValueError, match="sample: shape"):
+    with pytest.raises(ValueError, match="sample has shape"):
         loss_weights([1, 2], [0])
     assert loss_weights([], []).shape == (0,)
     np.testing.assert_array_equal(loss_weights([0, 0], [0, 1], "seq-mean-token-mean"), [0, 0])

@@ -267,8 +267,8 @@ def test_wake_ends_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     ("after", "says"),
     [
         ({"run_id": "other", "seq": 1, "groups": 1}, "contains run 'r', but the state is from run 'other'"),
-        ({"run_id": "r", "seq": 3, "groups": 1}, "its log ends with commit 2, but the cursor is in commit 3"),
-        ({"run_id": "r", "seq": 1, "groups": 2}, "commit 1 completes 1 groups, but the cursor is after 2"),
+        ({"run_id": "r", "seq": 3, "groups": 1}, "the log ends with commit 2, but the cursor is in commit 3"),
+        ({"run_id": "r", "seq": 1, "groups": 2}, "the cursor is after group 2 of commit 1, but that commit completes only 1"),
         ({"run_id": "r", "seq": 1}, "not a cursor"),
         ({"run_id": "r", "seq": -1, "groups": 0}, "must be ≥ 0"),
         ({"run_id": "r", "seq": "1", "groups": 0}, "not a cursor"),
@@ -299,7 +299,7 @@ def test_shards_are_found_where_they_are(tmp_path: Path, fmt: str, check: Any) -
             log.check_shard(s, check)
     (left,) = (run.dir / "data").iterdir()
     left.unlink()
-    with pytest.raises(rollout.CorruptError, match="is missing although the commit log names it"):
+    with pytest.raises(rollout.CorruptError, match="the file is missing, although the commit log lists it"):
         log.check_shard(shards[3])
 
 

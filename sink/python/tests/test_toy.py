@@ -122,4 +122,4 @@ def test_check_names_the_version_that_has_other_weights(rounds: list[tuple[toy.P
         report = check(one(policy), run, rows=1000, tolerance=1e-3)
         lines = {line.name: line for line in report.by_version}
         assert lines[good].mean < 1e-5 and lines[bad].off and min(lines[good].tokens, lines[bad].tokens) > 50, report
-        assert report.cause == "weights" and f"tokens of version {good} agree, those of version {bad} do not" in report.message
+        assert report.cause == "weights" and f"tokens from version {good} agree, but tokens from version {bad} do not" in report.message

@@ -51,7 +51,7 @@ def taken(trl: SimpleNamespace, given: list[Group], version: int = 0, most: int 
     worker.update_model_version(version)  # TRL gives the engine weights before it starts the worker
     worker.start()
     try:
-        with pytest.raises(RuntimeError, match="the tasks have ended before the training"):
+        with pytest.raises(RuntimeError, match="the tasks ran out before training ended"):
             for row in dataset(trl, worker, version, metrics, most):
                 rows.append(row)
     finally:
@@ -193,7 +193,7 @@ def test_an_error_of_the_collector_reaches_the_trainer(trl: SimpleNamespace) -> 
 
     worker = RolloutWorker(Broken([]))
     worker.start()
-    with pytest.raises(RuntimeError, match="no more groups will come: disk full; free some") as raised:
+    with pytest.raises(RuntimeError, match="there are no more groups: disk full; free some") as raised:
         next(iter(dataset(trl, worker, 0, defaultdict(list))))
     assert isinstance(raised.value.__cause__, OSError)
     worker.stop()
@@ -231,7 +231,7 @@ def test_a_finished_run_is_trained_once(trl: SimpleNamespace, collect: Callable[
     worker.update_model_version(0)
     worker.start()
     worker.update_model_version(9)  # the trainer's version is the version of its weights, not of the weights that sampled
-    with pytest.raises(RuntimeError, match=r"no more groups will come: all \d+ groups of .*run1 were used: train for fewer steps, or pass more runs"):
+    with pytest.raises(RuntimeError, match=r"there are no more groups: all \d+ groups of .*run1 have been used: train for fewer steps, or pass more runs"):
         for row in dataset(trl, worker, 9, defaultdict(list)):
             rows.append(row)
     worker.stop()
@@ -244,7 +244,7 @@ def test_what_is_no_collector_and_no_run_says_so(tmp_path: Path, collect: Callab
     (tmp_path / "empty").mkdir()
     for bad, error, says in (
         (lambda: RolloutWorker(str(tmp_path / "none")), FileNotFoundError, "none: no such folder; pass the --out folder"),
-        (lambda: RolloutWorker(tmp_path / "empty"), FileNotFoundError, "is not the folder of a run"),
+        (lambda: RolloutWorker(tmp_path / "empty"), FileNotFoundError, ": not the folder of a run"),
         (lambda: RolloutWorker(run, out=tmp_path / "run2"), TypeError, "out: a finished run accepts no settings"),
         (lambda: RolloutWorker(Dataset(run), [{"prompt": "p"}]), TypeError, "tasks: a finished run accepts no settings"),
         (lambda: RolloutWorker(Dataset(run, follow=True)), TypeError, "follow=True"),
@@ -265,7 +265,7 @@ def test_the_settings_are_those_of_collect(trl: SimpleNamespace, simulator: Call
     worker.update_model_version(1)
     worker.start()
     rows = []
-    with pytest.raises(RuntimeError, match="the tasks have ended"):
+    with pytest.raises(RuntimeError, match="the tasks ran out"):
         for row in dataset(trl, worker, 1, defaultdict(list)):
             rows.append(row)
     worker.stop()

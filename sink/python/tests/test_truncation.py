@@ -75,13 +75,13 @@ def test_a_cut_is_no_ok_and_is_named(how: dict[str, Any], sharp: float) -> None:
     if bias > 1.1e-4:
         assert not report.ok and report.cause == "truncation", report
         (name, value), = how.items()
-        assert f"{name} " in report.message and "recorded values are renormalized" in report.message
+        assert f"{name} " in report.message and "the recorded values are renormalized" in report.message
         if name == "top_p":
             assert f"top_p {value:g} " in report.message, report.message
     values = check(lambda ids: np.concatenate(([0], log_softmax(logits(ids))[np.arange(len(ids) - 1), np.asarray(ids)[1:]])), run)
     assert values.ok == report.ok
     if not values.ok:
-        assert values.cause == "unknown" and ("renormalized them after top_p, top_k or min_p" in values.message or bias > 0.2)
+        assert values.cause == "unknown" and ("renormalized the recorded values after top_p, top_k or min_p" in values.message or bias > 0.2)
 
 
 @pytest.mark.parametrize("noise", [0.005, 0.02])

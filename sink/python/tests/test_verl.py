@@ -255,7 +255,7 @@ def test_a_checkpoint_of_the_queue_holds_the_place(verl: frameworks.Verl, traine
 def test_the_end_of_the_tasks_reaches_the_trainer(verl: frameworks.Verl, trainer: Callable[..., Trainer], whole: list[Group]) -> None:
     one = trainer(frameworks.Finished(whole[:1]), threshold=None)
     one.submit(2)
-    with pytest.raises(RuntimeError, match="no more groups will come: the tasks have ended"):
+    with pytest.raises(RuntimeError, match="there are no more groups: the tasks ran out"):
         one.sample(2)  # it evicts the failed prompt, and requests another
 
 
@@ -263,7 +263,7 @@ def test_an_error_of_the_queue_reaches_the_trainer(trainer: Callable[..., Traine
     odd = replace(whole[0], rows=[{**whole[0].rows[0], "logprobs": None}])
     one = trainer([odd, *whole], threshold=None)
     one.submit(2)
-    with pytest.raises(RuntimeError, match="no more groups will come") as raised:
+    with pytest.raises(RuntimeError, match="there are no more groups") as raised:
         one.sample(2)
     assert isinstance(raised.value.__cause__, TypeError)
 
@@ -273,7 +273,7 @@ def test_no_request_is_taken_after_the_end(trainer: Callable[..., Trainer], whol
     begun.submit(1)
     for one in (begun, fresh):
         one.feeder.close()
-        with pytest.raises(RuntimeError, match="no more groups will come: the worker was closed"):
+        with pytest.raises(RuntimeError, match="there are no more groups: the worker was closed"):
             one.submit(1)
     assert fresh.collector.given == 0, "a collector that nobody ends"
 
@@ -324,7 +324,7 @@ def test_a_finished_run_is_trained_once_and_goes_on(verl: frameworks.Verl, train
     one.feeder.close()
     two = trainer({"config": str(run)}, threshold=None)
     assert sorted(first + given(two, 3)) == sorted(want)
-    with pytest.raises(RuntimeError, match="no more groups will come: all 5 groups of .* were used"):
+    with pytest.raises(RuntimeError, match="there are no more groups: all 5 groups of .* have been used"):
         given(two, 1)
     with pytest.raises(StateError, match="is not a position in a finished run"):
         Feeder(Dataset(run)).begin({"run_id": "r", "seq": 1, "groups": 2})

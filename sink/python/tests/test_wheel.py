@@ -153,7 +153,7 @@ def test_installation_from_source(bare, clone, tmp_path, environment):
     for command in ([bare, "-m", "rollout"], [tmp_path / "there" / "bin" / "rollout"]):
         # A script that took itself for the program would never end.
         out = run(*command, "version", env=env, cwd=tmp_path, status=127, timeout=60)
-        assert "this installation has the reader but not the program" in out and "go install" in out
+        assert "this installation has the reader but not the rollout program" in out and "go install" in out
     # A program on PATH is used.
     (tmp_path / "bin").mkdir()
     os.symlink(package.program(), tmp_path / "bin" / "rollout")

@@ -1,5 +1,6 @@
-// Package bpetest loads real tokenizers for tests. Some are in the repository's testdata. The
-// licenses of the others keep them out of the repository, so `make vocabularies` installs them.
+// Package bpetest loads real tokenizers for tests. Some tokenizers are in the repository's
+// testdata. The licenses of the other tokenizers do not allow this, so `make vocabularies`
+// installs them.
 package bpetest
 
 import (
@@ -30,7 +31,8 @@ func Names() []string {
 	return slices.Concat(stored, installed)
 }
 
-// repository returns the folder that contains go.mod. It is above the folder of every test.
+// repository returns the folder that contains go.mod. This folder is a parent of every test's
+// folder.
 var repository = sync.OnceValue(func() string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -47,8 +49,8 @@ var repository = sync.OnceValue(func() string {
 	}
 })
 
-// Path returns the path of a file below testdata/tokenizers, or below .build/vocabularies if name
-// begins with an installed tokenizer.
+// Path returns the path of a file in testdata/tokenizers. If the first element of name is an
+// installed tokenizer, the file is in .build/vocabularies.
 func Path(name ...string) string {
 	root := repository()
 	if slices.Contains(installed, name[0]) {
@@ -59,7 +61,8 @@ func Path(name ...string) string {
 	return filepath.Join(append([]string{root}, name...)...)
 }
 
-// Installed reports whether a tokenizer is available. A stored tokenizer is always available.
+// Installed reports whether a tokenizer is available. Tokenizers in testdata are always
+// available.
 func Installed(name string) bool {
 	if slices.Contains(stored, name) {
 		return true
@@ -102,7 +105,8 @@ func Read(tb testing.TB, name ...string) []byte {
 	return out
 }
 
-// tokenizers caches the results of Tokenizer, because loading takes longer than most tests.
+// tokenizers caches the results of Tokenizer, because loading a tokenizer takes longer than most
+// tests.
 var tokenizers sync.Map // name → *entry
 
 type entry struct {

@@ -10,5 +10,5 @@ import "unsafe"
 // With the build tag purego, Of copies b instead.
 func Of(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// Shared is true if Of shares the memory of b.
+// Shared is true because Of shares the memory of its argument.
 const Shared = true

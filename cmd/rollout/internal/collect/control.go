@@ -51,8 +51,8 @@ func (c *control) Status() ctl.Status {
 	return out
 }
 
-// lagOf converts the pacer's histogram of policy lags to a ctl.Lag. most is run.max_lag; a negative
-// value means no limit.
+// lagOf converts the pacer's histogram of policy lags to a ctl.Lag. The parameter most is
+// run.max_lag. A negative value means no limit.
 func lagOf(p *pace.Stats, most int) ctl.Lag {
 	out := ctl.Lag{Counts: p.LagCounts()}
 	if most >= 0 {
@@ -72,7 +72,7 @@ func (c *control) Pause() error {
 	return nil
 }
 
-// Resume ends a Pause. It reports the event before a waiting sample can start.
+// Resume ends a pause. It sends the event "resumed" before any waiting sample can start.
 func (c *control) Resume() error {
 	c.plan.host.Log.Info("resume")
 	c.plan.host.Event("resumed", nil)
@@ -128,8 +128,8 @@ func (c *control) checkRun(at ctl.Cursor) error {
 		"send the cursor to the collector of its own run")
 }
 
-// cursorError adds the exit code and a hint to the error of a refused cursor. It returns nil for
-// nil.
+// cursorError adds the exit code and a hint to the error of a refused cursor. If err is nil, it
+// returns nil.
 func (c *control) cursorError(err error) error {
 	switch _, storage := errors.AsType[*sink.ShardError](err); {
 	case err == nil:

@@ -15,15 +15,15 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// ends handles the interrupts that end a run in three steps: drain, stop, exit.
+// The type ends handles the interrupts that end a run in three steps: drain, stop and exit.
 type ends struct {
 	plan      *Plan
 	collector *collector.Collector
 	stopTasks func(why string)
 
-	step  atomic.Int32              // 0, endDrain or endStop
-	over  atomic.Bool               // no samples are in flight any more
-	late  atomic.Bool               // an interrupt arrived after over was set
+	step  atomic.Int32
+	over  atomic.Bool               // true after the last sample in flight has ended
+	late  atomic.Bool               // true if an interrupt arrived after over became true
 	until atomic.Pointer[time.Time] // end of the grace time; nil if there is none
 }
 
@@ -60,14 +60,14 @@ func (e *ends) interruptAtEnd() {
 	e.plan.host.Say("ending: writing finished samples and removing leftover agents; interrupt again to exit now")
 }
 
-// drain handles the first interrupt: no new samples are started.
+// drain handles the first interrupt. It stops the run from starting new samples.
 func (e *ends) drain() {
 	if e.over.Load() {
 		e.interruptAtEnd()
 		return
 	}
 	if grace := e.plan.config.Run.Grace; grace > 0 {
-		until := time.Now().Add(grace) // keeps the monotonic clock reading, because the wall clock can be set
+		until := time.Now().Add(grace) // includes a monotonic clock reading, so changes of the wall clock do not matter
 		e.until.Store(&until)
 	}
 	h := e.plan.host
@@ -79,8 +79,8 @@ func (e *ends) drain() {
 	e.stopTasks(whyDrain)
 }
 
-// stopNow handles the second interrupt. It cancels the samples in flight; the next process collects
-// them again.
+// stopNow handles the second interrupt. It cancels the samples in flight. The next process collects
+// these samples again.
 func (e *ends) stopNow(cause error, stop func(error)) {
 	switch over := e.over.Load(); {
 	case over && errors.Is(cause, signals.ErrGrace):
@@ -106,17 +106,18 @@ func (e *ends) exitNow() {
 
 // orphaned exits at once because the parent process has ended.
 func (e *ends) orphaned() {
-	e.abort("detached", "standard input has ended, so the parent process is gone (--attached): exiting now; continue with: %s")
+	e.abort("detached", "exiting now, because standard input has ended (--attached); continue with: %s")
 }
 
-// abort ends the process. format has one verb, which receives the command to continue the run.
+// abort ends the process. The parameter format must contain one %s, for the command that resumes
+// the run.
 func (e *ends) abort(outcome, format string) {
 	e.plan.host.Log.Warn("end", "outcome", outcome, "exit", exit.Interrupted)
 	e.plan.settings.kill()
 	e.plan.host.abort(format, e.plan.resumeCommand())
 }
 
-// impatient reports whether the run must exit without waiting until its output has been read.
+// impatient reports whether the run must exit even if its output has not been read.
 func (e *ends) impatient() bool {
 	until := e.until.Load()
 	return e.late.Load() || e.stopping() || until != nil && time.Now().After(*until)
@@ -124,10 +125,11 @@ func (e *ends) impatient() bool {
 
 func (e *ends) describeWork() string {
 	s := e.collector.Stats()
-	text := "waiting for " + show.Works(s)
+	text := "waiting "
 	if grace := e.plan.config.Run.Grace; grace > 0 {
-		text += ", at most " + format.Duration(grace)
+		text += "at most " + format.Duration(grace) + " "
 	}
+	text += "for " + show.Works(s)
 	if s.Oldest != nil {
 		text += fmt.Sprintf(" (oldest: %s #%d, for %s)", termsafe.Text(s.Oldest.TaskID, 24), s.Oldest.Index, format.Duration(time.Since(s.Oldest.Started)))
 	}

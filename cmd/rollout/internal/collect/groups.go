@@ -17,12 +17,12 @@ type groups struct {
 	host    *Host
 	pace    *pace.Pacer
 	tracker *stream.Tracker
-	setting sync.Mutex // serializes setting and reporting a policy version
+	setting sync.Mutex // held while a policy version is set and reported
 }
 
 func newGroups(p *Plan) *groups {
 	cfg := pace.Config{MaxAhead: p.config.Run.MaxAhead, MaxLag: p.config.Run.MaxLag, UntilGroups: p.config.Tasks.UntilGroups}
-	if !p.options.Stream { // there is no reader to acknowledge groups
+	if !p.options.Stream { // without --stream, no reader acknowledges groups
 		cfg.MaxAhead, cfg.MaxLag = 0, -1
 	}
 	if p.options.RetryFailed { // the groups of failed samples are already whole
@@ -50,8 +50,8 @@ func (g *groups) configure(cfg *sink.Config) {
 	}
 }
 
-// load restores the groups of earlier processes from the commit log. known yields the tasks that
-// the run already has.
+// load restores the groups of earlier processes from the commit log. The iterator known yields the
+// run's existing tasks.
 func (g *groups) load(dir string, known iter.Seq2[collector.Task, error]) error {
 	ack, err := sink.ReadAck(dir)
 	if err != nil {
@@ -63,14 +63,14 @@ func (g *groups) load(dir string, known iter.Seq2[collector.Task, error]) error 
 		return runfolder.ReadError(dir, err)
 	}
 	if err := g.tracker.Recall(log); err != nil {
-		g.host.Log.Warn("groups are reported again without their sample counts and rewards", "error", err) // verify reports the damage
+		g.host.Log.Warn("groups are reported again, but without their sample counts and rewards", "error", err) // rollout verify reports the damage
 	}
 	return g.tracker.FindTasks(known)
 }
 
 // countEarlier counts the samples of earlier processes that were waiting for the rest of their
-// group and have now been committed. It skips failed samples. The collector already counted final
-// failures when it started. If a failed sample succeeded later, the commit also contains the
+// group and have now been committed. It skips failures, because the collector counted all final
+// failures when it started. If a sample succeeded after a failure, the commit also contains the
 // success.
 func countEarlier(c *collector.Collector, held *sink.Ledger, commit *sink.Commit) {
 	var filtered []string
@@ -88,9 +88,10 @@ func countEarlier(c *collector.Collector, held *sink.Ledger, commit *sink.Commit
 	c.CommittedEarlier(committed, filtered...)
 }
 
-// setVersion sets and reports the policy version that the engines sample with from now on. ofPage
-// reports whether a page returned the version. A version from a page is ignored unless it is newer
-// than the known version, because the trainer may already have reported a newer one.
+// setVersion sets and reports the policy version that the engines sample with from now on. The
+// parameter ofPage is true if a page returned the version. A version from a page is ignored unless
+// it is newer than the known version, because the trainer might already have reported a newer
+// version.
 func (g *groups) setVersion(version int32, ofPage bool) {
 	g.setting.Lock()
 	defer g.setting.Unlock()

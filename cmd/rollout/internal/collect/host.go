@@ -1,13 +1,13 @@
-// Package collect implements the verb collect, after its flags have been parsed. A collection
-// consists of three values, each built from the previous one:
+// Package collect implements rollout collect, except for the parsing of its flags. Three values
+// represent a collection, and each is built from the previous value:
 //
 //	Plan     plan.go     settings, tasks and servers: what will be collected
 //	Opened   open.go     the run's folder, its dataset and its journal
 //	Running  running.go  the collector and its helpers, until the end of the run
 //
 // Until a Plan is complete, nothing is written except an empty folder, so a refused run leaves no
-// files. An Opened run can be resumed, no matter how the process ends. No value depends on a later
-// value. All three use a Host.
+// files. An Opened run can be resumed, no matter how the process ends. All three values use the
+// same Host.
 //
 //	options.go   the flags that are not settings
 //	host.go      streams, messages, and interrupts before the run
@@ -39,33 +39,34 @@ import (
 // preparations if an interrupt arrives before the run begins. It is created before the plan and
 // outlives the run.
 type Host struct {
-	*show.Observer // NewPlan adds the spans, and Open adds the log
+	*show.Observer // its spans are added by NewPlan, and its log by Open
 
 	Stdin          io.Reader
-	Stdout, Stderr *termsafe.Writer // Close discards output that has not been read
+	Stdout, Stderr *termsafe.Writer // replaced with writers that discard if Close stops waiting for the reader
 	getenv         func(string) string
 	exit           func() // ends the process at once
 
 	phase   atomic.Value        // the current step, a string
 	run     atomic.Pointer[run] // nil until the run begins
-	started func()              // after this call, an interrupt no longer ends the program at once
-	unshown func()              // stops showing the status
+	started func()              // must be called when the run begins; an interrupt then no longer ends the program at once
+	unshown func()              // stops printing the status on a signal
 
 	mu      sync.Mutex
 	undo    []func() // called if an interrupt arrives before the run begins
 	closers []func() // called by Close, in reverse order
-	unread  bool     // handOver has stopped waiting for a reader
+	unread  bool     // true after handOver has stopped waiting for a reader
 }
 
 // A run contains the functions that a Host calls once the run has begun.
 type run struct {
 	showStatus func()
-	orphaned   func()      // ends the process, because the parent process has ended
-	impatient  func() bool // reports whether to stop waiting until the output has been read
+	orphaned   func()      // called when the parent process has ended; ends this process
+	impatient  func() bool // reports whether to exit even if the output has not been read
 }
 
 // NewHost returns the host of a collection. Until the run begins, an interrupt ends the program,
-// even if the program is waiting for a server or for standard input. exit ends the process at once.
+// even if the program is waiting for a server or for standard input. The function exit ends the
+// process at once.
 func NewHost(stdin io.Reader, stdout, stderr *termsafe.Writer, getenv func(string) string, exit func(), o *Options) *Host {
 	h := &Host{
 		Observer: &show.Observer{
@@ -74,7 +75,7 @@ func NewHost(stdin io.Reader, stdout, stderr *termsafe.Writer, getenv func(strin
 		},
 		Stdin: stdin, Stdout: stdout, Stderr: stderr, getenv: getenv, exit: exit,
 	}
-	if !o.DryRun { // a dry run has nothing to save if its reader exits
+	if !o.DryRun { // a dry run has nothing to save if the reader of its output exits
 		signals.OutliveReaders()
 	}
 	if o.Attached {
@@ -89,7 +90,7 @@ func NewHost(stdin io.Reader, stdout, stderr *termsafe.Writer, getenv func(strin
 }
 
 // Close releases the resources of the collection and waits until all output has been read. It
-// returns end, the error of the collection.
+// returns the parameter end, which is the error of the collection.
 func (h *Host) Close(end error) error {
 	for _, f := range slices.Backward(h.closers) {
 		f()
@@ -138,7 +139,7 @@ func (h *Host) showStatus() {
 // watchParent reads standard input until it ends, and then ends this process at once. Standard
 // input ends when the parent process ends.
 func (h *Host) watchParent() {
-	_, _ = io.Copy(io.Discard, h.Stdin) // an error counts as the end
+	_, _ = io.Copy(io.Discard, h.Stdin) // a read error counts as the end of standard input
 	if r := h.run.Load(); r != nil {
 		r.orphaned()
 		return
@@ -160,9 +161,10 @@ const (
 	unreadAfter = time.Second
 )
 
-// handOver waits until all output has been read, and returns end, the error of the collection. If
-// the output is not read, handOver stops waiting at the second interrupt, or when the grace time
-// after the first interrupt ends. During the wait itself, the first interrupt is enough.
+// handOver waits until all output has been read. It then returns the parameter end, which is the
+// error of the collection. If the output is not read, handOver stops waiting at the second
+// interrupt or at the end of the grace time. An interrupt that arrives during this wait ends the
+// wait even if it is the first interrupt.
 func (h *Host) handOver(end error) error {
 	const phase = "waiting for the reader of standard output"
 	for !h.unread {
@@ -181,7 +183,7 @@ func (h *Host) handOver(end error) error {
 				h.Stderr = nowhere
 			}
 		case messages && h.phase.Swap(phase) != phase:
-			h.Say("the run is over and waits for its standard output to be read; interrupt to exit")
+			h.Say("the run has ended and is waiting for its standard output to be read; interrupt to exit")
 		}
 	}
 	return end

@@ -15,14 +15,14 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// An Opened is a run with its folder, its files and its backends. Nothing is running yet.
+// An Opened is a run whose folder, files and backends are open. Its collector has not yet started.
 type Opened struct {
 	plan      *Plan
-	endpoints []collector.Endpoint // the servers with their backends
-	answered  []string             // names of the endpoints that answered a trial call
+	endpoints []collector.Endpoint
+	answered  []string // names of the endpoints that answered a trial call
 	dataset   *sink.Dataset
 	journal   *journal.Journal
-	held      *sink.Ledger // content of the dataset that earlier processes have left
+	held      *sink.Ledger // what earlier processes stored in the dataset
 	leftovers *leftovers.Agents
 	recovery  show.Recovery
 	groups    *groups // nil if the run does not commit whole groups
@@ -30,11 +30,11 @@ type Opened struct {
 
 // Open makes a trial call to each server. It creates the run in its folder, or records the changes
 // made by this invocation. It then opens the dataset and the journal, and recovers the data that
-// earlier processes left in them. From then on, a run that is interrupted can be resumed.
+// earlier processes left in them. From then on, the run can be resumed after an interrupt.
 func Open(ctx context.Context, p *Plan) (*Opened, error) {
 	p.host.started()
 	o := &Opened{plan: p, endpoints: p.endpoints()}
-	if p.tasks.Tasks > 0 { // a stream uses its first task for the trial when the task arrives
+	if p.tasks.Tasks > 0 { // a stream without tasks tries the servers later, with the first task that arrives
 		task, err := p.tasks.First()
 		if err == nil {
 			o.answered, err = p.tryServers(ctx, task)
@@ -101,7 +101,7 @@ func (o *Opened) open() (err error) {
 	if o.dataset, err = sink.Create(dir, cfg); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
-	if o.held, err = sink.ReadLedger(dir); err != nil { // read after the dataset has been recovered
+	if o.held, err = sink.ReadLedger(dir); err != nil { // sink.Create must recover the dataset first
 		return runfolder.ReadError(dir, err)
 	}
 	if o.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: p.folder.Mode}); err != nil {

@@ -14,22 +14,22 @@ import (
 type Options struct {
 	DryRun, JSON, Quiet bool
 	Resume              bool
-	Stream, Attached    bool // tasks arrive during the run; standard input is a pipe from the parent process
-	StreamFlag          bool // --stream was given
-	FromRuns            bool // the run reads server runs (tasks.from_runs) and drives no agents
+	Stream, Attached    bool // Stream: tasks arrive during the run; Attached: standard input is a pipe from the parent process
+	StreamFlag          bool // true if --stream was given
+	FromRuns            bool // true if the run reads server runs (tasks.from_runs) and does not drive agents
 	IgnoreClaim         bool // --unclaimed: set-version has replaced the claimed policy version
-	RetryFailed         bool // collect the failed samples instead of the remaining ones
+	RetryFailed         bool // collect the failed samples instead of the remaining samples
 }
 
-// ReadRuns makes a run with tasks.from_runs a stream. With --retry-failed, the run is not a stream,
-// because the known tasks are enough.
+// ReadRuns sets FromRuns if tasks.from_runs is set. Such a run is a stream, except with
+// --retry-failed, because all tasks to retry are already known.
 func (o *Options) ReadRuns(c *config.Config) {
 	o.FromRuns, o.StreamFlag = c.Tasks.FromRuns != nil, o.Stream
 	o.Stream = o.Stream || o.FromRuns && !o.RetryFailed
 }
 
-// CheckSameKind returns an error if a resumed run would change between driving its own agents and
-// reading server runs.
+// CheckSameKind returns an error if a resumed run would switch from driving its own agents to
+// reading server runs, or the other way around.
 func CheckSameKind(l *config.Loader, info *runfolder.Info) error {
 	had := config.NewLoader(func(string) string { return "" })
 	had.FromRun(info.Config, "tasks")
@@ -51,12 +51,12 @@ func (o *Options) Check(l *config.Loader) (bad exit.Complaints) {
 		}
 	}
 	c, file := l.Config, l.ByKey["tasks.file"].Given()
-	complain(!o.StreamFlag || !o.FromRuns, "--stream: cannot be used with tasks.from_runs; --follow takes server runs that end later")
+	complain(!o.StreamFlag || !o.FromRuns, "--stream: cannot be used with tasks.from_runs; --follow collects server runs that end later")
 	complain(o.Stream || !o.Attached, "--attached: needs --stream")
-	complain(!o.Attached || c.Tasks.File != "-" || file == "", "--attached: reads no tasks from standard input: remove --tasks -")
-	complain(!o.StreamFlag || !o.RetryFailed, "--stream and --retry-failed exclude each other: --retry-failed takes no new tasks")
+	complain(!o.Attached || c.Tasks.File != "-" || file == "", "--attached: tasks cannot be read from standard input; remove --tasks -")
+	complain(!o.StreamFlag || !o.RetryFailed, "--stream and --retry-failed cannot be used together: --retry-failed accepts no new tasks")
 	complain(!o.RetryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file can set tasks.follow for other invocations
-		"--follow and --retry-failed exclude each other: --retry-failed reads only failed server runs")
+		"--follow and --retry-failed cannot be used together: --retry-failed reads only failed server runs")
 	complain(!o.Stream || c.Run.Tail.Kind != collector.TailOversample, "run.tail: oversample cannot be used with --stream, because the number of samples is unknown")
 	if l.ByKey["run.max_ahead"].Given() != "" {
 		complain(o.Stream || c.Run.MaxAhead == 0, "run.max_ahead: needs --stream, because groups are acknowledged over the run's socket")

@@ -51,17 +51,17 @@ func (r *Running) outcome(s *show.Summary, err error) error {
 			err = exit.Hint(err, "fix the scorer ("+string(p.config.Reward.Kind)+"), then continue with: "+p.resumeCommand()+"; unscored samples stay unscored")
 		}
 		if errors.Is(err, collector.ErrTolerance) {
-			err = exit.Hint(err, "rollout failures "+format.Shell(p.dir())+" shows why; --max-failures allows more; continue with: "+p.resumeCommand())
+			err = exit.Hint(err, "rollout failures "+format.Shell(p.dir())+" shows why; to allow more failures, raise --max-failures; continue with: "+p.resumeCommand())
 		}
 		if barren, ok := errors.AsType[*collector.EarlyFailureError](err); ok {
 			dir, remedy := format.Shell(p.dir()), preflight.Remedy(p.config, barren.Reason)
 			if remedy == "" {
 				remedy = "rollout failures " + dir + " shows why; fix the cause"
 			}
-			err = exit.Hint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" collects the failed samples, and "+p.resumeCommand()+" the rest")
+			err = exit.Hint(err, remedy+"; then rollout collect --retry-failed --out "+dir+" collects the failed samples, and "+p.resumeCommand()+" collects the rest")
 		}
 		if s.Remaining > 0 {
-			err = exit.Hint(err, "fix that, then continue with: "+p.resumeCommand())
+			err = exit.Hint(err, "fix the cause, then continue with: "+p.resumeCommand())
 		}
 		return err
 	case s.Remaining > 0 && p.options.RetryFailed && err == nil && !r.ends.draining():
@@ -81,8 +81,8 @@ func (r *Running) outcome(s *show.Summary, err error) error {
 	return r.finished(s)
 }
 
-// finished returns the error of a run that has completed all its samples. It returns nil if the
-// numbers of failures, skips and groups are within the run's limits.
+// finished checks a run that has completed all its samples. It returns an error unless the numbers
+// of failures, skips and groups are within the run's limits.
 func (r *Running) finished(s *show.Summary) error {
 	p := r.plan
 	dir, allowed := format.Shell(p.dir()), p.config.Run.FailOnError.Allowed(s.Planned)
@@ -93,13 +93,13 @@ func (r *Running) finished(s *show.Summary) error {
 	case s.ScorerFailures > 0:
 		said = fmt.Sprintf("%d of %d samples could not be scored", s.ScorerFailures, s.Planned)
 	}
-	said += fmt.Sprintf(", allowed: %d", allowed)
-	hint := "rollout failures " + dir + " shows why; collect --retry-failed collects them again; --fail-on-error allows some"
+	said += fmt.Sprintf(" (allowed: %d)", allowed)
+	hint := "rollout failures " + dir + " shows why; collect --retry-failed collects them again; to allow some failures, set --fail-on-error"
 	if s.Failed == 0 {
-		hint = "rollout inspect " + dir + " --row N shows why, under reward; --fail-on-error allows some"
+		hint = "rollout inspect " + dir + " --row N shows the reason, under \"reward\"; to allow some unscored samples, set --fail-on-error"
 	}
 	told := p.tail().MaxSkipped(s.Planned)
-	if r.opened.groups != nil || p.info.Tasks.Stream { // samples can also be cut at deadlines, or not be needed
+	if r.opened.groups != nil || p.info.Tasks.Stream { // in such a run, samples can also be cut at deadlines or become unnecessary
 		told = s.Planned
 	}
 	switch {
@@ -109,20 +109,20 @@ func (r *Running) finished(s *show.Summary) error {
 		return exit.Hint(exit.With(exit.Tolerance, errors.New(said)), hint)
 	case s.Skipped > told:
 		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d of %d samples were cut; --tail %s allows %d", s.Skipped, s.Planned, p.tail(), told)),
-			"an earlier process cut the others; rollout collect --retry-failed --out "+dir+" collects them")
+			"an earlier process cut the samples beyond this limit; rollout collect --retry-failed --out "+dir+" collects them")
 	case !hasRows(p.dir(), s):
 		by := "by --tail"
 		if p.tail().Kind == collector.TailWait {
 			by = "at a deadline or because they were not needed"
 		}
-		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%d samples produced no row: %d were cut %s, %d have no trainable token", s.Planned, s.Skipped, by, s.Empty)),
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("the run has no rows: of %d planned samples, %d were cut %s, and %d have no trainable token", s.Planned, s.Skipped, by, s.Empty)),
 			"rollout report "+dir+" has details; to collect the cut samples: rollout collect --retry-failed --out "+dir)
-	case s.Groups.Short() && !r.ends.draining(): // if the run was draining, an interrupt ended it
+	case s.Groups.Short() && !r.ends.draining(): // not after a drain, because then an interrupt ended the run
 		more := "rollout collect --resume --out " + dir + " --tasks MORE"
 		if p.info.Tasks.Stream {
 			more = "rollout collect --resume --stream --out " + dir
 		}
-		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("the tasks ended before --until-groups %d: %s", s.Groups.Until, s.Groups)),
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("ran out of tasks before reaching --until-groups %d: %s", s.Groups.Until, s.Groups)),
 			"add tasks with "+more+", or lower --until-groups; rollout report "+dir+" shows the outcome of the groups")
 	case lost > 0 && r.host.Quiet():
 		return exit.SilentError(exit.Failures)
@@ -134,7 +134,7 @@ func (r *Running) finished(s *show.Summary) error {
 	return nil
 }
 
-// hasRows reports whether the run has any row. It also returns true if the files cannot be read,
+// hasRows reports whether the run has any rows. It also returns true if the files cannot be read,
 // because that damage is reported elsewhere.
 func hasRows(dir string, s *show.Summary) bool {
 	if s.Rows > 0 || s.Planned == s.Failed { // failures are reported separately
@@ -144,8 +144,8 @@ func hasRows(dir string, s *show.Summary) bool {
 	return has || err != nil
 }
 
-// withDamage returns the error of a run whose files are damaged. The error contains the damage,
-// followed by end.
+// withDamage returns the error of a run whose files are damaged. The error lists the damage before
+// the run's other error.
 func withDamage(dir string, s *show.Summary, damage []error, end error) error {
 	if len(damage) == 0 {
 		return end
@@ -161,8 +161,9 @@ func withDamage(dir string, s *show.Summary, damage []error, end error) error {
 // tail returns the run's policy for cutting its slowest samples.
 func (p *Plan) tail() collector.Tail { return p.settings.collector.Tail }
 
-// writeReport writes the report of the run. It returns end, the error of the run. If the report is
-// the first to find damage in the run, writeReport returns the damage, followed by end.
+// writeReport writes the report of the run. It returns the parameter end, which is the error of the
+// run. If the report finds the first damage, the returned error lists the damage before the run's
+// other error.
 func (r *Running) writeReport(s *show.Summary, end error) error {
 	damage, err := runfolder.WriteReport(r.plan.folder, func(of *report.Report) (json.RawMessage, error) {
 		if r.plan.settings.collector.Scorer != nil {
@@ -182,8 +183,8 @@ func (r *Running) writeReport(s *show.Summary, end error) error {
 	return end
 }
 
-// reportDrained sends the event drained, which states why the run has ended. No groups follow this
-// event.
+// reportDrained sends the event "drained", which states why the run has ended. No groups follow
+// this event.
 func (r *Running) reportDrained(err error) {
 	if r.opened.groups == nil {
 		return

@@ -20,8 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A Plan describes what one invocation will collect. NewPlan returns it, and it does not change
-// afterwards.
+// A Plan describes what one invocation will collect. It does not change after NewPlan returns it.
 type Plan struct {
 	host     *Host
 	options  Options
@@ -33,14 +32,14 @@ type Plan struct {
 	source   string              // source of a stream's tasks, besides its socket: a path, "-" or ""
 	folder   *runfolder.Folder   // locked; nil for a dry run
 	clients  []*letta.Client     // one per server, for the backends and the checks
-	backends []collector.Backend // drive agents, or read server runs
+	backends []collector.Backend // they either drive agents or read server runs
 	checks   []preflight.Server
 	info     runfolder.Info
 	inFlight []int          // limit on the number of samples in flight, by server
 	engine   *engine.Poller // nil if no engine metrics are configured
 	versions *policy.Source // nil if policy versions come only from traces
-	scrapes  net.Listener   // listener for the metrics; nil if there is none
-	unscored bool           // reward.kind is not set at all, not even to none
+	scrapes  net.Listener   // for requests for the run's metrics; nil if metrics are not served
+	unscored bool           // true if reward.kind is not set, not even to none
 }
 
 // A planning is a Plan under construction.
@@ -52,8 +51,8 @@ type planning struct {
 }
 
 // NewPlan reads the settings and the tasks, and checks that the run can work. It scores a trial
-// sample and checks the servers. If it resumes a run, it compares the settings, tasks and servers
-// with that run. It creates and locks the folder, but does not write to it.
+// sample and checks the servers. If an earlier run is resumed, NewPlan compares the settings, tasks
+// and servers with that run. It creates and locks the folder, but does not write to it.
 func NewPlan(ctx context.Context, h *Host, l *config.Loader, earlier *runfolder.Earlier, o *Options) (*Plan, error) {
 	p := &planning{Plan: &Plan{host: h, options: *o, config: l.Config, earlier: earlier}, loader: l}
 	for _, step := range []func(context.Context) error{
@@ -74,7 +73,6 @@ func (p *Plan) resumed() bool { return len(p.info.Invocations) > 1 }
 // byGroups reports whether the run commits whole groups.
 func (p *Plan) byGroups() bool { return p.options.Stream || p.config.Groups() }
 
-// resumeCommand returns the command that continues the run.
 func (p *Plan) resumeCommand() string { return runfolder.ResumeCommand(p.dir()) }
 
 // readSettings opens the taps, and builds the other parts of the run that depend only on its
@@ -93,7 +91,8 @@ func (p *planning) readSettings(context.Context) (err error) {
 	h.atClose(p.settings.close)
 	h.onAbort(p.settings.kill)
 	if p.options.RetryFailed && p.loader.ByKey["run.tail"].Given() == "" {
-		// --retry-failed requests the failed samples, so the run's tail policy does not cut them.
+		// --retry-failed explicitly requests the failed samples, so the run's tail policy must not
+		// cut them.
 		p.settings.collector.Tail = collector.Tail{}
 	}
 	p.identity, err = runfolder.IdentityOf(p.loader, p.settings.model)
@@ -102,7 +101,7 @@ func (p *planning) readSettings(context.Context) (err error) {
 
 // tryFirstScore scores a trial sample of the first task, if a task is known.
 func (p *planning) tryFirstScore(ctx context.Context) (err error) {
-	if p.tasks.Tasks == 0 && !p.options.FromRuns { // a stream uses its first task for the trial when the task arrives
+	if p.tasks.Tasks == 0 && !p.options.FromRuns { // a stream without tasks tries the scorer later, with the first task that arrives
 		return nil
 	}
 	task := &collector.Task{ID: "trial"} // server runs have neither task messages nor answers
@@ -118,13 +117,12 @@ func (p *planning) tryFirstScore(ctx context.Context) (err error) {
 	return p.tryScorer(ctx, task)
 }
 
-// Phases in which a run tries its scorer and its servers with the first task.
+// Phases in which a run tests its scorer and its servers with the first task.
 const (
 	phaseScorer = "trying the scorer"
 	phaseTrial  = "trying a model call"
 )
 
-// tryScorer scores a trial sample for the task.
 func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 	scorer := p.settings.collector.Scorer
 	if scorer == nil {
@@ -133,7 +131,7 @@ func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 	p.host.phase.Store(phaseScorer)
 	if err := reward.Try(ctx, scorer, task, p.config.Output.Messages); err != nil {
 		return exit.Hint(exit.Usagef("reward.kind %s: the scorer failed on a trial sample of task %s: %w", p.config.Reward.Kind, termsafe.Text(task.ID, 40), err),
-			"it must return a finite number for a sample with \"trial\": true; see the section A reward in cmd/rollout/README.md for the fields")
+			"the scorer must return a finite number for a sample with \"trial\": true; for the fields, see the section \"A reward\" in cmd/rollout/README.md")
 	}
 	return nil
 }
@@ -158,12 +156,12 @@ func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered [
 }
 
 // bound sets the limits on the number of samples in flight. It also creates the poller for engine
-// metrics and opens the listener for the run's metrics. An error in either of them then ends the
-// run before it begins.
+// metrics and opens the listener for the run's metrics. If the poller or the listener cannot be
+// created, the run does not begin.
 func (p *planning) bound(ctx context.Context) (err error) {
 	planned, lowered := p.info.Tasks.Planned, ""
 	if p.options.Stream {
-		planned = math.MaxInt32 // the number is unknown
+		planned = math.MaxInt32 // the number of a stream's samples is unknown
 	}
 	p.inFlight, lowered = machine.InFlight(p.config, planned, machine.This())
 	if lowered != "" && (slices.Min(p.inFlight) < planned || p.loader.ByKey["server.max_in_flight"].Given() != "") {

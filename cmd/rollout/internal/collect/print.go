@@ -45,7 +45,7 @@ func (p *Plan) Print(ctx context.Context) error {
 		}
 		return p.checkMatched(found)
 	}
-	termsafe.Fprintf(out, "tasks      %d, %d bad ones skipped\n", p.tasks.Tasks, p.tasks.Bad)
+	termsafe.Fprintf(out, "tasks      %d, %d bad tasks skipped\n", p.tasks.Tasks, p.tasks.Bad)
 	termsafe.Fprintf(out, "planned    %d samples", p.info.Tasks.Planned)
 	if resumed {
 		termsafe.Fprintf(out, ", %d of them committed, %d failed", committed, failed)
@@ -79,7 +79,8 @@ func (p *Plan) checkMatched(found serverruns.Counts) error {
 	return nil
 }
 
-// countHeld returns three counts of a run's samples: committed, in the write-ahead log, and failed.
+// countHeld returns the numbers of a run's samples that are committed, that are in the write-ahead
+// log, and that have failed.
 func countHeld(dir string) (committed, waiting, failed int, err error) {
 	held, err := sink.ReadLedger(dir)
 	if err != nil {

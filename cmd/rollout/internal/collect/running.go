@@ -95,12 +95,12 @@ func (r *Running) configure() (cfg collector.Config, err error) {
 	cfg.Sink, cfg.Journal = o.dataset, o.journal
 	cfg.RetryFailed = p.options.RetryFailed
 	if cfg.Left = o.journal.Resume(o.held); cfg.Left == nil && cfg.RetryFailed {
-		cfg.Left = o.journal.Left // no sample has failed, so there are none to retry
+		cfg.Left = o.journal.Left // no sample has failed, so there is nothing to retry
 	}
 	cfg.MaxUnscored = maxUnscored(p.config, p.info.Tasks.Planned)
 	cfg.Logger, cfg.Events = r.host.Log.Logger, r.host.Events(o.leftovers.Finished)
 	cfg.Events.SampleDone = func(key string, err error) {
-		if err == nil { // otherwise keep the agents of the sample, because it did not become data
+		if err == nil { // if the sample failed, keep its agents
 			o.leftovers.Done(key)
 		}
 	}
@@ -165,7 +165,7 @@ func (r *Running) launch(ctx context.Context) {
 		h.Log.LimitChanged(e.Name, 0, e.Limit, "start")
 	}
 	if p.unscored && !p.resumed() && !h.JSON() {
-		h.Note("rewards are null: the run has no --reward")
+		h.Note("rewards will be null because the run has no --reward")
 	}
 	if p.scrapes != nil {
 		v := show.Vitals{Collector: r.collector.Stats, Sink: r.opened.dataset.Stats, Dir: p.dir()}
@@ -205,7 +205,7 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	r.stopTasks(whyStop)
 	r.ends.over.Store(true)
 	if r.collector.Tail().Cut {
-		o.dataset.CommitParts() // the missing samples in these groups were skipped
+		o.dataset.CommitParts() // these groups remain incomplete, because the tail policy skipped their other samples
 	}
 	h.phase.Store("writing finished samples")
 	sinkErr = errors.Join(o.dataset.Close(unstopped), o.journal.Close())
@@ -218,7 +218,7 @@ func (r *Running) work(ctx context.Context) (runErr, sinkErr error) {
 	return runErr, sinkErr
 }
 
-// help starts the helpers that every run needs. They end when ctx is done.
+// help starts the helpers that every run needs. The helpers end when ctx is done.
 func (r *Running) help(ctx context.Context, help func(func())) {
 	p, h := r.plan, r.host
 	help(func() { h.Show(ctx, r.view) })
@@ -241,7 +241,8 @@ func (r *Running) help(ctx context.Context, help func(func())) {
 	}
 }
 
-// helpGroups starts the helpers of a run that commits whole groups. They end when ctx is done.
+// helpGroups starts the helpers of a run that commits whole groups. The helpers end when ctx is
+// done.
 func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 	g := r.opened.groups
 	if v := r.plan.config.Tokens.PolicyVersion; v.Claimed {
@@ -250,7 +251,7 @@ func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 	// The callback must not wait for disk I/O. It therefore must not call the intake directly,
 	// because the intake holds its lock while it writes tasks to disk.
 	unread := make(chan bool, 1)    // holds the latest value
-	r.host.OnUnread(func(on bool) { // never called concurrently
+	r.host.OnUnread(func(on bool) { // OnUnread never runs this function concurrently
 		select {
 		case <-unread:
 		default:
@@ -301,7 +302,7 @@ func (r *Running) stopTasks(why string) {
 	}
 }
 
-// snapshot yields the tasks in the run's own copy, and adds them to the tracker of groups.
+// snapshot yields the tasks in the run's own copy, and adds each task to the group tracker.
 func (r *Running) snapshot(yield func(*collector.Task, error) bool) {
 	for t, err := range r.knownTasks() {
 		if err == nil && r.opened.groups != nil {
@@ -338,10 +339,10 @@ func (r *Running) checkBeside(ctx context.Context) {
 	}
 }
 
-// sweep removes the agents that may be left if the run did not end cleanly. It corrects the number
-// of these agents in stats.
+// sweep removes the agents that might be left if the run did not end cleanly. It then corrects the
+// number of remaining agents in stats.
 func (r *Running) sweep(ctx context.Context, stats *collector.Stats, cut bool) {
-	// A request that failed can still have created an agent, whose name is unknown.
+	// A request that failed might still have created an agent, whose name is unknown.
 	unsure := stats.InfraRetries > 0 || stats.Failed > 0
 	if !cut && !unsure && stats.CloseFailures == 0 && !r.plan.resumed() {
 		return
@@ -351,7 +352,6 @@ func (r *Running) sweep(ctx context.Context, stats *collector.Stats, cut bool) {
 	})
 }
 
-// view returns the state of the run for the display.
 func (r *Running) view() show.View {
 	v := show.View{Stats: r.collector.Stats(), Sink: r.opened.dataset.Stats(), Failing: r.host.Tally.Failures(), Recovery: r.opened.recovery}
 	if r.plan.config.Reward.Kind != config.RewardNone {
@@ -366,10 +366,9 @@ func (r *Running) view() show.View {
 
 const statusOldest = 10
 
-// showStatus prints the current state of the run.
 func (r *Running) showStatus() {
 	v := r.view()
 	v.Now = time.Now()
-	r.host.Block(fmt.Sprintf("status of run %s in %s: %s, for %s", r.plan.info.ID, r.plan.dir(), r.host.Phase(), format.Duration(time.Since(r.began))),
+	r.host.Block(fmt.Sprintf("status of run %s in %s: %s, started %s ago", r.plan.info.ID, r.plan.dir(), r.host.Phase(), format.Duration(time.Since(r.began))),
 		v.Status(r.collector.Oldest(statusOldest)))
 }

@@ -41,7 +41,7 @@ func (p *planning) connect(ctx context.Context) (err error) {
 	}
 	if v := p.config.Tokens.PolicyVersion; p.earlier != nil && !p.options.IgnoreClaim && !v.Claimed && !v.Traces && v.URL.Reveal() == "" {
 		if had := p.earlier.Claimed(); had != "" {
-			h.Note("policy version %s was claimed only for the last invocation; set --policy-version for this invocation", had)
+			h.Note("policy version %s was claimed only for the previous invocation; set --policy-version for this one", had)
 		}
 	}
 	p.clients = clients
@@ -69,7 +69,6 @@ func (p *planning) newServer(client *letta.Client) (collector.Backend, preflight
 	return b, preflight.Drives(b), nil
 }
 
-// endpoints returns the servers in the form that the collector needs.
 func (p *Plan) endpoints() (out []collector.Endpoint) {
 	for i, backend := range p.backends {
 		out = append(out, collector.Endpoint{Name: p.checks[i].URL, Backend: backend, MaxInFlight: p.inFlight[i], Weight: p.config.Server.URLs[i].Weight})
@@ -83,7 +82,7 @@ func (p *planning) askServers(ctx context.Context) error {
 	h := p.host
 	h.phase.Store("asking the servers")
 	servers, err := preflight.Ask(ctx, p.checks, func(server string, err error, wait time.Duration) {
-		h.Say("%s: no valid answer, retrying in %v: %v", server, wait, err)
+		h.Say("%s: no valid answer (retrying in %v): %v", server, wait, err)
 	})
 	if err != nil {
 		if len(p.checks) > 1 && !p.options.FromRuns && ctx.Err() == nil {
@@ -131,14 +130,14 @@ func (p *planning) checkNamedRuns(ctx context.Context) error {
 	return nil
 }
 
-// feed returns a feed of server runs. known reports whether a server run is already a task of the
-// run.
+// feed returns a feed of server runs. The function known reports whether a server run is already a
+// task of the run.
 func (p *Plan) feed(known func(id string) bool) *serverruns.Feed {
 	return serverruns.New(serverruns.Config{
 		Client: p.clients[0], Which: *p.config.Tasks.FromRuns, Follow: p.config.Tasks.Follow && !p.options.DryRun,
 		StuckAfter: p.config.Server.StuckAfter, Known: known,
 		Again: func(err error, wait time.Duration) {
-			p.host.Say("cannot list the server runs, retrying in %v: %v", wait, err)
+			p.host.Say("cannot list the server runs (retrying in %v): %v", wait, err)
 		},
 	})
 }
@@ -146,7 +145,7 @@ func (p *Plan) feed(known func(id string) bool) *serverruns.Feed {
 // runsError adds an exit code and a hint to an error from listing the server runs.
 func (p *Plan) runsError(err error) error {
 	if _, missing := errors.AsType[*serverruns.MissingError](err); missing {
-		return exit.Hint(exit.Usagef("tasks.from_runs: %w", err), "it may have been deleted with its agent; rollout steps list shows the steps of a server run")
+		return exit.Hint(exit.Usagef("tasks.from_runs: %w", err), "the server run might have been deleted with its agent; rollout steps list shows the steps of a server run")
 	}
 	return preflight.Unusable(p.checks[0].URL, err)
 }
@@ -154,10 +153,10 @@ func (p *Plan) runsError(err error) error {
 // unmatchedError returns the error of a collection that has matched no server runs and does not
 // wait for any.
 func (p *Plan) unmatchedError() error {
-	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run of %s matches --from-runs", p.checks[0].URL)),
+	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run on %s matches --from-runs", p.checks[0].URL)),
 		"check agent=, tag= and since= (compared with the server's clock); --follow waits for new server runs")
 }
 
 func describeRuns(n serverruns.Counts) string {
-	return fmt.Sprintf("%d server runs match: %d to read, %d already in the run, %d not ended", n.Total(), n.Given, n.Known, n.Running)
+	return fmt.Sprintf("matching server runs: %d (%d to read, %d already in the run, %d still in progress)", n.Total(), n.Given, n.Known, n.Running)
 }

@@ -32,21 +32,21 @@ import (
 // taps, and server.engine_metrics in planning.bound. Package machine sets the limits on the number
 // of samples in flight, and package runfolder sets the file mode.
 
-// settings contains the parts of a run, except for its servers and its folder.
+// settings contains the parts of a run that depend only on its settings.
 type settings struct {
-	agent     agent.Config     // configuration of every agent
+	agent     agent.Config
 	collector collector.Config // lacks the endpoints, sink, journal and events, which depend on the run
 	sink      sink.Config      // lacks the run id, files and events
-	prompts   prompt.Config    // configuration of the prompter
+	prompts   prompt.Config
 	prompter  *prompt.Prompter
 	model     *runfolder.Model // nil if no tokenizer is configured
 	close     func()           // ends the scorer's processes; can take several seconds
 	kill      func()           // kills the scorer's processes at once
 }
 
-// newSettings builds the parts of a run that depend only on its settings. seen contains the calls
-// recorded by the taps. seen is nil if there is no tap. The messages of a scoring program go to
-// stderr.
+// newSettings builds the parts of a run that depend only on its settings. The index seen contains
+// the calls that the taps recorded. It is nil if there is no tap. The messages of a scoring program
+// go to stderr.
 func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settings, err error) {
 	p := &settings{close: func() {}, kill: func() {}}
 	p.prompts = prompt.Config{Force: tokenize.PromptSource(c.Tokens.Prompts), Tap: seen, Unverified: c.Tokens.Require == config.RequireAny}
@@ -78,7 +78,7 @@ func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settin
 		Tail:           c.Run.Tail,
 	}
 	if c.Tasks.FromRuns != nil {
-		p.collector.DataRetries = 0 // runs of another program cannot be repeated
+		p.collector.DataRetries = 0 // rollout cannot repeat the runs of another program
 	}
 	p.sink = sink.Config{Format: c.Output.Format, MaxShardBytes: c.Output.ShardBytes, MaxShardAge: c.Output.ShardAge}
 	return p, p.addScorer(c, stderr)
@@ -156,16 +156,16 @@ func (p *settings) addScorer(c *config.Config, stderr io.Writer) error {
 		if err != nil {
 			return exit.Usagef("reward.command: %w", err)
 		}
-		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // Close cannot lose scores, because all have been returned
+		p.collector.Scorer, p.kill, p.close = s, s.Kill, func() { _ = s.Close() } // an error is harmless, because all scores have been returned
 	default:
 		return fmt.Errorf("internal error: reward.kind %q is not handled", r.Kind)
 	}
 	return nil
 }
 
-// newVersions returns the configured source of policy versions, or nil if none is configured. The
-// source does not include the traces that prove prompts. claims reports whether the run accepts
-// rollout ctl RUN set-version.
+// newVersions returns the configured source of policy versions, or nil if none is configured.
+// Traces that are fetched only to prove prompts do not count as a source. The parameter claims is
+// true if the run accepts rollout ctl RUN set-version.
 func newVersions(c *config.Config, claims bool, unknown func(text string)) (*policy.Source, error) {
 	v := c.Tokens.PolicyVersion
 	cfg := policy.Config{

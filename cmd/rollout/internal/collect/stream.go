@@ -20,7 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Reasons why a stream no longer accepts tasks. The event drained contains the reason.
+// Reasons why a stream no longer accepts tasks. The event "drained" contains the reason.
 const (
 	whyEnd    = "end of tasks"
 	whyDrain  = "drain"
@@ -28,17 +28,17 @@ const (
 	whyStop   = "stop"
 )
 
-// arrivals passes the tasks of a stream to the collector. They come from a file, from standard
+// arrivals passes the tasks of a stream to the collector. The tasks come from a file, from standard
 // input, from the socket or, with tasks.from_runs, from the server's records.
 type arrivals struct {
 	plan   *Plan
 	log    *runfolder.TaskLog
 	intake *stream.Intake
 
-	unmatched atomic.Bool // no server runs match tasks.from_runs
+	unmatched atomic.Bool // true if no server run matches tasks.from_runs
 
 	receipts sync.Mutex
-	ended    bool // drained has been reported, so no more tasks are reported
+	ended    bool // true after the event "drained"; no more tasks are reported
 }
 
 // openArrivals opens the run's task log for appending, and the control socket. It adds to cfg the
@@ -76,7 +76,7 @@ func (r *Running) openArrivals(cfg *collector.Config) error {
 	return err
 }
 
-// newTasks yields tasks as they arrive. If the run had no tasks at the start, it tries the scorer
+// newTasks yields tasks as they arrive. If the run had no tasks at the start, it tests the scorer
 // and the servers with the first task.
 func (r *Running) newTasks(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {
@@ -96,7 +96,7 @@ func (r *Running) newTasks(ctx context.Context) iter.Seq2[*collector.Task, error
 	}
 }
 
-// try tries the scorer and the servers with the first task of a stream.
+// try tests the scorer and the servers with the first task of a stream.
 func (r *Running) try(ctx context.Context, t *collector.Task) error {
 	err := r.plan.tryScorer(ctx, t)
 	if err == nil {
@@ -111,7 +111,8 @@ func (r *Running) try(ctx context.Context, t *collector.Task) error {
 	return err
 }
 
-// checker returns the function that checks each new task. It is called by one goroutine at a time.
+// checker returns the function that checks each new task. Only one goroutine at a time calls this
+// function.
 func (a *arrivals) checker() func(t *collector.Task) error {
 	p := a.plan
 	fit := tasks.NewFit(p.settings.agent, p.settings.collector.Scorer)
@@ -128,7 +129,7 @@ func (a *arrivals) checker() func(t *collector.Task) error {
 		before := fit.Unscorable()
 		err := fit.Check(t)
 		if before == 0 && fit.Unscorable() > 0 {
-			p.host.Note("task %s has no answer that reward.kind %s can use, so its samples get no reward; further such tasks are not reported", termsafe.Text(t.ID, 40), p.config.Reward.Kind)
+			p.host.Note("task %s has no answer that reward.kind %s can use: its samples get no reward (only the first such task is reported)", termsafe.Text(t.ID, 40), p.config.Reward.Kind)
 		}
 		return err
 	}
@@ -164,7 +165,7 @@ func (a *arrivals) readRuns(ctx context.Context) error {
 	if err := a.intake.Take(feed.Tasks(ctx), feed.Ready, a.report); err != nil {
 		return a.plan.runsError(err)
 	}
-	if ctx.Err() == nil { // otherwise a stop or a drain has ended the run and reported it
+	if ctx.Err() == nil { // otherwise a stop or a drain has already reported the end
 		a.reportRuns(feed.Counts())
 		a.intake.End(whyEnd)
 	}
@@ -180,7 +181,7 @@ func (a *arrivals) reportRuns(n serverruns.Counts) {
 	}
 	h.Note("%s", describeRuns(n))
 	if n.Running > 0 {
-		h.Say("%d server runs have not ended and are skipped; use --follow, or run %s later", n.Running, a.plan.resumeCommand())
+		h.Say("skipping %s still in progress; use --follow, or run %s later", format.Plural(int64(n.Running), "server run"), a.plan.resumeCommand())
 	}
 }
 
@@ -195,12 +196,12 @@ func (a *arrivals) noteSource() {
 		if p.source != "" {
 			from = "from " + p.source + " and "
 		}
-		p.host.Note("tasks come %sover the run's socket until a drain: rollout ctl %s add FILE, rollout ctl %s drain", from, dir, dir)
+		p.host.Note("tasks arrive %sover the run's socket; add tasks with rollout ctl %s add FILE, and end the run with rollout ctl %s drain", from, dir, dir)
 	}
 }
 
-// report reports whether a task was accepted. After the event drained, it reports nothing, because
-// standard input can still deliver tasks then.
+// report sends an event for a task that was accepted or refused. After the event "drained", it
+// sends no events, even if standard input still delivers tasks.
 func (a *arrivals) report(t *collector.Task, r stream.Receipt) {
 	a.receipts.Lock()
 	defer a.receipts.Unlock()
@@ -212,7 +213,7 @@ func (a *arrivals) report(t *collector.Task, r stream.Receipt) {
 		h.Event("accepted", map[string]any{"task": t.ID, "group": r.Group, "samples": r.Samples, "again": r.Again})
 		return
 	}
-	where := "a task over the socket"
+	where := "a task from the socket"
 	fields := map[string]any{"line": nil, "task": nil, "error": termsafe.Text(r.Err.Error(), termsafe.MaxText)}
 	if t.Line > 0 {
 		fields["line"], where = t.Line, fmt.Sprintf("%s:%d", t.Source, t.Line)
@@ -227,7 +228,7 @@ func (a *arrivals) report(t *collector.Task, r stream.Receipt) {
 	}
 }
 
-// end calls last, which sends the event drained. No tasks are reported afterwards.
+// end calls the given function, which sends the event "drained". No tasks are reported afterwards.
 func (a *arrivals) end(last func()) {
 	a.receipts.Lock()
 	defer a.receipts.Unlock()

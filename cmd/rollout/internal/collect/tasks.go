@@ -51,10 +51,10 @@ func (p *planning) readTasks(context.Context) (err error) {
 	return fit.Scorable(string(p.config.Reward.Kind), p.host.Note)
 }
 
-// readTasksAgain is readTasks for a run that is resumed.
+// readTasksAgain is readTasks for a resumed run.
 func (p *planning) readTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 	if p.folder = p.earlier.Folder; p.folder != nil {
-		tidy := func() { _ = p.folder.Clear() } // if this fails, the next process clears it; the opener of the folder closes it
+		tidy := func() { _ = p.folder.Clear() } // if this fails, the next process clears the folder
 		p.host.atClose(tidy)
 		p.host.onAbort(tidy)
 	}
@@ -104,7 +104,8 @@ func (p *planning) findSource() error {
 	return in.Close()
 }
 
-// carriesTasks reports whether standard input can contain tasks. A terminal and /dev/null cannot.
+// carriesTasks reports whether standard input can contain tasks. A terminal and /dev/null cannot
+// contain tasks.
 func carriesTasks(stdin io.Reader) bool {
 	f, ok := stdin.(*os.File)
 	if !ok {
@@ -122,9 +123,9 @@ func (p *planning) checkLimit(context.Context) error {
 	return runfolder.CheckLimit(p.config, p.tasks)
 }
 
-// tappedSince returns the earliest time of a call that can belong to the run. This is the start of
-// this process, or the start of the oldest attempt that an earlier process left open. For server
-// runs, it is the value of since= in tasks.from_runs.
+// tappedSince returns the earliest time at which a call of the run can have started. The time is
+// the start of this process, or the start of the oldest attempt that an earlier process left open.
+// For server runs, the time is the value of since= in tasks.from_runs.
 func (p *planning) tappedSince() time.Time {
 	if runs := p.config.Tasks.FromRuns; runs != nil {
 		return runs.Since
@@ -137,8 +138,8 @@ func (p *planning) tappedSince() time.Time {
 }
 
 // openSince returns the start time of the oldest attempt in the journal that has not ended. If
-// every attempt has ended, it returns the time now. It ignores damage, which is reported when the
-// journal is opened.
+// every attempt has ended, it returns the parameter now, which is the current time. It ignores
+// damage, which is reported when the journal is opened.
 func openSince(dir string, now time.Time) time.Time {
 	type attempt struct {
 		key string

@@ -13,8 +13,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 )
 
-// check returns complaints about values that are valid on their own but conflict. where returns the
-// origin of a key.
+// check returns complaints about values that are valid on their own but conflict. The function
+// where returns the origin of a key.
 func (c *Config) check(where func(key string) string) exit.Complaints {
 	var bad exit.Complaints
 	complain := func(when bool, key, format string, args ...any) {
@@ -24,50 +24,50 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 	}
 	servers := map[string]string{}
 	for _, s := range c.Server.URLs {
-		err := checkURL(s.URL)
+		err := checkURL(s.URL, "; use server.password")
 		complain(err != nil, "server.urls", "%v", err)
 		if err != nil {
 			continue
 		}
 		before, ok := servers[sameURL(s.URL)]
-		complain(ok, "server.urls", "%s and %s are the same server, so max_in_flight would be exceeded", before, s.URL)
+		complain(ok, "server.urls", "%s and %s are the same server; list it only once, because max_in_flight applies to each entry", before, s.URL)
 		servers[sameURL(s.URL)] = s.URL
 	}
 	for _, u := range c.Server.EngineMetrics {
-		err := checkURL(u)
+		err := checkURL(u, "")
 		complain(err != nil, "server.engine_metrics", "%v", err)
 	}
-	complain((c.Server.ClientCert == "") != (c.Server.ClientKey == ""), "server.client_cert", "needs server.client_key: set both or neither")
+	complain((c.Server.ClientCert == "") != (c.Server.ClientKey == ""), "server.client_cert", "must be set together with server.client_key")
 	t, prompts := &c.Tokens, c.Tokens.Prompts
 	complain(prompts.best() > c.Require(), "tokens.require",
-		"tokens.prompts %s proves at most %s: lower tokens.require or choose another source", prompts, prompts.best())
+		"with tokens.prompts %s, the highest possible grade is %s; lower tokens.require or choose another source", prompts, prompts.best())
 	for _, where := range t.Tap {
-		complain(where == "", "tokens.tap", "is empty: want the URL of a tap or the folder of its spool")
+		complain(where == "", "tokens.tap", "empty value; want the URL of a tap or the folder of its spool")
 		if strings.Contains(where, "://") {
-			err := checkURL(where)
+			err := checkURL(where, "")
 			complain(err != nil, "tokens.tap", "%v", err)
 		}
 	}
 	complain(prompts == PromptsTap && len(t.Tap) == 0, "tokens.tap",
-		"is required by tokens.prompts tap: want the URL of a tap or the folder of its spool")
+		"required if tokens.prompts is tap; want the URL of a tap or the folder of its spool")
 	complain(prompts != PromptsTap && prompts != PromptsAuto && len(t.Tap) > 0, "tokens.tap",
-		"is not used with tokens.prompts %s: choose auto or tap, or remove this setting", prompts)
+		"cannot be used with tokens.prompts %s; set tokens.prompts to auto or tap, or remove tokens.tap", prompts)
 	complain(t.OneEngine && t.PolicyVersion.URL.Reveal() == "", "tokens.one_engine", "needs a URL in tokens.policy_version")
 	r := &c.Reward
 	_, err := regexp.Compile(r.Pattern)
-	complain(r.Kind == RewardRegex && r.Pattern == "", "reward.pattern", "is required by reward.kind regex")
+	complain(r.Kind == RewardRegex && r.Pattern == "", "reward.pattern", "required if reward.kind is regex")
 	complain(r.Kind == RewardRegex && err != nil, "reward.pattern", "%v", err)
-	complain(r.Kind == RewardJSON && r.Path == "", "reward.path", "is required by reward.kind json")
-	complain(r.Kind == RewardCommand && len(r.Command) == 0, "reward.command", "is required by reward.kind command")
-	complain(r.MinStd > 0 && r.Kind == RewardNone, "reward.min_std", "compares rewards, so reward.kind is required")
-	complain(r.MinStd > 0 && c.Tasks.Samples == 1, "reward.min_std", "compares the rewards of a group, so tasks.samples must be > 1")
+	complain(r.Kind == RewardJSON && r.Path == "", "reward.path", "required if reward.kind is json")
+	complain(r.Kind == RewardCommand && len(r.Command) == 0, "reward.command", "required if reward.kind is command")
+	complain(r.MinStd > 0 && r.Kind == RewardNone, "reward.min_std", "requires reward.kind, because it compares rewards")
+	complain(r.MinStd > 0 && c.Tasks.Samples == 1, "reward.min_std", "requires tasks.samples > 1, because it compares the rewards of a group")
 	c.checkRuns(complain)
 	complain(c.Run.MetricsPprof && c.Run.MetricsAddr == "", "run.metrics_pprof", "needs run.metrics_addr, where the profiles are served")
 	return bad
 }
 
-// CheckComplete returns a complaint for each setting that a run needs and that is not set. tasks
-// reports whether the run needs a task file.
+// CheckComplete returns a complaint for each missing setting that a run needs. The parameter tasks
+// is true if the run needs a task file.
 func (c *Config) CheckComplete(tasks bool) exit.Complaints {
 	var bad exit.Complaints
 	need := func(ok bool, key, flag string) {
@@ -83,11 +83,11 @@ func (c *Config) CheckComplete(tasks bool) exit.Complaints {
 }
 
 // checkURL accepts an http or https URL that has a host and contains neither a user nor a password.
-func checkURL(text string) error {
+func checkURL(text, instead string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err == nil && u.User != nil:
-		return fmt.Errorf("%s://%s: a URL must not contain a user or password; use server.password", u.Scheme, u.Host)
+		return fmt.Errorf("%s://%s: the URL must not contain a user name or password%s", u.Scheme, u.Host, instead)
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		if near := withScheme(text); near != "" {
 			return fmt.Errorf("%q does not begin with http:// or https://; did you mean %s?", text, near)
@@ -97,7 +97,7 @@ func checkURL(text string) error {
 		}
 		return fmt.Errorf("%q is not a URL (want one like http://127.0.0.1:8283)", text)
 	case u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("%s://%s: a server URL must not have a query or fragment", u.Scheme, u.Host)
+		return fmt.Errorf("%s://%s: the URL must not have a query or fragment", u.Scheme, u.Host)
 	}
 	return nil
 }
@@ -110,8 +110,8 @@ var (
 	address = regexp.MustCompile(`^(\[[0-9A-Fa-f:]+\]|[0-9A-Za-z][0-9A-Za-z.-]*)(:[0-9]{1,5})?(/[0-9A-Za-z/_.-]*)?$`)
 )
 
-// withScheme returns the URL that was probably meant by text whose scheme is missing or misspelled,
-// such as localhost:8283, http//host or htp://host. It returns "" if the text is ambiguous.
+// withScheme guesses the URL that the user meant if the scheme in text is missing or misspelled, as
+// in localhost:8283, http//host or htp://host. It returns "" if text is ambiguous.
 func withScheme(text string) string {
 	scheme := "http"
 	if m := almostScheme.FindStringSubmatch(text); m != nil {

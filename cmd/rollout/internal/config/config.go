@@ -26,7 +26,7 @@ import (
 )
 
 // A Config contains all settings of collect. It is filled from the defaults, the configuration
-// file, the environment and the flags, in that order. The method settings defines the names and the
+// file, the environment and the flags, in that order. Its method settings defines the names and the
 // default of each setting.
 type Config struct {
 	Server struct {
@@ -34,12 +34,12 @@ type Config struct {
 		Password       Secret
 		MaxInFlight    int // limit per server; a server can have its own limit
 		Adaptive       bool
-		EngineMetrics  []string // URLs
+		EngineMetrics  []string
 		ConnectTimeout time.Duration
 		IdleTimeout    time.Duration // maximum pause between two parts of a reply
 		StuckAfter     time.Duration // maximum time without a new step while a server run is being recovered
 		Timeout        time.Duration // timeout of one send
-		ReadBytes      int64         // maximum number of bytes of replies that are being read at the same time
+		ReadBytes      int64         // maximum total size, in bytes, of replies that are being read at the same time
 		ReceiveBuffer  int64         // in bytes; 0: the system's default
 		Headers        headers
 		Timezone       *time.Location // nil if unknown
@@ -85,7 +85,7 @@ type Config struct {
 		VocabSize                int                // 0: vocab_size of the engine's config.json
 		VocabStrict              bool               // false: also accept ids from the engine's padded vocabulary
 		MaskAfterStop            bool               // do not train on tokens after a call's first end-of-turn id
-		Transformers             *chat.Transformers // nil: the server can use any release
+		Transformers             *chat.Transformers // nil: any supported version of the transformers library
 		Experimental             bool
 		PolicyVersion            PolicyVersion
 		OneEngine                bool
@@ -112,7 +112,7 @@ type Config struct {
 	}
 	Run struct {
 		Preflight      Preflight
-		CheckFull      bool // true: compare all digests before resuming a run; false: compare sizes before, and digests during the run
+		CheckFull      bool // true: compare all digests before a run is resumed; false: compare only sizes before, and digests during the run
 		Retries        int
 		DataRetries    int
 		FailOnError    Tolerance
@@ -131,8 +131,8 @@ type Config struct {
 // Groups reports whether the run commits whole groups even without --stream.
 func (c *Config) Groups() bool { return c.Tasks.UntilGroups > 0 || c.Reward.MinStd > 0 }
 
-// Release returns the release of the transformers library whose rules are used to render templates.
-// If tokens.transformers is not set, this is the oldest release.
+// Release returns the version of the transformers library whose rules are used to render templates.
+// If tokens.transformers is not set, it returns the oldest supported version.
 func (c *Config) Release() chat.Transformers {
 	if c.Tokens.Transformers == nil {
 		return chat.Transformers457
@@ -140,8 +140,8 @@ func (c *Config) Release() chat.Transformers {
 	return *c.Tokens.Transformers
 }
 
-// Releases returns the releases of the transformers library that the server can use, or nil for all
-// releases.
+// Releases returns the versions of the transformers library that the server might use, or nil for
+// all supported versions.
 func (c *Config) Releases() []chat.Transformers {
 	if c.Tokens.Transformers == nil {
 		return nil

@@ -302,9 +302,9 @@ func TestUnknownVariables(t *testing.T) {
 	}
 	got := complaintsOf(loadWith(t, "server: {password: '${env:ROLLOUT_SERVER_TOKEN}'}\n", env))
 	want := []string{
-		"$ROLLOUT_OUTPUT_COLOUR: is not a setting; rollout config show lists all settings",
-		"$ROLLOUT_RUN_RETRYS: is not a setting; did you mean ROLLOUT_RUN_RETRIES?",
-		"$ROLLOUT_SERVER_URL: is not a setting; did you mean ROLLOUT_SERVER_URLS?",
+		"$ROLLOUT_OUTPUT_COLOUR: not a setting; rollout config show lists all settings",
+		"$ROLLOUT_RUN_RETRYS: not a setting; did you mean ROLLOUT_RUN_RETRIES?",
+		"$ROLLOUT_SERVER_URL: not a setting; did you mean ROLLOUT_SERVER_URLS?",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("complaints:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

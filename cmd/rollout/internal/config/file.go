@@ -42,7 +42,7 @@ func (l *Loader) File(path string) error {
 	return nil
 }
 
-// notYAML reports a YAML syntax error. said is the message of the YAML decoder.
+// notYAML reports a YAML syntax error. The parameter said is the message from the YAML decoder.
 func (l *Loader) notYAML(path string, text []byte, said string) {
 	var line int
 	if n, _ := fmt.Sscanf(said, "line %d:", &line); n == 0 {
@@ -51,7 +51,7 @@ func (l *Loader) notYAML(path string, text []byte, said string) {
 	}
 	_, said, _ = strings.Cut(said, ": ")
 	if lines := strings.Split(string(text), "\n"); line >= 1 && line <= len(lines) && strings.HasPrefix(strings.TrimLeft(lines[line-1], " "), "\t") {
-		said = "begins with a tab; indent YAML with spaces"
+		said = "the line begins with a tab; indent YAML with spaces"
 	}
 	l.complain(fmt.Sprintf("%s:%d", path, line), "%s", said)
 }
@@ -59,8 +59,8 @@ func (l *Loader) notYAML(path string, text []byte, said string) {
 // maxConfigNodes is the maximum number of YAML nodes in a file after its aliases are expanded.
 const maxConfigNodes = 100_000
 
-// countNodes adds the number of nodes in n, with aliases expanded, to seen. It stops once the total
-// exceeds maxConfigNodes, or at a depth that jsonOf rejects.
+// countNodes returns seen plus the number of nodes in n, with aliases expanded. It stops if the
+// total exceeds maxConfigNodes or if the nesting is too deep for jsonOf.
 func countNodes(n *yaml.Node, seen, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -75,13 +75,13 @@ func countNodes(n *yaml.Node, seen, depth int) int {
 	return seen
 }
 
-// mapping reads one level of the file. prefix is "" or a section such as "server.".
+// mapping reads one level of the file. The parameter prefix is "" or a section such as "server.".
 func (l *Loader) mapping(path, prefix string, n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return // "server:" without a value
 	}
 	if n.Kind != yaml.MappingNode {
-		l.complain(place(path, n), "%s: must be a mapping of keys", orTop(prefix))
+		l.complain(place(path, n), "%s must be a mapping of keys to values", orTop(prefix))
 		return
 	}
 	seen := map[string]int{}
@@ -156,10 +156,10 @@ func (l *Loader) unknown(at, prefix, full string) {
 	}
 }
 
-// nearest returns the key that was probably meant, or "". The name can be right but in the wrong
-// section.
+// nearest returns the key that the user probably meant, or "". It also finds a key whose name is
+// right but whose section is wrong.
 func (l *Loader) nearest(prefix, full string) (near string) {
-	var names []string // names of keys in the same section
+	var names []string
 	for _, s := range l.Settings {
 		if name, same := strings.CutPrefix(s.Key, prefix); same {
 			names = append(names, name)

@@ -42,7 +42,8 @@ var overrides = map[string][]string{
 }
 
 // FlagHint returns a hint for an unknown flag if the flag is another program's name for a setting,
-// such as --group-size. Otherwise it returns "". flags contains the flags of the verb.
+// such as --group-size. Otherwise it returns "". The parameter flags contains the flags of the
+// verb.
 func FlagHint(flags *pflag.FlagSet, name string) string {
 	s, override := NewLoader(func(string) string { return "" }).ofForeign(name)
 	switch {
@@ -55,7 +56,7 @@ func FlagHint(flags *pflag.FlagSet, name string) string {
 	case s == nil:
 		return ""
 	case s.flag == "":
-		return "set " + s.Key + " in the file of -c, or " + s.env()
+		return "set " + s.Key + " in the configuration file (-c), or set " + s.env()
 	case flags.Lookup(s.flag) != nil:
 		return "did you mean --" + s.flag + "?"
 	}
@@ -82,5 +83,5 @@ func (l *Loader) ofForeign(name string) (s *Setting, override string) {
 }
 
 func overrideHint(name string) string {
-	return "the server chooses " + name + ": rollout tap --set " + name + "=VALUE overrides it"
+	return "the server chooses " + name + " (to override it, use rollout tap --set " + name + "=VALUE)"
 }

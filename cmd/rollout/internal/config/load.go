@@ -21,8 +21,8 @@ type Loader struct {
 	Bad      exit.Complaints
 }
 
-// NewLoader returns a loader whose Config contains the defaults. getenv resolves references to
-// environment variables.
+// NewLoader returns a loader whose Config contains the defaults. The function getenv resolves
+// references to environment variables.
 func NewLoader(getenv func(string) string) *Loader {
 	l := &Loader{Config: new(Config), ByKey: map[string]*Setting{}}
 	l.Settings = l.Config.settings(getenv)
@@ -53,7 +53,7 @@ func (l *Loader) Put(s *Setting, origin string, texts ...string) {
 }
 
 // env reads every environment variable ROLLOUT_… that names a setting. Lists are split at commas. A
-// password can be given directly, because the variable itself then serves as the reference.
+// variable can contain a password directly, because its name then serves as the reference.
 func (l *Loader) env(getenv func(string) string) {
 	for _, s := range l.Settings {
 		text := getenv(s.env())
@@ -72,9 +72,9 @@ func (l *Loader) env(getenv func(string) string) {
 }
 
 // unknownVariables reports environment variables that look like settings but are not. The name of
-// such a variable begins with the name of a section or resembles the name of a setting. Variables
-// that references use are not reported. All other variables are not reported either, because they
-// can belong to other programs.
+// such a variable begins with the name of a section or resembles the name of a setting. A variable
+// is not reported if a reference such as ${env:NAME} uses it. Any other variable is ignored,
+// because it can belong to another program.
 func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 	var names []string
 	for _, s := range l.Settings {
@@ -90,9 +90,9 @@ func (l *Loader) unknownVariables(environ []string, asked map[string]bool) {
 		section, _, inSection := strings.Cut(strings.ToLower(short), "_")
 		switch {
 		case near != "":
-			l.complain("$"+termsafe.Text(name, 60), "is not a setting; did you mean %s?", near)
+			l.complain("$"+termsafe.Text(name, 60), "not a setting; did you mean %s?", near)
 		case inSection && l.isSection(section):
-			l.complain("$"+termsafe.Text(name, 60), "is not a setting; rollout config show lists all settings")
+			l.complain("$"+termsafe.Text(name, 60), "not a setting; rollout config show lists all settings")
 		}
 	}
 }
@@ -120,14 +120,14 @@ func IsSetting(f *pflag.Flag) bool {
 	return ok
 }
 
-// AddFlags adds -c and the flags of the settings in keys to cmd. Without keys, it adds the flags of
-// all settings. The command calls load when it runs. load reads all four sources, calls the
-// functions in then, and checks the result. It also reports environment variables in environ that
-// look like settings but are not. If a source cannot be read, load returns a nil Loader. If only
-// values are wrong, the Loader is not nil.
+// AddFlags adds to cmd the flag -c and the flags of the settings named by keys. Without keys, it
+// adds the flags of all settings. When the command runs, it must call load. load reads all four
+// sources, calls the functions that it received, and checks the result. It also reports environment
+// variables in environ that look like settings but are not. If a source cannot be read, load
+// returns a nil Loader. If only values are wrong, the Loader is not nil.
 func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, keys ...string) (load func(then ...func(*Loader) error) (*Loader, error)) {
 	flags := cmd.Flags()
-	path := flags.StringP("config", "c", "", "configuration `FILE`, YAML")
+	path := flags.StringP("config", "c", "", "the YAML configuration `FILE`")
 	given := map[string]*flagText{}
 	for _, s := range NewLoader(getenv).Settings {
 		if s.flag == "" || len(keys) > 0 && !slices.Contains(keys, s.Key) {
@@ -148,7 +148,7 @@ func AddFlags(cmd *cobra.Command, getenv func(string) string, environ []string, 
 		}
 		given[s.Key] = f
 		if s.enum != nil {
-			_ = cmd.RegisterFlagCompletionFunc(s.flag, cobra.FixedCompletions(s.enum, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+			_ = cmd.RegisterFlagCompletionFunc(s.flag, cobra.FixedCompletions(s.enum, cobra.ShellCompDirectiveNoFileComp)) // cannot fail, because the flag exists
 		}
 	}
 	return func(then ...func(*Loader) error) (*Loader, error) {

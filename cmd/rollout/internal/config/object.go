@@ -24,8 +24,8 @@ import (
 
 // This file contains settings with structured values: objects, headers and client tools.
 
-// structured returns a setting whose value is a YAML node of the given kind in the file. In a flag
-// or an environment variable, the value is JSON text.
+// structured returns a setting whose value in the configuration file is a YAML node of the given
+// kind. In a flag or an environment variable, the value is JSON text.
 func structured(key string, node yaml.Kind, object func(json.RawMessage) error, get func() any) *Setting {
 	return &Setting{
 		Key: key, arg: "JSON", node: node, object: object, get: get,
@@ -38,8 +38,8 @@ func structured(key string, node yaml.Kind, object func(json.RawMessage) error, 
 	}
 }
 
-// scalarOf returns the text of a JSON string, number or Boolean. For null, it returns "". ok is
-// false for a list or an object.
+// scalarOf returns the text of a JSON string, number or Boolean. For null, it returns "". The
+// result ok is false for a list or an object.
 func scalarOf(raw json.RawMessage) (text string, ok bool) {
 	switch raw[0] {
 	case '[', '{':
@@ -143,7 +143,7 @@ func (h *headers) parse(raw json.RawMessage, getenv func(string) string) error {
 			v = headerValue{text: s.Reveal(), shown: text}
 		}
 		if strings.IndexFunc(v.text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) >= 0 {
-			return fmt.Errorf("%s: contains a control character, which is not allowed in a header", name)
+			return fmt.Errorf("%s: a header value must not contain a control character", name)
 		}
 		(*h)[name] = v
 	}
@@ -164,7 +164,7 @@ func (h headers) Reveal() http.Header {
 }
 
 // ambiguous returns an error for JSON that different parsers interpret differently. For text that
-// is not JSON, it returns nil, because the parser of the text reports that.
+// is not JSON, it returns nil, because the caller's parser reports the syntax error.
 func ambiguous(text string) error {
 	err, bad := errors.AsType[*strictjson.Error](strictjson.Check(text, strictjson.Options{}))
 	if bad && err.Ambiguous {
@@ -224,12 +224,15 @@ func parseClientTools(b []byte) (clientTools, error) {
 	var tools clientTools
 	seen := map[string]bool{}
 	for i, t := range texts {
-		if t.Name == "" || seen[t.Name] {
-			return nil, fmt.Errorf("tool %d: name %q is empty or used twice", i, t.Name)
+		switch {
+		case t.Name == "":
+			return nil, fmt.Errorf("tool %d: the name is empty", i)
+		case seen[t.Name]:
+			return nil, fmt.Errorf("tool %d: the name %q is already used", i, t.Name)
 		}
 		seen[t.Name] = true
 		if len(t.Command) > 0 && t.Answer != nil {
-			return nil, fmt.Errorf("tool %s: has both a command and an answer", t.Name)
+			return nil, fmt.Errorf("tool %s: set either a command or an answer, not both", t.Name)
 		}
 		tool := agent.ClientToolConfig{
 			Tool:    letta.ClientTool{Name: t.Name, Description: t.Description, Parameters: t.Parameters},
@@ -262,8 +265,8 @@ func jsonOf(n *yaml.Node, texts bool) (json.RawMessage, error) {
 	return w.out.Bytes(), nil
 }
 
-// unambiguous is like [ambiguous], but for JSON made from the file. Its error omits the position,
-// because that is not a position in the file.
+// unambiguous is like [ambiguous], but for JSON that was converted from the file. Its error omits
+// the position, because the position in the JSON is not a position in the file.
 func unambiguous(raw json.RawMessage) error {
 	if err, bad := errors.AsType[*strictjson.Error](ambiguous(string(raw))); bad {
 		return errors.New(err.Path + err.Problem)
@@ -280,7 +283,7 @@ type jsonWriter struct {
 
 func (w *jsonWriter) value(n *yaml.Node, depth int) error {
 	if depth == 0 {
-		return fmt.Errorf("nested deeper than %d", maxNesting)
+		return fmt.Errorf("nested deeper than %d levels", maxNesting)
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -336,7 +339,7 @@ func (w *jsonWriter) scalar(n *yaml.Node) error {
 		v = n.Value
 	}
 	if f, ok := v.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {
-		return fmt.Errorf("line %d: the number is not finite, so it cannot be JSON", n.Line)
+		return fmt.Errorf("line %d: the number is not finite, so JSON cannot represent it", n.Line)
 	}
 	w.text(v)
 	return nil
@@ -345,7 +348,7 @@ func (w *jsonWriter) scalar(n *yaml.Node) error {
 // text writes a scalar as JSON, without HTML escaping.
 func (w *jsonWriter) text(v any) {
 	_ = format.NewJSONEncoder(&w.out).Encode(v) // cannot fail: the value is finite, and out is in memory
-	w.out.Truncate(w.out.Len() - 1)             // remove the line break
+	w.out.Truncate(w.out.Len() - 1)             // remove the line break that Encode adds
 }
 
 type yamlMember struct {
@@ -361,7 +364,7 @@ func membersOf(n *yaml.Node, depth int) (members []yamlMember, err error) {
 	}
 	switch {
 	case depth == 0:
-		return nil, fmt.Errorf("nested deeper than %d", maxNesting)
+		return nil, fmt.Errorf("nested deeper than %d levels", maxNesting)
 	case n.Kind != yaml.MappingNode:
 		return nil, fmt.Errorf("line %d: << needs a mapping or a list of mappings", n.Line)
 	}

@@ -11,17 +11,18 @@ import (
 )
 
 // A PolicyVersion is the source of policy versions: the user, a page, or the traces of all calls.
-// It does not include the traces that prove prompts. The zero value means that there is no source.
+// Traces that are fetched only to prove prompts do not count as a source. The zero value means that
+// there is no source.
 type PolicyVersion struct {
 	// Claimed is true if the user claims that the engines sample with the version Version.
 	Claimed bool
 	Version int32
-	// URL is the URL of the page. Its reference is the URL itself if the URL does not contain a
-	// secret.
+	// URL is the URL of the page. If the URL does not contain a secret, its reference is the URL
+	// itself.
 	URL Secret
 	// Traces is true if the trace of each call is read.
 	Traces bool
-	// Shown is the name of the page that messages use.
+	// Shown is the name that messages use for the page.
 	Shown string
 }
 
@@ -45,7 +46,7 @@ func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersio
 	if ClaimedVersion(text) {
 		n, _ := strconv.ParseInt(text, 10, 64)
 		if n < 0 || n > math.MaxInt32 {
-			return v, fmt.Errorf("%s: must be ≥ 0 and ≤ %d", text, math.MaxInt32)
+			return v, fmt.Errorf("must be from 0 to %d, got %s", math.MaxInt32, text)
 		}
 		return PolicyVersion{Claimed: true, Version: int32(n)}, nil
 	}
@@ -63,11 +64,11 @@ func parsePolicyVersion(text string, getenv func(string) string) (v PolicyVersio
 		if near := withScheme(text); near != "" && !secret && noNumber != nil {
 			return v, fmt.Errorf("%q does not begin with http:// or https://; did you mean %s?", text, near)
 		}
-		return v, errors.New("want a whole number ≥ 0, the word trace, or a URL such as http://127.0.0.1:30000/model_info") // the text can contain a secret
+		return v, errors.New("not a policy version (want a whole number ≥ 0, \"trace\", or a URL such as http://127.0.0.1:30000/model_info)") // the text can contain a secret
 	case secret:
 		v.Shown = u.Scheme + "://" + u.Host
 	case u.User != nil || u.RawQuery != "":
-		return v, fmt.Errorf("%s://%s: a URL with a user or query can contain a secret: use a reference, ${env:NAME} or ${file:/path}", u.Scheme, u.Host)
+		return v, fmt.Errorf("%s://%s: a URL with a user name or a query can contain a secret (use a reference such as ${env:NAME} or ${file:/path})", u.Scheme, u.Host)
 	default:
 		v.Shown = u.Scheme + "://" + u.Host + u.EscapedPath()
 	}

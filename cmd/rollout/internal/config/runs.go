@@ -21,8 +21,7 @@ type Runs struct {
 // All reports whether Runs selects every server run that began after Since.
 func (r *Runs) All() bool { return len(r.IDs)+len(r.Agents)+len(r.Tags) == 0 }
 
-// lists returns the lists of r by name. The first result contains the names in the order that the
-// method texts uses.
+// lists returns the names of r's lists, in output order, and pointers to these lists by name.
 func (r *Runs) lists() ([]string, map[string]*[]string) {
 	return []string{"agent", "run", "tag"}, map[string]*[]string{"agent": &r.Agents, "run": &r.IDs, "tag": &r.Tags}
 }
@@ -40,10 +39,10 @@ func (r *Runs) add(text string) error {
 		}
 		return fmt.Errorf("%q is not one of agent=ID, run=ID, tag=TAG, since=TIME%s", termsafe.Text(text, 60), near)
 	case name == "tag" && value == "":
-		return fmt.Errorf("tag=: is empty")
+		return fmt.Errorf("tag= has no value")
 	case name == "agent" || name == "run":
 		if !strings.HasPrefix(value, name+"-") || len(value) > 100 || strings.Trim(value[len(name)+1:], "0123456789abcdef-") != "" {
-			return fmt.Errorf("%q is not the id of a server's %s (want %s- and a UUID)", termsafe.Text(value, 60), name, name)
+			return fmt.Errorf("%q is not a valid %s id (want %s- followed by a UUID)", termsafe.Text(value, 60), name, name)
 		}
 	}
 	if list := lists[name]; list != nil {
@@ -51,7 +50,7 @@ func (r *Runs) add(text string) error {
 		return nil
 	}
 	if !r.Since.IsZero() {
-		return fmt.Errorf("since=: given twice")
+		return fmt.Errorf("since= is given twice")
 	}
 	at, err := time.Parse(time.RFC3339Nano, value)
 	if ago, no := time.ParseDuration(value); err != nil && no == nil && ago > 0 {
@@ -64,8 +63,8 @@ func (r *Runs) add(text string) error {
 	return nil
 }
 
-// texts returns the selections in the form that add accepts. A duration has been converted to a
-// time.
+// texts returns the selections in the form that add accepts. If the user passed a duration as
+// since=, the result contains the corresponding time.
 func (r *Runs) texts() []string {
 	out := []string{}
 	names, lists := r.lists()
@@ -114,12 +113,12 @@ func (c *Config) checkRuns(complain func(when bool, key, format string, args ...
 		return
 	}
 	complain(len(c.Server.URLs) > 1, key,
-		"reads from one server, but %d are configured: choose one; servers that share a database have the same runs", len(c.Server.URLs))
+		"reads from only one server, but %d are configured; choose one (servers that share a database have the same runs)", len(c.Server.URLs))
 	complain(c.Tasks.File != "", key, "cannot be used with tasks.file")
 	complain(c.Tasks.Samples != 1, key, "cannot be used with tasks.samples, because each server run is one sample")
 	complain(c.Groups(), key, "cannot be used with tasks.until_groups or reward.min_std, because each server run is its own group")
 	complain(c.Tokens.Prompts == PromptsStored || c.Tokens.Prompts == PromptsLiteral, key,
-		"cannot be used with tokens.prompts %s, which needs the messages to the agent", c.Tokens.Prompts)
+		"cannot be used with tokens.prompts %s, because it needs the messages that were sent to the agent", c.Tokens.Prompts)
 	v := &c.Tokens.PolicyVersion
 	complain(v.Claimed || v.Traces || v.URL.Reveal() != "", key,
 		"cannot be used with tokens.policy_version, because this process sends nothing; versions come from traces")

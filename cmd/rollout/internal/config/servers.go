@@ -22,9 +22,9 @@ import (
 //
 //	http://10.0.0.5:8283 weight=2 max_in_flight=64
 //
-// In the file, a server can also be a mapping. Only a mapping can have headers, because headers can
-// contain secrets. If a flag or variable contains only the URL of a server, the server keeps its
-// settings from the file.
+// In the configuration file, a server can also be a mapping. Only a mapping can have headers,
+// because headers can contain secrets. If a flag or variable contains only the URL of a server, the
+// server keeps its settings from the configuration file.
 type Server struct {
 	URL         string
 	Weight      float64 // share of new samples; 0 means 1
@@ -51,7 +51,7 @@ func (c *Config) HeadersOf(s *Server) http.Header {
 type servers []Server
 
 func (l *servers) setting(key string, getenv func(string) string) *Setting {
-	var before servers // values that have been replaced so far
+	var before servers // servers from sources that were read earlier
 	s := structured(key, yaml.SequenceNode, func(raw json.RawMessage) error {
 		var list []json.RawMessage
 		if err := json.Unmarshal(raw, &list); err != nil {
@@ -84,7 +84,7 @@ func (l *servers) setting(key string, getenv func(string) string) *Setting {
 	return s
 }
 
-// For each setting that s does not set itself, inherit copies the value from the server from.
+// inherit copies, from another server, the settings that s does not set itself.
 func (s *Server) inherit(from *Server) {
 	s.Weight, s.MaxInFlight = cmp.Or(s.Weight, from.Weight), cmp.Or(s.MaxInFlight, from.MaxInFlight)
 	if from.Headers != nil {
@@ -116,9 +116,9 @@ func parseServer(text string) (s Server, err error) {
 		name, value, ok := strings.Cut(word, "=")
 		switch {
 		case name == "headers":
-			return s, errors.New("headers can be secret: set them in the configuration file, where a value can be a reference")
+			return s, errors.New("headers can contain secrets: set them in the configuration file, where a value can be a reference such as ${env:NAME}")
 		case !ok:
-			return s, errors.New("unexpected text after the URL (want weight=N or max_in_flight=N)") // the word can be a secret
+			return s, errors.New("unexpected text after the URL (want weight=N or max_in_flight=N)") // omit the text, because it can be a secret
 		case given[name]:
 			return s, fmt.Errorf("%s is given twice", name)
 		}
@@ -185,7 +185,7 @@ func (s *Server) parse(raw json.RawMessage, getenv func(string) string) (err err
 		}
 	}
 	if s.URL == "" {
-		return errors.New("has no url")
+		return errors.New("url is missing")
 	}
 	return nil
 }

@@ -25,11 +25,11 @@ type Setting struct {
 	// set parses one string. For a list, each call after reset adds one element.
 	set   func(text string) error
 	reset func() // clears a list; nil for a scalar
-	// object sets the value from JSON. In the file, the value is a YAML node of kind node. object
-	// is nil if the setting is plain text.
+	// object sets the value from JSON. In the configuration file, the value must be a YAML node of
+	// kind node. The function is nil if the setting is plain text.
 	object func(json.RawMessage) error
 	node   yaml.Kind
-	texts  bool           // convert scalars to strings; object rejects repeated keys
+	texts  bool           // true: convert scalars to strings before object is called
 	items  map[string]any // JSON Schema of an element; nil if the elements are plain text
 	// get returns the value as its JSON type: string, int64, float64, bool, []string,
 	// map[string]string, json.RawMessage, Secret or servers.
@@ -62,7 +62,8 @@ func (s *Setting) Text() string {
 // The following functions construct settings, one function per kind of value. Each sets the field
 // to its default value.
 
-// scalar returns a setting with a single value. show converts the value to its JSON type.
+// scalar returns a setting with a single value. The function show converts the value to its JSON
+// type.
 func scalar[T any](key, arg string, to *T, parse func(string) (T, error), show func(T) any) *Setting {
 	return &Setting{
 		Key: key, arg: arg,
@@ -103,7 +104,8 @@ func enumSetting[T comparable](key string, to *T, values ...T) *Setting {
 	return s
 }
 
-// choice returns a Boolean setting whose values are called no and yes. The default is no.
+// choice returns a Boolean setting. The parameters no and yes are the words for false and true. The
+// default is false.
 func choice(key string, to *bool, no, yes string) *Setting {
 	word := new(string)
 	s := enumSetting(key, word, no, yes)
@@ -144,7 +146,7 @@ func intSetting(key string, to *int, value, least int) *Setting {
 		case err != nil:
 			return n, fmt.Errorf("%q is not a whole number", s)
 		case n < least || n > math.MaxInt32:
-			return n, fmt.Errorf("%d: must be ≥ %d and ≤ %d", n, least, math.MaxInt32)
+			return n, fmt.Errorf("must be from %d to %d, got %d", least, math.MaxInt32, n)
 		}
 		return n, nil
 	}, func(n int) any { return int64(n) })
@@ -158,7 +160,7 @@ func durationSetting(key string, to *time.Duration, value, least time.Duration) 
 		case err != nil:
 			return d, fmt.Errorf("%q is not a duration (want 90s, 5m or 1h30m)", s)
 		case d < least:
-			return d, fmt.Errorf("%s: must be ≥ %s", d, least)
+			return d, fmt.Errorf("must be ≥ %s, got %s", least, d)
 		}
 		return d, nil
 	}, asText)
@@ -169,7 +171,7 @@ func bytesSetting(key string, to *int64, value, least int64) *Setting {
 	return scalar(key, "SIZE", to, func(s string) (int64, error) {
 		n, err := format.ParseSize(s)
 		if err == nil && n < least {
-			err = fmt.Errorf("%s: must be ≥ %s", s, format.Size(least))
+			err = fmt.Errorf("must be ≥ %s, got %s", format.Size(least), s)
 		}
 		return n, err
 	}, func(n int64) any { return format.Size(n) })

@@ -25,12 +25,12 @@ func timezoneSetting(key string, to **time.Location) *Setting {
 }
 
 func parseTimezone(text string) (*time.Location, error) {
-	const want = "want UTC, or a name like Europe/Berlin"
+	const want = "want UTC or a name such as Europe/Berlin"
 	switch text {
 	case "":
 		return nil, nil
 	case "Local": // a name that only Go understands
-		return nil, fmt.Errorf("%q is the zone of this machine: name the server's zone (%s)", text, want)
+		return nil, fmt.Errorf("%q means the time zone of this machine: set the time zone of the server (%s)", text, want)
 	}
 	zone, err := time.LoadLocation(text)
 	if err == nil {
@@ -40,7 +40,7 @@ func parseTimezone(text string) (*time.Location, error) {
 	if name := nearestZone(text); name != "" {
 		near = "; did you mean " + name + "?"
 	}
-	return nil, fmt.Errorf("%q is not a time zone of the IANA database (%s)%s", text, want, near)
+	return nil, fmt.Errorf("%q is not a time zone in the IANA database (%s)%s", text, want, near)
 }
 
 //go:embed zones.txt

@@ -20,8 +20,7 @@ func (s *Setting) Json() (json.RawMessage, error) {
 	return format.JSONLine(v)
 }
 
-// Given returns the origin of a value that this invocation set, as " (origin)". For any other
-// value, it returns "".
+// Given returns " (origin)" for a value that this invocation set, and "" for any other value.
 func (s *Setting) Given() string {
 	if s.Origin == OriginDefault || s.Origin == OriginRun {
 		return ""
@@ -67,11 +66,11 @@ func (l *Loader) setJSON(s *Setting, raw json.RawMessage) (err error) {
 	texts := []string{string(raw)}
 	switch hidden := bytes.Contains(raw, []byte(`"`+Hidden+`"`)); {
 	case hidden && s.Key == "server.urls":
-		return errors.New("the run does not store the values of headers: pass the file again; references such as ${env:NAME} are stored")
+		return errors.New("the run stores only references such as ${env:NAME}, not the values of headers: pass the configuration file again")
 	case hidden && s.Key == "server.headers":
-		return errors.New("the run does not store the values of headers: pass " + s.env() + ", or the file again; references such as ${env:NAME} are stored")
+		return errors.New("the run stores only references such as ${env:NAME}, not the values of headers: pass " + s.env() + " or the configuration file again")
 	case hidden && s.Key == "agent.create":
-		return errors.New("the run does not store the secrets of the agent's tools: pass " + s.env() + ", or the file again")
+		return errors.New("the run does not store the secrets of the agent's tools: pass " + s.env() + ", or the configuration file again")
 	case s.object != nil:
 		texts, err = nil, s.object(raw)
 	case raw[0] == '"':

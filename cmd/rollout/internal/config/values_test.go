@@ -24,13 +24,13 @@ func TestRuns(t *testing.T) {
 		{[]string{"agent=agent-00aa-1", "run=run-2", "tag=a=b c", "agent=agent-1"}, []string{"agent=agent-00aa-1", "agent=agent-1", "run=run-2", "tag=a=b c"}, ""},
 		{[]string{"since=2026-01-02T15:04:05Z"}, []string{"since=2026-01-02T15:04:05Z"}, ""},
 		{[]string{"since=2026-01-02T15:04:05.5+02:00"}, []string{"since=2026-01-02T15:04:05.5+02:00"}, ""},
-		{[]string{"since=1h", "since=2h"}, nil, "since=: given twice"},
+		{[]string{"since=1h", "since=2h"}, nil, "since= is given twice"},
 		{[]string{"since=-1h"}, nil, `"-1h" is neither a time such as`},
 		{[]string{"since=yesterday"}, nil, "is neither a time such as 2026-01-02T15:04:05Z nor a duration such as 24h"},
 		{[]string{"since=0001-01-01T00:00:00Z"}, nil, "is neither a time"},
-		{[]string{"agent=run-1"}, nil, `"run-1" is not the id of a server's agent (want agent- and a UUID)`},
-		{[]string{"run=run-1/../x"}, nil, "is not the id of a server's run (want run- and a UUID)"},
-		{[]string{"tag="}, nil, "tag=: is empty"},
+		{[]string{"agent=run-1"}, nil, `"run-1" is not a valid agent id (want agent- followed by a UUID)`},
+		{[]string{"run=run-1/../x"}, nil, "is not a valid run id (want run- followed by a UUID)"},
+		{[]string{"tag="}, nil, "tag= has no value"},
 		{[]string{"agents=agent-1"}, nil, `"agents=agent-1" is not one of agent=ID, run=ID, tag=TAG, since=TIME; did you mean agent=…?`},
 		{[]string{"prod"}, nil, "is not one of agent=ID"},
 		{[]string{""}, nil, "is not one of agent=ID"},
@@ -86,8 +86,8 @@ func TestPolicyVersion(t *testing.T) {
 		{name: "a page", flag: "http://h:30000/model_info#a.b", url: "http://h:30000/model_info#a.b", shown: "http://h:30000/model_info", json: `"http://h:30000/model_info#a.b"`},
 		{name: "a reference", flag: "${env:PAGE}", url: env["PAGE"], shown: "https://trainer", json: `"${env:PAGE}"`},
 		{name: "a reference to nothing", flag: "${env:NONE}", bad: "NONE is not set"},
-		{name: "a negative number", flag: "-1", bad: "must be ≥ 0"},
-		{name: "a large number", flag: "2147483648", bad: "must be ≥ 0 and ≤ 2147483647"},
+		{name: "a negative number", flag: "-1", bad: "must be from 0 to 2147483647, got -1"},
+		{name: "a large number", flag: "2147483648", bad: "must be from 0 to 2147483647, got 2147483648"},
 		{name: "a word", flag: "latest", bad: "want a whole number"},
 		{name: "no whole number", flag: "1.5", bad: "want a whole number"},
 		{name: "a password", flag: "http://u:hunter2@h/", bad: "use a reference"},
@@ -173,16 +173,16 @@ func TestTimezone(t *testing.T) {
 		{"Etc/GMT-14", ""},
 		{"America/Argentina/Buenos_Aires", ""},
 		{"", ""},
-		{"Local", "the zone of this machine"},
+		{"Local", "means the time zone of this machine"},
 		{"europe/berlin", "did you mean Europe/Berlin?"},
 		{"Europe/Berln", "did you mean Europe/Berlin?"},
 		{"Kolkata", "did you mean Asia/Kolkata?"},
 		{"america/new york", "did you mean America/New_York?"},
 		{"UTC+2", "did you mean Etc/GMT-2?"},
 		{"-05:00", "did you mean Etc/GMT+5?"},
-		{"+05:30", "want UTC, or a name like Europe/Berlin)"},
+		{"+05:30", "want UTC or a name such as Europe/Berlin)"},
 		{"../etc/passwd", "is not a time zone"},
-		{"nowhere at all", "want UTC, or a name like Europe/Berlin)"},
+		{"nowhere at all", "want UTC or a name such as Europe/Berlin)"},
 	} {
 		zone, err := parseTimezone(tt.text)
 		switch {
@@ -286,7 +286,7 @@ func TestFromRun(t *testing.T) {
 			"server.urls", `["http://a",{"url":"http://b","weight":2,"max_in_flight":7,"headers":{"X-Own":"${env:OWN}"}}]`,
 			`[http://a, http://b weight=2 max_in_flight=7 headers={"X-Own":"${env:OWN}"}]`, "",
 		},
-		{"server.urls", `[{"url":"http://b","headers":{"X":"***"}}]`, "[]", "run.json: server.urls: the run does not store the values of headers: pass the file again; references such as ${env:NAME} are stored"},
+		{"server.urls", `[{"url":"http://b","headers":{"X":"***"}}]`, "[]", "run.json: server.urls: the run stores only references such as ${env:NAME}, not the values of headers: pass the configuration file again"},
 		{"server.urls", `[{"url":"http://b","newer":1}]`, "[]", "run.json: server.urls: server 1: newer: unknown key (want url, weight, max_in_flight or headers)"},
 	} {
 		l := NewLoader(env)
@@ -319,7 +319,7 @@ func FuzzServer(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(again, s) {
 			t.Errorf("%q is %+v, and %q is %+v, %v", text, s, s.String(), again, err)
 		}
-		if checkURL(s.URL) != nil { // no run has it
+		if checkURL(s.URL, "") != nil { // no run has it
 			return
 		}
 		raw, err := servers{s}.MarshalJSON()

@@ -9,8 +9,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// Types of settings whose values are not defined by a library. The libraries define the other
-// types: tokenize.Drift, chat.Transformers, sink.Format and agent.ApprovalPolicy.
+// This file defines the types of settings that no library defines. The libraries define
+// tokenize.Drift, chat.Transformers, sink.Format and agent.ApprovalPolicy.
 
 // Prompts is the source of prompts: either one fixed source, or the first source that works.
 type Prompts tokenize.PromptSource
@@ -92,8 +92,8 @@ const (
 	PreflightConnect Preflight = "connect" // an agent is created, but no call is made
 )
 
-// Share determines which other users can read the files of a run. By default, no other user can,
-// because prompts, answers and metadata can be private.
+// Share determines which other users can read the files of a run. By default, no other user can
+// read the files, because prompts, answers and metadata can be private.
 type Share string
 
 // Values of output.share.
@@ -119,8 +119,8 @@ func (s Share) FileMode() fs.FileMode {
 // read the files can enter the folder.
 func FolderMode(files fs.FileMode) fs.FileMode { return files | files&0o444>>2 }
 
-// ShareOf derives the setting from the mode of a run's folder, so that users who can read the run
-// now keep their access.
+// ShareOf returns the value of output.share that matches the mode of a run's folder. Users who can
+// already read the run then keep their access.
 func ShareOf(folder fs.FileInfo) Share {
 	switch mode := folder.Mode().Perm(); {
 	case mode&0o004 != 0:
@@ -151,13 +151,13 @@ func parseTolerance(text string) (Tolerance, error) {
 	if p, ok := strings.CutSuffix(text, "%"); ok {
 		f, err := strconv.ParseFloat(p, 64)
 		if err != nil || !(f >= 0 && f <= 100) {
-			return Tolerance{}, fmt.Errorf("%q is not a share from 0%% to 100%%", text)
+			return Tolerance{}, fmt.Errorf("%q is not a percentage from 0%% to 100%%", text)
 		}
 		return Tolerance{percent: f, share: true}, nil
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		return Tolerance{}, fmt.Errorf("%q is neither a number of samples nor a share such as 5%%", text)
+		return Tolerance{}, fmt.Errorf("%q is neither a number of samples nor a percentage such as 5%%", text)
 	}
 	return Tolerance{count: n}, nil
 }

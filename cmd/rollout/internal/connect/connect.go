@@ -52,7 +52,7 @@ func tlsOf(c *config.Config) (*tls.Config, error) {
 		}
 		out.RootCAs = x509.NewCertPool()
 		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, exit.Usagef("server.ca_file: %s: has no PEM certificate", c.Server.CAFile)
+			return nil, exit.Usagef("server.ca_file: %s contains no PEM certificate", c.Server.CAFile)
 		}
 	}
 	if c.Server.ClientCert != "" {
@@ -73,8 +73,9 @@ func tlsOf(c *config.Config) (*tls.Config, error) {
 	return out, nil
 }
 
-// Clients creates a client for every server. It does not send requests. If watch is not nil, it is
-// called with each endpoint's name and client configuration, to which it can add observers.
+// Clients creates a client for every server. It does not send requests. If watch is not nil,
+// Clients calls it with each endpoint's name and client configuration, so that it can add observers
+// to the configuration.
 func Clients(c *config.Config, notice func(text string), watch func(endpoint string, cfg *letta.ClientConfig)) ([]*letta.Client, error) {
 	var clients []*letta.Client
 	for i := range c.Server.URLs {
@@ -83,7 +84,7 @@ func Clients(c *config.Config, notice func(text string), watch func(endpoint str
 		if err != nil {
 			return nil, err
 		}
-		// Pass the name that the run uses for the endpoint. NewClient reports an invalid URL.
+		// The run uses the same name for the endpoint. NewClient reports an invalid URL.
 		if name, err := letta.BaseURL(s.URL); err == nil && watch != nil {
 			watch(name, &cfg)
 		}
@@ -96,7 +97,8 @@ func Clients(c *config.Config, notice func(text string), watch func(endpoint str
 	return clients, nil
 }
 
-// Backend creates the backend for a server. cfg is the configuration of the backend's agents.
+// Backend creates the backend for a server. The parameter cfg is the configuration of the backend's
+// agents.
 func Backend(client *letta.Client, cfg agent.Config) (*agent.Backend, error) {
 	b, err := agent.NewBackend(client, cfg)
 	if err != nil {
@@ -127,7 +129,7 @@ func AgentConfig(c *config.Config) (agent.Config, error) {
 		StuckAfter:    c.Server.StuckAfter,
 
 		OverrideModel: c.Agent.OverrideModel, OverrideSystem: c.Agent.OverrideSystem,
-		// Rebuilt prompts begin with the system message as it is before the first send.
+		// Rebuilding prompts requires the agent's system message from before the first send.
 		SystemText: c.Tokens.Tokenizer != "",
 	}
 	if c.Agent.File != "" {

@@ -26,8 +26,9 @@ const maxAnswer = 16 << 20
 // A Client is a connection to the collector of a run. One goroutine can call Send while another
 // goroutine calls Receive.
 type Client struct {
-	// Patience is the maximum time that Send and Receive wait. 0 means no limit, for clients that
-	// send more tasks than the collector accepts at once. Dial sets Patience to [Patience].
+	// Patience is the maximum time that Send and Receive wait. 0 means no limit, which suits
+	// clients that send more tasks than the collector accepts at once. Dial sets Patience to
+	// [Patience].
 	Patience time.Duration
 
 	dir  string
@@ -57,18 +58,18 @@ func unreached(dir string, err error) error {
 	h, held := runfolder.Locked(dir)
 	who := ""
 	if name := h.String(); name != "" {
-		who = ": " + name
+		who = " (" + name + ")"
 	}
 	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 	switch {
 	case gone && held:
-		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: its collector has no %s%s", dir, Name, who)), "only rollout collect --stream has a socket; the collector can also be starting or ending")
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: the run's collector has no %s%s", dir, Name, who)), "start the run with --stream, or try again if its collector is starting or shutting down")
 	case gone:
 		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no collector is running", dir)), "continue the run with: "+runfolder.ResumeCommand(dir)+" --stream")
 	case errors.Is(err, fs.ErrPermission):
-		return exit.Hint(exit.With(exit.Storage, fmt.Errorf("%s: permission denied%s", Path(dir), who)), "only the user who runs the collector can use it")
+		return exit.Hint(exit.With(exit.Storage, fmt.Errorf("%s: permission denied%s", Path(dir), who)), "run rollout ctl as the user who runs the collector")
 	case errors.Is(err, syscall.EPROTOTYPE), errors.Is(err, syscall.ENOTSOCK):
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not the socket of a run", Path(dir))), "move it out of the run folder; the next collector creates its socket there")
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not the socket of a run", Path(dir))), "move this file out of the run folder, so that the next collector can create its socket")
 	}
 	if inner, ok := errors.AsType[*net.OpError](err); ok {
 		err = inner.Err // the outer error contains the short address instead of the path
@@ -76,8 +77,8 @@ func unreached(dir string, err error) error {
 	return exit.With(exit.Unusable, fmt.Errorf("%s: %w", Path(dir), err))
 }
 
-// Do sends a request and decodes the answer into answer. answer can be nil. If it is a
-// *[json.RawMessage], it receives the line unchanged. If the collector refuses the request, the
+// Do sends a request and decodes the JSON of the answer into the parameter answer, unless answer is
+// nil. A *[json.RawMessage] receives the line unchanged. If the collector refuses the request, the
 // error is a [*RefusedError].
 func (c *Client) Do(r Request, answer any) error {
 	if err := c.Send(r); err != nil {
@@ -133,7 +134,7 @@ func (c *Client) Receive(answer any) error {
 		return nil
 	}
 	if err := json.Unmarshal(line, answer); err != nil {
-		return exit.With(exit.Unusable, fmt.Errorf("%s: the answer: %w", Path(c.dir), err))
+		return exit.With(exit.Unusable, fmt.Errorf("%s: unexpected answer: %w", Path(c.dir), err))
 	}
 	return nil
 }
@@ -165,10 +166,10 @@ func (c *Client) lost(err error) error {
 		if h, held := runfolder.Locked(c.dir); held && h.String() != "" {
 			who = h.String()
 		}
-		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no answer within %v from %s", Path(c.dir), c.Patience, who)), "it may be suspended or overloaded; the request can still take effect")
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: no answer within %v from %s", Path(c.dir), c.Patience, who)), "the collector might be suspended or overloaded; the request might still take effect")
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
-		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: the collector closed the connection", Path(c.dir))), "it may have ended; rollout report "+format.Shell(c.dir)+" shows the result of the run")
+		return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%s: the collector closed the connection", Path(c.dir))), "the collector might have exited; to see the result of the run, use rollout report "+format.Shell(c.dir))
 	}
 	return exit.With(exit.Unusable, fmt.Errorf("%s: %w", Path(c.dir), err))
 }

@@ -19,7 +19,7 @@
 //	{"op":"task","task":{"id":"a", …}}      {"ok":true,"task":"a","group":"…","samples":8,"again":false}
 //
 // A task is answered once it is on disk. While too many tasks are waiting, or too many events are
-// unread, the next task is not accepted until there is room. The later requests of the same client
+// unread, the next task is not accepted until there is room. Later requests from the same client
 // then also wait. A client that adds tasks should therefore use a second connection for its other
 // requests.
 //
@@ -39,8 +39,8 @@
 //
 // # Path of the socket
 //
-// The address of a Unix socket can have 107 bytes on Linux and 103 elsewhere. If RUN/ctl.sock is
-// longer, both sides need a shorter address. On Linux, they open the folder and use
+// The address of a Unix socket can have at most 107 bytes on Linux and 103 elsewhere. If
+// RUN/ctl.sock is longer, both sides need a shorter address. On Linux, they open the folder and use
 // /proc/self/fd/N/ctl.sock. Elsewhere, they create a symbolic link in the folder for temporary
 // files, and remove it once the socket is bound or connected. A program in another language can do
 // the same, or change to the folder and connect to ctl.sock.

@@ -39,7 +39,7 @@ type Listener struct {
 func Listen(dir string) (*Listener, error) {
 	path := Path(dir)
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSocket == 0 {
-		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: exists and is not a socket", path)), "move it out of the folder of the run")
+		return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s exists but is not a socket", path)), "move this file out of the run folder")
 	}
 	// Bind the socket under another name, and then rename it. The socket then always has the right
 	// mode, and a stale socket is replaced in one step.
@@ -57,7 +57,7 @@ func Listen(dir string) (*Listener, error) {
 		if !ok {
 			return errors.Join(errors.New("not a Unix socket"), listener.Close())
 		}
-		unix.SetUnlinkOnClose(false) // the address differs from the socket's final name
+		unix.SetUnlinkOnClose(false) // Close removes the socket itself, because the socket is renamed
 		l = &Listener{path: path, listener: unix, patience: patience}
 		return nil
 	})

@@ -18,8 +18,8 @@ const maxPath = 100
 // Path returns the path of the socket of the run in dir.
 func Path(dir string) string { return filepath.Join(dir, Name) }
 
-// within calls use with a socket address for the file name in dir. The address is short enough for
-// a socket. It is valid until use returns.
+// within calls the function use with an address for the socket called name in dir. The address is
+// short enough for a socket, and is valid until use returns.
 func within(dir, name string, use func(address string) error) error {
 	if path := filepath.Join(dir, name); len(path) <= maxPath {
 		return use(path)
@@ -45,13 +45,13 @@ func linked(dir, name string, use func(address string) error) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(at) //nolint:errcheck // a link that is left leads to a folder of ours
+	defer os.RemoveAll(at) //nolint:errcheck // a link left behind points to a folder of this run
 	short := filepath.Join(at, "r")
 	if err := os.Symlink(dir, short); err != nil {
 		return err
 	}
 	if path := filepath.Join(short, name); len(path) > maxPath {
-		return fmt.Errorf("%s: too long for a socket, and so is %s", filepath.Join(dir, name), path)
+		return fmt.Errorf("%s: the path is too long for a socket, and so is %s", filepath.Join(dir, name), path)
 	}
 	return use(filepath.Join(short, name))
 }

@@ -71,8 +71,8 @@ type Status struct {
 	// Version is the version that the engines sample with. It is nil if unknown.
 	Version *int32 `json:"version"`
 	Lag     Lag    `json:"lag"`
-	// Cursor is the last acknowledged cursor. End is the cursor after the last whole group. Each of
-	// them is nil if there is no such cursor.
+	// Cursor is the last acknowledged cursor. End is the cursor after the last whole group. A
+	// cursor that does not exist is nil.
 	Cursor *Cursor `json:"cursor"`
 	End    *Cursor `json:"end"`
 }
@@ -84,8 +84,8 @@ type Groups struct {
 	Ahead       int `json:"ahead"`       // groups that have begun but are not yet acknowledged, filtered or failed
 	Filtered    int `json:"filtered"`    // whole groups with keep=false
 	Informative int `json:"informative"` // whole groups with rows that were kept
-	// MaxAhead is the maximum value of Ahead. Until is the number of informative groups that ends
-	// the run. For both, 0 means no limit.
+	// MaxAhead is the maximum value of Ahead. The run ends after Until informative groups. For both
+	// fields, 0 means no limit.
 	MaxAhead int `json:"max_ahead"`
 	Until    int `json:"until"`
 }
@@ -106,7 +106,7 @@ type Lag struct {
 func (l *Lag) Text() string {
 	text := format.Lags(l.Counts)
 	if l.Stale > 0 && l.Max != nil {
-		text += fmt.Sprintf("; %d above %d", l.Stale, *l.Max)
+		text += fmt.Sprintf("; %d above the limit of %d", l.Stale, *l.Max)
 	}
 	return text
 }
@@ -126,10 +126,10 @@ type Accepted struct {
 	Task    string `json:"task"`    // id of the task
 	Group   string `json:"group"`   // id of its group
 	Samples int    `json:"samples"` // number of samples in the group
-	Again   bool   `json:"again"`   // the same task, with the same content, was accepted before
+	Again   bool   `json:"again"`   // true if the same task, with the same content, had already been accepted
 }
 
-// parse parses a request. It checks everything that does not depend on the run.
+// parse parses a request and checks everything that does not depend on the run.
 func parse(line []byte) (r Request, err error) {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
@@ -137,7 +137,7 @@ func parse(line []byte) (r Request, err error) {
 		return r, badRequest(err)
 	}
 	if d.More() {
-		return r, exit.Hint(exit.Usagef("more than one JSON value on a line"), "one request per line")
+		return r, exit.Hint(exit.Usagef("more than one JSON value on a line"), "send one request per line")
 	}
 	switch {
 	case r.Op == "":
@@ -146,7 +146,7 @@ func parse(line []byte) (r Request, err error) {
 		hint := cmp.Or(format.DidYouMean("", r.Op, ops), "the operations are: "+strings.Join(ops, ", "))
 		return r, exit.Hint(exit.Usagef("%q is not an operation", termsafe.Text(r.Op, 40)), hint)
 	case r.Op == OpSetVersion && (r.Version == nil || *r.Version < 0):
-		return r, exit.Hint(exit.Usagef("set-version needs a version ≥ 0 and ≤ %d", math.MaxInt32), `{"op":"set-version","version":3}`)
+		return r, exit.Hint(exit.Usagef("set-version needs a version from 0 to %d", math.MaxInt32), `{"op":"set-version","version":3}`)
 	case r.Op == OpAck && (r.Seq == nil || r.Groups == nil || *r.Seq < 0 || *r.Groups < 0):
 		return r, exit.Hint(exit.Usagef("ack needs seq ≥ 0 and groups ≥ 0"), `the event of a group has both: {"op":"ack","seq":5,"groups":2}`)
 	case r.Op == OpTask && (len(r.Task) == 0 || r.Task[0] != '{'):
@@ -158,12 +158,12 @@ func parse(line []byte) (r Request, err error) {
 func badRequest(err error) error {
 	text := err.Error()
 	if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		text = fmt.Sprintf("%s: cannot be %s", kind.Field, kind.Value)
+		text = fmt.Sprintf("%s has an invalid value (%s)", kind.Field, kind.Value)
 		if kind.Field == "" {
-			text = "a request is a JSON object, not " + kind.Value
+			text = "want a JSON object, got " + kind.Value
 		}
 	}
-	return exit.Hint(exit.Usagef("not a request: %s", strings.TrimPrefix(text, "json: ")), `one JSON object per line, such as {"op":"status"}`)
+	return exit.Hint(exit.Usagef("not a valid request: %s", strings.TrimPrefix(text, "json: ")), `send one JSON object per line, such as {"op":"status"}`)
 }
 
 func refused(err error) Answer {

@@ -18,17 +18,17 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// A Handler carries out requests. Its methods must be safe for concurrent use. Requests from one
-// client are passed on in order. When Serve ends, ctx is done. Methods must then return soon,
-// because Serve waits for them. If a method returns an error, the client receives the error with
-// its hint and its code (see package exit).
+// A Handler carries out requests. Its methods must be safe for concurrent use. For each client, the
+// methods are called in the order of the client's requests. Before Serve returns, it cancels each
+// ctx and waits until all methods have returned. If a method returns an error, the client receives
+// the error with its hint and its code (see package exit).
 type Handler interface {
 	Status() Status
 	Pause() error
 	Resume() error
 	Drain() error
 	// SetVersion sets the policy version of every reply whose send starts after this call and ends
-	// before the next call of SetVersion. version is at least 0.
+	// before the next call of SetVersion. The version is at least 0.
 	SetVersion(version int32) error
 	Acknowledge(ctx context.Context, c Cursor) error
 	// LeaveOut drops only the group that ends at c. The effect is not durable, so the reader must
@@ -36,7 +36,7 @@ type Handler interface {
 	LeaveOut(c Cursor) error
 	// Task adds a task, which is a JSON object as in a line of a task file. When Task returns, the
 	// task has its place in the order of tasks. The returned function waits until the task is on
-	// disk. It is called once.
+	// disk. Serve calls this function once.
 	Task(ctx context.Context, task json.RawMessage) func() (Accepted, error)
 }
 
@@ -84,7 +84,7 @@ func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil && wait.For(ctx, again): // for example, no file descriptors are left; clients wait
+		case err != nil && wait.For(ctx, again): // for example, no file descriptors are left; new clients wait
 			continue
 		case err != nil:
 			return
@@ -94,7 +94,7 @@ func (s *server) accept(ctx context.Context, l *net.UnixListener, running *sync.
 		case s.places <- struct{}{}:
 		default:
 			_ = conn.SetWriteDeadline(time.Now().Add(again))
-			_ = c.write(refused(exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%d clients are already connected", MaxClients)), "close one of them, or send several requests over one connection")))
+			_ = c.write(refused(exit.Hint(exit.With(exit.Unusable, fmt.Errorf("%d clients are already connected", MaxClients)), "close a connection, or send several requests over one connection")))
 			_ = conn.Close()
 			continue
 		}
@@ -114,10 +114,10 @@ type client struct {
 	server  *server
 	conn    *net.UnixConn
 	in      *bufio.Reader
-	answers chan func() any // closed by read
+	answers chan func() any // the method read closes this channel
 
 	mu    sync.Mutex
-	ended bool // the deadlines are no longer changed
+	ended bool // true after end was called; the deadlines then stay unchanged
 }
 
 // end stops reading requests. It limits the time for writing the last answers.
@@ -129,7 +129,8 @@ func (c *client) end() {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(lastWords))
 }
 
-// deadline calls set, a method of the connection, unless end has been called.
+// deadline calls the given method of the connection, such as SetReadDeadline, unless end has been
+// called.
 func (c *client) deadline(set func(time.Time) error, t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,12 +156,12 @@ func (c *client) read(ctx context.Context) {
 }
 
 func tooLong() error {
-	return exit.Hint(exit.Usagef("a line is longer than %d bytes", MaxLine), "end every request with a line break")
+	return exit.Hint(exit.Usagef("the line is longer than %d bytes", MaxLine), "end every request with a line break")
 }
 
 // slow returns the error for a line that was not completed in time.
 func (c *client) slow() error {
-	return exit.Hint(exit.Usagef("the line was incomplete %v after its first byte", c.server.patience), "end every request with a line break")
+	return exit.Hint(exit.Usagef("the line was still incomplete %v after its first byte", c.server.patience), "end every request with a line break")
 }
 
 // line reads a line. The last line can lack a line break; err is then io.EOF.
@@ -182,7 +183,7 @@ func (c *client) line(ctx context.Context) (line []byte, err error) {
 			return nil, tooLong()
 		}
 		if line == nil && err == nil {
-			return part, nil // do finishes with the line before the next one is read
+			return part, nil // do no longer needs the line when the next line is read
 		}
 		line = append(line, part...)
 		switch {
@@ -259,7 +260,7 @@ func (c *client) do(ctx context.Context, line []byte) func() any {
 
 // answer writes the answers in the order of the requests, and then closes the connection.
 func (c *client) answer() {
-	defer c.conn.Close() //nolint:errcheck // what fails was said by write
+	defer c.conn.Close() //nolint:errcheck // write already reported the failure
 	dead := false
 	for wait := range c.answers {
 		a := wait() // wait even if the client has disconnected, because a task can depend on it

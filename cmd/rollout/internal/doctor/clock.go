@@ -9,16 +9,16 @@ import (
 	"github.com/rollout-rl/rollout/collector/prompt"
 )
 
-// clock reports whether the template reads the clock, and the time zone of the server. It compares
-// server.timezone with known prompts, which a tap saw or the server sent. If the setting is
-// missing, it reports the time zones that fit these prompts.
+// clock reports whether the template prints the time, and whether the server's time zone is known.
+// It compares server.timezone with the prompts that a tap saw or that the server sent. If the
+// setting is missing, it reports the time zones that fit these prompts.
 func (d *Doctor) clock() {
 	const name = "clock"
 	if !d.model.Template.ReadsClock() {
 		return
 	}
 	printed, open := false, false
-	var offsets []time.Duration // with each of these offsets, every known prompt is reproduced exactly
+	var offsets []time.Duration // each of these offsets reproduces every known prompt exactly
 	known, unlike, agree := 0, 0, true
 	for i := range d.calls {
 		x := &d.calls[i]
@@ -48,37 +48,33 @@ func (d *Doctor) clock() {
 	}
 	switch {
 	case !printed:
-		d.ok(name, "the template reads the clock but does not print it in this conversation%s", set)
+		d.ok(name, "the template reads the clock but does not print the time in this conversation%s", set)
 	case unlike > 0:
-		d.report(Hint, name, "the template prints the time, but a known prompt matches no time that the server's timestamps allow", nil, "")
+		d.report(Hint, name, "the template prints the current time, but no time consistent with the server's timestamps reproduces a known prompt", nil, "")
 	case zone != nil && !agree:
-		d.report(Bad, name, fmt.Sprintf("the template prints the time: server.timezone is %s, and the known prompts show a clock at %s", zone, offsetsText(offsets)), nil,
-			"correct server.timezone: it is the time zone of the server's process (its variable TZ)")
+		d.report(Bad, name, fmt.Sprintf("the template prints the time; server.timezone is %s, but the known prompts fit %s", zone, offsetsText(offsets)), nil,
+			"set server.timezone to the time zone of the server's process (its environment variable TZ)")
 	case zone != nil && known > 0:
-		d.ok(name, "the template prints the time: server.timezone is %s, and the known prompts agree", zone)
+		d.ok(name, "the template prints the time; server.timezone is %s, and the known prompts agree", zone)
 	case zone != nil && open:
-		d.report(Hint, name, fmt.Sprintf("the template prints the time: server.timezone is %s, but the time of this call is not exact enough", zone), nil, "try again: the call may have crossed midnight")
+		d.report(Hint, name, fmt.Sprintf("the template prints the time; server.timezone is %s, but the time of this call is ambiguous", zone), nil, "run rollout doctor again, because midnight might have passed during the call")
 	case zone != nil:
-		d.ok(name, "the template prints the time: server.timezone is %s", zone)
+		d.ok(name, "the template prints the time; server.timezone is %s", zone)
 	case known > 0:
-		of := ""
-		if len(offsets) > 1 {
-			of = "one of "
-		}
-		d.report(Hint, name, "the template prints the time: the known prompts show that the server's zone is "+of+offsetsText(offsets), nil,
-			"set server.timezone: calls without an exact prompt need it")
+		d.report(Hint, name, "the template prints the time; the known prompts fit "+offsetsText(offsets), nil,
+			"set server.timezone, which rollout needs to rebuild the other prompts")
 	default:
 		state := Hint
 		if open && d.Config.Tokens.Require != config.RequireAny {
 			state = Bad
 		}
-		d.report(state, name, "the template prints the time, but the server's zone is unknown: set server.timezone", nil, prompt.ClockHint)
+		d.report(state, name, "the template prints the time, but the server's time zone is unknown", nil, prompt.ClockHint)
 	}
 }
 
 func offsetsText(all []time.Duration) string {
 	if len(all) == 0 {
-		return "no offset"
+		return "no single UTC offset"
 	}
 	show := func(o time.Duration) string {
 		sign := '+'
@@ -90,5 +86,5 @@ func offsetsText(all []time.Duration) string {
 	if len(all) == 1 {
 		return show(all[0])
 	}
-	return show(all[0]) + " to " + show(all[len(all)-1])
+	return "offsets from " + show(all[0]) + " to " + show(all[len(all)-1])
 }

@@ -48,10 +48,11 @@ type Doctor struct {
 	model *prompt.Model // nil if no tokenizer is configured
 	task  *collector.Task
 	bad   int
-	// The calls in the last reply, with the findings about their prompts.
+	// calls contains the calls in the last reply and the findings about their prompts.
 	calls    []prompt.Examined
 	releases prompt.Releases
-	// The calls in the last reply, as seen by the tap. It is nil if there is no tap.
+	// tapped contains the calls in the last reply, as seen by the tap. It is nil if there is no
+	// tap.
 	tapped []tokenize.Call
 	// endpoint is the URL at which the server called the model for the last reply. seen is true if
 	// the tap saw every call in that reply.
@@ -66,7 +67,7 @@ func (d *Doctor) findTask() error {
 		return nil
 	}
 	if file == "" || file == "-" {
-		return exit.Usagef("--task: needs a task file: use --tasks FILE")
+		return exit.Usagef("--task needs a task file: use --tasks FILE")
 	}
 	for t, err := range tasks.Read(file, nil) {
 		if err != nil {
@@ -166,7 +167,7 @@ func (d *Doctor) disk() {
 	}
 	free := int64(st.Bavail) * int64(st.Bsize) //nolint:unconvert // the types of both differ between systems
 	if free < leastDisk {
-		d.report(Hint, "disk", fmt.Sprintf("%s free at %s", format.Bytes(free), dir), nil, "a million tokens take about 4 MB")
+		d.report(Hint, "disk", fmt.Sprintf("%s free at %s", format.Bytes(free), dir), nil, "check that the run fits: a million tokens take about 4 MB")
 		return
 	}
 	d.ok("disk", "%s free at %s", format.Bytes(free), dir)
@@ -183,16 +184,16 @@ func (d *Doctor) files() {
 	all, _ := machine.InFlight(d.Config, math.MaxInt, machine.Machine{Files: math.MaxUint64})
 	need := uint64(machine.Sum(all)) + machine.SpareFiles
 	if n, why := machine.InFlight(d.Config, math.MaxInt, machine.Machine{Files: limit.Cur}); why != "" {
-		d.report(Hint, "files", fmt.Sprintf("the limit is %d, but %d are needed: collect will have %d samples in flight instead of %d", limit.Cur, need, machine.Sum(n), machine.Sum(all)), nil,
-			fmt.Sprintf("ulimit -n %d is enough", need))
+		d.report(Hint, "files", fmt.Sprintf("the limit is %d open files, but the run needs %d, so collect will keep only %d samples in flight instead of %d", limit.Cur, need, machine.Sum(n), machine.Sum(all)), nil,
+			fmt.Sprintf("raise the limit: ulimit -n %d", need))
 		return
 	}
-	d.ok("files", "the limit is %d, but %d are needed", limit.Cur, need)
+	d.ok("files", "the limit is %d open files; %d are needed", limit.Cur, need)
 }
 
 func (d *Doctor) loadModel() {
 	if d.Config.Tokens.Tokenizer == "" {
-		d.report(Hint, "tokenizer", "not set: prompts are known only if the server sends them", nil,
+		d.report(Hint, "tokenizer", "tokens.tokenizer is not set, so prompts are known only if the server sends them", nil,
 			"pass the folder of the model's tokenizer and chat template with --tokenizer")
 		return
 	}
@@ -206,12 +207,12 @@ func (d *Doctor) loadModel() {
 	info := runfolder.DescribeModel(m)
 	d.ok("tokenizer", "%s, ids below %d, sha256 %.16s…", info.Family, info.VocabSize, info.TokenizerSHA256)
 	d.ok("template", "%s, sha256 %.16s…", info.ChatTemplate, info.ChatTemplateSHA256)
-	stops, size := "at ids that only its finish reasons show", "no config.json contains the vocabulary size"
+	stops, size := "the model's files list no stop ids, so rollout takes stop ids from finish reasons", "the vocabulary size is not in config.json"
 	if len(info.StopIDs) > 0 {
-		stops = "at " + strings.Trim(fmt.Sprint(info.StopIDs), "[]")
+		stops = "the engine stops at " + strings.ReplaceAll(strings.Trim(fmt.Sprint(info.StopIDs), "[]"), " ", ", ")
 	}
 	if info.EngineVocabSize > 0 {
-		size = fmt.Sprintf("its ids are below %d", info.EngineVocabSize)
+		size = fmt.Sprintf("the vocabulary size is %d", info.EngineVocabSize)
 	}
-	d.ok("end of turn", "the engine stops %s; %s", stops, size)
+	d.ok("end of turn", "%s; %s", stops, size)
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// server checks one server. It stops if a check fails on which later checks depend. It reports
-// whether the server answers.
+// server checks one server and reports whether the server answers. If a check fails that later
+// checks depend on, the later checks are skipped.
 func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool) {
 	version, err := client.Version(ctx)
 	if err != nil {
@@ -36,14 +36,14 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 		d.ok("server", "%s answers, version %s", client.BaseURL(), version)
 	} else {
 		d.report(Hint, "server", fmt.Sprintf("%s answers, version %s", client.BaseURL(), version), nil,
-			"rollout is tested with 0.16; other versions can lower the grades")
+			"rollout is tested with Letta 0.16; with other versions, rows can get lower grades")
 	}
 	found, err := client.FindModel(ctx, d.Config.Agent.Model)
 	if err != nil {
 		d.failed("models", preflight.Unusable(client.BaseURL(), err))
 		return false
 	}
-	d.ok("auth", "the server accepts our credentials and lists %d models", found.Count)
+	d.ok("auth", "the server accepts the credentials and lists %d models", found.Count)
 
 	cfg, err := connect.AgentConfig(d.Config)
 	var backend *agent.Backend
@@ -64,26 +64,26 @@ func (d *Doctor) server(ctx context.Context, client *letta.Client) (answers bool
 	defer d.bypassing(ctx, client)
 	used, all := d.call(ctx, client, backend, d.task)
 	if all && !used && d.Prompt == "" && d.TaskID == "" && d.task.ID != "doctor" {
-		// The rollout of the first task did not show how tools are rendered, so make one that calls
-		// a tool.
+		// The rollout of the first task did not show how tools are rendered. Collect another
+		// rollout, in which the agent calls a tool.
 		used, _ = d.call(ctx, client, backend, &collector.Task{ID: "doctor", Messages: []string{doctorText}, Agent: d.task.Agent})
 	}
 	if all && !used {
-		d.report(Hint, "tools", "no tool was called, so the rendering of calls and results was not compared", nil,
-			"use --prompt with a text that makes the agent call a tool")
+		d.report(Hint, "tools", "the agent called no tool, so the rendering of tool calls and results was not checked", nil,
+			"use --prompt with text that makes the agent call a tool")
 	}
 	return true
 }
 
-// Messages to the agent if there is no task. The first one is for agents without tools. It contains
-// text that tokenizers split in different ways.
+// Messages to the agent if there is no task. The first message is for agents without tools. It
+// contains text that tokenizers split in different ways.
 const (
 	doctorText = `Reply with the word ok. Do not mind the rest: 3.14159, 2026-01-05T10:00:00Z, naïve café, 日本語, Привет, {"a": [1, 2.5, null]}, if (x >= 10) { return y; }`
-	doctorTool = "Call the tool %s once, with any arguments that fit. Then reply with the word ok."
+	doctorTool = "Call the tool %s once, with any valid arguments. Then reply with the word ok."
 )
 
-// call runs one agent and checks its reply. used reports whether the agent called a tool. all
-// reports whether the agent has tools and ran without an error.
+// call runs one agent and checks its reply. The result used is true if the agent called a tool. The
+// result all is true if the agent has tools and ran without an error.
 func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.Backend, task *collector.Task) (used, all bool) {
 	ctx, cancel := context.WithTimeout(ctx, d.Config.Run.AttemptTimeout)
 	defer cancel()
@@ -119,7 +119,7 @@ func (d *Doctor) call(ctx context.Context, client *letta.Client, backend *agent.
 	if err := agent.Close(closing); err != nil {
 		d.failed("cleanup", preflight.Unusable(client.BaseURL(), err))
 	} else if !d.Config.Agent.Keep {
-		d.ok("cleanup", "the agent is deleted")
+		d.ok("cleanup", "the agent was deleted")
 	}
 	return used, all
 }
@@ -172,7 +172,7 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 				return
 			}
 		}
-		d.ok("prompts", "the server sends the prompts: rows will be exact")
+		d.ok("prompts", "the server sends the prompts, so rows will be exact")
 		return
 	}
 	examined := d.calls
@@ -193,33 +193,33 @@ func (d *Doctor) answered(ctx context.Context, agent collector.Agent, reply *col
 		d.report(state, "proof", examined[i].Gap, nil, hint)
 	}
 	if by := model.SameDifference(examined); by != 0 {
-		d.report(Hint, "prompts", fmt.Sprintf("every call differs by the same %+d tokens", by), nil,
-			"the difference is in a part that all prompts share: the preamble, the tools, or the start of the model's turn")
+		d.report(Hint, "prompts", fmt.Sprintf("the length of every prompt rebuilt from the stored messages differs from the server's count by %+d tokens", by), nil,
+			"check the parts that all prompts share: the preamble, the tools, and the start of the model's turn")
 	}
 }
 
 func (d *Doctor) examined(i int, x *prompt.Examined) {
 	name := fmt.Sprintf("prompt %d", i)
-	truth, from := fmt.Sprintf("the server counted %d", x.Counted), "the turns"
+	truth, from := fmt.Sprintf("the server counted %d tokens", x.Counted), "the turns"
 	switch {
 	case x.Source == tokenize.SourceTap:
 		truth, from = fmt.Sprintf("the tap saw %d ids", len(x.PromptIDs)), "the tap"
 	case len(x.PromptIDs) > 0:
 		truth = fmt.Sprintf("the server sent %d ids", len(x.PromptIDs))
 	}
-	text := fmt.Sprintf("%s; the stored messages give %s, the trace gives %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
+	text := fmt.Sprintf("%s; the stored messages yield %s and the trace yields %s", truth, rebuiltText(x.Stored), rebuiltText(x.Trace))
 	v := model.Diagnose(x, d.model.Tokenizer)
 	if _, other := d.releases.Other(d.model.Transformers); other && v.Culprit != "" {
 		v = model.Diagnosis{Culprit: "release of transformers"} // the check named transformers reports the details
 	}
 	switch byTrace := x.Trace.Err == nil && int64(len(x.Trace.IDs)) == x.Counted; {
 	case v.Culprit == "" && len(x.PromptIDs) > 0:
-		d.ok(name, "%s; all ids are equal", text)
+		d.ok(name, "%s; all ids match", text)
 	case v.Culprit == "":
 		d.ok(name, "%s", text)
 	case len(x.PromptIDs) > 0:
-		// The server's ids are correct. Only the rebuilt prompt differs from them.
-		d.report(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "prompts still come from "+from+", and are exact")
+		// The server's ids are correct, but the rebuilt prompt has other ids.
+		d.report(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "this does not affect the rows, because their prompts come from "+from+" and are exact")
 	case byTrace:
 		d.report(Hint, name, text+": the "+v.Culprit+" differs", v.Detail, "")
 	default:
@@ -227,7 +227,7 @@ func (d *Doctor) examined(i int, x *prompt.Examined) {
 	}
 }
 
-// transformers reports which releases of the transformers library reproduce the server's prompts.
+// transformers reports which versions of the transformers library reproduce the server's prompts.
 func (d *Doctor) transformers() {
 	const name = "transformers"
 	now := d.model.Transformers
@@ -246,22 +246,22 @@ func (d *Doctor) transformers() {
 		if !slices.ContainsFunc(d.calls, func(x prompt.Examined) bool { return len(x.PromptIDs) == 0 }) {
 			state = Hint // a hint is enough, because prompts come from the turns
 		}
-		d.report(state, name, fmt.Sprintf("the server renders like transformers %s, but tokens.transformers is %s", strings.Join(fit, ", "), now), nil,
-			"--transformers "+other.String())
-	case len(fit) == 0: // something other than the release is different
+		d.report(state, name, fmt.Sprintf("the server renders prompts like transformers %s, but tokens.transformers is %s", strings.Join(fit, ", "), now), nil,
+			"use --transformers "+other.String())
+	case len(fit) == 0: // the version does not explain the difference
 	case !d.releases.Apart:
-		d.ok(name, "all releases render these prompts equally, so tokens.transformers does not matter here")
+		d.ok(name, "all releases render these prompts identically, so tokens.transformers does not matter here")
 	default:
-		d.ok(name, "the server renders like transformers %s, not like %s", strings.Join(fit, ", "), strings.Join(unfit, ", "))
+		d.ok(name, "the server renders prompts like transformers %s, not like %s", strings.Join(fit, ", "), strings.Join(unfit, ", "))
 	}
 }
 
 func rebuiltText(r prompt.Rebuilt) string {
 	switch {
 	case errors.Is(r.Err, prompt.ErrNotRebuilt):
-		return "nothing"
+		return "no prompt"
 	case r.Err != nil:
 		return "an error"
 	}
-	return fmt.Sprint(len(r.IDs))
+	return fmt.Sprintf("%d tokens", len(r.IDs))
 }

@@ -60,27 +60,28 @@ func (d *Doctor) tapSaw() bool {
 	switch stats := d.tap.Stats(); {
 	case seen == len(d.tapped) && seen > 0:
 		d.seen = true
-		d.ok("tap", "the tap saw every call, with prompts of %s tokens in total: rows will be exact", format.Count(int64(tokens)))
+		d.ok("tap", "the tap saw every call (prompts of %s tokens in total), so rows will be exact", format.Count(int64(tokens)))
 		return true
 	case stats.Calls == 0:
-		d.report(state, "tap", "the tap saw no call: the server calls the model of a new agent at "+d.endpoint, nil, moveHint)
+		d.report(state, "tap", "the tap saw no call; for a new agent, the server calls the model at "+d.endpoint, nil, moveHint)
 	default:
 		missing := slices.IndexFunc(d.tapped, func(c tokenize.Call) bool { return c.Grade != tokenize.Exact })
-		text := fmt.Sprintf("the tap saw %d calls, among them %d of the %d calls of this rollout", stats.Calls, seen, len(d.tapped))
+		text := fmt.Sprintf("the tap saw %d calls, including %d of the %d calls of this rollout", stats.Calls, seen, len(d.tapped))
 		if missing >= 0 {
 			text += fmt.Sprintf("; call %d: %s", missing, d.tapped[missing].Note)
 		}
-		d.report(state, "tap", text, nil, "the base URL of the server's provider must be the tap's URL, and the clocks of both machines must agree")
+		d.report(state, "tap", text, nil, "set the base URL of the server's provider to the tap's URL, and check that the tap's clock and this machine's clock agree")
 	}
 	return false
 }
 
 const (
-	moveHint = "set the provider's base URL to the tap's URL; the server keeps the old URL in its database, even if its settings change: " + movePage
-	movePage = "see A tap for a server that has agents, in collector/tap/README.md"
+	moveHint = "set the base URL of the server's provider to the tap's URL. Changing the server's settings is not enough, because its database keeps the old URL (" + movePage + ")"
+	movePage = "see “A tap for a server that has agents” in collector/tap/README.md"
 )
 
-// The limits of bypassing: agents per page, agents in total, and agents that the message names.
+// The number of agents that bypassing reads per page, the number that it reads in total, and the
+// number that its message names.
 const (
 	agentsPage = 100
 	agentsMost = 20000
@@ -99,7 +100,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 			taps[hostPort(where)] = true
 		}
 	}
-	if len(taps) == 0 || ctx.Err() != nil { // the address of a tap that is given by its spool folder is unknown
+	if len(taps) == 0 || ctx.Err() != nil { // a tap that is given by its spool folder has no known address
 		return
 	}
 	all, past := 0, 0
@@ -133,7 +134,7 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 	}
 	if past == 0 {
 		if all > 0 {
-			d.ok("agents", "all %s agents with token data call the tap", format.Count(int64(all)))
+			d.ok("agents", "all %s agents that return token data call the tap", format.Count(int64(all)))
 		}
 		return
 	}
@@ -141,8 +142,8 @@ func (d *Doctor) bypassing(ctx context.Context, client *letta.Client) {
 		named = append(named, "…")
 	}
 	at := slices.MaxFunc(slices.Sorted(maps.Keys(endpoints)), func(a, b string) int { return cmp.Compare(endpoints[a], endpoints[b]) })
-	d.report(Hint, "agents", fmt.Sprintf("%s of %s agents with token data bypass the tap, most of them at %s: %s", format.Count(int64(past)), format.Count(int64(all)), at, strings.Join(named, ", ")), nil,
-		"send PATCH /v1/agents/ID with the agent's llm_config, in which model_endpoint is the tap's URL plus /v1: "+movePage)
+	d.report(Hint, "agents", fmt.Sprintf("%s of %s agents that return token data bypass the tap (%s); their most common endpoint is %s", format.Count(int64(past)), format.Count(int64(all)), strings.Join(named, ", "), at), nil,
+		"with PATCH /v1/agents/ID, set model_endpoint in the agent's llm_config to the tap's URL plus /v1 ("+movePage+")")
 }
 
 // hostPort returns the host and port of a URL. It replaces a loopback or unspecified address with

@@ -39,8 +39,8 @@ type statusError struct {
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-// Refuse returns err with the given exit code and hint. They replace any code or hint that err
-// already has.
+// Refuse returns err with the given exit code and hint. The new code and hint replace any code and
+// hint that err already has.
 func Refuse(code int, err error, hint string) error {
 	return &statusError{code: code, err: err, hint: hint}
 }
@@ -70,8 +70,8 @@ func Usagef(format string, args ...any) error {
 	return &statusError{code: Usage, err: fmt.Errorf(format, args...)}
 }
 
-// Code returns the exit code for err. During a run, most server errors only make a sample fail.
-// Code is for an error that ends the program.
+// Code returns the exit code for err. Code is only for an error that ends the program. Most server
+// errors during a run only make a sample fail.
 func Code(err error) int {
 	if err == nil {
 		return OK
@@ -113,7 +113,7 @@ func HintOf(err error) string {
 }
 
 // Complaints is a list of errors about the same input. Each error is printed on its own line.
-type Complaints []error //nolint:errname // what they are called everywhere
+type Complaints []error //nolint:errname // a list, not one error
 
 func (c Complaints) Error() string {
 	var lines []string

@@ -18,7 +18,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/pace"
 )
 
-// Count formats a number, such as 1,234. From 100,000 on, it formats the number as 123k or 1.23M.
+// Count formats a number, such as 1,234. It formats numbers from 100,000 on as 123k or 1.23M.
 func Count(n int64) string {
 	switch {
 	case n < 0:
@@ -54,8 +54,8 @@ func Rate(f float64) string {
 	}
 }
 
-// unit formats f, which is at least 1000, with a decimal prefix. It inserts the string before in
-// front of the prefix, and the string after behind it.
+// unit formats f with a decimal prefix, such as k. The number f must be at least 1000. The
+// parameters before and after are the text on the two sides of the prefix.
 func unit(f float64, before, after string) string {
 	const prefixes = "kMGT"
 	i := -1
@@ -127,11 +127,12 @@ func Columns(line string) int {
 	return n
 }
 
-// Fold breaks lines that are longer than width at spaces. It indents the continuation lines.
+// Fold breaks lines that are longer than width. The breaks are at spaces. It indents the
+// continuation lines.
 func Fold(text string, width, indent int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		for Columns(line) > width+1 { // width plus the line break
+		for Columns(line) > width+1 { // the 1 is for the line break
 			at, seen := 0, 0
 			for i, r := range line {
 				if seen > width {
@@ -161,8 +162,8 @@ func Plural(n int64, one string) string {
 	return Count(n) + " " + one + "s"
 }
 
-// Lags formats a histogram of lags: counts[i] groups have lag i. The bucket pace.LagMost includes
-// all higher lags. It returns "" if all counts are 0.
+// Lags formats a histogram of lags. counts[i] is the number of groups with lag i. The bucket
+// pace.LagMost includes all higher lags. Lags returns "" if all counts are 0.
 func Lags(counts []int) string {
 	var parts []string
 	for lag, n := range counts {
@@ -234,11 +235,11 @@ func NewJSONEncoder(w io.Writer) *json.Encoder {
 	return enc
 }
 
-// maxWord is the maximum length, in bytes, of words that are compared. It exists because a
+// maxWord is the maximum length, in bytes, of words that are compared. The limit exists because a
 // comparison takes quadratic time.
 const maxWord = 100
 
-// NearestOf returns the word in words that is nearest to word, or "" if none is near. If several
+// NearestOf returns the entry of words that is nearest to word, or "" if none is near. If several
 // words are equally near, it returns the first. A word is near if its edit distance is at most 3
 // and at most 1 + len(word)/3.
 func NearestOf(word string, words iter.Seq[string]) string {
@@ -260,8 +261,8 @@ func NearestOf(word string, words iter.Seq[string]) string {
 // Nearest is like [NearestOf], but takes a slice.
 func Nearest(word string, words []string) string { return NearestOf(word, slices.Values(words)) }
 
-// DidYouMean returns before followed by "did you mean WORD?". WORD is the entry of words that is
-// nearest to word. DidYouMean returns "" if none is near.
+// DidYouMean returns the given prefix, followed by "did you mean WORD?". WORD is the entry of words
+// that is nearest to word. If no entry is near, DidYouMean returns "".
 func DidYouMean(before, word string, words []string) string {
 	near := Nearest(word, words)
 	if near == "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// Shell quotes a path for a shell. It is for commands that the user can copy.
+// Shell quotes a path for a shell. The result is for commands that the user can copy.
 func Shell(path string) string {
 	if strings.HasPrefix(path, "-") {
 		path = "./" + path // otherwise the path would be parsed as a flag

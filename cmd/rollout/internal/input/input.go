@@ -28,19 +28,20 @@ const (
 // Wait is also the maximum time to wait for the rest.
 const Wait = 10 * time.Second
 
-var errFolder = errors.New("is a folder, not a file")
+var errFolder = errors.New("a folder, not a file")
 
-// A File is a file opened with [Open]. If it is a pipe, Read waits at most wait for the first byte.
+// A File is a file opened with [Open]. If the file is a pipe, Read limits the time to wait for the
+// first byte.
 type File struct {
 	F     *os.File
 	info  fs.FileInfo
 	wait  time.Duration
 	until time.Time // deadline for the first byte from a pipe
-	whole bool      // until applies to the whole content
+	whole bool      // true if until is the deadline for the whole content
 }
 
-// Open opens a file for reading. If the file is a pipe, Open waits at most wait for a writer. The
-// caller must close the file.
+// Open opens a file for reading. If the file is a pipe, Open waits for a writer, but no longer than
+// the duration wait. The caller must close the file.
 func Open(path string, wait time.Duration) (*File, error) {
 	f, err := openWithin(path, wait)
 	if err != nil {
@@ -57,7 +58,7 @@ func Open(path string, wait time.Duration) (*File, error) {
 	in := &File{F: f, info: info, wait: wait}
 	if info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeCharDevice) != 0 {
 		in.until = time.Now().Add(wait)
-		_ = f.SetReadDeadline(in.until) // fails for a device such as /dev/zero, which does not block
+		_ = f.SetReadDeadline(in.until) // fails for a device such as /dev/zero, but such a device does not block
 	}
 	return in, nil
 }
@@ -72,7 +73,7 @@ func (in *File) Read(p []byte) (int, error) {
 		return n, silent(in.F.Name(), in.wait)
 	case n > 0 && !in.whole && !in.until.IsZero():
 		in.until = time.Time{}
-		_ = in.F.SetReadDeadline(time.Time{}) // can fail, as in Open
+		_ = in.F.SetReadDeadline(time.Time{}) // can fail; see Open
 	}
 	return n, err
 }
@@ -87,8 +88,8 @@ func openWithin(path string, wait time.Duration) (*os.File, error) {
 		f   *os.File
 		err error
 	}
-	done := make(chan opened, 1) // buffered, because the receiver may have returned
-	go func() {                  // opening cannot be interrupted; the program ends soon after the error
+	done := make(chan opened, 1) // buffered, because openWithin might have returned
+	go func() {                  // os.Open cannot be interrupted; the program ends soon after the error
 		f, err := os.Open(path)
 		done <- opened{f, err}
 	}()
@@ -104,14 +105,14 @@ func silent(path string, wait time.Duration) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("no data within %v", wait)}
 }
 
-// Read reads a whole file of up to most bytes.
+// Read reads a whole file. It returns an error if the file has more than most bytes.
 func Read(path string, most int64, wait time.Duration) ([]byte, error) {
 	in, err := Open(path, wait)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = in.Close() }() // read only
-	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("is larger than %s: is this the right file?", format.Size(most))}
+	tooLarge := &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than %s: is this the right file?", format.Size(most))}
 	if in.info.Mode().IsRegular() && in.info.Size() > most {
 		return nil, tooLarge
 	}
@@ -119,7 +120,7 @@ func Read(path string, most int64, wait time.Duration) ([]byte, error) {
 	n, err := in.Read(head[:])
 	if in.until.IsZero() && !in.info.Mode().IsRegular() { // the first bytes of a pipe have arrived; limit the time to wait for the rest
 		in.until, in.whole = time.Now().Add(wait), true
-		_ = in.F.SetReadDeadline(in.until) // can fail, as in Open
+		_ = in.F.SetReadDeadline(in.until) // can fail; see Open
 	}
 	b := head[:n:n]
 	if err == nil {

@@ -1,6 +1,6 @@
-// Package leftovers removes agents that a run no longer uses. During the run, it removes agents of
-// earlier processes. At the end of a run that was stopped, it removes the agents that the stop left
-// behind. It keeps agents that the next process can reattach to.
+// Package leftovers removes agents that a run no longer uses. During the run, it removes agents
+// that earlier processes created. At the end of a stopped run, it also removes the agents that the
+// stop left behind. It keeps agents that the next process can reattach to.
 package leftovers
 
 import (
@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/journal"
@@ -23,8 +24,8 @@ import (
 // concurrent use.
 type Agents struct {
 	RunID   string
-	Clients []*letta.Client // clients of the servers
-	Keep    bool            // agent.keep is set, so no agents are removed
+	Clients []*letta.Client
+	Keep    bool // true if no agents must be removed, for example because agent.keep is set
 	// Say prints an important message. Note prints an informational message.
 	Say, Note func(format string, args ...any)
 
@@ -32,7 +33,7 @@ type Agents struct {
 	last func(key string) int
 
 	mu sync.Mutex
-	// open contains the attempts of earlier processes that can be reattached, by sample key.
+	// open contains, by sample key, the numbers of the earlier attempts that can be reattached.
 	open map[string]int
 }
 
@@ -48,8 +49,8 @@ func (l *Agents) Find(j *journal.Journal, held *sink.Ledger) (open int) {
 }
 
 // Finished records the end of an attempt. If reattaching the attempt failed, the attempt stays
-// open, because the server may have been unavailable or the run may have been stopped. If the agent
-// is gone, the attempt does not stay open.
+// open, because the server might have been unavailable or the run might have been stopped. If the
+// agent is gone, the attempt does not stay open.
 func (l *Agents) Finished(a collector.Attempt, err error) {
 	if a.Kind == collector.KindReattach && err != nil && !errors.Is(err, collector.ErrGone) {
 		return
@@ -74,15 +75,16 @@ func (l *Agents) waiting(a *letta.AgentState) bool {
 	return ok && (n == 0 || n == open)
 }
 
-// living reports whether the agent may be in use, either by an attempt of this process or by an
+// living reports whether the agent might be in use, either by an attempt of this process or by an
 // attempt that can be reattached. If the agent does not name its attempt, living returns true.
 func (l *Agents) living(a *letta.AgentState) bool {
 	key, n := agent.AttemptOf(a)
 	return n == 0 || n > l.last(key) || l.waiting(a)
 }
 
-// Clear removes the agents that earlier processes left on the servers. It works while the run is
-// collecting. For each server, it calls removed with the number of removed agents and the error.
+// Clear removes the agents that earlier processes left on the servers. It can be called while the
+// run is collecting. For each server, it calls the callback with the number of removed agents and
+// any error.
 func (l *Agents) Clear(ctx context.Context, removed func(endpoint string, n int, err error)) {
 	if l.Keep {
 		return
@@ -96,8 +98,8 @@ func (l *Agents) Clear(ctx context.Context, removed func(endpoint string, n int,
 	}
 }
 
-// The time limits of Sweep: in total, and for a server to finish a create request that was
-// abandoned.
+// The total time limit of Sweep, and the pause in which a server can finish an abandoned create
+// request.
 const (
 	sweepTimeout = 30 * time.Second
 	sweepPause   = 500 * time.Millisecond
@@ -105,9 +107,10 @@ const (
 
 // Sweep removes the agents that a stop left behind. These are agents that could not be deleted, and
 // agents whose create request was abandoned before the server answered. Sweep keeps agents that the
-// next process can reattach to. It skips mute servers, which did not answer such requests during
-// the run. If one server fails, it continues with the other servers. left is the known number of
-// remaining agents. Sweep returns how many agents remain.
+// next process can reattach to. It skips every server for which mute returns true, because such a
+// server did not answer delete requests during the run. If one server fails, it continues with the
+// other servers. The parameter left is the number of agents that are known to remain. Sweep returns
+// how many agents remain.
 func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string) bool) int {
 	if l.Keep {
 		return left
@@ -115,7 +118,7 @@ func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string)
 	var clients []*letta.Client
 	for _, client := range l.Clients {
 		if mute(client.BaseURL()) {
-			l.Say("agents remain on %s: it does not answer delete requests", client.BaseURL())
+			l.Say("agents remain on %s: the server does not answer delete requests", client.BaseURL())
 			continue
 		}
 		clients = append(clients, client)
@@ -135,12 +138,12 @@ func (l *Agents) Sweep(ctx context.Context, left int, mute func(endpoint string)
 			n, err := agent.Clean(ctx, client, l.RunID, l.waiting)
 			removed += n
 			if failed[i] = err != nil; failed[i] {
-				l.Say("agents may remain on %s: %v", client.BaseURL(), err)
+				l.Say("agents might remain on %s: %v", client.BaseURL(), err)
 			}
 		}
 	}
 	if removed > 0 {
-		l.Note("removed %d leftover agents", removed)
+		l.Note("removed %s", format.Plural(int64(removed), "leftover agent"))
 	}
 	if len(clients) < len(l.Clients) || slices.Contains(failed, true) {
 		return max(0, left-removed)

@@ -1,5 +1,4 @@
-// Package machine adapts a run to the limits of this machine, that is, its open files and its
-// memory.
+// Package machine adapts a run to this machine's limits on open files and memory.
 package machine
 
 import (
@@ -59,7 +58,8 @@ func meminfo(path string) uint64 {
 
 // cgroupMemory returns how many more bytes of memory the control group in dir can use. The page
 // cache for the group's files counts as free, because the kernel can reclaim it. Otherwise a group
-// that reads many files would always be near its limit. ok is false if there is no limit.
+// that reads many files would always be near its limit. The result ok is false if there is no
+// limit.
 func cgroupMemory(dir string) (left uint64, ok bool) {
 	top, ok := number(filepath.Join(dir, "memory.max"))
 	if !ok {
@@ -73,8 +73,7 @@ func cgroupMemory(dir string) (left uint64, ok bool) {
 	return top - min(top, used), true
 }
 
-// field returns the number that follows name. Each line of the file consists of a name and a
-// number.
+// field returns the number that follows name in a file whose lines consist of a name and a number.
 func field(path, name string) (uint64, bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -101,22 +100,22 @@ func number(path string) (uint64, bool) {
 }
 
 // InFlight returns the limit on the number of samples in flight for each server. The limit is the
-// server's max_in_flight, but at most planned. If the machine has too few files or too little
-// memory for the sum of the limits, all limits are lowered in proportion. why is a one-line reason
-// if limits were lowered, and "" otherwise.
+// server's max_in_flight, but not more than the number of planned samples. If the machine has too
+// few files or too little memory for the sum of the limits, all limits are lowered in proportion.
+// The result why is the reason if limits were lowered, and "" otherwise.
 func InFlight(c *config.Config, planned int, m Machine) (each []int, why string) {
 	for i := range c.Server.URLs {
 		each = append(each, c.InFlight(&c.Server.URLs[i]))
 	}
 	asked := show(each)
 	because := func(format string, args ...any) {
-		why = fmt.Sprintf("max_in_flight lowered from %s to %s: ", asked, show(each)) + fmt.Sprintf(format, args...)
+		why = fmt.Sprintf("max_in_flight was lowered from %s to %s: ", asked, show(each)) + fmt.Sprintf(format, args...)
 	}
 	if n := max(planned, 1); len(each) > 0 && slices.Max(each) > n {
 		for i := range each {
 			each[i] = min(each[i], n)
 		}
-		because("the run has %d samples", planned)
+		because("the run has %s", format.Plural(int64(planned), "sample"))
 	}
 	lower := func(to uint64, format string, args ...any) {
 		sum := uint64(Sum(each))
@@ -134,9 +133,9 @@ func InFlight(c *config.Config, planned int, m Machine) (each []int, why string)
 	if c.Reward.Kind == config.RewardCommand {
 		spare += 3 * uint64(c.Reward.Processes)
 	}
-	lower(m.Files-min(m.Files, spare), "the limit of open files is %d (ulimit -n)", m.Files)
+	lower(m.Files-min(m.Files, spare), "the limit on open files is %d (ulimit -n)", m.Files)
 	if m.memory > 0 {
-		lower(m.memory/2/bytesInFlight, "%s of memory is free, and samples in flight can use half of it", format.Bytes(int64(min(m.memory, math.MaxInt64))))
+		lower(m.memory/2/bytesInFlight, "%s of memory is free, and samples in flight can use at most half", format.Bytes(int64(min(m.memory, math.MaxInt64))))
 	}
 	return each, why
 }

@@ -27,20 +27,20 @@ func TestInFlightIsBounded(t *testing.T) {
 		processes      int   // of a reward command
 		m              Machine
 		want           []int
-		why            string // after "max_in_flight lowered from "
+		why            string // after "max_in_flight was lowered from "
 	}{
 		{"as asked", 24, 100, []int{shared, shared}, 0, roomy, []int{24, 24}, ""},
 		{"few samples", 10_000_000, 6, []int{shared}, 0, roomy, []int{6}, "10000000 to 6: the run has 6 samples"},
-		{"few files", 5000, 9000, []int{shared, shared}, 0, Machine{Files: 1024}, []int{480, 480}, "5000 to 480: the limit of open files is 1024 (ulimit -n)"},
-		{"a scoring program needs some", 5000, 9000, []int{shared, shared}, 20, Machine{Files: 1024}, []int{450, 450}, "5000 to 450: the limit of open files is 1024 (ulimit -n)"},
-		{"hardly a file", 24, 100, []int{shared, shared, shared}, 0, Machine{Files: 20}, []int{1, 1, 1}, "24 to 1: the limit of open files is 20 (ulimit -n)"},
-		{"little memory", 5000, 9000, []int{shared}, 0, Machine{Files: 1 << 20, memory: 256 << 20}, []int{1024}, "5000 to 1024: 268 MB of memory is free, and samples in flight can use half of it"},
-		{"what bounds most is named", 5000, 600, []int{shared}, 0, Machine{Files: 164, memory: 256 << 20}, []int{100}, "5000 to 100: the limit of open files is 164 (ulimit -n)"},
+		{"few files", 5000, 9000, []int{shared, shared}, 0, Machine{Files: 1024}, []int{480, 480}, "5000 to 480: the limit on open files is 1024 (ulimit -n)"},
+		{"a scoring program needs some", 5000, 9000, []int{shared, shared}, 20, Machine{Files: 1024}, []int{450, 450}, "5000 to 450: the limit on open files is 1024 (ulimit -n)"},
+		{"hardly a file", 24, 100, []int{shared, shared, shared}, 0, Machine{Files: 20}, []int{1, 1, 1}, "24 to 1: the limit on open files is 20 (ulimit -n)"},
+		{"little memory", 5000, 9000, []int{shared}, 0, Machine{Files: 1 << 20, memory: 256 << 20}, []int{1024}, "5000 to 1024: 268 MB of memory is free, and samples in flight can use at most half"},
+		{"what bounds most is named", 5000, 600, []int{shared}, 0, Machine{Files: 164, memory: 256 << 20}, []int{100}, "5000 to 100: the limit on open files is 164 (ulimit -n)"},
 		{"nothing to do", 24, 0, []int{shared}, 0, roomy, []int{1}, "24 to 1: the run has 0 samples"},
 		{"own limits", 24, all, own, 0, roomy, []int{24, 300, all}, ""},
 		{"own limits, few samples", 24, 100, own, 0, roomy, []int{24, 100, 100}, "24, 300, 2147483647 to 24, 100, 100: the run has 100 samples"},
-		{"own limits, few files", 24, 300, own, 0, Machine{Files: 64 + 312}, []int{12, 150, 150}, "24, 300, 2147483647 to 12, 150, 150: the limit of open files is 376 (ulimit -n)"},
-		{"own limits, no file", 24, 300, own, 0, Machine{}, []int{1, 1, 1}, "24, 300, 2147483647 to 1: the limit of open files is 0 (ulimit -n)"},
+		{"own limits, few files", 24, 300, own, 0, Machine{Files: 64 + 312}, []int{12, 150, 150}, "24, 300, 2147483647 to 12, 150, 150: the limit on open files is 376 (ulimit -n)"},
+		{"own limits, no file", 24, 300, own, 0, Machine{}, []int{1, 1, 1}, "24, 300, 2147483647 to 1: the limit on open files is 0 (ulimit -n)"},
 	} {
 		c := config.NewLoader(func(string) string { return "" }).Config
 		c.Server.MaxInFlight = tt.asked
@@ -51,7 +51,7 @@ func TestInFlightIsBounded(t *testing.T) {
 			c.Server.URLs = append(c.Server.URLs, config.Server{MaxInFlight: n})
 		}
 		if tt.why != "" {
-			tt.why = "max_in_flight lowered from " + tt.why
+			tt.why = "max_in_flight was lowered from " + tt.why
 		}
 		if each, why := InFlight(c, tt.planned, tt.m); !slices.Equal(each, tt.want) || why != tt.why {
 			t.Errorf("%s: %d, %q, want %d, %q", tt.name, each, why, tt.want, tt.why)

@@ -12,9 +12,10 @@ import (
 const liveHeap = "/gc/heap/live:bytes"
 
 // Parameters for the soft memory limit of collect. The limit covers the heap, stacks and the
-// runtime. By default, Go lets the heap double between two collections, which needs a quarter more
-// memory than this limit. With a memoryBase of 64 MB and a memoryHeadroom of 20 MB, a sample needed
-// a fifth more CPU time. Collections were then frequent, and each collection empties the pools.
+// runtime. By default, Go lets the heap double between two collections. A run then needs a quarter
+// more memory than with this limit. With a memoryBase of 64 MB and a memoryHeadroom of 20 MB, a
+// sample needed a fifth more CPU time. Collections were then frequent, and each collection empties
+// the pools.
 const (
 	memoryBase      = 96 << 20 // memory of a run that has no samples in flight
 	memoryPerFlight = 64 << 10 // stacks and buffers for one request
@@ -33,7 +34,7 @@ func BoundMemory(ctx context.Context, inFlight int) {
 }
 
 // Parameters for BoundTapMemory. A tap uses memory for open calls and for the state of ended calls.
-// Both come in bursts, and by default Go keeps the memory of a burst for a long time.
+// Calls come in bursts, and by default Go keeps the memory of a burst for a long time.
 const (
 	tapPercent   = 20       // heap growth between two collections, in percent
 	tapRoom      = 16 << 20 // memory of the runtime, excluding heap and stacks
@@ -41,10 +42,10 @@ const (
 	tapStacks    = "/memory/classes/heap/stacks:bytes"
 )
 
-// BoundTapMemory keeps the memory of a tap near its live heap until ctx is done. The heap grows
-// less between two collections than by default, and idle memory is returned at once. With a
-// thousand open calls of 8,000 ids each, a tap has 106 KB of resident memory per call, or 119 KB
-// per streaming call. Without this limit, it had up to 125 KB and 142 KB, respectively. The limit
+// BoundTapMemory keeps the memory of a tap near the size of the live heap until ctx is done. The
+// heap grows less between two collections than by default, and idle memory is returned at once.
+// With a thousand open calls of 8,000 ids each, a tap has 106 KB of resident memory per call, or
+// 119 KB per streaming call. Without the limit, the figures are up to 125 KB and 142 KB. The limit
 // costs 0.1 ms of CPU time per call. If GOMEMLIMIT or GOGC is set, BoundTapMemory does nothing.
 func BoundTapMemory(ctx context.Context) {
 	bound(ctx, tapPercent, tapLookEvery, func(sizes []int64) int64 {
@@ -52,9 +53,9 @@ func BoundTapMemory(ctx context.Context) {
 	}, liveHeap, tapStacks)
 }
 
-// bound sets the soft memory limit to the result of limit at every tick until ctx is done. limit
-// receives the values of the given runtime metrics. percent is the heap growth between two
-// collections; 0 keeps Go's default.
+// bound calls the function limit at every tick until ctx is done, and sets the soft memory limit to
+// its result. limit receives the values of the given runtime metrics. The parameter percent is the
+// heap growth between two collections. If percent is 0, Go's default remains.
 func bound(ctx context.Context, percent int, every time.Duration, limit func(sizes []int64) int64, metrics ...string) {
 	if os.Getenv("GOMEMLIMIT") != "" || os.Getenv("GOGC") != "" {
 		return

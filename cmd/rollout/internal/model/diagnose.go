@@ -16,9 +16,9 @@ type Diagnosis struct {
 	Detail  []string
 }
 
-// Diagnose compares the rebuilt prompt of one call with the known facts. These are the ids in the
-// turn, the messages in the trace, and the text returned by the engine. If the turn has no ids, the
-// server's token count is used in their place.
+// Diagnose compares the rebuilt prompt of one call with the known facts. The known facts are the
+// ids in the turn, the messages in the trace, and the text returned by the engine. If the turn has
+// no ids, Diagnose uses the server's token count instead.
 //
 //	the sampled ids do not decode to the engine's text             tokenizer
 //	ids known:  the same text, but different ids                   tokenizer
@@ -28,7 +28,7 @@ type Diagnosis struct {
 //	            the same text, but a different count               template or tokenizer
 //
 // "server" means that the model received messages that differ from the messages that the server
-// stored. The difference only matters if the trace does not contain the messages either.
+// stored. This difference matters only if the trace does not contain the received messages either.
 func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 	ours := x.Stored
 	if ours.Err != nil {
@@ -36,8 +36,8 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 	}
 	if x.Spliced != 0 {
 		return Diagnosis{"prompt", []string{
-			"a tap with --continuity replaced the server's text with sampled tokens, so the model saw another prompt:",
-			"only the tap has it (use --tap)",
+			"a tap with --continuity replaced the server's text with sampled tokens, so the model saw a different prompt",
+			"only the tap has that prompt (use --tap)",
 		}}
 	}
 	switch {
@@ -46,7 +46,7 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 		return Diagnosis{}
 	}
 	if at := firstUndecodable(tok, x.OutputIDs); at >= 0 {
-		return Diagnosis{"tokenizer", []string{fmt.Sprintf("sampled token %d is id %d, which the tokenizer does not have", at, x.OutputIDs[at])}}
+		return Diagnosis{"tokenizer", []string{fmt.Sprintf("sampled token %d is id %d, which is not in the tokenizer", at, x.OutputIDs[at])}}
 	}
 	if theirs, ok := sameAnswer(tok, x); !ok {
 		return Diagnosis{"tokenizer", append([]string{"the sampled ids do not decode to the engine's answer"},
@@ -59,19 +59,19 @@ func Diagnose(x *prompt.Examined, tok *bpe.Tokenizer) Diagnosis {
 		return diagnoseIDs(x, ours, tok)
 	}
 	if x.Stored.Err == nil && x.Trace.Err == nil && x.Stored.Text != x.Trace.Text {
-		return Diagnosis{"server", append([]string{"the server sent the model different messages than it stored; the trace contains the sent messages" + counts(x)},
+		return Diagnosis{"server", append([]string{"the server stored other messages than it sent to the model; the trace contains the sent messages" + counts(x)},
 			firstPiece("trace", x.Trace.Text, "stored", x.Stored.Text)...)}
 	}
 	detail := []string{
 		fmt.Sprintf("the server counted %d tokens, but the rebuilt prompt has %d (%+d) for the same messages", x.Counted, len(ours.IDs), int64(len(ours.IDs))-x.Counted),
 	}
 	if x.Response != "" {
-		detail = append(detail, "the sampled ids decode to the engine's text, so the template is the likely cause:",
-			"does the engine use the same template?")
+		detail = append(detail, "the sampled ids decode to the engine's text, so the template is the likely cause",
+			"check that the engine uses the same template")
 	}
 	return Diagnosis{"template or tokenizer", append(detail,
-		"ours begins "+strings.Replace(excerpt(ours.Text, 0), "▸", "", 1),
-		"and ends    "+excerptEnd(ours.Text))}
+		"the rebuilt prompt begins "+strings.Replace(excerpt(ours.Text, 0), "▸", "", 1),
+		"and ends                  "+excerptEnd(ours.Text))}
 }
 
 func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Diagnosis {
@@ -80,31 +80,31 @@ func diagnoseIDs(x *prompt.Examined, ours prompt.Rebuilt, tok *bpe.Tokenizer) Di
 		at++
 	}
 	pieces := []string{
-		fmt.Sprintf("first difference at token %d of %d (ours has %d)", at, len(x.PromptIDs), len(ours.IDs)),
-		"server " + spelled(tok, x.PromptIDs, at),
-		"ours   " + spelled(tok, ours.IDs, at),
+		fmt.Sprintf("first difference at token %d of %d (the rebuilt prompt has %d)", at, len(x.PromptIDs), len(ours.IDs)),
+		"server  " + spelled(tok, x.PromptIDs, at),
+		"rebuilt " + spelled(tok, ours.IDs, at),
 	}
 	if bad := firstUndecodable(tok, x.PromptIDs); bad >= 0 {
-		return Diagnosis{"tokenizer", append([]string{fmt.Sprintf("prompt token %d is id %d, which the tokenizer does not have", bad, x.PromptIDs[bad])}, pieces...)}
+		return Diagnosis{"tokenizer", append([]string{fmt.Sprintf("prompt token %d is id %d, which is not in the tokenizer", bad, x.PromptIDs[bad])}, pieces...)}
 	}
 	text, _ := tok.AppendText(nil, x.PromptIDs, bpe.DecodeOptions{}) // cannot fail, because every id was checked
 	switch {
 	case string(text) == ours.Text:
 		return Diagnosis{"tokenizer", append([]string{"the same text has different ids"}, pieces...)}
 	case x.Trace.Err == nil && string(text) == x.Trace.Text:
-		return Diagnosis{"server", append([]string{"the server sent the model different messages than it stored; the trace contains the sent messages"}, pieces...)}
+		return Diagnosis{"server", append([]string{"the server stored other messages than it sent to the model; the trace contains the sent messages"}, pieces...)}
 	}
-	return Diagnosis{"template", append([]string{"the rendered texts differ"}, pieces...)}
+	return Diagnosis{"template", append([]string{"the rendered prompts differ"}, pieces...)}
 }
 
 func counts(x *prompt.Examined) string {
 	switch {
 	case int64(len(x.Trace.IDs)) != x.Counted:
-		return fmt.Sprintf(", and its count differs too: %d, the server counted %d", len(x.Trace.IDs), x.Counted)
+		return fmt.Sprintf(". The trace's token count differs too (the trace has %d tokens, but the server counted %d)", len(x.Trace.IDs), x.Counted)
 	case x.Unlike != "":
-		return ", and its count agrees, but " + x.Unlike
+		return ". The trace's token count agrees with the server's count, but " + x.Unlike
 	}
-	return ", and its count agrees, so auto uses it"
+	return ". The trace's token count agrees with the server's count, so --prompts auto uses the trace"
 }
 
 func firstUndecodable(tok *bpe.Tokenizer, ids []int32) int {

@@ -8,12 +8,13 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/collector/prompt"
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
 // maxEngineFile is the maximum size of config.json and generation_config.json. The files of real
-// models have a few KB.
+// models are only a few KB long.
 const maxEngineFile = 4 << 20
 
 // readEngine reads the engine's stop ids and vocabulary size into m. A field of the wrong type
@@ -33,7 +34,8 @@ func readEngine(dir string, m *prompt.Model) error {
 	text := get(config, "text_config").Map() // a multimodal model has its text settings in text_config
 	for _, part := range []*chat.Map{config, text} {
 		if n, ok := get(part, "vocab_size").Int(); ok && n > 0 && n <= math.MaxInt32 {
-			// The engine cannot sample ids at or above this size, but a prompt can contain them.
+			// The engine cannot sample ids at or above this size, but a prompt can contain such
+			// ids.
 			m.VocabSize = max(int(n), m.Tokenizer.VocabSize())
 			break
 		}
@@ -88,10 +90,10 @@ func readJSON(dir, name string) (*chat.Map, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err == nil && len(b) > maxEngineFile:
-		err = fmt.Errorf("longer than %d MB", maxEngineFile>>20)
+		err = fmt.Errorf("larger than %s", format.Size(maxEngineFile))
 	case err == nil:
 		if v, err = chat.FromJSON(b); err == nil && v.Map() == nil {
-			err = errors.New("not an object")
+			err = errors.New("not a JSON object")
 		}
 	}
 	if err != nil {

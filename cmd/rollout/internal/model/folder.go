@@ -29,16 +29,16 @@ func open(dir string) fs.FS {
 	return os.DirFS(dir)
 }
 
-// read calls load with the files. If a file system call takes longer than silence, read abandons
-// load and returns an error that names the file.
+// read passes the files to the function load and returns its results. If one file system call takes
+// too long (see silence), read abandons load and returns an error that names the file.
 func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	f := &folder{files: files}
-	done := make(chan result, 1) // buffered, because the receiver may have returned
-	go func() {                  // a system call cannot be interrupted; the program ends soon after the error
+	done := make(chan result, 1) // buffered, because read might have returned
+	go func() {                  // a blocked system call cannot be interrupted; the program ends soon after the error
 		v, err := load(f)
 		done <- result{v, err}
 	}()
@@ -51,7 +51,7 @@ func read[T any](files fs.FS, load func(fs.FS) (T, error)) (T, error) {
 		case <-tick.C:
 			if call := f.pending.Load(); call != nil && time.Since(call.since) >= silence {
 				var none T
-				return none, fmt.Errorf("%s: no answer from the file system for %v", call.name, silence)
+				return none, fmt.Errorf("%s: the file system has not responded for %v", call.name, silence)
 			}
 		}
 	}

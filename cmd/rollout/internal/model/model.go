@@ -21,9 +21,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Load reads a model's tokenizer and chat template from its folder. The name simulated means the
-// model of `rollout simulate`. Errors begin with key, which is the setting or flag that specified
-// the folder.
+// Load reads a model's tokenizer and chat template from its folder. The folder name simulated
+// stands for the model of `rollout simulate`. Errors begin with key, which is the setting or flag
+// that specified the folder.
 func Load(key, dir string, experimental bool, releases []chat.Transformers) (*prompt.Model, error) {
 	tokenizer, err := LoadTokenizer(key, dir, experimental, releases)
 	if err != nil {
@@ -46,9 +46,10 @@ func Load(key, dir string, experimental bool, releases []chat.Transformers) (*pr
 	return m, nil
 }
 
-// LoadTokenizer reads a tokenizer. experimental accepts tokenizer families whose real vocabulary
-// has not been compared with the reference. releases contains the releases of the transformers
-// library that the server can use; nil means all releases.
+// LoadTokenizer reads a tokenizer. If experimental is set, it also accepts tokenizer families whose
+// real vocabulary has not been compared with the reference. The parameter releases lists the
+// versions of the transformers library that the server might use. If it is nil, the server might
+// use any version.
 func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transformers) (*bpe.Tokenizer, error) {
 	tokenizer, err := read(open(dir), func(files fs.FS) (*bpe.Tokenizer, error) {
 		return bpe.Load(files, bpe.Options{Experimental: experimental, Releases: releases})
@@ -57,7 +58,7 @@ func LoadTokenizer(key, dir string, experimental bool, releases []chat.Transform
 	case err == nil:
 		return tokenizer, nil
 	case errors.Is(err, bpe.ErrExperimental):
-		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), "use --experimental to accept it; first compare some texts with the model's own tokenizer")
+		return nil, exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), "compare its ids with the ids from the model's own tokenizer; if they are equal, accept the tokenizer with --experimental")
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return nil, noTokenizer(key, dir, err)
 	}
@@ -73,11 +74,11 @@ func noTokenizer(key, dir string, err error) error {
 		}
 		return exit.Hint(exit.Usagef("%s: %s: %w", key, dir, cause), hint)
 	} else if !info.IsDir() {
-		return exit.Hint(exit.Usagef("%s: %s: is a file, not a folder", key, dir), "use its folder: "+format.Shell(filepath.Dir(dir)))
+		return exit.Hint(exit.Usagef("%s: %s is a file, not a folder", key, dir), "use the folder that contains the file: "+format.Shell(filepath.Dir(dir)))
 	}
-	entries, _ := os.ReadDir(dir) // no entries if the folder cannot be read
+	entries, _ := os.ReadDir(dir) // an unreadable folder counts as empty
 	if i := slices.IndexFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".gguf") }); i >= 0 {
-		return exit.Hint(exit.Usagef("%s: %s: contains %s but no tokenizer.json", key, dir, entries[i].Name()),
+		return exit.Hint(exit.Usagef("%s: %s contains %s but no tokenizer.json", key, dir, entries[i].Name()),
 			"GGUF tokenizers are not supported: use the folder of the original model, with its tokenizer.json and chat template")
 	}
 	return exit.Hint(exit.Usagef("%s: %s: %w", key, dir, err), hint)
@@ -100,10 +101,10 @@ type Speller func(id int32) string
 // Decimal formats a token as its id.
 func Decimal(id int32) string { return strconv.Itoa(int(id)) }
 
-// LoadSpeller returns a Speller for the tokenizer in dir. It fails if the tokenizer has a digest
-// other than digest. An empty digest accepts any tokenizer. Errors begin with key. If different
-// releases of the transformers library load different tokenizers, LoadSpeller uses the first
-// tokenizer that is accepted.
+// LoadSpeller returns a Speller for the tokenizer in dir. It fails if the tokenizer's digest
+// differs from the parameter digest, unless that parameter is empty. Errors begin with key. If
+// different versions of the transformers library load different tokenizers, LoadSpeller uses the
+// first tokenizer that it accepts.
 func LoadSpeller(key, dir, digest string) (Speller, error) {
 	first, err := LoadTokenizer(key, dir, true, nil)
 	if err != nil && !errors.Is(err, bpe.ErrUnsupported) {
@@ -119,7 +120,7 @@ func LoadSpeller(key, dir, digest string) (Speller, error) {
 	case first == nil:
 		return nil, err
 	case !accepts(first):
-		return nil, fmt.Errorf("the tokenizer in %s differs from the run's (sha256 %.12s, the run has %.12s)", dir, first.Digest(), digest)
+		return nil, fmt.Errorf("the tokenizer in %s is not the run's tokenizer (its sha256 is %.12s, but the run has %.12s)", dir, first.Digest(), digest)
 	}
 	return SpellerOf(first), nil
 }

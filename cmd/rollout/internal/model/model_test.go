@@ -39,7 +39,7 @@ func TestReadSilent(t *testing.T) {
 				}
 				return fs.ReadFile(files, "f")
 			})
-			if err == nil || err.Error() != "f: no answer from the file system for 30s" {
+			if err == nil || err.Error() != "f: the file system has not responded for 30s" {
 				t.Errorf("%s hangs: %v", call, err)
 			}
 			if took := time.Since(start); took > 40*time.Second {
@@ -132,13 +132,13 @@ func TestLoadHostile(t *testing.T) {
 		name, want string
 		make       func(path string) error
 	}{
-		{"pipe", "is a named pipe", func(path string) error { return syscall.Mkfifo(path, 0o600) }},
-		{"zero", "is a device", func(path string) error { return os.Symlink("/dev/zero", path) }},
-		{"folder", "is a folder", func(path string) error { return os.Mkdir(path, 0o700) }},
+		{"pipe", "a named pipe, not", func(path string) error { return syscall.Mkfifo(path, 0o600) }},
+		{"zero", "a device, not", func(path string) error { return os.Symlink("/dev/zero", path) }},
+		{"folder", "a folder, not a file", func(path string) error { return os.Mkdir(path, 0o700) }},
 		{"pointer", "git lfs pull", func(path string) error {
 			return os.WriteFile(path, []byte("version https://git-lfs.github.com/spec/v1\noid sha256:aeb1\nsize 11422650\n"), 0o600)
 		}},
-		{"nul", "NUL bytes", func(path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) }},
+		{"nul", "bytes are NUL", func(path string) error { return os.WriteFile(path, make([]byte, 1<<20), 0o600) }},
 		{"cut", "byte 9", func(path string) error { return os.WriteFile(path, []byte(`{"model":`), 0o600) }},
 	} {
 		for _, file := range []string{"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} {
@@ -186,16 +186,16 @@ func TestDiagnose(t *testing.T) {
 		{"no stored messages, trace agrees", func(x *prompt.Examined) { x.Stored = prompt.Rebuilt{Err: prompt.ErrNotRebuilt} }, "", ""},
 		{"id outside the vocabulary", func(x *prompt.Examined) { x.Counted, x.OutputIDs = 1, []int32{5, 1 << 20} }, "tokenizer", "sampled token 1 is id 1048576"},
 		{"sampled text", func(x *prompt.Examined) { x.Counted, x.Response = 1, "Nine." }, "tokenizer", `engine  "▸Nine."`},
-		{"other messages, trace agrees", func(x *prompt.Examined) { x.Stored = rebuilt(other) }, "server", "its count agrees"},
-		{"other messages, trace does not agree", func(x *prompt.Examined) { x.Stored, x.Counted = rebuilt(other), 1 }, "server", "its count differs too: "},
+		{"other messages, trace agrees", func(x *prompt.Examined) { x.Stored = rebuilt(other) }, "server", "The trace's token count agrees"},
+		{"other messages, trace does not agree", func(x *prompt.Examined) { x.Stored, x.Counted = rebuilt(other), 1 }, "server", "The trace's token count differs too "},
 		{"count", func(x *prompt.Examined) { x.Counted++ }, "template or tokenizer", "(-1)"},
 		{"cannot be rendered", func(x *prompt.Examined) {
 			x.Stored, x.Trace = prompt.Rebuilt{Err: tokenize.ErrSchema}, prompt.Rebuilt{Err: prompt.ErrNotRebuilt}
 		}, "template", "cannot be rebuilt"},
 		{"same text, other ids", func(x *prompt.Examined) { x.PromptIDs = apart }, "tokenizer", "the same text has different ids"},
 		{"ids of the trace's messages", func(x *prompt.Examined) { x.PromptIDs, x.Stored = encode(shown), rebuilt(other) }, "server", "first difference at token 8"},
-		{"ids of another template", func(x *prompt.Examined) { x.PromptIDs = encode(other) }, "template", "server [19 "},
-		{"ids end early", func(x *prompt.Examined) { x.PromptIDs = encode(shown)[:4] }, "template", "server ends here"},
+		{"ids of another template", func(x *prompt.Examined) { x.PromptIDs = encode(other) }, "template", "server  [19 "},
+		{"ids end early", func(x *prompt.Examined) { x.PromptIDs = encode(shown)[:4] }, "template", "server  ends here"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -259,7 +259,7 @@ func TestReadEngine(t *testing.T) {
 		{name: "a model with images", files: files{"config.json": `{"text_config": {"vocab_size": 152064, "eos_token_id": [3]}}`}, vocab: 152064, stops: []int32{3}},
 		{name: "smaller than the tokenizer", files: files{"config.json": `{"vocab_size": 1000}`}, vocab: bpetest.Tokenizer(t, "qwen3").VocabSize()},
 		{name: "no JSON", model: "qwen3", files: files{"generation_config.json": `{`}, err: "generation_config.json: "},
-		{name: "no object", model: "qwen3", files: files{"config.json": `[7]`}, err: "config.json: not an object"},
+		{name: "no object", model: "qwen3", files: files{"config.json": `[7]`}, err: "config.json: not a JSON object"},
 		{name: "a text", files: files{"generation_config.json": `{"eos_token_id": "x"}`}},
 		{name: "no ids", files: files{"config.json": `{"eos_token_id": [[1], null, true, 2.0, -1, 4294967296, 3]}`}, stops: []int32{3}},
 		{name: "no size", files: files{"config.json": `{"vocab_size": -1}`}},

@@ -45,7 +45,7 @@ const (
 	tracesPath      = "v1/traces"
 	defaultTimeout  = 10 * time.Second
 
-	// An upload that is rejected is retried until its timeout. The pause before a retry doubles
+	// An upload that is rejected is retried until it times out. The pause before a retry doubles
 	// from firstPause to maxPause.
 	firstPause = 500 * time.Millisecond
 	maxPause   = 5 * time.Second
@@ -63,9 +63,9 @@ type Client struct {
 	failed  func(error)
 }
 
-// FromEnv returns the client that the environment configures, or nil if it configures none. The
-// client calls failed for each upload that it gives up. The error contains neither the address nor
-// headers, because they can contain secrets. failed must not block.
+// FromEnv returns the client that the environment configures, or nil if it configures none. When
+// the client gives up an upload, it calls failed with the error. The error contains neither the
+// address nor headers, because the address and headers can contain secrets. failed must not block.
 func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	env := func(name string) string {
 		if v := getenv("OTEL_EXPORTER_OTLP_TRACES_" + name); v != "" {
@@ -80,11 +80,11 @@ func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	case exporter == "" && env("ENDPOINT") == "":
 		return nil, nil
 	case exporter != "" && exporter != "otlp":
-		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: %q: must be otlp or none", exporter)
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: %q is not supported (want otlp or none)", exporter)
 	}
 	c := &Client{timeout: defaultTimeout, headers: http.Header{}, failed: failed}
 	if p := env("PROTOCOL"); p != "" && p != "http/protobuf" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q: must be http/protobuf, which collectors accept on port 4318", p)
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q is not supported (want http/protobuf, which OpenTelemetry collectors accept on port 4318)", p)
 	}
 	var errs []error
 	var err error
@@ -97,7 +97,7 @@ func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	if v := env("TIMEOUT"); v != "" {
 		ms, err := strconv.ParseInt(v, 10, 32)
 		if err != nil || ms <= 0 {
-			errs = append(errs, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT: %q: must be a number of milliseconds", v))
+			errs = append(errs, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT: %q is not a valid timeout (want a number of milliseconds above 0)", v))
 		}
 		c.timeout = time.Duration(ms) * time.Millisecond
 	}
@@ -106,7 +106,7 @@ func FromEnv(getenv func(string) string, failed func(error)) (*Client, error) {
 	case "gzip":
 		c.gzip = true
 	default:
-		errs = append(errs, fmt.Errorf("OTEL_EXPORTER_OTLP_COMPRESSION: %q: must be gzip or none", v))
+		errs = append(errs, fmt.Errorf("OTEL_EXPORTER_OTLP_COMPRESSION: %q is not supported (want gzip or none)", v))
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
 	if name := env("CERTIFICATE"); name != "" {
@@ -137,7 +137,7 @@ func endpoint(getenv func(string) string) (string, error) {
 	}
 	u, err := url.Parse(cmp.Or(text, defaultEndpoint))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", fmt.Errorf("%s: must be a URL such as %s", name, defaultEndpoint)
+		return "", fmt.Errorf("%s is not a URL (want a URL such as %s)", name, defaultEndpoint)
 	}
 	if !whole {
 		u = u.JoinPath(tracesPath)
@@ -153,7 +153,7 @@ func readHeaders(list string, into http.Header) error {
 		name, value, ok := strings.Cut(pair, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if name = strings.TrimSpace(name); !ok || name == "" || err != nil {
-			return errors.New("OTEL_EXPORTER_OTLP_HEADERS: must be name=value pairs, separated by commas and percent-encoded")
+			return errors.New("OTEL_EXPORTER_OTLP_HEADERS: not a list of headers (want name=value pairs, percent-encoded and separated by commas)")
 		}
 		into.Set(name, value)
 	}
@@ -167,7 +167,7 @@ func readAuthorities(name string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %s: contains no PEM certificate", name)
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %s contains no PEM certificate", name)
 	}
 	return pool, nil
 }
@@ -194,8 +194,8 @@ func (c *Client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpan
 }
 
 func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	// On the wire, TracesData is identical to ExportTraceServiceRequest. It is used because the
-	// package of ExportTraceServiceRequest imports gRPC.
+	// On the wire, TracesData is identical to ExportTraceServiceRequest. TracesData is used because
+	// the package of ExportTraceServiceRequest imports gRPC.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {
 		return err
@@ -221,12 +221,12 @@ func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) err
 	}
 }
 
-// post sends one request. wait is the minimum pause before a retry. If wait is negative, the
-// request must not be retried.
+// post sends one request. The result wait is the minimum pause before a retry. If wait is negative,
+// the request must not be retried.
 func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
-		return -1, errors.New("spans: invalid request")
+		return -1, errors.New("invalid request")
 	}
 	maps.Copy(req.Header, c.headers)
 	req.Header.Set("Content-Type", "application/x-protobuf")
@@ -238,7 +238,7 @@ func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err
 		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err // the inner error does not contain the address
 		}
-		return 0, fmt.Errorf("spans: %w", err)
+		return 0, err
 	}
 	defer func() { _ = resp.Body.Close() }() // read only
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
@@ -252,5 +252,5 @@ func (c *Client) post(ctx context.Context, body []byte) (wait time.Duration, err
 	if resp.StatusCode/100 == 2 {
 		return wait, nil
 	}
-	return wait, fmt.Errorf("spans: the collector answered %s", http.StatusText(resp.StatusCode))
+	return wait, fmt.Errorf("the OpenTelemetry collector answered with status %d", resp.StatusCode)
 }

@@ -72,7 +72,7 @@ func attributes(codes string) string {
 	}[codes]
 }
 
-// words matches text without consecutive spaces, because a browser collapses them.
+// words matches text without consecutive spaces, because a browser collapses consecutive spaces.
 var words = regexp.MustCompile(`[^ ]+(?: [^ ]+)*`)
 
 // draw draws text at a column and returns the text's width in columns. It draws the blocks of a

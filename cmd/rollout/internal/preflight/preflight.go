@@ -61,8 +61,9 @@ func Reads(r *agent.Reader) Server {
 	}}
 }
 
-// Ask checks every server, one after the other. If any server is unusable, Ask fails. Ask retries
-// after transient errors a few times, and calls again before each retry.
+// Ask checks every server, one after the other. If any server is unusable, Ask fails. After a
+// transient error, Ask retries a few times. Before each retry, it calls the callback "again" with
+// the server's URL, the error and the pause.
 func Ask(ctx context.Context, servers []Server, again func(server string, err error, wait time.Duration)) ([]runfolder.Server, error) {
 	var infos []runfolder.Server
 	for _, s := range servers {
@@ -82,8 +83,8 @@ func Ask(ctx context.Context, servers []Server, again func(server string, err er
 	return infos, nil
 }
 
-// The limits of tryAgain. An unreachable server makes tryAgain fail within seconds. If all requests
-// to a server time out, tryAgain does not spend minutes on retries.
+// Limits of tryAgain. If a server is unreachable, tryAgain fails within seconds. If every request
+// times out, tryAgain does not spend minutes on retries.
 const (
 	preflightTries = 3
 	preflightPause = time.Second // pause before the first retry; doubles after each try
@@ -141,13 +142,13 @@ func Unusable(base string, err error) error {
 	}
 	err = exit.With(exit.Unusable, agent.Translate(err))
 	if run, ok := errors.AsType[*agent.ServerRunError](err); ok && run.Engine != "" {
-		return exit.Hint(err, "the Letta server is up: check the model engine behind it, and its log")
+		return exit.Hint(err, "the Letta server is up, so check its model engine and the engine's log")
 	}
 	if _, unknown := errors.AsType[*agent.ModelError](err); unknown {
-		return exit.Hint(err, "pass a handle that the server lists, with --model; only models of an sglang provider return token data")
+		return exit.Hint(err, "use --model with a handle that the server lists; only models from an sglang provider return token data")
 	}
 	if _, none := errors.AsType[*letta.NoTurnsError](err); none {
-		return exit.Hint(err, "pass a model of an sglang provider with --model; models of other providers return no token data")
+		return exit.Hint(err, "use --model with a model from an sglang provider; models from other providers return no token data")
 	}
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
@@ -157,11 +158,11 @@ func Unusable(base string, err error) error {
 	case errors.Is(err, collector.ErrAuth):
 		return exit.Hint(err, "set server.password or ROLLOUT_SERVER_PASSWORD to the server's password")
 	case errors.Is(err, collector.ErrConnection) && withPort(base) != "":
-		return exit.Hint(err, "is the server running, and is the address right? a Letta server listens on port 8283: did you mean "+withPort(base)+"?")
+		return exit.Hint(err, "check that the server is running and that the address is right; a Letta server listens on port 8283 (did you mean "+withPort(base)+"?)")
 	case errors.Is(err, collector.ErrConnection), errors.Is(err, collector.ErrTimeout):
-		return exit.Hint(err, "is the server running, and is the address right? a Letta server listens on port 8283")
+		return exit.Hint(err, "check that the server is running and that the address is right; a Letta server listens on port 8283")
 	case letta.IsNotFound(err):
-		return exit.Hint(err, "is this the address of a Letta server? it must not end in /v1")
+		return exit.Hint(err, "check that this is the address of a Letta server; the address must not end in /v1")
 	default:
 		return err
 	}

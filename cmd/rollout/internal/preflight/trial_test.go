@@ -55,7 +55,7 @@ func TestTrialIsBounded(t *testing.T) {
 	if answered, err := trial.server(t.Context(), backend, "0.16.7"); err != nil || answered {
 		t.Errorf("the run is refused, or has an answer: %v, %v", answered, err)
 	}
-	for _, want := range []string{"to answer one model call, at most 300ms; --preflight connect skips it", "starting without the check: ", "no answer within 300ms"} {
+	for _, want := range []string{"to answer one model call (at most 300ms; --preflight connect skips this call)", "so the run starts without this check: ", "no answer within 300ms"} {
 		if !strings.Contains(said(), want) {
 			t.Errorf("got %q, want %q", said(), want)
 		}
@@ -120,8 +120,8 @@ func TestTrialOfAClock(t *testing.T) {
 	}{
 		{time.UTC, 0, 1, nil},
 		{time.UTC, 1, 2, nil},
-		{time.UTC, 9, 2, []string{"2 model calls were tried; the run would have no rows: the prompts of the model are unknown: ", "the template prints the time more exactly", "put rollout tap in front of the engine"}},
-		{nil, 9, 1, []string{"one model call was tried; the run would have no rows: the prompts of the model are unknown: ", "set server.timezone"}},
+		{time.UTC, 9, 2, []string{"2 trial calls showed that the run would have no rows: the prompts are unknown: ", "the template prints the time with more precision", "put rollout tap in front of the engine"}},
+		{nil, 9, 1, []string{"a trial call showed that the run would have no rows: the prompts are unknown: ", "set server.timezone"}},
 	} {
 		sim, trial, backend, said := trialOn(t, lettasim.Config{InputIDs: true})
 		trial.config.Server.Timezone = tt.zone

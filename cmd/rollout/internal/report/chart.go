@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
-// The size of a plot and its margins, in CSS pixels. A plot is as wide as a phone's screen, so the
-// text is not scaled there. A wider page shows several plots side by side.
+// The size of a plot and its margins, in CSS pixels. A plot is as wide as a phone's screen, so that
+// phones do not scale its text. A wider page shows several plots side by side.
 const (
 	plotWidth, plotHeight = 360, 190
 
@@ -117,7 +117,7 @@ func (c *chart) box(class string, x0, x1, y0, y1, gap float64, title string) {
 	c.path(class, fmt.Sprintf("M%s %sV%sH%sV%sZ", num(left), num(c.y.place(y0)), num(c.y.place(y1)), num(max(right-gap, left+.5)), num(c.y.place(y0))), title)
 }
 
-// text writes text at a coordinate. class determines how the text is aligned with x.
+// text writes text at a coordinate. The parameter class determines how the text is aligned with x.
 func (c *chart) text(class string, x, y float64, text string) {
 	fmt.Fprintf(&c.out, `<text class="%s" x="%s" y="%s">%s</text>`, class, num(x), num(y), html.EscapeString(text))
 }
@@ -141,7 +141,7 @@ func ticks(low, high float64, n int) (out []tick) {
 	}
 	step := roundStep((high - low) / float64(n))
 	for i := math.Ceil(low/step - 1e-9); i*step <= high+1e-9*step; i++ {
-		v := i*step + 0 // avoids negative zero
+		v := i*step + 0 // + 0 avoids negative zero
 		out = append(out, tick{v, short(v)})
 	}
 	return out

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Two log times that differ by less than these limits do not count as a clock jump. Lines from
-// different goroutines can be slightly out of order, and status lines are ten seconds apart.
+// A difference between two log times that is within these limits does not count as a clock jump.
+// Lines from different goroutines can be slightly out of order, and status lines are ten seconds
+// apart.
 const (
 	maxDisorder = 2 * time.Second
 	maxSilence  = 10 * time.Minute
@@ -17,7 +18,7 @@ const (
 type clock struct {
 	log   string
 	last  time.Time
-	beats bool // this log has reached its first status line
+	beats bool // true after the first status line of this log
 	jumps []ClockJump
 }
 
@@ -53,19 +54,19 @@ func clockNotes(r *Report) (out []string) {
 		out = append(out, fmt.Sprintf("The clock %s (%s, %s). Durations are unaffected; times are unreliable.", what, j.Log, moment(j.At)))
 	}
 	if t := r.Time; t.First != nil && t.First.Before(r.CreatedAt.Add(-maxSkew)) {
-		out = append(out, fmt.Sprintf("A sample is dated %s, before the run was created: the clock has been changed since then, so plots over time are unreliable.", moment(*t.First)))
+		out = append(out, fmt.Sprintf("A sample is dated %s, which is before the run was created. The clock has been changed since then, so plots over time are unreliable.", moment(*t.First)))
 	}
 	if t := r.Time; t.Last != nil && t.Last.After(r.WrittenAt.Add(maxSkew)) {
-		out = append(out, fmt.Sprintf("A sample is dated %s, after this report: the clock has been changed since then, so plots over time are unreliable.", moment(*t.Last)))
+		out = append(out, fmt.Sprintf("A sample is dated %s, which is after this report was written. The clock has been changed since then, so plots over time are unreliable.", moment(*t.Last)))
 	}
 	return out
 }
 
-// maxSkew is the largest difference between the clocks of two machines that is not reported.
+// maxSkew is the largest difference between two machines' clocks that a report ignores.
 const maxSkew = time.Minute
 
-// If the clock jumped, rate computes the mean rate over the time that the invocations took. It does
-// not use the time from the first start to the last end, which could then be years.
+// If the clock jumped, rate computes the mean rate over the total duration of the invocations.
+// After a jump, the time from the first start to the last end could be years.
 func (r *Report) rate() {
 	var worked float64
 	for _, in := range r.Invocations {

@@ -95,8 +95,8 @@ func bins(values []float64) []Bin {
 	return out
 }
 
-// roundStep returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is at least x. x must
-// be positive.
+// roundStep returns the smallest number that is at least x and is 1, 2, 2.5 or 5 times a power of
+// ten. The number x must be positive.
 func roundStep(x float64) float64 {
 	p := math.Pow(10, math.Floor(math.Log10(x)))
 	for _, m := range []float64{1, 2, 2.5, 5} {

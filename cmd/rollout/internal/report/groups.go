@@ -12,7 +12,7 @@ import (
 // contain these numbers.
 type Lag struct {
 	// Groups[i] counts the groups that were i versions old, up to the last nonzero count.
-	// Groups[pace.LagMost] also includes older groups. Groups of unknown age are not counted.
+	// Groups[pace.LagMost] also includes older groups. Groups whose lag is unknown are not counted.
 	Groups []int `json:"groups"`
 	// CutShort counts the processes that did not end normally. The last status line of such a
 	// process might not include its last groups.

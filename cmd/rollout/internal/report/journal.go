@@ -10,7 +10,7 @@ import (
 )
 
 // readJournal counts the attempts that have no outcome and whose samples are not done. It needs a
-// few bytes for each attempt that was in flight at the same time.
+// few bytes of memory per open attempt.
 func readJournal(dir string, r *Report, done keys) {
 	dir = filepath.Join(dir, "journal")
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -27,7 +27,7 @@ func readJournal(dir string, r *Report, done keys) {
 			open[e.Key] = struct{}{}
 		case journal.OpEnd:
 			delete(open, e.Key)
-		default: // agent ids and charges: neither the start nor the end of an attempt
+		default: // agent ids and charges, which neither start nor end an attempt
 		}
 	}
 	n := 0

@@ -21,9 +21,9 @@ func (k keys) has(key string) bool {
 	return ok
 }
 
-// readLog reads the commit log of the run in dir. done contains the keys of the samples that are
-// done. filtered counts the samples with keep=false by reason. entries is a digest of everything
-// that the log records about samples and shards.
+// readLog reads the commit log of the run in dir. The result done contains the keys of the samples
+// that are done. The result filtered counts the samples with keep=false by reason. The result
+// entries is a digest of everything that the log records about samples and shards.
 func readLog(dir string) (_ *sink.Log, done keys, filtered map[string]int, entries string, err error) {
 	sum := sha256.New()
 	log, err := sink.ReadLogEach(dir, func(c *sink.Commit) {
@@ -64,8 +64,9 @@ func addEntry(sum hash.Hash, c *sink.Commit) {
 	}
 }
 
-// basisOf identifies the sources of r's numbers about samples. It returns "" if samples have not
-// yet been committed or the clock jumped, because the numbers then also depend on other files.
+// basisOf identifies the sources of r's numbers about samples. It returns "" if samples are still
+// in the write-ahead log or if the clock jumped, because the numbers then also depend on other
+// files.
 func basisOf(r *Report, run *Run, entries string) string {
 	if r.Storage.WALBytes > 0 || len(r.ClockJumps) > 0 {
 		return ""

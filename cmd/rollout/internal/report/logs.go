@@ -25,21 +25,21 @@ type logLine struct {
 	Time time.Time `json:"time"`
 	Msg  string    `json:"msg"`
 
-	Resumed   bool `json:"resumed"`   // in lines with the message launch
-	Unstarted int  `json:"unstarted"` // in lines with the message tail
-	InFlight  int  `json:"in_flight"` // in lines with the message status
-	// Lag counts the process's groups so far by policy lag. It is nil if the run does not commit
-	// whole groups.
+	Resumed   bool `json:"resumed"`   // set in lines with the message "launch"
+	Unstarted int  `json:"unstarted"` // set in lines with the message "tail"
+	InFlight  int  `json:"in_flight"` // set in lines with the message "status"
+	// Lag counts, by policy lag, the groups that have become whole in this process so far. It is
+	// nil if the run does not commit whole groups.
 	Lag       []int `json:"lag"`
-	ExitCode  *int  `json:"exit"` // in lines with the message end
+	ExitCode  *int  `json:"exit"` // set in lines with the message "end"
 	Duplicate *int  `json:"duplicates_refused"`
 
 	Outcome  string  `json:"outcome"`
-	Endpoint string  `json:"endpoint"` // in lines with the message limit changed
+	Endpoint string  `json:"endpoint"` // set in lines with the message "limit changed"
 	From     int     `json:"from"`
 	To       int     `json:"to"`
 	Reason   string  `json:"reason"`
-	Class    string  `json:"class"` // in lines with the message retry
+	Class    string  `json:"class"` // set in lines with the message "retry"
 	Delay    float64 `json:"delay_s"`
 }
 
@@ -47,7 +47,7 @@ type diary struct {
 	report    *Report
 	endpoints map[string]*EndpointLimit
 	order     []string
-	every     int // number of status lines for each line that is kept
+	every     int // one of this many status lines is kept
 	statuses  int
 	clock     clock
 	lag       []int // lags in the last status line of the log that is being read
@@ -58,14 +58,14 @@ func readLogs(dir string, r *Report) {
 	logs := filepath.Join(dir, "logs")
 	files, err := os.ReadDir(logs) // sorted by name
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		r.Problems = append(r.Problems, fmt.Sprintf("logs not read: %v", err))
+		r.Problems = append(r.Problems, fmt.Sprintf("the logs could not be read: %v", err))
 	}
 	for _, f := range files {
 		if name := f.Name(); !strings.HasPrefix(name, "collect-") || !strings.HasSuffix(name, ".jsonl") {
 			continue
 		}
 		if err := d.file(filepath.Join(logs, f.Name())); err != nil {
-			r.Problems = append(r.Problems, fmt.Sprintf("log not read completely: %v", err))
+			r.Problems = append(r.Problems, fmt.Sprintf("a log could not be read completely: %v", err))
 		}
 	}
 	r.ClockJumps = d.clock.jumps
@@ -164,7 +164,7 @@ func (d *diary) lags(in *Invocation) {
 	}
 }
 
-// status keeps only every d.every-th point, to limit the number of points.
+// status adds a point. To limit the number of points, it keeps only one of every d.every points.
 func (d *diary) status(p Point) {
 	d.statuses++
 	if (d.statuses-1)%d.every != 0 {

@@ -91,7 +91,7 @@ func TestOpenAttempts(t *testing.T) {
 	if r.Retries.Open == nil || *r.Retries.Open != 1 || len(r.Problems) != 0 {
 		t.Errorf("open attempts %v, want 1; %v", r.Retries.Open, r.Problems)
 	}
-	if !strings.Contains(page(t, r), "1 attempts have started and have no outcome yet") {
+	if !strings.Contains(page(t, r), "1 attempts have started but have no outcome yet") {
 		t.Error("the page lacks the note")
 	}
 }

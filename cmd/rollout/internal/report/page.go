@@ -19,7 +19,7 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-// maxShownChanges is the maximum length of the table of the controller's decisions.
+// maxShownChanges is the maximum number of rows in the table of the controller's decisions.
 const maxShownChanges = 60
 
 // A page is a Report prepared for the HTML template.
@@ -71,7 +71,7 @@ func Page(w io.Writer, r *Report) error {
 	return errors.Join(t.Execute(out, newPage(r)), out.Flush())
 }
 
-// countAny is count for the types that the template passes.
+// countAny is like count, but accepts every type that the template passes.
 func countAny(v any) string {
 	switch n := v.(type) {
 	case int:
@@ -97,12 +97,12 @@ func pluralAny(v any, one string) string {
 func newPage(r *Report) *page {
 	digest := sha256.Sum256([]byte(pageCSS))
 	p := &page{
-		R: r, Style: template.CSS(pageCSS), //nolint:gosec // our own file
+		R: r, Style: template.CSS(pageCSS), //nolint:gosec // the CSS is part of the program
 		Policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(digest[:]) + "'; base-uri 'none'; form-action 'none'",
 		Mood:   map[string]string{"complete": "good", "running": "warn", "incomplete": "bad"}[r.State],
 		Notes:  notes(r), Tiles: tiles(r), Parts: parts(r.Coverage, r.Filtered),
 
-		Reasons: sharesOf("Quarantined, by reason", r.Failures.Reasons),
+		Reasons: sharesOf("Quarantined samples and calls by reason", r.Failures.Reasons),
 		Status:  sharesOf("Samples by status", r.Truncation.Status),
 		Stop:    sharesOf("Samples by stop reason", r.Truncation.Stop),
 		Ends:    r.Truncation.ends(),
@@ -113,7 +113,7 @@ func newPage(r *Report) *page {
 		Versions: r.Proof.Versions.shares(),
 		Lag:      r.Lag.shares(),
 
-		LimitReasons: sharesOf("Changes of the limit by reason", r.Controller.Reasons),
+		LimitReasons: sharesOf("Limit changes by reason", r.Controller.Reasons),
 		RetryClasses: sharesOf("Retries by failure class", r.Retries.ByClass),
 	}
 	attempts := map[string]int{}
@@ -170,13 +170,13 @@ func notes(r *Report) (out []note) {
 		say("bad", "%s samples remain: continue with rollout collect --resume.", count(c.Remaining))
 	}
 	if c.Durable > 0 {
-		say("warn", "%s of the remaining samples have ended: they are durable in the write-ahead log, but not in a shard yet.", count(c.Durable))
+		say("warn", "%s of the remaining samples have ended. They are durable in the write-ahead log, but not yet in a shard.", count(c.Durable))
 	}
 	if n := r.Proof.Grades["unverified"]; n > 0 {
 		say("warn", "%s of %s rows (%s) are unverified: their prompts could not be checked.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
 	}
 	if n := r.Proof.Downgraded; n > 0 {
-		say("warn", "%s of %s rows (%s) are not exact because their reply was lost and the server's record has no prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
+		say("warn", "%s of %s rows (%s) are not exact because their replies were lost and the server's record has no prompts.", count(n), count(r.Lengths.Rows), share(n, r.Lengths.Rows))
 	}
 	if t := r.Truncation; t.Cut*20 > t.Samples {
 		say("warn", "%s of the samples have a row that was cut at tokens.max_row_tokens.", share(t.Cut, t.Samples))
@@ -194,11 +194,11 @@ func notes(r *Report) (out []note) {
 		who := "The tail policy"
 		switch {
 		case c.Late >= r.Tail.Cut.Samples:
-			who = "The deadlines of their tasks"
+			who = "Task deadlines"
 		case c.Late > 0:
-			who = "The tail policy and the deadlines of tasks"
+			who = "The tail policy and task deadlines"
 		}
-		say("warn", "%s cut %s samples: the data are biased toward short samples.", who, count(r.Tail.Cut.Samples))
+		say("warn", "%s cut %s samples, so the data are biased toward short samples.", who, count(r.Tail.Cut.Samples))
 	}
 	return out
 }
@@ -230,9 +230,9 @@ func tiles(r *Report) []tile {
 		out = append(out, tile{Name: "median time per sample", Value: seconds(d.P50), Note: "p99 " + seconds(d.P99)})
 	}
 	if s := r.Throughput; s != nil && s.TokensPerSecond > 0 {
-		note := "first start to last end"
+		note := "from the start of the first sample to the end of the last sample"
 		if len(r.ClockJumps) > 0 {
-			note = "over the time of the invocations"
+			note = "over the running time of the invocations"
 		}
 		out = append(out, tile{Name: "sampled tokens per second", Value: amount(s.TokensPerSecond), Note: note})
 	}

@@ -45,18 +45,18 @@ func (p *page) lengths() {
 	}}
 	p.LengthPlots = present(
 		histogram("Prompt length", "tokens", l.Prompt, "rows"),
-		histogram("Length of a row", "tokens", l.Sequence, "rows"),
+		histogram("Row length", "tokens", l.Sequence, "rows"),
 		histogram("Sampled tokens", "tokens", l.Completion, "samples"),
 	)
 }
 
 func (p *page) times() {
 	t := p.R.Time
-	p.Times.Title = "Time of a sample"
+	p.Times.Title = "Sample times"
 	for _, row := range []spreadRow{
 		{"total", t.Total, seconds},
-		{"working (no queueing, no backoff)", t.Working, seconds},
-		{"total, of samples that failed", t.Failed, seconds},
+		{"working (excluding queueing and backoff)", t.Working, seconds},
+		{"total (failed samples)", t.Failed, seconds},
 	} {
 		if row.D != nil {
 			p.Times.Rows = append(p.Times.Rows, row)
@@ -136,7 +136,7 @@ func (p *page) control() {
 		}
 		limits = append(limits, l)
 	}
-	const limit, flying = "Limit of samples in flight", "Samples in flight"
+	const limit, flying = "Limit on samples in flight", "Samples in flight"
 	if last.Sub(first) < time.Second { // the logs cover only the few milliseconds of one change
 		p.ControlPlots = []*figure{tooShort(limit), tooShort(flying)}
 		return

@@ -29,7 +29,8 @@ type shareRow struct {
 	Count              int
 }
 
-// parts returns the segments of the coverage bar. filtered counts the filtered samples by reason.
+// parts returns the segments of the coverage bar. The map filtered counts the filtered samples by
+// reason.
 func parts(c Coverage, filtered map[string]int) []part {
 	committed := ""
 	if c.Empty > 0 {
@@ -39,7 +40,7 @@ func parts(c Coverage, filtered map[string]int) []part {
 		if committed != "" {
 			committed += "; "
 		}
-		committed += count(c.LostCalls) + " single calls of these samples are in failures/"
+		committed += count(c.LostCalls) + " calls of these samples failed and are in failures/"
 	}
 	failed := ""
 	if c.Superseded > 0 {

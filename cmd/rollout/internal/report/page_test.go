@@ -178,7 +178,7 @@ func TestPictureOfThePage(t *testing.T) {
 		box(x, 16, 189, 78)
 		fmt.Fprintf(&out, `<text class="t" x="%d" y="38" style="font-size:13px">%s</text><text class="lb" x="%d" y="64" style="font-size:22px;font-weight:600">%s</text><text class="t" x="%d" y="84">%s</text>`+"\n", x+14, m[1], x+14, m[2], x+14, m[3])
 	}
-	for i, title := range []string{"Samples by reward", "pass@k as k grows", "Length of a row", "Time per sample", "Sampled tokens per second", "Limit of samples in flight"} {
+	for i, title := range []string{"Samples by reward", "pass@k as k grows", "Row length", "Time per sample", "Sampled tokens per second", "Limit on samples in flight"} {
 		x, y := 16+i%3*(card+10), 106+i/3*242
 		svg, ok := plots[title]
 		if !ok || len(tiles) != 6 {

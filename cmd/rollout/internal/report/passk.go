@@ -4,7 +4,7 @@ package report
 type group struct {
 	size, samples, scored, passed int
 	first                         float64 // reward of the first scored sample
-	same                          bool    // all rewards so far equal first
+	same                          bool    // true if all rewards so far are equal
 }
 
 func (g *group) reward(r, pass float64) {

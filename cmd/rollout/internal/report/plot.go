@@ -15,7 +15,7 @@ var lineInks = []string{"s1", "s2", "s3", "s4"}
 type line struct {
 	name   string
 	points []point
-	step   bool // the value holds until the next point
+	step   bool // true if each value holds until the next point
 	area   bool
 }
 
@@ -94,7 +94,7 @@ func extent(all []line) (low, high float64) {
 	return low, high
 }
 
-// tooShort returns a figure with a note instead of a plot. It is for data that covers too little
+// tooShort returns a figure with a note instead of a plot. It is used if the data covers too little
 // time.
 func tooShort(title string) *figure {
 	return &figure{Title: title, Note: "Too short to plot."}

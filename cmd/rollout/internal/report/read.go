@@ -11,7 +11,7 @@ import (
 // 1 for a solved task, and less for a partly solved task.
 const DefaultPass = 1
 
-// A Run contains what a report needs from run.json, and settings from the caller.
+// A Run contains the fields of run.json that a report needs, and settings from the caller.
 type Run struct {
 	ID        string
 	CreatedAt time.Time
@@ -29,7 +29,7 @@ type Run struct {
 	// LastInvocation is copied to the report unchanged.
 	LastInvocation json.RawMessage
 	// Last is the previous report, or nil. If its Basis is still valid, Read reuses its numbers
-	// about samples and only compares the shards with their digests.
+	// about samples and only checks that every shard still has its recorded digest.
 	Last *Report
 }
 
@@ -39,7 +39,7 @@ type Run struct {
 // Read needs about 20 bytes of memory per sample, and 200 more if it reads the rows.
 func Read(dir string, run Run) (*Report, error) {
 	// While Read is working, samples in the write-ahead log can be committed. Read can then see
-	// them twice or not at all. In this case, it starts over, up to maxTries times.
+	// such samples twice or not at all. In this case, Read starts over, up to maxTries times.
 	for try := 0; ; try++ {
 		r, log, err := read(dir, run)
 		if err != nil {

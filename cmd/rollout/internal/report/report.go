@@ -57,15 +57,15 @@ type Report struct {
 
 	Invocations []Invocation `json:"invocations,omitempty"`
 	// ClockJumps lists the first clock jumps found in the logs. If there are any, the mean
-	// throughput is computed over the time that the invocations took.
+	// throughput is computed over the total duration of the invocations.
 	ClockJumps []ClockJump `json:"clock_jumps,omitempty"`
 	// Problems lists the data that could not be read. The numbers exclude this data.
 	Problems []string `json:"problems,omitempty"`
 	// Damage contains the errors behind the Problems that report damaged files.
 	Damage []error `json:"-"`
 	// Basis identifies the sources of the numbers about samples. If two reports have the same
-	// Basis, these numbers are equal. Basis is empty if the numbers depend on more than commits, or
-	// if a source could not be read.
+	// nonempty Basis, these numbers are equal. Basis is empty if the numbers depend on more than
+	// commits, or if a source could not be read.
 	Basis string `json:"basis,omitempty"`
 	// LastInvocation is the summary of the last process that ended normally.
 	LastInvocation json.RawMessage `json:"last_invocation,omitempty"`
@@ -77,7 +77,8 @@ type Report struct {
 type Coverage struct {
 	Planned int `json:"planned"`
 	// Committed counts the samples that are done and kept. Filtered counts the samples that are
-	// done and have keep=false. All other numbers about samples with rows include both.
+	// done and have keep=false. All other numbers about samples with rows include both committed
+	// and filtered samples.
 	Committed int `json:"committed"`
 	Failed    int `json:"failed"`
 	// Skipped counts the samples that were cut by the tail policy or at their task's deadline. Late
@@ -97,14 +98,14 @@ type Coverage struct {
 	// failures that a later success replaced.
 	Empty      int `json:"empty"`
 	Superseded int `json:"superseded"`
-	// LostCalls counts the individual calls in failures/ whose sample is committed.
+	// LostCalls counts the individually failed calls of committed samples.
 	LostCalls int `json:"lost_calls"`
 }
 
 // Failures groups the samples in Coverage.Failed.
 type Failures struct {
 	Classes []FailureClass `json:"classes,omitempty"` // most frequent first
-	// Reasons counts quarantined samples and individually quarantined calls by reason word.
+	// Reasons counts quarantined samples and individually quarantined calls by reason.
 	Reasons map[string]int `json:"reasons,omitempty"`
 }
 
@@ -131,7 +132,7 @@ type Rewards struct {
 	PassAtK []PassAtK `json:"pass_at_k,omitempty"`
 }
 
-// An AttemptReward covers the samples for which the attempt with this number counted.
+// An AttemptReward summarizes the samples for which attempt number Attempt counted.
 type AttemptReward struct {
 	Attempt int      `json:"attempt"`
 	Samples int      `json:"samples"`
@@ -155,9 +156,9 @@ type Groups struct {
 	Groups int `json:"groups"`
 	Whole  int `json:"whole"`
 	// Scored counts the groups with at least two scored samples. ZeroVariance counts the scored
-	// groups whose rewards are all equal. Such groups do not give a training signal. AllPass counts
-	// the ZeroVariance groups in which all samples passed. NonePass counts the ZeroVariance groups
-	// in which no sample passed.
+	// groups whose rewards are all equal. Such groups do not provide a training signal. AllPass
+	// counts the ZeroVariance groups in which all samples passed. NonePass counts the ZeroVariance
+	// groups in which no sample passed.
 	Scored       int `json:"scored"`
 	ZeroVariance int `json:"zero_variance"`
 	AllPass      int `json:"all_pass"`
@@ -183,11 +184,13 @@ type Truncation struct {
 	Samples int `json:"samples"`
 	// Truncated counts the samples with a row that ended at a limit and not by the policy's choice.
 	// Cut counts the samples with a row that was cut at tokens.max_row_tokens. Length counts the
-	// samples whose last output ended at the engine's token limit. A sample can count in both.
+	// samples whose last output ended at the engine's token limit. A sample can count in both Cut
+	// and Length.
 	Truncated int `json:"truncated"`
 	Cut       int `json:"cut"`
 	Length    int `json:"length"`
-	// MaxSteps counts the samples that used all their steps. Their rows do not count as truncated.
+	// MaxSteps counts the samples that used all their steps. The rows of such samples do not count
+	// as truncated.
 	MaxSteps int            `json:"max_steps"`
 	Status   map[string]int `json:"status,omitempty"`
 	Stop     map[string]int `json:"stop_reasons,omitempty"`
@@ -284,16 +287,16 @@ type Point struct {
 
 // Retries counts attempts and retries.
 type Retries struct {
-	// Attempts counts the samples with rows and the failed samples by the number of the attempt
-	// that counted.
+	// Attempts counts samples by the number of the attempt that counted. It includes samples with
+	// rows and failed samples.
 	Attempts map[int]int `json:"attempts,omitempty"`
 	// ByClass counts the logged retries by the class of the failure before them. It is nil if the
 	// logs are missing. WaitSeconds is the total wait before the retries.
 	ByClass     map[string]int `json:"by_class,omitempty"`
 	Logged      int            `json:"logged"`
 	WaitSeconds float64        `json:"wait_seconds"`
-	// Open counts the attempts without an outcome. They are in progress, or their process was
-	// killed. Open is nil if there is no journal.
+	// Open counts the attempts without an outcome. Such an attempt is in progress, or its process
+	// was killed. Open is nil if there is no journal.
 	Open *int `json:"open,omitempty"`
 }
 

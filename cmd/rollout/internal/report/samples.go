@@ -16,8 +16,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// censored is the class of the samples that the tail policy cut. They count as skipped, not as
-// failed.
+// censored is the class of the samples that the tail policy cut. Such samples count as skipped, not
+// as failed.
 const censored = "censored"
 
 // maxExample is the maximum length of a class's example error.
@@ -43,7 +43,7 @@ type survey struct {
 	failed  map[string]failure // last failure by sample key
 	slowest []Slow
 	lesser  int  // rows that are not exact because their reply was lost
-	along   bool // received replies contain their prompts
+	along   bool // true if received replies contain their prompts
 	held    int  // number of samples with rows in shards
 	ended   ends // the kinds of ends already counted for the current sample
 	rows    int  // number of rows in all data shards so far, including unreadable rows
@@ -56,7 +56,7 @@ type attemptSum struct {
 	sum             float64
 }
 
-// A failure is the last failure of a sample that is not yet done.
+// A failure describes the last failure of a sample that is not yet done.
 type failure struct {
 	class, stage, error string
 	slow                Slow
@@ -134,8 +134,8 @@ func (s *survey) problem(err error) {
 	s.report.problem("not counted: ", err)
 }
 
-// row adds a row. at is its number in the dataset, or inNoShard. The rows of a sample must be
-// consecutive, and the first row has SegmentIndex 0.
+// row adds a row. The parameter at is the number of the row in the dataset, or inNoShard. The rows
+// of a sample must be consecutive, and the first row has SegmentIndex 0.
 func (s *survey) row(row *sink.StoredRow, at int) {
 	r := s.report
 	r.Lengths.Rows++
@@ -165,10 +165,10 @@ func (s *survey) row(row *sink.StoredRow, at int) {
 	once(slices.Contains(row.Flags, tokenize.FlagLength.String()), &s.ended.length, &r.Truncation.Length)
 }
 
-// ends records which kinds of ends have been counted for the current sample.
+// The type ends records which kinds of ends have been counted for the current sample.
 type ends struct{ truncated, cut, length bool }
 
-// once increments n and sets counted. It does nothing if is is false or counted is already set.
+// If the condition is true and counted is not yet set, once sets counted and increments n.
 func once(is bool, counted *bool, n *int) {
 	if is && !*counted {
 		*counted = true

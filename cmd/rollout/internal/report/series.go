@@ -7,11 +7,11 @@ import (
 // maxSteps is the maximum number of steps in a series.
 const maxSteps = 96
 
-// A timeline adds up values by time. If they span more than maxSteps steps, the timeline doubles
-// the length of a step.
+// A timeline adds up values by time. If the values span more than maxSteps steps, the timeline
+// doubles the length of a step.
 type timeline struct {
-	step       int64 // seconds
-	low, high  int64 // first and last step, counted from 1970
+	step       int64 // in seconds
+	low, high  int64 // numbers of the first and the last step since 1970
 	tokens     map[int64]float64
 	samples    map[int64]float64
 	begun, end time.Time

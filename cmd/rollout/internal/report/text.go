@@ -36,7 +36,7 @@ func Text(r *Report) string {
 		for _, k := range r.Rewards.PassAtK {
 			ks = append(ks, fmt.Sprintf("pass@%d %.3f", k.K, k.Value))
 		}
-		line("", "%s (pass: reward of at least %s)", strings.Join(ks, ", "), value(r.Rewards.Pass))
+		line("", "%s (a pass is a reward of at least %s)", strings.Join(ks, ", "), value(r.Rewards.Pass))
 		line("groups", "%s of %s scored groups have equal rewards", count(r.Groups.ZeroVariance), count(r.Groups.Scored))
 	} else {
 		line("reward", "none: no sample was scored")
@@ -54,7 +54,7 @@ func Text(r *Report) string {
 	spread("time", r.Time.Total, seconds)
 	spread("working", r.Time.Working, seconds)
 	if s := r.Throughput; s != nil && s.TokensPerSecond > 0 {
-		line("rate", "%s sampled tokens/s from the first start to the last end", amount(s.TokensPerSecond))
+		line("rate", "%s sampled tokens/s from the start of the first sample to the end of the last sample", amount(s.TokensPerSecond))
 	}
 	for i, text := range r.Truncation.ends() {
 		line([]string{"ends", ""}[min(i, 1)], "%s", text)

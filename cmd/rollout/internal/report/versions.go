@@ -15,8 +15,8 @@ type Versions struct {
 	// with tokens from several versions.
 	Unknown int `json:"unknown,omitempty"`
 	Mixed   int `json:"mixed,omitempty"`
-	// Newest counts the rows, except Unknown, by their newest version. A key is one version or, if
-	// there are many versions, a range such as 100-149.
+	// Newest counts the rows by their newest version, excluding the rows counted in Unknown. A key
+	// is one version or, if there are many versions, a range such as 100-149.
 	Newest map[string]int `json:"newest,omitempty"`
 }
 
@@ -78,5 +78,5 @@ func (v *Versions) shares() shares {
 	if v.Unknown > 0 {
 		by["unknown"] = v.Unknown
 	}
-	return sharesOf("Rows by the newest policy version in them", by)
+	return sharesOf("Rows by newest policy version", by)
 }

@@ -118,7 +118,7 @@ func decodeHeader(text string) (*Header, error) {
 		return nil, err
 	}
 	if version.Version != headerVersion {
-		return nil, fmt.Errorf("export version %d, but this program supports %d: use a newer rollout", version.Version, headerVersion)
+		return nil, fmt.Errorf("the export has version %d, but this program supports only version %d: upgrade rollout", version.Version, headerVersion)
 	}
 	h := new(Header)
 	dec := json.NewDecoder(strings.NewReader(text))
@@ -127,10 +127,10 @@ func decodeHeader(text string) (*Header, error) {
 		return nil, fmt.Errorf("header: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if h.SchemaVersion != sink.SchemaVersion {
-		return nil, fmt.Errorf("schema version %d, but this program supports %d: use a newer rollout", h.SchemaVersion, sink.SchemaVersion)
+		return nil, fmt.Errorf("the export has schema version %d, but this program supports only version %d: upgrade rollout", h.SchemaVersion, sink.SchemaVersion)
 	}
 	if h.RunID == "" {
-		return nil, errors.New("header: no run_id")
+		return nil, errors.New("the header has no run_id")
 	}
 	return h, nil
 }
@@ -144,7 +144,7 @@ func decodeRow(text, what string, columns []column, row any) error {
 	for name := range s.Members {
 		at := columnAt(columns, name, i)
 		if at < 0 {
-			return fmt.Errorf("a %s has no column %.60q", what, name)
+			return fmt.Errorf("unknown column %.60q in a %s", name, what)
 		}
 		seen[at] = true
 		decodeValue(s, v.Field(columns[at].index).Addr().Interface(), columns[at].nullable)
@@ -158,13 +158,13 @@ func decodeRow(text, what string, columns []column, row any) error {
 	}
 	for i, c := range columns {
 		if !seen[i] {
-			return fmt.Errorf("column %s of a %s is missing", c.name, what)
+			return fmt.Errorf("column %s is missing from a %s", c.name, what)
 		}
 	}
 	return nil
 }
 
-// columnAt returns the index of the column called name, or -1. likely is tried first.
+// columnAt returns the index of the column called name, or -1. It first tries the index likely.
 func columnAt(columns []column, name string, likely int) int {
 	if likely < len(columns) && columns[likely].name == name {
 		return likely
@@ -172,13 +172,12 @@ func columnAt(columns []column, name string, likely int) int {
 	return slices.IndexFunc(columns, func(c column) bool { return c.name == name })
 }
 
-// A scanner scans one line.
 type scanner struct {
 	*strictjson.Scanner
 	text string
 }
 
-// decodeValue decodes the value of a field. Errors are recorded in the scanner.
+// decodeValue decodes the value of a field. It records errors in the scanner.
 func decodeValue(s *scanner, field any, nullable bool) {
 	switch p := field.(type) {
 	case *string:
@@ -206,7 +205,7 @@ func decodeValue(s *scanner, field any, nullable bool) {
 	default:
 		v := reflect.ValueOf(field).Elem()
 		if v.Kind() != reflect.Pointer {
-			panic("rowjson: internal error: a column of another type") // every test would find it
+			panic("rowjson: internal error: a column has an unsupported type") // every test would fail
 		}
 		if !s.Null() {
 			v.Set(reflect.New(v.Type().Elem()))
@@ -225,8 +224,8 @@ func integer[T int8 | int32 | int64](s *scanner, p *T, bits int) {
 
 func float32Value(s *scanner, p *float32) { *p = math.Float32frombits(uint32(float(s, 32))) }
 
-// float decodes a float of size bits and returns the bits. NaN and the infinities are encoded as
-// strings.
+// float decodes a floating-point number of size bits and returns its bit pattern. NaN and the
+// infinities are encoded as strings.
 func float(s *scanner, size int) uint64 {
 	kind, at := s.Kind(), s.Offset()
 	switch kind {
@@ -234,7 +233,7 @@ func float(s *scanner, size int) uint64 {
 		word := s.Number()
 		v, err := strconv.ParseFloat(word, size)
 		if s.Err() == nil && err != nil {
-			s.FailAt(at, fmt.Sprintf("%.40s is too large for a float of %d bits", word, size))
+			s.FailAt(at, fmt.Sprintf("%.40s is too large for a %d-bit float", word, size))
 		}
 		if size == 32 {
 			return uint64(math.Float32bits(float32(v)))

@@ -69,7 +69,7 @@ type Writer struct {
 	buf []byte
 }
 
-// NewWriter returns a Writer that writes to w. w should be buffered.
+// NewWriter returns a Writer that writes to w. The destination w should be buffered.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
 // Header writes the first line of the export of a whole run.
@@ -121,7 +121,6 @@ func (w *Writer) row(columns []column, row any) error {
 
 const null = "null"
 
-// appendValue appends the value of a field.
 func appendValue(b []byte, field any, nullable bool) []byte {
 	switch p := field.(type) {
 	case *string:
@@ -147,7 +146,7 @@ func appendValue(b []byte, field any, nullable bool) []byte {
 	}
 	p := reflect.ValueOf(field).Elem()
 	if p.Kind() != reflect.Pointer {
-		panic("rowjson: internal error: a column of another type") // every test would find it
+		panic("rowjson: internal error: a column has an unsupported type") // every test would fail
 	}
 	if p.IsNil() {
 		return append(b, null...)
@@ -169,7 +168,7 @@ func appendList[T any](b []byte, list []T, nullable bool, one func([]byte, T) []
 	return append(b, ']')
 }
 
-// The bits of the NaNs that are written as "NaN" alone.
+// The bit patterns of the NaN values that are written as plain "NaN".
 const (
 	plainNaN32 = 0x7fc00000
 	plainNaN64 = 0x7ff8000000000000

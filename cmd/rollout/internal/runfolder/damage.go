@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// HasRows reports whether a run has a row. It includes rows in the write-ahead log, because the
+// HasRows reports whether a run has any rows. It includes rows in the write-ahead log, because the
 // next process writes them to a shard.
 func HasRows(dir string) (bool, error) {
 	has, err := sink.HasRows(dir)
@@ -43,27 +43,27 @@ func damageHint(dir string, damage error) string {
 	if Repairable(damage) {
 		return RepairHint(dir)
 	}
-	return "rollout verify " + format.Shell(dir) + " lists the damage; a commit or a shard cannot be repaired: restore a copy, or start a new run with --out"
+	return "to list the damage, run rollout verify " + format.Shell(dir) + "; a commit or a shard cannot be repaired, so restore a copy or start a new run with --out"
 }
 
-// DamageError returns the error for a run with damaged files. The error contains the first damage
-// and the number of damaged places.
+// DamageError returns the error for a run with damaged files. The error includes the first of the
+// given errors and the number of damaged places.
 func DamageError(dir string, damage []error) error {
 	err := fmt.Errorf("%s: %w", dir, damage[0])
 	if n := len(damage); n > 1 {
-		err = fmt.Errorf("%w; %d places are damaged", err, n)
+		err = fmt.Errorf("%w; %d places are damaged in total", err, n)
 	}
 	return exit.Hint(exit.With(exit.Verify, err), damageHint(dir, damage[0]))
 }
 
-// ReadError adds the exit code and the hint to an error from reading or opening a run's files.
+// ReadError adds the exit code, and the hint for damage, to an error from reading or opening a run's files.
 func ReadError(dir string, err error) error {
 	if _, damaged := errors.AsType[*frame.CorruptError](err); damaged || errors.Is(err, sink.ErrCorrupt) {
 		return DamageError(dir, []error{err})
 	}
 	err = fmt.Errorf("%s: %w", dir, err)
 	if errors.Is(err, sink.ErrNewer) || errors.Is(err, frame.ErrNewer) {
-		return exit.Hint(exit.With(exit.Folder, err), "use a newer rollout")
+		return exit.With(exit.Folder, err)
 	}
 	return exit.With(exit.Storage, err)
 }

@@ -8,7 +8,7 @@
 //	  tasks.jsonl    snapshot.go   the validated tasks; adding tasks on resume
 //	                 tasklog.go    tasks that arrive during the run
 //	  report.json    report.go     the report for programs; report.html is for people
-//	  journal/       package journal: attempts, and the work that servers can still be doing
+//	  journal/       package journal: attempts, and the work that servers might still be doing
 //	  logs/          one file per invocation
 //	  the rest       package sink: the dataset
 //
@@ -73,7 +73,7 @@ func CheckNew(dir string) error {
 				dir = parent
 			}
 		}
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is a file, not a folder", dir)), "pass a new folder with --out")
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is a file, not a folder", dir)), "pass a new folder with --out")
 	case err != nil:
 		return exit.Hint(exit.With(exit.Storage, err), "pass a writable folder with --out")
 	}
@@ -85,9 +85,9 @@ func CheckNew(dir string) error {
 			// contain no data.
 		case name == RunFile:
 			if h, held := Locked(dir); held {
-				return LockedError(dir, h, "wait for it, or pass another folder with --out")
+				return LockedError(dir, h, "wait until that process ends, or pass another folder with --out")
 			}
-			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: already contains a run", dir)),
+			return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s already contains a run", dir)),
 				"continue it with: "+ResumeCommand(dir))
 		default:
 			foreign = append(foreign, name)
@@ -100,9 +100,9 @@ func CheckNew(dir string) error {
 		}
 		hint := "pass a new or empty folder with --out"
 		if run := runAround(dir); run != "" {
-			hint = "it is inside the run " + format.Shell(run) + ": pass another folder with --out, or continue that run with: " + ResumeCommand(run)
+			hint = "the folder is inside the run " + format.Shell(run) + "; pass another folder with --out, or continue that run with: " + ResumeCommand(run)
 		}
-		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not empty and contains no run (%s)", dir, shown)), hint)
+		return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not empty, but contains no run (found %s)", dir, shown)), hint)
 	}
 	return nil
 }
@@ -142,8 +142,8 @@ func (f *Folder) Create(info Info, tasks *TaskSet) error {
 	return f.create(info, tasks, durable.SyncDir)
 }
 
-// create implements Create. syncDir syncs a folder, which needs read permission. If a folder is
-// writable but not readable, the run continues without the sync.
+// create implements Create. The function syncDir syncs a folder and needs permission to read it. If
+// a folder is writable but not readable, the run continues without the sync.
 func (f *Folder) create(info Info, tasks *TaskSet, syncDir func(string) error) error {
 	err := f.writeTasks(tasks)
 	for _, dir := range f.made {
@@ -171,7 +171,7 @@ func (f *Folder) Abandon() error {
 	}
 	err := f.Clear()
 	if f.made != nil {
-		_ = os.Remove(f.TasksPath()) // exists if Create failed after writing it
+		_ = os.Remove(f.TasksPath()) // the file exists if Create failed after writing it
 		// Remove the lock file while its lock is held. A process that has already opened the file
 		// then notices that its name is gone.
 		err = errors.Join(err, os.Remove(filepath.Join(f.Dir, LockFile)))
@@ -198,7 +198,7 @@ func openRun(dir string, mode fs.FileMode) (*Folder, error) {
 	return f, nil
 }
 
-// Clear removes the temporary files that killed processes have left.
+// Clear removes the temporary files that killed processes left behind.
 func (f *Folder) Clear() error {
 	entries, err := os.ReadDir(f.Dir)
 	for _, e := range entries {
@@ -251,9 +251,9 @@ func (f *Folder) close() error { return f.lock.Close() }
 // writeFile writes dir/name atomically and durably, through a temporary file.
 func writeFile(dir, name string, mode fs.FileMode, write func(io.Writer) error) error {
 	if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.IsDir() {
-		return exit.Hint(exit.With(exit.Storage, errors.New("is a folder, not a file")), "pass the path of a file") // fail before write does its work
+		return exit.Hint(exit.With(exit.Storage, errors.New("a folder, not a file")), "pass the path of a file") // fail before write is called
 	}
-	f, err := createTemporary(dir, "", mode) // do not use name as a prefix, because it can already have the maximum length
+	f, err := createTemporary(dir, "", mode) // do not use name as a prefix, because name can already have the maximum length
 	if err != nil {
 		return err
 	}

@@ -30,13 +30,13 @@ type Identity struct {
 }
 
 // keptSetting reports whether a setting must keep its value for the life of a run. The rules for
-// tasks, samples and limit are in snapshot.go.
+// the tasks, the number of samples and the limit are in snapshot.go.
 func keptSetting(key string) bool {
 	switch key {
 	case "agent.keep", "reward.processes", "reward.timeout", "tokens.experimental":
 		return false // rows do not depend on the setting
 	case "tokens.policy_version", "tokens.one_engine", "tokens.policy_version_delay":
-		return false // each invocation sets it for its own calls
+		return false // each invocation sets its own value
 	case "agent.file", "tokens.tokenizer":
 		return false // Identity compares the digest of the content, not the path
 	case "output.messages", "server.timezone":
@@ -81,9 +81,9 @@ func IdentityOf(l *config.Loader, model *Model) (Identity, error) {
 }
 
 // Changes compares the run with the invocation that resumes it. It returns a complaint for each
-// difference that would affect rows. rows reports whether the dataset has rows. If it has none, the
-// tokens.* settings can change. A tokenizer can always be added to a run that has none, because the
-// existing rows did not need it.
+// difference that would affect rows. The parameter rows is true if the dataset has rows. If the
+// dataset has no rows, the tokens.* settings can change. A tokenizer can always be added to a run
+// that has none, because the existing rows needed no tokenizer.
 func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool) exit.Complaints {
 	var bad exit.Complaints
 	for _, s := range l.Settings {
@@ -114,16 +114,16 @@ func Changes(l *config.Loader, had *Info, now Identity, model *Model, rows bool)
 		bad = append(bad, differs("tokens.tokenizer: chat template", ShortDigest(a), ShortDigest(b), from))
 	}
 	if a, b := had.Model.engine(), model.engine(); a != b && model != nil {
-		bad = append(bad, differs("tokens.tokenizer: config.json and generation_config.json", cmp.Or(a, "neither of the two files"), cmp.Or(b, "neither of the two files"), from))
+		bad = append(bad, differs("tokens.tokenizer: config.json and generation_config.json", cmp.Or(a, "neither file"), cmp.Or(b, "neither file"), from))
 	}
 	return bad
 }
 
 func differs(what, had, given, from string) error {
 	if had == given {
-		had, given = "another value", "this one"
+		had, given = "one value", "another"
 	}
-	return fmt.Errorf("%s: the run has %s, you set %s%s", what, had, given, from)
+	return fmt.Errorf("%s: the run has %s, but you set %s%s", what, had, given, from)
 }
 
 func showValue(raw json.RawMessage) string {
@@ -149,9 +149,9 @@ func ShortDigest(hex string) string {
 }
 
 // ServerChanges compares the current servers with the servers in run.json. A different version of
-// the same release is a notice. A different release, or a different model behind the handle, is a
-// complaint, because the tokens that it samples can differ. A different URL is neither a notice nor
-// a complaint.
+// the same Letta release causes a notice. A different release or a different model behind the
+// handle causes a complaint, because the sampled tokens can then differ. A different URL causes
+// neither.
 func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 	if len(had) == 0 {
 		return nil, nil
@@ -166,9 +166,9 @@ func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 		switch {
 		case n.Version == h.Version:
 		case release(n.Version) == release(h.Version):
-			notices = append(notices, fmt.Sprintf("server %s has version %s; the run started with %s", n.URL, n.Version, h.Version))
+			notices = append(notices, fmt.Sprintf("server %s has version %s; the run started with version %s", n.URL, n.Version, h.Version))
 		default:
-			bad = append(bad, fmt.Errorf("server %s: the run has version %s, this one is %s", n.URL, h.Version, n.Version))
+			bad = append(bad, fmt.Errorf("server %s has version %s, but the run started with version %s", n.URL, n.Version, h.Version))
 		}
 		if h.Model == nil || n.Model == nil || h.Model.Handle != n.Model.Handle { // Changes reports a changed handle
 			continue
@@ -179,7 +179,7 @@ func ServerChanges(had, now []Server) (bad exit.Complaints, notices []string) {
 			{"endpoint type", h.Model.EndpointType, n.Model.EndpointType},
 		} {
 			if f.had != f.now {
-				bad = append(bad, fmt.Errorf("server %s: model %s: the run has %s %s, this server has %s", n.URL, n.Model.Handle, f.what, cmp.Or(f.had, "-"), cmp.Or(f.now, "-")))
+				bad = append(bad, fmt.Errorf("server %s: the %s of model %s is %s, but the run has %s", n.URL, f.what, n.Model.Handle, cmp.Or(f.now, "-"), cmp.Or(f.had, "-")))
 			}
 		}
 	}
@@ -202,5 +202,5 @@ func Refuse(dir string, bad exit.Complaints) error {
 		bad[i] = fmt.Errorf("%s: %w", dir, err)
 	}
 	return exit.Refuse(exit.Folder, bad,
-		"a run keeps its tasks and, once it has a row, all settings that affect rows; "+ResumeCommand(dir)+" uses the settings of the run, and --out NEW starts another run")
+		"continue with the run's own settings ("+ResumeCommand(dir)+"), or start another run with --out NEW. A run keeps its tasks. After its first row, it also keeps all settings that affect rows")
 }

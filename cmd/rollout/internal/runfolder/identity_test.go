@@ -98,27 +98,27 @@ func TestIdentity(t *testing.T) {
 		{"the same", fullConfig, fullConfig, qwen, qwen, true, nil},
 		{"what may change", fullConfig, with("max_in_flight: 7", "max_in_flight: 8", `"http://b"`, `"http://c"`, "5%", "0", "1.05", "1.5",
 			"1MiB, messages", "2MiB, format: arrow, messages"), qwen, qwen, true, nil},
-		{"agent", fullConfig, with("kind.", "kind!"), qwen, qwen, true, []string{"agent.system: the run has Be <brief> & kind., you set Be <brief> & kind!"}},
+		{"agent", fullConfig, with("kind.", "kind!"), qwen, qwen, true, []string{"agent.system: the run has Be <brief> & kind., but you set Be <brief> & kind!"}},
 		{
 			"two", fullConfig, with("0.7", "0.8", "messages: true", "messages: false"), qwen, qwen, true,
-			[]string{"agent.temperature: the run has 0.7, you set 0.8", "output.messages: the run has true, you set false"},
+			[]string{"agent.temperature: the run has 0.7, but you set 0.8", "output.messages: the run has true, but you set false"},
 		},
 		{"the order of a tool's parameters", fullConfig, with("zeta: 1.0, alpha: true", "alpha: true, zeta: 1.0"), qwen, qwen, true, []string{"agent.client_tools: "}},
-		{"reward", fullConfig, with("0.001", "0.01"), qwen, qwen, true, []string{"reward.tolerance: the run has 0.001, you set 0.01"}},
+		{"reward", fullConfig, with("0.001", "0.01"), qwen, qwen, true, []string{"reward.tolerance: the run has 0.001, but you set 0.01"}},
 		{"transformers", fullConfig, fullConfig + "tokens: {transformers: \"5.23\"}\n", qwen, qwen, true, []string{"tokens.transformers"}},
 		{
 			"template", fullConfig, fullConfig, qwen, &Model{TokenizerSHA256: qwen.TokenizerSHA256, ChatTemplateSHA256: "dddd"}, true,
-			[]string{"tokens.tokenizer: chat template: the run has sha256 cccc, you set sha256 dddd"},
+			[]string{"tokens.tokenizer: chat template: the run has sha256 cccc, but you set sha256 dddd"},
 		},
-		{"agent file", fullConfig, with("model: m", "model: m\n  file: "+agentFile), qwen, qwen, true, []string{"agent.file: the run has no agent file, you set sha256 44136fa355b3"}},
+		{"agent file", fullConfig, with("model: m", "model: m\n  file: "+agentFile), qwen, qwen, true, []string{"agent.file: the run has no agent file, but you set sha256 44136fa355b3"}},
 		{"a tokenizer is added", fullConfig, fullConfig, nil, qwen, false, nil},
 		{"a tokenizer is added to rows that used none", fullConfig, fullConfig, nil, qwen, true, nil},
 		{"a wrong tokenizer is replaced", fullConfig, fullConfig, llama, qwen, false, nil},
 		{
 			"rows used another tokenizer", fullConfig, fullConfig, llama, qwen, true,
-			[]string{"tokens.tokenizer: the run has sha256 bbbbbbbbbbbb, you set sha256 aaaaaaaaaaaa", "tokens.tokenizer: chat template: "},
+			[]string{"tokens.tokenizer: the run has sha256 bbbbbbbbbbbb, but you set sha256 aaaaaaaaaaaa", "tokens.tokenizer: chat template: "},
 		},
-		{"a tokenizer is taken away", fullConfig, fullConfig, qwen, nil, true, []string{"tokens.tokenizer: the run has sha256 aaaaaaaaaaaa, you set no tokenizer"}},
+		{"a tokenizer is taken away", fullConfig, fullConfig, qwen, nil, true, []string{"tokens.tokenizer: the run has sha256 aaaaaaaaaaaa, but you set no tokenizer"}},
 		{"another source, no row", turns, fullConfig, qwen, qwen, false, nil},
 		{"another source than that of the rows", turns, fullConfig, qwen, qwen, true, []string{"tokens.prompts: "}},
 	} {
@@ -156,9 +156,9 @@ func TestServerChanges(t *testing.T) {
 	}{
 		{"the same", Server{"http://b", "0.16.8", m(32)}, "", ""},
 		{"another server", Server{"http://c", "0.16.7", m(32)}, "", ""},
-		{"a patch", Server{"http://a", "0.16.9", m(32)}, "", "server http://a has version 0.16.9; the run started with 0.16.7"},
-		{"a release", Server{"http://a", "0.17.0", m(32)}, "server http://a: the run has version 0.16.7, this one is 0.17.0", ""},
-		{"a window", Server{"http://a", "0.16.7", m(16)}, "server http://a: model h: the run has context window 32, this server has 16", ""},
+		{"a patch", Server{"http://a", "0.16.9", m(32)}, "", "server http://a has version 0.16.9; the run started with version 0.16.7"},
+		{"a release", Server{"http://a", "0.17.0", m(32)}, "server http://a has version 0.17.0, but the run started with version 0.16.7", ""},
+		{"a window", Server{"http://a", "0.16.7", m(16)}, "server http://a: the context window of model h is 16, but the run has 32", ""},
 		{"no word on the model", Server{"http://a", "0.16.7", nil}, "", ""},
 	} {
 		bad, notices := ServerChanges(had, []Server{tt.now})

@@ -18,10 +18,11 @@ import (
 	"github.com/rollout-rl/rollout/sink/durable"
 )
 
-// Import creates the folder of a run whose data was not collected. fill writes the dataset to a
-// temporary folder next to dir. Once the temporary folder is complete, Import renames it to dir.
-// Therefore dir is either a complete run or unchanged. from lists the source files. First, Import
-// removes the temporary folders that killed imports to dir have left.
+// Import creates the folder of a run whose data was imported and not collected. The function fill
+// writes the dataset to a temporary folder next to dir. Once the temporary folder is complete,
+// Import renames it to dir. Therefore dir is either a complete run or unchanged. The parameter from
+// lists the source files. First, Import removes the temporary folders that killed imports to dir
+// left behind.
 func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir string) error) (err error) {
 	if err := CheckNew(dir); err != nil {
 		return err
@@ -29,7 +30,7 @@ func Import(dir, id string, mode fs.FileMode, from []string, fill func(dir strin
 	dir = filepath.Clean(dir)
 	if here, err := os.Stat("."); err == nil {
 		if there, err := os.Stat(dir); err == nil && os.SameFile(here, there) {
-			err := fmt.Errorf("%s: is the working directory, which cannot be replaced", dir)
+			err := fmt.Errorf("%s is the working directory, which cannot be replaced", dir)
 			return exit.Hint(exit.With(exit.Folder, err), "pass the name of a new folder")
 		}
 	}
@@ -91,14 +92,14 @@ func beginImport(parent, prefix string, mode fs.FileMode) (temp string, lock *Lo
 	return "", nil, err
 }
 
-// beginTries is larger than the number of imports to the same target that can be expected to start
-// at the same moment.
+// beginTries exceeds the number of imports to the same target that are likely to start at the same
+// moment.
 const beginTries = 10
 
-// clearImports removes the temporary folders of killed imports. Such folders are not locked.
-// clearImports ignores folders that it cannot remove.
+// clearImports removes the temporary folders of killed imports. The folder of a killed import is
+// not locked. clearImports ignores folders that it cannot remove.
 func clearImports(parent, prefix string, mode fs.FileMode) {
-	entries, _ := os.ReadDir(parent) // a folder can be writable but not readable
+	entries, _ := os.ReadDir(parent) // an unreadable folder counts as empty
 	for _, e := range entries {
 		if !e.IsDir() || !strings.HasPrefix(e.Name(), prefix) {
 			continue

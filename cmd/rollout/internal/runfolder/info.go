@@ -100,8 +100,8 @@ func VersionsSources(said []string) string {
 	return cmp.Or(strings.Join(all, ","), noVersions)
 }
 
-// versionsSource returns the possible sources of an invocation's policy versions. told reports
-// whether rollout ctl set-version can set versions during the run.
+// versionsSource returns the possible sources of an invocation's policy versions. The parameter
+// told is true if rollout ctl set-version can set versions during the run.
 func versionsSource(c *config.Config, told bool) string {
 	var all []string
 	v := &c.Tokens.PolicyVersion
@@ -133,13 +133,13 @@ func (i *Info) LastLog() string { return i.Invocations[len(i.Invocations)-1].Log
 type Tasks struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"` // digest of tasks.jsonl
-	// Stream is true if the run accepts tasks while it runs. tasks.jsonl then grows at the end. In
-	// this case, SHA256 covers only the first Bytes bytes, and the other numbers are from the start
-	// of the last invocation.
+	// Stream is true if the run accepts tasks while it runs. New tasks are then appended to
+	// tasks.jsonl. In this case, SHA256 covers only the first Bytes bytes, and the other numbers
+	// are from the start of the last invocation.
 	Stream bool  `json:"stream,omitempty"`
 	Bytes  int64 `json:"bytes,omitempty"`
 	// Groups is true if an invocation committed whole groups. Raised is true if an invocation
-	// raised the number of samples of existing tasks. A run cannot have both.
+	// raised the number of samples of existing tasks. Groups and Raised cannot both be true.
 	Groups bool `json:"groups,omitempty"`
 	Raised bool `json:"raised,omitempty"`
 	// GrewFrom is the digest of tasks.jsonl before tasks were last added. If a process is killed
@@ -185,8 +185,8 @@ func Need(dir string) error {
 	return err
 }
 
-// runAround returns the run folder that contains path, or "". path can be a file of the run, such
-// as a shard, or the run's data folder.
+// runAround returns the run folder that contains path, or "". The parameter path can be a file of
+// the run, such as a shard, or the run's data folder.
 func runAround(path string) string {
 	for dir := path; ; {
 		parent := filepath.Dir(dir)
@@ -204,11 +204,11 @@ func Read(dir string) (Info, error) {
 	var info Info
 	b, err := os.ReadFile(filepath.Join(dir, RunFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		hint := "pass the --out folder of collect"
+		hint := "pass the folder that collect created (--out)"
 		if run := runAround(dir); run != "" {
 			hint = "did you mean " + format.Shell(run) + "?"
 		}
-		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is not a run folder (it has no %s)", dir, RunFile)), hint)
+		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a run folder (it has no %s)", dir, RunFile)), hint)
 	}
 	if err != nil {
 		return info, exit.With(exit.Storage, err)
@@ -221,14 +221,14 @@ func Read(dir string) (Info, error) {
 	switch {
 	case err != nil:
 	case info.Version > runVersion:
-		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program supports %d", path, info.Version, runVersion)),
-			"use a newer rollout")
+		return info, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s has version %d, but this program supports only version %d", path, info.Version, runVersion)),
+			"upgrade rollout")
 	case info.Version != runVersion:
 		err = fmt.Errorf("version %d was never written by rollout", info.Version)
 	}
 	if err != nil {
-		return info, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s: is damaged: %w", path, err)),
-			"the file cannot be repaired: restore a copy; the rows can be read without it, see sink/python")
+		return info, exit.Hint(exit.With(exit.Verify, fmt.Errorf("%s is damaged: %w", path, err)),
+			"this file cannot be repaired, so restore a copy; to read the rows without this file, see sink/python")
 	}
 	return info, nil
 }
@@ -242,7 +242,7 @@ type Model struct {
 	EngineVocabSize    int     `json:"engine_vocab_size,omitempty"`
 	StopIDs            []int32 `json:"stop_ids,omitempty"`
 	TokenizerSHA256    string  `json:"tokenizer_sha256"`
-	ChatTemplate       string  `json:"chat_template"` // name of the template: default, tool_use
+	ChatTemplate       string  `json:"chat_template"` // name of the template: default or tool_use
 	ChatTemplateSHA256 string  `json:"chat_template_sha256"`
 }
 
@@ -309,9 +309,9 @@ func (m *Model) Same(other *Model) bool {
 	return m.Tokenizer() == other.Tokenizer() && m.template() == other.template()
 }
 
-// Describe returns the content of run.json for a run that is about to start. If the run is resumed,
-// had is the previous content. Otherwise had is nil. A resumed run keeps its id, creation time and
-// invocations.
+// Describe returns the content of run.json for a run that is about to start. The parameter had is
+// the previous content of run.json, or nil for a new run. A resumed run keeps its id, creation time
+// and invocations.
 func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers []Server, model *Model) (Info, error) {
 	now := time.Now()
 	info := Info{Version: runVersion, ID: NewID(now), CreatedAt: now.UTC(), Rollout: version.Read()}

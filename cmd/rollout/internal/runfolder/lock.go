@@ -38,8 +38,8 @@ type Lock struct {
 	Stale Holder
 }
 
-// TakeLock tries lockTries times, lockPause apart, as long as the lock file does not name the
-// holder.
+// TakeLock retries while the lock is held and the lock file does not name the holder. It tries up
+// to lockTries times and pauses for lockPause between tries.
 const (
 	lockTries = 10
 	lockPause = 20 * time.Millisecond
@@ -57,7 +57,7 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 		return nil, foreignLock(path, "a folder")
 	}
 	if err != nil {
-		return nil, exit.Hint(exit.With(exit.Storage, err), "collect needs write access to the folder of its run")
+		return nil, exit.Hint(exit.With(exit.Storage, err), "give collect write access to the run's folder")
 	}
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
 		_ = f.Close() // nothing was written
@@ -69,16 +69,16 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 		if held = readHolder(f); !errors.Is(err, syscall.EWOULDBLOCK) || held.PID != 0 {
 			break
 		}
-		time.Sleep(lockPause) // another process can hold the lock for a moment, in Locked
+		time.Sleep(lockPause) // the function Locked of another process holds the lock for a moment
 	}
 	if err != nil {
 		_ = f.Close() // nothing was written
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, LockedError(dir, held, "wait for it, or pass another folder with --out")
+			return nil, LockedError(dir, held, "wait until that process ends, or pass another folder with --out")
 		}
-		return nil, exit.With(exit.Storage, fmt.Errorf("lock %s: %w", dir, err))
+		return nil, exit.With(exit.Storage, fmt.Errorf("cannot lock %s: %w", dir, err))
 	}
-	if !sameFile(f, path) { // the process that created the folder has removed it
+	if !sameFile(f, path) { // the process that created the folder has removed it again
 		_ = f.Close() // nothing was written
 		return nil, exit.Hint(exit.With(exit.Locked, fmt.Errorf("%s: another process has just created a run there and removed it", dir)), "try again")
 	}
@@ -95,15 +95,15 @@ func TakeLock(dir string, mode fs.FileMode) (*Lock, error) {
 		_, err = f.WriteAt(append(b, '\n'), 0)
 	}
 	if err != nil {
-		return nil, exit.With(exit.Storage, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close()))
+		return nil, exit.With(exit.Storage, errors.Join(fmt.Errorf("cannot lock %s: %w", dir, err), f.Close()))
 	}
 	return l, nil
 }
 
 // foreignLock returns the error for a lock file that is not a regular file. TakeLock does not lock
-// such a file, because it would overwrite the file's target.
+// such a file, because it would then overwrite the file's target.
 func foreignLock(path, what string) error {
-	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: is %s, not the lock of a run", path, what)), "remove it, or pass another folder with --out")
+	return exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s is not a run's lock file: it is %s", path, what)), "remove it, or pass another folder with --out")
 }
 
 // sameFile reports whether path is still the path of f.
@@ -149,9 +149,9 @@ func Locked(dir string) (Holder, bool) {
 
 // LockedError returns the error for a folder that another process collects into.
 func LockedError(dir string, h Holder, hint string) error {
-	text := dir + ": another process is collecting into it"
+	text := dir + ": another process is collecting into this folder"
 	if who := h.String(); who != "" {
-		text += ": " + who
+		text += " (" + who + ")"
 	}
 	return exit.Hint(exit.With(exit.Locked, errors.New(text)), hint)
 }

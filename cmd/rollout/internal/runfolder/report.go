@@ -19,9 +19,9 @@ import (
 // programs.
 const ReportPage = "report.html"
 
-// WriteReport writes report.json and report.html for a run that has just ended. last receives the
-// report and returns the summary of this process as JSON, or nil. WriteReport returns the damage
-// that it found in the run's files.
+// WriteReport writes report.json and report.html for a run that has just ended. WriteReport passes
+// the report to the parameter last, which returns the summary of this process as JSON, or nil.
+// WriteReport returns the damage that it found in the run's files.
 func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, error)) (damage []error, err error) {
 	r, err := ReadReport(folder.Dir, report.DefaultPass, false, true)
 	if err != nil {
@@ -40,9 +40,9 @@ func WriteReport(folder *Folder, last func(*report.Report) (json.RawMessage, err
 	return r.Damage, writeFile(folder.Dir, ReportPage, folder.Mode, func(w io.Writer) error { return report.Page(w, r) })
 }
 
-// ReadReport builds the current report of the run in dir. running reports whether another process
-// is collecting into the run. again allows ReadReport to reuse the existing report if nothing has
-// been collected since.
+// ReadReport builds the current report of the run in dir. The parameter running is true if another
+// process is collecting into the run. If again is set, ReadReport can reuse the existing report,
+// provided that nothing has been collected since.
 func ReadReport(dir string, pass float64, running, again bool) (*report.Report, error) {
 	info, err := Read(dir)
 	if err != nil {
@@ -90,7 +90,7 @@ func lastReport(dir string) (*report.Report, error) {
 	old := new(report.Report)
 	err = json.Unmarshal(b, old)
 	if old.Version > report.Version {
-		return nil, exit.With(exit.Folder, fmt.Errorf("%s: version %d; this program supports %d", filepath.Join(dir, ReportFile), old.Version, report.Version))
+		return nil, exit.With(exit.Folder, fmt.Errorf("%s has version %d, but this program supports only version %d", filepath.Join(dir, ReportFile), old.Version, report.Version))
 	}
 	if err != nil {
 		return nil, nil //nolint:nilerr // the new report replaces it

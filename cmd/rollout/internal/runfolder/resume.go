@@ -23,17 +23,17 @@ type Earlier struct {
 }
 
 // Find opens the run in the configured folder. It loads the run's settings that no flag,
-// environment variable or file overrides. If there is no run and needed is set, Find fails. If
-// needed is not set, it returns nil, because --resume then starts a new run. A dry run does not
-// lock the folder.
+// environment variable or file overrides. If there is no run, Find returns nil, because --resume
+// then starts a new run. If needed is set, Find returns an error instead. A dry run does not lock
+// the folder.
 func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 	dir := l.Config.Output.Dir
 	switch {
 	case dir == "":
-		return nil, exit.Hint(exit.Usagef("output.dir is not set: which run should be resumed?"), "pass its folder with --out")
+		return nil, exit.Hint(exit.Usagef("output.dir is not set, so rollout does not know which run to resume"), "pass the run's folder with --out")
 	case !Exists(dir):
 		if needed {
-			return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s: contains no run with failures to retry", dir)), "pass the folder of a run with --out")
+			return nil, exit.Hint(exit.With(exit.Folder, fmt.Errorf("%s contains no run, so there are no failures to retry", dir)), "pass the folder of a run with --out")
 		}
 		return nil, CheckNew(dir)
 	}
@@ -44,14 +44,14 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 			return nil, err
 		}
 	} else if h, held := Locked(dir); held {
-		return nil, LockedError(dir, h, "wait for it")
+		return nil, LockedError(dir, h, "wait until that process ends")
 	}
 	if e.Info, err = Read(dir); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	if e.Info.Imported != nil {
-		err := fmt.Errorf("%s: was created by rollout import from %s: it has no tasks to continue with", dir, strings.Join(e.Info.Imported, ", "))
-		return nil, errors.Join(exit.Hint(exit.With(exit.Folder, err), "collect into a new folder with --out; readers accept several runs"), e.Close())
+		err := fmt.Errorf("%s was imported from %s, so it has no tasks to continue with", dir, strings.Join(e.Info.Imported, ", "))
+		return nil, errors.Join(exit.Hint(exit.With(exit.Folder, err), "collect into a new folder with --out; rollout.Dataset reads several runs together"), e.Close())
 	}
 	l.FromRun(e.Info.Config, "")
 	if e.Folder != nil {
@@ -78,8 +78,8 @@ func (e *Earlier) Close() error {
 }
 
 // ReadTasks returns the tasks of a resumed run. It merges the run's own tasks with the given tasks,
-// if any, and raises the numbers of samples if requested. stream reports whether more tasks will
-// arrive. bad lists the conflicts with the run.
+// if any, and raises the numbers of samples if requested. The parameter stream is true if more
+// tasks will arrive. The result bad lists the conflicts with the run.
 func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), stream bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	dir := l.Config.Output.Dir
 	snapshot := (&Folder{Dir: dir}).TasksPath()
@@ -99,7 +99,7 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 		return nil, exit.Complaints{fmt.Errorf("%w: %s", differs(now.Key, strconv.Itoa(had), strconv.Itoa(l.Config.Tasks.Samples), now.Given()), keepsGroups)}, nil
 	}
 	if groups && e.Info.Tasks.Raised {
-		return nil, exit.Complaints{fmt.Errorf("tasks.samples: an earlier process added samples to tasks of the run, and %s", keepsGroups)}, nil
+		return nil, exit.Complaints{fmt.Errorf("tasks.samples: an earlier process added samples to tasks of the run, but %s", keepsGroups)}, nil
 	}
 	var set *TaskSet
 	if streams {
@@ -113,11 +113,11 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	planned := plannedSamples(l.Config, set)
 	switch cut := planned < set.Samples; {
 	case planned < e.Info.Tasks.Planned:
-		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d planned samples, you set %d", e.Info.Tasks.Planned, planned))
+		bad = append(bad, fmt.Errorf("tasks.limit: the run has %d planned samples, but the limit allows only %d", e.Info.Tasks.Planned, planned))
 	case cut && l.Config.Tasks.Samples > had:
 		// With a limit, another number of samples per task would select different samples than
 		// before.
-		bad = append(bad, fmt.Errorf("tasks.limit: changing from %[2]d to %[1]d samples per task needs all tasks: remove the limit with --limit 0", l.Config.Tasks.Samples, had))
+		bad = append(bad, fmt.Errorf("tasks.limit: to change from %d to %d samples per task, remove the limit with --limit 0", had, l.Config.Tasks.Samples))
 	}
 	if bad != nil {
 		set.Close()
@@ -126,12 +126,13 @@ func (e *Earlier) ReadTasks(l *config.Loader, fit *tasks.Fit, stdin io.Reader, s
 	return set, nil, nil
 }
 
-// keepsGroups is the reason why a run that commits whole groups rejects another number of samples.
-const keepsGroups = "a started group keeps its size (--stream, --until-groups)"
+// keepsGroups explains why a run that commits whole groups cannot be resumed with a different
+// number of samples.
+const keepsGroups = "the size of a started group cannot change in a run with --stream or --until-groups"
 
 // tasksNow merges the run's snapshot with the given tasks. If the given tasks equal the snapshot,
-// it reads them only once. If neither tasks nor another number of samples are given, it reads
-// nothing. groups forbids changing the number of samples of a task.
+// tasksNow reads the tasks only once. If no tasks are given and the default number of samples is
+// unchanged, it reads nothing. If groups is set, the number of samples of a task cannot change.
 func (e *Earlier) tasksNow(l *config.Loader, fit *tasks.Fit, stdin io.Reader, skipped func(error), snapshot string, had int, groups bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	same := &TaskSet{path: snapshot, own: true, digest: e.Info.Tasks.SHA256, Tasks: e.Info.Tasks.Tasks, Samples: e.Info.Tasks.Samples, Bad: e.Info.Tasks.Bad}
 	check := NewTaskCheck(l.Config, skipped)
@@ -215,8 +216,9 @@ func (e *Earlier) Claimed() string {
 	return text
 }
 
-// Proven returns the versions, by URL, of the servers that are known to produce rows. These are the
-// run's servers if the run has rows and its tokenizer is unchanged.
+// Proven returns the versions, by URL, of the servers that are known to produce rows. If the run
+// has rows and its tokenizer and chat template are unchanged, these are all its servers. Otherwise
+// no server is known to produce rows.
 func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 	if e == nil || !e.Info.Model.Same(model) {
 		return nil, nil
@@ -232,9 +234,9 @@ func (e *Earlier) Proven(dir string, model *Model) (map[string]string, error) {
 	return out, nil
 }
 
-// TurnsHavePrompts reports whether the servers' replies contain the prompts, or returns nil if this
-// is unknown. If the run has no tokenizer, its prompts have no other source. Otherwise the rows in
-// the last shard show the source.
+// TurnsHavePrompts reports whether the run's prompts come from the servers' replies, or returns nil
+// if this is unknown. If the run has neither a tokenizer nor a tap, its prompts have no other
+// source. Otherwise the rows in the last shard show the source.
 func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error) {
 	switch c.Tokens.Prompts {
 	case config.PromptsAuto:
@@ -267,7 +269,6 @@ func TurnsHavePrompts(c *config.Config, dir string, model *Model) (*bool, error)
 	return nil, nil
 }
 
-// plannedSamples returns the number of samples that the run will collect.
 func plannedSamples(c *config.Config, tasks *TaskSet) int {
 	if c.Tasks.Limit > 0 {
 		return min(tasks.Samples, c.Tasks.Limit)

@@ -55,7 +55,7 @@ type TaskSet struct {
 // Close removes the spool.
 func (s *TaskSet) Close() {
 	if s != nil && s.path != "" && !s.own {
-		_ = os.Remove(s.path) // the next process removes it if this fails
+		_ = os.Remove(s.path) // if this fails, the next process removes the file
 	}
 }
 
@@ -111,7 +111,7 @@ type TaskCheck struct {
 	// no spool.
 	Dir  string
 	Mode fs.FileMode
-	// marks, if not nil, receives the mark of each task.
+	// If marks is not nil, Run adds the mark of each task to it.
 	marks map[taskHash]taskMark
 }
 
@@ -124,7 +124,7 @@ func (c *TaskCheck) Run(source iter.Seq2[collector.Task, error]) (*TaskSet, erro
 	}
 	defer spool.discard()
 	set := &spool.set
-	first := map[taskHash]uint32{} // line numbers by id
+	first := map[taskHash]uint32{} // line number of the first task with each id
 	var bad exit.Complaints
 	for t, err := range source {
 		if err == nil {
@@ -176,16 +176,16 @@ type growth struct {
 	// marks contains the marks of the given tasks. grow removes the marks of the tasks that are in
 	// the snapshot.
 	marks           map[taskHash]taskMark
-	had, now        int  // default samples per task, before and now
-	groups          bool // no task is allowed to have more samples than before
-	raised          bool // a task has more samples than before
+	had, now        int  // default number of samples per task: previous and current
+	groups          bool // true if no task is allowed to have more samples than before
+	raised          bool // true if a task has more samples than before
 	spool           *spool
 	removed, change []string
 	fewer, more     []string
 }
 
-// grow returns the merged tasks: first the snapshot's tasks in their order, then the new tasks. bad
-// names the tasks that are missing, have changed, or have fewer samples.
+// grow returns the merged tasks: first the snapshot's tasks in their order, then the new tasks. The
+// result bad names the tasks that are missing, have changed, or have fewer samples.
 func (g *growth) grow() (_ *TaskSet, bad exit.Complaints, err error) {
 	defer g.spool.discard()
 	for t, err := range tasks.Read(g.old, nil) {
@@ -247,13 +247,13 @@ func (g *growth) complaints() (bad exit.Complaints) {
 		ids  []string
 		what string
 	}{
-		{g.removed, "are missing from the given tasks"},
-		{g.change, "have different messages, agent, answer or metadata in the given tasks"},
-		{g.fewer, "have more samples in the run than in the given tasks"},
-		{g.more, "have fewer samples in the run than in the given tasks, and " + keepsGroups},
+		{g.removed, "the given tasks lack %s of the run"},
+		{g.change, "the given tasks have different messages, agents, answers or metadata for %s of the run"},
+		{g.fewer, "the given tasks have fewer samples for %s of the run"},
+		{g.more, "the given tasks have more samples for %s of the run, but " + keepsGroups},
 	} {
 		if len(c.ids) > 0 {
-			bad = append(bad, fmt.Errorf("tasks: %d of the run's %s: %s", len(c.ids), c.what, firstFew(c.ids)))
+			bad = append(bad, fmt.Errorf(c.what+": %s", format.Plural(int64(len(c.ids)), "task"), firstFew(c.ids)))
 		}
 	}
 	return bad
@@ -288,7 +288,7 @@ type spool struct {
 	done bool
 }
 
-// newSpool creates a spool in the run's folder dir. If this process is killed, the next process
+// newSpool creates a spool in dir, the run's folder. If this process is killed, the next process
 // removes the file. If dir is empty, the spool only counts.
 func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	if dir == "" {
@@ -304,13 +304,14 @@ func newSpool(dir string, mode fs.FileMode) (*spool, error) {
 	return s, nil
 }
 
-// count counts a task with own samples. If own is 0, the task has the default number of samples.
+// count counts a task and its samples. If own, the task's own number of samples, is 0, the task has
+// the default number.
 func (s *spool) count(own, samples int) {
 	s.set.Tasks++
 	s.set.Samples += samplesOf(own, samples)
 }
 
-// add counts and writes one task. samples is the default number of samples.
+// add counts and writes one task. The parameter samples is the default number of samples.
 func (s *spool) add(t *collector.Task, samples int) error {
 	s.count(t.Samples, samples)
 	if s.file == nil {
@@ -330,10 +331,10 @@ func (s *spool) finish() (*TaskSet, error) {
 	return &s.set, nil
 }
 
-// discard removes the file unless finish returned it.
+// discard removes the file, unless finish has returned a TaskSet with the file.
 func (s *spool) discard() {
 	if !s.done && s.file != nil {
-		_ = s.file.Close() // the file is removed next
+		_ = s.file.Close() // an error is harmless, because the file is removed next
 		s.set.Close()
 	}
 }
@@ -353,21 +354,21 @@ func digestFile(path string, n int64) (string, error) {
 }
 
 // restoreTasks is the hint for a run whose tasks are lost.
-const restoreTasks = "restore the run's own " + TasksFile + "; pass other tasks with --tasks"
+const restoreTasks = "restore the run's original " + TasksFile + "; to add tasks, pass them with --tasks instead of editing that file"
 
 // CheckSnapshot compares the tasks of the run in dir with run.json, and returns their digest.
 func CheckSnapshot(dir string, info *Info) (digest string, err error) {
 	path := filepath.Join(dir, TasksFile)
 	known := int64(math.MaxInt64)
 	if info.Tasks.Stream {
-		known = info.Tasks.Bytes // a shorter file has another digest
+		known = info.Tasks.Bytes // if the file is shorter, its digest differs
 	}
 	digest, err = digestFile(path, known)
 	switch {
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EIO):
-		return "", exit.With(exit.Storage, fmt.Errorf("%s: the run's tasks: %w", dir, err))
+		return "", exit.With(exit.Storage, fmt.Errorf("%s: cannot read the run's tasks: %w", dir, err))
 	case err != nil:
-		err = fmt.Errorf("%s: the run's tasks: %w", dir, err)
+		err = fmt.Errorf("%s: cannot read the run's tasks: %w", dir, err)
 	case digest == info.Tasks.GrewFrom: // a process was killed before it replaced the file
 	case digest != info.Tasks.SHA256:
 		err = fmt.Errorf("%s: %s is not the file that the run wrote (its digest differs)", dir, TasksFile)
@@ -417,14 +418,14 @@ func CheckLimit(c *config.Config, set *TaskSet) error {
 	if before > 0 {
 		hint = fmt.Sprintf("use --limit %d or %d", before, after)
 	}
-	return exit.Hint(exit.Usagef("tasks.limit: %d samples end inside a group of %d, which is only committed whole (--stream, --until-groups)", limit, after-before), hint)
+	return exit.Hint(exit.Usagef("tasks.limit: a limit of %d samples splits a group of %d, but a run with --stream or --until-groups commits only whole groups", limit, after-before), hint)
 }
 
 // CheckSamples rejects a streamed task that sets its own number of samples if the run has a limit.
 // Such a task could make the limit split a group.
 func CheckSamples(c *config.Config, t *collector.Task) error {
 	if own, samples := samplesOf(t.Samples, c.Tasks.Samples), c.Tasks.Samples; c.Tasks.Limit > 0 && own != samples {
-		return fmt.Errorf("samples: %d, but each task has %d: tasks.limit could end inside a group; remove one of the two", own, samples)
+		return fmt.Errorf("samples is %d but tasks.samples is %d, so tasks.limit could split a group: delete the task's samples field, or unset tasks.limit", own, samples)
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ import (
 
 // This file stores the tasks of a streaming run (collect --stream). The run's tasks.jsonl only
 // grows at the end. A task is accepted once its whole line is durable. Bytes after the last line
-// feed are not part of an accepted task. run.json contains the digest that the file had at the
-// start of the last invocation.
+// feed are not part of an accepted task. run.json contains the digest of the file at the start of
+// the last invocation.
 
 // ErrNoMore is the error for a task that arrives after [TaskLog.End].
 var ErrNoMore = errors.New("no more tasks are accepted")
@@ -48,11 +48,11 @@ func NoTasks(dir string, mode fs.FileMode) (*TaskSet, error) {
 	return set, err
 }
 
-// streamNow reads the accepted tasks of a run that is or becomes a streaming run. It truncates an
-// incomplete last line that a killed process has left. keep reports whether more tasks will arrive.
+// streamNow reads the accepted tasks of a streaming run. If a killed process left an incomplete
+// last line, streamNow removes that line. The parameter keep is true if more tasks will arrive.
 func (e *Earlier) streamNow(l *config.Loader, keep bool) (_ *TaskSet, bad exit.Complaints, err error) {
 	if given := l.ByKey["tasks.file"].Given(); given != "" && !keep {
-		return nil, exit.Complaints{fmt.Errorf("tasks.file: the run takes tasks from a stream: use --stream to add tasks%s", given)}, nil
+		return nil, exit.Complaints{fmt.Errorf("tasks.file: the run takes tasks from a stream; to add tasks, use --stream%s", given)}, nil
 	}
 	set, err := e.readStream(l, keep)
 	return set, nil, err
@@ -115,7 +115,7 @@ type TaskLog struct {
 	change  *sync.Cond
 	marks   map[taskHash]taskMark
 	size    int64 // bytes written
-	durable int64 // bytes synced; they end with a whole line
+	durable int64 // bytes synced, always whole lines
 	syncing bool
 	ended   bool // no more tasks are accepted
 	stopped bool // no more tasks are delivered
@@ -145,9 +145,9 @@ type Added struct {
 	Err   error // why the task is rejected: another task has the same id
 }
 
-// Add appends the new tasks in the batch. A task without an Err is accepted once Wait has returned
-// nil for the returned end. If Add returns an error (a storage error or ErrNoMore), it accepts no
-// task of the batch.
+// Add appends the new tasks in the batch. A task without an Err is accepted once Wait(end) has
+// returned nil. If Add returns an error (a storage error or ErrNoMore), none of the batch's tasks
+// is accepted.
 func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +179,7 @@ func (l *TaskLog) Add(batch []*collector.Task) (_ []Added, end int64, err error)
 	}
 	if buf.Len() > 0 {
 		if _, err := l.file.Write(buf.Bytes()); err != nil {
-			_ = l.file.Truncate(l.size) // if this fails, the next process truncates it
+			_ = l.file.Truncate(l.size) // if Truncate fails, the next process truncates the file
 			return nil, 0, l.fail(err)
 		}
 		l.size += int64(buf.Len())
@@ -195,7 +195,7 @@ func (l *TaskLog) Has(id string) bool {
 	return has
 }
 
-// Wait blocks until everything that Add appended up to end is durable. One sync serves all waiters.
+// Wait blocks until the first end bytes of the file are durable. Concurrent calls share one sync.
 func (l *TaskLog) Wait(end int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,13 +228,13 @@ func (l *TaskLog) sync(to int64) error {
 // fail records a storage error and stops accepting tasks. The caller holds l.mu.
 func (l *TaskLog) fail(err error) error {
 	if l.err == nil {
-		l.err = exit.With(exit.Storage, fmt.Errorf("the tasks of the run: %w", err))
+		l.err = exit.With(exit.Storage, fmt.Errorf("cannot write the run's tasks: %w", err))
 	}
 	l.change.Broadcast()
 	return l.err
 }
 
-// Fail stops accepting tasks. [TaskLog.Follow] returns err after the last accepted task.
+// Fail stops accepting tasks. [TaskLog.Follow] yields err after the last accepted task.
 func (l *TaskLog) Fail(err error) { l.set(func() { l.err = cmp.Or(l.err, err) }) }
 
 // End stops accepting tasks. Accepted tasks are still delivered.
@@ -267,7 +267,7 @@ func (l *TaskLog) Follow() iter.Seq2[collector.Task, error] {
 			stopped, failed := l.stopped, l.err
 			l.mu.Unlock()
 			if err != nil {
-				err = cmp.Or(failed, err) // the recorded error has an exit code
+				err = cmp.Or(failed, err) // prefer l.err, because it has an exit code
 			}
 			if stopped || !yield(t, err) {
 				return
@@ -288,7 +288,7 @@ func (r *taskReader) Read(p []byte) (int, error) {
 		l.change.Wait()
 	}
 	if l.ended && !l.stopped {
-		_ = l.sync(l.size) // also sync tasks added just before End; l.err records a failure
+		_ = l.sync(l.size) // also sync tasks added just before End; a failure is recorded in l.err
 	}
 	left, stopped, err := l.durable-r.at, l.stopped, l.err
 	l.mu.Unlock()

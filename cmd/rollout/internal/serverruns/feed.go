@@ -20,7 +20,7 @@ type Config struct {
 	Client *letta.Client
 	Which  config.Runs
 	// Follow keeps the feed running until the context is done or no more runs can be added. Without
-	// Follow, the feed ends after the runs that exist.
+	// Follow, the feed ends once it has yielded the existing runs that have ended.
 	Follow bool
 	// StuckAfter is the time for which the feed waits for a run without activity. The feed then
 	// yields the run, and the reader reports that the run has not ended.
@@ -41,12 +41,12 @@ type Counts struct {
 // Total returns the number of runs found.
 func (c Counts) Total() int { return c.Given + c.Known + c.Running }
 
-// A Feed yields each server run that has ended. It yields a run only once, provided that Known
-// reports the runs that have been yielded. A Feed is not safe for concurrent use.
+// A Feed yields each server run that has ended. It yields each run only once, provided that Known
+// returns true for every run that has been yielded. A Feed is not safe for concurrent use.
 type Feed struct {
 	cfg      Config
 	listings []*listing
-	tagged   *tagged // tags in the last listing; nil if no tags are selected
+	tagged   *tagged // selects the runs of the last listing by tag; nil if no tags are selected
 
 	seen    map[string]bool // runs seen in the first pass, ended or not; nil after that pass
 	waiting []*waiting
@@ -92,7 +92,8 @@ const (
 )
 
 // Tasks yields one task for each server run that has ended. The iteration ends with an error if an
-// error is permanent, or if a transient error lasts longer than patience.
+// error is permanent, or if a transient error lasts longer than the time limit in the constant
+// patience.
 func (f *Feed) Tasks(ctx context.Context) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) {
 		err := f.each(ctx, func(runs []letta.Run) error {
@@ -107,7 +108,7 @@ func (f *Feed) Tasks(ctx context.Context) iter.Seq2[collector.Task, error] {
 			return nil
 		})
 		if err != nil && !errors.Is(err, errEnough) && ctx.Err() == nil {
-			yield(collector.Task{}, fmt.Errorf("server runs of %s: %w", f.cfg.Client.BaseURL(), agent.Translate(err)))
+			yield(collector.Task{}, fmt.Errorf("cannot list the server runs of %s: %w", f.cfg.Client.BaseURL(), agent.Translate(err)))
 		}
 	}
 }
@@ -119,7 +120,8 @@ func (f *Feed) task(r *letta.Run) collector.Task {
 	return collector.Task{ID: r.ID, Samples: 1, Recorded: &collector.Recorded{Server: f.cfg.Client.BaseURL(), Run: r.ID}}
 }
 
-// each passes new runs to give. It makes one pass or, with Follow, repeated passes.
+// This method finds the new runs that have ended, and calls give with these runs. It makes one pass
+// or, with Follow, repeated passes.
 func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 	if err := f.named(ctx, give); err != nil {
 		return err
@@ -129,7 +131,7 @@ func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 		if err := f.look(ctx, give); err != nil {
 			return err
 		}
-		if !f.cfg.Follow || len(f.listings) == 0 && len(f.waiting) == 0 { // the number of runs requested by id does not grow
+		if !f.cfg.Follow || len(f.listings) == 0 && len(f.waiting) == 0 { // only runs requested by id, which are a fixed set
 			return nil
 		}
 		if pause = min(pause*3/2, pauseMost); f.counts.Given > before {
@@ -141,7 +143,8 @@ func (f *Feed) each(ctx context.Context, give func([]letta.Run) error) error {
 	}
 }
 
-// named passes the runs that were requested by id to give.
+// This method fetches the runs that were requested by id. If a run has ended, it calls give with
+// the run.
 func (f *Feed) named(ctx context.Context, give func([]letta.Run) error) error {
 	for _, id := range f.cfg.Which.IDs {
 		var run *letta.Run
@@ -218,7 +221,8 @@ func (f *Feed) withTag(ctx context.Context, runs []letta.Run) ([]letta.Run, erro
 	return out, nil
 }
 
-// sort passes the new runs that have ended to give. It adds the other new runs to the waiting runs.
+// sort selects the new runs that have ended, and calls give with these runs. It adds the other new
+// runs to f.waiting.
 func (f *Feed) sort(runs []letta.Run, give func([]letta.Run) error) error {
 	ended := runs[:0:0]
 	for i := range runs {
@@ -253,15 +257,15 @@ func (f *Feed) firstLook(r *letta.Run) time.Time {
 	return at.Add(quietLeast)
 }
 
-// The limits of patiently. A restart of the server must not end the program, but a long outage must
-// end it with an error.
+// These constants limit the retries in patiently. A restart of the server must not end the program,
+// but a long outage must end it with an error.
 const (
 	patience  = 10 * time.Minute
 	retryMost = 30 * time.Second
 )
 
 // patiently retries look after a transient error. On a retry, look recognizes the runs that it
-// passed on before it failed.
+// handled before it failed.
 func (f *Feed) patiently(ctx context.Context, look func() error) error {
 	began := time.Now()
 	for pause := pauseLeast; ; pause = min(2*pause, retryMost) {

@@ -12,8 +12,9 @@ import (
 // pageSize is the maximum page size that the server supports.
 const pageSize = 1000
 
-// The listing continues only after a run that is at least overlap old. overlap is longer than the
-// time until a send commits its run, plus the clock differences between a server's processes.
+// A pass continues the listing after the newest run that is older than overlap. A run can become
+// visible late, but its delay must stay below overlap. The delay is the time until the run is
+// committed plus the clock differences between the server's processes.
 const overlap = 2 * time.Minute
 
 // A listing is one of the server's lists of runs, oldest run first. Each pass continues where the
@@ -22,17 +23,17 @@ type listing struct {
 	client *letta.Client
 	agent  string // agent id; empty for all agents
 	since  time.Time
-	after  *letta.Run // the list continues after this run; nil to list from the beginning
+	after  *letta.Run // the next pass lists the runs after this one; nil means all runs
 	begun  bool
 }
 
-// restarts is the maximum number of times that a pass restarts after an older run because its
-// cursor run was deleted.
+// A pass restarts at an older run if the run at its cursor has been deleted. restarts is the
+// maximum number of restarts in one pass.
 const restarts = 10
 
-// all passes each page of runs to take, except for runs that are older than since. It stops at an
-// empty page, or at a run that began after the start of this pass. A short page does not mean the
-// end, because a server can return fewer runs than the limit.
+// This method calls take with each page of runs, but omits the runs that are older than l.since. It
+// stops at an empty page, or when a page ends with a run that began after the start of this pass. A
+// page with fewer runs than the limit need not be the last page.
 func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	if !l.begun && !l.since.IsZero() {
 		if err := l.seek(ctx, l.since.Add(-overlap)); err != nil {
@@ -76,7 +77,7 @@ func (l *listing) all(ctx context.Context, take func([]letta.Run) error) error {
 	}
 }
 
-// seek makes the list continue after the newest run that began before the given moment.
+// seek positions the listing after the newest run that began before the given moment.
 func (l *listing) seek(ctx context.Context, moment time.Time) error {
 	l.after = nil
 	query := letta.RunsQuery{AgentID: l.agent, Limit: pageSize}
@@ -117,8 +118,9 @@ func began(r *letta.Run) (at time.Time, known bool) {
 // agentsPage is the number of agents per page. It is small because the states of agents are large.
 const agentsPage = 100
 
-// A tagged determines which agents have at least one of the tags. It lists all agents once, when it
-// checks the first run. If a run's agent was created after that listing, it fetches the agent once.
+// The tagged type selects the runs whose agents have at least one of the tags. It lists all agents
+// once, when it checks the first run. An agent that was created later is fetched separately, also
+// only once.
 type tagged struct {
 	client *letta.Client
 	tags   []string

@@ -70,7 +70,8 @@ func (f *Feed) active(ctx context.Context) (map[string]bool, error) {
 	return active, nil
 }
 
-// over reports whether the run has ended or has been deleted. The reader reports a deleted run.
+// over reports whether the run has ended or has been deleted. For a deleted run, the reader of the
+// task reports the error.
 func (f *Feed) over(ctx context.Context, w *waiting) (bool, error) {
 	run, err := f.cfg.Client.Run(ctx, w.ID)
 	switch {

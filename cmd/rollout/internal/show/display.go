@@ -80,7 +80,7 @@ func (d *Display) OnUnread(f func(bool)) {
 }
 
 // Flush waits until all events and messages have been read. It stops waiting if no byte is read for
-// the duration of patience. The results report whether all events and all messages have been read.
+// the given duration. The results report whether all events and all messages have been read.
 func (d *Display) Flush(patience time.Duration) (events, messages bool) {
 	if events = d.out.flush(patience); d.out == d.talk {
 		return events, events
@@ -91,8 +91,9 @@ func (d *Display) Flush(patience time.Duration) (events, messages bool) {
 // Quiet reports whether the display shows only errors.
 func (d *Display) Quiet() bool { return d.mode == displayQuiet }
 
-// Show shows the run until ctx is done. It draws the live block at once. In the other modes, the
-// first line appears after one interval. Rates are measured from the start of Show.
+// Show displays the progress of the run until ctx is done. It draws the live block at once. In the
+// other modes, it prints the first line after one interval. Rates are measured from the start of
+// Show.
 func (d *Display) Show(ctx context.Context, state func() View) {
 	if d.mode == displayQuiet {
 		return
@@ -111,7 +112,8 @@ func (d *Display) Show(ctx context.Context, state func() View) {
 	d.clear()
 }
 
-// show shows one state of the run, unless the previous state has not yet been read.
+// show prints one state of the run. It prints nothing if the reader has not yet read the previous
+// state.
 func (d *Display) show(v View) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,7 +135,7 @@ func (d *Display) show(v View) {
 	d.out.status()
 }
 
-// measure sets the time and the rates in v. The caller holds d.mu.
+// measure sets the view's time and rates. The caller holds d.mu.
 func (d *Display) measure(v *View) {
 	v.Now = d.now()
 	v.rate, v.tokens = d.meter.add(v.Now, doneNow(v.Stats), v.Sampled)
@@ -151,7 +153,8 @@ func (d *Display) draw(lines []string) {
 }
 
 // eraseRow moves the cursor up one row and erases that row. ESC [ J would erase all rows at once.
-// But if the block starts at the top of the screen, tmux copies the erased rows into its history.
+// But if the block starts at the top of the screen, tmux would copy the erased rows into its
+// history.
 const eraseRow = "\x1b[A\x1b[2K"
 
 // erase writes the escape sequences that remove the live block. A line that the terminal has
@@ -197,8 +200,8 @@ func (d *Display) above(format string, args ...any) {
 	_, _ = d.talk.Write(b.Bytes())
 }
 
-// Others returns a writer for the messages of child processes. The writer prints them above the
-// live block. While more than a megabyte is unread, it drops them. It never blocks.
+// Others returns a writer for the messages of child processes. The writer never blocks. It prints
+// the messages above the live block. While more than a megabyte is unread, it drops new messages.
 func (d *Display) Others() io.Writer { return others{d} }
 
 type others struct{ *Display }
@@ -251,8 +254,9 @@ func (d *Display) Finish(s *Summary) {
 	}
 }
 
-// folded wraps long lines of text for a terminal. Each line must begin with a name, as in the
-// summary. If the mode is not the live block, folded returns text unchanged.
+// If the display shows a live block, folded wraps long lines to the width of the terminal. It
+// expects lines that begin with a name, as in the summary. In the other modes, it returns the text
+// unchanged.
 func (d *Display) folded(text string) string {
 	if d.mode != displayLive {
 		return text

@@ -46,7 +46,7 @@ func TestViewBlock(t *testing.T) {
   failed 13   token_mismatch 8, agent_error 5
   retries 12   unavailable 9, connection 3
   http://two does not answer
-  oldest task\u001b[31m #3: run for 12.0s, attempt 2, 1m35s in all at http://t…`, "\n")
+  oldest task\u001b[31m #3: run for 12.0s, attempt 2, 1m35s in total at http:/…`, "\n")
 	if got != want {
 		t.Errorf("block:\n%s\nwant:\n%s", got, want)
 	}
@@ -59,12 +59,12 @@ func TestViewLine(t *testing.T) {
 	t.Parallel()
 	v := midway()
 	const want = "rollout: 1,000/2,000 done, in flight 47/48, 48.2 samples/s, 1.23M tokens/s, " +
-		"13 failed (token_mismatch 8, agent_error 5), 12 retries, 20.7s left, oldest task\\u001b[31m #3: run for 12.0s, attempt 2, 1m35s in all at http://two"
+		"13 failed (token_mismatch 8, agent_error 5), 12 retries, 20.7s left, oldest task\\u001b[31m #3: run for 12.0s, attempt 2, 1m35s in total at http://two"
 	if got := v.line(); got != want {
 		t.Errorf("line:\n%s\nwant:\n%s", got, want)
 	}
 	v.Draining = true
-	if got := v.line(); !strings.Contains(got, ", draining") || strings.Contains(got, " left") {
+	if got := v.line(); !strings.Contains(got, ", draining: 47 left") || strings.Count(got, " left") != 1 {
 		t.Errorf("draining: %s", got)
 	}
 }
@@ -115,7 +115,7 @@ func TestViewOfAResumedRun(t *testing.T) {
 	v.Draining, v.Until = true, v.Now.Add(252*time.Second)
 	got := strings.Join(v.block(92, false), "\n")
 	want := strings.TrimPrefix(`
-  1,000/2,000  ████████████████░░░░░░░░░░░░░░░░░  50.0%  draining, 47 to go, at most 4m12s
+  1,000/2,000  ██████████████░░░░░░░░░░░░░░░  50.0%  draining: 47 left, at most 4m12s more
   in flight 47   48.2 samples/s   1.23M tokens/s   3 shards, 12.3 MB
   resumed   710 done before (12 from the write-ahead log), 38 of 40 in flight reattached, …`, "\n")
 	if got != want {
@@ -382,7 +382,7 @@ func TestDrainSaysWhatItWaitsFor(t *testing.T) {
 		},
 		{
 			[]map[collector.Stage]int{{collector.StageRun: 1, collector.StageScore: 2}, {collector.StageScore: 3, collector.StageAppend: 4, collector.StageClose: 1}},
-			"1 sample in flight, 5 being scored, 4 being written, 1 deleting their agents",
+			"1 sample in flight, 5 being scored, 4 being written, 1 being cleaned up",
 		},
 	} {
 		var s collector.Stats

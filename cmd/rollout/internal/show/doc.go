@@ -16,8 +16,8 @@
 // An aggregate of the samples needs a field in sums (tally.go) and a line in Summary.text
 // (summary.go). A number that the collector counts needs a field in [collector.Stats] or
 // [collector.Yield], a field in [Summary], an assignment in [Summarize], and a line in
-// Summary.text. A metric needs a panel in configs/grafana-dashboard.json. It is either counted in
-// metrics.go, which observer.go calls for each event, or read in metrics_stats.go on each scrape.
-// The package comment of collector explains which kind of aggregate to choose, and lists the places
-// that a new metric changes.
+// Summary.text. A metric needs a panel in configs/grafana-dashboard.json. A metric that counts
+// events belongs in metrics.go. A metric that is read on each scrape belongs in metrics_stats.go.
+// The package comment of collector explains which kind of aggregate to choose, and lists what else
+// must change for a new metric.
 package show

@@ -48,11 +48,11 @@ func (g *groupSummary) Short() bool { return g != nil && g.Informative < g.Until
 
 // String formats the counts as text.
 func (g *groupSummary) String() string {
-	text := fmt.Sprintf("%d whole of %d started: %d informative", g.Whole, g.Begun, g.Informative)
+	text := fmt.Sprintf("%d of %d started groups are whole (%d informative", g.Whole, g.Begun, g.Informative)
 	if g.Until > 0 {
 		text += fmt.Sprintf(" of the %d wanted", g.Until)
 	}
-	text += fmt.Sprintf(", %d filtered, %d failed", g.Filtered, g.Failed)
+	text += fmt.Sprintf(", %d filtered, %d failed)", g.Filtered, g.Failed)
 	if g.Ahead > 0 {
 		text += fmt.Sprintf("; %d ahead of the reader", g.Ahead)
 	}

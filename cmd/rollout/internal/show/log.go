@@ -21,8 +21,8 @@ import (
 )
 
 // A Log records the events of a run as JSON lines, written by log/slog. The log contains no
-// secrets, and no text from a person or a model. It therefore omits prompts, answers, and the text
-// of any error in which a server can quote them.
+// secrets, and no text from a person or a model. It therefore omits prompts and answers. It also
+// omits the text of any error in which a server can quote a prompt or an answer.
 type Log struct {
 	*slog.Logger
 	file *os.File // nil if the log discards its entries
@@ -122,8 +122,9 @@ func (l *Log) Tail(t *tailSummary) {
 		"cut", t.Cut.Samples, "cut_mean_s", t.Cut.MeanSeconds, "cut_mean_tokens", t.Cut.MeanTokens, "unstarted", t.Unstarted)
 }
 
-// Ended logs the end of the run, as the last line. The level is Error, unless the run succeeded, the
-// user interrupted it, or no more samples failed than allowed.
+// Ended logs the end of the run, as the last line. The level is Info if the run succeeded. It is
+// Warn if the user interrupted the run, or if some samples failed but no more than allowed.
+// Otherwise it is Error.
 func (l *Log) Ended(outcome string, err error) {
 	code := exit.Code(err)
 	if s, ok := errors.AsType[exit.SilentError](err); ok {
@@ -143,8 +144,8 @@ func (l *Log) Ended(outcome string, err error) {
 	l.Log(context.Background(), level, "end", attrs...)
 }
 
-// withError adds the error's class to attrs. It also adds the error's text, after removing text
-// from the server.
+// withError adds the error's class to attrs. It also adds the error's text if [collector.Redacted]
+// returns one.
 func withError(err error, attrs ...any) []any {
 	attrs = append(attrs, "class", collector.Classify(err).String())
 	if text := collector.Redacted(err); text != "" {

@@ -102,9 +102,9 @@ func TestLogEnd(t *testing.T) {
 		{"finished", "finished", nil, `"level":"INFO","msg":"end","outcome":"finished","exit":0}`},
 		{"interrupted", "interrupted", exit.With(exit.Interrupted, errors.New("interrupted: 3 of 4 samples remain")), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
 		{"stopped", "interrupted", exit.With(exit.Interrupted, signals.ErrInterrupted), `"level":"WARN","msg":"end","outcome":"interrupted","exit":130}`},
-		{"some failed", "finished", exit.With(exit.Failures, errors.New("1 of 4 samples failed, allowed: 2")), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
+		{"some failed", "finished", exit.With(exit.Failures, errors.New("1 of 4 samples failed (allowed: 2)")), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
 		{"and nothing is said", "finished", exit.SilentError(exit.Failures), `"level":"WARN","msg":"end","outcome":"finished","exit":3}`},
-		{"too many failed", "finished", exit.With(exit.Tolerance, errors.New("3 of 4 samples failed, allowed: 2")), `"level":"ERROR","msg":"end","outcome":"finished","exit":4}`},
+		{"too many failed", "finished", exit.With(exit.Tolerance, errors.New("3 of 4 samples failed (allowed: 2)")), `"level":"ERROR","msg":"end","outcome":"finished","exit":4}`},
 		{"no server", "stopped", fmt.Errorf("%w: refused", collector.ErrConnection), `"level":"ERROR","msg":"end","outcome":"stopped","exit":5,"class":"connection","error":"collector: connection failed: refused"}`},
 		{"a fault of ours", "stopped", errors.New("canary"), `"level":"ERROR","msg":"end","outcome":"stopped","exit":1,"class":"internal"}`},
 	} {
@@ -184,12 +184,12 @@ func TestSpanSettings(t *testing.T) {
 	for _, tc := range []struct {
 		name, key, value, want string
 	}{
-		{"exporter", "OTEL_TRACES_EXPORTER", "zipkin", "must be otlp or none"},
-		{"protocol", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "must be http/protobuf"},
-		{"endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", "canary:4317", "OTEL_EXPORTER_OTLP_ENDPOINT: must be a URL"},
-		{"headers", "OTEL_EXPORTER_OTLP_HEADERS", "canary", "must be name=value"},
-		{"timeout", "OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "number of milliseconds"},
-		{"compression", "OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "must be gzip or none"},
+		{"exporter", "OTEL_TRACES_EXPORTER", "zipkin", "want otlp or none"},
+		{"protocol", "OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "want http/protobuf"},
+		{"endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT", "canary:4317", "OTEL_EXPORTER_OTLP_ENDPOINT is not a URL"},
+		{"headers", "OTEL_EXPORTER_OTLP_HEADERS", "canary", "want name=value"},
+		{"timeout", "OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "want a number of milliseconds"},
+		{"compression", "OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "want gzip or none"},
 		{"certificate", "OTEL_EXPORTER_OTLP_CERTIFICATE", notPEM, "contains no PEM certificate"},
 		{"no certificate", "OTEL_EXPORTER_OTLP_CERTIFICATE", filepath.Join(t.TempDir(), "none"), "no such file"},
 	} {

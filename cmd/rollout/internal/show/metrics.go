@@ -23,8 +23,8 @@ import (
 
 // Metrics exports a run to Prometheus. Names and units follow Prometheus's naming rules. Every
 // label has a fixed set of values or one value per endpoint, so the number of series does not grow
-// with the run. IDs and error messages are never label values. Most series exist from the start, at
-// zero.
+// with the run. IDs and error messages are never label values. Most series exist from the start,
+// with the value 0.
 //
 // Events are counted when they happen. The values of snapshots are read on each scrape
 // (metrics_stats.go). Counters cover only this process. In a resumed run, they start at zero, and
@@ -72,8 +72,8 @@ var (
 	shortBuckets = prometheus.ExponentialBuckets(0.001, 4, 9)
 )
 
-// rewardBuckets returns the bucket bounds from -1 to 1 in steps of 0.1. It divides integers,
-// because repeated addition of 0.1 would miss 0 by a rounding error.
+// rewardBuckets returns the bucket bounds from -1 to 1 in steps of 0.1. It divides integers.
+// Repeated addition of 0.1 would miss 0 by a rounding error.
 func rewardBuckets() (b []float64) {
 	for i := -10; i <= 10; i++ {
 		b = append(b, float64(i)/10)
@@ -81,8 +81,8 @@ func rewardBuckets() (b []float64) {
 	return b
 }
 
-// nativeFactor is the bucket growth factor of native histograms. Prometheus servers use them only
-// if configured to.
+// nativeFactor is the bucket growth factor of native histograms. A Prometheus server uses native
+// histograms only if its configuration enables them.
 const nativeFactor = 1.1
 
 // NewMetrics returns the metrics of a process, with all known series at zero.
@@ -106,10 +106,10 @@ func NewMetrics(version string) *Metrics {
 	}
 
 	m.duration = histogram("rollout_sample_duration_seconds", "Duration of a sample, including retries.", longBuckets, "outcome")
-	m.working = histogram("rollout_sample_working_seconds", "Duration of a sample without queueing and backoff.", longBuckets, "outcome")
+	m.working = histogram("rollout_sample_working_seconds", "Duration of a sample, excluding queueing and backoff.", longBuckets, "outcome")
 	m.reward = one("rollout_reward", "Rewards of scored samples.", rewardBuckets())
-	m.turns = one("rollout_turns", "Model calls per sample, from the server's count.", prometheus.ExponentialBuckets(1, 2, 9))
-	m.tokens = histogram("rollout_sample_tokens", "Tokens per sample, from the server's count.", prometheus.ExponentialBuckets(16, 4, 9), "kind")
+	m.turns = one("rollout_turns", "Model calls per sample, as counted by the server.", prometheus.ExponentialBuckets(1, 2, 9))
+	m.tokens = histogram("rollout_sample_tokens", "Tokens per sample, as counted by the server.", prometheus.ExponentialBuckets(16, 4, 9), "kind")
 	m.truncated = counter("rollout_truncated_total", "Samples that ended at a limit, by reason.", "reason")
 	m.failures = counter("rollout_failures_total", "Samples that failed permanently, by class.", "class")
 	m.groups = counter("rollout_groups_total", "Groups whose last sample ended in this process, by outcome.", "outcome", "reason")
@@ -118,16 +118,16 @@ func NewMetrics(version string) *Metrics {
 	m.attempt = histogram("rollout_attempt_duration_seconds", "Duration of an attempt, including the deletion of its agent.", longBuckets, "outcome")
 	m.admission = one("rollout_admission_wait_seconds", "Time that an attempt waited for a free slot at an endpoint.", prometheus.ExponentialBuckets(0.01, 4, 9))
 	m.first = histogram("rollout_time_to_first_answer_seconds", "Time from the first send of an attempt to its answer.", longBuckets, "endpoint")
-	m.taken = counter("rollout_reattached_total", "Attempts of earlier processes, by result of the reattach.", "endpoint", "reason")
-	m.waited = counter("rollout_retry_wait_seconds_total", "Backoff of retries, by failure class.", "reason")
+	m.taken = counter("rollout_reattached_total", "Attempts from earlier processes, by result of reattaching.", "endpoint", "reason")
+	m.waited = counter("rollout_retry_wait_seconds_total", "Total backoff before retries, by failure class.", "reason")
 
-	m.requests = counter("rollout_http_requests_total", "HTTP requests by response status; error: no response.", "endpoint", "method", "code")
+	m.requests = counter("rollout_http_requests_total", "HTTP requests, by response status (error: no response).", "endpoint", "method", "code")
 	m.exchange = histogram("rollout_http_request_duration_seconds", "Time from a request until its reply was read. Excludes sends, which last as long as the rollout.", shortBuckets, "endpoint", "method")
-	m.changes = counter("rollout_concurrency_changes_total", "Changes of an endpoint's limit.", "endpoint", "direction", "reason")
+	m.changes = counter("rollout_concurrency_changes_total", "Changes to an endpoint's concurrency limit, by direction and reason.", "endpoint", "direction", "reason")
 	m.kv = gauge("rollout_engine_kv_cache_usage_ratio", "Share of the engine's KV cache in use, if the engine is polled.", "endpoint")
 	m.queue = gauge("rollout_engine_requests_waiting", "Requests in the engine's queue, if the engine is polled.", "endpoint")
 
-	m.commit = gauge("rollout_last_commit_timestamp_seconds", "Time of the last commit of a shard; 0: none.").WithLabelValues()
+	m.commit = gauge("rollout_last_commit_timestamp_seconds", "Unix time of the last commit of a shard, or 0 if there is none.").WithLabelValues()
 	m.shards = counter("rollout_shards_committed_total", "Shards in the commit log.", "format", "kind")
 	m.bytes = counter("rollout_shard_bytes_total", "Bytes of committed shards.", "format", "kind")
 	m.seal = histogram("rollout_shard_commit_duration_seconds", "Duration of a commit, by stage.", shortBuckets, "stage")
@@ -140,7 +140,7 @@ func NewMetrics(version string) *Metrics {
 	return m
 }
 
-// Values of the labels outcome and reason, for samples and groups.
+// Values of the labels "outcome" and "reason", for samples and groups.
 const (
 	outcomeCommitted = "committed"
 	outcomeFailed    = "failed"
@@ -290,8 +290,8 @@ func (m *Metrics) limitChanged(endpoint string, from, to int, reason string) {
 	m.changes.WithLabelValues(endpoint, direction, reason).Inc()
 }
 
-// engine sets the gauges for an endpoint's engine. A negative value is unknown, and its gauge is
-// not changed.
+// engine sets the gauges for an endpoint's engine. A negative value means that the number is
+// unknown. In that case, the gauge keeps its value.
 func (m *Metrics) engine(endpoint string, e limit.Engine) {
 	if e.KVUsage >= 0 {
 		m.kv.WithLabelValues(endpoint).Set(e.KVUsage)
@@ -343,7 +343,7 @@ func (m *Metrics) Watch(endpoint string) func(context.Context, string, string) (
 	}
 }
 
-// openGroups contains the groups that have both ended and unfinished samples in this process. There
+// openGroups contains each group of which this process has finished some samples but not all. There
 // are only a few, because the collector finishes open groups first.
 type openGroups struct {
 	mu     sync.Mutex
@@ -356,8 +356,8 @@ type openGroup struct {
 	differ             bool
 }
 
-// add counts a sample that has ended, and returns its group. ended reports whether it was the last
-// sample of the group.
+// add counts a finished sample, and returns its group. The result ended is true if the sample was
+// the last of its group.
 func (o *openGroups) add(s *tokenize.Sample, kept bool) (g *openGroup, ended bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,6 +2,7 @@ package show
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,8 +17,8 @@ import (
 )
 
 // Serve serves a run's /metrics, /healthz and /readyz on l until ctx is done, and then closes l. If
-// profiles is set, it also serves /debug/pprof. stop stops the server and waits until it has
-// stopped.
+// profiles is set, it also serves /debug/pprof. The returned function closes the server and waits
+// until it has stopped.
 func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, v Vitals) (stop func()) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(m.gather(v), promhttp.HandlerOpts{EnableOpenMetrics: true}))
@@ -39,7 +40,7 @@ func (m *Metrics) Serve(ctx context.Context, l net.Listener, profiles bool, v Vi
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(l) // returns when the server is closed; if it fails earlier, the scraper reports failed scrapes
+		_ = server.Serve(l) // if Serve fails early, Prometheus reports the failed scrapes
 	}()
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
 	return func() {
@@ -56,10 +57,10 @@ func (m *Metrics) gather(v Vitals) prometheus.Gatherer {
 	return prometheus.Gatherers{m.registry, stats}
 }
 
-// writable is W_OK of access(2).
+// writable is the constant W_OK of access(2).
 const writable = 2
 
-// ready returns nil if the run can make progress. Otherwise the error is the reason: no endpoint is
+// ready returns nil if the run can make progress. Otherwise it returns the reason: no endpoint is
 // up, the folder is not writable, or its disk is full.
 func (v Vitals) ready() error {
 	if err := endpointsUp(v.Collector()); err != nil {
@@ -80,5 +81,5 @@ func endpointsUp(s collector.Stats) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("none of %d endpoints is up", len(s.Endpoints))
+	return errors.New("no endpoint is up")
 }

@@ -46,7 +46,7 @@ func oneIf(b bool) float64 {
 	return 0
 }
 
-// vitals sends the metrics of a run. prompted is the number of prompt tokens.
+// vitals sends the metrics of a run. The parameter prompted is the number of prompt tokens.
 func (out sender) vitals(v Vitals, prompted int64) {
 	out.collector(v.Collector(), prompted)
 	out.sink(v.Sink())
@@ -54,15 +54,15 @@ func (out sender) vitals(v Vitals, prompted int64) {
 		out.tapped(v.Taps())
 	}
 	if free, ok := diskFree(v.Dir); ok {
-		out.gauge("rollout_disk_free_bytes", "Free space on the file system of the run.")(float64(free))
+		out.gauge("rollout_disk_free_bytes", "Free space on the file system of the run folder.")(float64(free))
 	}
 }
 
 func (out sender) collector(s collector.Stats, prompted int64) {
 	out.gauge("rollout_samples_planned", "Samples that this run will collect.")(float64(s.Planned))
-	out.gauge("rollout_samples_remaining", "Samples that are neither committed, failed nor skipped.")(float64(s.Remaining))
-	now := out.counter("rollout_samples_total", "Samples by outcome, in this process.", "outcome")
-	before := out.gauge("rollout_samples_earlier", "Samples finished before this process, by outcome.", "outcome")
+	out.gauge("rollout_samples_remaining", "Samples that are not yet committed, filtered, failed or skipped.")(float64(s.Remaining))
+	now := out.counter("rollout_samples_total", "Samples finished by this process, by outcome.", "outcome")
+	before := out.gauge("rollout_samples_earlier", "Samples finished by earlier processes, by outcome.", "outcome")
 	samples := func(outcome string, all, earlier int) {
 		now(float64(all-earlier), outcome)
 		before(float64(earlier), outcome)
@@ -77,20 +77,20 @@ func (out sender) collector(s collector.Stats, prompted int64) {
 	tokens(float64(s.Trained), "trainable")
 	out.counter("rollout_rows_total", "Rows accepted by the sink.")(float64(s.Rows))
 	out.counter("rollout_agents_left_total", "Agents that could not be deleted from a server.")(float64(s.CloseFailures))
-	out.counter("rollout_rows_downgraded_total", "Rows with a lower grade because their reply was lost.")(float64(s.Downgraded))
-	versions := out.counter("rollout_version_tokens_total", "Sampled tokens of rows, by source of their policy version: trace, url, flag, set-version, unknown.", "source")
+	out.counter("rollout_rows_downgraded_total", "Rows with a lower grade because their replies were lost.")(float64(s.Downgraded))
+	versions := out.counter("rollout_version_tokens_total", "Sampled tokens in rows, by source of their policy version: trace, tap, url, flag, set-version, unknown.", "source")
 	for source, n := range versionCounts(s.Yield) {
 		versions(float64(n), source)
 	}
-	remade := out.counter("rollout_remade_total", "Rollouts lost by the infrastructure and collected again, by reason.", "reason")
-	remadeTime := out.counter("rollout_remade_seconds_total", "Time spent on lost rollouts, if known, by reason.", "reason")
+	remade := out.counter("rollout_remade_total", "Rollouts lost to infrastructure failures and collected again, by reason.", "reason")
+	remadeTime := out.counter("rollout_remade_seconds_total", "Time spent on lost rollouts, by reason. Rollouts with an unknown duration are not counted.", "reason")
 	for _, reason := range collector.RemadeReasons() {
 		remade(float64(s.Remade[reason].N), reason)
 		remadeTime(s.Remade[reason].Time.Seconds(), reason)
 	}
 	inFlight := out.gauge("rollout_samples_in_flight", "Samples in flight at an endpoint, by stage.", "endpoint", "stage")
 	limit := out.gauge("rollout_concurrency_limit", "Concurrency limit of an endpoint, in samples.", "endpoint")
-	ceiling := out.gauge("rollout_concurrency_ceiling", "Ceiling of the concurrency limit of an endpoint, in samples.", "endpoint")
+	ceiling := out.gauge("rollout_concurrency_ceiling", "Maximum concurrency limit of an endpoint, in samples.", "endpoint")
 	down := out.gauge("rollout_breaker_open", "1 if the circuit breaker considers the server down.", "endpoint")
 	for _, e := range s.Endpoints {
 		for _, stage := range collector.Stages() {
@@ -108,13 +108,13 @@ func (out sender) collector(s collector.Stats, prompted int64) {
 	if s.LongestInStage != nil {
 		idle = time.Since(s.LongestInStage.Since).Seconds()
 	}
-	out.gauge("rollout_oldest_in_flight_seconds", "Age of the oldest sample in flight; 0: none.")(oldest)
-	out.gauge("rollout_sample_idle_seconds_max", "Longest time without activity of a sample in flight; 0: none.")(idle)
+	out.gauge("rollout_oldest_in_flight_seconds", "Age of the oldest sample in flight, or 0 if there is none.")(oldest)
+	out.gauge("rollout_sample_idle_seconds_max", "Longest time that a sample in flight has been in its current stage, or 0 if no sample is in flight.")(idle)
 }
 
 func (out sender) sink(s sink.Stats) {
 	out.gauge("rollout_wal_bytes", "Size of the write-ahead log.")(float64(s.WALBytes))
-	out.gauge("rollout_wal_records", "Samples in the write-ahead log and not yet in a shard.")(float64(s.Pending))
+	out.gauge("rollout_wal_records", "Samples in the write-ahead log but not yet in a shard.")(float64(s.Pending))
 	merges := out.counter("rollout_merges_total", "Merges of small commits, by outcome: merged, or failed (will be retried).", "outcome")
 	merges(float64(s.Merges), "merged")
 	merges(float64(s.MergeErrors), "failed")
@@ -133,10 +133,10 @@ func (out sender) pace(s *pace.Stats) {
 	whole(float64(s.Informative), "informative")
 	whole(float64(s.Filtered), outcomeFiltered)
 	whole(float64(s.Failed), outcomeFailed)
-	out.gauge("rollout_groups_ahead", "Groups that are started but not acknowledged.")(float64(s.Ahead))
+	out.gauge("rollout_groups_ahead", "Groups that have started but are not yet acknowledged, filtered or failed.")(float64(s.Ahead))
 	out.gauge("rollout_paused", "1 while rollout ctl pause stops new samples.")(oneIf(s.Paused))
 	if s.Version >= 0 {
-		out.gauge("rollout_policy_version", "The policy version that was set last.")(float64(s.Version))
+		out.gauge("rollout_policy_version", "The latest known policy version.")(float64(s.Version))
 	}
 	// A lag above LagMost was counted as LagMost, so the sum is a lower bound.
 	var count uint64
@@ -150,7 +150,7 @@ func (out sender) pace(s *pace.Stats) {
 			at++
 		}
 	}
-	desc := prometheus.NewDesc("rollout_policy_lag_versions", "Groups by age in policy versions at completion, in this process.", nil, nil)
+	desc := prometheus.NewDesc("rollout_policy_lag_versions", "Policy lag of the groups completed by this process, in policy versions.", nil, nil)
 	out <- prometheus.MustNewConstHistogram(desc, count, sum, buckets)
 }
 
@@ -158,27 +158,27 @@ func (out sender) pace(s *pace.Stats) {
 // itself are in metrics_tap.go.
 func (out sender) tapped(s tap.IndexStats) {
 	out.counter("rollout_tapped_calls_total", "Calls read from the spools of the taps.")(float64(s.Calls))
-	out.counter("rollout_tapped_joined_total", "Calls of samples that were found in the spools.")(float64(s.Claimed))
-	refused := out.counter("rollout_tapped_refused_total", "Calls of samples that were not found in the spools, by reason.", "reason")
+	out.counter("rollout_tapped_joined_total", "Sample calls found in the spools.")(float64(s.Claimed))
+	refused := out.counter("rollout_tapped_refused_total", "Sample calls not found in the spools, by reason.", "reason")
 	for _, r := range tap.Refusals() {
 		refused(float64(s.Refused[r.Word()]), r.Word())
 	}
-	unshown := out.counter("rollout_tapped_unshown_total", "Calls of samples that are in no answer of the server, by kind: retry, failed, cut, summary.", "kind")
+	unshown := out.counter("rollout_tapped_unshown_total", "Sample calls missing from the server's answers, by kind: retry, failed, cut, summary.", "kind")
 	for kind := range (tokenize.Unshown{}).Each() {
 		unshown(float64(s.Unshown[kind]), kind)
 	}
-	left := out.gauge("rollout_tapped_unclaimed", "Calls without a sample so far, by kind: retry (same prompt as a call of a sample), other.", "kind")
+	left := out.gauge("rollout_tapped_unclaimed", "Calls not yet claimed by a sample, by kind: retry (same prompt as a claimed call), other.", "kind")
 	left(float64(s.Retries), "retry")
 	left(float64(s.Others), "other")
 	out.counter("rollout_tapped_unread_total", "Calls without token ids, such as summaries.")(float64(s.Unread))
-	out.counter("rollout_tapped_broken_total", "Calls that an engine answered with an error or an incomplete answer.")(float64(s.Broken))
+	out.counter("rollout_tapped_broken_total", "Calls that got an error or an incomplete response from an engine.")(float64(s.Broken))
 	out.counter("rollout_tapped_evicted_total", "Calls dropped from memory before a sample claimed them.")(float64(s.Evicted))
-	out.gauge("rollout_tapped_index_bytes", "Memory of the calls in the index.")(float64(s.Bytes))
-	lost := out.counter("rollout_tapped_missing_total", "Missing spool data, by reason: damaged places, torn segments of killed taps, calls dropped by a tap, calls lost in damaged places, orphans that begin like a lost call, segments removed before they were read.", "reason")
+	out.gauge("rollout_tapped_index_bytes", "Memory used by the calls in the index.")(float64(s.Bytes))
+	lost := out.counter("rollout_tapped_missing_total", "Missing spool data, by reason: damaged (unreadable places), torn (incomplete segments of killed taps), dropped (calls that a tap did not store), lost (calls in damaged places), orphans (calls that refer to a lost call), removed (segments deleted before they were read).", "reason")
 	for reason, n := range missing(&s.Read) {
 		lost(float64(n), reason)
 	}
-	out.counter("rollout_tapped_read_errors_total", "Failed reads of a spool, which are retried.")(float64(s.Read.Errors))
+	out.counter("rollout_tapped_read_errors_total", "Failed reads of a spool. Each one is retried.")(float64(s.Read.Errors))
 }
 
 // missing returns the counts of missing spool data by reason.
@@ -195,5 +195,5 @@ func diskFree(dir string) (free uint64, ok bool) {
 	if dir == "" || syscall.Statfs(dir, &fs) != nil {
 		return 0, false
 	}
-	return fs.Bavail * uint64(fs.Bsize), true //nolint:gosec // a block has a size
+	return fs.Bavail * uint64(fs.Bsize), true //nolint:gosec // the size of a block is limited
 }

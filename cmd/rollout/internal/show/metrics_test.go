@@ -199,7 +199,7 @@ func TestReadiness(t *testing.T) {
 		want string
 	}{
 		{"works", up, ""},
-		{"no endpoint is up", busyRun(up.Dir), "none of 1 endpoints is up"},
+		{"no endpoint is up", busyRun(up.Dir), "no endpoint is up"},
 		{"the folder is gone", gone, "storage: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

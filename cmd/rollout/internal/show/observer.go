@@ -33,8 +33,8 @@ type Observer struct {
 	versionNotes []string // reasons why policy versions are unknown
 }
 
-// Events returns the collector's event functions. The functions first call ended for every attempt
-// that ends, and for every earlier attempt that cannot be reattached.
+// Events returns the collector's event functions. If an attempt ends, or an earlier attempt cannot
+// be reattached, the event function first calls the function ended.
 func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.Events {
 	return o.Tracing.Events(collector.Events{
 		SampleFinished: func(s *tokenize.Sample) func() {
@@ -78,7 +78,7 @@ func (o *Observer) Events(ended func(a collector.Attempt, err error)) collector.
 		CloseFailed: func(a collector.Attempt, endpoint string, err error) {
 			o.Log.Warn("agent not removed", withError(err, "sample_key", a.Key, "attempt", a.N, "endpoint", endpoint)...)
 			if !o.agentLeft.Swap(true) { // show the message only once, because a crashing server can leave hundreds of agents
-				o.Say("agent of %s #%d not removed: %v; further cases are only logged and counted in the summary", termsafe.Text(a.Task.ID, 40), a.Index, err)
+				o.Say("the agent of %s #%d could not be removed: %v; further cases are only logged and counted in the summary", termsafe.Text(a.Task.ID, 40), a.Index, err)
 			}
 		},
 		EndpointDown: func(endpoint string, err error) {
@@ -142,8 +142,8 @@ func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Rec
 		}
 	}
 	part(r.Replayed, "finished sample", " from the write-ahead log")
-	part(r.Waiting, "finished sample", " that wait in the write-ahead log for their groups")
-	part(int64(open), "attempt", " of an earlier process in flight, which will be reattached if possible")
+	part(r.Waiting, "finished sample", " kept in the write-ahead log until the whole group has ended")
+	part(int64(open), "attempt", " that an earlier process left in flight, to be reattached if possible")
 	part(int64(len(r.Orphans)), "file", " without a commit, moved to orphans/")
 	if parts != nil {
 		o.Note("recovered: %s", strings.Join(parts, "; "))
@@ -151,38 +151,38 @@ func (o *Observer) Recovered(r sink.Recovery, found journal.Found, open int) Rec
 	return Recovery{Samples: r.Replayed + r.Waiting, Open: open}
 }
 
-// Cleared reports how many agents from earlier processes were removed from a server. If some could
-// not be removed, err is the reason.
+// Cleared reports how many agents from earlier processes were removed from a server. If some agents
+// could not be removed, err is the reason.
 func (o *Observer) Cleared(endpoint string, n int, err error) {
 	o.Log.Info("leftover agents removed", "endpoint", endpoint, "agents", n)
 	if n > 0 {
-		o.Note("removed %d leftover agents of an earlier process from %s", n, endpoint)
+		o.Note("removed %s of an earlier process from %s", format.Plural(int64(n), "leftover agent"), endpoint)
 	}
 	if err != nil {
 		o.Log.Warn("leftover agents not removed", withError(err, "endpoint", endpoint)...)
-		o.Say("agents of an earlier process may remain on %s: %v", endpoint, err)
+		o.Say("agents of an earlier process might remain on %s: %v", endpoint, err)
 	}
 }
 
-// Silent logs a send that has not yet been answered, and the number of steps that the server
-// reports for it.
+// Silent logs a send that has not yet been answered, with the number of steps that the server run
+// has completed.
 func (o *Observer) Silent(p agent.Progress) {
 	o.Log.Info("silent send", "sample_key", p.Key, "attempt", p.Attempt, "agent_id", p.AgentID, "server_run_id", p.RunID,
 		"steps", p.Steps, "silent_s", p.Silent.Seconds())
 }
 
-// Damaged logs a damaged file of the run. If first is set, it also shows a message. The run
-// continues, because new data is unaffected. At the end, the run reports all damage.
+// Damaged logs a damaged file of the run. If the parameter first is true, it also shows a message.
+// The run continues, because new data is unaffected, and reports all damage at its end.
 func (o *Observer) Damaged(err error, first bool) {
 	o.Log.Error("damage", "error", err)
 	if first {
-		o.Say("damaged: %v; the run continues and will end with exit status %d; further damage is only logged", err, exit.Verify)
+		o.Say("damage found: %v; the run continues, logs any further damage, and will end with exit status %d", err, exit.Verify)
 	}
 }
 
-// Engine returns callbacks for the reader of an inference engine's metrics. The reader calls read
-// with new metrics, which read passes to seen for each endpoint. If the metrics cannot be read, it
-// calls failed with the error. Both callbacks must be called from one goroutine.
+// Engine returns two callbacks for the poller of an inference engine's metrics. The first callback
+// takes new metrics and calls seen for each endpoint. The second callback takes the error if the
+// metrics cannot be fetched. Both callbacks must be called from the same goroutine.
 func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit.Engine)) (read func(limit.Engine), failed func(error)) {
 	failing, ever := false, false
 	read = func(e limit.Engine) {
@@ -204,9 +204,9 @@ func (o *Observer) Engine(endpoints []string, seen func(endpoint string, e limit
 		failing = true
 		o.Log.Warn("engine metrics", "error", err)
 		if ever {
-			o.Say("the engine's metrics are unavailable; limits do not grow for 5 minutes: %v", err)
+			o.Say("the engine's metrics are unavailable, so limits do not grow for 5 minutes: %v", err)
 		} else {
-			o.Say("the engine's metrics are unavailable and not used: %v", err)
+			o.Say("the engine's metrics are unavailable, so they do not limit the number of samples in flight: %v", err)
 		}
 	}
 	return read, failed

@@ -18,7 +18,7 @@ type queue struct {
 	mu      sync.Mutex
 	lines   [][]byte // one element per Write; the batch that is being written is not included
 	size    int      // unwritten bytes
-	last    int      // unwritten bytes up to the end of the last status; ≤ 0 if the status has been written
+	last    int      // number of bytes still to write until the last status is written; ≤ 0 if it has been written
 	full    bool
 	running bool          // the goroutine is running
 	moved   chan struct{} // closed when the goroutine has written something; nil if flush is not waiting
@@ -57,8 +57,8 @@ func (q *queue) status() {
 	q.last = q.size
 }
 
-// behind reports whether a status has not yet been written. Another status would only delay a slow
-// reader further.
+// behind reports whether the last status has not yet been written. A slow reader would only fall
+// further behind if another status were queued.
 func (q *queue) behind() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,8 +106,8 @@ func (q *queue) setFull() {
 	q.full = full
 }
 
-// flush waits until everything has been written. It returns false if nothing is written for the
-// duration of patience.
+// flush waits until everything has been written. It returns false if no progress is made for the
+// given time.
 func (q *queue) flush(patience time.Duration) bool {
 	for {
 		q.mu.Lock()

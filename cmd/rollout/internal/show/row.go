@@ -27,20 +27,20 @@ type RowView struct {
 	Spell  model.Speller
 	Whole  bool // also show the middle of long spans
 	Width  int
-	// Unshown maps a sample key to the counts of the sample's calls that no reply shows.
+	// Unshown maps a sample key to the counts of the sample's calls that are missing from the
+	// replies.
 	Unshown map[string]tokenize.Unshown
 }
 
-// unshown describes the calls of a sample that no reply shows, or returns "".
+// unshown describes the calls of a sample that are missing from the replies, or returns "".
 func (v RowView) unshown(key string) string {
 	n, ok := v.Unshown[key]
 	if !ok {
 		return ""
 	}
-	return n.String() + ": calls that the tap saw but no reply shows"
+	return n.String() + " (the tap saw these calls, but no reply contains them)"
 }
 
-// facts returns a function that writes a labeled line to b.
 func (v RowView) facts(b *bytes.Buffer) func(name, format string, args ...any) {
 	return func(name, format string, args ...any) {
 		termsafe.Fprintf(b, "%s %s\n", v.Paint.dim(fmt.Sprintf("%-12s", name)), fmt.Sprintf(format, args...))
@@ -79,7 +79,7 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	b.WriteByte('\n')
 	for k, role := range r.TurnRoles {
 		if k+1 >= len(r.TurnOffsets) {
-			break // offsets are missing; rollout verify reports the error
+			break // the row lacks offsets; "rollout verify" reports this error
 		}
 		showSpan(&b, r, v, tokenize.Role(role), int(r.TurnOffsets[k]), int(r.TurnOffsets[k+1]))
 	}
@@ -150,7 +150,7 @@ func divergenceText(kind string) string {
 	case "last_output":
 		return "in the last output (last_output)"
 	case "proper_prefix":
-		return "the prompt ends inside the row, or at its end (proper_prefix)"
+		return "the prompt ends inside the row or at the end of the row (proper_prefix)"
 	case "after_lost":
 		return "the previous call is unknown (after_lost)"
 	}
@@ -173,7 +173,7 @@ func WriteFailure(w io.Writer, f *sink.StoredFailure, v RowView) error {
 	for i, part := range strings.Split(termsafe.Text(f.Error, ErrorWidth(true)), "; ") {
 		fact(map[bool]string{true: "error"}[i == 0], "%s", part)
 	}
-	fact("status", "%s (%s), %d steps; server count: %d prompt and %d completion tokens",
+	fact("status", "%s (%s), %d steps; the server counted %d prompt and %d completion tokens",
 		f.Status, cmp.Or(f.StopReason, "-"), f.Steps, f.PromptTokens, f.CompletionTokens)
 	fact("model", "%s, agent %s", cmp.Or(f.Model, "-"), cmp.Or(f.AgentID, "-"))
 	if text := v.unshown(f.SampleKey); text != "" {
@@ -295,8 +295,8 @@ func Trained(mask []int8) (n int) {
 	return n
 }
 
-// ShortKey returns the first digits of a sample key's group and the sample's index. That is enough
-// to distinguish samples on the screen.
+// ShortKey shortens a sample key: it keeps the index and the first digits of the group. A short key
+// is enough to distinguish samples on the screen.
 func ShortKey(key string) string {
 	group, index, ok := strings.Cut(key, "-")
 	if !ok || len(group) < 8 {

@@ -25,14 +25,14 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 	if g := groupsOf(v.Pace); g != nil {
 		held := ""
 		if v.Pace.Held != pace.NotHeld {
-			held = "; the next one: " + v.Pace.Held.String()
+			held = "; the next group is " + v.Pace.Held.String()
 		}
 		line("groups", "%s%s", g, held)
 	}
 	_, most := v.limits()
-	line("in flight", "%d of at most %d; %d finished and not in a shard yet", v.InFlight, most, v.Accepted)
+	line("in flight", "%d of at most %d; %d finished but not yet in a shard", v.InFlight, most, v.Accepted)
 	if n := v.failed(); n > 0 {
-		line("failed", "%d so far, including failures that are not in a shard yet: %s", n, classes(v.Failing))
+		line("failed", "%d so far, including failures not yet in a shard: %s", n, classes(v.Failing))
 	}
 	if v.Rewards != nil {
 		line("reward", "mean %s, %s", v.Rewards.mean(), v.scored())
@@ -51,7 +51,7 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 		case e.Lost:
 			state = "lost: this run no longer uses it"
 		case e.Down:
-			state = "down: nothing new is sent to it until it answers"
+			state = "down: no new samples are sent to it until it answers"
 		}
 		line("server", "%s: %d in flight, %d of them waiting for a retry; limit %d of %d; %s", e.Name, e.InFlight, e.Waiting, e.Limit, e.Max, state)
 	}
@@ -66,11 +66,11 @@ func (v *View) Status(oldest []collector.InFlight) []string {
 	return lines
 }
 
-// doing describes the current work on a sample in flight.
+// doing describes the stage and the duration of a sample in flight.
 func (v *View) doing(o *collector.InFlight) string {
 	text := fmt.Sprintf("%s #%d: %s for %s", termsafe.Text(o.TaskID, 24), o.Index, o.Stage, format.Duration(v.Now.Sub(o.Since)))
 	if o.Attempt > 1 {
-		text += fmt.Sprintf(", attempt %d, %s in all", o.Attempt, format.Duration(v.Now.Sub(o.Started)))
+		text += fmt.Sprintf(", attempt %d, %s in total", o.Attempt, format.Duration(v.Now.Sub(o.Started)))
 	}
 	if len(v.Endpoints) > 1 {
 		text += " at " + o.Endpoint
@@ -78,7 +78,7 @@ func (v *View) doing(o *collector.InFlight) string {
 	return text
 }
 
-// Block writes head and the lines below it, above the live block.
+// Block prints a heading and lines. Like all messages, they appear above the live block.
 func (d *Display) Block(head string, lines []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,7 +108,7 @@ func Works(s collector.Stats) string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{inFlight, "in flight"}, {scored, "being scored"}, {written, "being written"}, {removed, "deleting their agents"}} {
+	}{{inFlight, "in flight"}, {scored, "being scored"}, {written, "being written"}, {removed, "being cleaned up"}} {
 		if p.n == 0 {
 			continue
 		}

@@ -38,10 +38,10 @@ type Summary struct {
 	// them.
 	Durable int `json:"durable,omitempty"`
 
-	// Earlier counts the samples from earlier processes. All numbers below cover only this
-	// invocation. Invocation is its number within the run. This invocation found Recovered samples
-	// in the write-ahead log and OpenFound attempts in flight. It reattached Reattached of these
-	// attempts. Gone of them were lost.
+	// Earlier counts the samples from earlier processes. All fields below cover only this
+	// invocation. Invocation is its number within the run. Recovered counts the samples that were
+	// found in the write-ahead log. OpenFound counts the attempts that were found in flight.
+	// Reattached counts the attempts that were taken over, and Gone the attempts that were lost.
 	Earlier    earlier `json:"earlier"`
 	Invocation int     `json:"invocation"`
 	Recovered  int64   `json:"recovered"`
@@ -53,10 +53,10 @@ type Summary struct {
 	Attempts      int            `json:"attempts"`
 	Retries       int            `json:"retries"`
 	LostCalls     int            `json:"lost_calls"`
-	// Remade counts rollouts that were lost to infrastructure failures and collected again, by
-	// failure class. If a reply was lost and the server run's record is incomplete, the key names
-	// the missing part instead. Kept counts the rollouts that became data. Downgraded counts rows
-	// whose grade is lower because their reply was lost.
+	// Remade counts rollouts that were lost to infrastructure failures and collected again. The key
+	// is the failure class. If a reply was lost and the server's record of the reply is incomplete,
+	// the key is the missing part instead. Kept counts the rollouts that became data. Downgraded
+	// counts rows whose grade is lower because their reply was lost.
 	Remade     map[string]RolloutCount `json:"remade"`
 	Kept       RolloutCount            `json:"kept"`
 	Downgraded int                     `json:"downgraded_rows"`
@@ -66,8 +66,8 @@ type Summary struct {
 	Rows  int `json:"rows"`
 	Empty int `json:"empty"` // samples without rows
 	// CutCalls and CutTokens count the calls and tokens that tokens.max_row_tokens cut off. No
-	// other field includes them. EmptyRows counts the rows that were dropped because they have no
-	// token to train on.
+	// other field includes these calls and tokens. EmptyRows counts the rows that were dropped
+	// because they have no token to train on.
 	CutCalls  int   `json:"cut_calls"`
 	CutTokens int64 `json:"cut_tokens"`
 	EmptyRows int   `json:"empty_rows"`
@@ -90,8 +90,8 @@ type Summary struct {
 	// Groups is nil if the run does not commit whole groups.
 	Groups *groupSummary `json:"groups,omitempty"`
 
-	// Unscored counts the run's committed samples that have rows but no reward, as the report does.
-	// It includes samples from earlier processes.
+	// Unscored counts the run's committed samples that have rows but no reward. Like the report, it
+	// includes samples from earlier processes.
 	Unscored int `json:"unscored"`
 	inRun    int // committed samples of the run that have rows; 0 if unknown
 	// ScorerFailures counts the samples of this process whose scorer failed.
@@ -175,8 +175,8 @@ func (s *Summary) AddUnscored(scored, unscored int) {
 	s.Unscored, s.inRun = unscored, scored+unscored
 }
 
-// text returns the summary as text. In the first block, the other counts add up to the planned
-// samples.
+// text returns the summary as text. In the first block, the counts below "planned" add up to the
+// planned number.
 func (s *Summary) text() string {
 	var b bytes.Buffer
 	line := func(name, format string, args ...any) {
@@ -185,7 +185,7 @@ func (s *Summary) text() string {
 	line("planned", "%7d", s.Planned)
 	line("committed", "%7d", s.Committed)
 	if s.Filtered > 0 {
-		line("filtered", "%7d   have keep=false", s.Filtered)
+		line("filtered", "%7d   with keep=false", s.Filtered)
 	}
 	failed := ""
 	if s.Failed > 0 {
@@ -202,7 +202,7 @@ func (s *Summary) text() string {
 	line("skipped", "%7d%s", s.Skipped, skipped)
 	durable := ""
 	if s.Durable > 0 {
-		durable = fmt.Sprintf("   %d of them finished, in the write-ahead log", s.Durable)
+		durable = fmt.Sprintf("   %d of them have finished and are in the write-ahead log", s.Durable)
 	}
 	line("remaining", "%7d%s", s.Remaining, durable)
 	b.WriteByte('\n')
@@ -212,12 +212,12 @@ func (s *Summary) text() string {
 		line("resumed", "%s; invocation %d had nothing to do", s.resumed(), s.Invocation)
 		return b.String()
 	case s.Invocation > 1:
-		line("resumed", "%s; the rest covers only invocation %d", s.resumed(), s.Invocation)
+		line("resumed", "%s; the numbers below cover only invocation %d", s.resumed(), s.Invocation)
 	}
 
-	line("rows", "%s with %s tokens; %.2f per sample, %d at most; %d forks, %d samples without a row",
+	line("rows", "%s with %s tokens; %.2f rows per sample, at most %d; %d forks, %d samples without a row",
 		format.Count(int64(s.Rows)), format.Count(s.Tokens), s.RowsPerSample, s.MostRows, s.Forks, s.Empty)
-	line("sampled", "%s tokens, %s trained (%s of the sampled, %s of the rows)",
+	line("sampled", "%s tokens, %s trained (%s of sampled tokens, %s of row tokens)",
 		format.Count(s.Sampled), format.Count(s.Trained), format.Percent(s.Trained, s.Sampled), format.Percent(s.Trained, s.Tokens))
 	if left := s.leftOut(); left != "" {
 		line("omitted", "%s", left)
@@ -233,7 +233,7 @@ func (s *Summary) text() string {
 	}
 	line("grades", "%s", Counted(s.Grades))
 	if s.Downgraded > 0 {
-		line("", "%d rows are not exact because their reply was lost and the server's record has no prompts", s.Downgraded)
+		line("", "%d rows are not exact because their replies were lost and the server's record has no prompts", s.Downgraded)
 	}
 	line("sources", "%s", Counted(s.Sources))
 	if len(s.Versions) > 1 || s.Versions[versionUnknown] == 0 && len(s.Versions) > 0 || len(s.VersionNotes) > 0 {
@@ -245,7 +245,7 @@ func (s *Summary) text() string {
 	if s.Prompts.Requests > 0 {
 		line("prompts", "%s extra requests, %s of sample time, %.3g ms each",
 			format.Count(s.Prompts.Requests), format.Duration(seconds(s.Prompts.Seconds)), s.Prompts.MillisPer)
-		line("", "requests for %s", Counted(s.Prompts.BySource))
+		line("", "requests by source: %s", Counted(s.Prompts.BySource))
 	}
 	s.Tap.addLines(line)
 	if s.MeanReward != nil || s.Unscored > 0 {
@@ -254,9 +254,9 @@ func (s *Summary) text() string {
 			mean = fmt.Sprintf("%.4g", *s.MeanReward)
 		}
 		if s.Invocation > 1 && s.inRun > 0 {
-			line("reward", "mean %s over %d samples; %d of the %d samples of the run could not be scored", mean, s.Scored, s.Unscored, s.inRun)
+			line("reward", "mean %s over %d samples; %d of the run's %d samples could not be scored", mean, s.Scored, s.Unscored, s.inRun)
 		} else {
-			line("reward", "mean %s over %d samples, %d could not be scored", mean, s.Scored, s.Unscored)
+			line("reward", "mean %s over %d samples; %d could not be scored", mean, s.Scored, s.Unscored)
 		}
 	}
 	perToken := ""
@@ -270,15 +270,15 @@ func (s *Summary) text() string {
 		line("remade", "%s", s.remade())
 	}
 	if t := s.Tail; t != nil {
-		line("tail", "%s cut the end of the run: the data are biased toward short samples", t.Policy)
+		line("tail", "%s cut samples at the end of the run, so the data are biased toward short samples", t.Policy)
 		line("  kept", "%s", t.Kept)
 		line("  cut", "%s until they were cut; %d more never started", t.Cut, t.Unstarted)
 	}
 	if s.LostCalls > 0 {
-		line("lost", "%d single calls are in failures/, the other calls of their samples in data/", s.LostCalls)
+		line("lost", "%d calls failed and are in failures/; the other calls of their samples are in data/", s.LostCalls)
 	}
 	if s.AgentsLeft > 0 {
-		line("agents", "%d could not be removed: rollout clean %s", s.AgentsLeft, format.Shell(s.Dir))
+		line("agents", "%d could not be removed: remove them with rollout clean %s", s.AgentsLeft, format.Shell(s.Dir))
 	}
 	return b.String()
 }
@@ -292,7 +292,7 @@ func (s *Summary) resumed() string {
 	before := s.Earlier.ended()
 	text := fmt.Sprintf("%s samples done before and %s now", format.Count(int64(before)), format.Count(int64(max(0, s.ended()-before))))
 	if s.Recovered > 0 {
-		text += fmt.Sprintf("; %d of them were in the write-ahead log", s.Recovered)
+		text += fmt.Sprintf("; %d of the earlier samples were in the write-ahead log", s.Recovered)
 	}
 	if s.OpenFound > 0 {
 		text += fmt.Sprintf("; %d of %d attempts in flight reattached", s.Reattached, s.OpenFound)
@@ -303,8 +303,7 @@ func (s *Summary) resumed() string {
 	return text
 }
 
-// leftOut describes the sampled tokens that are in neither a row nor a failure. It returns "" if
-// there are none.
+// leftOut describes the sampled tokens that are in neither a row nor a failure, or returns "".
 func (s *Summary) leftOut() string {
 	var parts []string
 	if s.CutCalls > 0 {
@@ -354,13 +353,13 @@ func (s *Summary) remade() string {
 		n, timed, sum = n+r.N, timed+r.Timed, sum+r.Mean*float64(r.Timed)
 		part := fmt.Sprintf("%s %d", reason, r.N)
 		if r.Timed > 0 {
-			part += " of " + format.Duration(seconds(r.Mean))
+			part += " (mean " + format.Duration(seconds(r.Mean)) + ")"
 		}
 		parts = append(parts, part)
 	}
 	text := fmt.Sprintf("%d rollouts in progress were lost and collected again: %s", n, strings.Join(parts, ", "))
 	if timed > 0 && s.Kept.Timed > 0 {
-		text += fmt.Sprintf("; they took %s on average, and kept rollouts took %s", format.Duration(seconds(sum/float64(timed))), format.Duration(seconds(s.Kept.Mean)))
+		text += fmt.Sprintf("; on average, lost rollouts took %s and kept rollouts took %s", format.Duration(seconds(sum/float64(timed))), format.Duration(seconds(s.Kept.Mean)))
 	}
 	return text
 }
@@ -388,8 +387,8 @@ type tailLength struct {
 	MedianTokens  float64 `json:"median_tokens"`
 }
 
-// AddTail adds the effect of the tail policy. It adds nothing if the policy did not cut, or if all
-// samples had already ended.
+// AddTail adds the effect of the tail policy. It adds nothing if the policy cut no sample, or if
+// all samples had already ended.
 func (s *Summary) AddTail(policy string, unstarted int, t collector.TailStats) {
 	if !t.Cut || t.Censored.N == 0 && unstarted == 0 {
 		return
@@ -405,7 +404,7 @@ func (l tailLength) String() string {
 	if l.Known > 0 {
 		text += fmt.Sprintf(", %s sampled tokens (median %s)", format.Count(int64(l.MeanTokens)), format.Count(int64(l.MedianTokens)))
 		if l.Known < l.Samples {
-			text += fmt.Sprintf(" for the %d samples that had any", l.Known)
+			text += fmt.Sprintf(" for the %d samples with a known length", l.Known)
 		}
 	}
 	return text

@@ -12,15 +12,15 @@ import (
 type tapCounts struct {
 	Calls   int64 `json:"calls"`
 	Claimed int64 `json:"claimed"` // calls that belong to samples
-	// Retries counts calls that no reply shows and whose prompt equals the prompt of a claimed
-	// call. Unread counts calls without token ids, such as a server's summaries. Others counts
-	// calls from failed rollouts and from other programs.
+	// Retries counts calls that are missing from the replies and whose prompt equals the prompt of
+	// a claimed call. Unread counts calls without token ids, such as a server's summaries. Others
+	// counts calls from failed rollouts and from other programs.
 	Retries int64 `json:"retries"`
 	Unread  int64 `json:"unread"`
 	Others  int64 `json:"others"`
 	Evicted int64 `json:"evicted"`
 	// Broken counts calls that failed at the engine or whose reply was interrupted. Unshown counts
-	// the samples' calls that no reply shows, by kind: retry, failed, cut, summary.
+	// the samples' calls that are missing from the replies, by kind: retry, failed, cut, summary.
 	Broken  int64            `json:"broken"`
 	Unshown map[string]int64 `json:"unshown,omitempty"`
 	// Refused counts the samples' calls that were not found in a spool, by reason.
@@ -51,21 +51,21 @@ func (t *tapCounts) addLines(line func(name, format string, args ...any)) {
 	if t == nil {
 		return
 	}
-	parts := []string{fmt.Sprintf("saw %s calls, %s of them by samples", format.Count(t.Calls), format.Count(t.Claimed))}
+	parts := []string{fmt.Sprintf("saw %s calls, %s of them from samples", format.Count(t.Calls), format.Count(t.Claimed))}
 	for _, more := range []struct {
 		n    int64
 		what string
-	}{{t.Retries, "repeated"}, {t.Unread, "without token ids, such as summaries"}, {t.Broken, "failed or incomplete"}, {t.Others, "by others"}, {t.Evicted, "dropped to save memory"}} {
+	}{{t.Retries, "repeated"}, {t.Unread, "without token ids (such as summaries)"}, {t.Broken, "failed or incomplete"}, {t.Others, "from failed rollouts or other programs"}, {t.Evicted, "dropped to save memory"}} {
 		if more.n > 0 {
 			parts = append(parts, format.Count(more.n)+" "+more.what)
 		}
 	}
 	line("tap", "%s", strings.Join(parts, ", "))
 	if len(t.Unshown) > 0 {
-		line("", "by samples, but in no answer: %s", Counted(t.Unshown))
+		line("", "sample calls missing from the server's answers: %s", Counted(t.Unshown))
 	}
 	if len(t.Refused) > 0 {
-		line("", "not found: %s", Counted(t.Refused))
+		line("", "sample calls not found in the spools: %s", Counted(t.Refused))
 	}
 	for _, text := range t.troubles() {
 		line("", "%s", text)
@@ -80,15 +80,15 @@ func (t *tapCounts) troubles() (all []string) {
 		}
 	}
 	m := t.Missing
-	add(m["dropped"], "calls passed a tap and were not stored", "its disk is full or too slow; see its log and rollout_tap_spool_dropped_total")
-	add(m["torn"], "times a tap ended without closing its spool, and the last calls may be missing", "stop it with SIGTERM, and check whether it was killed for memory or its disk was full")
-	add(m["damaged"], "places of a spool are damaged", "check its disk; intact data around them was read")
-	add(m["lost"]+m["orphans"], "calls cannot be read because of damage", "their prompts come from other sources; a new --spool folder leaves the damage behind")
-	add(m["removed"], "times segments were removed before they were read", "raise the tap's --spool-bytes or --spool-age, or collect while it runs")
+	add(m["dropped"], "calls passed through a tap but were not stored", "the tap's disk is full or too slow; see the tap's log and rollout_tap_spool_dropped_total")
+	add(m["torn"], "segments of a spool are incomplete, so calls might be missing", "stop the tap only with SIGTERM, and check whether it ran out of memory or disk space")
+	add(m["damaged"], "places in a spool are damaged", "check the disk; the intact data around the damage was read")
+	add(m["lost"]+m["orphans"], "calls in damaged places cannot be read", "their prompts come from other sources; start the tap with a new --spool folder")
+	add(m["removed"], "segments of a spool were removed before they were read", "raise the tap's --spool-bytes or --spool-age, or collect while the tap runs")
 	if t.ReadError != "" {
-		all = append(all, "a spool cannot be read: "+t.ReadError+"; is rollout tap running there?")
+		all = append(all, "a spool cannot be read: "+t.ReadError+"; check that rollout tap is running there")
 	} else {
-		add(t.ReadErrors, "reads of a spool failed and later succeeded", "the tap or the network was down for a while")
+		add(t.ReadErrors, "reads of a spool failed but succeeded later", "the tap or the network was temporarily down")
 	}
 	return all
 }
@@ -99,9 +99,9 @@ func (t *tapCounts) hint() string {
 	case t == nil || t.Claimed > 0:
 		return ""
 	case t.Calls == 0:
-		return "the tap saw no call: does the base URL of the server's provider point to it? run rollout doctor with the same settings for details"
+		return "the tap saw no calls: check that the base URL of the server's provider points to the tap; for details, run rollout doctor with the same settings"
 	case t.Refused["unseen"] > 0:
-		return "the tap saw no call of this run: do its clock and this machine's clock agree, and does the base URL of the server's provider point to it?"
+		return "the tap saw no calls from this run: check that the base URL of the server's provider points to the tap, and that the clocks of the tap and this machine agree"
 	}
 	return ""
 }

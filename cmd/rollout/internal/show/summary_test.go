@@ -46,7 +46,7 @@ func TestSummaryTail(t *testing.T) {
 // and the remedies, without zero counts.
 func TestSummaryTaps(t *testing.T) {
 	t.Parallel()
-	const saw = "saw 20 calls, 9 of them by samples"
+	const saw = "saw 20 calls, 9 of them from samples"
 	all := tap.IndexStats{
 		Calls: 20, Claimed: 9, Retries: 2, Unread: 3, Broken: 4, Others: 5, Evicted: 6,
 		Unshown: map[string]int64{"retry": 2, "summary": 1}, Refused: map[string]int64{"alike": 1},
@@ -60,17 +60,17 @@ func TestSummaryTaps(t *testing.T) {
 	}{
 		{"nothing", tap.IndexStats{Calls: 20, Claimed: 9}, []string{saw}},
 		{"all", all, []string{
-			saw + ", 2 repeated, 3 without token ids, such as summaries, 4 failed or incomplete, 5 by others, 6 dropped to save memory",
-			"by samples, but in no answer: retry 2, summary 1",
-			"not found: alike 1",
-			"3 calls passed a tap and were not stored: its disk is full or too slow; see its log and rollout_tap_spool_dropped_total",
-			"2 times a tap ended without closing its spool, and the last calls may be missing: stop it with SIGTERM, and check whether it was killed for memory or its disk was full",
-			"1 places of a spool are damaged: check its disk; intact data around them was read",
-			"9 calls cannot be read because of damage: their prompts come from other sources; a new --spool folder leaves the damage behind",
-			"6 times segments were removed before they were read: raise the tap's --spool-bytes or --spool-age, or collect while it runs",
-			"7 reads of a spool failed and later succeeded: the tap or the network was down for a while",
+			saw + ", 2 repeated, 3 without token ids (such as summaries), 4 failed or incomplete, 5 from failed rollouts or other programs, 6 dropped to save memory",
+			"sample calls missing from the server's answers: retry 2, summary 1",
+			"sample calls not found in the spools: alike 1",
+			"3 calls passed through a tap but were not stored: the tap's disk is full or too slow; see the tap's log and rollout_tap_spool_dropped_total",
+			"2 segments of a spool are incomplete, so calls might be missing: stop the tap only with SIGTERM, and check whether it ran out of memory or disk space",
+			"1 places in a spool are damaged: check the disk; the intact data around the damage was read",
+			"9 calls in damaged places cannot be read: their prompts come from other sources; start the tap with a new --spool folder",
+			"6 segments of a spool were removed before they were read: raise the tap's --spool-bytes or --spool-age, or collect while the tap runs",
+			"7 reads of a spool failed but succeeded later: the tap or the network was temporarily down",
 		}},
-		{"a tap that is away", down, []string{saw, "a spool cannot be read: connection refused; is rollout tap running there?"}},
+		{"a tap that is away", down, []string{saw, "a spool cannot be read: connection refused; check that rollout tap is running there"}},
 	} {
 		var got []string
 		tapOf(&tt.stats).addLines(func(_, format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) })
@@ -138,7 +138,7 @@ func TestHintOfMore(t *testing.T) {
 		want     string
 	}{
 		{"nothing measured", busy, ""},
-		{"measured", gained, "http://a finished 2.25 samples/s with 24 in flight and 1.50 with 16, the maximum that server.max_in_flight allows: --max-in-flight 30 can be even faster"},
+		{"measured", gained, "http://a finished 2.25 samples/s with 24 in flight (the limit set by server.max_in_flight), but only 1.50 with 16. A larger limit, such as --max-in-flight 30, might be even faster"},
 		{"measured before it went down", down, ""},
 	} {
 		hints := strings.Join(s.hints(c, collector.Stats{Endpoints: []collector.EndpointStats{tt.endpoint}}), "\n")
@@ -187,8 +187,8 @@ func TestGroups(t *testing.T) {
 	}
 	text := sum.text()
 	for _, want := range []string{
-		"\n  filtered         8   have keep=false\n",
-		"\n  groups     7 whole of 9 started: 4 informative of the 9 wanted, 2 filtered, 1 failed; 3 ahead of the reader\n",
+		"\n  filtered         8   with keep=false\n",
+		"\n  groups     7 of 9 started groups are whole (4 informative of the 9 wanted, 2 filtered, 1 failed); 3 ahead of the reader\n",
 		"\n  lag        0: 2 groups, 1: 1 group, 32 or more: 1 group, in policy versions\n",
 		"22.0 samples/s", // of this invocation: 28 ended, 6 before
 	} {
@@ -198,7 +198,7 @@ func TestGroups(t *testing.T) {
 	}
 	v := View{Stats: s}
 	status := strings.Join(v.Status(nil), "\n")
-	for _, want := range []string{"40 planned = 16 committed + 8 filtered + 4 failed + 2 skipped + 10 remaining", "3 ahead of the reader; the next one: waiting for acknowledgement"} {
+	for _, want := range []string{"40 planned = 16 committed + 8 filtered + 4 failed + 2 skipped + 10 remaining", "3 ahead of the reader; the next group is waiting for acknowledgement"} {
 		if !strings.Contains(status, want) {
 			t.Errorf("the status lacks %q:\n%s", want, status)
 		}

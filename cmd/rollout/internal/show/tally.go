@@ -77,8 +77,8 @@ func (t *Tally) result() sums {
 	return out
 }
 
-// sums contains the aggregates of the samples. Tally.result clones the maps, so a new map must be
-// added there.
+// sums contains the aggregates of the samples. Tally.result clones each map, so a new map field
+// must also be added to Tally.result.
 type sums struct {
 	CutRows int   `json:"cut_rows"`
 	Forks   int   `json:"forks"`
@@ -142,8 +142,8 @@ func count(counts *map[string]int, name string) {
 	(*counts)[name]++
 }
 
-// sampleEnds counts samples with rows that ended at a limit and not by the policy's choice. A
-// sample can count in several fields.
+// sampleEnds counts the samples that ended at a limit and not by the policy's choice. Samples
+// without rows do not count. A sample can count in several fields.
 type sampleEnds struct {
 	Cut      int `json:"cut"`       // samples with a row that was cut at tokens.max_row_tokens
 	Length   int `json:"length"`    // samples with a row whose last output ended at the engine's token limit

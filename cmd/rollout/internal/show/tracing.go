@@ -26,7 +26,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
-// flushTimeout is the maximum time for which the end of a run waits to send the last spans.
+// flushTimeout is the maximum time that a run spends on sending the last spans when it ends.
 const flushTimeout = 5 * time.Second
 
 // Tracing creates the spans of a run:
@@ -45,8 +45,8 @@ type Tracing struct {
 	headers  propagation.TraceContext
 }
 
-// NewTracing returns nil if the environment does not configure tracing. The Tracing calls say once
-// if spans are lost.
+// NewTracing returns nil if the environment does not configure tracing. If spans are lost, the
+// Tracing calls the function say once.
 func NewTracing(getenv func(string) string, say func(format string, args ...any)) (*Tracing, error) {
 	var once sync.Once
 	client, err := otlp.FromEnv(getenv, func(err error) {
@@ -59,7 +59,7 @@ func NewTracing(getenv func(string) string, say func(format string, args ...any)
 		return nil, nil
 	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(otlptrace.NewUnstarted(client)), // when full, it drops spans instead of blocking
+		sdktrace.WithBatcher(otlptrace.NewUnstarted(client)), // a full queue drops spans instead of blocking
 		sdktrace.WithResource(resourceOf(getenv)),
 	)
 	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/rollout-rl/rollout")}, nil
@@ -89,7 +89,7 @@ func (t *Tracing) Stop(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // say has already reported lost spans
+	_ = t.provider.Shutdown(ctx) // lost spans have already been reported through say
 }
 
 // Events adds spans to the collector's events.

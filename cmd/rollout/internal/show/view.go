@@ -44,9 +44,9 @@ func (v *View) end() string {
 	case !v.Draining:
 		return ""
 	case v.Until.IsZero():
-		return fmt.Sprintf("draining, %d to go", v.InFlight)
+		return fmt.Sprintf("draining: %d left", v.InFlight)
 	}
-	return fmt.Sprintf("draining, %d to go, at most %s", v.InFlight, format.Duration(max(0, v.Until.Sub(v.Now)).Round(time.Second)))
+	return fmt.Sprintf("draining: %d left, at most %s more", v.InFlight, format.Duration(max(0, v.Until.Sub(v.Now)).Round(time.Second)))
 }
 
 func (v *View) failed() (n int) {
@@ -56,7 +56,7 @@ func (v *View) failed() (n int) {
 	return n
 }
 
-// retried counts, by class, the failed attempts that can be followed by another attempt.
+// retried returns the number of failed attempts for each class that is retried.
 func (v *View) retried() map[string]int {
 	out := map[string]int{}
 	for c, n := range v.FailedByClass {
@@ -99,7 +99,7 @@ func (v *View) limits() (now, most int) {
 }
 
 // flight describes the number of samples in flight and its limit. After the limit has been lowered,
-// the number exceeds the limit until enough samples have ended.
+// the number can exceed the limit until enough samples have ended.
 func (v *View) flight() string {
 	limit, most := v.limits()
 	switch {
@@ -210,7 +210,7 @@ func (v *View) block(width int, paint Painter) []string {
 		lines = append(lines, string("  "+paint.red(termsafe.Text(fmt.Sprintf("failed %d   %s", n, classes(v.Failing)), width-3))))
 	}
 	if v.Retries > 0 {
-		lines = append(lines, string("  "+paint.yellow(termsafe.Text(fmt.Sprintf("retries %d   %s", v.Retries, cmp.Or(classes(v.retried()), "of samples that an earlier process cut off or lost")), width-3))))
+		lines = append(lines, string("  "+paint.yellow(termsafe.Text(fmt.Sprintf("retries %d   %s", v.Retries, cmp.Or(classes(v.retried()), "of samples that an earlier process left unfinished")), width-3))))
 	}
 	if text := v.recoveredText(); text != "" {
 		lines = append(lines, "  "+termsafe.Text(text, width-3))
@@ -287,7 +287,7 @@ func writeEvent(w io.Writer, name string, fields map[string]any) {
 	out := map[string]any{"event": name}
 	maps.Copy(out, fields)
 	enc := format.NewJSONEncoder(w)
-	_ = enc.Encode(out) // no error: a queue accepts everything
+	_ = enc.Encode(out) // cannot fail: a write to a queue always succeeds
 }
 
 // classes formats counts by class, largest first.
@@ -308,10 +308,10 @@ func classMap(m map[collector.Class]int) map[string]int {
 	return out
 }
 
-// A Painter adds colors to text if it is true.
+// A Painter adds colors to text. The zero value, false, leaves text uncolored.
 type Painter bool
 
-// Code returns text with the attribute code of an SGR escape sequence.
+// Code escapes the text and gives it an SGR attribute, such as "31" for red.
 func (p Painter) Code(code, text string) termsafe.Own {
 	text = termsafe.Text(text, termsafe.MaxText)
 	if !p || text == "" {
@@ -326,8 +326,8 @@ func (p Painter) red(s string) termsafe.Own    { return p.Code("31", s) }
 func (p Painter) green(s string) termsafe.Own  { return p.Code("32", s) }
 func (p Painter) yellow(s string) termsafe.Own { return p.Code("33", s) }
 
-// bar draws a progress bar that is size columns wide. good and bad are shown as parts of whole. If
-// bad is not zero, it gets at least one column.
+// bar draws a progress bar that is size columns wide. The green part is good/whole, and the red
+// part is bad/whole. If bad is not zero, the red part has at least one column.
 func (p Painter) bar(good, bad, whole, size int) termsafe.Own {
 	if size < 4 || whole <= 0 {
 		return ""

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// ErrInterrupted is the cause if the user stops a run before its samples have finished.
+// ErrInterrupted is the context's cause if the user stops a run before its samples have finished.
 var ErrInterrupted = errors.New("interrupted")
 
-// ErrGrace is the cause if the samples in flight do not finish within run.grace.
+// ErrGrace is the context's cause if the samples in flight do not finish within run.grace.
 var ErrGrace = errors.New("the samples in flight did not finish within run.grace")
 
 // Stops contains the three ways to end a run from outside.
@@ -25,9 +25,9 @@ type Stops struct {
 	Abort func()            // end the process
 }
 
-// Watch handles interrupts until ctx is done. The first interrupt calls Drain. Stop is called on
-// the second interrupt or at the end of the grace time, whichever comes first. The next interrupt
-// calls Abort.
+// Watch handles interrupts until ctx is done. It calls Drain on the first interrupt. It calls Stop
+// on the second interrupt or at the end of the grace time, whichever comes first. It calls Abort on
+// the next interrupt after the call of Stop.
 func Watch(ctx context.Context, grace time.Duration, s Stops) {
 	got := make(chan os.Signal, 3) // room for one signal per step
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
@@ -61,16 +61,18 @@ func Watch(ctx context.Context, grace time.Duration, s Stops) {
 	}
 }
 
-// OnStatus calls show on every SIGUSR1 until end is called. If show is running, end waits for it.
+// OnStatus calls show on every SIGUSR1 until the returned function is called. If show is running,
+// the returned function waits until show has returned.
 func OnStatus(show func()) (end func()) { return on(show, syscall.SIGUSR1) }
 
-// First calls do on the first interrupt, unless end is called first. end can be called more than
-// once.
+// First calls do on the first interrupt, unless the returned function is called first. The returned
+// function can be called more than once.
 func First(do func()) (end func()) {
 	return on(sync.OnceFunc(do), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 }
 
-// on calls do on every one of the signals until end is called. If do is running, end waits for it.
+// This function calls do for each signal until the returned function is called. If do is running,
+// the returned function waits until do has returned.
 func on(do func(), signals ...os.Signal) (end func()) {
 	got := make(chan os.Signal, 1)
 	signal.Notify(got, signals...)
@@ -93,9 +95,9 @@ func on(do func(), signals ...os.Signal) (end func()) {
 	})
 }
 
-// OutliveReaders lets the process survive SIGPIPE, so a write to a closed standard output or
-// standard error only fails. SIGPIPE is caught and not ignored, so child processes still receive
-// it.
+// OutliveReaders prevents SIGPIPE from killing the process. A write to a closed standard output or
+// standard error then only returns an error. SIGPIPE is caught rather than ignored, because child
+// processes would inherit an ignored signal.
 func OutliveReaders() {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a receiver for the channel is not needed
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nothing needs to receive from the channel
 }

@@ -8,8 +8,8 @@
 //	judge.go     decides which groups are marked with keep=false
 //
 // Accepted tasks are stored only in the run's tasks.jsonl. The collector reads them from this file.
-// An endless producer therefore needs only 40 bytes of memory per task, which are used to recognize
-// repeated tasks.
+// So even with an endless producer, the process needs only 40 bytes of memory per task, to
+// recognize repeated tasks.
 package stream
 
 import (
@@ -79,7 +79,7 @@ func (in *Intake) End(why string) {
 	in.mu.Unlock()
 }
 
-// Stop stops accepting tasks, and stops passing them to the collector.
+// Stop stops accepting tasks and passing tasks to the collector.
 func (in *Intake) Stop(why string) {
 	in.End(why)
 	in.cfg.Log.Stop()
@@ -113,7 +113,7 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 		}
 		good, at = append(good, t), append(at, i)
 	}
-	in.mu.Lock() // held until the tasks are recorded in waiting, because a task can start at once
+	in.mu.Lock() // held until in.waiting contains the tasks, because a task can start at once
 	added, end, err := in.cfg.Log.Add(good)
 	for k := range added {
 		r := &out[at[k]]
@@ -139,7 +139,8 @@ func (in *Intake) Add(batch ...*collector.Task) func() []Receipt {
 	}
 }
 
-// HoldUnread makes Add block while on is true, because too many events are unread.
+// HoldUnread makes Add block while too many events are unread. The argument true starts the block,
+// and false ends it.
 func (in *Intake) HoldUnread(on bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -180,7 +181,7 @@ func (in *Intake) closed() error {
 // A ClosedError is the error for a task that arrives after End.
 type ClosedError struct{ why string }
 
-func (e *ClosedError) Error() string { return "no more tasks are accepted: " + e.why }
+func (e *ClosedError) Error() string { return "no more tasks are accepted (reason: " + e.why + ")" }
 
 func (in *Intake) check(t *collector.Task) error {
 	in.checking.Lock()
@@ -198,7 +199,7 @@ func (in *Intake) Earlier() iter.Seq2[collector.Task, error] {
 }
 
 // More yields the tasks accepted since this process started, and waits for more. After End, it ends
-// once it has yielded all accepted tasks. After Stop, it ends at once. It is used as
+// once it has yielded all accepted tasks. After Stop, it ends at once. Use the method as
 // collector.Config.More.
 func (in *Intake) More(ctx context.Context) iter.Seq2[*collector.Task, error] {
 	return func(yield func(*collector.Task, error) bool) {

@@ -90,11 +90,11 @@ func TestReadBadLines(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d %s ×%d %v", task.Line, task.ID, r.Samples, r.Again))
 	})
 	want := []string{
-		"1 a ×4 false", "3 refused  not a JSON object", "4 refused  not a JSON object", "5 refused  a line is longer than 64 MiB", "6 c ×2 false",
+		"1 a ×4 false", "3 refused  not a JSON object", "4 refused  not a JSON object", "5 refused  the line is longer than 64 MiB", "6 c ×2 false",
 		"7 a ×4 true", `8 refused a id "a" belongs to an accepted task with different messages, agent, answer, metadata or samples`,
 		"9 refused  not a JSON object", "10 refused  size", "11 refused e agent", "12 refused f deadline", "13 g ×4 false", "14 g ×4 true", "15 refused  not a JSON object",
 	}
-	want[3] = "5 refused  a line is longer than " + strings.TrimPrefix(got[3], "5 refused  a line is longer than ")
+	want[3] = "5 refused  the line is longer than " + strings.TrimPrefix(got[3], "5 refused  the line is longer than ")
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("error %v\n got %q\nwant %q", err, got, want)
 	}

@@ -20,11 +20,11 @@ const (
 	ReasonStale = "stale"
 )
 
-// figures contains the fields of a group event, except for its counts.
+// figures contains the fields of a group event, except the counts.
 type figures struct {
 	mean, std *float64 // mean and standard deviation of the rewards of samples with rows; nil if there are no rewards
 	versions  *[2]int32
-	stale     *bool // set only for a group that is reported again, from its rows; nil if unknown
+	stale     *bool // computed from the rows of a group that is reported again; otherwise nil
 	late      bool  // a sample was cut at its task's deadline
 }
 
@@ -96,8 +96,8 @@ func (t *Tracker) Judge(g *sink.GroupFacts) {
 	t.figures[g.ID] = f
 }
 
-// markStale marks stale samples. If the current version is unknown, it marks none. It never marks a
-// sample whose own versions are unknown.
+// markStale marks stale samples. It marks no sample if the current version is unknown, and never
+// marks a sample whose own versions are unknown.
 func (t *Tracker) markStale(g *sink.GroupFacts) {
 	now := int64(t.cfg.Pace.Version())
 	if now < 0 {

@@ -13,20 +13,20 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
-// Several tasks from a source are made durable by one sync. These limits apply to the number of
-// tasks per sync and, approximately, to their total size in bytes.
+// One sync makes a batch of tasks durable. These are the maximum number of tasks in a batch and the
+// approximate maximum size of a batch in bytes.
 const (
 	batchMost  = 256
 	batchBytes = 4 << 20
 )
 
-// Told is called with the result for each task and each bad line, in order. task contains the
-// fields that could be parsed.
+// Told is called with the result for each task and each bad line, in order. For a bad line, the
+// task contains only the fields that could be parsed.
 type Told func(task *collector.Task, r Receipt)
 
 // Take adds the tasks from a source until the source ends or fails, or until tasks are no longer
-// accepted. It reports a bad task to told and continues. ready reports whether the source already
-// has another task. If ready is nil, the source always has one.
+// accepted. It reports a bad task through told and continues. The function ready reports whether
+// the source can yield another task without blocking. If ready is nil, the source never blocks.
 func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() bool, told Told) error {
 	var batch []*collector.Task
 	size := 0
@@ -65,15 +65,15 @@ func (in *Intake) Take(source iter.Seq2[collector.Task, error], ready func() boo
 	return nil
 }
 
-// Read is like Take, for a reader with one JSON object per line. Messages use name as the name of
-// the reader.
+// Read is like Take, for a reader with one JSON object per line. The name identifies the reader in
+// messages.
 func (in *Intake) Read(from io.Reader, name string, told Told) error {
 	lines := &lineReader{from: bufio.NewReaderSize(from, 64<<10)}
 	return in.Take(lines.tasks(name), lines.ready, told)
 }
 
 // errTooLong is the error for a line that is too long to be a task.
-var errTooLong = fmt.Errorf("a line is longer than %s", format.Size(tasks.MaxTaskBytes))
+var errTooLong = fmt.Errorf("the line is longer than %s", format.Size(tasks.MaxTaskBytes))
 
 // errBlank is yielded for a blank line if the buffer does not contain another whole line. Otherwise
 // the result of the last task would be delayed until the producer sends another task.

@@ -8,13 +8,15 @@ import (
 	"github.com/rollout-rl/rollout/sink"
 )
 
-// recalled is the maximum number of groups that are reported again with figures. Without a limit,
-// the start of a run whose reader never acknowledges would have to read all its rows.
+// recalled is the maximum number of groups that are reported again with restored figures. Without a
+// limit, the start of a process would read all rows of a run whose reader never acknowledges
+// groups.
 const recalled = 1024
 
-// Recall restores the figures of the groups to report again from their rows and failures. It must
-// be called after Load. If a row of a group is missing, the group has no figures. If there are more
-// than recalled groups, Recall returns an error, and no group has figures.
+// Recall restores the figures of the groups that must be reported again. It computes the figures
+// from the rows and failures of these groups. Recall must be called after Load. If a row of a group
+// is missing, the group has no figures. If the number of groups exceeds the constant recalled,
+// Recall returns an error, and no group has figures.
 func (t *Tracker) Recall(log *sink.Log) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -22,7 +24,7 @@ func (t *Tracker) Recall(log *sink.Log) error {
 		return nil
 	}
 	if len(t.again) > recalled {
-		return fmt.Errorf("%d groups are reported again: too many to read their sample counts and rewards (limit %d)", len(t.again), recalled)
+		return fmt.Errorf("cannot restore the sample counts and rewards of %d groups that are reported again (limit %d)", len(t.again), recalled)
 	}
 	wanted, stale := map[string]*sink.GroupFacts{}, map[string]bool{}
 	for _, g := range t.again {

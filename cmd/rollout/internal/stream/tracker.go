@@ -17,15 +17,16 @@ type TrackerConfig struct {
 	// MinStd is the minimum standard deviation of the rewards in a group that is kept. 0 keeps
 	// every group.
 	MinStd float64
-	// MaxLag is pace.Config.MaxLag.
+	// MaxLag is the same setting as pace.Config.MaxLag.
 	MaxLag int
-	// Acks is true if acknowledgements matter. Both pace.Config.MaxAhead and MaxLag need them,
-	// because a group counts as received by the trainer only once it is acknowledged.
+	// Acks is true if the run needs acknowledgements, because pace.Config.MaxAhead or MaxLag is
+	// set. With either setting, a group counts as received by the trainer only once it is
+	// acknowledged.
 	Acks bool
 	// Pace is notified of groups that become whole and of groups that are acknowledged.
 	Pace *pace.Pacer
-	// Claimed is the policy version at the start; 0 if there is none. Judge uses it until Pace
-	// knows a version, because groups from earlier processes are judged before the run starts.
+	// Claimed is the policy version set for the start of the run, or 0. Groups from earlier
+	// processes are judged before the run starts, so Judge uses Claimed until Pace knows a version.
 	Claimed int32
 	// Event writes an event. It is called by one goroutine at a time. It is nil if events are not
 	// written.
@@ -53,7 +54,7 @@ type Tracker struct {
 
 	mu      sync.Mutex
 	log     sink.GroupLog
-	tasks   map[string]string  // task ids, by group, of groups that have not been reported
+	tasks   map[string]string  // by group: the task id of each group that has not been reported
 	figures map[string]figures // figures of groups that have been judged but not reported
 	again   []sink.WholeGroup  // groups from earlier processes that must be reported again
 	ahead   []position         // groups that have not been acknowledged, in order
@@ -91,7 +92,7 @@ func (t *Tracker) Task(of *collector.Task) {
 func (t *Tracker) Acknowledged(c sink.Cursor) { t.acked = c }
 
 // Load adds a commit made by an earlier process. If events are written, Again will report the
-// groups in the commit that have not been acknowledged.
+// commit's groups that have not been acknowledged.
 func (t *Tracker) Load(c *sink.Commit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -190,7 +191,7 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 		t.hooks.Whole(g.ID)
 	}
 	t.end = sink.Cursor{RunID: t.cfg.RunID, Seq: g.Seq, Groups: g.N}
-	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // the list must not grow if no acknowledgements will arrive
+	if !t.cfg.Acks || behind(t.acked, g.Seq, g.N) { // without acknowledgements, t.ahead would grow forever
 		t.cfg.Pace.Acknowledged(g.ID)
 		return a
 	}
@@ -198,8 +199,8 @@ func (t *Tracker) count(g sink.WholeGroup) pace.Arrival {
 	return a
 }
 
-// report writes the event for a whole group. again is true if an earlier process may have reported
-// the group.
+// report writes the event for a whole group. The parameter again is true if an earlier process
+// might have reported the group.
 func (t *Tracker) report(g sink.WholeGroup, a pace.Arrival, again bool) {
 	task := t.tasks[g.ID]
 	f, known := t.figures[g.ID]
@@ -217,7 +218,7 @@ func (t *Tracker) report(g sink.WholeGroup, a pace.Arrival, again bool) {
 	if task != "" {
 		out["task"] = task
 	}
-	if g.Failed > 0 { // a failure can show that a deadline was missed, but failures are not known for every group
+	if g.Failed > 0 { // only failures show a missed deadline, and the failures of some groups are unknown
 		if out["deadline"] = nil; known {
 			out["deadline"] = f.late
 		}
@@ -268,7 +269,8 @@ func (t *Tracker) Acknowledge(seq int64, groups int) error {
 }
 
 // LeaveOut records that the reader skips one group. The group then no longer counts as ahead, even
-// if earlier groups do. Nothing is written until a cursor that covers the group is acknowledged.
+// if earlier groups do. The change becomes durable when a cursor at or after the group is
+// acknowledged.
 func (t *Tracker) LeaveOut(seq int64, n int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -276,7 +278,7 @@ func (t *Tracker) LeaveOut(seq int64, n int) error {
 		return err
 	}
 	at := slices.IndexFunc(t.ahead, func(p position) bool { return p.seq == seq && p.n == n })
-	if at >= 0 { // if it is missing, the group has already been acknowledged
+	if at >= 0 { // otherwise the group has already been acknowledged
 		t.cfg.Pace.Acknowledged(t.ahead[at].id)
 	}
 	return nil
@@ -287,13 +289,13 @@ func (t *Tracker) check(c sink.Cursor) error {
 	at := func(p position) bool { return p.seq == c.Seq && p.n == c.Groups }
 	switch {
 	case c.Seq < 0 || c.Groups < 0:
-		return fmt.Errorf("cursor: seq %d, groups %d: both must be ≥ 0", c.Seq, c.Groups)
+		return fmt.Errorf("cursor: seq is %d and groups is %d (want both ≥ 0)", c.Seq, c.Groups)
 	case c.Groups == 0 || behind(t.acked, c.Seq, c.Groups):
 		return nil
 	case t.end.Seq < c.Seq || t.end.Seq == c.Seq && t.end.Groups < c.Groups:
 		return fmt.Errorf("the cursor (seq %d, groups %d) is ahead of the last whole group (seq %d, groups %d)", c.Seq, c.Groups, t.end.Seq, t.end.Groups)
 	case c.Seq == 0 || t.cfg.Acks && !slices.ContainsFunc(t.ahead, at):
-		return fmt.Errorf("no whole group is number %d of commit %d", c.Groups, c.Seq)
+		return fmt.Errorf("no whole group ends at the cursor (seq %d, groups %d)", c.Seq, c.Groups)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func TestToldDeadline(t *testing.T) {
 		want        any
 	}{
 		{"at its deadline", cut, lateText + ": run: context canceled", true},
-		{"while it waited", cut, lateText + " after: status 503", true},
+		{"while it waited", cut, lateText + "; the last attempt failed: status 503", true},
 		{"by the tail policy", cut, collector.ErrCensored.Error(), false},
 		{"by the tail policy, of a server that knows our words", cut, collector.ErrCensored.Error() + ": " + lateText, false},
 		{"failed", "decode", lateText, false},
@@ -209,17 +209,17 @@ func TestAcknowledgeImpossible(t *testing.T) {
 		fails  string
 	}{
 		{0, 0, ""},
-		{0, 1, "no whole group is number 1 of commit 0"},
-		{1, 3, "no whole group is number 3 of commit 1"},
+		{0, 1, "no whole group ends at the cursor (seq 0, groups 1)"},
+		{1, 3, "no whole group ends at the cursor (seq 1, groups 3)"},
 		{1, 2, ""},
-		{1, 3, "no whole group is number 3 of commit 1"},
+		{1, 3, "no whole group ends at the cursor (seq 1, groups 3)"},
 		{1, 1, ""}, // before the last one: no effect
 		{2, 1, ""},
-		{3, 1, "no whole group is number 1 of commit 3"},
+		{3, 1, "no whole group ends at the cursor (seq 3, groups 1)"},
 		{3, 0, ""},
 		{4, 2, "is ahead of the last whole group (seq 4, groups 1)"},
 		{5, 1, "is ahead of the last whole group (seq 4, groups 1)"},
-		{-1, 0, "must be ≥ 0"},
+		{-1, 0, "want both ≥ 0"},
 		{4, 1, ""},
 	} {
 		err := tr.Acknowledge(tt.seq, tt.groups)

@@ -22,8 +22,8 @@ type Taps struct {
 	calls   *tap.Index
 }
 
-// Open opens the taps. It skips calls that ended before the time that since returns. If that time
-// is zero, it does not skip any.
+// Open opens the taps. It skips the calls that ended before the time returned by since. If since
+// returns the zero time, Open skips no calls.
 func Open(c *config.Config, since func() time.Time) (*Taps, error) {
 	if len(c.Tokens.Tap) == 0 {
 		return nil, nil
@@ -48,20 +48,20 @@ func Open(c *config.Config, since func() time.Time) (*Taps, error) {
 	return t, nil
 }
 
-// hostPort matches a URL whose scheme is missing.
+// hostPort matches a URL without a scheme.
 var hostPort = regexp.MustCompile(`^[^/\\]+:[0-9]+/?$`)
 
 func tapHint(where string, err error) string {
-	const without = "Without --tap, prompts come from other sources, and rows lack the parameters that the tap sets"
+	const without = "Without --tap, prompts come from other sources, and rows do not record the sampling parameters that the tap sets"
 	switch {
 	case errors.Is(err, frame.ErrNewer):
-		return "use the rollout version of the tap, or a newer one"
+		return "use the tap's version of rollout, or a newer version"
 	case strings.Contains(where, "://"):
-		return "is rollout tap running there? " + without
+		return "check that rollout tap is running there. " + without
 	case hostPort.MatchString(where):
 		return "if rollout tap listens there, use its URL: --tap http://" + strings.TrimSuffix(where, "/")
 	}
-	return "--tap takes the spool folder of a tap, with files such as 1763912345678.tap. Start the tap with rollout tap --engine URL --spool DIR, " +
+	return "--tap takes the spool folder of a tap (it contains files such as 1763912345678.tap). Start the tap with rollout tap --engine URL --spool DIR, " +
 		"and use that DIR, or the URL of the tap if it runs on another machine. " + without
 }
 
@@ -73,8 +73,8 @@ func (t *Taps) Index() *tap.Index {
 	return t.calls
 }
 
-// Follow starts reading the taps. The returned function stops reading. note is called if the taps
-// can no longer be read.
+// Follow starts reading the taps. The returned function stops the reading. Follow calls note if the
+// taps can no longer be read.
 func (t *Taps) Follow(note func(format string, args ...any)) (stop func()) {
 	if t == nil {
 		return func() {}
@@ -84,7 +84,7 @@ func (t *Taps) Follow(note func(format string, args ...any)) (stop func()) {
 	go func() {
 		defer close(done)
 		if err := t.calls.Run(ctx); err != nil {
-			note("the tap can no longer be read; prompts come from other sources: %v", err)
+			note("the tap can no longer be read, so prompts now come from other sources: %v", err)
 		}
 	}()
 	return func() {
@@ -100,5 +100,5 @@ func (t *Taps) close() {
 	}
 }
 
-// Before is a safety margin. Taps are read from this long before the start of the run.
+// Before is a safety margin: taps are read from one minute before the start of the run.
 const Before = time.Minute

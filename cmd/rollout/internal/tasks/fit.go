@@ -54,7 +54,7 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 // scorer cannot compare a sample with the task's answer.
 func (k *Fit) Check(t *collector.Task) error {
 	if t.Recorded != nil {
-		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: name a server run with --from-runs run=ID, not in a task")}
+		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: not allowed in a task; to collect a server run, use --from-runs run=ID")}
 	}
 	if t.Agent != nil {
 		err, seen := k.agents[string(t.Agent)]
@@ -87,11 +87,11 @@ func (k *Fit) Check(t *collector.Task) error {
 // First returns the first valid task, or nil if there is none.
 func (k *Fit) First() *collector.Task { return k.first }
 
-// Unscorable returns the number of tasks so far that have no answer for the scorer.
+// Unscorable returns how many of the tasks read so far lack an answer for the scorer.
 func (k *Fit) Unscorable() int { return k.unscorable }
 
-// Scorable returns an error if no task can be scored. If only some tasks can be scored, it reports
-// with note how many cannot.
+// Scorable returns an error if no task can be scored. If only some tasks cannot be scored, it
+// reports their number through note.
 func (k *Fit) Scorable(kind string, note func(format string, args ...any)) error {
 	switch k.unscorable {
 	case 0:
@@ -103,7 +103,7 @@ func (k *Fit) Scorable(kind string, note func(format string, args ...any)) error
 		return exit.Hint(exit.Usagef("reward.kind %s needs an answer in the task, but %s", kind, none),
 			"add an answer to the tasks, or remove --reward")
 	default:
-		note("%d of %d tasks have no answer for reward.kind %s: their samples get no reward", k.unscorable, k.tasks, kind)
+		note("no usable answer for reward.kind %s in %d of %d tasks: the samples of these tasks get no reward", kind, k.unscorable, k.tasks)
 	}
 	return nil
 }

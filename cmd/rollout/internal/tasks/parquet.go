@@ -88,7 +88,7 @@ func checkTaskColumns(s *parquet.Schema) error {
 	hint := "rename the columns: a task has id, prompt or messages, and optionally answer, metadata, samples, agent"
 	for _, usual := range slices.Backward(usualNames["prompt"]) {
 		if slices.Contains(have, usual) && slices.Contains(missing, "prompt (or messages)") {
-			hint = "rename " + usual + " to prompt? a task has id, prompt or messages, and optionally answer, metadata, samples, agent"
+			hint = "rename " + usual + " to prompt? A task has id, prompt or messages, and optionally answer, metadata, samples, agent"
 		}
 	}
 	return exit.Hint(exit.Usagef("no column %s; the columns are: %s", strings.Join(missing, ", no column "), strings.Join(have, ", ")), hint)
@@ -98,12 +98,12 @@ func checkTaskColumns(s *parquet.Schema) error {
 func taskFromRow(row any) (collector.Task, error) {
 	columns, ok := row.(map[string]any)
 	if !ok {
-		return collector.Task{}, fmt.Errorf("a row of type %T", row)
+		return collector.Task{}, fmt.Errorf("unexpected row type %T", row)
 	}
 	var fields taskFields
 	for i, name := range taskFieldNames {
 		v, ok := columns[name]
-		if !ok || v == nil || i == fieldDeadline || i == fieldRecorded { // in a user's Parquet file, these columns are not task fields
+		if !ok || v == nil || i == fieldDeadline || i == fieldRecorded { // a Parquet file cannot set the deadline or recorded field
 			continue
 		}
 		v, err := plain(v)
@@ -121,20 +121,21 @@ func taskFromRow(row any) (collector.Task, error) {
 			case err.Ambiguous:
 				return collector.Task{}, fmt.Errorf("%s: %w", name, err)
 			case i == fieldAgent:
-				return collector.Task{}, errors.New("agent: must be the JSON of an object of overrides")
+				return collector.Task{}, errors.New("agent: must be a JSON object of agent settings")
 			}
 		}
 		b, err := json.Marshal(v)
 		if err != nil {
-			return collector.Task{}, fmt.Errorf("%s: type %T has no JSON form", name, v)
+			return collector.Task{}, fmt.Errorf("%s: cannot convert type %T to JSON", name, v)
 		}
 		fields[i] = b
 	}
 	return fields.task()
 }
 
-// plain converts a value from parquet-go for encoding/json. It converts bytes to text, and returns
-// an error if they are not valid UTF-8. It removes the two levels that wrap the elements of a list.
+// plain converts a value from parquet-go to a value that encoding/json can encode. It converts
+// bytes to text, and returns an error if the bytes are not valid UTF-8. It removes the two levels
+// of nesting that Parquet adds to a list.
 func plain(v any) (any, error) {
 	var err error
 	switch v := v.(type) {
@@ -150,7 +151,7 @@ func plain(v any) (any, error) {
 			out := make([]any, len(list))
 			for i, e := range list {
 				if m, ok := e.(map[string]any); ok && len(m) == 1 {
-					for _, only := range m { // the only key is element, item or array_element
+					for _, only := range m { // the only key is "element", "item" or "array_element"
 						e = only
 					}
 				}

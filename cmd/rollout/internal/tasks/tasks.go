@@ -38,7 +38,7 @@ func (e *BadError) Error() string { return e.Place + ": " + e.Err.Error() }
 func (e *BadError) Unwrap() error { return e.Err }
 
 // FileHint is the hint for a task file that cannot be opened.
-const FileHint = "pass a task file with --tasks, one JSON object per line"
+const FileHint = "pass a task file with --tasks (one JSON object per line)"
 
 // Read yields the tasks in a file. The file name extension determines the format. A .parquet file
 // is Parquet. A .gz or .zst file is compressed JSON Lines. Any other file is JSON Lines. "-" is
@@ -64,7 +64,7 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 		case ".gz":
 			z, err := gzip.NewReader(in)
 			if err != nil {
-				yield(collector.Task{}, exit.Usagef("%s: not gzip: %w", name, err))
+				yield(collector.Task{}, exit.Usagef("%s: not a gzip file: %w", name, err))
 				return
 			}
 			defer func() { _ = z.Close() }() // read only
@@ -72,7 +72,7 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 		case ".zst":
 			z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(MaxTaskBytes))
 			if err != nil {
-				yield(collector.Task{}, exit.Usagef("%s: not zstd: %w", name, err))
+				yield(collector.Task{}, exit.Usagef("%s: not a zstd file: %w", name, err))
 				return
 			}
 			defer z.Close()
@@ -86,8 +86,8 @@ func Read(path string, stdin io.Reader) iter.Seq2[collector.Task, error] {
 // JSON Lines file.
 const MaxTaskBytes = 64 << 20
 
-// ReadLines is like [Read], but yields the tasks in the JSON Lines from r. Messages use name as the
-// name of r.
+// ReadLines is like [Read], but reads JSON Lines from r. The name identifies the source in
+// messages.
 func ReadLines(r io.Reader, name string) iter.Seq2[collector.Task, error] {
 	return func(yield func(collector.Task, error) bool) { readLines(r, name, yield) }
 }
@@ -124,7 +124,7 @@ func readLines(r io.Reader, name string, yield func(collector.Task, error) bool)
 	}
 	if err := scan.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("a line is longer than %s: not JSON Lines", format.Size(MaxTaskBytes))
+			err = fmt.Errorf("not JSON Lines: a line is longer than %s", format.Size(MaxTaskBytes))
 		}
 		yield(collector.Task{}, exit.Usagef("%s: %w", name, err))
 	}
@@ -150,8 +150,8 @@ type RecordedLine struct {
 	Server string `json:"server"`
 }
 
-// LineOf returns the Line for a task that a run accepts at the time now. It converts a deadline in
-// seconds to a time.
+// LineOf returns the Line for a task that a run accepts now. It converts a deadline in seconds to a
+// time.
 func LineOf(t *collector.Task, now time.Time) Line {
 	l := Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}
 	if t.Recorded != nil {
@@ -175,7 +175,7 @@ func ParseTask(line []byte) (collector.Task, error) {
 			return collector.Task{}, notObject(err)
 		}
 		if line[0] == '[' {
-			return collector.Task{}, errors.New("not a JSON object but a list: put each task on its own line")
+			return collector.Task{}, errors.New("a JSON list, not a JSON object: put each task on its own line")
 		}
 		return collector.Task{}, errors.New("not a JSON object")
 	}
@@ -229,9 +229,12 @@ const (
 // taskFields contains the JSON values of a task's fields. A null counts as missing.
 type taskFields [len(taskFieldNames)]json.RawMessage
 
-// maxIDBytes is the maximum length of a task id. The id is contained in every row, in logs and in
+// maxIDBytes is the maximum length of a task id. Every row contains the id, and so do logs and
 // messages.
 const maxIDBytes = 1024
+
+// maxSamples is the maximum number of samples that a task can request.
+const maxSamples = 1 << 20
 
 func (f *taskFields) task() (collector.Task, error) {
 	var t collector.Task
@@ -241,17 +244,17 @@ func (f *taskFields) task() (collector.Task, error) {
 		}
 	}
 	if f[fieldID] == nil {
-		return t, errors.New("id: is missing")
+		return t, errors.New("id is missing")
 	}
 	var ok bool
 	if t.ID, ok = scalarText(f[fieldID]); !ok || t.ID == "" || f[fieldID][0] != '"' && strings.Trim(t.ID, "-0123456789") != "" {
 		return t, errors.New("id: must be a string or a whole number, and not empty")
 	}
 	if len(t.ID) > maxIDBytes {
-		return t, fmt.Errorf("id: %d bytes, the maximum is %d", len(t.ID), maxIDBytes)
+		return t, fmt.Errorf("id: must be at most %d bytes, got %d", maxIDBytes, len(t.ID))
 	}
 	if strings.IndexFunc(t.ID, unicode.IsControl) >= 0 {
-		return t, errors.New("id: contains a control character")
+		return t, errors.New("id: must not contain a control character")
 	}
 
 	prompt, messages := f[fieldPrompt], f[fieldMessages]
@@ -284,7 +287,7 @@ func (f *taskFields) task() (collector.Task, error) {
 			return t, errors.New("messages: must be a list of at least one user message")
 		}
 	default:
-		return t, errors.New("prompt: is missing, and so is messages; set one of them")
+		return t, errors.New("prompt and messages are both missing; set one of them")
 	}
 
 	if v := f[fieldAnswer]; v != nil {
@@ -295,14 +298,14 @@ func (f *taskFields) task() (collector.Task, error) {
 		t.Answer = &s
 	}
 	if v := f[fieldSamples]; v != nil {
-		if err := json.Unmarshal(v, &t.Samples); err != nil || t.Samples < 1 || t.Samples > 1<<20 {
-			return t, errors.New("samples: must be a whole number ≥ 1")
+		if err := json.Unmarshal(v, &t.Samples); err != nil || t.Samples < 1 || t.Samples > maxSamples {
+			return t, fmt.Errorf("samples: must be a whole number from 1 to %d", maxSamples)
 		}
 	}
 	t.Metadata = format.CompactJSON(f[fieldMetadata])
 	if v := f[fieldAgent]; v != nil {
 		if v[0] != '{' {
-			return t, errors.New("agent: must be an object of overrides")
+			return t, errors.New("agent: must be a JSON object of agent settings")
 		}
 		t.Agent = format.CompactJSON(v)
 	}
@@ -315,12 +318,12 @@ func (f *taskFields) task() (collector.Task, error) {
 	return t, nil
 }
 
-// recorded builds the task for a server run. Such a line occurs only in a run's tasks.jsonl, which
-// only a run writes.
+// recorded builds the task for a server run from a RecordedLine. Only a run's own tasks.jsonl can
+// contain such a line.
 func (f *taskFields) recorded(t collector.Task) (collector.Task, error) {
 	for i, v := range f {
 		if v != nil && i != fieldID && i != fieldRecorded && i != fieldSamples {
-			return t, fmt.Errorf("%s: not allowed with recorded", taskFieldNames[i])
+			return t, fmt.Errorf("%s: not allowed in a task with recorded", taskFieldNames[i])
 		}
 	}
 	var server RecordedLine
@@ -333,7 +336,7 @@ func (f *taskFields) recorded(t collector.Task) (collector.Task, error) {
 
 const maxDeadline = 10 * 365 * 24 * time.Hour
 
-// deadline parses an RFC 3339 time, or a number of seconds that starts when the task is accepted.
+// deadline parses an RFC 3339 time, or a number of seconds after the task is accepted.
 func deadline(v json.RawMessage) (at time.Time, within time.Duration, err error) {
 	if text, ok := text(v); ok {
 		at, err := time.Parse(time.RFC3339Nano, text)
@@ -354,7 +357,7 @@ func checkMessage(text string) error {
 	case text == "":
 		return errors.New("must be a non-empty string")
 	case strings.IndexByte(text, 0) >= 0:
-		return errors.New("contains a NUL character, which the server drops when it stores the message")
+		return errors.New("must not contain a NUL character, because the server does not store it")
 	}
 	return nil
 }
@@ -371,7 +374,7 @@ func (f *taskFields) unknown(names []string) error {
 	if f[fieldPrompt] == nil && f[fieldMessages] == nil {
 		for _, usual := range usualNames["prompt"] {
 			if slices.Contains(names, usual) {
-				return fmt.Errorf("prompt: is missing; rename %s?", usual)
+				return fmt.Errorf("prompt is missing; rename %s to prompt?", usual)
 			}
 		}
 	}

@@ -77,17 +77,17 @@ func TestRecordedTask(t *testing.T) {
 		t.Errorf("%+v, %v", read, err)
 	}
 	read.Source, read.Line = "tasks.jsonl", 3
-	if err := NewFit(agent.Config{}, nil).Check(&read); err == nil || !strings.Contains(err.Error(), "tasks.jsonl:3: recorded: name a server run with --from-runs") {
+	if err := NewFit(agent.Config{}, nil).Check(&read); err == nil || !strings.Contains(err.Error(), "tasks.jsonl:3: recorded: not allowed in a task; to collect a server run, use --from-runs") {
 		t.Errorf("%v", err)
 	}
 	for line, want := range map[string]string{
 		`{"id":"run-1","recorded":{}}`:                                   "recorded: must be an object that names the server",
 		`{"id":"run-1","recorded":"x"}`:                                  "recorded: must be an object that names the server",
-		`{"id":"run-1","recorded":{"server":"x"},"prompt":"Hi."}`:        "prompt: not allowed with recorded",
-		`{"id":"run-1","recorded":{"server":"x"},"answer":"1"}`:          "answer: not allowed with recorded",
-		`{"recorded":{"server":"x"}}`:                                    "id: is missing",
+		`{"id":"run-1","recorded":{"server":"x"},"prompt":"Hi."}`:        "prompt: not allowed in a task with recorded",
+		`{"id":"run-1","recorded":{"server":"x"},"answer":"1"}`:          "answer: not allowed in a task with recorded",
+		`{"recorded":{"server":"x"}}`:                                    "id is missing",
 		`{"id":"run-1","recorde":{"server":"x"},"messages":["Hi."]}`:     "recorde: unknown field; put your own fields into metadata",
-		`{"id":"run-1","recorded":{"server":"x"},"agent":{"model":"m"}}`: "agent: not allowed with recorded",
+		`{"id":"run-1","recorded":{"server":"x"},"agent":{"model":"m"}}`: "agent: not allowed in a task with recorded",
 	} {
 		if _, err := ParseTask([]byte(line)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %q", line, err, want)

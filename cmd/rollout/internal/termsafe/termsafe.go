@@ -2,8 +2,8 @@
 // or a folder name. Without escaping, such text could move the terminal's cursor, set its title,
 // hide or recolor output, reverse the reading direction, or imitate a line that the program prints.
 //
-// [Text] alone decides which characters are shown as they are: letters, marks, numbers,
-// punctuation, symbols and spaces. Every other character becomes a visible escape in JSON notation:
+// [Text] leaves letters, marks, numbers, punctuation, symbols and spaces unchanged. Every other
+// character becomes a visible escape in JSON notation:
 //
 //	ESC, other C0 and C1 controls, DEL        \u001b
 //	direction and other format controls       \u202e  (except the two joiners)
@@ -39,7 +39,7 @@ func Text(s string, width int) string {
 	if len(s) <= width && isFit(s) {
 		return s
 	}
-	s = strings.TrimRight(s, "\r\n") // trailing line breaks contain no information
+	s = strings.TrimRight(s, "\r\n") // drop trailing line breaks
 	out := make([]byte, 0, min(len(s), 4*width)+16)
 	left := width
 	for s != "" {
@@ -48,7 +48,7 @@ func Text(s string, width int) string {
 		switch r {
 		case '\n', '\r':
 			out = append(out, ' ')
-			size = len(s) - len(strings.TrimLeft(s, " \t\r\n")) // neither does the indentation of the next line
+			size = len(s) - len(strings.TrimLeft(s, " \t\r\n")) // also drop the indentation of the next line
 		case '\t':
 			out = append(out, ' ')
 		default:
@@ -95,8 +95,8 @@ func appendShown(out []byte, piece string, r rune) []byte {
 // Own is trusted text that was built from results of Text. It can contain line breaks and colors.
 type Own string
 
-// Fprintf is like fmt.Fprintf, but escapes the operands. It ignores write errors, which the owner
-// of w reports.
+// Fprintf is like fmt.Fprintf, but escapes the operands. It ignores write errors, because the owner
+// of w reports them.
 func Fprintf(w io.Writer, format string, args ...any) {
 	operands(args)
 	_, _ = fmt.Fprintf(w, format, args...)

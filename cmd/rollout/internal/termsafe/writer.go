@@ -28,7 +28,7 @@ func (w *Writer) Colours() {
 	w.colours = true
 }
 
-// Write implements io.Writer. It reports either all of b or nothing as written.
+// Write implements io.Writer. It returns either len(b) or 0, never a number in between.
 func (w *Writer) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +117,8 @@ func (w *Writer) Flush() error {
 	return err
 }
 
-// Raw returns the writer that w wraps if w is a Writer. Otherwise it returns w. Use it for output
-// that must not be escaped.
+// Raw returns the underlying writer of a Writer, for output that must not be escaped. It returns
+// any other writer unchanged.
 func Raw(w io.Writer) io.Writer {
 	if p, ok := w.(*Writer); ok {
 		return p.to

@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// A chatRequest is a body of /v1/chat/completions.
+// A chatRequest is the body of a request to /v1/chat/completions.
 type chatRequest struct {
 	Model    string            `json:"model"`
 	Messages []json.RawMessage `json:"messages"`
@@ -29,7 +29,6 @@ type chatRequest struct {
 	TokenIDs bool `json:"return_token_ids"`
 }
 
-// chat serves POST /v1/chat/completions.
 func (e *Engine) chat(w http.ResponseWriter, r *http.Request) {
 	g := generation{call: Call{N: e.truth.begin(), Began: time.Now(), Path: "/v1/chat/completions"}}
 	var raw json.RawMessage
@@ -67,7 +66,7 @@ func hasTools(tools json.RawMessage) bool {
 	return len(tools) > 0 && string(tools) != "null" && string(tools) != "[]"
 }
 
-// withoutTexts returns the body without messages and tools. The sampling settings remain.
+// withoutTexts returns the body without messages and tools, so that the sampling settings remain.
 func withoutTexts(raw json.RawMessage) json.RawMessage {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil {
@@ -75,12 +74,12 @@ func withoutTexts(raw json.RawMessage) json.RawMessage {
 	}
 	delete(all, "messages")
 	delete(all, "tools")
-	b, _ := json.Marshal(all) // it was JSON
+	b, _ := json.Marshal(all) // cannot fail, because all values were decoded from JSON
 	return b
 }
 
-// render builds the prompt like a server: with the model's chat template or, in an engine of bytes,
-// with one line per message.
+// render renders the prompt with the model's chat template, as a real engine does. A byte engine
+// renders each message as a line.
 func (e *Engine) render(body *chatRequest) ([]int32, error) {
 	if len(body.Messages) == 0 {
 		return nil, errors.New("messages: want at least one")
@@ -123,8 +122,8 @@ func (e *Engine) render(body *chatRequest) ([]int32, error) {
 	return e.split("", string(text), nil)
 }
 
-// withObjects returns the message as an engine passes it to the template: its content is a text,
-// and the arguments of its calls are objects.
+// withObjects returns the message as an engine passes it to the template. A null content becomes an
+// empty string, and the arguments of tool calls become objects.
 func withObjects(raw json.RawMessage) (json.RawMessage, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -173,7 +172,7 @@ type chatAnswer struct {
 
 var calledTool = regexp.MustCompile(`(?s)<tool_call>\s*(\{.*?\})\s*</tool_call>`)
 
-// read extracts the tool calls from the text if the request has tools.
+// read extracts the tool calls from the text, if the request has tools.
 func (a *chatAnswer) read() {
 	a.text, a.finish = a.g.call.Text, a.g.call.Finish.Type
 	if !hasTools(a.body.Tools) {
@@ -198,15 +197,15 @@ func (a *chatAnswer) read() {
 	}
 }
 
-// logprobs returns the log-probabilities of the tokens [from, to), or nil if they were not
-// requested.
+// logprobs returns the log-probabilities of the tokens [from, to), or nil if the request did not
+// ask for them.
 func (a *chatAnswer) logprobs(from, to int) any {
 	if !a.body.Logprobs {
 		return nil
 	}
 	content := []any{}
 	for i := from; i < to; i++ {
-		token, _ := a.e.text(a.g.call.OutputIDs[i:i+1], false) // it was decoded before
+		token, _ := a.e.text(a.g.call.OutputIDs[i:i+1], false) // cannot fail, because the same output has already been decoded
 		raw := make([]int, len(token))
 		for j := range raw {
 			raw[j] = int(token[j])
@@ -230,7 +229,6 @@ func (a *chatAnswer) head(object string) map[string]any {
 	return map[string]any{"id": a.id, "object": object, "created": a.g.call.Began.Unix(), "model": a.e.cfg.Model}
 }
 
-// whole returns the complete answer.
 func (a *chatAnswer) whole() []byte {
 	c := &a.g.call
 	message := map[string]any{"role": "assistant", "content": a.text, "refusal": nil, "reasoning": nil}
@@ -252,8 +250,8 @@ func (a *chatAnswer) whole() []byte {
 	return object(out)
 }
 
-// object encodes v. If v has a planted log-probability that is not JSON, it returns an error
-// object.
+// object encodes v as JSON. If v contains a planted log-probability that is not JSON, object
+// returns an error object.
 func object(v map[string]any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -262,8 +260,9 @@ func object(v map[string]any) []byte {
 	return b
 }
 
-// events yields the events of a stream: first the role and the prompt's ids, then the new tokens,
-// and on request the usage. The last tokens come with the tool calls and the finish reason.
+// events yields the events of a stream. The first event contains the role and the prompt's ids.
+// Each following event contains new tokens. The last of these events also contains the tool calls
+// and the finish reason. If requested, a final event contains the usage.
 func (a *chatAnswer) events() iter.Seq[[]byte] {
 	c := &a.g.call
 	event := func(choice map[string]any, more map[string]any) []byte {
@@ -287,7 +286,7 @@ func (a *chatAnswer) events() iter.Seq[[]byte] {
 			if len(a.calls) == 0 {
 				now := a.text
 				if to < len(c.OutputIDs) {
-					now, _ = a.e.text(c.OutputIDs[:to], true) // it was decoded before
+					now, _ = a.e.text(c.OutputIDs[:to], true) // cannot fail, as above
 					now = strings.TrimRight(now, "\uFFFD")
 				}
 				delta["content"] = now[said:]

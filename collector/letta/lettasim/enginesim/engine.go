@@ -14,35 +14,36 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/chat"
 )
 
-// Config configures an Engine. The zero value is an engine of bytes: ids 0 to 255 are bytes, 256 is
-// the stop id, and there is no chat template.
+// Config configures an Engine. The zero value configures a byte engine: ids 0 to 255 are bytes, 256
+// is the stop id, and there is no chat template.
 type Config struct {
-	// Tokenizer and Template are the model's. An engine with a Tokenizer but no Template refuses
-	// /v1/chat/completions.
+	// Tokenizer and Template belong to the simulated model. An engine with a Tokenizer but without
+	// a Template refuses requests to /v1/chat/completions.
 	Tokenizer *bpe.Tokenizer
 	Template  *chat.Template
-	// Model is the id of the model. Default /models/qwen3. MaxModelLen is its context in tokens.
-	// Default 32768.
+	// Model is the id of the model. Default /models/qwen3. MaxModelLen is the model's context
+	// length in tokens. Default 32768.
 	Model       string
 	MaxModelLen int
 	// ByMarker makes the sampled tokens and their log-probabilities depend only on the marker and
-	// the number of the call. Two agents that receive the same messages then answer alike.
+	// the number of the call. Then two agents that receive the same messages also receive the same
+	// answers from the engine.
 	ByMarker bool
-	// Version is the weight version at the start. Default "default".
+	// Version is the initial weight version. Default "default".
 	Version string
 }
 
 const (
-	stopText = "<|im_end|>" // text of the token that ends an output
+	stopText = "<|im_end|>" // the text of the stop token
 	byteStop = 256
 	maxBody  = 256 << 20 // bytes
 )
 
-// An Engine is an http.Handler. It owns no goroutine and needs no Close.
+// An Engine is an http.Handler. It does not start goroutines and need not be closed.
 type Engine struct {
 	cfg     Config
 	stop    int32
-	result  string // text in every tool result of a prompt; the number of occurrences is the step
+	result  string // occurs once in every tool result; the number of occurrences is the step
 	scripts map[string]script
 	mux     *http.ServeMux
 	truth   truth
@@ -50,7 +51,7 @@ type Engine struct {
 	version atomic.Pointer[string]
 }
 
-// New makes an engine. It returns an error if the tokenizer lacks the stop token.
+// New returns an engine. If the tokenizer lacks the stop token, New returns an error.
 func New(cfg Config) (*Engine, error) {
 	cfg.Model = cmp.Or(cfg.Model, "/models/qwen3")
 	cfg.Version = cmp.Or(cfg.Version, "default")
@@ -82,11 +83,12 @@ func New(cfg Config) (*Engine, error) {
 // ServeHTTP implements http.Handler.
 func (e *Engine) ServeHTTP(w http.ResponseWriter, r *http.Request) { e.mux.ServeHTTP(w, r) }
 
-// Calls returns the calls that have ended, in the order of arrival. The caller must not change their
-// slices.
+// Calls returns the calls that have ended, in the order of arrival. The caller must not modify the
+// slices in them.
 func (e *Engine) Calls() []Call { return e.truth.all() }
 
-// SetVersion sets the weight version. A call has the version at its end.
+// SetVersion sets the weight version. A call is recorded with the version that is set when the call
+// ends.
 func (e *Engine) SetVersion(version string) { e.version.Store(&version) }
 
 func (e *Engine) models(w http.ResponseWriter, _ *http.Request) {
@@ -99,14 +101,14 @@ func (e *Engine) info(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"model_path": e.cfg.Model, "is_generation": true, "weight_version": *e.version.Load()})
 }
 
-// readJSON decodes a body of bounded size into v. It refuses data after the JSON value.
+// readJSON decodes a body of limited size into v. It rejects data after the JSON value.
 func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	if err := d.Decode(v); err != nil {
-		return fmt.Errorf("the body is not a request of %s: %w", r.URL.Path, err)
+		return fmt.Errorf("the body is not a request for %s: %w", r.URL.Path, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("unexpected data after the JSON of the body")
+		return errors.New("unexpected data after the JSON body")
 	}
 	return nil
 }
@@ -122,7 +124,7 @@ func answer(w http.ResponseWriter, status int, v any) {
 func send(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // an error means that the client left
+	_, _ = w.Write(body) // an error means that the client disconnected
 }
 
 // refuse answers with an error in SGLang's format.

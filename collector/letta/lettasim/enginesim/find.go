@@ -7,16 +7,17 @@ import (
 	"sync"
 )
 
-// A conversation is a position in a script, as the prompt of a call shows it.
+// A conversation is a position in a script, as found in the prompt of a call.
 type conversation struct {
-	Script string            // name of the script; empty: no marker
-	Params map[string]string // parameters of the marker, such as seed=7
+	Script string            // name of the script; empty if there is no marker
+	Params map[string]string // the parameters in the marker, such as seed=7
 	Step   int               // number of calls since the marker, from 0
-	Agent  string            // AGENT_ID and CONVERSATION_ID of the system message, or empty
-	Prompt uint64            // PromptSeed of the prompt
+	Agent  string            // AGENT_ID and CONVERSATION_ID from the system message, or empty
+	Prompt uint64            // result of PromptSeed for the prompt
 }
 
-// int returns a parameter of the marker as a number, or other if it is not one.
+// int returns a parameter in the marker as a number, or the value other if the parameter is not a
+// number.
 func (c *conversation) int(name string, other int) int {
 	if n, err := strconv.Atoi(c.Params[name]); err == nil {
 		return n
@@ -30,8 +31,8 @@ var (
 	conversationID = regexp.MustCompile(`CONVERSATION_ID: ([A-Za-z0-9-]+)`)
 )
 
-// find parses the conversation from the text of a prompt. result is a text that each tool result
-// contains once.
+// find determines the conversation from the text of a prompt. The parameter result is a string that
+// occurs once in each tool result.
 func find(text, result string) conversation {
 	var c conversation
 	if m := agentID.FindStringSubmatch(text); m != nil {
@@ -55,14 +56,14 @@ func find(text, result string) conversation {
 	return c
 }
 
-// A memory holds the latest conversation of each agent.
+// A memory contains the latest conversation of each agent.
 type memory struct {
 	mu   sync.Mutex
-	last map[string]conversation // by agent
+	last map[string]conversation // keyed by agent
 }
 
-// complete completes a conversation without a marker from the last conversation of its agent, and
-// remembers it.
+// complete records the conversation as the latest one of its agent. If the conversation has no
+// marker, complete first treats it as a continuation of the agent's last conversation.
 func (m *memory) complete(c *conversation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +71,7 @@ func (m *memory) complete(c *conversation) {
 		return
 	}
 	if last, ok := m.last[c.Agent]; c.Script == "" && ok {
-		if last.Prompt != c.Prompt { // a repeated prompt is the same call
+		if last.Prompt != c.Prompt { // a repeated prompt counts as the same call
 			last.Step++
 		}
 		c.Script, c.Params, c.Step = last.Script, last.Params, last.Step

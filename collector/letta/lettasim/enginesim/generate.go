@@ -14,7 +14,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A generateRequest is a body of /generate. Other members are ignored, as in SGLang.
+// A generateRequest is the body of a request to /generate. Other members are ignored, as in SGLang.
 type generateRequest struct {
 	InputIDs []int32         `json:"input_ids"`
 	Sampling json.RawMessage `json:"sampling_params"`
@@ -23,7 +23,6 @@ type generateRequest struct {
 	RID      string          `json:"rid"`
 }
 
-// generate serves POST /generate.
 func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 	g := generation{call: Call{N: e.truth.begin(), Began: time.Now(), Path: "/generate"}}
 	var body generateRequest
@@ -61,8 +60,9 @@ func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// limit returns how many tokens can be sampled: the first of the named parameters that is set,
-// otherwise SGLang's default of 128, and at most the rest of the context.
+// limit returns the maximum number of tokens to sample. It is the value of the first named
+// parameter that is set, or SGLang's default of 128. The limit never exceeds the space that is left
+// in the context.
 func (e *Engine) limit(sampling json.RawMessage, prompt int, names ...string) (int64, error) {
 	limit := int64(128)
 	var params map[string]json.RawMessage
@@ -83,15 +83,15 @@ func (e *Engine) limit(sampling json.RawMessage, prompt int, names ...string) (i
 	return min(limit, int64(e.cfg.MaxModelLen-prompt)), nil
 }
 
-// generated returns the answer with its first n tokens. Only the complete answer has a finish
-// reason.
+// generated returns an answer with the first n tokens of the output. Only the complete answer has a
+// finish reason.
 func (e *Engine) generated(g *generation, id string, logprobs bool, n int) []byte {
 	c := &g.call
 	text, finish := c.Text, []byte("null")
 	if n < len(c.OutputIDs) {
 		text, _ = e.text(c.OutputIDs[:n], true) // the ids come from the tokenizer
 	} else {
-		finish, _ = json.Marshal(c.Finish) // strings and numbers cannot fail
+		finish, _ = json.Marshal(c.Finish) // encoding strings and numbers cannot fail
 	}
 	body := sglang.Answer{
 		Text: text, OutputIDs: tokenize.AppendIDs(nil, c.OutputIDs[:n]), ID: id, Version: c.Version, Finish: finish,
@@ -111,7 +111,8 @@ func (e *Engine) generated(g *generation, id string, logprobs bool, n int) []byt
 	return body.Append(nil)
 }
 
-// appendLogprob appends the i-th log-probability: the planted text, or else the value.
+// appendLogprob appends the i-th log-probability as JSON. If text was planted there, it appends
+// this text instead.
 func (g *generation) appendLogprob(dst []byte, i int, notFinite string) []byte {
 	if g.printed != nil && g.printed[i] != "" {
 		return append(dst, g.printed[i]...)
@@ -119,8 +120,8 @@ func (g *generation) appendLogprob(dst []byte, i int, notFinite string) []byte {
 	return sglang.AppendFloat(dst, g.call.Logprobs[i], plainFrom, notFinite)
 }
 
-// chunks yields the lengths at which a stream of n tokens sends an event: about 8 lengths, and n
-// last.
+// A stream of n tokens sends an event whenever the output reaches one of the lengths that chunks
+// yields. There are about 8 lengths, and the last length is n.
 func chunks(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		step := max(1, n/8)
@@ -133,7 +134,6 @@ func chunks(n int) iter.Seq[int] {
 	}
 }
 
-// stream writes and flushes each event.
 func stream(w http.ResponseWriter, events iter.Seq[[]byte]) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.WriteHeader(http.StatusOK)

@@ -2,7 +2,7 @@ package enginesim
 
 import "github.com/rollout-rl/rollout/collector/letta/lettasim/internal/sglang"
 
-// PromptSeed returns a hash of a prompt: its ids and its length.
+// PromptSeed returns a hash of the ids in a prompt.
 func PromptSeed(prompt []int32) uint64 {
 	h := uint64(len(prompt))
 	for _, id := range prompt {
@@ -11,11 +11,10 @@ func PromptSeed(prompt []int32) uint64 {
 	return h
 }
 
-// Logprob returns the log-probability of an id sampled at a position of the output. It is finite,
-// at most 0, and depends only on the arguments. One in 64 is exactly 0.
+// Logprob returns the log-probability of an id that was sampled at a position in the output. The
+// result is finite, at most 0, and depends only on the arguments. One value in 64 is exactly 0.
 func Logprob(seed uint64, position int, id int32) float32 { return sglang.Logprob(seed, position, id) }
 
-// wordSeed returns a hash of a word.
 func wordSeed(word string) uint64 {
 	h := uint64(len(word)) << 32
 	for i := range len(word) {
@@ -24,5 +23,5 @@ func wordSeed(word string) uint64 {
 	return h
 }
 
-// plainFrom is the smallest number that Python prints without an exponent.
+// plainFrom is the smallest positive number that Python prints without an exponent.
 const plainFrom = 1e-4

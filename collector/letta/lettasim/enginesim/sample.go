@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -24,11 +25,11 @@ import (
 type generation struct {
 	call    Call
 	reply   reply
-	printed []string // texts of the planted log-probabilities, by position; nil: none
+	printed []string // the planted log-probabilities by position; nil if there are none
 }
 
-// run samples the answer to the prompt of g.call and reports whether to send it. If the call fails,
-// run itself answers with an error, or drops the connection.
+// run samples the answer to the prompt in g.call and reports whether the caller must send it. If
+// the call fails, run answers with an error or drops the connection.
 func (e *Engine) run(ctx context.Context, w http.ResponseWriter, g *generation, limit int64, summary bool) bool {
 	c := &g.call
 	text, err := e.text(c.InputIDs, false)
@@ -50,7 +51,7 @@ func (e *Engine) run(ctx context.Context, w http.ResponseWriter, g *generation, 
 		case where.Script == "":
 			g.reply = reply{text: "Hello. What can I do for you?"}
 		case !ok:
-			return e.fault(w, g, http.StatusBadRequest, fmt.Sprintf("unknown script %q (want one of %v)", where.Script, slices.Sorted(maps.Keys(e.scripts))))
+			return e.fault(w, g, http.StatusBadRequest, fmt.Sprintf("unknown script %q (want one of %s)", where.Script, strings.Join(slices.Sorted(maps.Keys(e.scripts)), ", ")))
 		default:
 			g.reply = script.reply(&where)
 		}
@@ -79,7 +80,7 @@ func (e *Engine) fault(w http.ResponseWriter, g *generation, status int, message
 	return false
 }
 
-// sample makes the ids and log-probabilities of the reply.
+// sample generates the ids and log-probabilities of the reply.
 func (e *Engine) sample(where *conversation, g *generation, limit int64) error {
 	c, r := &g.call, &g.reply
 	draw := rand.New(rand.NewPCG(where.Prompt, uint64(where.Step)))
@@ -132,10 +133,10 @@ func (e *Engine) sample(where *conversation, g *generation, limit int64) error {
 	return nil
 }
 
-// added matches texts that are one token each. A random split does not cut them.
+// added matches the tags that are single tokens. Random splitting leaves these tags intact.
 var added = regexp.MustCompile(`</?(?:think|tool_call|tool_response)>`)
 
-// split tokenizes a text. how is the value of reply.split.
+// split tokenizes text in the way that the field reply.split describes.
 func (e *Engine) split(how, text string, draw *rand.Rand) ([]int32, error) {
 	var ids []int32
 	for piece := range pieces(how, text, draw) {
@@ -153,7 +154,7 @@ func (e *Engine) split(how, text string, draw *rand.Rand) ([]int32, error) {
 	return ids, nil
 }
 
-// pieces yields the parts of a text that are tokenized separately.
+// pieces yields the parts of text that are tokenized separately.
 func pieces(how, text string, draw *rand.Rand) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		var whole [][]int
@@ -184,7 +185,8 @@ func pieces(how, text string, draw *rand.Rand) iter.Seq[string] {
 	}
 }
 
-// text returns the text of ids. If spoken is set, it omits special tokens, like an engine's answer.
+// text returns the text of ids. If spoken is set, it omits special tokens, as an engine does in its
+// answers.
 func (e *Engine) text(ids []int32, spoken bool) (string, error) {
 	if e.cfg.Tokenizer != nil {
 		text, err := e.cfg.Tokenizer.AppendText(nil, ids, bpe.DecodeOptions{SkipSpecial: spoken})

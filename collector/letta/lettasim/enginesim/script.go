@@ -6,32 +6,32 @@ import (
 	"strings"
 )
 
-// A script has the model's replies after a user message that names it.
+// A script contains the model's replies to a user message that names the script.
 type script struct {
-	// replies answer the calls, in order. Calls beyond the last are answered with "Done.".
+	// replies contains the reply to each call, in order. Further calls are answered with "Done.".
 	replies []reply
-	// make, if not nil, returns the replies instead.
+	// make, if not nil, returns the replies. The field replies is then ignored.
 	make func(c conversation) []reply
 }
 
-// A reply is one generation.
+// A reply describes one generation.
 type reply struct {
-	// text is the model's output, with its think blocks and tool calls. %word% and %n% stand for a
-	// word and a number drawn from the prompt, %seed% for the marker's seed, and %step% for the
-	// number of the call, from 0.
+	// text is the model's output, including think blocks and tool calls. %word% and %n% stand for a
+	// random word and number that depend on the prompt. %seed% stands for the marker's seed, and
+	// %step% for the number of the call, from 0.
 	text   string
-	repeat int // how many times text is repeated; 0 means once
-	// split selects how the text is cut into tokens: by the tokenizer (empty), at each character
-	// (chars), or at random places outside special tokens (random).
+	repeat int // how many times text occurs in the output; 0 means once
+	// split selects how the text is split into tokens: by the tokenizer (empty), after each
+	// character (chars), or additionally at random places outside special tokens (random).
 	split  string
-	length bool // the output ends at the token limit, without the stop id
-	// equal, if not empty, makes log-probabilities depend only on this word, the position and the
-	// id.
+	length bool // if true, the output ends at the token limit, without the stop id
+	// equal, if not empty, makes the log-probabilities depend only on this word, the position and
+	// the id.
 	equal string
-	// plant has the text of log-probabilities by position: NaN, null, -0.0 or -Infinity. A negative
-	// position counts from the end.
+	// plant maps a position to the JSON text that replaces the log-probability there: NaN, null,
+	// -0.0 or -Infinity. A negative position counts from the end.
 	plant   map[int]string
-	version string // the weight version of this call, if it is not the engine's
+	version string // the weight version of this call; empty means the engine's version
 	delayMS int    // how long the call takes, in milliseconds
 }
 
@@ -40,10 +40,10 @@ func toolCall(name, arguments string) string {
 	return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}\n</tool_call>"
 }
 
-// think returns a think block and a text.
+// think returns a think block followed by text.
 func think(thought, text string) string { return "<think>\n" + thought + "\n</think>\n\n" + text }
 
-// reply returns the script's reply to the conversation's current call.
+// reply returns the script's reply to the current call in the conversation.
 func (s *script) reply(c *conversation) reply {
 	replies := s.replies
 	if s.make != nil {

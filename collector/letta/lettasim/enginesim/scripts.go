@@ -19,7 +19,7 @@ func echo(quotedText string) string {
 	return toolCall("echo", `{"text": `+quotedText+`}`)
 }
 
-// builtin returns the scripts of every engine. They call the tools add(a, b), mul(a, b),
+// builtin returns the scripts that every engine has. They call the tools add(a, b), mul(a, b),
 // echo(text), lookup(key), fail(x), guarded(x) and bash(cmd).
 func builtin() map[string]script {
 	all := map[string]script{
@@ -87,8 +87,9 @@ func builtin() map[string]script {
 	return all
 }
 
-// random returns the replies of a conversation with calls=N generations. It draws them from seed=N
-// and the agent, so each agent plays a different conversation. They call add, mul, echo and fail.
+// random returns the replies in a random conversation. The parameter calls is the number of
+// replies. The replies depend on the parameter seed and on the agent, so each agent has a different
+// conversation. The replies call the tools add, mul, echo and fail.
 func random(c conversation) []reply {
 	draw := rand.New(rand.NewPCG(wordSeed(c.Agent), wordSeed(c.Params["seed"])))
 	one := func(of ...string) string { return of[draw.IntN(len(of))] }

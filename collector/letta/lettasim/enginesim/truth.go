@@ -9,21 +9,21 @@ import (
 
 // A Call records one request for a generation.
 type Call struct {
-	N     int // number in the order of arrival at this engine, from 1
+	N     int // number of the call in the order of arrival, from 1
 	Began time.Time
-	Ended time.Time // just before the answer was sent
+	Ended time.Time // time just before the answer was sent
 	Path  string
 	// Status is the HTTP status of the answer, or 0 if the connection was dropped.
 	Status int
-	// InputIDs is the whole prompt, from the request or from the chat template.
+	// InputIDs is the whole prompt, either from the request or rendered with the chat template.
 	InputIDs []int32
-	// OutputIDs has the sampled ids, including the stop id. Logprobs has the same length. Both are
-	// nil if nothing was sampled.
+	// OutputIDs contains the sampled ids, including the stop id. Logprobs has the same length as
+	// OutputIDs. If nothing was sampled, OutputIDs and Logprobs are nil.
 	OutputIDs []int32
 	Logprobs  []float32
 	Text      string
 	Finish    Finish
-	// Sampling is the request's sampling_params, or the body of a chat completion without its
+	// Sampling is the request's sampling_params or, for a chat completion, the body without
 	// messages and tools.
 	Sampling json.RawMessage
 	Version  string
@@ -31,20 +31,20 @@ type Call struct {
 	Script string // the name of the script in the marker
 	Seed   string
 	Step   int
-	Agent  string // AGENT_ID and CONVERSATION_ID of the system message
+	Agent  string // AGENT_ID and CONVERSATION_ID from the system message
 }
 
 // A Finish is an engine's finish reason.
 type Finish struct {
 	Type    string `json:"type,omitempty"`
 	Matched *int32 `json:"matched,omitempty"` // the stop id
-	Length  int64  `json:"length,omitempty"`  // the limit that was reached
+	Length  int64  `json:"length,omitempty"`  // the token limit that the output reached
 }
 
-// Sampled reports whether the call has sampled tokens, delivered or not.
+// Sampled reports whether tokens were sampled, even if the client did not receive them.
 func (c *Call) Sampled() bool { return len(c.OutputIDs) > 0 }
 
-// A truth keeps calls in memory.
+// A truth stores the calls in memory.
 type truth struct {
 	mu    sync.Mutex
 	n     int
@@ -58,7 +58,7 @@ func (t *truth) begin() int {
 	return t.n
 }
 
-// keep stores the call, which must not change afterwards.
+// keep stores the call. The call must not be modified afterwards.
 func (t *truth) keep(c Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

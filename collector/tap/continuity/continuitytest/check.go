@@ -22,12 +22,13 @@ const (
 
 var header = []int32{imStart, 77091, 198}
 
-// Check returns an error if sent is not a valid splice of asked. Both must be Qwen3 prompts, and
-// tok must be the Qwen3 tokenizer. Check splits both prompts at the tokens that begin a turn, and
-// requires that
+// Check returns an error if the prompt sent is not a valid splice of the prompt asked. Both prompts
+// must be Qwen3 prompts, and tok must be the Qwen3 tokenizer. Check splits both prompts at the
+// tokens that begin a turn, and requires that
 //
-//   - both have the same number of turns, and turns with other roles are identical;
-//   - a model turn is identical, or it is the next output and asked contains a print of this output;
+//   - both prompts have the same number of turns, and the turns of other roles are identical;
+//   - each model turn is identical, or sent contains the next output and asked contains a print of
+//     this output;
 //   - everything after the end of a turn is identical.
 func Check(tok *bpe.Tokenizer, asked, sent []int32, outputs [][]int32) error {
 	a, s := turnsOf(asked), turnsOf(sent)

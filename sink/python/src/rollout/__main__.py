@@ -1,4 +1,5 @@
-"""python -m rollout runs the rollout program with the same arguments and exit status."""
+"""`python -m rollout` runs the rollout program with the same arguments, and exits with its
+status."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from rollout.collecting._program import program
 
 
 def main() -> int:
-    """Replace this process with the program. On Windows, run it and wait."""
+    """Replace this process with the program. On Windows, run the program and wait for it."""
     try:
         path = program()
     except FileNotFoundError as err:

@@ -1,5 +1,6 @@
-"""Checks of arguments. A wrong type raises TypeError, and a wrong value raises ValueError. The
-message names the argument, its value and a valid value."""
+"""Argument checks. A wrong type raises TypeError, and a wrong value raises ValueError. The
+message names the argument and its value, and describes a valid value. If the parameter `none` is
+true, None is also valid."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import numpy as np
 
 
 def integer(name: str, value: Any, least: int | None = None, none: bool = False) -> None:
-    """Raise unless value is an integer ≥ least, or None if none is true."""
+    """Raise unless value is an integer that is at least `least`."""
     if value is None and none:
         return
     try:
@@ -27,7 +28,7 @@ def integer(name: str, value: Any, least: int | None = None, none: bool = False)
 
 
 def real(name: str, value: Any, least: float | None = None, none: bool = False) -> None:
-    """Raise unless value is a finite number ≥ least, or None if none is true."""
+    """Raise unless value is a finite number that is at least `least`."""
     if value is None and none:
         return
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -37,7 +38,7 @@ def real(name: str, value: Any, least: float | None = None, none: bool = False) 
 
 
 def flag(name: str, value: Any, none: bool = False) -> None:
-    """Raise unless value is a boolean, or None if none is true."""
+    """Raise unless value is a boolean."""
     if not (isinstance(value, (bool, np.bool_)) or value is None and none):
         raise TypeError(f"{name}={shown(value)}: must be True or False{' or None' if none else ''}")
 
@@ -49,7 +50,7 @@ def one_of(name: str, value: Any, allowed: Collection[str]) -> None:
 
 
 def texts(name: str, value: Any, none: bool = False) -> None:
-    """Raise unless value is a collection of strings (not a single string), or None if none is true."""
+    """Raise unless value is a collection of strings. A single string is not valid."""
     if value is None and none:
         return
     if isinstance(value, str):
@@ -67,7 +68,7 @@ def filepath(name: str, value: Any) -> None:
 
 
 def paths(name: str, value: Any) -> list[str]:
-    """Return one or more paths as a list of strings."""
+    """Return a path or several paths as a list of strings."""
     if not isinstance(value, (str, os.PathLike)) and (isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable)):
         raise TypeError(f"{name}={shown(value)}: must be a path or a list of paths")
     out = [value] if isinstance(value, (str, os.PathLike)) else list(value)
@@ -77,13 +78,13 @@ def paths(name: str, value: Any) -> list[str]:
 
 
 def instance(name: str, value: Any, kinds: type | tuple[type, ...], what: str, none: bool = False) -> None:
-    """Raise unless value is an instance of kinds, or None if none is true."""
+    """Raise unless value is an instance of one of the given types."""
     if not (isinstance(value, kinds) or value is None and none):
         raise TypeError(f"{name}={shown(value)}: must be {what}{' or None' if none else ''}")
 
 
 def function(name: str, value: Any, none: bool = False) -> None:
-    """Raise unless value is callable, or None if none is true."""
+    """Raise unless value is callable."""
     if not (callable(value) or value is None and none):
         raise TypeError(f"{name}={shown(value)}: must be a function{' or None' if none else ''}")
 

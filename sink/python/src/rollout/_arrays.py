@@ -25,8 +25,8 @@ def is_tensor(value: Any) -> bool:
 
 
 def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> npt.NDArray[Any]:
-    """Return value as a numpy array of dtype. If length is given, value must be a
-    vector of that length; -1 allows any length."""
+    """Return an array or tensor as a numpy array with the given dtype. If length is given, the
+    value must be a vector of that length; -1 allows any length."""
     if is_tensor(value):
         value = value.detach().cpu()
         if value.dtype == torch.bfloat16:
@@ -37,18 +37,19 @@ def to_numpy(value: Any, name: str, dtype: Any, length: int | None = None) -> np
         if raw.dtype.kind not in "biufO":
             raise TypeError(f"it contains {raw.dtype}")
         if np.issubdtype(dtype, np.integer) and raw.dtype.kind == "f" and not (raw == np.floor(raw)).all():
-            raise TypeError("it must contain integers")
+            raise TypeError("it must contain only integers")
         array = np.asarray(raw, dtype=dtype)
     except (TypeError, ValueError, OverflowError) as err:
-        raise ValueError(f"{name}: is not an array of numbers: {err}") from err
+        raise ValueError(f"{name} is not an array of numbers: {err}") from err
     if length is not None and array.shape != (array.size if length < 0 else length,):
-        raise ValueError(f"{name}: shape {array.shape}, want ({'B' if length < 0 else length},), an entry per row")
+        raise ValueError(f"{name} has shape {array.shape}, want ({'B' if length < 0 else length},): one entry per row")
     return array
 
 
 def give_back(array: npt.NDArray[Any], like: Any) -> Any:
-    """If like is a tensor, return array as a tensor on like's device, otherwise return array. If like
-    has a float dtype, the tensor has the same dtype."""
+    """If `like` is a tensor, return the array as a tensor on the same device. If the dtype of
+    `like` is a float dtype, the returned tensor has the same dtype. If `like` is not a tensor,
+    return the array unchanged."""
     if not is_tensor(like):
         return array
     tensor = torch.from_numpy(np.ascontiguousarray(array))

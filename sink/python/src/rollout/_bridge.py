@@ -19,12 +19,12 @@ from rollout.errors import StateError
 
 
 class Replay:
-    """Iterates once over the groups of a dataset, in order. It has the methods of a Collection
-    that a Worker calls."""
+    """Iterates once over the groups of a dataset, in order. It implements the part of Collection
+    that a Worker uses."""
 
     def __init__(self, dataset: Dataset) -> None:
         if dataset.follow:
-            raise TypeError("a dataset with follow=True waits for another collector: pass a dataset without follow, after the run has ended")
+            raise TypeError("a dataset with follow=True cannot be replayed: after the run has ended, pass a dataset without follow")
         self._dataset = dataset
         self._next = 0
 
@@ -35,32 +35,32 @@ class Replay:
 
     @property
     def end(self) -> str:
-        """The reason why no more groups will come."""
-        return f"all {len(self._dataset)} groups of {', '.join(self._dataset.runs)} were used: train for fewer steps, or pass more runs"
+        """A message that explains why there are no more groups."""
+        return f"all {len(self._dataset)} groups of {', '.join(self._dataset.runs)} have been used: train for fewer steps, or pass more runs"
 
     def set_version(self, version: int) -> None:
-        """Do nothing: rows keep the versions that they were sampled with."""
+        """Do nothing, because rows keep the versions that they were sampled with."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last returned group, as a dict of JSON values."""
         return {"snapshot": self._dataset.snapshot, "next": self._next}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after a saved state. Raises StateError if the state is from other runs."""
+        """Continue from a saved state. Raises StateError if the state is from other runs."""
         try:
             snapshot, place = list(state["snapshot"]), int(state["next"])
         except (KeyError, TypeError, ValueError) as err:
-            raise StateError(f"state: {state!r:.80} is not a position in a finished run: it was saved with a collector, or it is not a state") from err
+            raise StateError(f"state={state!r:.80} is not a position in a finished run: pass a state that was saved with a finished run") from err
         self._dataset = self._dataset.at(snapshot)
         self._next = place
 
     def close(self) -> None:
-        """Do nothing: there is no process."""
+        """Do nothing, because there is no process to stop."""
 
 
 def collector_of(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
-    """Return the existing collector or the finished run that config names. If config is neither,
-    return config itself, from which begin will create a collector."""
+    """Return the existing collector or the finished run that config refers to. Otherwise return
+    config unchanged. Worker.begin will then create a collector from it."""
     alone = tasks is None and not options
     path = isinstance(config, (str, os.PathLike))
     made = hasattr(config, "set_version")
@@ -81,15 +81,17 @@ def collector_of(config: Any, tasks: Any, options: dict[str, Any]) -> Any:
 
 
 class Worker:
-    """A thread that passes each group to _put, which blocks until the trainer has room.
+    """A thread that passes each group to _put. _put blocks until the trainer has room for the
+    group.
 
-    The worker drops rows without a token to train on, because trainers can reject an empty
+    The worker drops rows without a token to train on, because some trainers reject an empty
     response.
 
-    config, tasks, options: the arguments of rollout.collect, which the worker calls when the
-    training starts. Without tasks and options, config can also be an existing collector, which
-    the worker closes at the end, or a finished run (its folder or a Dataset). The worker passes
-    each group of a finished run once, in order. Its rows keep their versions.
+    config, tasks, options: the arguments for rollout.collect, which the worker calls when the
+    training starts. If tasks and options are omitted, config can also be an existing collector or
+    a finished run (its folder or a Dataset). The worker closes an existing collector at the end.
+    It passes each group of a finished run once, in order. These rows keep the versions that they
+    were sampled with.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -105,9 +107,10 @@ class Worker:
         raise NotImplementedError
 
     def begin(self, state: dict[str, Any] | None = None) -> None:
-        """Start collecting, or continue after a saved state. Raises the errors of rollout.collect."""
+        """Start collecting, or continue from a saved state. Raises the same errors as
+        rollout.collect."""
         if self._stopped.is_set():
-            raise RuntimeError("the worker was closed: create a new one")
+            raise RuntimeError("the worker is closed: create a new one")
         config, tasks, options = self._given
         if not hasattr(config, "set_version"):
             if state is not None:
@@ -127,8 +130,8 @@ class Worker:
             self.close()
 
     def close(self) -> None:
-        """Stop the collector and wait until it has ended. The next collect() on the same folder
-        continues the samples in flight."""
+        """Stop the collector and wait until it has ended. The next call of collect() with the
+        same folder resumes the samples that were in flight."""
         self._stopped.set()
         if self._collector is not None:
             self._collector.close()
@@ -136,23 +139,23 @@ class Worker:
                 self._thread.join()
 
     def note(self, version: int) -> None:
-        """Record that the engines now have, or have had, the weights of a version."""
+        """Record the version of the weights that the engines use now or used before."""
         if not self._set or version != self._version:
             self._version = version
             self._set.append((time.time(), version))
 
     def set_version(self, version: int) -> None:
-        """Report to the collector the version of the weights that the engines have now."""
+        """Report the version of the engines' current weights to the collector."""
         self.note(version)
         if self._collector is not None:
             self._collector.set_version(version)
 
     def versions(self, row: Row) -> tuple[int, int]:
-        """Return the oldest and the newest policy version that can have sampled a row.
+        """Return the oldest and the newest policy version that might have sampled a row.
 
-        If they are known, these are the columns policy_version_min and policy_version_max. If not,
+        These are the columns policy_version_min and policy_version_max. If the columns are null,
         the newest version is the current version, and the oldest version is the version that was
-        set when the sample started, or 0 if no version was set then.
+        set when the sample started. If no version was set at that time, the oldest version is 0.
         """
         oldest, newest = row["policy_version_min"], row["policy_version_max"]
         if oldest is None:
@@ -161,9 +164,9 @@ class Worker:
         return int(oldest), int(self._version if newest is None else newest)
 
     def check(self) -> None:
-        """Raise RuntimeError if no more groups will come."""
+        """Raise RuntimeError if there are no more groups."""
         if self._ended is not None and not self._stopped.is_set():
-            raise RuntimeError(f"no more groups will come: {str(self._ended) or type(self._ended).__name__}") from self._ended
+            raise RuntimeError(f"there are no more groups: {str(self._ended) or type(self._ended).__name__}") from self._ended
 
     def _run(self) -> None:
         try:
@@ -171,18 +174,18 @@ class Worker:
                 self._put(replace(group, rows=[row for row in group.rows if row["loss_mask"].any()]), number)
                 if self._stopped.is_set():
                     return
-            over = "the tasks have ended before the training: add tasks, or train for fewer steps"
+            over = "the tasks ran out before training ended: add tasks, or train for fewer steps"
             self._ended = EOFError(self._collector.end if isinstance(self._collector, Replay) else over)
         except BaseException as err:
             self._ended = err
 
 
 class OnRequest(Worker):
-    """A worker that answers each request of the trainer with a group, in the order of the
+    """A worker that answers each request from the trainer with one group, in the order of the
     requests.
 
-    If no group is left for a request, the worker refuses the request, and check raises the reason.
-    The worker ignores requests after close.
+    If no group is left, the worker refuses the request, and check() raises an error with the
+    reason. After close(), the worker ignores requests.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -196,9 +199,9 @@ class OnRequest(Worker):
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise RuntimeError if no more groups will come."""
+        """Raise RuntimeError if there are no more groups."""
         if self._stopped.is_set():
-            raise RuntimeError("no more groups will come: the worker was closed")
+            raise RuntimeError("there are no more groups: the worker was closed")
         super().check()
 
     def close(self) -> None:

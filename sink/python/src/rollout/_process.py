@@ -9,15 +9,18 @@ from rollout._arrays import torch
 
 
 def worker() -> tuple[int, int] | None:
-    """Return this process's worker number and the number of workers, or None outside a worker."""
+    """Return the number of this DataLoader worker and the number of workers, or None if this
+    process is not a worker."""
     info = None if torch is None else torch.utils.data.get_worker_info()
     return None if info is None else (info.id, info.num_workers)
 
 
 def not_alone() -> Callable[[float], None]:
-    """Return a function that ends a waiting DataLoader worker if its trainer has ended.
+    """Return a function that ends this process if it is a DataLoader worker whose trainer has
+    ended.
 
-    torch checks for this only between two batches, and there might not be another batch.
+    torch checks for the end of the trainer only between two batches, but a worker can wait
+    forever for a batch.
     """
     parent = os.getppid()
 

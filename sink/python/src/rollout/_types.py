@@ -1,4 +1,4 @@
-"""The types that the readers return and the rest of the package accepts."""
+"""The types that the readers return and that the rest of the package accepts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Arrays can be read-only views of a mapped file.
 class Group:
     """All samples of one task. Advantages are computed per group.
 
-    size == samples with rows + failed + empty + missing + left_out.
+    size is the sum of failed, empty, missing, left_out and the number of samples with rows.
     """
 
     run: str
@@ -36,14 +36,16 @@ class Group:
     id: str
     """The column group_id."""
     size: int
-    """The number of requested samples: the column group_size."""
+    """The column group_size: the number of samples that were requested."""
     rows: list[Row] = field(repr=False)
-    """The rows of all samples, by sample_index and then segment_index. repr omits them."""
+    """The rows of all samples, sorted by sample_index and then by segment_index. repr() omits
+    this field."""
     failed: int = 0
-    """The number of samples that failed permanently. They have rows only in failures/."""
+    """The number of samples that failed permanently. These samples have rows only in failures/."""
     empty: int = 0
     """The number of samples that were committed without a row, because they have no trainable token."""
     missing: int = 0
-    """The number of samples that are not in the log: not yet collected, skipped, or cut."""
+    """The number of samples that are not in the log, because they were skipped, cut, or not yet
+    collected."""
     left_out: int = 0
-    """The number of samples whose rows were all dropped by filters, see Where."""
+    """The number of samples whose rows were all dropped by filters (see Where)."""

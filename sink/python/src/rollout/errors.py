@@ -1,10 +1,11 @@
-"""The errors of the package. Each message states the problem, its place and a remedy."""
+"""The errors that the package raises. Each message states the problem, where it is, and what to
+do."""
 
 from __future__ import annotations
 
 from typing import Any
 
-SEE_VERIFY = "; see rollout verify"
+SEE_VERIFY = "; run `rollout verify` for details"
 """The last part of messages about damaged files."""
 
 
@@ -27,15 +28,17 @@ class StateError(RolloutError):
 class CollectError(RolloutError):
     """The collector that collect() started has failed.
 
-    The text includes the hint and, if the program printed little, the last lines of its
-    standard error. The error can be pickled, so a rank or an actor can pass it to another process.
+    The text of the error includes the hint. If the program printed no message of its own, it also
+    includes the last lines of standard error. The error can be pickled, so a rank or an actor can
+    pass it to another process.
     """
 
     def __init__(self, text: str, *, code: int | None = None, hint: str = "", lines: tuple[str, ...] = ()) -> None:
         super().__init__(text)
         self.text = text
         self.code = code
-        """The program's exit status, negative for a signal; None if it did not exit."""
+        """The program's exit status. It is negative if a signal ended the program, and None if
+        the program did not exit."""
         self.hint = hint
         """The program's hint on what to do, or ""."""
         self.lines = lines
@@ -57,9 +60,9 @@ class UsageError(CollectError):
 
 
 class ToleranceError(CollectError):
-    """More samples failed than the settings allow, or none produced a row (exit status 4).
+    """More samples failed than the settings allow, or no sample produced a row (exit status 4).
 
-    It is raised after the last group.
+    This error is raised after the last group.
     """
 
 
@@ -76,7 +79,7 @@ class FolderError(CollectError):
 
 
 class LockedError(CollectError):
-    """Another process has held the folder for longer than lock_wait (exit status 8)."""
+    """Another process has used the folder for longer than lock_wait (exit status 8)."""
 
 
 class DamagedError(CollectError, CorruptError):
@@ -84,11 +87,11 @@ class DamagedError(CollectError, CorruptError):
 
 
 class InterruptedRunError(CollectError):
-    """Another process interrupted the collector (exit status 130). The run can be resumed."""
+    """A signal interrupted the collector (exit status 130). The run can be resumed."""
 
 
 class CrashError(CollectError):
-    """The collector was killed or crashed, and restarting it did not help."""
+    """The collector was killed or crashed, and it failed again after each restart."""
 
 
 BY_STATUS: dict[int, type[CollectError]] = {

@@ -4,19 +4,20 @@
     AsyncGRPOTrainer(model, ..., rollout_worker=worker).train()
 
 The worker implements RolloutWorkerProtocol of TRL 1.16.0 (trl/experimental/async_grpo/,
-async_grpo_trainer.py:115). A row becomes a RolloutSample (async_rollout_worker.py:214). As in that
-file (:1086), all rows of a sample have the sample's advantage: (reward - mean) / (deviation +
-1e-8) over the scored samples of the group, or 0 if the sample has no reward (:1058). Rows without a
-token to train on are dropped (:167), as are failed samples and samples with keep=false. Stale rows
-are not dropped here. The trainer drops a row if its version is more than max_staleness versions
-older than the weights (async_grpo_trainer.py:367). model_version is the oldest version that can
-have sampled the row: policy_version_min or, if this is unknown, the version at the start of the
-sample, as in TRL's own worker (:626).
+async_grpo_trainer.py:115). A row becomes a RolloutSample (async_rollout_worker.py:214). As in
+that file (:1086), all rows of a sample have the sample's advantage. It is (reward - mean) /
+(deviation + 1e-8) over the scored samples of the group, or 0 if the sample has no reward (:1058).
+Rows without a token to train on are dropped (:167). Failed samples and samples with keep=false
+are dropped too. The worker does not drop stale rows. The trainer drops a row if its version is
+more than max_staleness versions older than the weights (async_grpo_trainer.py:367). model_version
+is the oldest version that can have sampled the row. This is policy_version_min or, if that is
+unknown, the version at the start of the sample, as in TRL's own worker (:626).
 
     worker = RolloutWorker("run1")     # a finished run or a Dataset: each group once, in order
 
-The rows of a finished run keep the versions they were sampled with. After max_staleness steps, the
-trainer would drop them as too old. So set max_staleness in AsyncGRPOConfig above max_steps.
+The rows of a finished run keep the versions that they were sampled with. After max_staleness
+steps, the trainer would drop these rows because they are too old. So set max_staleness in
+AsyncGRPOConfig to a value above max_steps.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from rollout.train import advantages
 
 
 class RolloutWorker(Worker):
-    """A rollout_worker for AsyncGRPOTrainer. The arguments are the arguments of rollout.collect, or a
+    """A rollout_worker for AsyncGRPOTrainer. It accepts the arguments of rollout.collect, or a
     finished run.
 
-    The queue holds one row. All other groups wait in the collector, where max_ahead and max_lag limit
-    their number and their age.
+    The queue holds only one row. Other groups wait in the collector, where max_ahead limits their
+    number and max_lag limits their age.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, **options: Any) -> None:
@@ -51,15 +52,15 @@ class RolloutWorker(Worker):
         self.stop, self.update_model_version = self.close, self.set_version
 
     def start(self) -> None:
-        """Start collecting, without waiting for a group. The policy version is the version of the first
-        weights, which TRL has already set.
+        """Start collecting, without waiting for a group. The first policy version is the version
+        of the initial weights, which TRL has already set.
         """
         self.begin()
         if self._set:
             self.set_version(self._version)
 
     def check_health(self, stale_after_s: float) -> None:
-        """Raise RuntimeError if no more rows will come. A slow row is not an error."""
+        """Raise RuntimeError if there are no more rows. A slow row is not an error."""
         if self.rollout_buffer.empty():
             self.check()
 

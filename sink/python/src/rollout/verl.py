@@ -4,26 +4,26 @@
     +actor_rollout_ref.rollout.custom.rollout={config: rollout.yaml, tasks: tasks.jsonl, out: run1, max_ahead: 2}
 
 For each prompt that the trainer submits (verl 0.9.1, trainer/ppo/v1/trainer_base.py:1496), the
-feeder puts the next group of the collector into the TransferQueue (0.1.11) under the prompt's uid.
-The keys of rows are {uid}_{sample_index}_{segment_index}. The fields and tags are the same as in
-agent_loop_tq.py:180. The prompt gets global_steps = the oldest version of the group + 1, because
-step s trains on the samples of version s - 1 (trainer_base.py:1987). The prompt's status is failure
-if a sample failed or has no reward (agent_loop_tq.py:142). The replay buffer decides whether to
-drop such a prompt. If the versions of a row are unknown, the feeder uses bounds, see
-Worker.versions.
+feeder puts the next group from the collector into the TransferQueue (0.1.11) under the prompt's
+uid. The keys of rows are {uid}_{sample_index}_{segment_index}. The fields and tags are the same
+as in agent_loop_tq.py:180. The prompt's global_steps is 1 + the oldest version in the group,
+because step s trains on samples from version s - 1 (trainer_base.py:1987). The prompt's status is
+failure if a sample failed or has no reward (agent_loop_tq.py:142). The replay buffer decides
+whether to drop such a prompt. If the versions of a row are unknown, the feeder uses a lower and
+an upper bound (see Worker.versions).
 
-verl treats a sample with several rows as several sequences. With loss_agg_mode token-mean and
-seq-mean-token-sum, the tokens have the same weight as in a single row. With seq-mean-token-mean,
-all rows have the same weight: if one of two samples has five rows and the other has one, their
-weights are 0.833 and 0.167. With weigh_samples=True, both samples have the weight 0.5, because each
-row has the field rollout_is_weights, which contains the row's share of its sample's sampled tokens.
-verl multiplies the losses of the row's tokens by this field (workers/utils/losses.py:87). verl's
-own rollout correction (algorithm.rollout_correction.rollout_is) writes the same field, so use only
-one of the two.
+verl treats a sample with several rows as several sequences. If loss_agg_mode is token-mean or
+seq-mean-token-sum, the tokens have the same weight as in a single row. If it is
+seq-mean-token-mean, all rows have the same weight. For example, a sample with five rows and a
+sample with one row have the weights 0.833 and 0.167. With weigh_samples=True, both samples have
+the weight 0.5. Each row then has the field rollout_is_weights. It contains the row's share of the
+sampled tokens in its sample. verl multiplies the losses of the row's tokens by this field
+(workers/utils/losses.py:87). verl's own rollout correction
+(algorithm.rollout_correction.rollout_is) writes the same field, so use only one of the two.
 
-The tag of the key "rollout" is the collector's place, and is written with each group. A
-checkpoint of the queue (trainer_base.py:1004) contains this tag, so a restored trainer continues
-after this place.
+The tag of the key "rollout" is the place of the collector. It is written together with each
+group. A checkpoint of the queue (trainer_base.py:1004) contains this tag, so a restored trainer
+continues after the place.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from rollout.train.weights import loss_weights
 
 
 class Feeder(OnRequest):
-    """A feeder for PPOTrainer.fit. The arguments are the arguments of rollout.collect, or a
-    finished run. Each request is the uid of a prompt.
+    """A feeder for PPOTrainer.fit. It accepts the arguments of rollout.collect, or a finished
+    run. Each request is the uid of a prompt.
 
-    weigh_samples: with loss_agg_mode=seq-mean-token-mean, give all samples the same weight,
-    whatever their number of rows.
+    weigh_samples: if loss_agg_mode is seq-mean-token-mean, give all samples the same weight,
+    regardless of their number of rows.
     """
 
     def __init__(self, config: Any = None, tasks: Any = None, *, weigh_samples: bool = False, **options: Any) -> None:
@@ -53,7 +53,7 @@ class Feeder(OnRequest):
 
     @classmethod
     def create(cls, config: Any, **_: Any) -> Feeder:
-        """Return the feeder that rollout.custom.rollout in verl's configuration describes."""
+        """Create a feeder from rollout.custom.rollout in verl's configuration."""
         from omegaconf import OmegaConf
 
         given: Any = OmegaConf.to_container(OmegaConf.create(config.actor_rollout_ref.rollout.custom["rollout"]), resolve=True)
@@ -63,14 +63,14 @@ class Feeder(OnRequest):
         """Request one group per prompt, without waiting for the groups. The first call starts the
         collector.
 
-        Raises RuntimeError if no more groups will come, and NotImplementedError for validation
+        Raises RuntimeError if there are no more groups, and NotImplementedError for validation
         prompts.
         """
         import transfer_queue as tq
 
         self.check()
         if "validate" in prompts and prompts["validate"]:
-            raise NotImplementedError("no validation: set trainer.val_before_train=False and trainer.test_freq=-1")
+            raise NotImplementedError("validation is not supported: set trainer.val_before_train=False and trainer.test_freq=-1")
         self.note(int(prompts["global_steps"]) - 1)
         for uid in prompts["uid"]:
             self._requests.put(str(uid))
@@ -105,7 +105,6 @@ class Feeder(OnRequest):
         tq.kv_batch_put(keys=[uid], partition_id="train", tags=[{"status": "failure"}])
 
     def _row(self, uid: str, row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the fields and the tag of a row."""
         import torch
 
         ids, at = torch.tensor(row["input_ids"], dtype=torch.int64), row["prompt_length"]

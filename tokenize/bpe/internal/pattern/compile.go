@@ -36,8 +36,8 @@ func Compile(expr string) (*Pattern, error) {
 	return compile(n)
 }
 
-// Literal returns a Pattern that matches exactly text, which must not be empty. Every error is a
-// *SyntaxError.
+// Literal returns a Pattern that matches only the given text, which must not be empty. Every error
+// is a *SyntaxError.
 func Literal(text string) (*Pattern, error) {
 	if len(text) > maxExpr {
 		return nil, &SyntaxError{maxExpr, "text of more than 4096 bytes"}
@@ -54,7 +54,7 @@ func compile(n *node) (*Pattern, error) {
 		return nil, &SyntaxError{0, fmt.Sprintf(format, args...)}
 	}
 	if n.nullable() {
-		return refuse("pattern matches the empty text")
+		return refuse("pattern matches the empty string")
 	}
 	b := builder{}
 	ok := b.program(n)
@@ -83,14 +83,13 @@ func compile(n *node) (*Pattern, error) {
 	return p, nil
 }
 
-// An inst is one step of a backtracking matcher. A state of the table is the list of steps at which
-// the matcher could be, in the order in which it would try them.
+// An inst is one step of a backtracking matcher.
 type inst struct {
 	op   instOp
-	look bool // instSet: a lookahead, which does not consume the character
-	end  bool // instSet with look: also at the end of the text
+	look bool // for instSet: true for a lookahead, which does not consume the character
+	end  bool // for a lookahead: true if it also succeeds at the end of the text
 	set  int
-	x, y int // x is the next step; y is the next step if x fails
+	x, y int // x is the next step, and y is the step to try if x fails
 }
 
 type instOp uint8
@@ -111,7 +110,7 @@ func (b *builder) emit(i inst) int {
 	return len(b.insts) - 1
 }
 
-// program appends the steps of n. It returns false if there are too many steps.
+// program appends the steps for n to b.insts. It returns false if there are too many steps.
 func (b *builder) program(n *node) bool {
 	if len(b.insts) > maxProgram {
 		return false
@@ -189,8 +188,7 @@ func (b *builder) repeat(n *node) bool {
 	return true
 }
 
-// setOf returns the number of a set. Equal sets have the same number. At most maxSets+1 sets get a
-// number.
+// setOf returns the index of a set in b.sets. It adds the set if necessary, up to maxSets+1 sets.
 func (b *builder) setOf(s *set) int {
 	if len(b.sets) > maxSets {
 		return maxSets

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// A list holds the steps at which a matcher could be, in the order in which it would try them. A
-// split is replaced by the steps to which it leads.
+// A list holds the steps that a matcher could have reached, in the order in which it would try
+// them.
 type list struct {
 	at   []uint16
 	seen []bool
@@ -32,8 +32,9 @@ func (l *list) add(insts []inst, pc int) {
 	l.at = append(l.at, uint16(pc))
 }
 
-// A state is a state of the table under construction. For each class of the next character, next
-// has the next state, or -1, and match is true if a match ends before the character.
+// A state is a row of the table under construction. Both slices are indexed by the class of the
+// next character. An element of next is the next state, or -1. An element of match is true if a
+// match ends before the character.
 type state struct {
 	next  []int32
 	match []bool
@@ -46,12 +47,12 @@ type determinizer struct {
 	now    list
 	ahead  list
 	states []state
-	sure   []bool // by state: whether every text leads to a match
+	sure   []bool // set by findSure
 	lists  [][]uint16
 	byKey  map[string]int32
 }
 
-// determinize builds the states of the table. It returns false if there are too many.
+// determinize builds the states of the table. It returns false if there are too many states.
 func determinize(b *builder, c *classes) (*determinizer, bool) {
 	d := &determinizer{insts: b.insts, of: c.of, n: c.n, byKey: map[string]int32{}}
 	d.now.seen = make([]bool, len(b.insts))
@@ -94,7 +95,7 @@ func (d *determinizer) state() int32 {
 }
 
 // step sets d.ahead to the list of steps after a character of the given class. It reports whether a
-// match ends before the character. Class n is the end of the text.
+// match ends before the character. Class d.n stands for the end of the text.
 func (d *determinizer) step(from []uint16, class int) bool {
 	d.ahead.clear()
 	d.now.clear()
@@ -186,7 +187,7 @@ func (d *determinizer) findSure() {
 	}
 }
 
-// forget clears the mark of each match that is certain to be replaced by a longer match.
+// forget unmarks each match that a longer match is certain to replace.
 func (d *determinizer) forget() {
 	for _, s := range d.states {
 		for c, to := range s.next {
@@ -226,7 +227,6 @@ func (p *Pattern) fill(states []state, n int) {
 	}
 }
 
-// covers reports whether every character begins a match.
 func (d *determinizer) covers() bool {
 	for _, to := range d.states[0].next[:d.n] {
 		if to < 0 || !d.sure[to] {

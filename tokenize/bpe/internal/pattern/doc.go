@@ -13,22 +13,22 @@
 //	?+ *+ ++                       possessive, for one character
 //	(?=x) (?!x) $ \z               lookahead at one character, or at the end
 //
-// Patterns have the semantics of Oniguruma with Ruby syntax, as in the tokenizers library. The
-// first alternative that leads to a match wins, {1,3}+ is {1,3} repeated, $ also matches before \n,
-// and (?i:s) matches U+017F. Characters are classified as in Unicode 16.0. Every other construct is
-// rejected with a [SyntaxError] that names the construct. This includes constructs that Oniguruma
-// accepts with an unexpected meaning, such as \w, or (?i:ss), which matches ß.
+// Patterns have the semantics of Oniguruma with Ruby syntax, as in the tokenizers library. For
+// example, the first alternative that leads to a match wins, {1,3}+ repeats {1,3}, $ also matches
+// before \n, and (?i:s) matches U+017F. Characters are classified as in Unicode 16.0. Every other
+// construct is rejected with a [SyntaxError] that names the construct. Constructs with a surprising
+// meaning in Oniguruma are also rejected: for example \w, and (?i:ss), because it matches ß.
 //
 // # Compilation
 //
 //	pattern ─► tree ─► steps of a backtracking matcher ─► table of states
 //
-// Characters that the pattern does not distinguish form one class. A state is the list of steps at
-// which a backtracking matcher could be, in the order in which it would try them. The list ends at
-// the first step that is a match. Therefore the table finds the same match as a backtracking
-// matcher. A lookahead depends only on the next character, and each table lookup uses the class of
-// the next character as its index.
+// Characters that the pattern does not distinguish form one class. A state is a list of the steps
+// that a backtracking matcher could have reached, in the order in which it would try them. The list
+// ends at the first step that is a match. Therefore the table finds the same match as a
+// backtracking matcher. The table can also evaluate a lookahead, because a lookahead depends only
+// on the next character, and the table is indexed by the class of that character.
 //
-// The matcher can read past the end of the match that it finds. If it could read the same text
-// repeatedly in this way, the pattern is rejected. Therefore splitting takes linear time.
+// The matcher can read past the end of the match that it finds. A pattern is rejected if the
+// matcher could keep rereading the same text in this way. Therefore splitting takes linear time.
 package pattern

@@ -1,13 +1,13 @@
 package pattern
 
-// linear reports whether splitting takes linear time. A run of the matcher can read past the match
-// that it finds, or find no match. Later runs then read the same text again. That is harmless
-// unless a run can read an unlimited amount of text in which later runs find no match.
+// linear reports whether splitting takes linear time. A run of the matcher can read past the end of
+// its match, or it can find no match. Later runs then reread that text. This is harmless unless a
+// run can read ahead without limit through text in which later runs find no match.
 //
-// Therefore linear follows each run that reads past its match, together with the later runs, in a
-// graph of pairs of states. A cycle of pairs in which the later runs make no progress is not
-// allowed. With such a cycle, each character could be read by as many runs as there are characters
-// in the text.
+// Therefore linear searches a graph of pairs of states. Each pair contains the state of a run that
+// reads past its match and the state of the later runs over the same text. If the graph has a cycle
+// in which the later runs make no progress, linear returns false. With such a cycle, the number of
+// runs that read a character could grow with the length of the text.
 func (d *determinizer) linear() bool {
 	n := len(d.states)
 	l := &pairSearch{d: d, fresh: n, lost: n + 1, color: map[[2]int]uint8{}}
@@ -15,10 +15,10 @@ func (d *determinizer) linear() bool {
 		for c, to := range d.states[q].next[:d.n] {
 			switch {
 			case to < 0 || d.sure[to]:
-			case d.states[q].match[c]: // the next match begins with c
+			case d.states[q].match[c]: // the next match begins with a character of class c
 				p, _ := l.follow(l.fresh, c)
 				l.todo = append(l.todo, [2]int{int(to), p})
-			case q == 0: // the character can be a gap
+			case q == 0: // the character can be in a gap
 				l.todo = append(l.todo, [2]int{int(to), l.fresh})
 			}
 		}
@@ -43,11 +43,11 @@ type pairSearch struct {
 	todo        [][2]int
 }
 
-// maxPairs limits the number of pairs, and thus the time that it takes to check a pattern.
+// maxPairs limits the number of pairs, and so the time for checking a pattern.
 const maxPairs = 50_000
 
-// visit follows all steps from a pair that make no progress. It returns false if it finds a cycle
-// or reaches maxPairs.
+// visit follows the steps from a pair in which the later runs make no progress, and adds the other
+// steps to l.todo. It returns false if it finds a cycle or reaches maxPairs.
 func (l *pairSearch) visit(pair [2]int) bool {
 	switch l.color[pair] {
 	case 1:
@@ -76,8 +76,8 @@ func (l *pairSearch) visit(pair [2]int) bool {
 	return true
 }
 
-// follow advances the second state p over a character of class c. progress is true if the character
-// is a gap, or if a match ends before the character or is certain to follow.
+// follow advances the second state p over a character of class c. The result progress is true in
+// three cases: the character is in a gap, a match ends before it, or a match is certain to follow.
 func (l *pairSearch) follow(p, c int) (next int, progress bool) {
 	if p == l.lost {
 		return p, false

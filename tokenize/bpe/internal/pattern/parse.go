@@ -8,23 +8,22 @@ import (
 	"unicode/utf8"
 )
 
-// A node is a part of a parsed pattern.
 type node struct {
 	op       op
-	set      *set    // opSet, opLook
-	subs     []*node // opConcat, opAlternate, opRepeat
-	min, max int     // opRepeat; max -1: unbounded
-	atEnd    bool    // opLook: whether the lookahead succeeds at the end of the text
-	fold     bool    // opSet: inside (?i: )
+	set      *set    // for opSet and opLook
+	subs     []*node // for opConcat, opAlternate and opRepeat
+	min, max int     // for opRepeat; max is -1 if there is no maximum
+	atEnd    bool    // for opLook: true if the lookahead succeeds at the end of the text
+	fold     bool    // for opSet: true inside (?i: )
 }
 
 type op uint8
 
 const (
-	opSet       op = iota // one character of a set
+	opSet       op = iota // one character from a set
 	opConcat              // subs in sequence
 	opAlternate           // the first of subs that leads to a match
-	opRepeat              // subs[0], greedy
+	opRepeat              // subs[0], as often as possible
 	opLook                // the next character is in a set, or the text ends
 )
 
@@ -49,7 +48,7 @@ func (n *node) nullable() bool {
 type parser struct {
 	s    string
 	i    int
-	fold bool // inside (?i: )
+	fold bool // true inside (?i: )
 	deep int
 }
 
@@ -57,7 +56,7 @@ func (p *parser) errorf(at int, format string, args ...any) error {
 	return &SyntaxError{at, fmt.Sprintf(format, args...)}
 }
 
-// skipPrefix consumes prefix if it comes next, and reports whether it did.
+// skipPrefix reports whether the rest of the pattern begins with prefix, and if so, skips it.
 func (p *parser) skipPrefix(prefix string) bool {
 	if strings.HasPrefix(p.s[p.i:], prefix) {
 		p.i += len(prefix)
@@ -118,8 +117,8 @@ func (p *parser) sequence() (*node, error) {
 	return n, nil
 }
 
-// foldsTogether reports whether a followed by b can be two letters, such as ss, that equal a single
-// character, such as ß, when case is ignored. Oniguruma would match that character too.
+// foldsTogether reports whether the end of a and the start of b can match two letters, such as ss,
+// that fold to one character, such as ß. In that case, Oniguruma also matches the one character.
 func foldsTogether(a, b *node) bool {
 	for _, pair := range [...]string{"ss", "st", "ff", "fi", "fl"} {
 		if a.edge(pair[0], true) && b.edge(pair[1], false) {
@@ -129,8 +128,8 @@ func foldsTogether(a, b *node) bool {
 	return false
 }
 
-// edge reports whether n can end (if end is true) or begin with the given letter, matched in either
-// case.
+// edge reports whether n can begin with the given letter or, if end is true, whether n can end with
+// it. Case is ignored.
 func (n *node) edge(letter byte, end bool) bool {
 	switch n.op {
 	case opSet:
@@ -207,8 +206,8 @@ func (p *parser) repeat(n *node) (*node, error) {
 			}
 		}
 		n = r
-		// {1,3}+ repeats the repetition. Other pairs of repetitions are so rare that they are
-		// rejected.
+		// {1,3}+ is not possessive: it repeats {1,3}. Other repetitions of a repetition are
+		// rejected, because they are rare.
 		if next := p.peek(); !interval && (next == '?' || next == '*' || next == '+' || next == '{') {
 			return nil, p.errorf(p.i, "%c after a repetition", next)
 		}

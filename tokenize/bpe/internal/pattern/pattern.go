@@ -9,8 +9,8 @@ import (
 // A Pattern is a compiled split pattern. It is immutable and safe for concurrent use.
 //
 // Each row of the table is a state. A row is indexed by the class of the next character. The end of
-// the text has its own class. An entry either is the index of the next row or has the bit special
-// and one of these bits:
+// the text has its own class. An entry contains the index of the next row. It can also have the bit
+// special, together with one or both of these bits:
 //
 //	match   a match ends before the character
 //	dead    no longer match is possible
@@ -22,7 +22,7 @@ type Pattern struct {
 	table  []uint32   // the first row is the start state
 	atEnd  uint32     // class of the end of the text
 	begins [256]uint8 // 1 for the classes that can begin a match
-	first  [256]uint8 // like begins, but by the first byte of a character; always 1 for bytes that are not ASCII
+	first  [256]uint8 // like begins, but indexed by the first byte of a character; always 1 for non-ASCII bytes
 	covers bool
 }
 
@@ -33,11 +33,11 @@ const (
 	rowMask        = dead - 1
 )
 
-// Covers reports whether every character begins a match, so that there are no gaps between matches.
+// Covers reports whether every character begins a match. If so, there are no gaps between matches.
 func (p *Pattern) Covers() bool { return p.covers }
 
 // End returns the end of the match that begins at s[i], or i if no match begins there. s must be
-// valid UTF-8, and i a character boundary with i < len(s).
+// valid UTF-8, and i must be a character boundary with i < len(s).
 func (p *Pattern) End(s string, i int) int {
 	last := i
 	row := uint32(0)
@@ -56,7 +56,7 @@ func (p *Pattern) End(s string, i int) int {
 			}
 		}
 		t := table[row|c]
-		if t == row { // while the class stays the same, the branch is predicted, so the next lookup does not wait for this one
+		if t == row { // while the state stays the same, the branch is predicted, so the next lookup does not wait for this one
 			j += size
 			continue
 		}
@@ -79,7 +79,7 @@ func (p *Pattern) End(s string, i int) int {
 }
 
 // Next returns the first match that begins at or after s[i]. If there is no match, start and end
-// are len(s). s must be valid UTF-8, and i a character boundary.
+// are len(s). s must be valid UTF-8, and i must be a character boundary.
 func (p *Pattern) Next(s string, i int) (start, end int) {
 	for i < len(s) {
 		b := s[i]

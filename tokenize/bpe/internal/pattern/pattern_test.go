@@ -146,9 +146,9 @@ func TestRefuse(t *testing.T) {
 		offset int
 		what   string
 	}{
-		{``, 0, "matches the empty text"},
-		{`a*`, 0, "matches the empty text"},
-		{`a|(?!b)`, 0, "matches the empty text"},
+		{``, 0, "matches the empty string"},
+		{`a*`, 0, "matches the empty string"},
+		{`a|(?!b)`, 0, "matches the empty string"},
 		{`a**`, 2, "* after a repetition"},
 		{`a*?b`, 1, "lazy"},
 		{`(a?)+b`, 4, "can be empty"},

@@ -7,15 +7,15 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/bpe/internal/ucd"
 )
 
-// A set is a set of characters: the union of its kinds, ranges and sets. A kind is a general
-// category, combined with whether the script is Han. Only ranges distinguish characters of the same
+// A set is a set of characters, usually the union of its kinds, ranges and sets. A kind combines a
+// general category with a bit for the script Han. Only ranges distinguish characters of the same
 // kind.
 type set struct {
-	kinds  uint64 // bit k: characters of kind k
+	kinds  uint64 // bit k stands for the characters of kind k
 	ranges [][2]rune
 	sets   []*set
-	and    []*set // if set, the set is the intersection of these sets
-	not    *set   // if set, the set is the complement of this set
+	and    []*set // if not empty, the set is the intersection of these sets
+	not    *set   // if not nil, the set is the complement of this set
 }
 
 func runes(lo, hi rune) *set { return &set{ranges: [][2]rune{{lo, hi}}} }
@@ -26,7 +26,7 @@ func (s *set) add(lo, hi rune) { s.ranges = append(s.ranges, [2]rune{lo, hi}) }
 
 func (s *set) negate() *set { return &set{not: s} }
 
-// has reports whether r, of the given kind, is in s.
+// has reports whether s contains r. The parameter kind must be the kind of r.
 func (s *set) has(kind uint8, r rune) bool {
 	if s.not != nil {
 		return !s.not.has(kind, r)
@@ -105,7 +105,7 @@ func isPunctuation(r rune) bool {
 // classes assigns a class to each character. All characters in a class are in the same sets.
 type classes struct {
 	n     int         // number of classes
-	of    [][4]uint64 // bit c of of[k] is set if sets[k] contains the characters of class c
+	of    [][4]uint64 // of[k] has bit c if sets[k] contains the characters of class c
 	index []uint16    // class of r: block[index[r>>8]][r&255]
 	block [][256]uint8
 }
@@ -120,8 +120,8 @@ func classify(sets []*set) (*classes, bool) {
 	borders = slices.Compact(borders)
 
 	c := &classes{of: make([][4]uint64, len(sets)), index: make([]uint16, ucd.Limit>>8)}
-	// Between two borders, the kind determines the class. An entry is the class plus 1; it is
-	// created on first use.
+	// Between two borders, the kind determines the class. An element of the table between is the
+	// class plus 1, or 0 before the first use.
 	between := make([][2 * ucd.Han]uint8, len(borders)-1)
 	byKey := map[uint64]uint8{} // bit k of the key is set if sets[k] contains the character
 	class := func(i int, kind uint8) uint8 {
@@ -150,7 +150,7 @@ func classify(sets []*set) (*classes, bool) {
 		kinds    uint8
 		interval int
 	}
-	done := map[plain]uint16{} // blocks without a border inside
+	done := map[plain]uint16{} // blocks that contain no border
 	all := ucd.Kinds()
 	i := 0
 	for hi := range c.index {

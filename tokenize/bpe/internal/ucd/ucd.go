@@ -58,14 +58,15 @@ func newTable[V comparable](values []V) *Table[V] {
 // Han is the bit that is set in the kinds of characters from the Han script.
 const Han = 32
 
-// Categories lists the general categories. The index is the kind. Kind 0 stands for every category
-// that begins with C.
+// Categories lists the general categories. The index of a category is its kind. Kind 0 stands for
+// every category that begins with C.
 var Categories = []string{
 	"C", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No",
 	"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp",
 }
 
-// Kinds returns the kind of each character: its general category, combined with the bit Han.
+// Kinds returns the kind of each character: its general category and, for a character from the Han
+// script, the bit Han.
 var Kinds = sync.OnceValue(func() *Table[uint8] {
 	kinds := make([]uint8, Limit)
 	for _, file := range []string{gc16, han16} {
@@ -83,7 +84,7 @@ var Kinds = sync.OnceValue(func() *Table[uint8] {
 	return newTable(kinds)
 })
 
-// A Normal holds the data for canonical composition (NFC), without Hangul syllables.
+// A Normal holds the data for canonical composition (NFC), except for Hangul syllables.
 type Normal struct {
 	// Props has the combining class of each character in the low byte, and the bits NotYes and
 	// Decomposes.
@@ -107,7 +108,7 @@ const (
 var NFC = sync.OnceValue(func() *Normal {
 	n := &Normal{Decomposed: map[rune][2]rune{}, Composed: map[[2]rune]rune{}}
 	props := make([]uint16, Limit)
-	for line := range strings.Lines(nfc9) { // the character, its class, its decomposition, ! if excluded
+	for line := range strings.Lines(nfc9) { // a line has the character, its class, its decomposition, and ! if composition excludes it
 		f := strings.Fields(line)
 		r := hex(f[0])
 		class, _ := strconv.Atoi(f[1])

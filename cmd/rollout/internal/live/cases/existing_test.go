@@ -77,7 +77,7 @@ func (w *world) existing(t *testing.T) {
 		}
 		wantOutput(t, r.Stdout, says...)
 	}
-	doctor(exit.Unusable, "the tap saw no call: the server calls the model of a new agent at "+w.engine.url+"/v1", "4 of 4 agents with token data bypass the tap, most of them at "+w.engine.url+"/v1: "+old[0])
+	doctor(exit.Unusable, "the tap saw no call; for a new agent, the server calls the model at "+w.engine.url+"/v1", "4 of 4 agents that return token data bypass the tap ("+old[0], "; their most common endpoint is "+w.engine.url+"/v1")
 
 	// The API does not know the id of the provider from the settings.
 	w.l.Postgres.Query(t, "UPDATE providers SET base_url = '"+p.url+"/v1' WHERE name = 'sglang' AND organization_id IS NULL")
@@ -92,7 +92,7 @@ func (w *world) existing(t *testing.T) {
 		at(fmt.Sprint("an agent of a file, imported with ", fields), imported, want)
 		c.do(http.MethodDelete, "/v1/agents/"+imported, nil)
 	}
-	doctor(exit.OK, "the tap saw every call", "4 of 5 agents with token data bypass the tap")
+	doctor(exit.OK, "the tap saw every call", "4 of 5 agents that return token data bypass the tap")
 
 	// One agent through the API, all others by an SQL statement.
 	var state struct {
@@ -102,9 +102,9 @@ func (w *world) existing(t *testing.T) {
 	state.Config["model_endpoint"] = p.url + "/v1"
 	c.must(http.MethodPatch, "/v1/agents/"+old[0], map[string]any{"llm_config": state.Config}, &state)
 	at("an agent that was patched", old[0], p.url)
-	doctor(exit.OK, "3 of 5 agents with token data bypass the tap")
+	doctor(exit.OK, "3 of 5 agents that return token data bypass the tap")
 	w.l.Postgres.Query(t, "UPDATE agents SET llm_config = jsonb_set(llm_config::jsonb, '{model_endpoint}', '\""+p.url+"/v1\"') WHERE llm_config->>'model_endpoint' = '"+w.engine.url+"/v1'")
-	doctor(exit.OK, "all 5 agents with token data call the tap")
+	doctor(exit.OK, "all 5 agents that return token data call the tap")
 
 	// A provider that was created through the API is changed through the API.
 	var made []struct{ ID string }

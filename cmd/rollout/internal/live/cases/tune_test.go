@@ -22,13 +22,13 @@ func TestTune(t *testing.T) {
 		want []string
 	}{
 		{"slow", Config{MaxConnections: 20, Env: []string{"TOOL_EXEC_VENV_NAME=", "LETTA_TRACK_PROVIDER_TRACE=false"}}, []string{
-			`(?m)^hint sandbox    an empty tool takes .*, of which .* CPU .*\n +effect: every tool call starts a Python process that imports all of Letta`,
-			`(?m)^hint pool       the server opens a new PostgreSQL connection for each use`,
-			`(?m)^hint database   [0-9]+ of (16|32|64|96) parallel reads failed, (8|16|32|64) succeeded: .*An unknown error occurred`,
-			`(?m)^hint traces     the server stores no traces`,
+			`(?m)^hint sandbox    an empty tool takes .*, including .* of CPU time .*\n +effect: every tool call starts a Python process that imports all of Letta`,
+			`(?m)^hint pool       the server opens a new PostgreSQL connection every time it needs one`,
+			`(?m)^hint database   [0-9]+ of (16|32|64|96) parallel reads failed \(.*An unknown error occurred\); with (8|16|32|64) at a time, none failed`,
+			`(?m)^hint traces     the server does not store traces`,
 		}},
 		{"quick", Config{MaxConnections: 500, Pool: true}, []string{
-			`(?m)^(ok  |hint) sandbox    an empty tool takes .*, of which [0-9]+ ms CPU `,
+			`(?m)^(ok  |hint) sandbox    an empty tool takes .*, including [0-9]+ ms of CPU time `,
 			`(?m)^ok   pool       the server pools its PostgreSQL connections`,
 			`(?m)^ok   database   96 parallel reads succeed`,
 			`(?m)^ok   agents     0 on the server, 0 of them created by rollout`,

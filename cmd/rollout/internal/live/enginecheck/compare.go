@@ -13,28 +13,28 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A comparison contains the state of Compare.
 type comparison struct {
 	calls    []enginesim.Call
-	used     []bool           // by the index of the call
+	used     []bool           // used[i] is true if calls[i] has been matched
 	byPrompt map[uint64][]int // indexes of calls, by PromptSeed of their prompt
 	res      *Result
 }
 
 // A stand is the known state of one agent in a run.
 type stand struct {
-	failed bool // a failure covers the whole sample
-	cut    bool // the last row was cut at the row limit, so later calls are in no row
-	// trimmed is n_trimmed minus the number of tokens missing from spans. This is the number of
-	// tokens in outputs that were removed completely.
+	failed bool // true if a failure covers the whole sample
+	cut    bool // true if the last row was cut at the row limit; later calls are then missing from the rows
+	// trimmed is the number of tokens in outputs that were removed completely. It is n_trimmed
+	// minus the number of tokens that are missing from spans.
 	trimmed int
 }
 
-// whole reports whether all calls of the agent must be found in rows or failures.
+// whole reports whether every call of the agent must be in a row or a failure.
 func (s *stand) whole() bool { return !s.failed && !s.cut }
 
-// Compare compares all rows and failures of a run with the calls that its engines made. calls can
-// include calls from other runs, but only if they belong to other agents.
+// Compare compares all rows and failures of a run with the calls that its engines made. The
+// parameter calls can include calls from other runs, but only if those calls belong to other
+// agents.
 func Compare(run *Run, calls []enginesim.Call) *Result {
 	c := comparison{calls: calls, used: make([]bool, len(calls)), byPrompt: map[uint64][]int{}, res: newResult()}
 	for i := range calls {
@@ -43,7 +43,7 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 			c.byPrompt[seed] = append(c.byPrompt[seed], i)
 		}
 	}
-	agents, samples := map[string]*stand{}, map[string]string{} // samples: the rollout that counts by sample key, or "" if the sample has no rows
+	agents, samples := map[string]*stand{}, map[string]string{} // samples: rollout ids by sample key; "" if the sample has no rows
 	of := func(agent string) *stand {
 		if agents[agent] == nil {
 			agents[agent] = new(stand)
@@ -53,14 +53,14 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 	for _, row := range run.Rows {
 		of(row.AgentID).cut = slices.Contains(row.Flags, "cut")
 		if id := samples[row.SampleKey]; id != "" && id != row.RolloutID {
-			c.wrong("%s: the sample has rows of two rollouts, %s and %s", rowName(row), id, row.RolloutID)
+			c.wrong("%s: the sample has rows from two rollouts, %s and %s", rowName(row), id, row.RolloutID)
 		}
 		samples[row.SampleKey] = row.RolloutID
 		c.res.Trimmed += int(row.Trimmed)
 		of(row.AgentID).trimmed += c.row(row)
 	}
 	for _, failure := range run.Failures {
-		if failure.Call < 0 || len(failure.OutputIDs) == 0 { // a call whose tokens were not kept
+		if failure.Call < 0 || len(failure.OutputIDs) == 0 { // the failure covers the whole sample, or its tokens were not kept
 			of(failure.AgentID).failed = true
 		} else {
 			of(failure.AgentID)
@@ -74,8 +74,8 @@ func Compare(run *Run, calls []enginesim.Call) *Result {
 	return c.res
 }
 
-// row compares one row. It returns n_trimmed minus the number of tokens missing from the row's
-// spans.
+// row compares one row with the calls. It returns the row's n_trimmed minus the number of tokens
+// that are missing from the row's spans.
 func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
 	c.res.Grades[row.Verification]++
 	c.res.Sources[row.PromptSource]++
@@ -85,7 +85,7 @@ func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
 	at := rowName(row)
 	if n := len(row.InputIDs); n != len(row.LossMask) || n != len(row.Logprobs) || row.Versions != nil && n != len(row.Versions) ||
 		len(row.TurnOffsets) != len(row.TurnRoles)+1 || row.TurnOffsets[0] != 0 || int(row.TurnOffsets[len(row.TurnRoles)]) != n {
-		c.wrong("%s: its columns have different lengths", at)
+		c.wrong("%s: the columns have different lengths", at)
 		return 0
 	}
 	call, unscored, trimmed := 0, 0, 0
@@ -97,7 +97,7 @@ func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
 		}
 		if role != int8(tokenize.RoleAssistant) {
 			if i := slices.Index(row.LossMask[from:to], 1); i >= 0 {
-				c.wrong("%s: token %d was not sampled and has mask 1", at, from+i)
+				c.wrong("%s: token %d was not sampled, but has mask 1", at, from+i)
 			}
 			continue
 		}
@@ -108,17 +108,17 @@ func (c *comparison) row(row *sink.StoredRow) (trimmedMore int) {
 		call++
 	}
 	if trimmed > int(row.Trimmed) {
-		c.wrong("%s: %d sampled tokens are not in it, n_trimmed says %d", at, trimmed, row.Trimmed)
+		c.wrong("%s: %d sampled tokens are missing, but n_trimmed is %d", at, trimmed, row.Trimmed)
 	}
 	if unscored != int(row.Unscored) {
-		c.wrong("%s: %d sampled tokens have mask 0, n_unscored says %d", at, unscored, row.Unscored)
+		c.wrong("%s: %d sampled tokens have mask 0, but n_unscored is %d", at, unscored, row.Unscored)
 	}
 	return max(0, int(row.Trimmed)-trimmed)
 }
 
-// span compares the tokens from:to of a row with an unused engine call. call is the span's position
-// among the calls in the row. span returns the number of tokens of the engine call that are
-// missing, and the number of tokens with mask 0.
+// span compares the tokens [from, to) of a row with an unused engine call. The parameter call is
+// the index of the span's call in the row. span returns the number of the engine call's tokens that
+// the span lacks, and the number of tokens with mask 0.
 func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, unscored int, ok bool) {
 	at := fmt.Sprintf("%s, call %d", rowName(row), call)
 	c.res.Spans++
@@ -145,7 +145,7 @@ func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, uns
 		if row.LossMask[i] == 0 {
 			unscored++
 			if p := truth.Logprobs[i-from]; tokenize.UsableLogprob(p) {
-				c.wrong("%s: token %d has mask 0, and the engine gave the log-probability %v", at, i, p)
+				c.wrong("%s: token %d has mask 0, but the engine returned the log-probability %v", at, i, p)
 			}
 		}
 	}
@@ -158,14 +158,14 @@ func (c *comparison) span(row *sink.StoredRow, call, from, to int) (missing, uns
 func (c *comparison) sampled(i int, row *sink.StoredRow, from, to int) string {
 	truth := &c.calls[i]
 	if to-from > len(truth.OutputIDs) || to == from {
-		return fmt.Sprintf("%d tokens, the engine sampled %d", to-from, len(truth.OutputIDs))
+		return fmt.Sprintf("%d tokens, but the engine sampled %d", to-from, len(truth.OutputIDs))
 	}
 	for j := from; j < to; j++ {
 		switch {
 		case row.InputIDs[j] != truth.OutputIDs[j-from]:
-			return fmt.Sprintf("token %d is %d, the engine sampled %d", j, row.InputIDs[j], truth.OutputIDs[j-from])
+			return fmt.Sprintf("token %d is %d, but the engine sampled %d", j, row.InputIDs[j], truth.OutputIDs[j-from])
 		case row.LossMask[j] == 1 && math.Float32bits(row.Logprobs[j]) != math.Float32bits(truth.Logprobs[j-from]):
-			return fmt.Sprintf("token %d has the log-probability %v, the engine's is %v", j, row.Logprobs[j], truth.Logprobs[j-from])
+			return fmt.Sprintf("token %d has the log-probability %v, but the engine's is %v", j, row.Logprobs[j], truth.Logprobs[j-from])
 		case row.LossMask[j] == 0 && math.Float32bits(row.Logprobs[j]) != 0:
 			return fmt.Sprintf("token %d has mask 0 and the log-probability %v", j, row.Logprobs[j])
 		}
@@ -181,16 +181,16 @@ func (c *comparison) facts(at string, row *sink.StoredRow, call, from, to int, t
 		want, err := strconv.ParseInt(truth.Version, 10, 32)
 		for i := from; i < to; i++ {
 			if v := int64(row.Versions[i]); v != -1 && (err != nil || v != want) {
-				c.wrong("%s: token %d has the version %d, the engine's was %s", at, i, v, truth.Version)
+				c.wrong("%s: token %d has the version %d, but the engine's was %s", at, i, v, truth.Version)
 				break
 			}
 		}
 	}
 	switch {
 	case call >= len(row.FinishReasons):
-		c.wrong("%s: there are %d finish reasons", at, len(row.FinishReasons))
+		c.wrong("%s: the row has %d finish reasons", at, len(row.FinishReasons))
 	case row.FinishReasons[call] != "" && row.FinishReasons[call] != truth.Finish.Type:
-		c.wrong("%s: ended by %s, the engine says %s", at, row.FinishReasons[call], truth.Finish.Type)
+		c.wrong("%s: the finish reason is %s, but the engine reported %s", at, row.FinishReasons[call], truth.Finish.Type)
 	}
 	var temperature, topP *float32
 	var topK, maxNew *int32
@@ -215,7 +215,8 @@ func (c *comparison) facts(at string, row *sink.StoredRow, call, from, to int, t
 	differ(c, at, "max_new_tokens", row.MaxNewTokens, maxNew)
 }
 
-// differ reports a parameter in a row that differs from what the engine received.
+// differ records an error if a parameter in a row differs from the parameter that the engine
+// received.
 func differ[T comparable](c *comparison, at, name string, row, told *T) {
 	if row != nil {
 		c.res.Told[fmt.Sprintf("%s %v", name, *row)]++
@@ -224,10 +225,10 @@ func differ[T comparable](c *comparison, at, name string, row, told *T) {
 		return
 	}
 	if told == nil {
-		c.wrong("%s: %s is %v, the engine received nothing", at, name, *row)
+		c.wrong("%s: %s is %v, but the engine received none", at, name, *row)
 		return
 	}
-	c.wrong("%s: %s is %v, the engine received %v", at, name, *row, *told)
+	c.wrong("%s: %s is %v, but the engine received %v", at, name, *row, *told)
 }
 
 func (c *comparison) explain(row *sink.StoredRow, from, to int) string {
@@ -237,7 +238,7 @@ func (c *comparison) explain(row *sink.StoredRow, from, to int) string {
 			if how := c.sampled(i, row, from, to); how != "" {
 				return fmt.Sprintf("under the prompt of engine call %d: %s", c.calls[i].N, how)
 			}
-			return fmt.Sprintf("engine call %d is in another span already", c.calls[i].N)
+			return fmt.Sprintf("engine call %d is already in another span", c.calls[i].N)
 		}
 	}
 	for i := range c.calls {
@@ -247,7 +248,7 @@ func (c *comparison) explain(row *sink.StoredRow, from, to int) string {
 			for n < len(context) && n < len(truth.InputIDs) && context[n] == truth.InputIDs[n] {
 				n++
 			}
-			return fmt.Sprintf("the context has %d tokens, engine call %d (script %s, step %d) that sampled these was given %d; they differ at token %d: %v and %v",
+			return fmt.Sprintf("the context has %d tokens, but engine call %d (script %s, step %d), which sampled these tokens, received %d; they differ at token %d: %v and %v",
 				len(context), truth.N, truth.Script, truth.Step, len(truth.InputIDs), n, some(context, n), some(truth.InputIDs, n))
 		}
 	}
@@ -283,7 +284,7 @@ func (c *comparison) failure(f *sink.StoredFailure) {
 	for at := 0; at < len(f.OutputIDs); {
 		i := c.find(len(f.OutputIDs)-at, func(i int) bool { return c.holds(f, at, &c.calls[i]) })
 		if i < 0 {
-			c.wrong("failure of %s sample %d (%s, call %d): the engine did not sample its tokens from %d on, or they are elsewhere too", f.TaskID, f.SampleIndex, name, f.Call, at)
+			c.wrong("failure of %s sample %d (%s, call %d): the engine did not sample the tokens from index %d on, or they are also elsewhere", f.TaskID, f.SampleIndex, name, f.Call, at)
 			return
 		}
 		c.used[i] = true
@@ -299,7 +300,7 @@ func (c *comparison) holds(f *sink.StoredFailure, at int, truth *enginesim.Call)
 		return false
 	}
 	if len(f.Logprobs) != len(f.OutputIDs) {
-		return true // the failure itself is about the number of log-probabilities
+		return true // the cause of this failure is a wrong number of log-probabilities
 	}
 	return slices.EqualFunc(f.Logprobs[at:at+n], truth.Logprobs, func(a, b float32) bool {
 		return math.Float32bits(a) == math.Float32bits(b) || math.IsNaN(float64(a)) && (math.IsNaN(float64(b)) || math.IsInf(float64(b), 0))
@@ -320,7 +321,7 @@ func (c *comparison) rest(agents map[string]*stand) {
 			agents[agent].trimmed -= len(truth.OutputIDs)
 			c.res.Named.add(truth)
 		case truth.Status == 200 && agents[agent] != nil && agents[agent].whole():
-			c.wrong("engine call %d (script %s, step %d, %s): its agent has rows or failures, and its %d tokens are in none of them", truth.N, truth.Script, truth.Step, agent, len(truth.OutputIDs))
+			c.wrong("engine call %d (script %s, step %d, %s): its agent has rows or failures, but the call's %d tokens are in none of them", truth.N, truth.Script, truth.Step, agent, len(truth.OutputIDs))
 		case agents[agent] != nil && !agents[agent].whole():
 			c.res.Named.add(truth)
 		default:
@@ -329,7 +330,7 @@ func (c *comparison) rest(agents map[string]*stand) {
 	}
 	for agent, s := range agents {
 		if s.trimmed > 0 {
-			c.wrong("%s: n_trimmed names %d tokens more than the engine sampled and its rows lack", agent, s.trimmed)
+			c.wrong("%s: n_trimmed counts %d tokens more than are missing from the rows", agent, s.trimmed)
 		}
 	}
 }

@@ -133,42 +133,42 @@ func TestCompareFinds(t *testing.T) {
 		{"a zero under mask 0 that is negative", "mask 0", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[1].Logprobs[3] = float32(math.Copysign(0, -1))
 		}},
-		{"a token untrained without a word", "n_unscored says 0", func(r *enginecheck.Run, _ []enginesim.Call) {
+		{"a token untrained without a word", "n_unscored is 0", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[0].LossMask[4], r.Rows[0].Logprobs[4] = 0, 0
 		}},
-		{"a token untrained that has a log-probability", "mask 0, and the engine gave", func(r *enginecheck.Run, _ []enginesim.Call) {
+		{"a token untrained that has a log-probability", "mask 0, but the engine returned", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[0].LossMask[4], r.Rows[0].Logprobs[4], r.Rows[0].Unscored = 0, 0, 1
 		}},
 		{"a trained tool", "was not sampled", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].LossMask[5] = 1 }},
 		{"a row twice", "already", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows = append(r.Rows, r.Rows[2]) }},
-		{"rows of two rollouts of a sample", "rows of two rollouts", func(r *enginecheck.Run, _ []enginesim.Call) {
+		{"rows of two rollouts of a sample", "rows from two rollouts", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[0].RolloutID, r.Rows[1].RolloutID = "s1/1", "s1/2"
 		}},
 		{"a row missing", "in none of them", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows = r.Rows[1:] }},
 		{"a failure missing", "in none of them", func(r *enginecheck.Run, _ []enginesim.Call) { r.Failures = nil }},
-		{"a failure twice", "did not sample its tokens", func(r *enginecheck.Run, _ []enginesim.Call) {
+		{"a failure twice", "did not sample the tokens", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Failures = append(r.Failures, r.Failures[0])
 		}},
-		{"a failure's token that is in a row", "did not sample its tokens from 0", func(r *enginecheck.Run, c []enginesim.Call) {
+		{"a failure's token that is in a row", "did not sample the tokens from index 0", func(r *enginecheck.Run, c []enginesim.Call) {
 			r.Failures[0].OutputIDs, r.Failures[0].Logprobs = []int32{12, 13, 14}, c[1].Logprobs
 		}},
 		{"a failure's log-probability", "did not sample", func(r *enginecheck.Run, _ []enginesim.Call) { r.Failures[0].Logprobs[0]-- }},
-		{"a trimmed output", "n_trimmed says 0", func(r *enginecheck.Run, _ []enginesim.Call) {
+		{"a trimmed output", "n_trimmed is 0", func(r *enginecheck.Run, _ []enginesim.Call) {
 			row := r.Rows[2]
 			row.InputIDs, row.LossMask, row.Logprobs, row.Versions = row.InputIDs[:4], row.LossMask[:4], row.Logprobs[:4], row.Versions[:4]
 			row.TurnOffsets = []int32{0, 3, 4}
 		}},
-		{"more trimmed than there was", "n_trimmed names 3", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].Trimmed = 3 }},
+		{"more trimmed than there was", "n_trimmed counts 3", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].Trimmed = 3 }},
 		{"a version", "has the version 8", func(r *enginecheck.Run, _ []enginesim.Call) { r.Rows[0].Versions[3] = 8 }},
 		{"a version that the engine never told", "has the version 7", func(_ *enginecheck.Run, c []enginesim.Call) { c[0].Version = "default" }},
-		{"a finish reason", "ended by stop", func(_ *enginecheck.Run, c []enginesim.Call) { c[1].Finish.Type = "length" }},
+		{"a finish reason", "the finish reason is stop", func(_ *enginecheck.Run, c []enginesim.Call) { c[1].Finish.Type = "length" }},
 		{"finish reasons of too few calls", "finish reasons", func(r *enginecheck.Run, _ []enginesim.Call) {
 			r.Rows[0].FinishReasons = r.Rows[0].FinishReasons[:1]
 		}},
 		{"a sampling parameter", "top_p is 0.9", func(_ *enginecheck.Run, c []enginesim.Call) {
 			c[0].Sampling = []byte(`{"temperature":1,"top_p":1.0}`)
 		}},
-		{"a parameter that was not told", "received nothing", func(_ *enginecheck.Run, c []enginesim.Call) { c[0].Sampling = []byte(`{}`) }},
+		{"a parameter that was not told", "received none", func(_ *enginecheck.Run, c []enginesim.Call) { c[0].Sampling = []byte(`{}`) }},
 		{"a call of an agent that has rows", "in none of them", func(_ *enginecheck.Run, c []enginesim.Call) {
 			c[7].Script, c[7].Agent = "tool", "a1 default"
 		}},

@@ -23,7 +23,9 @@
 //	                 the caller decides how many are allowed
 //	not of a sample  it is a preflight call or a summary, which no script answered
 //
-// A call that is in no row or failure is an error if its agent has rows or failures.
+// If an agent has rows or failures, each of its calls that is in neither a row nor a failure is an
+// error.
 //
-// [Same] compares two runs with each other. Claims that both runs make must be equal.
+// [Same] compares two runs with each other. If both runs make a claim about the same call, the
+// claims must be equal.
 package enginecheck

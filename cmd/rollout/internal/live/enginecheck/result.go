@@ -53,20 +53,20 @@ func (n Count) String() string { return fmt.Sprintf("%d calls with %d tokens", n
 type Result struct {
 	Samples, Rows, Failures int // number of samples with rows or failures
 	// Spans counts the calls in rows that were compared. NotClaimed counts the spans in rows that
-	// make no claim about their prompts. Astray counts the spans that do not match any engine call;
-	// each of them is an error.
+	// make no claim about their prompts. Astray counts the spans that do not match any engine call.
+	// Each such span is an error.
 	Spans, NotClaimed, Astray int
 	Trimmed                   int // number of sampled tokens that are missing from rows and counted in n_trimmed
 
 	InRows, Quarantined, Named, Lost, Other Count
-	Refused                                 int // calls that did not sample anything
+	Refused                                 int // number of calls that sampled no tokens
 
 	Grades, Sources, Reasons map[string]int // Grades and Sources count rows; Reasons counts failures
-	Versions                 map[string]int // calls in rows by version, if known
+	Versions                 map[string]int // number of calls in rows by policy version, if known
 	Flags                    map[string]int // number of rows by flag
-	Told                     map[string]int // number of calls in rows by the row's sampling parameter, such as "top_p 1"
+	Told                     map[string]int // number of calls in rows by sampling parameter, such as "top_p 1"
 
-	// Wrong contains the first errors, one per element. Wrongs counts all errors.
+	// Wrong contains the messages of the first errors. Wrongs counts all errors.
 	Wrong  []string
 	Wrongs int
 }

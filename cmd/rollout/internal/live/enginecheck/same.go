@@ -12,23 +12,22 @@ import (
 
 // A Sameness is the result of [Same].
 type Sameness struct {
-	Calls   int // number of calls whose context both runs claim
+	Calls   int // number of calls for which both runs claim a context
 	Rows    int // number of rows with the same spans, in samples that are complete in both runs
-	Missing int // number of calls whose context only the first run claims
+	Missing int // number of calls for which only the first run claims a context
 	// Mixed counts the rows of samples in which the order of the tools changed. Such a sample is
 	// split where the order changes, so only its calls are compared.
 	Mixed int
 	// Alone lists the rows of the first run that contain calls counted in Missing.
 	Alone []string
-	// Differences contains the first differences, one per element. Differing counts all
-	// differences.
+	// Differences describes the first differences. Differing counts all differences.
 	Differences []string
 	Differing   int
 }
 
 func (s *Sameness) String() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "  %-12s %d calls under the same context, %d whole rows, %d not compared as a whole; %d calls are in the first alone\n", "same", s.Calls, s.Rows, s.Mixed, s.Missing)
+	fmt.Fprintf(&out, "  %-12s %d calls under the same context, %d whole rows, %d not compared as a whole; %d calls are only in the first run\n", "same", s.Calls, s.Rows, s.Mixed, s.Missing)
 	for _, row := range s.Alone {
 		fmt.Fprintf(&out, "    %s\n", row)
 	}
@@ -45,22 +44,23 @@ func (s *Sameness) differs(format string, args ...any) {
 	}
 }
 
-// A claimed is a call in a row that makes a claim about its context.
+// A claimed is a call whose row makes a claim about the call's context.
 type claimed struct {
 	row  *sink.StoredRow
-	call int // index among the calls of the row
+	call int // index of the call in the row
 	span int
 	used bool
 }
 
-// Same compares two runs of the same tasks. It compares the calls whose context both runs claim.
-// Calls are matched by their sampled ids and log-probabilities, so the engine's output must depend
-// only on a marker in the task's message. show formats the part of a context that must be equal. It
-// omits the agent's id and the time. If show is nil, the ids are compared. order returns the order
-// of the tools in a context. If order is nil, the order never changes.
+// Same compares two runs of the same tasks. It compares the calls for which both runs claim a
+// context. Calls are matched by their sampled ids and log-probabilities, so the engine's output
+// must depend only on a marker in the task's message. The function show formats the part of a
+// context that must be equal. It must omit the agent's id and the time. If show is nil, Same
+// compares the ids. The function order returns the order of the tools in a context. If order is
+// nil, Same assumes that the order never changes.
 //
-// If a sample is complete in both runs, with the same number of server runs, its rows must also
-// have the same spans and the same ends.
+// If a sample is complete in both runs and has the same number of server runs, its rows must also
+// have the same spans and ends.
 func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 	if show == nil {
 		show = func(ids []int32) string { return fmt.Sprint(ids) }
@@ -85,7 +85,7 @@ func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 			c.used = true
 			at := fmt.Sprintf("%s, call %d", rowName(row), k)
 			if a, b := show(before(row, span)), show(before(c.row, c.span)); a != b {
-				s.differs("%s: the context differs from that in %s: %s", at, rowName(c.row), unlike(a, b))
+				s.differs("%s: the context differs from the context in %s: %s", at, rowName(c.row), unlike(a, b))
 				continue
 			}
 			s.Calls++
@@ -108,7 +108,7 @@ func Same(first, second *Run, show, order func(ids []int32) string) *Sameness {
 	return s
 }
 
-// claims returns the calls that make a claim about their context, by output.
+// claims returns, by output, the calls whose rows make a claim about the calls' contexts.
 func claims(run *Run) map[string][]*claimed {
 	all := map[string][]*claimed{}
 	for _, row := range run.Rows {
@@ -170,7 +170,7 @@ func sampledIn(row *sink.StoredRow, span int) string {
 	return out.String()
 }
 
-// pick returns an unused call, preferably one with the same context.
+// pick returns an unused call. It prefers a call with the same context.
 func pick(of []*claimed, row *sink.StoredRow, span int, show func([]int32) string) *claimed {
 	free := slices.DeleteFunc(slices.Clone(of), func(c *claimed) bool { return c.used })
 	if len(free) == 0 {
@@ -189,14 +189,14 @@ func pick(of []*claimed, row *sink.StoredRow, span int, show func([]int32) strin
 
 func facts(s *Sameness, at string, row *sink.StoredRow, c *claimed, span, k int) {
 	if a, b := reason(row, k), reason(c.row, c.call); a != "" && b != "" && a != b {
-		s.differs("%s: ended by %s and by %s", at, a, b)
+		s.differs("%s: the finish reasons are %s and %s", at, a, b)
 	}
 	if row.Versions == nil || c.row.Versions == nil {
 		return
 	}
 	a, b := row.Versions[row.TurnOffsets[span]], c.row.Versions[c.row.TurnOffsets[c.span]]
 	if a >= 0 && b >= 0 && a != b {
-		s.differs("%s: of version %d and of %d", at, a, b)
+		s.differs("%s: the versions are %d and %d", at, a, b)
 	}
 }
 

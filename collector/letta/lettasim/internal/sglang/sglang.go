@@ -1,5 +1,5 @@
-// Package sglang makes the answers of SGLang's POST /generate, with invented log-probabilities. The
-// scripted agents of lettasim and the engine of enginesim answer through it.
+// Package sglang generates answers in the format of SGLang's POST /generate, with invented
+// log-probabilities. Packages lettasim and enginesim use it.
 package sglang
 
 import (
@@ -18,8 +18,8 @@ func Mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Logprob returns the log-probability of an id sampled at a position of the output. It is finite, at
-// most 0, and depends only on the arguments. One in 64 is exactly 0.
+// Logprob returns a log-probability for an id at a position in the output. The result is finite, at
+// most 0, and depends only on the arguments. One value in 64 is exactly 0.
 func Logprob(seed uint64, position int, id int32) float32 {
 	h := Mix(seed ^ Mix(uint64(position)<<32|uint64(uint32(id))))
 	if h&63 == 0 {
@@ -29,7 +29,7 @@ func Logprob(seed uint64, position int, id int32) float32 {
 	return min(float32(-12*u*u*u*u), -1e-9)
 }
 
-// Logprobs returns the log-probabilities of an output.
+// Logprobs returns the log-probabilities for an output.
 func Logprobs(seed uint64, ids []int32) []float32 {
 	out := make([]float32, len(ids))
 	for i, id := range ids {
@@ -38,8 +38,8 @@ func Logprobs(seed uint64, ids []int32) []float32 {
 	return out
 }
 
-// An Answer is the body of an answer. OutputIDs and Logprobs are JSON lists, Finish is a JSON object;
-// the answer omits a list that is nil.
+// An Answer is the body of a response to POST /generate. OutputIDs and Logprobs are JSON lists. A
+// list that is nil is omitted. Finish is a JSON object.
 type Answer struct {
 	Text                string
 	OutputIDs, Logprobs []byte
@@ -50,7 +50,7 @@ type Answer struct {
 	Seconds             float64
 }
 
-// Append appends the answer as JSON.
+// Append appends the answer to dst as JSON.
 func (a *Answer) Append(dst []byte) []byte {
 	dst = append(append(dst, `{"text":`...), quote(a.Text)...)
 	if a.OutputIDs != nil {
@@ -64,8 +64,9 @@ func (a *Answer) Append(dst []byte) []byte {
 	return fmt.Appendf(dst, `,"completion_tokens":%d,"cached_tokens":0,"e2e_latency":%.6f}}`, a.CompletionTokens, a.Seconds)
 }
 
-// AppendFloat appends f as Python prints a double, or notFinite. Numbers closer to 0 than plainFrom
-// have an exponent.
+// AppendFloat appends f in the form in which Python prints a double. If f is not finite, it appends
+// the string notFinite. Numbers whose absolute value is below plainFrom are printed with an
+// exponent.
 func AppendFloat(dst []byte, f float32, plainFrom float64, notFinite string) []byte {
 	x := float64(f)
 	switch {
@@ -82,11 +83,11 @@ func AppendFloat(dst []byte, f float32, plainFrom float64, notFinite string) []b
 	return append(dst, ".0"...)
 }
 
-// quote returns a text as JSON, with < and > unescaped, as Python prints them.
+// quote returns text as a JSON string. Like Python, it does not escape < and >.
 func quote(text string) []byte {
 	var b bytes.Buffer
 	out := json.NewEncoder(&b)
 	out.SetEscapeHTML(false)
-	_ = out.Encode(text) // a string cannot fail
+	_ = out.Encode(text) // encoding a string cannot fail
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

@@ -1,4 +1,4 @@
-"""The collector process: its start, its events, its last messages and its end."""
+"""Starts and stops the collector process, and reads its events and its standard error."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ LAST_LINES = 40
 """The number of standard error lines that are kept."""
 
 _PANIC = re.compile(r"^(panic: |fatal error: |runtime: |SIG[A-Z]+: )")
-"""Texts that the Go runtime prints before it ends a program with exit status 2."""
+"""Matches lines that the Go runtime prints before it ends a program with exit status 2."""
 
 _children: weakref.WeakSet[Child] = weakref.WeakSet()
 
 _pipes = threading.RLock()
-"""A fork waits for this lock. Otherwise the forked process could inherit a pipe that no Child owns
-yet, and could not close the pipe."""
+"""A fork waits for this lock. Otherwise the forked process could inherit a pipe that does not yet
+belong to a Child, and could not close this pipe."""
 
 
 class Child:
-    """A collector that runs until its standard input ends or it has collected everything.
+    """A collector process. It runs until it has collected everything or its standard input is
+    closed.
 
-    The collector has its own session, so Ctrl-C in a terminal reaches only the Python process. When
-    the Python process ends, for whatever reason, the collector's standard input ends too.
-    Processes forked from the Python process, such as DataLoader workers, do not inherit the other
-    end of the pipe.
+    The collector runs in its own session, so Ctrl-C in a terminal reaches only the Python
+    process. When the Python process ends for any reason, the collector's standard input is closed
+    too. Processes forked from the Python process, such as DataLoader workers, do not keep this
+    input open.
 
-    settings: the content of the settings file (-c). The file has no name in any folder, so it
-    cannot be left behind.
+    settings: the content of the settings file (-c). This is a temporary file without a name in
+    any folder, so a crash cannot leave it behind.
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], secrets: Sequence[str], settings: bytes | None = None) -> None:
@@ -99,7 +100,9 @@ class Child:
         return code
 
     def stop(self, grace: float) -> None:
-        """Stop the process with SIGTERM. If it has not ended after grace seconds, use SIGKILL."""
+        """Stop the process by closing its standard input. If the process is still running after
+        grace / 2 seconds, send SIGTERM. If it is still running after grace seconds, send
+        SIGKILL."""
         self._let_go()
         try:
             for signal_after in (grace / 2, grace / 2):
@@ -133,7 +136,8 @@ class Child:
         return code < 0 or code > 130 or code == 2 and any(_PANIC.match(line) for line in self.lines)
 
     def error(self, code: int) -> CollectError | None:
-        """Return the error for an exit status, or None if the collector has collected everything."""
+        """Return the error for an exit status, or None if the status means that everything was
+        collected."""
         if code in (0, 3):
             return None
         lines = tuple(self.lines)
@@ -147,12 +151,12 @@ class Child:
                 hint = line[len("hint: ") :]
             elif line.startswith("rollout: "):
                 said_lines.append(line[len("rollout: ") :])
-        text = said_lines[-1] if said_lines else "\n".join(lines[-5:]) or "it printed no reason"
+        text = said_lines[-1] if said_lines else "\n".join(lines[-5:]) or "no output on standard error"
         return BY_STATUS.get(code, CollectError)(f"rollout collect, exit status {code}: {text}", code=code, hint=hint, lines=lines)
 
 
 def _forked() -> None:
-    """In a forked process, detach from the collectors of the parent."""
+    """Close a forked process's copies of the pipes to its parent's collectors."""
     for child in list(_children):
         child._let_go()
     _pipes.release()
@@ -163,7 +167,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def back_off(tries: int) -> float:
-    """Return the pause before a restart. The first pause is 0.1 s, and each further pause is twice as
-    long, up to 10 s."""
+    """Return the pause before a restart. The first pause is 0.1 s. Each later pause is twice as
+    long as the pause before, up to 10 s."""
     return min(10.0, 0.1 * 2.0 ** max(0, tries))
 

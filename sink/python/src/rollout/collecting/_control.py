@@ -18,11 +18,12 @@ LONGEST_PATH = 100
 
 
 class GoneError(ConnectionError):
-    """The collector does not answer: it has ended or is restarting."""
+    """The collector does not answer, because it has ended or is restarting."""
 
 
 class Control:
-    """One connection, for the requests of one thread. Any thread can close the connection."""
+    """A connection to the collector. Only one thread sends requests over it, but any thread can
+    close it."""
 
     def __init__(self, path: str, timeout: float = 10) -> None:
         self.path = path
@@ -34,7 +35,7 @@ class Control:
         """Send a request and return the answer, even if the answer reports an error.
 
         timeout: seconds to wait; None waits as long as the collector runs.
-        Raises GoneError if no answer comes. After this error, the connection is unusable.
+        Raises GoneError if no answer arrives. The connection cannot be used after this error.
         """
         line = json.dumps({"op": op, **fields}, allow_nan=False).encode() + b"\n"
         with self._lock:
@@ -49,7 +50,7 @@ class Control:
                 self._shut()
                 raise err if isinstance(err, GoneError) else GoneError(f"{op}: {err}") from err
         if not isinstance(out, dict):
-            raise GoneError(f"{op}: the collector answered {out!r}")
+            raise GoneError(f"{op}: the collector sent an invalid answer: {out!r}")
         return out
 
     def close(self) -> None:
@@ -79,7 +80,8 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 @contextlib.contextmanager
 def _short(path: str) -> Iterator[str]:
-    """Yield a short name for a path. The name is valid inside the with block."""
+    """Yield a path to the same file that is short enough for a socket. It is valid inside the
+    with block."""
     if len(os.fsencode(path)) <= LONGEST_PATH:
         yield path
         return
@@ -98,7 +100,7 @@ def _short(path: str) -> Iterator[str]:
 
 
 def refusal(what: str, answer: dict[str, Any]) -> CollectError:
-    """Return the error for an answer that is not ok."""
-    text, hint = str(answer.get("error") or "refused without a reason"), str(answer.get("hint") or "")
+    """Return the error for a request that the collector refused."""
+    text, hint = str(answer.get("error") or "the collector refused the request without a reason"), str(answer.get("hint") or "")
     kind = BY_STATUS.get(int(answer.get("code") or 2), UsageError)
     return kind(f"{what}: {text}", code=None, hint=hint)

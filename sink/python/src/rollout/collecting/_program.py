@@ -10,14 +10,14 @@ from importlib import metadata
 
 _NAME = "rollout.exe" if sys.platform == "win32" else "rollout"
 
-_MISSING = """rollout: this installation has the reader but not the program.
+_MISSING = """rollout: this installation has the reader but not the rollout program.
 It was installed from source, or for a platform without a wheel. Install a wheel
 (Linux on x86-64 or arm64, macOS on arm64), or build the program with Go and put it on
 PATH: go install github.com/rollout-rl/rollout/cmd/rollout@latest"""
 
 
 def version() -> str:
-    """Return the version of the package, which is also the version of the program in the package.
+    """Return the version of the package. The program in the package has the same version.
 
     Returns "0+unknown" if the package is not installed and only its source is on sys.path.
     """
@@ -30,9 +30,10 @@ def version() -> str:
 def program() -> str:
     """Return the absolute path of the rollout program.
 
-    This is the program that pip installed with this package: into an environment, the user's
-    site, --prefix or --target. If pip installed no program, it is the first rollout program on
-    PATH. Raises FileNotFoundError if there is no program.
+    This is the program that pip installed together with this package. pip can install it into an
+    environment, the user's site, --prefix or --target. If pip did not install a program, this is
+    the first program on PATH with the name rollout. Raises FileNotFoundError if no program is
+    found.
     """
     for path in _candidates():
         if _is_program(path):
@@ -49,7 +50,8 @@ def _candidates() -> Iterator[str]:
                 yield str(file.locate())
     except metadata.PackageNotFoundError:
         pass
-    # With --target, RECORD names a folder that pip has moved to TARGET/bin since then.
+    # With --target, pip writes RECORD first and then moves the folder that RECORD names to
+    # TARGET/bin.
     yield os.path.join(site, "bin", _NAME)
     yield os.path.join(sysconfig.get_path("scripts"), _NAME)
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
@@ -60,7 +62,8 @@ def _candidates() -> Iterator[str]:
 def _is_program(path: str) -> bool:
     """Report whether path is an executable file and not a script.
 
-    An installation from source contains a script with this name, which only calls this module.
+    An installation from source contains a script with the program's name, but the script only
+    calls this module.
     """
     try:
         with open(path, "rb") as f:

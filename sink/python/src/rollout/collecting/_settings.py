@@ -19,7 +19,7 @@ _OF_TOOLS = ("secrets", "tool_exec_environment_variables")
 
 @dataclass
 class Settings:
-    """The arguments, environment and settings file with which to start `rollout collect`."""
+    """The arguments, environment variables and settings file for `rollout collect`."""
 
     flags: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
@@ -27,17 +27,18 @@ class Settings:
     secrets: list[str] = field(default_factory=list, repr=False)
     """Values that must not appear in any message."""
     body: bytes | None = None
-    """The content of the settings file that each process gets; see Child."""
+    """The content of the settings file for each process; see Child."""
 
 
 @dataclass
 class Limits:
-    """Limits on the waits and the restarts of the supervisor."""
+    """Limits on the supervisor's waits and restarts."""
 
     restarts: int = 5
-    """The number of restarts without a new commit before CrashError."""
+    """The number of restarts without a new commit that are allowed before CrashError is
+    raised."""
     lock_wait: float = 60.0
-    """Seconds to wait for another process to leave the folder."""
+    """Seconds to wait for another process to release the folder."""
     grace: float = 20.0
     """Seconds for the process to end before it is killed."""
 
@@ -45,11 +46,12 @@ class Limits:
 def settings(
     config: Path | Mapping[str, Any] | None, flags: Mapping[str, Any], more: Sequence[str], env: Mapping[str, str] | None
 ) -> Settings:
-    """Return the settings with which to start a collector.
+    """Return the settings for starting a collector.
 
     config is the path of a file, or the settings as a dict of sections. A secret in the dict is
-    moved to the environment, and the file refers to the variable. flags maps names of flags to
-    values. None omits a flag, and a list repeats the flag for every element.
+    passed in an environment variable, and the settings file refers to this variable. flags maps
+    flag names to values. If a value is None, the flag is omitted. If a value is a list, the flag
+    is repeated for every element.
     """
     out = Settings(env=dict(env or {}))
     if isinstance(config, Mapping):
@@ -58,7 +60,7 @@ def settings(
         try:
             text = json.dumps(body, allow_nan=False)
         except (TypeError, ValueError) as err:
-            raise TypeError(f"config: {err}; settings must be valid in YAML: strings, numbers, booleans, lists and dicts") from None
+            raise TypeError(f"config: {err}; want only strings, finite numbers, booleans, None, lists and dicts") from None
         out.body = text.encode()  # JSON is valid YAML
     elif config is not None:
         out.flags += ["-c", os.fspath(config)]
@@ -106,7 +108,7 @@ def _reference(name: str, value: str, out: Settings) -> str:
 
 
 def without(lines: Sequence[str], secrets: Sequence[str]) -> tuple[str, ...]:
-    """Return output lines with all secrets hidden."""
+    """Return the lines with every secret replaced by "[hidden]"."""
     out = []
     for line in lines:
         for secret in secrets:

@@ -6,15 +6,15 @@
             c.set_version(step)         # the engines sample with these weights from now on
 
 The collector is the process `rollout collect --stream`. It accepts tasks while it runs, commits a
-group as soon as the group is whole, and starts new groups while fewer than max_ahead groups are
-started but not acknowledged. Groups are read from the run's log. So if the collector is killed,
-nothing is lost or returned twice: the collector is restarted and continues. If the trainer is
-killed, the collector stops, and collect() with the same folder resumes the run.
+group as soon as the group is whole, and starts a new group if fewer than max_ahead groups have
+been started but not yet acknowledged. Groups are read from the run's log. So if the collector is
+killed, it is restarted, and no group is lost or returned twice. If the trainer is killed, the
+collector stops, and collect() with the same folder resumes the run.
 
-A checkpoint should contain state_dict(). With a state, each group after the state is returned
-exactly once, whether or not it has been acknowledged since. Without a state, the groups that were
-not acknowledged are returned, including groups that a killed trainer was still using. So a
-trainer that must see each group exactly once must also save a state before its first group.
+A checkpoint should contain state_dict(). If collect() gets a state, each group after the state is
+returned exactly once, even if the group was acknowledged later. If not, the groups that were
+never acknowledged are returned, including groups that a killed trainer was still using. So a
+trainer that must receive each group exactly once must also save a state before its first group.
 """
 
 from __future__ import annotations
@@ -65,37 +65,39 @@ def collect(
     """Start a collector, or resume the run in out, and return its groups as they are committed.
 
     config: a settings file (YAML, as for `rollout collect -c`), or the settings as a dict of
-        sections. If the dict contains a password or the value of a header, the program gets
-        the secret through its environment, and no file contains it.
-    tasks: an iterable or async iterable of task dicts: prompt or messages, and optionally
-        id, answer, metadata, samples, agent, deadline. The next task is requested when the
-        collector can start it. A task without an id gets its number, from 1, as its id, so a
-        resumed run needs the same tasks in the same order. Tasks that the run already contains
-        are not collected again. A path names a JSON Lines file. None: the tasks in config, and
-        the tasks that add() adds before drain().
+        sections. If the dict contains a password or a header value, this secret is passed to the
+        program in the environment and is not written to a file.
+    tasks: an iterable or async iterable of task dicts: prompt or messages, and optionally id,
+        answer, metadata, samples, agent, deadline. The next task is requested when the collector
+        can start it. If a task has no id, its number, counted from 1, becomes its id. A resumed
+        run then needs the same tasks in the same order. Tasks that the run already contains are
+        not collected again. If tasks is a path, it names a JSON Lines file. If tasks is None, the
+        tasks come from config and from calls of add() before drain().
     out: the folder of the run.
-    server, model, samples, max_ahead, max_lag, until_groups, min_std: the flags of
-        `rollout collect` with these names. flags: more flags, such as ["--reward=exact"].
+    server, model, samples, max_ahead, max_lag, until_groups, min_std: the flags of `rollout
+        collect` with these names. flags: more flags, such as ["--reward=exact"].
     env: variables that are added to the environment of the program.
-    where, columns, check: which groups and columns to read and how to check files, as for
-        Dataset. Dropped groups are acknowledged in order; max_ahead does not count them.
-    state: a result of state_dict(): continue after this state. None: continue after the
-        acknowledged groups.
-    ack: "auto": requesting the next group acknowledges the previous one; "manual": ack() does.
+    where, columns, check: which groups and columns to read, and how to check files, as for
+        Dataset. Groups that the filters drop are acknowledged in order, and max_ahead does not
+        count them.
+    state: a result of state_dict(). The iteration continues after this state. None: the iteration
+        continues after the acknowledged groups.
+    ack: "auto": requesting the next group acknowledges the previous group. "manual": only ack()
+        acknowledges groups.
     timeout: seconds without a group before TimeoutError; None waits forever.
-    lock_wait: seconds to wait for another process to leave the folder, such as the collector
-        of a trainer that was just killed.
-    restarts: the number of restarts without a new commit after which another crash or kill
-        of the collector raises CrashError.
+    lock_wait: seconds to wait for another process to release the folder. For example, the
+        collector of a trainer that was just killed can still be running.
+    restarts: how many times the collector is restarted after a crash or a kill without a new
+        commit in between. After that, CrashError is raised.
     grace: seconds for the process to end before it is killed.
     distributed: True: rank 0 of torch.distributed runs the collector, and every rank gets one
-        group per round, see RankedCollection. All ranks must call collect with the same
+        group per round (see RankedCollection). All ranks must call collect with the same
         arguments. False: this process collects alone. None: True if torch.distributed is
         initialized with more than one rank, otherwise False.
 
-    Raises FileNotFoundError if there is no program, and StateError if the state is from another
-    run or ahead of this run's log. Errors of the program are raised when a group is
-    requested: UsageError, ServerError and the other subclasses of CollectError.
+    Raises FileNotFoundError if the program is not found, and StateError if the state is from
+    another run or ahead of this run's log. If the program fails, the next request for a group
+    raises the error: UsageError, ServerError or another subclass of CollectError.
     """
     if config is not None and not isinstance(config, Mapping):
         filepath("config", config)
@@ -133,7 +135,7 @@ def collect(
     def make(ack: Ack, timeout: float | None) -> Collection:
         run = os.path.abspath(os.fspath(out))
         run_id, place = acknowledged(run) if state is None else parse(state)
-        belongs(run, run_id, place, "its ack.json" if state is None else "the state")
+        belongs(run, run_id, place, "the cursor in ack.json" if state is None else "the state")
         reader = Reader(run, run_id, place, where, columns, check)
         source = Source(tasks)
         supervisor = Supervisor(program(), run, settings(config, given, flags, env), source, limits)

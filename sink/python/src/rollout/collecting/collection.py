@@ -26,7 +26,7 @@ Ack = Literal["auto", "manual"]
 
 
 class Reader:
-    """Reads a group only when it is requested."""
+    """Reads the groups of a run one at a time, each when it is requested."""
 
     def __init__(self, run: Path, run_id: str, after: Place, where: Where | None, columns: Sequence[str] | None, check: Check) -> None:
         names = None if columns is None else list(columns)
@@ -40,12 +40,12 @@ class Reader:
         return str(self._following.cursor["run_id"])
 
     def after(self, run_id: str, place: Place) -> Reader:
-        """Return a reader that starts after another place."""
+        """Return a new reader that starts after the given place."""
         return Reader(self._following.run, run_id, place, *self._what)
 
     @property
     def end(self) -> Place:
-        """The place after all returned groups and after the dropped groups that follow them."""
+        """The place after the last returned group and the dropped groups that follow it."""
         at = self._following.cursor
         return at["seq"], at["groups"]
 
@@ -61,18 +61,19 @@ class Reader:
         return out
 
     def next(self) -> tuple[Group, Place] | None:
-        """Return the next group and the place after it, or None if there is none yet."""
+        """Return the next group and the place after it, or None if the next group is not yet
+        available."""
         group = self._following.poll()
         return None if group is None else (group, self.end)
 
 
 class Collection:
-    """The groups of a run that is being collected for one trainer. collect() creates it.
+    """The groups of a run that is being collected for one trainer. collect() returns a Collection.
 
     A collection is an iterator and an async iterator for one consumer, and a context manager for
     `with` and `async with`. Its methods are safe to call from any thread of the process that
-    created it. A forked process must not use a collection, and a collection cannot be pickled. Pass
-    the groups to workers instead.
+    created it. A forked process must not use a collection, and a collection cannot be pickled.
+    Pass groups, not the collection, to workers.
     """
 
     def __init__(self, supervisor: Supervisor, reader: Reader, source: Source, place: Place, ack: Ack, timeout: float | None) -> None:
@@ -84,26 +85,27 @@ class Collection:
         self._ready: deque[tuple[Group, Place]] = deque()  # groups that were read but not returned, because the call was canceled
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        # Runs on garbage collection and at the interpreter's exit.
+        # This runs at garbage collection or when the interpreter exits.
         self._finalizer = weakref.finalize(self, supervisor.close)
 
     # Groups.
 
     def __iter__(self) -> Iterator[Group]:
-        """Return the collection itself, so a second loop continues where the first loop ended."""
+        """Return the collection itself. So a second loop continues where the first loop
+        stopped."""
         return self
 
     def __next__(self) -> Group:
         """Wait for the next group and return it. If ack="auto", acknowledge the previous group.
 
-        Raises StopIteration when all tasks are collected and their groups returned. Raises
-        TimeoutError after timeout seconds without a group; the call can then be repeated. If an
-        error ended the collector, all groups that are already whole are returned before the error
-        is raised.
+        Raises StopIteration after all tasks have been collected and their groups have been
+        returned. Raises TimeoutError after `timeout` seconds without a group. The caller can then
+        call again. If an error ended the collector, all groups that are already whole are
+        returned before the error is raised.
         """
         self._mine()
         if self._source.wants_loop:
-            raise TypeError("the tasks are an async iterable: iterate with `async for`")
+            raise TypeError("the tasks are an async iterable: iterate over the groups with `async for`")
         group = self.within(self._timeout)
         if group is None:
             raise self._late()
@@ -133,8 +135,8 @@ class Collection:
     async def __anext__(self) -> Group:
         """Like __next__. If a call is canceled, the next call returns the group.
 
-        A canceled call also acknowledges the previous group. To request a group while you still
-        train on another, use ack="manual".
+        But the canceled call has already acknowledged the previous group. If you request a group
+        while you still train on the previous group, use ack="manual".
         """
         self._mine()
         loop, event = asyncio.get_running_loop(), asyncio.Event()
@@ -157,21 +159,24 @@ class Collection:
                     raise self._late() from None
 
     def feed(self) -> None:
-        """Read the tasks of an async iterable in the running event loop. `async for` calls this method."""
+        """If the tasks are an async iterable, start to read them in the running event loop.
+        `async for` calls this method."""
         self._source.pump()
 
     def _done(self) -> Place | None:
-        """Return the place up to which the consumer is done, or None if the place has not changed.
+        """Return the place up to which the next request acknowledges groups, or None if there is
+        nothing to acknowledge.
 
-        Call this method before waiting: by the time of _advance, another call can have returned a
-        group.
+        Call this method before you wait for a group, because another thread's call can return a
+        group during the wait.
         """
         with contextlib.suppress(IndexError):
             return self._open[-1][1] if self._auto else None
         return None
 
     def _advance(self, done: Place | None) -> bool:
-        """Acknowledge the groups up to done, and report whether a group is ready."""
+        """Acknowledge the groups up to the place `done`, and report whether the next group is
+        ready."""
         with self._lock:
             n = 0 if done is None else sum(place <= done for _, place in self._open)
             if n:
@@ -202,7 +207,7 @@ class Collection:
         return TimeoutError(f"{self._supervisor.run}: no group for {self._timeout:g} s; call status() for details")
 
     def _over(self) -> None:
-        """Raise the error that ended the collector, if there is one."""
+        """If an error ended the collector, raise this error."""
         if not self._finalizer.alive:
             raise ValueError("the collection is closed")
         if self._supervisor.error is not None:
@@ -210,7 +215,8 @@ class Collection:
 
     def _mine(self) -> None:
         if os.getpid() != self._pid:
-            raise RuntimeError(f"the collection belongs to process {self._pid}, and this is a fork of it: pass the groups to workers, not the collection")
+            raise RuntimeError(f"the collection belongs to process {self._pid}, and this process is a fork of it: "
+                               "pass the groups to workers, not the collection")
 
     def __reduce__(self) -> Any:
         raise TypeError("a collection cannot be pickled: it owns a process; pass the groups to workers, or create it in the actor that trains")
@@ -218,13 +224,14 @@ class Collection:
     # Messages to the collector.
 
     def set_version(self, version: int) -> None:
-        """Set the policy version that the engines sample with from now on.
+        """Set the policy version with which the engines sample from now on.
 
-        Call this method when the engine has the new weights. Calls of the model that are in
-        progress during the change have no version, unless a trace contains it. Tasks taken after
-        this method returns wait until the collector has received the version. A restarted collector
-        receives the last version. If the collector does not answer within 30 s, it receives the
-        version later, and a warning is logged.
+        Call this method when the engine has the new weights. Model calls that are in progress
+        during the change have an unknown version, unless a trace contains their version. Tasks
+        that are taken after this method returns do not start before the collector has received
+        the version. If the collector is restarted, it receives the last version again. If the
+        collector does not answer within 30 s, this method logs a warning and returns, and the
+        collector receives the version later.
         """
         self._mine()
         integer("version", version)
@@ -233,8 +240,8 @@ class Collection:
     def pause(self) -> None:
         """Stop starting samples until resume or drain. Samples in flight continue.
 
-        A pause remains in effect when the tasks end and when the collector is restarted. During the
-        pause, a caller that waits for a group that has not started waits until resume. If the
+        A pause remains in effect after the last task and after a restart of the collector. During
+        a pause, a request for a group that has not yet started blocks until resume. If the
         collector has ended, this method does nothing.
         """
         self._mine()
@@ -246,27 +253,29 @@ class Collection:
         self._commands.send("pause", "resume")
 
     def drain(self) -> None:
-        """Stop taking tasks from the iterable. The tasks that were already taken or added are collected,
-        their groups are returned, and then the iteration ends.
+        """Stop taking tasks from the iterable. The collector still collects the tasks that were
+        already taken or added. The iteration ends after their groups have been returned.
 
-        drain also ends a pause. A later pause holds the remaining tasks until resume.
+        drain also ends a pause. If you pause after drain, the remaining tasks wait until resume.
         """
         self._mine()
         self._supervisor.drain()
 
     def add(self, task: Mapping[str, Any]) -> None:
-        """Add a task before the remaining tasks of the iterable, without blocking.
+        """Add a task without blocking. Added tasks are collected before the remaining tasks of
+        the iterable.
 
-        An added task waits in memory until the collector can start it. Use an id that stays the
-        same when the trainer is restarted.
+        An added task waits in memory until the collector can start it. Give the task an id that
+        stays the same when the trainer is restarted.
         """
         self._mine()
         self._source.add(task)
 
     def ack(self, group: Group | None = None) -> None:
-        """Acknowledge a group and all groups returned before it, or all returned groups if group is None.
+        """Acknowledge a group and all groups returned before it. If group is None, acknowledge
+        all returned groups.
 
-        With ack="manual", this allows more groups to start, see max_ahead.
+        With ack="manual", this allows more groups to start (see max_ahead).
         """
         self._mine()
         with self._lock:
@@ -291,18 +300,19 @@ class Collection:
 
     @property
     def counts(self) -> Counts:
-        """By reason, the numbers of groups, samples and rows that the filters have dropped so far."""
+        """The numbers of groups, samples and rows that the filters have dropped so far, by reason."""
         with self._lock:
             return self._reader.counts
 
     @property
     def over(self) -> bool:
-        """Whether the collector has ended permanently. Groups can still be waiting to be returned."""
+        """Whether the collector has ended permanently. Even then, the last groups might not yet
+        have been returned."""
         return self._supervisor.over
 
     @property
     def restarts(self) -> int:
-        """The number of times that the process was restarted after a crash or a kill."""
+        """How many times the process was restarted after a crash or a kill."""
         return self._supervisor.restarts
 
     @property
@@ -316,7 +326,7 @@ class Collection:
             return cursor(self._reader.run_id, self._place)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after a state: each group after the state is returned once.
+        """Continue after a saved state. Each group after the state is returned once.
 
         This includes groups that were returned after the state was saved. If the state is from
         another run or ahead of this run's log, raises StateError and changes nothing.
@@ -335,7 +345,7 @@ class Collection:
     # End.
 
     def close(self) -> None:
-        """Stop the process. If the run is resumed, the samples in flight continue.
+        """Stop the process. Samples in flight continue when the run is resumed.
 
         The process gets a signal to stop. If it does not end within the grace time, it is killed.
         Further calls do nothing.

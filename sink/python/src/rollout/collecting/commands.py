@@ -1,14 +1,15 @@
-"""The trainer's messages to its collector. A restarted collector gets the messages again.
+"""Sends the trainer's messages to its collector. A restarted collector receives the messages
+again.
 
-For each subject, such as the version, only the last message counts. One thread sends all
-messages over one connection, in order, so no process gets an older version after a newer one.
-The thread waits for an answer as long as the process lives, because a message that is repeated
-over a second connection could overtake the first message. The caller of send waits only PATIENCE
-seconds. The message is still sent after this time.
+For each subject, such as the policy version, only the last message counts. One thread sends all
+messages over one connection, in order, so no process receives an older version after a newer one.
+The thread waits for the answer to a message as long as the process runs. It does not repeat the
+message over a second connection, because the second message could overtake the first. The caller
+of send() waits only PATIENCE seconds, but the message remains queued after this time.
 
-A drain ends a pause in the collector, so a drain is held back until the trainer ends the pause.
-Otherwise, if a trainer has paused to update the engine's weights and its tasks end, the collector
-would start samples during the update.
+In the collector, a drain ends a pause. So Commands delays a drain until the trainer ends the
+pause. Otherwise, if the tasks ended while the trainer paused to update the engine's weights, the
+collector would start samples during the update.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ log = logging.getLogger("rollout.collect")
 class Acks:
     """The acknowledged cursor, and the groups after the cursor that the filters skip.
 
-    The cursor cannot pass a group that the trainer is still using. If a later group is skipped, it
-    is reported separately, so that max_ahead does not count it. Only the cursor is durable, so a
-    restarted process must receive the skipped groups again. Not thread-safe: the caller
-    must hold a lock.
+    The cursor cannot pass a group that the trainer is still using. A skipped group that comes
+    later is reported separately, so that max_ahead does not count it. Only the cursor is durable,
+    so a restarted process must receive the skipped groups again. Not thread-safe: the caller must
+    hold a lock.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class Acks:
         self._unsent: deque[Place] = deque()
 
     def acknowledge(self, place: Place) -> None:
-        """Record that the trainer has finished with all groups before a place."""
+        """Record that the trainer no longer needs the groups before a place."""
         self.cursor = max(self.cursor, place)
         for places in (self._skipped, self._unsent):
             while places and places[0] <= self.cursor:
@@ -58,7 +59,7 @@ class Acks:
 
     @property
     def pending(self) -> bool:
-        """Whether the current process does not yet know the cursor."""
+        """Whether the current process has not yet received the cursor."""
         return self.cursor > self._known
 
     def restarted(self, known: Place) -> None:
@@ -81,12 +82,12 @@ class Acks:
 
 
 PATIENCE = 30.0
-"""Seconds for which a caller waits for the answer to its message."""
+"""How many seconds a caller waits for the answer to its message."""
 ACK_PATIENCE = 10.0
-"""Seconds for which a rejected acknowledgement is retried, because the process can count a commit
-later than the log shows it."""
+"""How many seconds a rejected acknowledgement is retried. A process can reject it because a
+commit appears in the log before the process counts it."""
 AGAIN = 0.05
-"""Seconds to wait before a broken connection is replaced."""
+"""How many seconds to wait before replacing a broken connection."""
 
 _ACK = "ack"
 
@@ -98,7 +99,8 @@ class Command:
     op: str
     fields: dict[str, Any] = field(default_factory=dict)
     awaited: bool = False
-    """Whether a caller waits for the answer and raises the error if the process refuses."""
+    """Whether a caller is waiting for the answer. If the process refuses the request, this caller
+    raises the error."""
     refused: CollectError | None = None
 
 
@@ -107,8 +109,8 @@ class Commands:
 
     def __init__(self, run: str) -> None:
         self.run_id = ""
-        """The run's id, once a reader knows the id. A collector of another run rejects this run's
-        cursors."""
+        """The run's id, or "" until it is known. Each acknowledgement contains the id, so the
+        collector of another run rejects it."""
         self._run = run
         self._acks = Acks()
         self._changed = threading.Condition()
@@ -122,10 +124,10 @@ class Commands:
     # Messages from the trainer.
 
     def send(self, subject: str, op: str, **fields: Any) -> None:
-        """Send a message and wait for the answer. A process that is still starting gets the message
-        later.
+        """Send a message and wait for the answer. If the process is still starting, return at
+        once; the process receives the message later.
 
-        If the process refuses the message, raises the error; the message then has no effect.
+        Raises an error if the process refuses the message. The message then has no effect.
         """
         command = Command(op, fields, awaited=True)
         with self._changed:
@@ -139,11 +141,11 @@ class Commands:
         if command.refused is not None:
             raise command.refused
         if not answered:
-            log.warning("%s: the collector has not answered %r for %g s: it may be suspended or overloaded", self._run, op, PATIENCE)
+            log.warning("%s: the collector has not answered %r for %g s and might be suspended or overloaded", self._run, op, PATIENCE)
 
     @property
     def versioned(self) -> bool:
-        """Whether a version was set."""
+        """Whether the trainer has set a policy version."""
         with self._changed:
             return "version" in self._last
 
@@ -167,7 +169,7 @@ class Commands:
             self._changed.notify_all()
 
     def skip(self, places: list[Place]) -> None:
-        """Report groups that the filters drop, so that other groups can start instead."""
+        """Report groups that the filters dropped, so that other groups can start instead."""
         if places:
             with self._changed:
                 self._acks.skip(places)
@@ -180,12 +182,13 @@ class Commands:
             return self._acks.cursor
 
     def flush(self, timeout: float) -> None:
-        """If there is a process, wait until it has received the acknowledged place."""
+        """Wait until the process, if there is one, has received the acknowledged place."""
         with self._changed:
             self._changed.wait_for(lambda: not self._acks.pending or self._socket is None or self._closed, timeout)
 
     def _settled(self, subject: str, command: Command) -> bool:
-        """Report whether there is nothing to wait for: the answer has arrived or will never arrive."""
+        """Report whether send() can stop waiting: the answer has arrived, or the command will be
+        sent later or never."""
         if self._held(command) or self._socket is None or self._closed:
             return True
         return self._accepted.get(subject) is command or self._last.get(subject) is not command
@@ -193,7 +196,8 @@ class Commands:
     # The process.
 
     def started(self, socket: str) -> None:
-        """Use a process that has just started, and send all messages to it."""
+        """Record the socket of a process that has just started. All messages are sent to this
+        process."""
         with self._changed:
             self._socket, self._process = socket, self._process + 1
             self._accepted = {}
@@ -210,17 +214,18 @@ class Commands:
             control.close()
 
     def socket(self, until: float | None = None) -> str | None:
-        """Wait for a process and return its socket, or None on a timeout or if no process will start."""
+        """Wait until a process is running, and return its socket. Return None on a timeout or if
+        no further process will start."""
         with self._changed:
             left = None if until is None else max(0.0, until - time.monotonic())
             self._changed.wait_for(lambda: self._socket is not None or self._closed, left)
             return None if self._closed else self._socket
 
     def ready_socket(self) -> str | None:
-        """Wait for a process that has received all messages and return its socket, or None if no
-        process will start.
+        """Wait until a process has received all messages, and return its socket. Return None if
+        no further process will start.
 
-        Messages that were sent before a task, such as a version, then apply to the task's samples.
+        So a message such as a policy version takes effect before a task that follows it.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed or (self._socket is not None and self._next_command() is None))
@@ -235,8 +240,8 @@ class Commands:
     # Sending.
 
     def run(self) -> None:
-        """Send due messages until close. Runs in its own thread. If the process refuses a message and no
-        caller waits for the answer, raises the error."""
+        """Send messages until close() is called. This method runs in its own thread. It raises an
+        error if the process refuses a message and no caller is waiting for the answer."""
         refusing = (0, 0.0)  # the process that refuses acknowledgements, and the time of its first refusal
         while True:
             with self._changed:
@@ -256,7 +261,8 @@ class Commands:
             if subject == _ACK and answer.get("ok"):
                 refusing = (0, 0.0)
             elif subject == _ACK:
-                # The reader can see a commit in the log before the process has counted it.
+                # The trainer can read a commit from the log before the process has counted the
+                # commit.
                 if refusing[0] != number:
                     refusing = (number, time.monotonic())
                 if time.monotonic() - refusing[1] <= ACK_PATIENCE:
@@ -266,8 +272,8 @@ class Commands:
             self._answered(number, subject, command, answer)
 
     def _due(self) -> tuple[str, Command] | None:
-        """Return the next message and its subject. Acknowledgements come last, because the
-        process can reject them for a short time."""
+        """Return the subject of the next message, and the message. Acknowledgements come last,
+        because the process can reject an acknowledgement for a short time."""
         if self._socket is None:
             return None
         command = self._next_command()
@@ -291,7 +297,8 @@ class Commands:
         return None
 
     def _dropped(self, control: Control | None) -> None:
-        """Drop a broken connection. Either the process is ending, or it will get the request again."""
+        """Drop a broken connection. If the process is not ending, it will receive the request
+        again."""
         with self._changed:
             if self._control is control:
                 self._control = None

@@ -2,14 +2,14 @@
 groups.
 
 In a round, each rank gets one whole group, in log order: rank r of W gets groups r, r + W,
-r + 2W … All ranks have the same number of rounds. If the groups end or rank 0 fails, all ranks get
-the end or the error in the same round. Groups are sent over a separate process group (gloo), so
-waiting for a slow rollout does not time out the collectives of the training. While rank 0 waits,
-it sends a message to the other ranks every second.
+r + 2W … All ranks have the same number of rounds. If there are no more groups or rank 0 fails,
+all ranks stop or raise the error in the same round. Groups are sent over a separate process group
+(gloo). So the collective operations of the training do not time out while a rank waits for a slow
+rollout. While rank 0 waits, it sends a message to the other ranks every second.
 
-A round is acknowledged when all ranks have requested the next round. If the last groups are too
-few for a round, they are not returned or acknowledged, and no state covers them. If the run is
-resumed, they are returned first.
+A round is acknowledged when all ranks have requested the next round. If there are too few groups
+for the last round, these groups are neither returned nor acknowledged, and no state covers them.
+When the run is resumed, they are returned first.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from rollout.errors import RolloutError, StateError
 from rollout.runs.select import Counts
 
 BEAT = 1.0
-"""Seconds between two messages of a waiting rank 0."""
+"""While rank 0 waits, it sends a message each time this number of seconds has passed."""
 
 PATIENCE = datetime.timedelta(days=1)
-"""The maximum time for which a rank can train on one group. A dead rank is noticed immediately."""
+"""The maximum time that a rank can train on one group. A rank that dies is detected
+immediately."""
 
 
 class RankedCollection:
@@ -70,10 +71,10 @@ class RankedCollection:
         return self
 
     def __next__(self) -> Group:
-        """Wait until every rank has requested a group, and return this rank's group of the round.
+        """Wait until every rank has requested a group, and return this rank's group.
 
-        Raises the error of rank 0 on all ranks, see Collection. After a TimeoutError, every rank
-        can repeat the call.
+        If rank 0 fails, all ranks raise its error; see Collection. After a TimeoutError, all
+        ranks can call again.
         """
         if self._over is not None:
             raise self._over
@@ -101,7 +102,7 @@ class RankedCollection:
         return self
 
     async def __anext__(self) -> Group:
-        """Like __next__. A canceled call leaves the other ranks waiting."""
+        """Like __next__. If a call is canceled, the other ranks continue to wait."""
         if self._inner is not None:
             self._inner.feed()
         try:
@@ -116,7 +117,7 @@ class RankedCollection:
             raise _EndError from None
 
     def _words(self, since: float) -> list[bytes]:
-        """Return the messages from rank 0, one per rank, within one beat."""
+        """On rank 0, return the next message for each rank, after at most BEAT seconds."""
         inner = self._inner
         assert inner is not None
         n = self.world_size
@@ -135,7 +136,7 @@ class RankedCollection:
                 group = inner.within(until - time.monotonic())
                 if group is None:
                     if self._timeout is not None and time.monotonic() - since > self._timeout:
-                        said = f"no groups for all {n} ranks within {self._timeout:g} s"
+                        said = f"not enough groups for all {n} ranks within {self._timeout:g} s"
                         raise TimeoutError(f"{inner.run}: {said}; call status() for details")
                     return wait
                 self._pulled.append(group)
@@ -151,7 +152,7 @@ class RankedCollection:
         return [pickle.dumps(("group", group, inner.state_dict(), inner.counts)) for group in round_]
 
     def _agreed(self, error: BaseException | None) -> dict[str, Any]:
-        """Return the state of rank 0 on all ranks, or raise the error of rank 0 on all ranks."""
+        """On all ranks, return the state of rank 0, or raise the error of rank 0."""
         said: list[Any] = [_packed(error, {}) if error else pickle.dumps(("state", self._state, None, None))]
         self._dist.broadcast_object_list(said, src=0, group=self._group)
         kind, value, _, _ = pickle.loads(said[0])
@@ -197,19 +198,19 @@ class RankedCollection:
 
     @property
     def counts(self) -> Counts:
-        """Collection.counts as of the last round. After the end, remainder counts the groups that
-        were not returned."""
+        """Collection.counts as of the last round. After the last round, the reason "remainder"
+        counts the groups that were not returned."""
         return {k: dict(v) for k, v in self._counts.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place after the last returned round. It is the same on all ranks."""
+        """Return the place after the last returned round. All ranks return the same place."""
         return dict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue after a state, like Collection.load_state_dict. Waits for every rank.
 
-        If the states differ, raises StateError on all ranks. If rank 0 fails, raises its error on
-        all ranks.
+        If the states of the ranks differ, all ranks raise StateError. If rank 0 fails, all ranks
+        raise its error.
         """
         states: list[Any] = [None] * self.world_size
         self._dist.all_gather_object(states, dict(state), group=self._group)
@@ -226,7 +227,7 @@ class RankedCollection:
         self._over = None
 
     def close(self) -> None:
-        """Stop the collector on rank 0. Does not wait for the other ranks."""
+        """Stop the collector if this is rank 0. Does not wait for the other ranks."""
         if self._inner is not None:
             self._inner.close()
 
@@ -248,17 +249,17 @@ class RankedCollection:
 
 
 class _EndError(Exception):
-    """Replaces StopIteration in code that cannot raise StopIteration."""
+    """Used instead of StopIteration, which a future cannot raise."""
 
 
 def enough(max_ahead: int, world_size: int) -> None:
     """Raise ValueError if max_ahead is too small for a complete round."""
     if 0 < max_ahead < world_size:
-        raise ValueError(f"max_ahead={max_ahead}: must be at least {world_size}, a group for each rank")
+        raise ValueError(f"max_ahead={max_ahead}: must be at least {world_size}, one group for each rank")
 
 
 def _packed(error: BaseException, counts: Counts) -> bytes:
-    """Return an error in a form that can be sent to other ranks. If it cannot be pickled, send its text."""
+    """Encode an error for the other ranks. If the error cannot be pickled, encode its text."""
     try:
         out = pickle.dumps(("error", error, None, counts))
         pickle.loads(out)

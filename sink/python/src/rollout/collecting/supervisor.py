@@ -1,12 +1,13 @@
-"""Keeps a collector running: starts it, restarts it, and repeats the trainer's messages.
+"""Keeps a collector running.
 
-A restarted collector gets the trainer's last messages again (policy version, pause,
-acknowledgement, end of the tasks), see Commands.
+A restarted collector receives the trainer's last messages again: policy version, pause,
+acknowledgement and end of the tasks (see Commands).
 
-One thread starts the process and reads its events, one passes tasks, and one sends messages.
-close ends all of these threads. It does not wait for the thread that runs the caller's iterable,
-which ends after the task that it is producing. The thread that reads events must never wait for an
-answer: if the output of a process is not read, the process blocks and does not answer requests.
+One thread starts the process and reads its events, a second passes tasks, and a third sends
+messages. close() ends these threads. It does not wait for the thread that runs the caller's
+iterable. That thread ends after it has produced its current task. The thread that reads events
+must never wait for an answer. If no thread reads the output of the process, the process blocks
+and does not answer requests.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ from rollout.runs.cursor import START, acknowledge, newest
 log = logging.getLogger("rollout.collect")
 
 LOCKED = 8
-"""Exit status of a program that found the folder locked."""
+"""The program's exit status if another process has locked the folder."""
 
 LAST_WORD = 5.0
-"""Seconds that close waits for the answer to an acknowledgement."""
+"""How many seconds close() waits for the answer to an acknowledgement."""
 
 
 class Supervisor:
-    """The process of one run, and the messages to it."""
+    """Starts and restarts the collector process of one run, and passes tasks and messages to
+    it."""
 
     def __init__(self, program: str, run: str, settings: Settings, source: Source, limits: Limits) -> None:
         self.run, self.settings, self.limits = run, settings, limits
@@ -49,11 +51,11 @@ class Supervisor:
         raised."""
         self.starts = 0
         self.restarts = 0
-        """The number of restarts after an unexpected end of the process. Starts that only wait for the lock
-        do not count."""
+        """How many times the process was restarted after it ended unexpectedly. A start that only
+        waits for the lock does not count."""
         self.commands = Commands(run)
         self.news = 0
-        """A number that increases with every change after which a reader should reread the log."""
+        """A counter. It increases whenever a reader should check the log again."""
         self._program = program
         self._source = source
         self._changed = threading.Condition()
@@ -64,7 +66,7 @@ class Supervisor:
         self._draining = False
         self._versioned = False  # true if a process has received a version, from any client
         self._waits = False  # true if a task is being passed, or its group has not started
-        self._begun: set[str] = set()  # groups that have started since then
+        self._begun: set[str] = set()  # groups that have started while _waits is true
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -77,16 +79,16 @@ class Supervisor:
     # For the reader of the log.
 
     def wait(self, news: int, timeout: float | None) -> bool:
-        """Wait until there is news after the number news, and report whether there is.
+        """Wait until self.news exceeds the given number, and report whether it does.
 
-        Waits at most a second, because a signal to another thread does not interrupt the wait.
+        Wait at most one second, because a signal does not interrupt the wait.
         """
         with self._changed:
             return self._changed.wait_for(lambda: self.news > news, 1.0 if timeout is None else min(timeout, 1.0))
 
     @contextlib.contextmanager
     def watched(self, waker: Callable[[], object]) -> Iterator[None]:
-        """Inside the with block, call waker from another thread whenever there is news."""
+        """Inside the with block, another thread calls waker whenever self.news increases."""
         with self._changed:
             self._wakers.append(waker)
         try:
@@ -107,8 +109,8 @@ class Supervisor:
     # Messages from the trainer.
 
     def drain(self) -> None:
-        """Stop taking tasks, and end a pause. Once the process has accepted the added tasks, it receives
-        the drain, and it ends after these tasks."""
+        """Stop taking tasks, and end a pause. The process receives the drain after the tasks that
+        were already added, and ends after these tasks."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
@@ -133,8 +135,8 @@ class Supervisor:
                     raise self.error
                 return {"phase": "ended"}
             if time.monotonic() >= end:
-                what = "is starting" if path is None else "may be suspended or overloaded"
-                raise TimeoutError(f"{self.run}: the collector did not answer within {timeout:g} s: it {what}")
+                what = "is still starting" if path is None else "might be suspended or overloaded"
+                raise TimeoutError(f"{self.run}: the collector did not answer within {timeout:g} s and {what}")
             with self._changed:
                 self._changed.wait(0.05)
 
@@ -158,7 +160,7 @@ class Supervisor:
                 now = time.monotonic()
                 if locked_since is None:
                     locked_since = now
-                    log.warning("%s: another process collects into it; waiting up to %g s", self.run, self.limits.lock_wait)
+                    log.warning("%s: another process is collecting into this folder; waiting up to %g s", self.run, self.limits.lock_wait)
                 if now - locked_since < self.limits.lock_wait:
                     self._closing.wait(0.2)
                     continue
@@ -176,15 +178,16 @@ class Supervisor:
             self._closing.wait(back_off(fruitless - 1) if fruitless else 0)
 
     def _start(self) -> Child | None:
-        # Never pass the last version as a flag. If the trainer sets a newer version in the meantime,
-        # new samples would get the older version. The version is unknown until the process receives it.
+        # Never pass the last policy version as a flag. If the trainer set a newer version during
+        # the start, new samples would get the older version. Instead, the version is unknown
+        # until the process receives it as a message.
         command = [self._program, "collect", "--stream", "--attached", "--json", "--resume", f"--out={self.run}", *self.settings.flags]
         if self._versioned or self.commands.versioned:  # a version in the settings is also outdated
             command.append("--unclaimed")
         try:
             child = Child(command, {**os.environ, **self.settings.env}, self.settings.secrets, self.settings.body)
         except OSError as err:
-            self._end(CollectError(f"{self._program}: {err}"))
+            self._end(CollectError(f"cannot start {self._program}: {err}"))
             return None
         with self._changed:
             self._child, self.starts = child, self.starts + 1
@@ -197,7 +200,8 @@ class Supervisor:
         name = event.get("event")
         if name == "launch":
             if not event.get("socket"):
-                raise CollectError(f"{self.run}: its file system does not support sockets, which tasks need: use a folder on a local disk")
+                raise CollectError(f"{self.run}: the collector needs sockets to receive tasks, but the file system does not "
+                                   "support them: use a folder on a local disk")
             self.commands.started(os.path.join(self.run, str(event["socket"])))
         elif name == "commit":
             self._notify()
@@ -243,10 +247,11 @@ class Supervisor:
         self.commands.send("drain", "drain")
 
     def _send_task(self, task: Task) -> dict[str, Any] | None:
-        """Return the process's answer to a task, or None if no process accepts tasks any more.
+        """Send a task to the process and return the answer, or None if no process will accept
+        tasks.
 
-        A process can accept the task and end before it answers. The next process then recognizes
-        the task.
+        If a process accepts the task but ends before it answers, the task is sent to the next
+        process, which recognizes it.
         """
         while (path := self.commands.ready_socket()) is not None:
             try:
@@ -262,8 +267,8 @@ class Supervisor:
         """Wait for a group to start. This keeps the supervisor from taking tasks faster than they can
         start.
 
-        The wait also ends if the process is restarted, because a new process does not report the
-        start of the group again, and on a drain, because no more tasks are taken.
+        The wait also ends after a restart, because the new process does not report the start of
+        the group again. It also ends after a drain, because no more tasks are taken.
         """
         with self._changed:
             done = lambda: group in self._begun or self.starts > starts or self._draining or self.over or self._closing.is_set()  # noqa: E731
@@ -307,7 +312,7 @@ class Supervisor:
                 tasks.close()
             for thread in self._threads:
                 if thread is not threading.current_thread():
-                    thread.join(1 + self.limits.grace)  # the thread can still be stopping a process that it has just started
+                    thread.join(1 + self.limits.grace)  # the thread might still be stopping a process that it has just started
             if self.commands.acked > START and self.commands.run_id:
                 try:
                     acknowledge(self.run, self.commands.run_id, self.commands.acked)

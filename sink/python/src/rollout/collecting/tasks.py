@@ -1,4 +1,5 @@
-"""The tasks of a collection, one at a time. They come from an iterable or an async iterable, or are added."""
+"""The tasks of a collection. They come from an iterable, from an async iterable, or from calls of
+add()."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ Tasks = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]]
 
 
 def of_file(path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the tasks of a JSON Lines file, which can be compressed with gzip."""
+    """Yield the tasks from a JSON Lines file. The file can be compressed with gzip."""
     with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as f:
         for number, line in enumerate(f, 1):
             if not line.strip():
@@ -39,8 +40,8 @@ def of_file(path: str) -> Iterator[Mapping[str, Any]]:
 class Source:
     """Provides tasks on request. If a task has no id, its number, counted from 1, becomes its id.
 
-    Added tasks are taken first, even while the iterable produces its next task. If there is an
-    iterable, the tasks end when the iterable ends.
+    Added tasks come first, even while the iterable produces its next task. If there is an
+    iterable, no task can be added after the iterable ends.
     """
 
     def __init__(self, tasks: Tasks | Path | None) -> None:
@@ -54,7 +55,8 @@ class Source:
         self._wanted = False  # true while take waits for a task
         self._ended = False
         self.closed = False
-        """True if close was called: no more tasks are taken, but another collection can continue with the rest."""
+        """True after close(). No more tasks are taken from this Source, but another collection
+        can collect the rest."""
         self._sync: Iterator[Mapping[str, Any]] | None = None
         self._async: AsyncIterator[Mapping[str, Any]] | None = None
         if isinstance(tasks, AsyncIterable):
@@ -71,7 +73,7 @@ class Source:
         return self._async is not None
 
     def add(self, task: Mapping[str, Any]) -> None:
-        """Add a task before the tasks of the iterable."""
+        """Add a task, which comes before the remaining tasks of the iterable."""
         numbered = self._numbered(task)
         with self._changed:
             if self._ended:
@@ -113,8 +115,8 @@ class Source:
             return task
 
     def _pull(self, tasks: Iterator[Mapping[str, Any]]) -> None:
-        """Read the next task from the iterable each time take waits for a task. Runs in its own thread,
-        because the iterable can block."""
+        """Read a task from the iterable whenever take() waits for a task. This method runs in its
+        own thread, because the iterable can block."""
         try:
             while True:
                 with self._changed:
@@ -132,14 +134,14 @@ class Source:
             self._failed(err)
 
     def pump(self) -> None:
-        """Start reading tasks from the async iterable in the running event loop."""
+        """If the tasks are an async iterable, start to read them in the running event loop."""
         if self._async is None:
             return
         loop = asyncio.get_running_loop()
         if self._pump is None:
             self._loop, self._pump = loop, loop.create_task(self._pumped(self._async))
         elif self._loop is not loop and not self._ended:
-            raise RuntimeError("the tasks are an async iterable that another event loop iterates: use the collection in one event loop")
+            raise RuntimeError("another event loop already iterates over the tasks: use the collection in only one event loop")
 
     async def _pumped(self, tasks: AsyncIterator[Mapping[str, Any]]) -> None:
         try:
@@ -167,7 +169,7 @@ class Source:
             self._changed.notify_all()
 
     async def stop(self) -> None:
-        """Like close, but also end the pump in its event loop."""
+        """Like close(), but also stop reading the async iterable."""
         self.close()
         pump, self._pump = self._pump, None
         if pump is None or self._loop is None:
@@ -190,10 +192,11 @@ class Source:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return a copy of a value with JSON types only: numpy numbers and arrays become Python values.
+    """Return a copy of a value that contains only JSON types. Numpy numbers and arrays become
+    Python values.
 
-    Raises TypeError for any other type, and ValueError for a number that JSON cannot represent. The
-    message names the place of the value.
+    Raises TypeError for any other type, and ValueError for a number that JSON cannot represent.
+    The message says where in the task the value is.
     """
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
@@ -207,4 +210,4 @@ def plain(value: Any, where: str) -> Any:
         return {str(k): plain(v, f"{where}.{k}") for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(v, f"{where}[{i}]") for i, v in enumerate(value)]
-    raise TypeError(f"{where}: is a {type(value).__name__}: must be a string, a number, a boolean, None, or a list or dict of these")
+    raise TypeError(f"{where}: {type(value).__name__} is not a JSON type: use a string, a number, a boolean, None, or a list or dict of these")

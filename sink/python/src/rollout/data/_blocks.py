@@ -1,12 +1,14 @@
-"""Shared memory for batches from workers. A worker reuses the memory of batches that are gone.
+"""Shared memory for batches from workers. A worker reuses the memory of batches that are no longer
+in use.
 
-New shared memory costs more than the copy into it: each page is created, cleared and mapped on
-first access, in the worker and again in the training process. So a worker reuses its blocks.
-collate writes a batch directly into a block. Other batches are copied into a block.
+New shared memory costs more than the copy of a batch. The system creates and clears each page on
+first access, and maps it once in the worker and once in the training process. So a worker reuses
+its blocks. A batch from collate is written directly into a block. Other batches are copied into a
+block.
 
-A block is free when no object in the worker refers to its memory and the block was returned as
-often as it was sent. The block begins with two counters. The worker increments sent. The training
-process increments returned when no object refers to the batch any longer.
+A block begins with two counters. The worker increments the first counter when it sends the block.
+The training process increments the second counter when it no longer uses the batch. A block is
+free if the counters are equal and no object in the worker refers to the block's memory.
 """
 
 from __future__ import annotations
@@ -25,21 +27,21 @@ import numpy.typing as npt
 from rollout._arrays import torch
 
 HEADER = 64
-"""Bytes before the batch."""
+"""The number of bytes before the batch."""
 ALIGN = 64
-"""Alignment of arrays in a block, in bytes. This alignment is sufficient for every dtype."""
+"""The alignment of arrays in a block, in bytes. It is sufficient for every dtype."""
 KEPT = 16
-"""The number of blocks that a worker remembers. If the caller keeps batches, their blocks stay
-in use, and the worker forgets the oldest."""
+"""The maximum number of blocks that a worker remembers. If the caller keeps batches, their blocks
+stay in use, and the worker forgets the oldest blocks."""
 
 Bytes = npt.NDArray[np.uint8]
 
 
 class Block:
-    """Shared memory of a worker."""
+    """A block of shared memory that belongs to a worker."""
 
     def __init__(self, size: int) -> None:
-        # share_memory_() of a tensor would write every page.
+        # tensor.share_memory_() would write every page.
         storage = torch.UntypedStorage._new_shared(HEADER + size)
         self.tensor: Any = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
         self.size = size
@@ -55,7 +57,8 @@ class Block:
         return bool(sent == returned)
 
     def hold(self) -> Bytes:
-        """Return the memory as an array. The block is held until this array and all its views are gone."""
+        """Return the memory as an array. The block is in use until this array and all its views
+        are deleted."""
         whole: Bytes = self.tensor.numpy()
         self._held = True
         _when_gone(whole, self._let_go)
@@ -65,12 +68,14 @@ class Block:
         self._held = False
 
     def send(self) -> Any:
-        """Count the block as sent, and return a tensor that the receiver passes to memory()."""
+        """Count the block as sent. Return a tensor for the receiver, which must pass it to
+        memory()."""
         self._counts[0] += 1
         return self.tensor
 
     def place(self, tensor: Any) -> int | None:
-        """Return the offset of a tensor in the memory, or None if it is not part of it."""
+        """Return the offset of a tensor within the memory of this block, or None if the tensor is
+        not in this block."""
         at = int(tensor.data_ptr()) - int(self.tensor.data_ptr()) - HEADER
         size = int(tensor.element_size())
         return at if 0 <= at and at + tensor.numel() * size <= self.size and at % size == 0 else None
@@ -81,7 +86,7 @@ _blocks: list[Block] = []
 
 
 def borrow(size: int) -> tuple[Block, Bytes]:
-    """Return a block of at least size bytes, and its memory. The block is held, see hold."""
+    """Return a free block of at least `size` bytes, and its memory; see Block.hold."""
     with _lock:
         free = [b for b in _blocks if b.free()]
         fits = [b for b in free if b.size >= size]
@@ -98,7 +103,8 @@ def borrow(size: int) -> tuple[Block, Bytes]:
 
 
 def block_of(tensor: Any) -> tuple[Block, int] | None:
-    """Return the block that contains a tensor and the tensor's offset, or None."""
+    """Return the block that contains a tensor, and the tensor's offset in it. Return None if no
+    block contains the tensor."""
     with _lock:
         return next(((b, at) for b in _blocks if (at := b.place(tensor)) is not None), None)
 
@@ -106,7 +112,8 @@ def block_of(tensor: Any) -> tuple[Block, int] | None:
 def memory(tensor: Any) -> Bytes:
     """Return the memory of a block that another process sent.
 
-    The block counts as returned when this array and all its views, arrays or tensors, are gone.
+    The block counts as returned when this array and all its views (arrays or tensors) are
+    deleted.
     """
     whole: Bytes = tensor.numpy()
     _when_gone(whole, partial(_count_returned, counts(tensor)))
@@ -114,7 +121,8 @@ def memory(tensor: Any) -> Bytes:
 
 
 def counts(tensor: Any) -> npt.NDArray[np.int64]:
-    """Return a block's counters sent and returned. torch's modes do not affect numpy's view."""
+    """Return the two counters of a block. This is a numpy view, so that torch's modes do not
+    affect it."""
     out: npt.NDArray[np.int64] = tensor.numpy()[:16].view(np.int64)
     return out
 
@@ -128,7 +136,7 @@ _numbers = itertools.count()
 
 
 def _when_gone(array: Bytes, call: Callable[[], None]) -> None:
-    """Call a function in this process once an array is gone."""
+    """Call a function when an array is deleted. A forked process does not call it."""
     number = next(_numbers)
 
     def gone() -> None:
@@ -140,8 +148,8 @@ def _when_gone(array: Bytes, call: Callable[[], None]) -> None:
 
 
 def _before_fork() -> None:
-    # The child can access the memory for an unknown time, so memory that is held now must never be
-    # reused.
+    # The child process can use the current memory for an unknown time. So blocks that are in use
+    # now must never be reused.
     for finalizer in list(_watched.values()):
         finalizer.detach()
     _watched.clear()

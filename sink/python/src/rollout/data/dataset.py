@@ -1,4 +1,4 @@
-"""Reads one or several runs, group by group."""
+"""Reads one or more runs, group by group."""
 
 from __future__ import annotations
 
@@ -30,34 +30,35 @@ class Dataset:
             ...
 
     Groups are in the order of their first committed rows. Merges of shards do not change this
-    order. The groups of several runs come one run after the other. If two runs contain groups with
-    the same id, these are two groups. A sample that failed and later succeeded counts once, as a
-    success.
+    order. With several runs, all groups of the first run come before the groups of the second
+    run, and so on. Groups with the same id in two runs are different groups. A sample that failed
+    and later succeeded counts once, as a success.
 
-    runs: the folder of a run, or several. A folder given twice yields its groups twice.
-    where: the filters, see Where. By default they drop incomplete groups, and samples with
-        keep=false. counts has the numbers of dropped groups, samples and rows.
-    columns: the columns to read; None reads all columns. A column is decoded when a value in it is
-        first accessed, so columns of a Parquet shard that are never accessed cost nothing. A row
-        is a dict; dict(row) reads all columns.
-    check: "sha256" compares each file with its checksum before its first row is read, once
-        for the process and its workers. "size" only compares sizes.
-    follow: yield the groups of a run in progress as they become complete; see Following.
-        Such a dataset has no length.
-    timeout: with follow=True, seconds without a new commit before TimeoutError. None waits
-        forever, because a stopped collector can be resumed.
+    runs: the folder of a run, or several folders. If a folder is given twice, its groups are
+        yielded twice.
+    where: the filters (see Where). By default they drop incomplete groups, and samples with
+        keep=false. The property counts has the numbers of dropped groups, samples and rows.
+    columns: the columns to read; None reads all columns. A column is decoded when a value in it
+        is first accessed, so columns of a Parquet shard that are never accessed cost nothing. A
+        row is a dict, and dict(row) reads all its columns.
+    check: "sha256" verifies the checksum of each file before its first row is read. The process
+        and its workers verify each file only once. "size" only compares sizes.
+    follow: yield the groups of a run in progress as they become complete; see Following. Such a
+        dataset has no length.
+    timeout: with follow=True, how many seconds to wait for a new commit before TimeoutError is
+        raised. None waits forever, because a stopped collector can be resumed.
 
     The log is read when the dataset is created, and rows are read when they are accessed. If
-    several ranks open a run in progress, each rank can read the log up to a different commit. So
-    let all ranks use the snapshot of one rank, see at.
+    several ranks open a run in progress, each rank might read the log up to a different commit.
+    So all ranks should use the snapshot of one rank (see the method at).
 
     A dataset uses about 100 bytes per sample and 200 bytes per group, plus the data being read.
-    Parquet is decoded in row groups of a million tokens. The last row groups are cached: at least
-    two, and more if they fit in 64 MB. Reading in order and batches() decode each row group once.
-    Access by ds[i] in another order can decode a row group each time. Arrow shards are mapped, and
-    the arrays of their rows are read-only views.
+    Parquet is decoded in row groups of a million tokens. The row groups that were used last are
+    cached: at least two, or more if they fit in 64 MB. Iteration and batches() decode each row
+    group once. If you access ds[i] in another order, each access can decode a row group again.
+    Arrow shards are mapped, and the arrays of their rows are read-only views.
 
-    Raises CorruptError if a file differs from its description in the log.
+    Raises CorruptError if a file does not match the log.
     """
 
     def __init__(
@@ -82,15 +83,15 @@ class Dataset:
             if not os.path.isdir(run):
                 raise FileNotFoundError(f"{run}: no such folder; pass the --out folder of `rollout collect`")
             if not (os.path.isdir(os.path.join(run, "_commits")) or os.path.exists(os.path.join(run, "run.json"))):
-                raise FileNotFoundError(f"{run}: is not the folder of a run: it has no run.json and no _commits/")
+                raise FileNotFoundError(f"{run}: not the folder of a run: it has no run.json and no _commits/")
         self.where = where or Where()
         self.columns = None if columns is None else list(columns)
         self.check: Check = check
         self.follow, self.timeout = follow, timeout
         if timeout is not None and not follow:
-            raise ValueError(f"timeout={timeout:g}: needs follow=True")
+            raise ValueError(f"timeout={timeout:g} needs follow=True")
         if follow and len(self.runs) > 1:
-            raise ValueError("follow=True needs exactly one run: the order of commits of several runs differs between ranks")
+            raise ValueError("follow=True needs exactly one run: the order of commits from several runs differs between ranks")
         if not follow:
             self._load(None)
 
@@ -115,9 +116,9 @@ class Dataset:
 
     @property
     def counts(self) -> Counts:
-        """By reason, the numbers of groups, samples and rows that were dropped.
+        """The numbers of groups, samples and rows that were dropped, by reason.
 
-        The reasons are the fields of Where and no_rows, for groups in which no sample has a row
+        The reasons are the fields of Where, and "no_rows" for groups in which no sample has a row
         left. For a followed run, see Batches.counts.
         """
         return {k: dict(v) for k, v in self.selection.counts.items()}
@@ -151,16 +152,17 @@ class Dataset:
         if list(snapshot) == self.snapshot:
             return self
         if len(snapshot) != len(self.runs):
-            raise StateError(f"the state has {len(snapshot)} runs, but the dataset has {len(self.runs)}: pass the same runs in the same order")
+            raise StateError(f"the state has {numbered(len(snapshot), 'run')}, but the dataset has {len(self.runs)}: pass the same runs in the same order")
         other: Dataset = object.__new__(Dataset)
         other.__dict__.update(self.__dict__)
         if not self.follow:
             other._load([s["seq"] for s in snapshot])
         for run, then, s in zip(self.runs, snapshot, other.snapshot, strict=True):
             if then["run_id"] and s["run_id"] and then["run_id"] != s["run_id"]:
-                raise StateError(f"{run}: contains run {s['run_id']!r}, but the state is from run {then['run_id']!r}: pass the same runs in the same order")
+                raise StateError(f"{run}: the folder contains run {s['run_id']!r}, but the state is from run {then['run_id']!r}: "
+                                 "pass the same runs in the same order")
             if then["seq"] > s["seq"]:
-                raise StateError(f"{run}: its log ends with entry {s['seq']}, but the state has seen entry {then['seq']}: the folder is an older copy")
+                raise StateError(f"{run}: the log ends with entry {s['seq']}, but the state includes entry {then['seq']}: the folder is an older copy")
         return self if self.follow else other
 
     def __len__(self) -> int:
@@ -168,15 +170,16 @@ class Dataset:
         return len(self.selection)
 
     def __getitem__(self, i: SupportsIndex) -> Group:
-        """Return group i, from 0. Negative numbers count from the end."""
+        """Return group i, from 0. Negative numbers count from the last group."""
         n, at = len(self), operator.index(i)
         if not -n <= at < n:
-            raise IndexError(f"group {at}: the dataset has {n} groups")
+            raise IndexError(f"group index {at} is out of range: the dataset has {numbered(n, 'group')}")
         s = self.selection
         return s.assemble(at % n, s.files.read(s.spans(at % n)))
 
     def group(self, id: str, run: Path | None = None) -> Group:
-        """Return the group with an id. If several runs have the id, run selects one.
+        """Return the group with an id. If groups in several runs have this id, the parameter
+        `run` selects the run.
 
         Raises KeyError if no kept group has the id.
         """
@@ -187,7 +190,7 @@ class Dataset:
                 at = np.flatnonzero((s.run == number) & (s.group == index.group_ids.index(id)))
                 found += at.tolist()
         if not found:
-            raise KeyError(f"no group {id!r}, or the filters dropped it; counts: {self.counts}")
+            raise KeyError(f"no group {id!r}, or the filters dropped it (counts: {self.counts})")
         if len(found) > 1:
             raise KeyError(f"{len(found)} runs have a group {id!r}: pass run=")
         return self[found[0]]
@@ -196,8 +199,9 @@ class Dataset:
         """Return one row, regardless of the filters.
 
         which: the row's number from 0 in commit order, as in `rollout inspect --row`, or
-        (sample_key, segment_index). The rows of several runs are numbered one run after the
-        other. Raises IndexError or KeyError.
+        (sample_key, segment_index). With several runs, the row numbers of a run continue where
+        the numbers of the previous run end. Raises IndexError or KeyError if there is no such
+        row.
         """
         indexes = [(i, x) for i, x in enumerate(self.selection.indexes) if run is None or os.fspath(run) == x.run_dir]
         if isinstance(which, tuple):
@@ -218,7 +222,7 @@ class Dataset:
                 if 0 <= left < rows:
                     return self._row(self._base(number) + i, first + left)
                 left -= rows
-        raise IndexError(f"row {which}: the log has {which - left} rows")
+        raise IndexError(f"row {which} is out of range: the log has {numbered(which - left, 'row')}")
 
     def _base(self, run: int) -> int:
         return sum(len(x.shards) for x in self.selection.indexes[:run])
@@ -256,12 +260,12 @@ class Dataset:
         groups: groups in each batch.
         seed, epoch, shuffle: determine the order; set_epoch changes the epoch.
         rank, world_size: by default from torch.distributed if initialized, otherwise 0 and 1.
-        fill: how every rank gets the same number of full batches. "drop" drops some groups,
-            different groups in each epoch. "repeat" yields some groups twice.
-        collate: makes a batch from a list of groups; called in the worker.
-        lanes: the number of blocks that a rank reads at the same time, see rollout.data.order.
-            Use a multiple of the number of workers, so that no two workers decode the same block.
-            None: the dataset chooses a number.
+        fill: how every rank gets the same number of full batches. "drop" drops some groups, which
+            differ from epoch to epoch. "repeat" yields some groups twice.
+        collate: a function that makes a batch from a list of groups. It is called in the worker.
+        lanes: the number of blocks that a rank reads at the same time; see rollout.data.order.
+            Choose a multiple of the number of workers, so that no two workers decode the same
+            block. None: the dataset chooses the number.
         """
         return Batches(
             self, groups, seed=seed, epoch=epoch, shuffle=shuffle, rank=rank, world_size=world_size, fill=fill, collate=collate, lanes=lanes
@@ -269,6 +273,7 @@ class Dataset:
 
 
 def numbered(total: int, what: str, kept: int | None = None) -> str:
-    """Format a number of groups or rows, and how many of them are kept."""
+    """Format the number of groups or rows before the filters, and the number that the filters
+    keep."""
     text = f"{total:,} {what}{'' if total == 1 else 's'}"
     return text if kept in (None, total) else f"{kept:,} of {text}"

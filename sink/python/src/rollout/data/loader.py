@@ -32,7 +32,8 @@ except ImportError:  # without torch, Batches is a plain iterable
 
 STATE_VERSION = 1
 BYTES_PER_TOKEN = 10
-"""Approximate bytes per token of a decoded row: ids 4, log-probabilities 4, mask 1, and the rest."""
+"""The approximate number of bytes per token in a decoded row: 4 for the id, 4 for the
+log-probability, 1 for the mask, and 1 for all other columns."""
 
 
 class Source(Protocol):
@@ -64,14 +65,13 @@ class Batches(Base):  # type: ignore[misc]
         DataLoader(batches, batch_size=None, num_workers=W)
 
     in the same order for every W. Every rank has len(batches) batches with the same number of
-    groups. No group is on two ranks, except groups that fill="repeat" repeats. dropped and
-    repeated count the effects of fill.
+    groups. Ranks do not share groups, except groups that fill="repeat" repeats.
 
     set_epoch selects the order of the next iteration. state_dict returns the progress of this
-    object's iteration, and load_state_dict makes the next iteration continue from there. A
-    DataLoader with workers iterates over copies of this object in its workers. So save the state
-    of rollout.DataLoader instead, which has the same form. With torch's own DataLoader and
-    workers, call set_epoch or load_state_dict before each pass. Otherwise, each pass after
+    object's iteration, and load_state_dict makes the next iteration continue from there. If a
+    DataLoader has workers, they iterate over copies of this object. So save the state of
+    rollout.DataLoader instead, which has the same form. If you use torch's own DataLoader with
+    workers, call set_epoch or load_state_dict before each pass. Otherwise, every pass after a
     load_state_dict starts at the batch of the loaded state. Pass batch_size=None, because the
     items are already batches. torchdata's StatefulDataLoader also works if the number of workers
     stays the same.
@@ -113,7 +113,8 @@ class Batches(Base):  # type: ignore[misc]
         self._next = 0  # the next batch of this rank
         self._pending = 0  # the batch at which the next iteration starts
         self._local: tuple[int, int] | None = None  # in a worker: a loaded state
-        # Shared with workers, which can outlive an epoch: the epoch, and its first batch.
+        # The epoch and the first batch of its iteration. They are in shared memory, because
+        # workers can outlive an epoch.
         self._control = shared(np.array([epoch, 0], dtype=np.int64))
         self._tally = Tally(shared)
         self._prepare()
@@ -134,9 +135,10 @@ class Batches(Base):  # type: ignore[misc]
         self.deal = orders.Deal(self.groups, self.world_size, number, self.fill, groups)
         if not self.deal.batches:
             raise ValueError(
-                f"{groups} groups do not fill {self.world_size} × {self.groups} (ranks × groups): pass fewer groups, or fill='repeat'"
+                f"a batch on each rank needs {self.world_size} × {self.groups} groups (ranks × groups), but only {groups} remain: lower groups=, "
+                "or pass fill='repeat'"
                 if groups
-                else f"no groups remain of {', '.join(ds.runs)}; dropped: {json.dumps(ds.counts)}"
+                else f"no groups remain from {', '.join(ds.runs)} (dropped: {json.dumps(ds.counts)})"
             )
 
     def __len__(self) -> int:
@@ -152,33 +154,35 @@ class Batches(Base):  # type: ignore[misc]
 
     @property
     def counts(self) -> Counts:
-        """By reason, the numbers of groups, samples and rows that the filters dropped.
+        """The numbers of groups, samples and rows that the filters dropped, by reason.
 
-        This is Dataset.counts. For a followed run, the numbers cover the last iteration so far, from
-        the run's first commit; see Following for the reasons. Every worker follows the whole log.
-        The numbers are from the first worker, which can have read ahead. dropped and repeated
-        count the effects of fill.
+        The value is the same as Dataset.counts, except for a followed run. For a followed run,
+        the numbers cover the last iteration so far, starting with the run's first commit; see
+        Following for the reasons. The numbers come from the first worker, which might have read
+        ahead. Groups that fill drops or repeats are counted by the properties dropped and
+        repeated instead.
         """
         return self._tally.read().counts if self.dataset.follow else self.dataset.counts
 
     @property
     def dropped(self) -> int:
-        """With fill="drop", the number of groups that are not in any batch of an epoch, on any rank.
+        """The number of groups per epoch that fill="drop" drops, over all ranks.
 
-        For a followed run, the number is for the last iteration. Raises TypeError until this
-        iteration has ended."""
+        For a followed run, this is the number for the last iteration. Raises TypeError until that
+        iteration has ended.
+        """
         return self._ended().dropped if self.dataset.follow else self.deal.dropped
 
     @property
     def repeated(self) -> int:
-        """With fill="repeat", the number of repeated groups in an epoch, over all ranks. For a
-        followed run, see dropped."""
+        """The number of groups per epoch that fill="repeat" repeats, over all ranks. For a
+        followed run, see the property dropped."""
         return self._ended().repeated if self.dataset.follow else self.deal.repeated
 
     def _ended(self) -> State:
         state = self._tally.read()
         if not state.ended:
-            raise TypeError("dropped and repeated groups of a followed run are unknown until its iteration has ended")
+            raise TypeError("the dropped and repeated groups of a followed run are unknown until the iteration ends")
         return state
 
     def set_epoch(self, epoch: int) -> None:
@@ -194,21 +198,22 @@ class Batches(Base):  # type: ignore[misc]
         self._control[1] = self._pending = self._next = batch
 
     def begin(self) -> int:
-        """Start an iteration, in workers or in this process, and return its first batch."""
+        """Start an iteration, in workers or in this process. Return the number of its first
+        batch."""
         first, self._pending = self._pending, 0
         self._control[1] = self._next = first
         return first
 
     def delivered(self) -> None:
-        """Count a batch that workers have delivered."""
+        """Count one more batch as delivered by the workers."""
         self._next += 1
 
     def __iter__(self) -> Iterator[Any]:
         here = worker()
         number, workers = here or (0, 1)
         if here is not None:
-            # Exclude inherited objects from garbage collection, which would copy every page in each
-            # worker.
+            # Exclude inherited objects from garbage collection. A collection would write to every
+            # page, so each worker would get a copy of the page.
             gc.freeze()
             decode_small()
         begin = int(self._control[1])
@@ -226,7 +231,8 @@ class Batches(Base):  # type: ignore[misc]
                 yield batch if here is None else Shipment(batch, None if self.dataset.follow else self.dataset.selection.files)
 
     def _from(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
-        """Yield batches first, first + step, … of this rank, but no batch before start."""
+        """Yield this rank's batches with the numbers first, first + step, …, and skip all batches
+        before the batch `start`."""
         if self.dataset.follow:
             yield from self._followed(first, step, start)
             return
@@ -248,12 +254,14 @@ class Batches(Base):  # type: ignore[misc]
             yield j, next(streams[j % deal.lanes])
 
     def verify(self) -> None:
-        """Verify the files that the first batches need, so that the workers do not each verify them."""
+        """If the first batches need all files, verify them here, so that the workers do not
+        verify them again."""
         if self.shuffle and not self.dataset.follow and self._home is None:
             self.dataset.selection.files.verify_mapped()
 
     def _followed(self, first: int, step: int, start: int) -> Iterator[tuple[int, list[Group]]]:
-        """Yield batches as their groups become complete, one round of all ranks at a time."""
+        """Yield batches as their groups become complete. A round of batches, one for each rank,
+        becomes available at the same time."""
         g, world = self.groups, self.world_size
         alone, first_of_all = not_alone(), (worker() or (0, 1))[0] == 0
 
@@ -283,7 +291,7 @@ class Batches(Base):  # type: ignore[misc]
             yield j, [follow.read(f) for f in full[self.rank * g : (self.rank + 1) * g]]
 
     def settings(self) -> dict[str, Any]:
-        """The settings that the order depends on, besides the epoch and the log."""
+        """The settings that determine the order, together with the epoch and the log."""
         ds = self.dataset
         lanes = {} if ds.follow else {"lanes": self.deal.lanes}
         said = {"groups": self.groups, "seed": self.seed, "shuffle": self.shuffle, "world_size": self.world_size, "fill": self.fill}
@@ -306,9 +314,9 @@ class Batches(Base):  # type: ignore[misc]
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where the state was saved.
 
-        If the runs have grown since the state was saved, this object keeps to the groups of the
-        state. Raises StateError if the state does not fit this object, because the runs, the
-        settings, the filters or the number of ranks differ.
+        If the runs have grown since the state was saved, this object uses only the groups that
+        existed then. Raises StateError if the state was saved with other runs, settings or
+        filters, or with another number of ranks.
         """
         try:
             version, epoch, place, begin = (int(state[k]) for k in ("version", "epoch", "next", "begin"))
@@ -316,7 +324,7 @@ class Batches(Base):  # type: ignore[misc]
             settings, snapshot = dict(state["settings"]), list(state["snapshot"])
             rank = int(state["rank"])
         except (KeyError, TypeError, ValueError, AttributeError) as err:
-            raise StateError(f"this is not a state of rollout.Batches: {err!r}") from err
+            raise StateError(f"the state is not from rollout.Batches: {err!r}") from err
         if version != STATE_VERSION:
             raise StateError(f"the state has version {version}, but this program supports version {STATE_VERSION}: use the version of rollout-rl that saved it")
         here = worker()
@@ -326,7 +334,7 @@ class Batches(Base):  # type: ignore[misc]
             raise StateError(f"the state is from rank {rank}, but this is rank {self.rank}: every rank must save and load its own state")
         if settings.get("follow") != self.dataset.follow:
             raise StateError(
-                f"the state was saved with follow={settings.get('follow')!r}, but this dataset has follow={self.dataset.follow}: create it as before"
+                f"the state was saved with follow={settings.get('follow')!r}, but this dataset has follow={self.dataset.follow}: create the dataset as before"
             )
         ds = self.dataset.at(snapshot)
         if ds is not self.dataset:
@@ -334,7 +342,8 @@ class Batches(Base):  # type: ignore[misc]
             self._prepare()
         for name, value in self.settings().items():
             if settings.get(name) != value:
-                raise StateError(f"the state was saved with {name}={settings.get(name)!r}, but these batches have {name}={value!r}: create them as before")
+                raise StateError(f"the state was saved with {name}={settings.get(name)!r}, but these batches have {name}={value!r}: "
+                                 "create the batches as before")
         self._control[0] = epoch
         if here and workers > 1:
             self._local, self._next = (begin, place), place
@@ -343,23 +352,23 @@ class Batches(Base):  # type: ignore[misc]
 
 
 class DataLoader:
-    """torch's DataLoader for Batches. It counts the delivered batches.
+    """A torch DataLoader for Batches that counts the delivered batches.
 
-    So state_dict and load_state_dict work within an epoch, even with a different number of workers.
-    Batches that workers have read ahead but not delivered are reread. The options are the options
-    of torch.utils.data.DataLoader, except batch_size and shuffle, which Batches determines. Without
-    torch, num_workers is 0.
+    So state_dict and load_state_dict work in the middle of an epoch, even if the number of
+    workers changes. Batches that workers have read ahead but not delivered are reread. The
+    options are the same as for torch.utils.data.DataLoader, except options such as batch_size and
+    shuffle, which Batches determines. Without torch, num_workers must be 0.
     """
 
     def __init__(self, batches: Batches, num_workers: int = 0, **options: Any) -> None:
         if not isinstance(batches, Batches):
-            raise TypeError(f"{type(batches).__name__}: must be batches, such as dataset.batches(groups=8)")
+            raise TypeError(f"batches: must be a rollout.Batches, such as dataset.batches(groups=8), not {type(batches).__name__}")
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
             if name in options:
                 raise TypeError(f"{name}: set it in Dataset.batches instead")
         integer("num_workers", num_workers, 0)
         if torch is None and (num_workers or options):
-            raise ImportError("workers need torch; without it num_workers is 0 and there are no options")
+            raise ImportError("num_workers and other options need torch: install torch, or pass num_workers=0 without options")
         self.batches, self._workers = batches, num_workers
         options.setdefault("collate_fn", identity)
         self._options = options
@@ -385,15 +394,16 @@ class DataLoader:
             yield from self._loader
 
     def set_epoch(self, epoch: int) -> None:
-        """Select the order of the next iteration, see Batches.set_epoch."""
+        """Select the order of the next iteration; see Batches.set_epoch."""
         self.batches.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the progress of the epoch, in delivered batches, as a dict of JSON values."""
+        """Return the progress of the epoch as a dict of JSON values. It covers the delivered
+        batches."""
         return self.batches.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration continue where the state was saved, see Batches."""
+        """Make the next iteration continue where the state was saved; see Batches."""
         before = self.batches.dataset
         self.batches.load_state_dict(state)
         if self.batches.dataset is not before:  # persistent workers have the old dataset
@@ -401,12 +411,13 @@ class DataLoader:
 
 
 def shared(array: Ints) -> Any:
-    """Return the array in memory shared with worker processes, if torch is installed."""
+    """If torch is installed, copy the array into memory that is shared with worker processes."""
     return array if torch is None else torch.from_numpy(array).share_memory_()
 
 
 def identity(batch: Any) -> Any:
-    """Return the batch unchanged, because torch must not convert its values."""
+    """A collate_fn that returns the batch unchanged, so that torch does not convert its
+    values."""
     return batch
 
 
@@ -416,7 +427,7 @@ UNITS = ("groups", "samples", "rows")
 
 @dataclass(frozen=True)
 class State:
-    """The last state of an iteration."""
+    """What is known about an iteration so far."""
 
     counts: Counts
     ended: bool
@@ -426,25 +437,25 @@ class State:
 
 
 class Tally:
-    """A table that the iterating process writes and other processes read.
+    """A table of counts that the iterating process writes and other processes read.
 
-    share is a function that copies an array into shared memory. The numbers of an iteration only
-    grow, so a read during a write returns values between two states.
+    `share` is a function that copies an array into shared memory. A read during a write can
+    return a mixture of old and new numbers. This does no harm, because the numbers of an
+    iteration only grow.
     """
 
     def __init__(self, share: Callable[[Ints], Any]) -> None:
-        # UNITS by REASONS, dropped, repeated, and 1 if the run has ended, written last.
+        # First the counts, ordered by REASONS and UNITS, then dropped, repeated, and 1 if the run
+        # has ended.
         self._table = share(np.zeros(len(REASONS) * len(UNITS) + 3, dtype=np.int64))
 
     def write(self, counts: Counts, ended: bool = False, dropped: int = 0, repeated: int = 0) -> None:
-        """Write the counts so far."""
         table = np.asarray(self._table)
         table[-1] = 0
         table[:-1] = [*(counts.get(reason, {}).get(unit, 0) for reason in REASONS for unit in UNITS), dropped, repeated]
         table[-1] = ended
 
     def read(self) -> State:
-        """Read the last counts."""
         table = np.asarray(self._table)
         ended = bool(table[-1])  # read before the numbers, so that these are at least as new
         by_reason = zip(REASONS, table[:-3].reshape(-1, len(UNITS)).tolist(), strict=True)

@@ -1,12 +1,12 @@
-"""The order in which groups are dealt to batches and ranks, as pure functions of numbers.
+"""Pure functions that determine which groups are in each batch of each rank, and in which order.
 
 An epoch has n batches of g groups for each of R ranks. Batch j of rank r is batch k = j·R + r
 of the epoch. Worker w of W yields the rank's batches w, w + W, ….
 
-If rows are mapped, the epoch is one permutation of all groups. If blocks must be decoded
-(Parquet row groups), the groups of a block stay close to each other: the blocks are permuted,
-and so are the groups within each block. The epoch is then cut into R·L consecutive lanes, and batch j of a
-rank comes from its lane j mod L:
+If rows are memory-mapped, the epoch is one permutation of all groups. If blocks (Parquet row
+groups) must be decoded, the groups of a block stay close to each other. The blocks are permuted,
+and so are the groups within each block. The epoch is then cut into R·L consecutive lanes, L for
+each rank. Batch j of a rank comes from the rank's lane j mod L:
 
     blocks, permuted   5 5 5 2 2 2 7 7 7 1 1 1 4 4 4 0 0 0      3 groups each
     lanes              └─ lane 0 ──┘└─ lane 1 ──┘└─ lane 2 ──┘
@@ -30,19 +30,20 @@ from rollout._arrays import Ints
 Fill = Literal["drop", "repeat"]
 
 LANES = (4, 2)
-"""The numbers of lanes that lanes() chooses from."""
+"""The numbers that lanes() chooses from, in addition to 1."""
 LANE_BLOCKS = 3
-"""The minimum number of blocks per lane. At each end of a lane, part of a block is decoded twice."""
+"""The minimum number of blocks per lane. If a block is divided between two lanes, it is decoded
+twice."""
 LANES_BYTES = 32 << 20
-"""The maximum number of decoded bytes in the lanes of a rank, over all workers."""
+"""The maximum number of bytes for the decoded blocks of a rank, over all its workers."""
 
 
 def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return well-mixed bits of each number: the finalizer of SplitMix64,
+    """Mix the bits of each number with the finalizer of SplitMix64,
     https://prng.di.unimi.it/splitmix64.c.
 
-    numpy's own permutations can differ between its versions (NEP 19), but a saved state must
-    survive an upgrade.
+    A saved state must remain valid after an upgrade of numpy, but the permutations from numpy
+    itself can differ between versions (NEP 19).
     """
     with np.errstate(over="ignore"):
         x = x + np.uint64(0x9E3779B97F4A7C15)
@@ -52,7 +53,8 @@ def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def keys(count: int, seed: int, epoch: int, salt: int) -> npt.NDArray[np.uint64]:
-    """Return a number for each item. Sorting the items by these numbers shuffles the items."""
+    """Return a pseudorandom number for each item. To shuffle the items, sort them by these
+    numbers."""
     start = np.zeros(1, dtype=np.uint64)
     for word in (seed, epoch, salt):
         start = mix(start ^ np.uint64(word % (1 << 64)))
@@ -62,8 +64,8 @@ def keys(count: int, seed: int, epoch: int, salt: int) -> npt.NDArray[np.uint64]
 def shuffled(count: int, seed: int, epoch: int, block: Ints | None) -> Ints:
     """Return a permutation of count groups, shape [count].
 
-    If block is given, it contains the block of each group. The blocks are then permuted, and so are
-    the groups within each block.
+    `block` contains the number of each group's block, or is None. If it is given, the blocks are
+    permuted, and so are the groups within each block.
     """
     own = keys(count, seed, epoch, 1)
     if block is None or not count:
@@ -74,7 +76,8 @@ def shuffled(count: int, seed: int, epoch: int, block: Ints | None) -> Ints:
 
 
 def lanes(blocks: int, block_bytes: int, world: int) -> int:
-    """Return the number of lanes of a rank. block_bytes is the decoded size of a block."""
+    """Return the number of lanes for each rank. block_bytes is the mean size of a decoded
+    block."""
     for n in LANES:
         if n * block_bytes <= LANES_BYTES and n * world * LANE_BLOCKS <= blocks:
             return n
@@ -83,7 +86,7 @@ def lanes(blocks: int, block_bytes: int, world: int) -> int:
 
 @dataclass(frozen=True)
 class Deal:
-    """The batches of an epoch. Equal inputs give equal deals."""
+    """Divides the groups into the batches of an epoch. Equal inputs always give equal batches."""
 
     groups: int
     """Groups in a batch, g."""
@@ -103,17 +106,18 @@ class Deal:
 
     @property
     def dealt(self) -> int:
-        """The number of places for groups in all batches of all ranks."""
+        """The total number of groups in all batches of all ranks, including repetitions of a
+        group."""
         return self.batches * self.world * self.groups
 
     @property
     def dropped(self) -> int:
-        """The number of groups that are in no batch of the epoch."""
+        """The number of groups that are not in any batch of the epoch."""
         return max(0, self.total - self.dealt)
 
     @property
     def repeated(self) -> int:
-        """The number of places that are filled with groups from another batch."""
+        """How many times groups are repeated in the batches of the epoch."""
         return max(0, self.dealt - self.total)
 
     def lane(self, rank: int, lane: int, order: Ints) -> Ints:
@@ -129,8 +133,8 @@ class Deal:
         return max(0, -(-(self.batches - lane) // self.lanes))
 
     def in_turn(self, rank: int, order: Ints) -> Ints:
-        """Return the groups of a rank if there are no lanes, shape [n, g]. Batch j of the rank is
-        batch j·R + rank of the epoch."""
+        """Return the groups of a rank if the epoch is not cut into lanes, shape [n, g]. Batch j
+        of the rank is then batch j·R + rank of the epoch."""
         at = np.arange(self.dealt) % max(1, self.total)
         out: Ints = order[at].reshape(-1, self.world, self.groups)[:, rank]
         return out

@@ -1,9 +1,9 @@
 """Transfer of groups from a worker to the training process.
 
-Pickling arrays one by one would copy a batch four times and pass it through a pipe. Instead,
-arrays are copied once into a block of shared memory, which the other process maps. This takes one
-file descriptor per batch. Views of a mapped shard are not copied at all: the other process also
-maps the shard, and receives the offsets.
+Pickling arrays one by one would copy a batch four times and pass it through a pipe. Instead, the
+worker copies the arrays once into a block of shared memory, and the training process maps this
+block. Each batch needs one file descriptor. Views of a mapped shard are not copied. The training
+process also maps the shard, and receives the offsets of the views.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from rollout.runs._shardfile import address
 from rollout.runs.shards import OPEN_FILES, Files
 
 Where = tuple[int, int, int, str]
-"""The place of an array: the number of its file, or -1 for the block; the offset; the length; the dtype."""
+"""The place of an array: the number of its file (-1 for the block), its offset, its length and
+its dtype."""
 
 
 class Shipment(list[Group]):
@@ -71,11 +72,12 @@ class Shipment(list[Group]):
 
 
 class Place(int):
-    """The number of an array. It replaces the array in a row."""
+    """Stands for an array in a pickled row. The value is the number of the array."""
 
 
 class Maps:
-    """Maps the files that workers name. The last OPEN_FILES files stay mapped."""
+    """Maps the files that workers refer to. The OPEN_FILES files that were used last stay
+    mapped."""
 
     def __init__(self) -> None:
         self._maps: OrderedDict[tuple[int, int], mmap.mmap] = OrderedDict()
@@ -83,7 +85,6 @@ class Maps:
         self.lock = threading.Lock()
 
     def get(self, source: Source) -> mmap.mmap:
-        """Return the mapping of a file."""
         with self.lock:
             key = source.device, source.inode  # several processes can name the same file
             found = self._maps.pop(key, None)
@@ -95,7 +96,8 @@ class Maps:
             return found
 
     def read(self, size: int) -> None:
-        """Count bytes that will be read. After many bytes, unmap the pages."""
+        """Record that `size` bytes will be read. If too many pages are resident, release all
+        pages."""
         with self.lock:
             if self._pages.full(size) and hasattr(mmap, "MADV_DONTNEED"):
                 for mapping in self._maps.values():
@@ -115,7 +117,6 @@ if hasattr(os, "register_at_fork"):  # a process can be forked while another thr
 
 
 def unpack(sent: Any, sources: list[Source], where: list[Where], heads: list[tuple[Any, ...]], rows: list[dict[str, Any]]) -> list[Group]:
-    """Return the groups of a shipment."""
     held = None if sent is None else memory(sent)
     used = {number: _maps.get(sources[number]) for number in {source for source, _, _, _ in where if source >= 0}}
     arrays: list[Any] = []

@@ -1,4 +1,5 @@
-"""Reads groups in a given order, in windows. Every block of a window is decoded once."""
+"""Reads groups in a given order. It divides the order into windows, and decodes each block once
+per window."""
 
 from __future__ import annotations
 
@@ -13,17 +14,19 @@ from rollout.runs.select import Selection
 from rollout.runs.shards import Parts
 
 WINDOW_GROUPS = 4096
-"""The maximum number of groups in a window, for small blocks."""
+"""The maximum number of groups in a window. This limit matters only if the groups are small."""
 
 
 BLOCK_TOKENS = 1_000_000
-"""The maximum number of tokens in a block of small commits. A row group has about as many tokens."""
+"""The maximum number of tokens in a block that consists of several commits. A row group has about
+the same number."""
 
 
 def first_blocks(s: Selection) -> Ints | None:
-    """Return the block of each group's first row, numbered over all shards, shape [G].
+    """Return the number of the block that contains each group's first row, shape [G].
 
-    Returns None if all shards are mapped, because blocks do not matter then.
+    Blocks are numbered over all shards. Returns None if all shards are memory-mapped, because
+    blocks then do not matter.
     """
     files = s.files
     if mapped(s):
@@ -41,21 +44,21 @@ def first_blocks(s: Selection) -> Ints | None:
 
 
 class Blocks(NamedTuple):
-    """The blocks that an order shuffles. Merges of shards do not change them."""
+    """The blocks that a shuffled order permutes. Merges of shards do not change these blocks."""
 
     home: Ints
-    """The block of each group, shape [G]."""
+    """The number of each group's block, shape [G]."""
     number: int
     tokens: int
     """The number of tokens in all blocks."""
 
 
 def blocks(s: Selection) -> Blocks | None:
-    """Return the blocks that an order shuffles, or None if all shards are mapped.
+    """Return the blocks that a shuffled order permutes, or None if all shards are memory-mapped.
 
     A commit with several row groups has one block per row group; such a commit is never merged.
-    Other consecutive commits share a block of up to BLOCK_TOKENS tokens, whatever shard contains
-    them now.
+    Smaller commits that follow each other share a block of up to BLOCK_TOKENS tokens, no matter
+    which shards contain them now.
     """
     if mapped(s):
         return None
@@ -88,12 +91,13 @@ def blocks(s: Selection) -> Blocks | None:
 
 
 def mapped(s: Selection) -> bool:
-    """Report whether all shards are mapped."""
+    """Report whether all shards are memory-mapped."""
     return all(shard.format == "arrow" for shard in s.files.given)
 
 
 def first_rows(s: Selection) -> tuple[Ints, Ints]:
-    """Return the shard of each group's first row, and the row's number in the shard, shape [G] each."""
+    """Return the shard of each group's first row, and the number of this row in the shard. Both
+    arrays have the shape [G]."""
     if not len(s):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     place = np.minimum.reduceat(s.shard.astype(np.int64) << 32 | s.first, s.start[:-1])
@@ -101,10 +105,12 @@ def first_rows(s: Selection) -> tuple[Ints, Ints]:
 
 
 def stream(s: Selection, batches: Ints, home: Ints | None = None) -> Iterator[list[Group]]:
-    """Yield the groups whose numbers batches contains, batch by batch. batches has shape [n, groups].
+    """Yield groups, batch by batch. batches contains the numbers of the groups,
+    shape [n, groups].
 
-    A window is a series of groups with the same home, by default the block of the first row. The
-    rows of a window are read together, and held until they are yielded.
+    A window is a sequence of groups with the same entry in `home`, by default the block of the
+    group's first row. The rows of a window are read together, and stay in memory until they are
+    yielded.
     """
     order = batches.reshape(-1)
     if home is None:
@@ -121,7 +127,7 @@ def stream(s: Selection, batches: Ints, home: Ints | None = None) -> Iterator[li
 
 
 def windows(order: Ints, home: Ints | None) -> Iterator[int]:
-    """Yield the ends of the windows of an order."""
+    """Yield the end of each window in an order of groups."""
     if home is None:
         yield from range(1, len(order) + 1)
         return
@@ -135,7 +141,8 @@ def windows(order: Ints, home: Ints | None) -> Iterator[int]:
 
 
 def read(s: Selection, at: int, numbers: Ints) -> Iterator[tuple[int, Group]]:
-    """Read groups together and yield each with its place in the order."""
+    """Read groups together. Yield each group with its position in the order, which starts at
+    `at`."""
     spans = {i: s.spans(i) for i in numbers.tolist()}
     parts = Parts(s.files, [span for of_group in spans.values() for span in of_group])
     for place, i in enumerate(numbers.tolist(), start=at):

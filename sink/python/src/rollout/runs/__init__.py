@@ -1,1 +1,1 @@
-"""The folder of a run: its commit log, its shards, and its groups after the filters."""
+"""Reads the folder of a run: its commit log, its shards, and the groups that the filters keep."""

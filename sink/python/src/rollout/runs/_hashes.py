@@ -1,4 +1,4 @@
-"""A compact set for the ids of a run that is followed."""
+"""A compact set for the ids in a followed run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 SLACK = 1 << 10
-"""The number of extra slots after the last slot that the first bits of a hash can select."""
+"""The number of extra slots at the end of the table. The first bits of a hash never select an
+extra slot."""
 
 
 class Hashes:
     """A set of byte strings. It keeps a 64-bit hash of each string, and uses 16 to 32 bytes per string.
 
-    Among a million strings, two share a hash with probability 3 in 10^8.
+    The probability that any two of a million strings have the same hash is 3 in 10^8.
     """
 
     def __init__(self) -> None:
         self._bits, self._used = 10, 0
-        # Sorted when it grows; later entries are unordered. A hash is at the index of its first bits, or
-        # in the next free slot. 0 marks a free slot.
+        # Each hash is at the index that its first bits select, or in the next free slot. 0 marks
+        # a free slot. The hashes are sorted only when the table grows.
         self._table: npt.NDArray[np.uint64] = np.zeros((1 << self._bits) + SLACK, np.uint64)
 
     def __len__(self) -> int:
@@ -30,7 +31,7 @@ class Hashes:
         return bool(self._used) and self._table[self._find(hashed(text))] != 0
 
     def add(self, text: bytes) -> None:
-        """Add a string. The string can already be in the set."""
+        """Add a string. Adding it again has no effect."""
         number = hashed(text)
         at = self._find(number)
         if self._table[at]:

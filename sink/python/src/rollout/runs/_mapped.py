@@ -1,4 +1,4 @@
-"""Memory-mapped files: their names for other processes, and their resident pages."""
+"""Memory-mapped files: how another process finds them, and when their pages are released."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rollout.errors import SEE_VERIFY, CorruptError
 from rollout.runs.log import replaced
 
 TOUCHED_BYTES = 24 << 20
-"""The number of resident mapped bytes at which a process releases the pages of all its files. The
-pages stay in the system's page cache, so rereading them needs no disk access."""
+"""A process releases the pages of all its files when this number of mapped bytes is resident. The
+pages stay in the system's page cache, so reading them again does not need the disk."""
 LOOK_BYTES = 8 << 20
-"""The number of bytes read between two checks of the resident size."""
+"""The number of bytes that are read between two checks of the resident size."""
 
 
 class Source(NamedTuple):
@@ -23,10 +23,12 @@ class Source(NamedTuple):
     device: int
     inode: int
     kept: str = ""
-    """Another name of the file, on Linux. It is valid while the process that mapped it keeps it open."""
+    """On Linux, another path to the file, or "". It is valid while the process that created this
+    Source keeps the file open."""
 
     def map(self) -> mmap.mmap:
-        """Map the file. Raises CorruptError if another file has replaced it."""
+        """Map the file. Raises CorruptError if it cannot be found or another file has replaced
+        it."""
         for path in (self.path, replaced(self.path), self.kept):  # a merge can move and delete the file
             try:
                 with open(path, "rb") as f:
@@ -36,14 +38,14 @@ class Source(NamedTuple):
                     return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
             except (FileNotFoundError, PermissionError):
                 pass
-        raise CorruptError(f"{self.path}: another file replaced it during the read{SEE_VERIFY}")
+        raise CorruptError(f"{self.path}: another file replaced this file while it was being read{SEE_VERIFY}")
 
 
 class Pages:
     """Decides when a process releases the pages that it has mapped.
 
-    The system decides how many pages to map around a page that is read, so this class queries the
-    resident size.
+    It queries the resident size, because the system also maps an unknown number of pages around
+    each page that is read.
     """
 
     def __init__(self) -> None:
@@ -51,7 +53,7 @@ class Pages:
         self._left = 0  # bytes still resident after the last release
 
     def full(self, read: int) -> bool:
-        """Count bytes read, and report whether to release the pages."""
+        """Add `read` to the number of bytes read, and report whether to release the pages."""
         self._read += read
         if self._read <= LOOK_BYTES:
             return False
@@ -64,7 +66,8 @@ class Pages:
 
 
 def resident() -> int:
-    """Return the number of bytes of mapped files that are resident in this process, or 0 if unknown."""
+    """Return how many bytes of mapped files are resident in this process, or 0 if this is
+    unknown."""
     try:
         with open("/proc/self/statm", "rb", buffering=0) as f:
             return int(f.read(200).split()[2]) * mmap.PAGESIZE

@@ -1,4 +1,4 @@
-"""Groups of a followed run whose rows have not yet been read."""
+"""The groups of a followed run before their rows are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rollout.runs.log import Shard
 
 @dataclass(frozen=True)
 class PlacedSample:
-    """A sample with rows of an open group."""
+    """A sample with rows, in an open group."""
 
     index: int
     key: bytes
@@ -19,7 +19,7 @@ class PlacedSample:
     rows: int
     reward: float = math.nan
     spans: list[tuple[int, int]] | None = None
-    """The rows that the filters keep; None: not yet filtered."""
+    """The rows that the filters keep. None: the filters have not yet been applied."""
 
     @property
     def left(self) -> int:
@@ -29,7 +29,7 @@ class PlacedSample:
 
 @dataclass
 class OpenGroup:
-    """A group and the places of its rows. It grows until all its samples are known."""
+    """A group and the places of its rows. Samples are added until the group is complete."""
 
     id: str
     size: int = 0
@@ -45,18 +45,18 @@ class OpenGroup:
 
     @property
     def held(self) -> int:
-        """The number of the group's samples that are in the log."""
+        """How many of the group's samples are in the log."""
         return len(self.samples) + self.failed + self.empty + self.left_out
 
     @property
     def missing(self) -> int:
-        """The number of the group's samples that are not in the log."""
+        """How many of the group's samples are not in the log."""
         return max(0, self.size - self.held)
 
 
 @dataclass(frozen=True)
 class CommitSample:
-    """A sample of a commit, as the commit's entry describes it."""
+    """A sample in a commit, as described by the log entry."""
 
     key: bytes
     group: str

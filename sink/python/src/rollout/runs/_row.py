@@ -6,15 +6,16 @@ from collections.abc import Callable, ItemsView, Iterator, Sequence, ValuesView
 from typing import Any, Protocol
 
 _UNREAD: Any = type("Unread", (), {"__repr__": lambda _: "<a column that was not read: dict(row) reads all>"})()
-"""The placeholder for a value that has not yet been read. Code that bypasses the methods of the dict
-gets the placeholder and fails. If the key were missing instead, the value would look like null."""
+"""The placeholder for a value that has not yet been read. Code that bypasses the methods of the
+dict gets this placeholder and fails. A missing key instead of a placeholder could be mistaken for
+a null."""
 
 
 class Source(Protocol):
-    """Rows of a file. A column is read when a row first needs it."""
+    """The rows of a file. A column is read when a row first needs it."""
 
     def value(self, name: str, number: int) -> Any:
-        """Return a column's value in a row, by the row's number in the shard."""
+        """Return the value of a column in the row with the given number in the shard."""
 
 
 class LazyRow(dict[str, Any]):
@@ -87,8 +88,9 @@ class LazyRow(dict[str, Any]):
 
 
 def template(have: Sequence[str], columns: Sequence[str] | None) -> dict[str, Any]:
-    """Return the initial dict of a file's rows.
+    """Return a dict from which each row of a file is created.
 
-    have lists the columns of the file. columns lists the columns to read; None means all.
+    `have` lists the columns of the file, and `columns` lists the columns to read. None means all
+    columns.
     """
     return dict.fromkeys(have if columns is None else columns, _UNREAD)

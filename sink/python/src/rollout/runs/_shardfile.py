@@ -1,4 +1,5 @@
-"""Open shards. Parquet is decoded by row groups and columns, and Arrow is mapped into memory.
+"""Open shards. Parquet files are decoded by row group and column, and Arrow files are mapped into
+memory.
 
 A block of a Parquet shard is a row group, and is decoded as a whole. An Arrow shard is mapped and
 never decoded, so its rows can be read in any order at the same speed.
@@ -28,11 +29,12 @@ from rollout.runs._row import LazyRow, template
 from rollout.runs.log import Check, Shard, follow_moves, getter, replaced, verify_once
 
 AROUND_BYTES = 64 << 10
-"""The number of bytes that Linux maps around a page that is read, in each column."""
+"""The number of bytes that Linux maps around each page that is read."""
 HELD_BYTES = 2 << 20
-"""The maximum bytes of a mapped file to copy: columns of short values, and list offsets."""
+"""The maximum number of bytes to copy from a mapped file. Columns of short values and list
+offsets are copied."""
 PIECE_BYTES = 900 << 10
-"""The number of bytes of a row group to decode at once."""
+"""The number of bytes of a row group that are decoded at once."""
 
 _opening = threading.Lock()
 
@@ -47,14 +49,15 @@ if hasattr(os, "register_at_fork"):  # a worker can be forked while another thre
 
 
 class Used:
-    """The recently read columns. The next block decodes these columns together."""
+    """The columns that the rows of a block used. The next block decodes these columns
+    together."""
 
     def __init__(self) -> None:
         self._before: frozenset[str] = frozenset()
         self._now: set[str] = set()
 
     def begin(self) -> None:
-        """Record that rows of another block follow."""
+        """Start to record the columns that the next block uses."""
         if self._now:
             self._before, self._now = frozenset(self._now), set()
 
@@ -65,25 +68,27 @@ class Used:
 
 
 class Part:
-    """Rows of a block of a Parquet shard. A column is decoded when a row first reads it."""
+    """Rows from one block of a Parquet shard. A column is decoded when a row first reads it."""
 
     def __init__(self, file: ParquetFile, wanted: Sequence[tuple[int, int]], used: Used) -> None:
         self._file = weakref.ref(file)  # weak, because the column metadata of an open file is large
         self._shard, self._check, self._wanted, self._used = file.shard, file.check, wanted, used
         self._take, self._row = file.take, file.row
         self._columns: dict[str, tuple[list[int], list[Callable[[int], Any]]]] = {}
-        """For each column, the first rows of its pieces, and a getter for each piece."""
+        """For each column, the number of the first row in each of its pieces, and a getter for
+        each piece."""
         self._asked: set[str] = set()
         self.bytes = 0
         """The size of all columns decoded so far."""
         used.begin()
 
     def rows(self, begin: int, end: int) -> list[Row]:
-        """Return rows by their numbers in the shard."""
+        """Return the rows with the given numbers in the shard."""
         return [LazyRow(self._row, self, number) for number in range(begin, end)]
 
     def value(self, name: str, number: int) -> Any:
-        """Return a column's value in a row. Lists of numbers are views of the decoded column."""
+        """Return the value of a column in one row. A list of numbers is a view of the decoded
+        column."""
         if name not in self._asked:
             self._asked.add(name)
             before = self._used.use(name)
@@ -101,8 +106,8 @@ class Part:
             self._columns[name] = starts, [getter(batch.column(name)) for _, batch in pieces]
 
     def _pieces(self, shard: Shard, moved: int, names: list[str]) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode columns of shard, the file that contains the rows now. In this file, the numbers of
-        the rows are higher by moved."""
+        """Decode columns from the shard that contains the rows now. In this shard, `moved` must
+        be added to the number of each row."""
         file = self._file() if shard is self._shard else None
         if file is None:
             verify_once(shard, self._check)
@@ -115,7 +120,8 @@ class Part:
 
 
 class Piece:
-    """The rows of a mapped record batch. first is the number of the batch's first row in the shard."""
+    """The rows of a mapped record batch. `first` is the number that the batch's first row has in
+    the shard."""
 
     def __init__(self, batch: pa.RecordBatch, columns: Sequence[str] | None, first: int) -> None:
         self._first, self._batch = first, batch
@@ -125,11 +131,12 @@ class Piece:
         self._get: dict[str, Callable[[int], Any]] = {}
 
     def rows(self, begin: int, end: int) -> list[Row]:
-        """Return rows by their numbers in the shard."""
+        """Return the rows with the given numbers in the shard."""
         return [LazyRow(self._row, self, number) for number in range(begin, end)]
 
     def value(self, name: str, number: int) -> Any:
-        """Return a column's value in a row. Lists of numbers are views of the batch's memory."""
+        """Return the value of a column in one row. A list of numbers is a view of the batch's
+        memory."""
         get = self._get.get(name)
         if get is None:
             get = self._get[name] = getter(self._batch.column(name))
@@ -154,15 +161,16 @@ class ParquetFile:
         self.row = template(self._names, columns)
 
     def part(self, block: int, wanted: Sequence[tuple[int, int]]) -> Part:
-        """Return a block for the given ranges of its rows, in order."""
+        """Return a Part for some rows of a block. The given ranges of rows must be in ascending
+        order."""
         return Part(self, wanted, self._used)
 
     def pieces(self, block: int, names: Sequence[str], wanted: Sequence[tuple[int, int]]) -> list[tuple[int, pa.RecordBatch]]:
-        """Decode columns of a block for the given ranges of its rows. Return pieces, each with
-        the number of its first row.
+        """Decode columns for the given ranges of rows in a block. Return pieces, each with the
+        number of its first row.
 
-        Decoding takes five times the memory of its result, so decoding in pieces saves memory.
-        Rows after the last range are not decoded. This helps if a group that began in the
+        Decoding needs five times as much memory as its result, so decoding in pieces saves
+        memory. Rows after the last range are not decoded. This helps if a group that began in the
         previous block ends at the start of this block.
         """
         size = int(self.starts[block + 1] - self.starts[block])
@@ -182,7 +190,8 @@ class ParquetFile:
         return out
 
     def all_null(self, name: str) -> bool:
-        """Report whether the column's statistics show that it is all null."""
+        """Report whether all values of a column are null, according to the statistics in the
+        footer."""
         meta = self._meta
         at = [i for i in range(meta.num_columns) if meta.schema.column(i).path == name]
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
@@ -190,15 +199,14 @@ class ParquetFile:
         return all(s is not None and s.has_null_count and s.null_count == n for s, n in stats)
 
     def column(self, block: int, names: Sequence[str]) -> pa.RecordBatch:
-        """Decode some columns of a block."""
         with corrupt_file(self.shard), self._open() as file:
             return one_batch(file.read_row_group(block, columns=names, use_threads=False))
 
     def _open(self) -> pq.ParquetFile:
-        """Open the file for one block, because an open file keeps the last block's compressed
-        bytes.
+        """Open the file to read one block. The file does not stay open, because an open file
+        keeps the compressed bytes of the last block in memory.
 
-        A file decodes into the memory pool that was the default when the file was opened.
+        The file decodes into the memory pool that is the default at the time it is opened.
         """
         with _opening:
             default = pa.default_memory_pool()
@@ -210,16 +218,17 @@ class ParquetFile:
 
 
 def decode_small() -> None:
-    """Make the system's allocator the default of pyarrow.
+    """Make the system's allocator the default memory pool of pyarrow.
 
     The system's allocator returns most of the freed memory to the system. The pools that pyarrow
-    prefers keep twice as much, or are slower if they must release it after each block.
+    prefers keep twice as much memory, or are slower if they must release memory after each block.
     """
     pa.set_memory_pool(pa.system_memory_pool())
 
 
 class ArrowFile:
-    """A committed, mapped Arrow shard. Its parts are views and stay valid."""
+    """A committed Arrow shard that is mapped into memory. Its parts are views of the mapping and
+    stay valid."""
 
     mapped = True
 
@@ -234,11 +243,11 @@ class ArrowFile:
         self._take = choose(shard, self._batches[0].schema.names, columns)
         self._parts: dict[int, Piece] = {}
         self.touched = 0
-        """Bytes of the requested rows since the last count."""
+        """The size in bytes of the rows that were requested since this counter was last reset."""
         self.release_pages()  # the headers of all batches were read
 
     def part(self, block: int, wanted: Sequence[tuple[int, int]]) -> Piece:
-        """Return a block, and count the given ranges of its rows as read."""
+        """Return a Piece for a block, and count the given ranges of rows as read."""
         part = self._parts.get(block)
         if part is None:
             part = self._parts[block] = Piece(self._hold(block), self._columns, int(self.starts[block]))
@@ -246,9 +255,11 @@ class ArrowFile:
         return part
 
     def _hold(self, block: int) -> pa.RecordBatch:
-        """Return the selected columns of a block. Short columns are copied up to HELD_BYTES.
+        """Return the selected columns of a block. Short columns are copied, up to HELD_BYTES in
+        total.
 
-        Columns are far apart in the file, so reading a few rows of each would map many pages.
+        The columns are far apart in the file, so reading a few rows from each column would map
+        many pages.
         """
         batch = self._batches[block]
         batch = batch.select(self._take)
@@ -263,17 +274,16 @@ class ArrowFile:
 
     @property
     def source(self) -> Source | None:
-        """The file, for another process. None if a merge has replaced the file, so that no process keeps it
-        open."""
+        """A Source with which another process can map the file. It is None if a merge has
+        replaced the file, so that other processes do not keep the file open."""
         path = self._source.path
         there = path != replaced(path) and os.path.exists(path)
         return self._source._replace(kept=f"/proc/{os.getpid()}/fd/{self._fd}") if there else None
 
     def offsets(self, addresses: Ints, ends: Ints) -> Ints:
-        """Return the offset in the file of each memory range, or -1 if the range is not in the
-        file.
+        """Return the file offset of each memory range, or -1 if the range is not in the file.
 
-        Also ask the system to start reading the ranges from disk, without waiting.
+        Also ask the system to read the ranges from disk in the background.
         """
         inside = (addresses >= self._base) & (ends <= self._base + len(self._map))
         order = np.flatnonzero(inside)[np.argsort(addresses[inside])]
@@ -286,19 +296,19 @@ class ArrowFile:
         return np.where(inside, addresses - self._base, -1)
 
     def release_pages(self) -> None:
-        """Unmap the pages. They are mapped again on the next read."""
+        """Release all pages. The system maps a page again when it is next read."""
         self.touched = 0
         if hasattr(self._map, "madvise"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
     def all_null(self, name: str) -> bool:
-        """Report whether the headers of the batches show that a column is all null."""
+        """Report whether all values of a column are null, according to the headers of the
+        batches."""
         out = all(b[name].null_count == b.num_rows for b in self._batches)
         self.release_pages()
         return out
 
     def column(self, block: int, names: Sequence[str]) -> pa.RecordBatch:
-        """Return some columns of a block."""
         return self._batches[block].select(names)
 
 
@@ -309,7 +319,8 @@ def outer(column: pa.Array) -> list[Any]:
 
 
 def held(column: pa.Array) -> pa.Array:
-    """Return a column whose outer buffers are copies outside a mapped file."""
+    """Return a column with copies of its outer buffers, which are no longer in the mapped
+    file."""
     kind = column.type
     if pa.types.is_nested(kind) and not pa.types.is_list(kind) or pa.types.is_dictionary(kind):
         return column
@@ -319,7 +330,8 @@ def held(column: pa.Array) -> pa.Array:
 
 
 class MovedError(FileNotFoundError):
-    """The file of a shard is not at its path: a merge has replaced the file, or the file is lost."""
+    """The file of a shard is not at its path, because a merge has replaced it or because it is
+    lost."""
 
     def __init__(self, shard: Shard) -> None:
         super().__init__(shard.path)
@@ -339,7 +351,7 @@ class corrupt_file:
         if isinstance(err, FileNotFoundError):
             raise MovedError(self._shard) from err
         if isinstance(err, (pa.ArrowException, OSError, ValueError)) and not isinstance(err, MemoryError):
-            raise CorruptError(f"{self._path}: cannot be read: {err}{SEE_VERIFY}") from err
+            raise CorruptError(f"cannot read {self._path}: {err}{SEE_VERIFY}") from err
 
 
 def address(array: npt.NDArray[Any]) -> int:
@@ -367,17 +379,18 @@ def open_arrow(shard: Shard) -> tuple[Source, int, mmap.mmap, list[pa.RecordBatc
 
 
 def block_starts(shard: Shard, sizes: Sequence[int]) -> Ints:
-    """Compare the number of rows with the log, and return the first rows of the blocks."""
+    """Verify the number of rows, and return the number of the first row of each block."""
     starts = np.cumsum([0, *sizes]).astype(np.int64)
     if starts[-1] != shard.rows:  # an Arrow stream truncated between two batches looks complete
-        raise CorruptError(f"{shard.path}: {starts[-1]} rows, but the commit log has {shard.rows}{SEE_VERIFY}")
+        raise CorruptError(f"{shard.path}: the file has {starts[-1]} rows, but the commit log lists {shard.rows}{SEE_VERIFY}")
     return starts
 
 
 def cut(starts: Sequence[int], begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the blocks that contain a range of rows, each with its part of the range.
+    """Yield each block that overlaps a range of rows, together with the overlap.
 
-    starts has the first row of each block, and the row after the last block.
+    `starts` contains the number of the first row of each block, and the number of the row after
+    the last block.
     """
     block = bisect.bisect_right(starts, begin) - 1
     while begin < end:
@@ -387,7 +400,6 @@ def cut(starts: Sequence[int], begin: int, end: int) -> Iterator[tuple[int, int,
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """Return a table as one batch."""
     batches = table.combine_chunks().to_batches()
     if len(batches) == 1:
         return batches[0]
@@ -402,5 +414,5 @@ def choose(shard: Shard, have: Sequence[str], columns: Sequence[str] | None) -> 
         return list(have)
     unknown = [c for c in columns if c not in have]
     if unknown:
-        raise ValueError(f"columns={list(columns)!r}: {shard.path} has no column {', '.join(unknown)}; it has {', '.join(have)}")
+        raise ValueError(f"columns={list(columns)!r}: {shard.path} has no column named {' or '.join(unknown)}; its columns are {', '.join(have)}")
     return list(columns)

@@ -1,4 +1,5 @@
-"""The progress of a trainer in a run, in the order of the log, and the end of the run.
+"""Cursors, which record the progress of a trainer in the log of a run, and the test for the end
+of a run.
 
 A cursor is a dict {"run_id": str, "seq": S, "groups": N}. It covers all groups that commits before
 S completed, and the first N groups that commit S completed. RUN/ack.json contains the last
@@ -19,13 +20,14 @@ from rollout.errors import CorruptError, StateError
 from rollout.runs.entries import entries
 
 Place = tuple[int, int]
-"""seq and groups of a cursor. Within a run, a later cursor is a greater pair."""
+"""The values seq and groups of a cursor. Within a run, a later cursor has a greater pair."""
 
 START: Place = (0, 0)
 
 
 def parse(state: Mapping[str, Any], where: str = "state") -> tuple[str, Place]:
-    """Return the run id and the place of a cursor. Raises StateError if it is not a cursor."""
+    """Return the run id and the place of a cursor. Raises StateError if the dict is not a
+    cursor."""
     try:
         run_id, place = str(state["run_id"] or ""), (operator.index(state["seq"]), operator.index(state["groups"]))
     except (KeyError, TypeError) as err:
@@ -36,7 +38,7 @@ def parse(state: Mapping[str, Any], where: str = "state") -> tuple[str, Place]:
 
 
 def cursor(run_id: str, place: Place) -> dict[str, Any]:
-    """Return the cursor of a place, in the form in which it is saved."""
+    """Return the dict that is saved as the cursor for a place."""
     return {"run_id": run_id, "seq": place[0], "groups": place[1]}
 
 
@@ -49,22 +51,22 @@ def acknowledged(run: str) -> tuple[str, Place]:
     except (FileNotFoundError, NotADirectoryError):
         return "", START
     except ValueError as err:
-        raise CorruptError(f"{path}: cannot be decoded: {err}; remove it, or pass state=") from err
+        raise CorruptError(f"{path}: not valid JSON: {err}; remove the file, or pass state=") from err
     return parse(body, path)
 
 
 def belongs(run: str, run_id: str, place: Place, what: str = "the state") -> None:
-    """Raise StateError unless a cursor is from the run in the folder and not ahead of its log.
+    """Raise StateError if a cursor is from another run or ahead of the log.
 
-    Call this function before you acknowledge the cursor, because an acknowledgement cannot be
+    Call this function before you acknowledge a cursor, because an acknowledgement cannot be
     undone.
     """
     held, last = _held(run), newest(run)
     if run_id and run_id != held:
-        holds = f"contains run {held!r}" if held else "contains no run"
+        holds = f"the folder contains run {held!r}" if held else "the folder contains no run"
         raise StateError(f"{run}: {holds}, but {what} is from run {run_id!r}: pass the folder of that run")
     if place > (last + 1, 0):
-        raise StateError(f"{run}: its log ends with entry {last}, but {what} is in commit {place[0]}: the folder is an older copy, or contains another run")
+        raise StateError(f"{run}: the log ends with entry {last}, but {what} is in commit {place[0]}: the folder is an older copy, or contains another run")
 
 
 def _held(run: str) -> str:
@@ -78,7 +80,7 @@ def _held(run: str) -> str:
 
 
 def newest(run: str) -> int:
-    """Return the number of the newest log entry, or 0."""
+    """Return the number of the newest log entry, or 0 if there is no entry."""
     try:
         return max((int(n[:20]) for n in os.listdir(os.path.join(run, "_commits")) if n[:20].isdigit()), default=0)
     except OSError:
@@ -86,13 +88,13 @@ def newest(run: str) -> int:
 
 
 def acknowledge(run: str, run_id: str, place: Place) -> None:
-    """Write a cursor into a run that no process collects into.
+    """Write a cursor into the folder of a run without a running collector.
 
-    A running collector writes the cursor itself. If another process holds the folder, this function
-    writes nothing, because the trainer of the other process acknowledges. Raises StateError if the
-    cursor is not from this run.
+    A running collector writes the cursor itself. If another process uses the folder, this
+    function writes nothing, because the trainer of that process acknowledges groups. Raises
+    StateError if the cursor is not from this run.
     """
-    belongs(run, run_id, place, "what was acknowledged")
+    belongs(run, run_id, place, "the acknowledged cursor")
     try:
         import fcntl
     except ImportError:
@@ -116,11 +118,11 @@ def acknowledge(run: str, run_id: str, place: Place) -> None:
 
 
 def planned_end(run: str) -> int | None:
-    """Return the number of outcomes in the log at which the run has ended.
+    """Return how many outcomes the log must contain for the run to have ended.
 
-    For a streaming run, the number is 0 once the run's report is complete. Before that, the number
-    is never reached. Returns None if run.json does not exist. run.json is always replaced as a
-    whole, so a truncated file is damage and raises CorruptError.
+    For a streaming run, the number is 0 after the run's report is complete. Before that, it is so
+    high that it is never reached. Returns None if run.json does not exist. run.json is always
+    replaced as a whole, so a truncated file is damage and raises CorruptError.
     """
     path = os.path.join(run, "run.json")
     try:
@@ -131,7 +133,7 @@ def planned_end(run: str) -> int | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as err:
-        raise CorruptError(f"{path}: cannot be read: {err!r}; restore a copy of it, or read the run without follow=True") from err
+        raise CorruptError(f"cannot read {path}: {err!r}; restore a copy of the file, or read the run without follow=True") from err
     try:
         with open(os.path.join(run, "report.json"), "rb") as f:
             report = json.loads(f.read())
@@ -144,6 +146,7 @@ def planned_end(run: str) -> int | None:
 
 
 def instant(text: str) -> tuple[str, str]:
-    """Convert a UTC time in RFC 3339 to a key that sorts by time, with any number of digits."""
+    """Convert a UTC time in RFC 3339 format to a sort key. Times can differ in their number of
+    fractional digits."""
     whole, _, fraction = text.removesuffix("Z").partition(".")
     return whole, fraction

@@ -1,10 +1,10 @@
 """The entries of a commit log, and the commits in them.
 
-A commit contains the samples that a collector added to the dataset together. It has a number, seq.
-Its entry, _commits/<seq>.json, names its samples and their shards. A merge also has an entry. A
-merge puts the samples of consecutive small commits into one shard, one commit after the other.
-The files that the merge replaces are moved to replaced/ and deleted later. The commits keep their
-numbers and samples, and only their rows move:
+A commit contains the samples that a collector added to the dataset together. Each commit has a
+number, seq. The entry of the commit, _commits/<seq>.json, names the samples and their shards. A
+merge also has an entry. A merge copies the samples of consecutive small commits into one shard,
+in the order of the commits. The files that the merge replaces are moved to replaced/ and deleted
+later. The commits keep their numbers and samples. Only their rows move:
 
     entries   1 2 3 4 5 6 7 8 10 11    9 = a merge of 1 to 8, which replaces their entries
     then      9 10 11
@@ -33,11 +33,11 @@ VERSION = 1
 SCHEMA_VERSION = 1
 """The schema version that this package reads."""
 LOOKS = 8
-"""The number of times that the log is checked for a missing number, within 0.3 s. Entries that a
-merge replaces can disappear during a listing."""
+"""How many times the log is checked for an entry that seems to be missing, within 0.3 s. An entry
+can disappear during a listing because a merge replaces it."""
 
 _NAME = re.compile(r"^\d{20}\.json$")
-# The end of an entry. It has the SHA-256 of all bytes before it.
+# Matches the end of an entry. It contains the SHA-256 of all earlier bytes.
 _SUM = re.compile(rb',"sha256":"([^"]{64})"}\n\Z')
 _VERSION = b'{"version":%d,' % VERSION
 _REPLACES = b'"replaces":'  # only merges have it; no text in an entry contains these bytes, because quotes in text are escaped
@@ -48,29 +48,29 @@ class Commit(NamedTuple):
 
     seq: int
     begin: int
-    """The index of its first sample in the entry."""
+    """The index in the entry of the commit's first sample."""
     end: int
-    """The index after its last sample."""
+    """The index after the commit's last sample."""
     tokens: int
-    """The number of tokens in its rows."""
+    """The number of tokens in the commit's rows."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A valid entry with the requested commits."""
+    """A valid entry, reduced to the commits that were requested."""
 
     body: dict[str, Any]
     commits: list[Commit]
-    """The commits, in the order of seq. Their samples are consecutive in the entry."""
+    """The requested commits, in the order of seq. Their samples are consecutive in the entry."""
 
     @property
     def seq(self) -> int:
-        """The number of the entry. The number of a merge is not the number of a commit."""
+        """The number of the entry. A merge has its own number, which no commit has."""
         return int(self.body["seq"])
 
     @property
     def merge(self) -> bool:
-        """Whether the entry is a merge, so that the rows were in other shards before."""
+        """Whether the entry is a merge. The rows of a merge were in other shards before."""
         return "merged" in self.body
 
     @property
@@ -79,11 +79,12 @@ class Entry:
         return len(self.body["samples"] or [])
 
     def until(self, seq: int | None) -> Entry:
-        """Return the entry with only its commits up to a number."""
+        """Return the entry with only the commits whose number is at most `seq`."""
         return self if seq is None else Entry(self.body, [c for c in self.commits if c.seq <= seq])
 
     def before(self, sample: int, what: str = "rows") -> int:
-        """Return the number of rows, or of failures, that all samples before a sample in the entry have."""
+        """Return the total number of rows (or failures) of the samples before the given index in
+        the entry."""
         return sum(s[what] for s in (self.body["samples"] or [])[:sample])
 
 
@@ -102,7 +103,7 @@ class corrupt_entry:
 
 
 def _compared(path: str) -> bytes:
-    """Return the bytes of an entry after verifying its checksum."""
+    """Read an entry, verify its checksum, and return its bytes."""
     with open(path, "rb") as f:
         body = f.read()
     end = _SUM.search(body, max(0, len(body) - 100))
@@ -121,7 +122,7 @@ def _decoded(path: str, body: bytes) -> dict[str, Any]:
         version, schema = entry["version"], entry["schema_version"]
         newer = version > VERSION or schema > SCHEMA_VERSION
     except (ValueError, KeyError, TypeError, RecursionError) as err:
-        raise CorruptError(f"{path}: cannot be read: {err!r}{SEE_VERIFY}") from err
+        raise CorruptError(f"{path}: invalid entry: {err!r}{SEE_VERIFY}") from err
     if newer:
         raise NewerError(f"{path}: written by a newer version of rollout; install that version of rollout-rl")
     if (version, schema) != (VERSION, SCHEMA_VERSION):
@@ -130,22 +131,21 @@ def _decoded(path: str, body: bytes) -> dict[str, Any]:
 
 
 def _commits(entry: dict[str, Any]) -> list[Commit]:
-    """Return the commits of an entry."""
     n = len(entry["samples"] or [])
     if "merged" not in entry and "replaces" not in entry:
         return [Commit(entry["seq"], 0, n, sum(s["tokens"]["total"] for s in entry["shards"] or [] if s["kind"] == "data"))]
     last = 0
     for first, end in entry["replaces"]:
         if not last < first <= end < entry["seq"]:
-            raise ValueError(f"it replaces {first} to {end}, after {last}: the ranges must be in ascending order and end before the entry")
+            raise ValueError(f"it replaces entries {first} to {end} after entry {last}: the ranges must be in ascending order and end before the entry")
         last = end
     out: list[Commit] = []
     begin, last = 0, 0
     for m in entry["merged"]:
         if m["samples"] < 1 or m["seq"] <= last or not _holds(entry["replaces"], m["seq"]):
             raise ValueError(
-                f"{m['samples']} samples of commit {m['seq']} after samples of commit {last}: "
-                "the commits must be in ascending order and be replaced by the merge"
+                f"{m['samples']} samples of commit {m['seq']} follow commit {last}: "
+                "a merge must list commits with samples, in ascending order, and replace them"
             )
         begin, last = begin + m["samples"], m["seq"]
         out.append(Commit(last, begin - m["samples"], begin, m["tokens"]))
@@ -155,7 +155,7 @@ def _commits(entry: dict[str, Any]) -> list[Commit]:
 
 
 def _ranges(path: str, body: bytes) -> list[list[int]]:
-    """Return the ranges that a verified entry replaces, without decoding its samples.
+    """Return the ranges of entries that a verified entry replaces, without decoding its samples.
 
     The list is empty unless the entry is a merge.
     """
@@ -183,7 +183,8 @@ def _holds(ranges: list[list[int]], seq: int) -> bool:
 class Log:
     """Reads the log of a run, commit by commit, up to its current end.
 
-    next_entry never returns a commit twice, even if a merge has moved it. Not thread-safe.
+    next_entry never returns a commit twice, even if a merge has moved the commit. Not
+    thread-safe.
     """
 
     def __init__(self, run_dir: Path, after: int = 0) -> None:
@@ -194,8 +195,8 @@ class Log:
         self._last: Entry | None = None  # the last decoded merge, with all its commits
 
     def next_entry(self) -> Entry | None:
-        """Return the next entry with new commits, without its other commits. Returns None at the
-        current end of the log."""
+        """Return the next entry with commits that have not yet been returned. The result contains
+        only these commits. Returns None at the current end of the log."""
         looks = 0
         while True:
             seq = self._at + 1
@@ -224,14 +225,14 @@ class Log:
                 return Entry(entry, _commits(entry))
 
     def rewind(self, seq: int) -> None:
-        """Go back to a returned commit. The next commit returned is the first one after it."""
+        """Go back in the log. The next entry starts with the first commit after commit `seq`."""
         self._at, self._last = seq, None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}
 
     def merge_of(self, seq: int) -> Entry | None:
-        """Return the merge that replaces an entry, with all its commits, or None."""
+        """Return the merge that replaces an entry, with all commits of the merge, or None."""
         for look in range(LOOKS):
             there = self._listed()
             for merge in reversed(there):
@@ -266,7 +267,8 @@ class Log:
         return sorted(there)
 
     def _replaces(self, seq: int) -> list[list[int]]:
-        """Return the ranges that an entry replaces. The list is empty unless the entry is a merge."""
+        """Return the ranges of entries that an entry replaces. The list is empty unless the entry
+        is a merge."""
         if seq not in self._ranges:
             body = self._read(seq)
             if body is None:
@@ -275,7 +277,7 @@ class Log:
         return self._ranges[seq]
 
     def _whole(self, seq: int) -> Entry | None:
-        """Return an entry with all its commits, or None if it is gone."""
+        """Return an entry with all its commits, or None if the entry no longer exists."""
         if self._last is None or self._last.seq != seq:
             body = self._read(seq)
             if body is None:
@@ -286,7 +288,8 @@ class Log:
         return self._last
 
     def _merged(self, seq: int, there: list[int]) -> Entry | None:
-        """Return the merge that replaces an entry, without its commits before this entry, or None."""
+        """Return the merge that replaces an entry, without the merge's commits before this entry.
+        Return None if there is no such merge."""
         for merge in (s for s in reversed(there) if s > seq):
             for first, last in self._replaces(merge):
                 if not first <= seq <= last:
@@ -296,26 +299,28 @@ class Log:
                     return None
                 self._at = last
                 commits = [c for c in whole.commits if seq <= c.seq <= last]
-                # If no commit is left, the commits of a replaced merge were already returned.
+                # If no commit is left, they were already returned from a merge that this merge
+                # replaced.
                 return Entry(whole.body, commits) if commits else self.next_entry()
         return None
 
     def _checked(self, seq: int, entry: dict[str, Any]) -> dict[str, Any]:
         path = self._path(seq)
         if entry.get("seq") != seq:
-            raise CorruptError(f"{path}: the entry is number {entry.get('seq')}{SEE_VERIFY}")
+            raise CorruptError(f"{path}: the entry has number {entry.get('seq')}, but the file name has number {seq}{SEE_VERIFY}")
         self.run_id = self.run_id or entry.get("run_id")
         if entry.get("run_id") != self.run_id:
-            raise CorruptError(f"{path}: the entry is from run {entry.get('run_id')!r}, but the log is of run {self.run_id!r}{SEE_VERIFY}")
+            raise CorruptError(f"{path}: the entry is from run {entry.get('run_id')!r}, but the log is from run {self.run_id!r}{SEE_VERIFY}")
         return entry
 
     def waiting(self) -> bool:
-        """Report whether there is an unread entry. This check is cheap, but can miss an entry."""
+        """Report whether the next entry exists. This check is cheap, but it can miss the entry if
+        a merge has replaced it."""
         return os.path.exists(self._path(self._at + 1))
 
 
 def entries(run_dir: Path, after: int = 0) -> Iterator[Entry]:
-    """Yield the entries of a run with commits after a number, in commit order."""
+    """Yield the entries of a run that have commits after the given number, in commit order."""
     log = Log(run_dir, after)
     return iter(log.next_entry, None)
 

@@ -1,4 +1,5 @@
-"""Iterates over the groups of a run in progress. Each group is returned once, when it is complete.
+"""Iterates over the groups of a run in progress. Each group is returned once, when the group is
+complete.
 
 A group is complete once the log has an outcome for every one of its samples: rows, a final
 failure, or nothing to train on. Groups are yielded in the order of the commits that complete
@@ -6,12 +7,12 @@ them. This order depends only on the log, so every rank and every restarted proc
 order. Shards are read only after their commit, so the leftovers of a killed collector are never
 read.
 
-A run has ended when every sample planned in run.json has an outcome in the log. With --tail some
-planned samples never start, so a run has also ended when report.json reports that its last
-invocation completed. Only this second criterion applies to a run with collect --stream, because
-tasks arrive during the run. A run whose collector was killed, interrupted or stopped by an error
-has not ended, because --resume can continue the run. Following waits timeout seconds for the next
-commit.
+A run has ended when every sample planned in run.json has an outcome in the log. With --tail, some
+planned samples never start. So a run has also ended when report.json shows that its last
+invocation completed. Only this second criterion applies to collect --stream, because tasks arrive
+during the run. If the collector was killed, interrupted or stopped by an error, the run has not
+ended, because --resume can continue the run. In this case, Following waits for the next commit
+until the timeout.
 """
 
 from __future__ import annotations
@@ -40,35 +41,36 @@ from rollout.runs.select import SAMPLE_REASONS, Counts, GroupFacts, Where, count
 from rollout.runs.shards import Files
 
 INTERVAL = 0.5
-"""Default seconds between two listings of _commits/."""
+"""The default number of seconds between two listings of _commits/."""
 GLANCE = 0.02
-"""Seconds between two checks for only the next entry, see Log.waiting."""
+"""The number of seconds between two checks for the next entry alone; see Log.waiting."""
 
 
 class Following:
-    """An iterator over the groups of a run that can still be in progress.
+    """An iterator over the groups of a run that might still be in progress.
 
-    timeout: seconds without a new commit before TimeoutError; None waits forever.
-    interval: seconds between two listings of the log's folder; the next entry is checked
-        more often.
-    idle: called after each check that finds nothing new, with the seconds since the last
-        commit; it can raise.
-    left_out: called with the place (seq, number) of each group that the filters drop, when
-        the cursor passes the group.
-    after: a cursor; only groups after it are returned and counted.
+    timeout: how many seconds to wait for a new commit before TimeoutError is raised. None waits
+        forever.
+    interval: seconds between two listings of the log's folder. Between listings, the next entry
+        alone is checked more often.
+    idle: a function that is called after each check that finds nothing new. Its argument is the
+        number of seconds since the last commit. It can raise an exception to end the wait.
+    left_out: a function that is called for each group that the filters drop, when the cursor
+        passes the group. Its argument is the place (seq, number) of the group.
+    after: a cursor. Only groups after this cursor are returned and counted.
 
-    The filters work as in Dataset. When the run ends, groups that are not complete are dropped and
-    counted as missing or, with Where(missing="keep"), returned. If a sample ends after its group was
-    returned, because the sample was retried or more samples were requested, the sample is dropped
-    and counted as late. Like Dataset.counts, counts contains the numbers of groups, samples and
-    rows that were dropped so far, by reason. Batches of a followed run have the same numbers in
-    Batches.counts.
+    The filters work as in Dataset. When the run ends, groups that are not complete are dropped
+    and counted as missing. With Where(missing="keep"), they are returned instead. A sample can
+    end after its group was returned, because the sample was retried or because more samples were
+    requested. Such a sample is dropped and counted as late. Like Dataset.counts, the attribute
+    counts has the numbers of groups, samples and rows that were dropped so far, by reason.
+    Batches.counts has the same numbers for a followed run.
 
-    An iteration uses about 600 bytes for each sample of an incomplete group, and 16 to 32
-    bytes for each completed group and each failed sample, so it can run for days. Only
-    wake is safe to call from another thread. After an error in the log or the cursor, every
-    further call raises the same error. Fix the cause, and create a Following with after=cursor.
-    If reading a group's rows fails, this group is still the next group.
+    An iteration uses about 600 bytes for each sample of an incomplete group. It uses 16 to 32
+    bytes for each completed group and each failed sample, so it can run for days. wake() is the
+    only method that is safe to call from another thread. After an error in the log or the cursor,
+    every further call raises the same error. Fix the cause, and create a Following with
+    after=cursor. If reading a group's rows fails, this group is still the next group.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class Following:
         self._log = Log(run)
         self._body: dict[str, Any] = {}  # the body of the last entry
         self._shards: dict[str, Shard] = {}  # the shards of the last entry, by kind
-        self._commits: deque[Commit] = deque()  # the commits of the entry that are not processed yet
+        self._commits: deque[Commit] = deque()  # the commits of the entry that have not yet been processed
         self._row = 0  # the next commit's first row in the entry's shard
         self._files = Files([], columns, check)
         self._seq = 0  # the number of the last processed commit
@@ -115,12 +117,12 @@ class Following:
 
     @property
     def cursor(self) -> dict[str, Any]:
-        """The place of the last returned group as JSON values: run_id, seq and groups.
+        """The place of the last returned group, as a dict with run_id, seq and groups.
 
         The place covers all groups that commits before seq completed. It also covers the first
-        groups that commit seq completed; groups is their number. Filters do not change these
-        numbers: a dropped group counts as returned once all groups before it were returned. The
-        place refers to commits, so merges of shards do not change it.
+        `groups` groups that commit seq completed. Filters do not change these numbers, because a
+        dropped group counts as returned when all groups before it have been returned. The place
+        refers to commits, so merges of shards do not change it.
         """
         return cursor(self._run_id or self._log.run_id or "", self._place)
 
@@ -138,11 +140,13 @@ class Following:
         return group
 
     def wake(self) -> None:
-        """Make a waiting iteration check the log immediately, because there is a new commit. Thread-safe."""
+        """Make a waiting iteration check the log immediately. Call this method after a new
+        commit. Thread-safe."""
         self._wake.set()
 
     def complete(self) -> Iterator[OpenGroup]:
-        """Yield every group with the places of its rows. Pass it to read to get the rows."""
+        """Yield every group with the places of its rows. To read the rows, pass the group to
+        read()."""
         since = time.monotonic()
         while True:
             end = planned_end(self.run)  # read this first, so that the log then has all commits up to the end
@@ -156,7 +160,7 @@ class Following:
                 since = now
                 continue
             if end is None and self.timeout is None:
-                raise ValueError(f"{self.run}: has no run.json, so its end is unknown: pass timeout=")
+                raise ValueError(f"{self.run}: no run.json, so the end of the run is unknown: pass timeout=")
             if self.idle is not None:
                 self.idle(now - since)
             if self.timeout is not None and now - since >= self.timeout:
@@ -165,21 +169,23 @@ class Following:
         yield from self._filter_groups(list(self._open.values()))
 
     def _wait(self, until: float) -> None:
-        """Wait until a time, the next entry, or wake."""
+        """Wait until the given time, but stop waiting if the next entry appears or wake() is
+        called."""
         while (left := until - time.monotonic()) > 0:
             if self._wake.wait(min(left, GLANCE)) or self._log.waiting():
                 break
         self._wake.clear()
 
     def _next(self) -> OpenGroup | None:
-        """Return the next kept group, or None if the log has no further group yet."""
+        """Return the next group that the filters keep, or None if the log does not yet contain
+        such a group."""
         group = self._first()
         if group is not None:
             self._advance()
         return group
 
     def _first(self) -> OpenGroup | None:
-        """Return the next kept group without consuming it."""
+        """Like _next, but without moving the cursor past the group."""
         while True:
             while self._ready:
                 if (group := self._ready[0][2]) is not None:
@@ -196,9 +202,10 @@ class Following:
             self._left_out(self._place)
 
     def _step(self) -> bool:
-        """Process one commit and queue the groups that it completes.
+        """Process one commit, and queue the groups that it completes.
 
-        An error leaves the commit partly read, so every later call raises the same error.
+        After an error, the commit is only partly processed, so every later call raises the same
+        error.
         """
         if self._broken is not None:
             raise self._broken
@@ -217,14 +224,15 @@ class Following:
             return True
         except BaseException as err:
             self._ready.clear()
-            self._broken = err if isinstance(err, Exception) else StateError(f"{self.run}: {err!r} ended the reading of its log: start again after the cursor")
+            self._broken = err if isinstance(err, Exception) else StateError(f"{self.run}: {err!r} interrupted the reading of the log: "
+                                                                             "start again from the last cursor")
             raise
 
     def _begin(self, entry: Entry) -> None:
-        """Start with the commits of an entry."""
+        """Prepare to process the commits in an entry."""
         run_id = entry.body.get("run_id") or ""
         if self._run_id not in ("", run_id):
-            raise StateError(f"{self.run}: contains run {run_id!r}, but the state is from run {self._run_id!r}: pass the folder of that run")
+            raise StateError(f"{self.run}: the folder contains run {run_id!r}, but the state is from run {self._run_id!r}: pass the folder of that run")
         self._body = entry.body
         with corrupt_entry(self.run, entry.seq):
             self._shards = {s.kind: s for s in entry_shards(self.run, entry.body)}
@@ -233,13 +241,12 @@ class Following:
             self._commits.extend(entry.commits)
 
     def _caught_up(self) -> None:
-        """After the whole log has been read, check that the starting cursor is not ahead of the log."""
+        """At the end of the log, check that the starting cursor was not ahead of the log."""
         if self._after > (self._seq + 1, 0):
-            raise StateError(f"{self.run}: its log ends with commit {self._seq}, but the cursor is in commit {self._after[0]}: the folder is an older copy")
+            raise StateError(f"{self.run}: the log ends with commit {self._seq}, but the cursor is in commit {self._after[0]}: the folder is an older copy")
         self._after = START
 
     def _samples_of(self, commit: Commit) -> list[CommitSample]:
-        """Return the samples of a commit."""
         body = self._body
         groups = body["groups"] or []
         out = []
@@ -283,12 +290,14 @@ class Following:
             self._returned.add(group.id.encode())
         before = 0 if behind else len(whole) if seq < self._after[0] else self._after[1]  # the number of this commit's groups that the cursor covers
         if before > len(whole):
-            raise StateError(f"{self.run}: commit {seq} completes {len(whole)} groups, but the cursor is after {before}: it is from another log")
+            raise StateError(f"{self.run}: the cursor is after group {before} of commit {seq}, but that commit completes only {len(whole)}: "
+                             "the cursor is from another log")
         kept = {group.id for group in self._filter_groups(whole[before:])}
         self._ready.extend((seq, number, group if group.id in kept else None) for number, group in enumerate(whole[before:], before + 1))
 
     def _filter_samples(self, samples: list[PlacedSample]) -> list[tuple[int, PlacedSample]]:
-        """Return samples of one shard, each with the reason to drop it, or 0 to keep it."""
+        """Apply the sample filters to samples in one shard. Return each sample with the reason to
+        drop it, or with 0 if it is kept."""
         if not samples:
             return []
         number = self._files.add(samples[0].shard)
@@ -306,7 +315,6 @@ class Following:
         return out
 
     def _add(self, group: OpenGroup, s: CommitSample, reason: int, placed: PlacedSample | None) -> None:
-        """Add a sample to its group."""
         group.size = max(group.size, s.size)  # more samples were requested later
         if s.key in group.failures:
             group.failures.discard(s.key)
@@ -314,7 +322,7 @@ class Following:
         outcome = outcome_of(s.rows, s.failures)
         if outcome == ROWS:
             if s.key in group.keys:
-                raise CorruptError(f"{self.run}: the log has rows of sample {s.key.decode()} twice{SEE_VERIFY}")
+                raise CorruptError(f"{self.run}: the log contains rows of sample {s.key.decode()} more than once{SEE_VERIFY}")
             group.keys.add(s.key)
         if outcome == EMPTY:
             group.empty += 1
@@ -327,7 +335,7 @@ class Following:
             group.samples.append(placed)
 
     def _filter_unseen(self, group: OpenGroup) -> None:
-        """Apply the sample filters to the samples of commits before the cursor."""
+        """Apply the sample filters to samples from before the starting cursor."""
         unseen = [s for s in group.samples if s.spans is None]
         judged: dict[bytes, PlacedSample | None] = {}
         for shard in {s.shard for s in unseen}:

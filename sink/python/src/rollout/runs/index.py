@@ -20,17 +20,17 @@ from rollout.runs.entries import Entry, Log, corrupt_entry
 from rollout.runs.log import Shard, entry_shards, fits
 
 Span = tuple[int, int, int]
-"""A range of rows: the number of the shard, the first row, and the row after the last."""
+"""A range of rows: the number of the shard, the first row, and the row after the last row."""
 
 ROWS, FAILED, EMPTY, SUPERSEDED = 0, 1, 2, 3
-"""The outcomes of a sample. ROWS: it has rows. FAILED: it failed permanently. EMPTY: it was
-committed without a row and without a failure. SUPERSEDED: it failed, and a later outcome replaced
-the failure."""
+"""The outcomes of a sample. ROWS: the sample has rows. FAILED: it failed permanently. EMPTY: it
+was committed without rows and without failures. SUPERSEDED: it failed, but a later outcome
+replaced the failure."""
 
 
 @dataclass
 class Samples:
-    """Samples in commit order; every array has one entry per sample."""
+    """Samples in commit order. Every array has one entry per sample."""
 
     key: npt.NDArray[np.bytes_]
     group: npt.NDArray[np.int32]
@@ -38,7 +38,7 @@ class Samples:
     index: npt.NDArray[np.int32]
     """The column sample_index."""
     shard: npt.NDArray[np.int32]
-    """Index of the shard in Index.shards; -1 without rows."""
+    """Index of the shard in Index.shards, or -1 if the sample has no rows."""
     first: npt.NDArray[np.int32]
     """The number of the sample's first row in the shard."""
     rows: npt.NDArray[np.int32]
@@ -49,14 +49,14 @@ class Samples:
 
     @classmethod
     def placed(cls, shard: int, first: Sequence[int], rows: Sequence[int]) -> Samples:
-        """Return samples with rows. Only the places of the rows are set."""
+        """Return samples for which only the places of the rows are known."""
         n, none = len(first), np.zeros(len(first), dtype=np.int32)
         places = np.full(n, shard, dtype=np.int32), np.asarray(first, dtype=np.int32), np.asarray(rows, dtype=np.int32)
         return cls(np.zeros(n, dtype="S1"), none, none, *places, np.full(n, ROWS, dtype=np.int8))
 
 
 def outcome_of(rows: int, failures: int) -> int:
-    """Return the outcome of a sample from its numbers of rows and failures."""
+    """Return the outcome of a sample with the given numbers of rows and failures."""
     return ROWS if rows > 0 else FAILED if failures > 0 else EMPTY
 
 
@@ -68,7 +68,9 @@ class Index:
         self.run_id = ""
         self.seq = 0  # the seq of the last commit
         self.shards: list[Shard] = []  # the data shards
-        self.extents: list[tuple[int, int]] = []  # for each shard, the number of its first row in the run and the number of its rows
+        # For each shard, the number of the first row that the index covers, and how many rows it
+        # covers.
+        self.extents: list[tuple[int, int]] = []
         self.commits: list[tuple[int, int, int]] = []  # for each commit, the index of its shard, its rows and its tokens
         self.group_ids: list[str] = []
         self.group_sizes: list[int] = []
@@ -79,7 +81,8 @@ class Index:
         self._all: Samples | None = None
 
     def update(self, until: int | None = None) -> int:
-        """Add the new commits of the log, up to seq until, and return their number."""
+        """Add the new commits in the log, up to commit `until`, and return how many there
+        were."""
         had = len(self.commits)
         while until is None or self.seq < until:
             entry = self._log.next_entry()
@@ -92,7 +95,8 @@ class Index:
         return len(self.commits) - had
 
     def add(self, entry: Entry) -> Samples:
-        """Add an entry with the next commits, and return their samples."""
+        """Add the commits in an entry, which must be the next commits, and return their
+        samples."""
         if not entry.commits:
             return self._make([], [], [], [], [], 0)
         body = entry.body
@@ -138,7 +142,8 @@ class Index:
         return number
 
     def _make(self, keys: Sequence[Any], group: Sequence[int], index: Sequence[int], rows: Sequence[int], failures: Sequence[int], first: int) -> Samples:
-        """Return the samples of the next shard. first is the number of their first row in the shard."""
+        """Return samples in the next shard. `first` is the number in the shard of their first
+        row."""
         count = np.asarray(rows, dtype=np.int64)
         failed = np.asarray(failures, dtype=np.int64)
         outcome = np.where(count > 0, ROWS, np.where(failed > 0, FAILED, EMPTY)).astype(np.int8)
@@ -153,7 +158,8 @@ class Index:
         )
 
     def _samples_of(self, entry: Entry, files: dict[str, Shard]) -> tuple[int, Samples]:
-        """Return the number of an entry's first row, and its samples."""
+        """Return the samples in an entry's commits. Also return the number of their first row in
+        the shard."""
         fits(entry, files)
         every = entry.body["samples"] or []
         begin, end = entry.commits[0].begin, entry.commits[-1].end
@@ -161,8 +167,8 @@ class Index:
         groups = entry.body["groups"] or []
         local = np.asarray([s["group"] for s in samples], dtype=np.int64)
         number = np.full(len(groups), -1, dtype=np.int64)
-        # Do not number groups of the entry's other commits. An entry lists groups in the order of
-        # their first samples.
+        # Skip groups that are only in the entry's other commits. An entry lists groups in the
+        # order of their first samples.
         for g in np.unique(local).tolist() if entry.merge else range(len(groups)):
             number[g] = self._number(groups[g]["id"], groups[g]["size"])
         rows = [s["rows"] for s in samples]
@@ -173,7 +179,7 @@ class Index:
         return first, part
 
     def _supersede(self, part: Samples) -> None:
-        """Replace the earlier failure of a key with its later outcome."""
+        """Mark a failure as superseded if the same sample has a later outcome."""
         number, failed = len(self._parts), part.outcome == FAILED
         if self._failed or failed.any():
             for place, (key, lost) in enumerate(zip(part.key.tolist(), failed.tolist(), strict=True)):

@@ -1,11 +1,12 @@
-"""The commit log of a run, its shards and their rows, file by file.
+"""Reads the commit log of a run, its shards, and the rows in the shards.
 
 A run's folder has shards in data/ and a commit log in _commits/. A shard is part of the run only
 if an entry of the log names it. Never list data/ yourself, because it can contain leftovers of an
-interrupted run, and files that a merge is about to move. The log grows during the run. The files
-that the log names never change, but they can move, see rollout.runs.entries. Every entry and every
-file that it names has a checksum. If a checksum differs, CorruptError is raised. check="size" skips
-the checksums of files, so an Arrow file can be mapped without reading it first.
+interrupted run, and files that a merge is about to move. The log grows during the run. The
+content of the files that the log names never changes, but the files can move (see
+rollout.runs.entries). Every entry and every file that it names has a checksum. If a checksum
+differs, CorruptError is raised. check="size" skips the checksums of files, so an Arrow file does
+not have to be read before it is mapped.
 
 This module reads rows in file order. Dataset reads whole groups.
 """
@@ -32,16 +33,16 @@ Check = Literal["sha256", "size"]
 T = TypeVar("T")
 
 CHECKED = 1 << 12
-"""The number of verified files that a process remembers."""
+"""How many verified files a process remembers."""
 MOVES = 16
-"""The number of attempts to find a file that keeps moving."""
+"""How many times to search for a file that keeps moving."""
 
-# Verified by this process or its parent, oldest first.
+# The files that this process or its parent has verified, oldest first.
 _checked: dict[tuple[str, str | None], None] = {}
 
 
 class Shard(NamedTuple):
-    """A committed file. The entry of the commit contains more facts about it."""
+    """A committed file. The log entry contains more information about the file."""
 
     path: str
     """The path of the file: absolute, or relative to the parent of the run's folder."""
@@ -56,20 +57,22 @@ class Shard(NamedTuple):
     bytes: int
     sha256: str
     first: int = sys.maxsize
-    """The seq of the first commit with rows or failures in it; less than commit for a merge."""
+    """The seq of the first commit with rows or failures in the file. For a merge, it is less than
+    the field commit."""
 
     @property
     def merged(self) -> bool:
-        """Whether it is the shard of a merge."""
+        """Whether a merge wrote the file."""
         return self.first < self.commit
 
 
 def commits(run_dir: Path, after: int = 0) -> Iterator[dict[str, Any]]:
     """Yield the entries of the commit log that have commits with seq > after, in commit order.
 
-    The entry of a merge contains the samples of several commits, and replaces their entries. Its
-    member merged contains the number of samples per commit. The seq of its first commits can be
-    at most after. To follow a run in progress, call this function again with the last seq.
+    The entry of a merge contains the samples of several commits, and replaces their entries. The
+    entry's member "merged" contains the number of samples per commit. The first commits in it can
+    have numbers up to `after`. To follow a run in progress, call this function again with the
+    last seq.
     """
     filepath("run_dir", run_dir)
     integer("after", after, 0)
@@ -77,7 +80,7 @@ def commits(run_dir: Path, after: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def entry_shards(run_dir: Path, entry: dict[str, Any]) -> list[Shard]:
-    """Return the shards that an entry names: at most one of each kind."""
+    """Return the shards that an entry names. There is at most one of each kind."""
     with corrupt_entry(run_dir, entry.get("seq")):
         return [
             Shard(
@@ -97,7 +100,8 @@ def entry_shards(run_dir: Path, entry: dict[str, Any]) -> list[Shard]:
 
 
 def fits(entry: Entry, files: dict[str, Shard]) -> None:
-    """Raise ValueError or IndexError unless the samples of an entry are valid and fit its shard."""
+    """Raise ValueError or IndexError unless the samples in an entry are valid and match its
+    shards."""
     samples = entry.body["samples"] or []
     if min((s["group"] for s in samples), default=0) < 0:
         raise IndexError("a sample has a negative group")
@@ -109,7 +113,7 @@ def fits(entry: Entry, files: dict[str, Shard]) -> None:
 
 
 def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
-    """Return the committed shards of a kind, data or failures, in log order.
+    """Return the committed shards of the kind "data" or "failures", in log order.
 
     A merge can copy the rows of a shard to another shard, move the shard from data/ to replaced/
     and delete it later. Every function in this package that reads a shard still finds its rows.
@@ -119,9 +123,10 @@ def shards(run_dir: Path, kind: str = "data", after: int = 0) -> list[Shard]:
 
 
 def find(shard: Shard) -> tuple[Shard, int]:
-    """Return the shard that contains a shard's rows now, and the number of their first row in it.
+    """Find the rows of a shard.
 
-    This is the shard itself, in data/ or replaced/, or the shard of the merge that has replaced
+    Return the shard that contains these rows now, and the number of their first row in that
+    shard. It is the given shard, in data/ or replaced/, or the shard of a merge that has replaced
     it. Raises CorruptError if the rows are in neither shard.
     """
     for path in (shard.path, replaced(shard.path)):
@@ -132,7 +137,7 @@ def find(shard: Shard) -> tuple[Shard, int]:
         run_dir = os.path.dirname(run_dir)
     merge = Log(run_dir).merge_of(shard.commit)
     if merge is None:
-        raise CorruptError(f"{shard.path}: is missing although the commit log names it{SEE_VERIFY}")
+        raise CorruptError(f"{shard.path}: the file is missing, although the commit log lists it{SEE_VERIFY}")
     with corrupt_entry(run_dir, merge.seq):
         first = min(c.begin for c in merge.commits if c.seq >= shard.first)
         (found,) = (s for s in entry_shards(run_dir, merge.body) if s.kind == shard.kind)
@@ -141,14 +146,15 @@ def find(shard: Shard) -> tuple[Shard, int]:
 
 
 def replaced(path: str) -> str:
-    """Return the path of a file of data/ or failures/ after a merge has replaced it."""
+    """Return the path to which a merge moves a file from data/ or failures/."""
     folder, name = os.path.split(path)
     run_dir, kind = os.path.split(folder)
     return path if os.path.basename(run_dir) == "replaced" else os.path.join(run_dir, "replaced", kind, name)
 
 
 def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
-    """Call use with the result of find. If the rows move during the call, call use again."""
+    """Call `use` with the result of find. If the rows move during the call, find them again and
+    repeat the call."""
     begin = 0
     for _ in range(MOVES):
         try:
@@ -156,15 +162,16 @@ def follow_moves(shard: Shard, use: Callable[[Shard, int], T]) -> T:
         except FileNotFoundError:
             shard, more = find(shard)
             begin += more
-    raise CorruptError(f"{shard.path}: is missing although the commit log names it{SEE_VERIFY}")
+    raise CorruptError(f"{shard.path}: the file is missing, although the commit log lists it{SEE_VERIFY}")
 
 
 def verify_file(shard: Shard, check: Check) -> None:
-    """Like check_shard, but only for the file at this path. Raises FileNotFoundError if it is missing."""
+    """Like check_shard, but only check the file at the shard's path. Raises FileNotFoundError if
+    no file is there."""
     one_of("check", check, ("sha256", "size"))
     size = os.path.getsize(shard.path)
     if size != shard.bytes:
-        raise CorruptError(f"{shard.path}: {size} bytes, but the commit log has {shard.bytes}{SEE_VERIFY}")
+        raise CorruptError(f"{shard.path}: the file has {size} bytes, but the commit log lists {shard.bytes}{SEE_VERIFY}")
     if check == "size":
         return
     digest, block = hashlib.sha256(), memoryview(bytearray(min(1 << 18, size + 1)))  # fits in the CPU cache
@@ -172,20 +179,20 @@ def verify_file(shard: Shard, check: Check) -> None:
         while n := f.readinto(block):
             digest.update(block[:n])
     if digest.hexdigest() != shard.sha256:
-        raise CorruptError(f"{shard.path}: sha256 {digest.hexdigest()}, but the commit log has {shard.sha256}{SEE_VERIFY}")
+        raise CorruptError(f"{shard.path}: the file has sha256 {digest.hexdigest()}, but the commit log lists {shard.sha256}{SEE_VERIFY}")
 
 
 def check_shard(shard: Shard, check: Check = "sha256") -> None:
-    """Raise CorruptError unless the file is the file that was committed.
+    """Raise CorruptError unless the file is identical to the file that was committed.
 
-    check="sha256" reads the whole file, at disk speed, or at some GB/s from memory. check="size"
-    only compares the size. The file is located with find.
+    check="sha256" reads the whole file, at the speed of the disk, or at a few GB/s from the page
+    cache. check="size" only compares the size. The file is located with find.
     """
     follow_moves(shard, lambda at, _: verify_file(at, check))
 
 
 def verify_once(shard: Shard, check: Check) -> None:
-    """Verify one file, like verify_file, once per process."""
+    """Like verify_file, but verify each file only once per process."""
     mark = (os.path.abspath(shard.path), shard.sha256 if check == "sha256" else None)
     if mark not in _checked:
         verify_file(shard, check)
@@ -197,7 +204,7 @@ def verify_once(shard: Shard, check: Check) -> None:
 def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "sha256") -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a shard; columns=None means all columns.
 
-    The file is verified first, see check_shard. An Arrow shard is mapped into memory and its
+    The file is verified first; see check_shard. An Arrow shard is mapped into memory and its
     batches are views. A Parquet shard is decoded one row group at a time.
     """
 
@@ -214,11 +221,10 @@ def batches(shard: Shard, columns: Sequence[str] | None = None, check: Check = "
             if first < end:
                 yield batch if end - first == batch.num_rows else batch.slice(first, end - first)
     if n != at.rows:  # an Arrow stream truncated between two batches looks complete
-        raise CorruptError(f"{at.path}: {n} rows, but the commit log has {at.rows}{SEE_VERIFY}")
+        raise CorruptError(f"{at.path}: the file has {n} rows, but the commit log lists {at.rows}{SEE_VERIFY}")
 
 
 def _all(source: Any, shard: Shard, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of an open file."""
     texts("columns", columns, none=True)
     names = None if columns is None else list(columns)
     if shard.format == "arrow":
@@ -241,7 +247,8 @@ def table(run_dir: Path, kind: str = "data", columns: Sequence[str] | None = Non
 
 
 def getter(column: pa.Array) -> Callable[[int], Any]:
-    """Return a function that maps a row number to the row's value. Lists of numbers are numpy views."""
+    """Return a function that returns the value in the row with a given number. A list of numbers
+    is returned as a numpy view."""
     kind = column.type
     if (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
         return numbers(column).item
@@ -255,9 +262,10 @@ def getter(column: pa.Array) -> Callable[[int], Any]:
 
 
 def numbers(column: pa.Array) -> npt.NDArray[Any]:
-    """Return the numbers of a column without nulls as a view of its memory.
+    """Return a numpy view of a column of numbers without nulls.
 
-    to_numpy would import pandas if it is installed: 36 MB in every worker.
+    pyarrow's to_numpy would import pandas if pandas is installed, which takes 36 MB in every
+    worker.
     """
     kind = column.type
     if not (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)) or column.null_count:

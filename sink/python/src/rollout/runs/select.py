@@ -1,7 +1,7 @@
-"""The filters, and the groups that they keep with the places of their rows.
+"""The filters, the groups that they keep, and the places of the rows in these groups.
 
-A filter keeps or drops samples, with all their rows, or groups. Dataset.counts counts the samples
-and groups that a filter drops under the filter's name.
+A filter drops groups, or samples with all their rows. Dataset.counts has the numbers of dropped
+samples and groups under the name of the filter.
 """
 
 from __future__ import annotations
@@ -26,35 +26,39 @@ from rollout.runs.shards import Files
 Policy = Literal["keep", "drop"]
 
 GRADES = ("unverified", "count_verified", "exact")
-"""Values of the column verification, from the lowest grade to the highest."""
+"""The values of the column verification, from the lowest grade to the highest."""
 STATUSES = ("completed", "truncated", "max_steps")
-"""Values of the column status. Samples that were canceled or ended in an error have no rows."""
+"""The values of the column status. Samples that were canceled or failed with an error have no
+rows."""
 FLAGS = ("cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced", "after_stop", "padded_id")
-"""Values of the column flags. These three lists are closed: a later schema only adds columns."""
+"""The values of the column flags. GRADES, STATUSES and FLAGS are complete: a later schema can add
+columns, but not values."""
 
 Counts = dict[str, dict[str, int]]
-"""By reason, the numbers of dropped groups, samples and rows."""
+"""The numbers of dropped groups, samples and rows, by reason."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """The filters of a dataset. By default, only keep and missing drop anything.
+    """The filters of a dataset. By default, only the filters `keep` and `missing` drop anything.
 
     Sample filters check every row of a sample, and drop the whole sample if one row fails the
     check. With segments=True, they drop only this row. Sample filters run first, in the order
-    below. Then the group filters check the remaining samples. A sample or group is counted under
-    the first filter that drops it.
+    below. The group filters then check what remains of each group. A sample or group is counted
+    under the first filter that drops it.
     """
 
     # Sample filters.
     keep: Policy = "drop"
-    """Drop samples with a row whose column keep is false; null counts as true."""
+    """Drop samples that have a row with the value false in the column keep. A null counts as
+    true."""
     verification: Literal["unverified", "count_verified", "exact"] = "unverified"
-    """The lowest accepted grade of a row."""
+    """The lowest grade that a row can have."""
     status: Collection[str] | None = None
     """The accepted values of the column status, such as {"completed", "max_steps"}; see STATUSES."""
     truncated: Policy = "keep"
-    """Drop samples with a row that was cut or that ended at the token limit (column truncated)."""
+    """Drop samples with a row that was cut or that ended at the token limit, according to the
+    column truncated."""
     flags: Collection[str] = ()
     """Drop samples with a row that has one of these flags, such as {"cut"}; see FLAGS."""
     min_tokens: int = 0
@@ -62,19 +66,21 @@ class Where:
     max_tokens: int | None = None
     """The maximum length of every row (T)."""
     policy_version: int | None = None
-    """The trainer's current policy version; required with max_staleness."""
+    """The trainer's current policy version. It must be set if max_staleness is set."""
     max_staleness: int | None = None
     """Drop samples with a token sampled by a version below policy_version - max_staleness."""
     unknown_version: Policy | None = None
-    """Drop samples with a row of unknown version; required with max_staleness."""
+    """Whether to drop samples with a row whose version is unknown. It must be set if
+    max_staleness is set."""
     null_reward: Policy = "keep"
     """Drop samples without a reward. A null reward is unknown, not zero."""
     segments: bool = False
-    """Drop single rows instead of whole samples."""
+    """If true, the sample filters drop single rows instead of whole samples."""
 
     # Group filters.
     missing: Policy = "drop"
-    """Drop groups with samples that are not in the log, because they were not yet collected or were cut."""
+    """Drop groups with samples that are not in the log, because they were cut or not yet
+    collected."""
     failed: Policy = "keep"
     """Drop groups that contain a sample that failed or was committed without a row."""
     partial: Policy = "keep"
@@ -100,8 +106,8 @@ class Where:
         ):
             for word in given:
                 if word not in known:
-                    # A word that is part of two values, such as verified, can mean the opposite of
-                    # one of them.
+                    # Do not suggest a value if the word is part of several values: "verified" is
+                    # part of "unverified", which is its opposite.
                     near = [k for k in known if str(word) in k] or difflib.get_close_matches(str(word), known, 1)
                     meant = f"; did you mean {near[0]!r}?" if len(near) == 1 else ""
                     raise ValueError(f"{name}={word!r}: must be one of {', '.join(known)}{meant}")
@@ -110,14 +116,14 @@ class Where:
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be 'keep' or 'drop'")
         if self.max_staleness is not None:
             if self.policy_version is None:
-                raise ValueError("max_staleness needs policy_version, the version that the trainer has now")
+                raise ValueError("max_staleness needs policy_version, the trainer's current version")
             if self.unknown_version not in ("keep", "drop"):
-                raise ValueError("max_staleness needs unknown_version: 'keep' or 'drop' rows whose policy version is unknown")
+                raise ValueError("max_staleness needs unknown_version='keep' or 'drop', for rows whose policy version is unknown")
         elif self.unknown_version is not None or self.policy_version is not None:
             raise ValueError("policy_version and unknown_version need max_staleness")
 
     def name(self) -> str:
-        """Return the non-default filters as text. Equal filters have equal texts."""
+        """Return the non-default filters as text. Equal filters return equal text."""
         said = []
         for f in fields(self):
             value = getattr(self, f.name)
@@ -140,7 +146,7 @@ class Where:
         return [name for name, used in use.items() if used]
 
     def bad_rows(self, batch: pa.RecordBatch) -> Mapping[str, Bools]:
-        """Return, for each filter, which rows of a batch it drops, shape [rows]."""
+        """For each filter, return a mask of the rows in a batch that it drops, shape [rows]."""
         import pyarrow.compute as pc  # uses 8 MB of memory, and only filters need it
 
         bad: dict[str, Bools] = {}
@@ -179,7 +185,7 @@ def bools(column: pa.Array) -> Bools:
 
 
 def has_any(column: pa.Array, words: Collection[str]) -> Bools:
-    """Return which lists of the column contain one of the words."""
+    """Return a mask of the lists in a column that contain any of the words."""
     import pyarrow.compute as pc
 
     hit = bools(pc.is_in(column.flatten(), value_set=pa.array(sorted(words), pa.string())))
@@ -189,7 +195,8 @@ def has_any(column: pa.Array, words: Collection[str]) -> Bools:
 
 
 def last(column: pa.Array) -> Ints:
-    """Return the last number of each list, or 0 for an empty list. For turn_offsets, this number is T."""
+    """Return the last number in each list, or 0 if the list is empty. In the column turn_offsets,
+    the last number is T."""
     ends = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     values = column.values.to_numpy(zero_copy_only=False)
     out = np.zeros(len(column), dtype=np.int64)
@@ -203,7 +210,8 @@ SAMPLE_REASONS = (
     *("min_tokens", "max_tokens", "max_staleness", "unknown_version", "null_reward"),
 )
 GROUP_REASONS = ("missing", "failed", "no_rows", "partial", "reward_variance")
-"""Reasons to drop a group. no_rows: no sample of the group has a row left."""
+"""The reasons for dropping a group. "no_rows" means that no sample of the group has a row
+left."""
 
 
 @dataclass
@@ -211,15 +219,19 @@ class Verdict:
     """The filters' decisions on the samples of one shard, in order."""
 
     reason: npt.NDArray[np.int8]
-    """1 + the index in SAMPLE_REASONS of the reason to drop the sample; 0: the sample is kept."""
+    """0 if the sample is kept. Otherwise 1 + the index in SAMPLE_REASONS of the reason for
+    dropping it."""
     reward: Floats
-    """The reward of the sample's first row; NaN if it is null or no filter needs it."""
+    """The reward of the sample's first row. It is NaN if the reward is null or if no filter needs
+    it."""
     left_out: dict[str, int]
-    """Dropped rows of kept samples by reason, with Where.segments."""
+    """If Where.segments is true, the number of rows that were dropped from kept samples, by
+    reason."""
     mask: Bools | None
-    """Which rows of the shard, up to the samples' last row, are kept; None: all rows of kept samples."""
+    """A mask of the rows to keep, from the first row of the shard to the last row of the samples.
+    None: keep all rows of the kept samples."""
     rows: Ints
-    """The number of rows of each sample that the row filters keep."""
+    """How many rows the filters keep in each sample."""
 
 
 def judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
@@ -259,17 +271,18 @@ def _judge(files: Files, number: int, part: Samples, where: Where) -> Verdict:
         alone = np.concatenate([code[a:b] for a, b, s in zip(first, first + length, stays) if s] or [code[:0]])
         left = {SAMPLE_REASONS[r - 1]: int(n) for r, n in enumerate(np.bincount(alone, minlength=1)) if r and n}
         return Verdict(np.where(stays, 0, code[first]).astype(np.int8), rewards, left, code == 0, kept)
-    # The first reason of a sample's rows; 0 is treated as higher than all reasons.
+    # The reason with the lowest number among a sample's rows. 0 is treated as higher than all
+    # reasons.
     lowest = np.minimum.reduceat(np.append(np.where(code == 0, 127, code), 127), ends)[::2]
     return Verdict(np.where(lowest == 127, 0, lowest).astype(np.int8), rewards, {}, None, length)
 
 
 @dataclass
 class Selection:
-    """The groups of runs that the filters keep, in the order of their first rows.
+    """The groups that the filters keep, in the order of their first rows.
 
-    Arrays over groups have length G. The samples of group i that have rows are
-    start[i]:start[i+1], by sample_index.
+    Arrays with one entry per group have the length G. The other arrays have one entry per kept
+    sample. The entries of group i are start[i]:start[i+1], sorted by sample_index.
     """
 
     indexes: Sequence[Index]
@@ -278,7 +291,7 @@ class Selection:
     """The shards of all runs."""
     run: npt.NDArray[np.int32]
     group: npt.NDArray[np.int32]
-    """Index of the group in its run's Index."""
+    """The number of the group in the Index of its run."""
     size: npt.NDArray[np.int32]
     failed: npt.NDArray[np.int32]
     empty: npt.NDArray[np.int32]
@@ -286,7 +299,7 @@ class Selection:
     left_out: npt.NDArray[np.int32]
     start: Ints
     shard: npt.NDArray[np.int32]
-    """Number of the shard, counted over all runs."""
+    """The number of the shard. Shards are numbered over all runs."""
     first: npt.NDArray[np.int32]
     rows: npt.NDArray[np.int32]
     masks: dict[int, Bools]
@@ -305,7 +318,6 @@ class Selection:
         return out
 
     def assemble(self, i: int, rows: list[Row]) -> Group:
-        """Return group i with its rows."""
         index = self.indexes[int(self.run[i])]
         return Group(
             run=index.run_dir,
@@ -320,7 +332,8 @@ class Selection:
 
 
 def spans(shard: int, first: int, rows: int, mask: Bools | None) -> list[Span]:
-    """Return the places of the rows of a sample that mask keeps. mask has an entry per row of the shard."""
+    """Return the places of the rows of a sample that the mask keeps. The mask has one entry per
+    row of the shard."""
     if mask is None:
         return [(shard, first, first + rows)]
     return [(shard, n, n + 1) for n in (first + np.flatnonzero(mask[first : first + rows])).tolist()]
@@ -335,7 +348,8 @@ def count(counts: Counts, reason: str, groups: int = 0, samples: int = 0, rows: 
 
 
 def once(run: str, part: Samples) -> None:
-    """Raise CorruptError if a sample has rows in two places, because it would be trained on twice."""
+    """Raise CorruptError if the log contains the rows of a sample twice, because the sample would
+    be trained on twice."""
     at = np.flatnonzero(part.outcome == ROWS)
     at = at[np.lexsort((part.index[at], part.group[at]))]
     again = (np.diff(part.group[at]) == 0) & (np.diff(part.index[at]) == 0)
@@ -343,15 +357,15 @@ def once(run: str, part: Samples) -> None:
         keys, times = np.unique(part.key[at], return_counts=True)
         if times.max() > 1:
             key = keys[int(times.argmax())].decode()
-            raise CorruptError(f"{run}: the log has rows of sample {key} twice{SEE_VERIFY}")
+            raise CorruptError(f"{run}: the log contains rows of sample {key} more than once{SEE_VERIFY}")
 
 
 @dataclass
 class GroupFacts:
-    """The facts that the group filters check.
+    """The input of the group filters.
 
-    The first arrays have one entry per group, shape [G]. The last three have one entry per sample
-    that the sample filters keep.
+    The first four arrays have one entry per group, shape [G]. The last three arrays have one
+    entry per sample that the sample filters keep.
     """
 
     missing: Ints
@@ -361,12 +375,13 @@ class GroupFacts:
     group: Ints
     """The index of the sample's group."""
     rows: Ints
-    """The number of rows that the sample has left."""
+    """How many rows of the sample the filters have kept."""
     reward: Floats
 
 
 def filter_groups(where: Where, facts: GroupFacts, counts: Counts) -> Bools:
-    """Apply the group filters and count what they drop. Return which groups to keep, shape [G].
+    """Apply the group filters, and count the groups that they drop. Return a mask of the groups
+    to keep, shape [G].
 
     This function filters both finished runs and runs in progress.
     """
@@ -390,7 +405,7 @@ def filter_groups(where: Where, facts: GroupFacts, counts: Counts) -> Bools:
 
 
 def variance(group: Ints, reward: Floats, total: int) -> Bools:
-    """Return which groups have differing known rewards, shape [total]."""
+    """Return a mask of the groups with at least two different known rewards, shape [total]."""
     known = ~np.isnan(reward)
     low, high = np.full(total, np.inf), np.full(total, -np.inf)
     np.minimum.at(low, group[known], reward[known])

@@ -1,4 +1,4 @@
-"""The numbered shards of a dataset, and reads across several of them."""
+"""The numbered shards of a dataset. Reads can cover several shards."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ T = TypeVar("T")
 OPEN_FILES = 16
 """The number of shards that a process keeps open."""
 ADDED = 256
-"""The number of added shards to remember; see Files.trim."""
+"""How many of the added shards to remember; see Files.trim."""
 KEPT_BYTES = 64 << 20
-"""The maximum decoded bytes of cached blocks. When groups are read in order, the next groups use these
-blocks."""
+"""The maximum size of the cached blocks, in decoded bytes. If groups are read in order, the
+following groups use the cached blocks."""
 KEPT_BLOCKS = (2, 256)
-"""The minimum number of cached blocks, whatever their size, and the maximum."""
+"""The minimum and maximum number of cached blocks. The minimum applies even if the blocks exceed
+KEPT_BYTES."""
 CHECKERS = 8
 """The number of shards to verify at the same time."""
 
@@ -48,15 +49,16 @@ if hasattr(os, "register_at_fork"):  # a worker can be forked while another thre
 
 
 class Files:
-    """The shards of a dataset. They are opened on demand, and the last OPEN_FILES shards stay open.
+    """The shards of a dataset. They are opened on demand, and the OPEN_FILES shards that were
+    used last stay open.
 
-    A shard keeps its number as long as this object knows the shard. A merge can replace the file of
-    a shard. place returns the shard that contains the rows now. Readers use retry_moved, which
-    repeats a read if a file has moved.
+    A shard keeps its number until trim() forgets the shard. A merge can replace the file of a
+    shard. The method place returns the shard that contains the rows now. Readers use retry_moved,
+    which repeats a read if a file has moved.
 
-    The workers of each epoch are new processes. Forked workers inherit the open files. This is
-    safe, because reads do not use file positions. The processes verify each file only once
-    between them. Unpickled copies open and verify files themselves.
+    Each epoch has new worker processes. Forked workers inherit the open files. This is safe,
+    because reads do not use the file position. A process and its forked workers verify each file
+    only once. Unpickled copies open and verify files themselves.
     """
 
     def __init__(self, shards: Sequence[Shard], columns: Sequence[str] | None, check: Check) -> None:
@@ -87,8 +89,8 @@ class Files:
         return [self.shards[i] for i in range(self._given)]
 
     def add(self, shard: Shard) -> int:
-        """Return the number of a shard. If the shard is new, assign it the next number, which trim can
-        forget later."""
+        """Return the number of a shard. A new shard gets the next number, and trim() can forget
+        this shard later."""
         with self._lock:
             number = self._numbers.pop(shard.path, None)
             if number is None:
@@ -98,7 +100,7 @@ class Files:
             return number
 
     def trim(self) -> None:
-        """Forget all added shards except the last ADDED."""
+        """Forget all added shards except the ADDED shards that were used last."""
         with self._lock:
             while len(self._numbers) > ADDED:
                 old = self._numbers.pop(next(iter(self._numbers)))
@@ -106,7 +108,8 @@ class Files:
                     known.pop(old, None)
 
     def place(self, number: int) -> tuple[int, int]:
-        """Return the number of the shard that contains a shard's rows now, and their first row in it."""
+        """Return the number of the shard that contains a shard's rows now, and the number of
+        their first row in that shard."""
         begin = 0
         while number in self._moved:
             number, more = self._moved[number]
@@ -114,13 +117,14 @@ class Files:
         return number, begin
 
     def retry_moved(self, read: Callable[[], T]) -> T:
-        """Call read. If a merge has moved rows to another shard in the meantime, call read again."""
+        """Call `read`. If a merge has moved the rows to another shard in the meantime, call it
+        again."""
         for left in range(MOVES, -1, -1):
             try:
                 return read()
             except MovedError as gone:
                 if not left:
-                    raise CorruptError(f"{gone.shard.path}: is missing although the commit log names it{SEE_VERIFY}") from gone
+                    raise CorruptError(f"{gone.shard.path}: the file is missing, although the commit log lists it{SEE_VERIFY}") from gone
                 self._find(gone.shard)
         raise AssertionError
 
@@ -169,7 +173,7 @@ class Files:
     def verify_mapped(self) -> None:
         """Verify all Arrow shards in parallel.
 
-        A shuffled order needs all of them from the start.
+        If the order is shuffled, the first batches can need any of the shards.
         """
         mapped = [i for i in range(self._given) if self.shards[i].format == "arrow"]
         mapped.sort(key=lambda i: -self.shards[i].bytes)  # largest first, so that no large shard is verified last
@@ -177,7 +181,7 @@ class Files:
             list(pool.map(lambda i: self.retry_moved(lambda: self.verify(self.place(i)[0])), mapped))
 
     def release_pages(self) -> None:
-        """Unmap the pages if many pages were read."""
+        """Release the pages of the mapped files if many pages are resident."""
         with self._lock:
             mapped = [f for f in self._open.values() if isinstance(f, ArrowFile)]
         read = sum(f.touched for f in mapped)
@@ -189,7 +193,8 @@ class Files:
             self._pages.released()
 
     def starts(self, number: int) -> Ints:
-        """Return the first row of each block of a shard, and the shard's number of rows.
+        """Return the number of the first row in each block of a shard, and the shard's number of
+        rows.
 
         This does not verify the file.
         """
@@ -203,12 +208,12 @@ class Files:
         return starts if at == number else np.unique(np.clip(starts - begin, 0, self.shards[number].rows))
 
     def all_null(self, number: int, name: str) -> bool:
-        """Report whether a column of a shard is all null, without reading rows."""
+        """Report whether all values of a column in a shard are null, without reading rows."""
         return self._opened(number).all_null(name)
 
     def places(self, addresses: Ints, ends: Ints) -> tuple[list[Source], Ints, Ints]:
-        """Return the open mapped files and, for each memory range, its file and its offset in the
-        file, or -1 if the range is in no file."""
+        """Return the open mapped files. For each memory range, also return the number of its file
+        and its offset in the file, or -1 if the range is not in any of the files."""
         with self._lock:
             mapped = [file for file in self._open.values() if isinstance(file, ArrowFile)]
         sources = [(file, source) for file in mapped if (source := file.source) is not None]
@@ -225,7 +230,8 @@ class Files:
         return Parts(self, spans, self._part).rows(spans)
 
     def _part(self, shard: int, block: int, wanted: Sequence[tuple[int, int]]) -> Part | Piece:
-        """Return a whole block from the cache, and evict the least recently used blocks."""
+        """Return a block, from the cache if possible. A new Parquet block is decoded as a whole,
+        and the least recently used blocks are evicted."""
         file = self.file(shard)
         if isinstance(file, ArrowFile):
             return file.part(block, wanted)
@@ -241,12 +247,12 @@ class Files:
             return part
 
     def part(self, shard: int, block: int, wanted: Sequence[tuple[int, int]]) -> Part | Piece:
-        """Return a block for the given ranges of its rows."""
+        """Return a block, of which only the given ranges of rows are needed."""
         return self.file(shard).part(block, wanted)
 
 
 class Parts:
-    """Rows of several blocks, each decoded once."""
+    """Reads rows from several blocks, and decodes each block once."""
 
     def __init__(self, files: Files, spans: Sequence[Span], part: Callable[..., Part | Piece] | None = None) -> None:
         files.retry_moved(lambda: self._read(files, spans, part or files.part))
@@ -266,7 +272,7 @@ class Parts:
             self._parts[shard, block] = part(shard, block, here)
 
     def _now(self, spans: Sequence[Span]) -> list[Span]:
-        """Return the places of rows at the time of the read."""
+        """Return the places that rows had when the blocks were read."""
         out = []
         for shard, begin, end in spans:
             number, more = self._places[shard]
@@ -274,7 +280,7 @@ class Parts:
         return out
 
     def rows(self, spans: Sequence[Span]) -> list[Row]:
-        """Return some of the requested rows, in the given order."""
+        """Return the rows in the given spans, which must be part of the requested spans."""
         have: dict[tuple[int, int], Row] = {}
         now = self._now(spans)
         for shard, begin, end in joined(now):  # few long reads, because a group's samples are close together, in any order
@@ -285,7 +291,7 @@ class Parts:
 
 
 def joined(spans: Sequence[Span]) -> list[Span]:
-    """Return spans in order. Adjacent and overlapping spans are joined."""
+    """Sort spans, and join adjacent and overlapping spans."""
     out: list[Span] = []
     for span in sorted(spans):
         shard, begin, end = span

@@ -1,1 +1,2 @@
-"""Tensors, advantages and loss weights for a training step, and a check of the log-probabilities."""
+"""Tensors, advantages and loss weights for a training step. Also contains check(), which verifies
+log-probabilities."""

@@ -1,4 +1,4 @@
-"""The dict of a batch, and its transfer from a worker to the training process."""
+"""The class Batch, and the transfer of a batch from a worker to the training process."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from rollout._process import worker
 from rollout.data._blocks import ALIGN, Block, block_of, borrow, memory
 
 SMALL = 1 << 15
-"""Up to this size in bytes, pickling is cheaper than a block."""
+"""Batches of up to this size in bytes are pickled, because that is cheaper than a block."""
 
 Place = tuple[int, int, int, Any, tuple[int, ...]]
-"""The place of a tensor: the number of its memory, the offset, the size in bytes, the dtype and the shape."""
+"""The place of a tensor: the number of its block, its offset, its size in bytes, its dtype and
+its shape."""
 
 
 class Batch(dict[str, Any]):
-    """The result of rollout.collate: tensors by name, and the list rows.
+    """The result of rollout.collate: a dict of tensors by name, with the list "rows".
 
-    A worker sends a batch as one block of shared memory. torch would send each tensor with its own
-    file descriptor, at about half a millisecond per tensor, and a batch has twenty tensors. Tensors
-    that collate created in the worker are already in a block. Other tensors are copied.
+    A worker sends a batch as one block of shared memory. torch would send each tensor with its
+    own file descriptor. This takes about 0.5 ms per tensor, and a batch has twenty tensors.
+    Tensors that collate created in the worker are already in a block. Other tensors are copied.
     """
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -69,7 +70,8 @@ class Batch(dict[str, Any]):
 
 
 def plain(value: Any) -> bool:
-    """Report whether a value is a dense numeric tensor in memory. torch itself sends all other tensors."""
+    """Report whether a value is a dense numeric tensor on the CPU. Other tensors are sent by
+    torch itself."""
     return is_tensor(value) and value.device.type == "cpu" and value.layout == torch.strided and not value.is_quantized
 
 

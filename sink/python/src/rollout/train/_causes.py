@@ -1,5 +1,5 @@
-"""Causes of differences between recomputed and recorded log-probabilities. Each cause has its own
-test. If no test identifies a cause, the cause is unknown."""
+"""Causes of differences between recomputed and recorded log-probabilities. There is a test for
+each cause. If no test identifies a cause, the cause is "unknown"."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from rollout.train._measure import FEW, Function, Tokens, sampled
 from rollout.train._truncation import explained, one_sided
 
 BETTER = 4.0
-"""The factor by which an explanation must reduce the mean |Δ|, in addition to reaching the tolerance."""
+"""An explanation must reduce the mean |Δ| by this factor. It must also bring the mean |Δ| within
+the tolerance."""
 
 _MOST_TOKENS = 2000
-"""The number of tokens on which a temperature is fitted, and the number on which it is tested."""
+"""The approximate number of tokens for fitting a setting. The same number of tokens is used for
+testing it."""
 
 Finding = tuple[str, str]
 
-_UNCUT = "record the engine's log-probabilities from before the truncation (raw_logprobs), or sample with top_p 1, top_k -1 and min_p 0"
+_UNCUT = "Record the engine's log-probabilities from before the truncation (raw_logprobs), or sample with top_p 1, top_k -1 and min_p 0"
 
 
 def diagnose(function: Function, rows: Sequence[Row], tokens: Tokens, tolerance: float, tests: dict[str, Any]) -> Finding:
-    """Return the cause and a sentence about the cause. The results of the tests are added to tests."""
+    """Return the cause and a sentence that explains it. The result of each test is added to the
+    dict `tests`."""
     if len(tokens) < FEW:
         return "unknown", f"{len(tokens)} sampled tokens are too few to find a cause: pass rows with at least {FEW} tokens in total"
     base = mean_difference(tokens.recomputed - tokens.recorded)
@@ -52,22 +55,24 @@ def _explains(value: float, base: float, tolerance: float) -> bool:
 
 
 def _shift(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """Test for shift: the values agree with the tokens one position before or after."""
+    """Test for the cause "shift": the recomputed values agree with the recorded values one
+    position before or after."""
     found = None
     fit, rest = _halves(rows)
     some = fit if fit is rest else fit + rest
-    what, how = ("logits", "the predictions of the model after token") if function.gives_logits else ("values", "the log-probability of token")
+    what, how = ("logits", "the model's predictions after token") if function.gives_logits else ("values", "the log-probability of token")
     for shift in (-1, 1):
         deltas = np.concatenate([_deltas(function, row, shift=shift) for row in some])
         mean = tests[f"shift {shift:+d}"] = mean_difference(deltas)
         if np.count_nonzero(~np.isnan(deltas)) >= max(FEW, len(deltas) // 2) and _explains(mean, base, tolerance):
             at = f"i {'+' if shift < 0 else '-'} 1"
-            found = "shift", f"shifted by one: the {what} at i are {how} {at} (mean |Δ| {base:.4g}, moved by one {mean:.4g})"
+            found = "shift", f"shifted by one: the {what} at i are {how} {at} (mean |Δ| {base:.4g} as returned, {mean:.4g} after a shift by one)"
     return found
 
 
 def _versions(_: Function, __: Sequence[Row], tokens: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """Test for weights: tokens of some policy versions agree, and tokens of other versions do not."""
+    """Test for the cause "weights": tokens from some policy versions agree, and tokens from other
+    versions do not."""
     good: list[int] = []
     bad: list[int] = []
     for version in np.unique(tokens.version[tokens.version >= 0]).tolist():
@@ -79,7 +84,7 @@ def _versions(_: Function, __: Sequence[Row], tokens: Tokens, base: float, toler
         elif mean_difference(delta) <= tolerance:
             good.append(version)
     if good and bad:
-        return "weights", f"other weights: tokens of {_named(good)} agree, those of {_named(bad)} do not"
+        return "weights", f"other weights: tokens from {_named(good)} agree, but tokens from {_named(bad)} do not"
     tests["versions that agree"] = good or "none"
     return None
 
@@ -90,22 +95,22 @@ def _named(versions: Sequence[int]) -> str:
 
 
 def _truncation(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """Test for truncation: the recorded values are too high because of truncated sampling, and
-    agree with values that are truncated in the same way."""
+    """Test for the cause "truncation": the recorded values are too high because sampling was
+    truncated. They agree with recomputed values after the same truncation."""
     delta = tokens.recomputed - tokens.recorded
     if not one_sided(delta):
         return None
-    tests["one-sided"] = f"mean Δ {delta.mean():+.4g} of mean |Δ| {mean_difference(delta):.4g}"
+    tests["one-sided"] = f"mean Δ {delta.mean():+.4g}, mean |Δ| {mean_difference(delta):.4g}"
     found = explained(function, *_halves(rows)) if delta.mean() < 0 and function.gives_logits else None
     if found is None:
         return None
     (name, value), before, after = found
-    numbers = f"mean Δ {before.mean():+.4g}, then {after.mean():+.4g}"
+    numbers = f"mean Δ {before.mean():+.4g} before, {after.mean():+.4g} after"
     tests["truncation"] = f"best {name} {value:g}, {numbers}"
     less = mean_difference(after) <= min(tolerance, mean_difference(before)) and abs(after.mean()) * BETTER <= abs(before.mean())
     if one_sided(after) or not less:
         return None
-    return "truncation", f"truncation: the recorded values are renormalized over the tokens that {name} {value:g} keeps ({numbers}): {_UNCUT}"
+    return "truncation", f"truncation: the recorded values are renormalized over the tokens that {name} {value:g} keeps ({numbers}). {_UNCUT}"
 
 
 def _unknown(tokens: Tokens, base: float, tolerance: float) -> str:
@@ -113,18 +118,18 @@ def _unknown(tokens: Tokens, base: float, tolerance: float) -> str:
     if base > BETTER * tolerance or not one_sided(delta):
         return "no test identifies a cause; the tables show where the difference is"
     if delta.mean() > 0:
-        return f"one-sided: recomputed values are higher than recorded ones, by {delta.mean():.4g} on average; no test identifies a cause"
+        return f"one-sided: recomputed values are higher than recorded values by {delta.mean():.4g} on average; no test identifies a cause"
     return (
-        f"one-sided: recomputed values are lower than recorded ones, by {-delta.mean():.4g} on average, as if an engine had renormalized "
-        f"them after top_p, top_k or min_p; return logits to identify which. {_UNCUT[0].upper() + _UNCUT[1:]}"
+        f"one-sided: recomputed values are lower than recorded values by {-delta.mean():.4g} on average, as if an engine had renormalized "
+        f"the recorded values after top_p, top_k or min_p. Return logits to identify the parameter. {_UNCUT}"
     )
 
 
 def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float, tolerance: float, tests: dict[str, Any]) -> Finding | None:
-    """Test for temperature: the values agree at one temperature, on rows that the temperature was
-    not fitted on."""
+    """Test for the cause "temperature": the values agree at the recorded temperature of each row,
+    or at one fitted temperature. The fitted temperature is tested on other rows."""
     if not function.takes_temperature:
-        tests["temperature"] = "not tried: logprob_fn returns no logits and takes no temperature"
+        tests["temperature"] = "not tried: logprob_fn returns no logits and has no temperature parameter"
         return None
     fit, rest = _halves(rows)
 
@@ -136,7 +141,8 @@ def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float
         own = mean_difference(np.concatenate([_deltas(function, r, t) for r, t in zip(rest, recorded)]))
         tests["temperature of the row"] = own
         if _explains(own, base, tolerance):
-            return "temperature", f"temperature: the values agree at the recorded temperature of each row (mean |Δ| {base:.4g}, then {own:.4g})"
+            return "temperature", ("temperature: the values agree at the recorded temperature of each row "
+                                   f"(mean |Δ| {base:.4g} at 1, {own:.4g} at the recorded temperatures)")
     grid = np.geomspace(0.1, 4.0, 24)
     at = int(np.argmin([difference(fit, float(t)) for t in grid]))
     low, high = np.log(grid[max(at - 1, 0)]), np.log(grid[min(at + 1, len(grid) - 1)])
@@ -151,14 +157,14 @@ def _temperature(function: Function, rows: Sequence[Row], _: Tokens, base: float
     mean = difference(rest, best)
     tests["temperature"] = f"best {best:.3g}, mean |Δ| {mean:.4g}"
     if abs(best - 1) > 0.01 and _explains(mean, base, tolerance):
-        held = "" if fit is rest else ", on rows that it was not fitted on"
+        held = "" if fit is rest else ", measured on rows not used for the fit"
         return "temperature", f"temperature: the values agree at {best:.3g} (mean |Δ| {base:.4g} at 1, {mean:.4g} at {best:.3g}{held})"
     return None
 
 
 def _halves(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Return rows for the fit and rows for the test, with a few thousand sampled tokens each. If
-    the second part would be too small, both parts contain all rows."""
+    """Divide the rows into rows for fitting and rows for testing, with about 2,000 sampled tokens
+    each. If there are too few rows for testing, both lists contain all rows."""
     halves: tuple[list[Row], list[Row]] = ([], [])
     had = [0, 0]
     for row in rows:
@@ -176,7 +182,8 @@ def _deltas(function: Function, row: Row, temperature: float = 1.0, shift: int =
 
 
 def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: float, __: float, tests: dict[str, Any]) -> Finding | None:
-    """Test for tokenizer: the model does worse than guessing, on sampled tokens and on all other tokens.
+    """Test for the cause "tokenizer": the model does worse than guessing on sampled tokens and on
+    all other tokens.
 
     A model with different weights but the same vocabulary still does better than guessing.
     """
@@ -188,19 +195,21 @@ def _vocabulary(function: Function, rows: Sequence[Row], tokens: Tokens, _: floa
     tests["chance"] = f"{chance:.2f} for {size} ids; sampled tokens {found:.2f}, context {context:.2f}"
     if n >= FEW and len(tokens) >= FEW and max(found, context) < chance - 0.5:
         return "tokenizer", (
-            f"another tokenizer, or a model of very different text: the mean log-probability is below a uniform guess among {size} ids "
-            f"({chance:.2f}): {found:.2f} for sampled tokens, {context:.2f} for the others"
+            f"another tokenizer, or a model trained on very different text: the mean log-probability is {found:.2f} for sampled "
+            f"tokens and {context:.2f} for context tokens, below a uniform guess among {size} ids ({chance:.2f})"
         )
     if n >= FEW and abs(found - chance) < 0.2 and abs(context - chance) < 0.2 and tokens.recomputed.std() < 0.5:
-        return "weights", f"other weights: the log-probabilities are about those of a uniform guess ({chance:.2f}), as from an untrained model"
+        return "weights", f"other weights: the log-probabilities are close to a uniform guess ({chance:.2f}), as from an untrained model"
     return None
 
 
 def _distribution(function: Function, _: Sequence[Row], tokens: Tokens, __: float, ___: float, tests: dict[str, Any]) -> Finding | None:
-    """Test for weights: the recomputed values are a different distribution over the same tokens.
+    """Test for the cause "weights": the recomputed values come from a different distribution over
+    the same tokens.
 
     If tokens are sampled from p, the mean of q/p is 1 for every distribution q over the same
-    tokens in the same contexts. The deviations of different tokens are then uncorrelated.
+    tokens in the same contexts. The deviations of q/p from 1 are then uncorrelated between
+    tokens.
     """
     ratio = np.exp(np.minimum(tokens.recomputed - tokens.recorded, 50.0))
     n = len(ratio)
@@ -208,7 +217,7 @@ def _distribution(function: Function, _: Sequence[Row], tokens: Tokens, __: floa
     tests["mean ratio"] = f"{mean:.4f} ± {error:.4f}"
     if n < 10 * FEW or error > 0.1 or abs(mean - 1) > 4 * error:
         return None
-    what = "the values are another distribution over the same tokens (mean ratio of probabilities " + tests["mean ratio"] + ")"
+    what = "the values come from a different distribution over the same tokens (mean ratio of probabilities " + tests["mean ratio"] + ")"
     if not function.takes_temperature:
-        return "unknown", f"{what}: other weights or another temperature; add a parameter temperature to logprob_fn to distinguish them"
-    return "weights", f"other weights, or the same weights run in another way (adapter, precision, position ids): {what}, and no temperature explains it"
+        return "unknown", f"{what}: other weights or another temperature; to distinguish them, add a temperature parameter to logprob_fn"
+    return "weights", f"other weights, or the same weights run differently (adapter, precision, position ids): {what}, and no temperature explains it"

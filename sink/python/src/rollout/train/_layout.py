@@ -1,4 +1,4 @@
-"""Copies the rows of groups into arrays, each of which is allocated once."""
+"""Copies the rows of groups into arrays. Each array is allocated once, at its final size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rollout._process import worker
 from rollout._types import Group, Row
 from rollout.data._blocks import ALIGN, borrow
 
-# For each name, the dtype and the padding value (None: the pad id).
+# For each entry, its dtype and its padding value. None stands for pad_id.
 _TOKENS: dict[str, tuple[str, int | None]] = {
     "input_ids": ("int64", None),
     "loss_mask": ("int8", 0),
@@ -22,7 +22,8 @@ _TOKENS: dict[str, tuple[str, int | None]] = {
     "position_ids": ("int64", 0),
     "attention_mask": ("int64", 0),
 }
-# Names whose values a narrower dtype would truncate. For example, id 151,645 in int16 is another token.
+# The dtypes that do not truncate any value of an entry. For example, id 151,645 in int16 would be
+# another token.
 _INTS = ("int32", "int64")
 _WIDE: dict[str, tuple[str, ...]] = {"input_ids": _INTS, "versions": _INTS, "position_ids": _INTS, "logprobs": ("float16", "float32", "float64")}
 _NEEDED = ("sample_key", "segment_index", "input_ids", "loss_mask", "logprobs", "prompt_length", "reward")
@@ -30,7 +31,7 @@ _USED = (*_NEEDED, "versions")
 
 
 def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[str, Any]]:
-    """Return the rows to collate, and a batch with the entries that are known at this point.
+    """Return the rows to collate, and a dict with the batch entries that are already known.
 
     Each row gets the members _group, _sample, _group_size, _absent and _reward.
     """
@@ -55,7 +56,7 @@ def select(groups: Sequence[Group], null_reward: str) -> tuple[list[Row], dict[s
                 if null_reward == "error":
                     raise ValueError(
                         f"group {group.id}: sample {row['sample_key']} has no reward: pass null_reward='drop' to drop "
-                        "such samples, as the dataset's Where(null_reward='drop') does, or 'nan' to keep them"
+                        "such samples, or null_reward='nan' to keep them"
                     )
                 reward = np.nan
             number = numbers.setdefault(key, len(numbers))
@@ -69,7 +70,7 @@ def _unscored(row: Row) -> bool:
 
 
 def per_row(rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the per-row entries of a batch: numpy arrays, and the list rows."""
+    """Return the per-row entries of a batch as numpy arrays. The entry "rows" is a list."""
 
     def ints(name: str) -> Any:
         return np.fromiter((r[name] for r in rows), np.int64, len(rows))
@@ -92,10 +93,11 @@ def per_row(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 class Flat:
-    """One vector of n tokens per name, to be filled.
+    """The per-token entries of a batch. Each entry is a vector for n tokens. fill() writes the
+    values.
 
-    The vectors are written through numpy: each value of a row is copied once and converted to
-    the dtype of its vector. In a worker, the vectors are in the memory that is sent.
+    Values are written through numpy, which copies each value once and converts it to the dtype of
+    the vector. In a worker, the vectors are in a block of shared memory, which is later sent.
     """
 
     def __init__(self, n: int, pad_id: int, dtypes: Mapping[str, str], attention: bool):
@@ -114,12 +116,13 @@ class Flat:
 
 
 def _empty(n: int, kind: np.dtype[Any]) -> Any:
-    """Allocate an array, with torch if it is installed, for the alignment that torch's kernels prefer."""
+    """Allocate an array. If torch is installed, it allocates the array with the alignment that
+    its kernels prefer."""
     return np.empty(n, kind) if torch is None else torch.empty(n, dtype=getattr(torch, kind.name), device="cpu").numpy()
 
 
 def dtypes_of(given: Mapping[str, Any] | None) -> dict[str, str]:
-    """Check the given dtypes, and return the dtype of each per-token name."""
+    """Check the given dtypes, and return the dtype of each per-token entry."""
     instance("dtypes", given, Mapping, "a dict of dtypes by name", none=True)
     unknown = sorted(map(str, set(given or ()) - set(_TOKENS)))
     if unknown:
@@ -128,7 +131,8 @@ def dtypes_of(given: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _dtype(name: str, dtype: Any) -> str:
-    """Return the name of a dtype that numpy and torch share. torch dtypes are accepted."""
+    """Return the name of a dtype. Both numpy and torch must have this dtype. torch dtypes are
+    accepted."""
     try:
         word = np.dtype(str(dtype).removeprefix("torch.")).name
     except TypeError:
@@ -136,13 +140,13 @@ def _dtype(name: str, dtype: Any) -> str:
     if not word or (torch is not None and not hasattr(torch, word)):
         raise ValueError(f"dtypes: {name}: {dtype!r} is not a dtype of both numpy and torch, such as 'int32', 'bool', 'float32'")
     if word not in _WIDE.get(name, (word,)):
-        raise ValueError(f"dtypes: {name}: {dtype!r} cannot hold every value: must be one of {', '.join(_WIDE[name])}")
+        raise ValueError(f"dtypes: {dtype!r} cannot hold every value of {name}: must be one of {', '.join(_WIDE[name])}")
     return word
 
 
 def fill(flat: Flat, rows: Sequence[Row], starts: Any) -> None:
-    """Copy each row to its start, and fill the rest with padding. The starts must be ascending, and
-    the rows must not overlap."""
+    """Copy each row to the position in `starts`, and fill the gaps with padding. The starts must
+    be ascending, and the rows must not overlap."""
     longest = max((len(r["input_ids"]) for r in rows), default=0)
     positions = np.arange(longest)
     end = 0

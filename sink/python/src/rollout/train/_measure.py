@@ -1,4 +1,4 @@
-"""Log-probabilities of rows, recomputed by the caller's function."""
+"""Recomputes the log-probabilities of rows with the caller's function."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rollout._arrays import Floats, Ints, is_tensor, torch
 from rollout._types import Row
 
 LOWEST = -100.0
-"""The minimum of a recomputed log-probability. Lower values are raised to this minimum, so that means
-are finite."""
+"""The lowest recomputed log-probability. Lower values are replaced with this value, so that
+averages are finite."""
 
 FEW = 20
-"""The minimum number of tokens in a subset from which anything is concluded."""
+"""No conclusion is drawn from fewer tokens than this."""
 
 ROUNDED = 0.5
-"""The largest amount by which a bfloat16 log-probability can exceed 0 because of rounding. bfloat16
+"""Rounding can raise a bfloat16 log-probability above 0, but not above this value. bfloat16
 numbers between 32 and 64 are 0.25 apart."""
 
 _MOST_LOGITS = 1 << 24
-"""The maximum number of logits that are copied to float64 at a time. They take 128 MB."""
+"""The maximum number of logits that are converted to float64 at a time. They take 128 MB."""
 
 
 class OutOfRange(Exception):
@@ -38,7 +38,7 @@ def _no_logprob(value: float, token: int, row: Row) -> ValueError:
 
 
 class Function:
-    """logprob_fn in any of its forms; see rollout.check."""
+    """A wrapper for logprob_fn in any of its forms; see rollout.check."""
 
     def __init__(self, call: Callable[..., Any], vocabulary: int | None):
         self._call = call
@@ -54,10 +54,10 @@ class Function:
         return self._has_temperature or self.gives_logits
 
     def __call__(self, row: Row, temperature: float = 1.0, shift: int = 0) -> Floats:
-        """Return one log-probability per token of the row; the first is 0.
+        """Return one log-probability per token in the row. The first is 0.
 
-        With shift, each token gets the value of the token shift positions later, or NaN if there
-        is no such token.
+        If `shift` is not 0, each token gets the value of the token `shift` positions later, or
+        NaN if there is no such token.
         """
         ids = np.array(row["input_ids"], np.int64)
         if self.vocabulary is not None and ids.max() >= self.vocabulary:
@@ -86,7 +86,8 @@ class Function:
         return np.maximum(logprobs, LOWEST)
 
     def logits(self, row: Row, at: Ints) -> Floats:
-        """Return the logits for the given tokens of a row. The function must return logits."""
+        """Return the logits for the tokens at the given positions in a row. logprob_fn must
+        return logits."""
         values = self._values(row, np.array(row["input_ids"], np.int64), 1.0)[at - 1]
         return np.asarray(values.double().cpu().numpy() if is_tensor(values) else values, np.float64)
 
@@ -98,12 +99,12 @@ class Function:
         except IndexError as err:
             self._without_gradient(given * 0, more)  # if this call also fails, the ids are not the cause
             raise OutOfRange(
-                f"logprob_fn accepts {len(ids)} ids of 0, but not the ids of sample {row['sample_key']}, whose largest id is {ids.max()}: {err}"
+                f"logprob_fn accepts {len(ids)} zeros, but not the ids of sample {row['sample_key']} (up to {ids.max()}): {err}"
             ) from err
         values = values if is_tensor(values) else np.asarray(values)
         if values.ndim not in (1, 2) or values.shape[0] != len(ids):
-            hint = "; put a 0 before the first" if tuple(values.shape) == (len(ids) - 1,) else ""
-            raise ValueError(f"logprob_fn: returned shape {tuple(values.shape)} for {len(ids)} ids: want ({len(ids)},), or logits ({len(ids)}, V){hint}")
+            hint = "; put a 0 before the first value" if tuple(values.shape) == (len(ids) - 1,) else ""
+            raise ValueError(f"logprob_fn returned shape {tuple(values.shape)} for {len(ids)} ids: want ({len(ids)},), or logits ({len(ids)}, V){hint}")
         return values
 
     def _without_gradient(self, ids: Any, more: dict[str, float]) -> Any:
@@ -114,14 +115,17 @@ class Function:
 
 
 def _sum_to_one(values: Any) -> bool:
-    """Report whether logits are probabilities: no value is below 0, no value is 1, and each token's values
-    sum to 1."""
+    """Report whether the values look like probabilities: they are at least 0 and below 1, and the
+    values of each token sum to 1."""
     some = values.double().cpu().numpy() if is_tensor(values) else np.asarray(values, np.float64)
     return some.shape[1] > 1 and bool(((some >= 0) & (some < 1)).all() and (np.abs(some.sum(1) - 1) < 0.01).all())
 
 
 def _of_logits(logits: Any, ids: Ints, temperature: float, shift: int) -> Floats:
-    """Return each token's log-probability, given the logits at the position before it. Computed in steps."""
+    """Compute each token's log-probability from the logits at the previous position.
+
+    The computation runs in steps to save memory.
+    """
     step = max(1, _MOST_LOGITS // int(logits.shape[1]))
     out = np.full(len(ids), np.nan)
     first, last = max(1, 1 - shift), min(len(ids), len(ids) + 1 - shift)
@@ -141,7 +145,7 @@ def _of_logits(logits: Any, ids: Ints, temperature: float, shift: int) -> Floats
 
 @dataclass
 class Tokens:
-    """The sampled tokens of the measured rows, one entry each."""
+    """The sampled tokens of the measured rows. The arrays have one entry per token."""
 
     recorded: Floats = field(default_factory=lambda: np.zeros(0))
     recomputed: Floats = field(default_factory=lambda: np.zeros(0))
@@ -149,7 +153,8 @@ class Tokens:
     position: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     role: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # -1: unknown
     version: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # -1: unknown
-    # Recomputed log-probabilities of tokens that were not sampled, by role: (tokens, their sum).
+    # For each role, the number of tokens that were not sampled, and the sum of their recomputed
+    # log-probabilities.
     context: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -157,11 +162,11 @@ class Tokens:
 
 
 def measure(function: Function, rows: Iterable[Row]) -> Tokens:
-    """Recompute all rows.
+    """Recompute the log-probabilities of all rows.
 
-    Raises ValueError if more than nine of ten values are not negative and the highest value exceeds 0
-    by more than a rounding error. The check covers the values of all rows together, because one
-    short row proves nothing.
+    Raises ValueError if more than 90 % of the values are 0 or positive and the highest value
+    exceeds 0 by more than a rounding error. This check covers the values of all rows together,
+    because a single short row proves nothing.
     """
     parts: dict[str, list[Any]] = {}
     total = Tokens()
@@ -206,7 +211,8 @@ def measure(function: Function, rows: Iterable[Row]) -> Tokens:
 
 
 def sampled(row: Row) -> npt.NDArray[np.bool_]:
-    """Return a mask of the sampled tokens, without the first token, which nothing predicts."""
+    """Return a mask of the sampled tokens. It excludes the first token, because no logits predict
+    this token."""
     mask: npt.NDArray[np.bool_] = np.asarray(row["loss_mask"]) != 0
     mask[:1] = False
     return mask

@@ -1,4 +1,5 @@
-"""Log-probabilities of a distribution that top_p, top_k or min_p truncated and renormalized."""
+"""Log-probabilities of a distribution that was truncated by top_p, top_k or min_p and then
+renormalized."""
 
 from __future__ import annotations
 
@@ -12,14 +13,15 @@ from rollout._types import Row
 from rollout.train._measure import Function, sampled
 
 SIDED = 0.25
-"""Δ is one-sided if the mean of Δ is at least this fraction of the mean |Δ|. Noise has both signs, so
-it cancels in the mean of Δ."""
+"""Δ is one-sided if the mean of Δ is at least this fraction of the mean |Δ|. Noise is positive or
+negative, so it cancels out in the mean of Δ."""
 LEAST = 1e-4
-"""The smallest mean Δ that counts. Values in float32 agree to this precision."""
+"""Δ is one-sided only if the absolute mean Δ exceeds this value. float32 engines agree to this
+precision."""
 ERRORS = 6.0
-"""The minimum number of standard errors between the mean Δ and 0."""
+"""Δ is one-sided only if the mean Δ is more than this number of standard errors from 0."""
 SEEN = 40
-"""With fewer tokens, Δ is never one-sided."""
+"""Δ is one-sided only if there are at least this many tokens."""
 
 _MOST_TOKENS = 2000
 _MOST_LOGITS = 1 << 25
@@ -32,7 +34,7 @@ Setting = tuple[str, float]
 
 
 def one_sided(delta: Floats) -> bool:
-    """Report whether Δ has one sign more often than noise can explain."""
+    """Report whether the mean of Δ is farther from 0 than noise can explain."""
     if len(delta) < SEEN:
         return False
     mean, error = abs(float(delta.mean())), float(delta.std()) / np.sqrt(len(delta))
@@ -40,7 +42,7 @@ def one_sided(delta: Floats) -> bool:
 
 
 def settings(rows: Sequence[Row]) -> list[Setting]:
-    """Return the settings to try, including the settings that the rows recorded."""
+    """Return the settings to try. They include the settings that were recorded in the rows."""
     out: list[Setting] = [("top_p", p) for p in TOP_P] + [("top_k", k) for k in TOP_K] + [("min_p", m) for m in MIN_P]
     for name, low, high in (("top_p", 0.0, 1.0), ("top_k", 1.0, np.inf)):
         said = {float(row.get(name) or 0) for row in rows}
@@ -49,8 +51,8 @@ def settings(rows: Sequence[Row]) -> list[Setting]:
 
 
 def explained(function: Function, fit: Sequence[Row], rest: Sequence[Row]) -> tuple[Setting, Floats, Floats] | None:
-    """Return the setting that agrees best with the rows in fit, and Δ on the rows in rest, without and
-    with this setting."""
+    """Find the setting that agrees best with the rows in `fit`. Return this setting, and Δ on the
+    rows in `rest` without and with the setting."""
     tried = settings([*fit, *rest])
     before, after = _deltas(function, fit, tried)
     if not len(before):
@@ -61,7 +63,8 @@ def explained(function: Function, fit: Sequence[Row], rest: Sequence[Row]) -> tu
 
 
 def _deltas(function: Function, rows: Sequence[Row], tried: Sequence[Setting]) -> tuple[Floats, Floats]:
-    """Return Δ of some tokens [n], and Δ under each setting [n, settings]."""
+    """Return two arrays for a sample of the tokens: Δ without a setting [n], and Δ with each
+    setting [n, settings]."""
     before: list[Floats] = []
     after: list[Floats] = []
     left = int(min(_MOST_TOKENS, max(SEEN, _MOST_LOGITS // max(1, function.vocabulary or 1))))
@@ -88,7 +91,8 @@ def _deltas(function: Function, rows: Sequence[Row], tried: Sequence[Setting]) -
 
 
 def _kept(p: Floats, mass: Floats, tried: Sequence[Setting]) -> Any:
-    """Return the number of a token's ordered probabilities that each setting keeps."""
+    """For each setting, return how many of a token's probabilities it keeps. The probabilities
+    are in descending order."""
     value = np.array([v for _, v in tried])
     name = np.array([n for n, _ in tried])
     top_p, min_p = np.searchsorted(mass, value - 1e-9) + 1, np.searchsorted(-p, -value * p[0], side="right")

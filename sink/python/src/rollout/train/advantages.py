@@ -1,20 +1,20 @@
-"""Advantages for the samples in a batch, computed from rewards and groups alone.
+"""Advantages for the samples in a batch. They are computed only from rewards and groups.
 
 Every function takes arrays with one entry per row (B rows) and returns one advantage per row:
 numpy float64, or a torch tensor with the dtype and device of the reward if the reward is a
-tensor. The arguments have the names of a batch:
+tensor. The arguments have the same names as the entries of a batch:
 
     a = advantages.grpo(batch["reward"], batch["group"], batch["sample"], preset="trl")
 
-reward  float [B]   NaN if the sample was not scored, see null
+reward  float [B]   NaN if the sample was not scored; see null
 group   int [B]     equal for the samples of one group
-sample  int [B]     equal for the rows (segments) of one sample, which share a reward
-                    and count once; None: every row is a sample
+sample  int [B]     equal for the rows (segments) of one sample, which have the same
+                    reward and count once; None: every row is a sample
 
-If a sample was cut into segments, all its rows get the advantage that the sample would have as one
-row.
+If a sample was cut into segments, all its rows get the advantage that the sample would have as a
+single row.
 
-A preset selects a framework's values for parameters that the papers leave open:
+A preset selects the values that a framework uses for parameters that the papers leave open:
 
     preset    grpo: epsilon  ddof   one sample in its group   reinforce_plus_plus
     trl             1e-4     1      0                         (TRL has none)
@@ -28,17 +28,18 @@ verl/trainer/ppo/core_algos.py:268-331, :536-636, :694-731; OpenRLHF 0.11.2
 openrlhf/trainer/ppo_utils/experience_maker.py:252-333. epsilon, ddof and single override the
 preset.
 
-Two arguments control how incomplete groups are treated:
+Two arguments control what happens to samples without a reward or without rows:
 
-null     samples whose reward is NaN. "error" (the default) raises an error. "zero"
+null     for samples whose reward is NaN. "error" (the default) raises an error. "zero"
          excludes the sample from the statistics and sets its advantage to 0.0, as TRL
-         does. "nan" excludes the sample and sets its advantage to NaN, for a caller that
-         drops the sample's rows from the loss.
-missing  samples with nothing to train on, because they failed, were committed without a
-         row, or were not collected. absent is their number per group, an int or int [B],
-         such as batch["absent"]. "ignore" (the default) uses only the other samples.
-         "error" raises an error. A number is used as the reward of each missing sample.
-         Samples that filters or null_reward="drop" excluded never count.
+         does. "nan" also excludes the sample, but sets its advantage to NaN. Use it if
+         you drop the sample's rows from the loss.
+missing  for samples with nothing to train on, because they failed, were committed without
+         a row, or were not collected. The argument absent is the number of such samples
+         per group, an int or int [B], such as batch["absent"]. "ignore" (the default)
+         uses only the other samples. "error" raises an error. A number is used as the
+         reward of each missing sample. Samples that were excluded by filters or by
+         null_reward="drop" do not count as missing.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class _Preset:
     batch_epsilon: float = 1e-8
     batch_ddof: int = 1
     floor: bool = False  # True: batch_epsilon is the minimum variance; False: it is added
-    # verl adds this value to a number of tokens before it divides by the number (masked_mean,
+    # verl adds this value to a number of tokens before it divides by that number (masked_mean,
     # verl/utils/torch_functional.py:308).
     count_epsilon: float = 0.0
 
@@ -91,9 +92,10 @@ def grpo(
 ) -> Any:
     """GRPO: (r - mean of the group) / (standard deviation of the group + epsilon).
 
-    The variance is divided by n - ddof, with n as the number of samples that count. If a sample is
-    alone in its group, its advantage is 0.0 (single="zero"), or its reward divided by 1 + epsilon
-    (single="reward"). Equal rewards give 0.0, even with epsilon=0.
+    The variance is the sum of squared deviations divided by n - ddof. n is the number of samples
+    that count. If a sample is alone in its group, its advantage is 0.0 (single="zero"), or its
+    reward divided by 1 + epsilon (single="reward"). Equal rewards result in 0.0, even with
+    epsilon=0.
 
     Reference: Shao et al., DeepSeekMath, https://arxiv.org/abs/2402.03300, equation of
     section 4.1.2.
@@ -118,7 +120,7 @@ def dr_grpo(
 ) -> Any:
     """Dr. GRPO: r - mean of the group.
 
-    The other half of Dr. GRPO is in the loss, which is a sum over tokens divided by a constant. See
+    Dr. GRPO also changes the loss, which is a sum over tokens divided by a constant. See
     loss_weights with mode="seq-mean-token-sum".
 
     Reference: Liu et al., Understanding R1-Zero-Like Training,
@@ -164,7 +166,7 @@ def reinforce_plus_plus(
     ddof: int | None = None,
     null: str = "error",
 ) -> Any:
-    """REINFORCE++: rewards that are whitened over all sampled tokens in the batch.
+    """REINFORCE++: rewards, whitened over all sampled tokens in the batch.
 
         m = sum(t * r) / N      v = sum(t * (r - m)^2) / (N - ddof)
         a = (r - m) / sqrt(v + epsilon)
@@ -174,11 +176,11 @@ def reinforce_plus_plus(
     its sample's reward, without a discount (gamma = 1) and without a KL penalty in the reward.
 
     tokens is int [B], the number of sampled tokens in each row: batch["tokens"]. Longer samples
-    have more weight, as in the sources. The segments of a sample together have the sample's weight.
+    have more weight, as in the sources. If a sample has several segments, they share its weight.
 
-    If group is given, the mean of the group is first subtracted from the rewards
-    (REINFORCE++-baseline). If a sample is alone in its group, it keeps its reward with
-    preset="verl" and gets 0.0 with preset="openrlhf".
+    If group is given, the group's mean reward is subtracted first (REINFORCE++-baseline). If a
+    sample is alone in its group, it keeps its reward with preset="verl" and gets 0.0 with
+    preset="openrlhf".
 
     The arguments must cover the whole batch. With several ranks, gather reward and tokens first.
 
@@ -200,7 +202,7 @@ def reinforce_plus_plus(
         return g.give(np.zeros(0))
     total, r = t.sum(), np.where(g.known, r, 0.0)
     if total <= p.batch_ddof:
-        raise ValueError(f"tokens: {total:.0f} sampled tokens in the batch: whitening needs more than {p.batch_ddof}")
+        raise ValueError(f"tokens: too few sampled tokens to whiten: the batch has {total:.0f}, but needs {p.batch_ddof + 1}")
     centred = r - (t * r).sum() / (total + p.count_epsilon)
     v = (t * centred**2).sum() / (total + p.count_epsilon) * total / (total - p.batch_ddof)
     v = max(v, p.batch_epsilon) if p.floor else v + p.batch_epsilon
@@ -225,14 +227,14 @@ def _preset(name: str, epsilon: float | None = None, ddof: int | None = None, si
 
 
 def _alone(g: _Groups, p: _Preset, advantage: Floats, scale: float = 1.0) -> Floats:
-    """Replace the advantage of each sample that is the only sample that counts in its group."""
+    """Replace the advantage of a sample if no other sample in its group counts."""
     return np.where(g.count > 1, advantage, g.reward / scale if p.single == "reward" else 0.0)
 
 
 class _Groups:
-    """Rewards by sample, with the statistics of each sample's group.
+    """The reward of each sample, and statistics of its group.
 
-    All arrays have one entry per sample; sample_of_row maps rows to samples.
+    reward, known, group and count have one entry per sample. sample_of_row maps rows to samples.
     """
 
     def __init__(self, reward: Any, group: Any, sample: Any, absent: Any, missing: Missing, null: str):
@@ -252,14 +254,14 @@ class _Groups:
             different = np.flatnonzero((of_sample != values) & ~(np.isnan(of_sample) & np.isnan(values)))
             if len(different):
                 i = int(different[0])
-                raise ValueError(f"{name}[{i}] = {values[i]}: another row of sample {samples[i]} has {of_sample[i]}")
+                raise ValueError(f"{name}[{i}] is {values[i]}, but another row of sample {samples[i]} has {of_sample[i]}")
         self.reward: Floats = rows[first]
         if np.isinf(self.reward).any():
             raise ValueError("reward: must be finite, or NaN if the sample was not scored")
         self.known = ~np.isnan(self.reward)
         if null == "error" and not self.known.all():
             raise ValueError(
-                f"reward: {int((~self.known).sum())} of {len(self.known)} samples have no reward: "
+                f"reward: no value for {int((~self.known).sum())} of {len(self.known)} samples: "
                 "drop them when collating (null_reward='drop'), or pass null='zero' or null='nan'"
             )
         _, of_group, self.group = np.unique(groups[first], return_index=True, return_inverse=True)
@@ -268,20 +270,21 @@ class _Groups:
         self.absent_reward = 0.0
         if missing != "ignore":
             if absent is None:
-                raise ValueError(f"missing={missing!r} needs absent, as batch['absent']")
+                raise ValueError(f"missing={missing!r} needs absent, such as batch['absent']")
             self.absent = np.broadcast_to(to_numpy(absent, "absent", np.int64), n)[first][of_group]
             if (self.absent < 0).any():
                 raise ValueError("absent: must not be negative")
             if missing == "error" and self.absent.any():
-                raise ValueError(f"{int(self.absent.sum())} members are missing, in {np.count_nonzero(self.absent)} of {self.groups} groups")
+                raise ValueError(f"missing='error': samples are missing from {np.count_nonzero(self.absent)} of {self.groups} groups "
+                                 f"({int(self.absent.sum())} samples in all)")
             if not isinstance(missing, str):
                 self.absent_reward = float(missing)
                 if not np.isfinite(self.absent_reward):
                     raise ValueError(f"missing={missing!r}: must be 'ignore', 'error' or a finite reward")
         n_known: Any = np.bincount(self.group, self.known.astype(np.float64), self.groups)
         self._n: Floats = n_known + self.absent
-        # Means are computed from the differences to one sample's reward, so that equal rewards give an
-        # advantage of exactly 0.
+        # Means are computed from the differences between the rewards and one sample's reward. So
+        # equal rewards give an advantage of exactly 0.
         base = np.zeros(self.groups)
         base[self.group[self.known]] = self.reward[self.known]
         r = np.where(self.known, self.reward - base[self.group], 0.0)
@@ -292,16 +295,17 @@ class _Groups:
         self.count: Floats = self._n[self.group]
 
     def centred(self) -> Floats:
-        """Return the reward minus the mean of its group."""
+        """Return each sample's reward minus the mean of its group."""
         return self._centred
 
     def deviation(self, ddof: int) -> Floats:
-        """Return the standard deviation of the group, or 0.0 if at most ddof samples count in the group."""
+        """Return the standard deviation of each sample's group. It is 0.0 if at most `ddof`
+        samples count in the group."""
         squares = np.where(self.known, self._centred, 0.0) ** 2
         total = np.bincount(self.group, squares, self.groups) + self.absent * self._absent_centred**2
         return np.asarray(np.sqrt(total / np.maximum(self._n - ddof, 1))[self.group])
 
     def give(self, advantage: Floats) -> Any:
-        """Return the advantages by row, in the type of the reward argument."""
+        """Return one advantage per row, with the type of the argument reward."""
         unknown = 0.0 if self.null == "zero" else np.nan
         return give_back(np.where(self.known, advantage, unknown)[self.sample_of_row], self.given)

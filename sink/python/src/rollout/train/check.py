@@ -1,4 +1,4 @@
-"""Compares the log-probabilities in a run with the log-probabilities of the trainer's model."""
+"""Compares the log-probabilities in a run with the log-probabilities from the trainer's model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ ROLES = {-1: "unknown", 0: "prompt", 1: "assistant", 2: "tool", 3: "user"}
 
 @dataclass(frozen=True)
 class Line:
-    """|Δ| over some sampled tokens, where Δ = recomputed - recorded, in nats."""
+    """Statistics of |Δ| over some of the sampled tokens. Δ is the recomputed minus the recorded
+    log-probability, in nats."""
 
     name: str
     tokens: int
@@ -34,9 +35,9 @@ class Line:
     bias: float
     """The mean of Δ, with its sign."""
     off: bool = False
-    """True in two cases. The mean exceeds the tolerance by more than three standard errors, over at
-    least 20 tokens. Or Δ is one-sided: |bias| is at least a quarter of the mean, above 1e-4, and at
-    least six standard errors from 0, over at least 40 tokens."""
+    """True if the mean exceeds the tolerance by more than three standard errors over at least 20
+    tokens, or if Δ is one-sided. Δ is one-sided if there are at least 40 tokens and |bias|
+    exceeds three limits: a quarter of the mean, 1e-4, and six standard errors."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +49,24 @@ class Report:
     cause: str
     """One of none, shift, truncation, temperature, tokenizer, weights, random and unknown."""
     message: str
-    """The cause as a sentence, with the numbers that identify it."""
+    """A sentence that explains the cause, with the numbers that show it."""
     tolerance: float
     rows: int
     total: Line
     by_span: list[Line] = field(default_factory=list)
-    """Lines by the number of the sampled span in its row, from 0."""
+    """One line per number of the sampled span. The spans in a row are numbered from 0."""
     by_position: list[Line] = field(default_factory=list)
-    """Lines by the token's position in its row, in powers of two."""
+    """One line per range of token positions in the row. The ranges end at powers of two."""
     by_role: list[Line] = field(default_factory=list)
-    """Lines by turn_roles. They cover only sampled tokens, so there is usually one line."""
+    """One line per role in turn_roles. Only sampled tokens are covered, so there is usually one
+    line."""
     by_version: list[Line] = field(default_factory=list)
-    """Lines by policy version; "unknown" if the row has no version."""
+    """One line per policy version, and the line "unknown" for tokens without a version."""
     context: dict[str, tuple[int, float]] = field(default_factory=dict)
     """For each role, the number of tokens that were not sampled and the mean of their recomputed
     log-probabilities. These tokens have no recorded values to compare with."""
     tests: dict[str, Any] = field(default_factory=dict)
-    """The tests that were run to find the cause, with their results."""
+    """The results of the tests that were run to find the cause, by name."""
 
     def __str__(self) -> str:
         lines = [f"{'ok' if self.ok else 'NOT ok'}: {self.message}"]
@@ -76,7 +78,7 @@ class Report:
             for t in table:
                 lines.append(f"  {t.name:12}{t.tokens:>9} {t.mean:>9.4g} {t.p99:>9.4g} {t.max:>9.4g} {t.bias:>+9.2g}{' <' if t.off else ''}")
         if self.context:
-            lines.append("context       " + ", ".join(f"{role} {n} tokens of mean {mean:.3g}" for role, (n, mean) in self.context.items()))
+            lines.append("context       " + ", ".join(f"{role} {n} tokens with mean {mean:.3g}" for role, (n, mean) in self.context.items()))
         lines += [f"tried         {name}: {_short(value)}" for name, value in self.tests.items()]
         return "\n".join(lines)
 
@@ -90,14 +92,15 @@ def check(
     tolerance: float = 0.05,
     vocabulary: int | None = None,
 ) -> Report:
-    """Recompute the log-probabilities of sampled tokens, measure the difference from the values
-    that the engine reported when it sampled the tokens, and find the cause of the difference.
+    """Recompute the log-probabilities of sampled tokens and compare them with the values that the
+    engine reported. If they differ, find the cause.
 
-    run is the folder of a run, a list of folders, a Dataset, or an iterable of Group. Whole groups
-    are drawn at random until they have at least `rows` rows. seed determines which groups are drawn.
+    run is the folder of a run, a list of folders, a Dataset, or an iterable of Group. Whole
+    groups are drawn at random until they have at least `rows` rows. The argument seed determines
+    which groups are drawn.
 
-    logprob_fn gets the ids of one row without gradients, as an int64 tensor [T] on the CPU, or
-    as a numpy array if torch is not installed. It returns one of:
+    logprob_fn is called without gradients. Its argument contains the ids of one row: an int64
+    tensor [T] on the CPU, or a numpy array if torch is not installed. It must return one of:
 
         [T]     log-probabilities: entry i is for token i, given the tokens before it.
                 Entry 0 is ignored, because nothing predicts the first token.
@@ -109,37 +112,39 @@ def check(
 
     If logprob_fn returns logits, check can try other temperatures. If it returns log-probabilities,
     check can do so only if logprob_fn has a parameter temperature=1.0 and divides the logits by it.
-    vocabulary is the number of ids that the model knows; it is not needed with logits.
+    vocabulary is the number of ids that the model knows. It is not needed if logprob_fn returns
+    logits.
 
-    These are the causes and their tests. If no test identifies the cause, the cause is "unknown".
+    The following table lists the causes and their tests. If no test identifies the cause, the
+    cause is "unknown".
 
-        none         the mean |Δ| is within the tolerance (nats) over all tokens; no span,
-                     position, role or version exceeds it by three standard errors; and
-                     Δ is not one-sided in any of them
+        none         the mean |Δ| over all tokens is within the tolerance (in nats); no
+                     span, position, role or version exceeds the tolerance by three
+                     standard errors; and Δ is not one-sided in any of them
         random       recomputing the same row returns different values
         shift        the values agree with the tokens one position before or after
         truncation   the recorded values are higher, and agree with values renormalized
                      over the tokens that one top_p, top_k or min_p keeps; needs logits
-        temperature  the values agree at one temperature, or at the recorded one; it is
-                     fitted on some rows and tested on others
+        temperature  the values agree at the temperature that was recorded for each row, or
+                     at one temperature that is fitted on some rows and tested on others
         tokenizer    an id is outside the model's vocabulary; or the model does worse than
                      guessing on sampled tokens and on all other tokens
         weights      tokens of some policy versions agree and tokens of other versions do
-                     not; or every token gets the value of guessing; or the mean of q/p is
-                     1, as for any distribution q over the same tokens, and no temperature
-                     explains the difference
+                     not; or the log-probabilities match a uniform guess; or the
+                     mean ratio of recomputed to recorded probabilities is 1, as for any
+                     distribution over the same tokens, and no temperature explains Δ
 
-    An explanation must reach the tolerance and reduce the mean |Δ| to a quarter, over at least
-    20 tokens. With fewer tokens, only the causes random and tokenizer can be found. The default
-    tolerance is for bfloat16 engines; float32 engines agree to 1e-4. A recomputed value below
-    -100 counts as -100.
+    An explanation must bring the mean |Δ| within the tolerance and reduce it to a quarter, over
+    at least 20 tokens. With fewer tokens, only the causes random and tokenizer can be found. The
+    default tolerance is for bfloat16 engines; float32 engines agree to 1e-4. A recomputed value
+    below -100 counts as -100.
 
-    Raises ValueError if logprob_fn returns a different shape, NaN, probabilities or a loss, or if
-    no row was found. Exceptions from logprob_fn are not caught, except an IndexError that depends
-    on the ids. Such an error does not occur if all ids are replaced with 0.
+    Raises ValueError if no row is found, or if logprob_fn returns a wrong shape, NaN,
+    probabilities or a loss. Exceptions from logprob_fn are not caught, except an IndexError that
+    does not occur if all ids are replaced with 0.
     """
     if not callable(logprob_fn):
-        raise TypeError(f"logprob_fn={logprob_fn!r}: pass the function first, then the run")
+        raise TypeError(f"logprob_fn={logprob_fn!r} is not a function: pass the function first, then the run")
     integer("rows", rows, 1)
     integer("seed", seed, 0)
     real("tolerance", tolerance)
@@ -166,7 +171,7 @@ def check(
             message += f"; fewer than {FEW} tokens prove little"
     elif again > tolerance:
         tests["again"] = again
-        cause, message = "random", f"two calls with the same row differ by up to {again:.4g}: is the model in training mode (dropout)?"
+        cause, message = "random", f"two calls of logprob_fn with the same row differ by up to {again:.4g}: is the model in training mode (dropout)?"
     else:
         tests["again"] = again
         cause, message = diagnose(function, chosen, tokens, tolerance, tests)
@@ -175,7 +180,8 @@ def check(
 
 
 def _again(function: Function, rows: Sequence[Row]) -> float:
-    """Recompute the first rows, and return the largest difference."""
+    """Recompute the first rows twice, and return the largest difference between the two
+    results."""
     most, seen = 0.0, 0
     for row in rows:
         most = max(most, float(np.abs(function(row) - function(row)).max()))
@@ -186,7 +192,7 @@ def _again(function: Function, rows: Sequence[Row]) -> float:
 
 
 def _groups(run: Any, seed: int) -> Iterator[Group]:
-    """Yield all groups of a run in a random order, which seed determines."""
+    """Yield all groups of a run in a random order that depends on the seed."""
     if isinstance(run, (str, os.PathLike)) or (isinstance(run, Sequence) and run and isinstance(run[0], (str, os.PathLike))):
         run = Dataset(run, where=Where(keep="keep", missing="keep"))
     elif not isinstance(run, Dataset):
@@ -207,7 +213,7 @@ def _draw(run: Any, count: int, seed: int) -> list[Row]:
         if len(rows) >= count:
             break
     if not rows:
-        raise ValueError("run: has no row with a sampled token")
+        raise ValueError("run: no row has a sampled token")
     return rows[:count]
 
 

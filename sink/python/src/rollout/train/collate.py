@@ -1,14 +1,15 @@
 """Batches of tensors from whole groups: padded, packed, or bucketed by length.
 
-Each factory returns a function from list[Group] to Batch, for collate= of Dataset.batches:
+padded(), packed() and bucketed() each return a function from list[Group] to Batch. Pass this
+function to Dataset.batches:
 
     batches = dataset.batches(8, collate=collate.padded(pad_id=0, null_reward="drop"))
 
-The function can be pickled, as spawned workers require.
+The function can be pickled, which spawned workers require.
 
-A Batch is a dict of torch tensors, or of numpy arrays if torch is not installed. B rows are
-ordered by group, sample and segment, except that packed() and bucketed() group rows by length.
-All per-row entries have the order of the rows. Tokens are not shifted or truncated.
+A Batch is a dict of torch tensors, or of numpy arrays if torch is not installed. The B rows are
+ordered by group, sample and segment. However, packed() and bucketed() order rows by length. All
+per-row entries are in the order of the rows. Tokens are not shifted or truncated.
 
 Per row:
 
@@ -43,9 +44,10 @@ Per token, in the shape of the layout:
 dtypes={"loss_mask": "float32"} selects another dtype by its numpy name, unless it would
 truncate an id, a version or a position.
 
-A training loop iterates over micro_batches(batch), which works for every layout. null_reward
-controls samples without a reward: "error" (the default) raises an error, "drop" drops all rows of
-the sample and counts the sample, and "nan" keeps the sample with the reward NaN.
+A training loop iterates over micro_batches(batch), which works for every layout. The argument
+null_reward controls what happens to samples without a reward. "error" (the default) raises an
+error. "drop" drops all rows of the sample and counts the sample. "nan" keeps the sample with the
+reward NaN.
 """
 
 from __future__ import annotations
@@ -80,12 +82,12 @@ def padded(
     dtypes: Mapping[str, Any] | None = None,
 ) -> Collate:
     """Return a function that makes one matrix [B, L]. L is the length of the longest row, rounded
-    up to a multiple of multiple_of.
+    up to a multiple of `multiple_of`.
 
-    side is the side of the padding: "right", "left" or "split". With "split", as in verl and TRL,
-    all prompts end and all responses begin at the same column, prompt_width (an int in the batch).
-    input_ids[:, :prompt_width] then contains the prompts, padded on the left, and the other columns
-    contain the responses, padded on the right.
+    The argument side selects where the padding is: "right", "left" or "split". With "split", as
+    in verl and TRL, all prompts end and all responses begin at the same column, prompt_width (an
+    int in the batch). input_ids[:, :prompt_width] then contains the prompts, padded on the left,
+    and the other columns contain the responses, padded on the right.
 
     row_ids is [B, 1].
     """
@@ -120,26 +122,26 @@ def packed(
     null_reward: str = "error",
     dtypes: Mapping[str, Any] | None = None,
 ) -> Collate:
-    """Return a function that joins rows without padding, in packs of at most max_tokens (None:
-    one pack).
+    """Return a function that joins rows without padding into packs of at most max_tokens tokens.
+    If max_tokens is None, it makes one pack.
 
     The batch has one vector of all N tokens. micro_batches() cuts it into packs:
 
         cu_seqlens   int32 [B + 1]   start and end offsets of rows, from 0
         max_seqlen   int             number of tokens in the longest row
-        pack_rows    int64 [P + 1]   the first row of each pack; not in a pack
+        pack_rows    int64 [P + 1]   the first row of each pack; not in the packs
         row_ids      int64 [N]       the row of each token
 
-    cu_seqlens, max_seqlen and position_ids are the arguments of variable-length attention
-    (flash_attn_varlen_func); in a pack they are relative to the pack.
+    cu_seqlens, max_seqlen and position_ids are arguments of variable-length attention
+    (flash_attn_varlen_func). In a pack from micro_batches(), they are relative to the pack.
 
     order="first-fit" starts with the longest rows and puts each row into the first pack with room
     (first-fit decreasing: at most 11/9 of the minimum number of packs, plus 6/9). Rows of equal
     length keep the order of the batch. order="given" keeps the order of all rows, and starts a new
     pack when the next row does not fit. Both orders depend only on the lengths of the rows.
 
-    longer controls rows with more than max_tokens tokens: "error" raises an error, and "own" puts
-    the row into a pack of its own, which exceeds max_tokens.
+    The argument longer controls what happens to a row with more than max_tokens tokens. "error"
+    raises an error. "own" puts the row into a separate pack, which exceeds max_tokens.
     """
     one_of("order", order, ("first-fit", "given"))
     one_of("null_reward", null_reward, _NULL)
@@ -161,7 +163,7 @@ def _packed(
     n, _ = _lengths(rows)
     cu = np.concatenate(([0], np.cumsum(n)))
     if cu[-1] > np.iinfo(np.int32).max:
-        raise ValueError(f"{cu[-1]} tokens in one batch: cu_seqlens is int32; use fewer groups")
+        raise ValueError(f"{cu[-1]} tokens in one batch are too many for cu_seqlens, which is int32: use fewer groups")
     flat = Flat(int(cu[-1]), 0, dtypes, attention=False)
     fill(flat, rows, cu[:-1])
     batch.update(flat.tensors())
@@ -182,20 +184,21 @@ def bucketed(
     null_reward: str = "error",
     dtypes: Mapping[str, Any] | None = None,
 ) -> Collate:
-    """Return a function that groups rows by length, each bucket as a matrix padded to its edge.
+    """Return a function that sorts rows into buckets by length. Each bucket is a matrix that is
+    padded to the edge of the bucket.
 
-    A row is in the bucket of the smallest edge that is not less than the row's length. Without
-    edges, the edges are the powers of two from 64. With max_tokens, a bucket is split into matrices
-    of at most max_tokens tokens, padding included, and at least one row. micro_batches() yields the
-    matrices [b, edge], shortest edge first. In the batch itself, the matrices are concatenated in
-    vectors, with
+    A row is in the bucket of the smallest edge that is not less than the row's length. The
+    default edges are the powers of two from 64. If max_tokens is given, a bucket is split into
+    matrices. A matrix with more than one row has at most max_tokens tokens, including padding.
+    micro_batches() yields the matrices [b, edge], in ascending order of their edges. The batch
+    itself contains one vector per token entry, with all matrices concatenated. It also contains:
 
         bucket_rows    int64 [K + 1]   the first row of each matrix
         bucket_width   int64 [K]       the edge of each matrix
 
-    So there is little padding, and there are not more widths than edges. side is "right" or "left".
-    longer controls rows longer than the last edge: "error" raises an error, and "own" puts the row
-    into a matrix of the row's own length.
+    So there is little padding, and there are at most as many widths as edges. side is "right" or
+    "left". The argument longer controls what happens to a row that is longer than the last edge.
+    "error" raises an error. "own" puts the row into a matrix as wide as the row.
     """
     _token_id(pad_id)
     one_of("side", side, _SIDES[:2])
@@ -243,11 +246,11 @@ def _bucketed(
 
 
 def micro_batches(batch: Batch) -> Iterator[Batch]:
-    """Yield the inputs of the model, one per forward pass: packs, matrices of one length, or
-    the padded batch itself. A batch without rows yields nothing.
+    """Yield the inputs for the model, one per forward pass: packs, the matrices of buckets, or
+    the padded batch itself. Yield nothing if the batch has no rows.
 
-    The per-token tensors are views of the batch. Per-row entries stay in the batch; row_ids
-    refers to its rows:
+    The per-token tensors are views of the batch. The per-row entries remain in the batch, and
+    row_ids contains the indexes of its rows:
 
         for micro in collate.micro_batches(batch):
             advantage = advantages[micro["row_ids"]]   # broadcasts with micro["logprobs"]
@@ -276,9 +279,10 @@ _PER_TOKEN = ("input_ids", "loss_mask", "logprobs", "versions", "position_ids", 
 
 def _token_id(pad_id: Any) -> None:
     if isinstance(pad_id, bool) or not isinstance(pad_id, (int, np.integer)):
-        raise TypeError(f"pad_id={pad_id!r}: must be a token id; 0 works without a pad_token_id, because padding is masked")
+        raise TypeError(f"pad_id={pad_id!r}: must be a token id; if the model has no pad_token_id, use 0, because padding is masked")
     if pad_id < 0:
-        raise ValueError(f"pad_id={pad_id!r}: must be ≥ 0, because models look it up; use 0: loss_mask is 0 on padding, so no label of -100 is needed")
+        raise ValueError(f"pad_id={pad_id!r}: must be ≥ 0, because models embed this id; "
+                         "padding has loss_mask 0, so use 0 instead of -100")
 
 
 def _fits(rows: Sequence[Any], n: Any, limit: int, name: str, other: str) -> None:
@@ -291,7 +295,8 @@ def _fits(rows: Sequence[Any], n: Any, limit: int, name: str, other: str) -> Non
 
 
 def _lengths(rows: Sequence[Any]) -> tuple[Any, Any]:
-    """Return, for each row, the number of tokens and the number of tokens before the first sampled token."""
+    """For each row, return the number of tokens, and the number of tokens before the first
+    sampled token."""
     n = np.fromiter((len(r["input_ids"]) for r in rows), np.int64, len(rows))
     return n, np.fromiter((r["prompt_length"] for r in rows), np.int64, len(rows))
 
@@ -304,7 +309,6 @@ def _place(n: Any, p: Any, side: str, multiple_of: int) -> tuple[Any, int]:
 
 
 def _packs(n: Any, max_tokens: int | None, order: str) -> list[list[int]]:
-    """Return the rows of each pack."""
     if max_tokens is None:
         return [list(range(len(n)))] if len(n) else []
     packs: list[list[int]] = []
@@ -331,5 +335,5 @@ def _shape(values: Any, shape: tuple[int, int]) -> Any:
 
 
 def _known(batch: dict[str, Any]) -> Batch:
-    """Return the batch with its per-row arrays as tensors."""
+    """Return a Batch in which the per-row arrays are tensors."""
     return Batch({name: _give(v) if isinstance(v, np.ndarray) else v for name, v in batch.items()})

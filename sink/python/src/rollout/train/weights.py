@@ -1,4 +1,4 @@
-"""Weights with which a sample with several rows counts like a sample with one row."""
+"""Loss weights that make a sample with several rows count like a sample with one row."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def loss_weights(
     samples: int | None = None,
     total_tokens: int | None = None,
 ) -> Any:
-    """Return weights per row, float64 [B], with which a sample with several rows counts like a sample
-    with one row.
+    """Return one weight per row, float64 [B]. The weights make a sample with several rows count
+    like a sample with one row.
 
     A sample that was cut into segments has several rows. A loss that takes the mean over rows
     counts such a sample several times, and gives its short segments the same weight as its long
-    segments. With these weights, the loss is the same as if each sample were one row, because every
-    sampled token is trained on in exactly one row.
+    segments. With these weights, the loss is the same as if each sample had one row. This is
+    possible because every sampled token is trained on in exactly one row.
 
         tokens  int [B]   the number of sampled tokens in each row, batch["tokens"]: the sum of
                           the row's mask
@@ -43,20 +43,21 @@ def loss_weights(
         seq-mean-token-sum    1 / S         B / S
 
     scale="sum": the loss is sum(weight * mask * token loss), in one pass or summed over
-    micro-batches. scale="mean": multiply the losses of a row by the weight before a trainer's
-    own mean over rows (seq-mean-…) or tokens (token-mean). The names of the modes, and the mean over
-    rows with a sampled token, are from verl 0.9.1 (verl/trainer/ppo/core_algos.py:1140,
-    agg_loss). In TRL 1.16.0, the modes are called loss_type dapo, grpo and, divided by a constant
-    length, dr_grpo (trl/trainer/grpo_trainer.py:3153).
+    micro-batches. scale="mean": multiply the losses of a row by its weight. The trainer then
+    takes its own mean over rows (seq-mean-…) or tokens (token-mean). The names of the modes, and
+    the mean over rows with a sampled token, are from verl 0.9.1
+    (verl/trainer/ppo/core_algos.py:1140, agg_loss). In TRL 1.16.0, the corresponding values of
+    loss_type are dapo, grpo and dr_grpo, which also divides by a constant length
+    (trl/trainer/grpo_trainer.py:3153).
 
     If the batch is split over ranks or steps, pass the totals over all parts: rows (B, the
-    trainer's divisor), samples (S) and total_tokens (N). All segments of a sample must be in
-    one call, as is the case with whole groups.
+    trainer's divisor), samples (S) and total_tokens (N). All segments of a sample must be in the
+    same call. This is always so if the batch consists of whole groups.
 
     The result is a numpy array, or a float64 tensor on the device of tokens if tokens is a
     tensor. A row without a sampled token has weight 0.
 
-    Raises ValueError for a bad mode, scale or shape.
+    Raises ValueError if mode, scale or a shape is wrong.
     """
     one_of("mode", mode, MODES)
     one_of("scale", scale, ("sum", "mean"))
@@ -64,7 +65,7 @@ def loss_weights(
         real(name, given, none=True)
     t = to_numpy(tokens, "tokens", np.float64, -1)
     if not (np.isfinite(t) & (t >= 0)).all():
-        raise ValueError("tokens: must not be negative, nor NaN or infinite")
+        raise ValueError("tokens: must be finite and ≥ 0")
     numbers, of_row = np.unique(to_numpy(sample, "sample", np.int64, len(t)), return_inverse=True)
     of_sample = np.bincount(of_row, t, len(numbers))
     b = np.count_nonzero(t) if rows is None else rows

@@ -97,7 +97,7 @@ var pieces = []string{
 }
 
 // RandomSyntax joins random pieces of pattern syntax. Most results are not valid patterns. The
-// valid ones combine constructs in unusual ways.
+// valid patterns combine constructs in unusual ways.
 func RandomSyntax(rng *rand.Rand) string {
 	var b strings.Builder
 	for range 1 + rng.IntN(9) {
@@ -113,7 +113,8 @@ var letters = []string{
 	"\u00a0", "\u0085", "\u2028", "\u3000", "'", "’", ".", "!", "-", "/", "$", "+", "€", "😀", "\x00", "\u200b", "\U000e0001", "ǅ", "ʰ", "𝟘", "𐐀",
 }
 
-// Text returns random text with few distinct characters. most is the maximum number of characters.
+// Text returns random text with few distinct characters. The parameter most is the maximum number
+// of characters.
 func Text(rng *rand.Rand, most int) string {
 	some := make([]string, 1+rng.IntN(6))
 	for i := range some {
