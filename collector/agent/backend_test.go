@@ -384,7 +384,7 @@ func TestCheckOverrides(t *testing.T) {
 		{plain, `{"max_steps":-1}`, "max steps -1: must not be negative"},
 		{plain, `{"tools":"add"}`, "the task's agent: tools: must be a list of strings"},
 		{plain, `{"create":[1]}`, "the task's agent: create: must be a JSON object"},
-		{plain, `{"approvals":"maybe"}`, "the task's agent: approvals: must be stop, approve or deny"},
+		{plain, `{"approvals":"maybe"}`, "the task's agent: approvals: must be one of stop, approve, deny"},
 		{plain, `[]`, "the task's agent: must be a JSON object"},
 		{plain, `{"model":""}`, "model: missing"},
 		{file, `{"max_steps":3}`, ""},

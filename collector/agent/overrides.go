@@ -97,7 +97,7 @@ func (c *Config) member(name string, tags *[]string, create *map[string]json.Raw
 	case "override_model":
 		return &c.OverrideModel, text
 	case "approvals":
-		return &c.Approvals, "stop, approve or deny"
+		return &c.Approvals, "one of " + strings.Join(approvals.Words, ", ")
 	}
 	return nil, ""
 }

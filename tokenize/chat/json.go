@@ -22,13 +22,18 @@ func FromJSON(data []byte) (Value, error) { return FromJSONText(string(data)) }
 // FromJSONText is like FromJSON, but for a string. It copies only strings with escapes. Other
 // strings are substrings of text and keep text in memory.
 func FromJSONText(text string) (Value, error) {
-	var s strictjson.Scanner
-	s.Reset(text, strictjson.Options{EqualNames: true, NonFinite: true, MaxDepth: maxJSONDepth})
-	v := fromJSON(&s)
-	if err := s.End(); err != nil {
+	v, err := parseJSON(text)
+	if err != nil {
 		return Value{}, fmt.Errorf("chat: json: %w", err)
 	}
 	return v, nil
+}
+
+func parseJSON(text string) (Value, error) {
+	var s strictjson.Scanner
+	s.Reset(text, strictjson.Options{EqualNames: true, NonFinite: true, MaxDepth: maxJSONDepth})
+	v := fromJSON(&s)
+	return v, s.End()
 }
 
 func fromJSON(s *strictjson.Scanner) Value {

@@ -180,9 +180,9 @@ func readConfig(fsys fs.FS, name string) (*Map, error) {
 	case err != nil:
 		return nil, fmt.Errorf("chat: %w", err)
 	}
-	v, err := FromJSON(b)
+	v, err := parseJSON(string(b))
 	if err != nil {
-		return nil, fmt.Errorf("chat: %s: %w", name, errors.Unwrap(err)) // drop the prefix "chat: json"
+		return nil, fmt.Errorf("chat: %s: %w", name, err)
 	}
 	if v.Map() == nil {
 		return nil, fmt.Errorf("chat: %s: must be an object", name)
