@@ -218,7 +218,7 @@ func (c Config) Validate() error {
 		bad("sink", "must not be nil")
 	}
 	if c.RetryFailed && c.Left == nil {
-		bad("retry_failed", "requires left (the states of earlier samples)")
+		bad("retry_failed", "must be set together with left (the states of earlier samples)")
 	}
 	for _, n := range []struct {
 		path  string

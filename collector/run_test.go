@@ -211,7 +211,7 @@ func TestConfigComplaintsComeTogether(t *testing.T) {
 		"collector.endpoints[0].backend: must not be nil", "collector.endpoints[0].max_in_flight: -1: must be ≥ 1",
 		`collector.endpoints[1].name: "a": duplicate name`, "collector.sink: must not be nil",
 		"collector.samples: -1: must not be negative", "collector.backoff_max: 1s: must be at least backoff_min (1m0s)",
-		"collector.retry_failed: requires left",
+		"collector.retry_failed: must be set together with left",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("New = %v, want %q in it", err, want)

@@ -213,7 +213,8 @@ type EndpointStats struct {
 	// call, or zero if Collector.Engine was never called.
 	Engine     limit.Engine
 	EngineSeen time.Time
-	// Down is true if the server is considered down. Lost is true if the endpoint was given up.
+	// Down is true if the server is considered down. Lost is true if the run no longer uses the
+	// endpoint.
 	Down, Lost bool
 	// Mute is true if removals of agents time out. See Config.CloseTimeout.
 	Mute bool

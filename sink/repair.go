@@ -45,7 +45,7 @@ type SegmentRepair struct {
 }
 
 // PlanRepair plans the repair of the dataset in the run's folder dir. It does not change any
-// file. If fsys is nil, PlanRepair uses the operating system's file system. No other process must
+// file. If fsys is nil, PlanRepair uses the operating system's file system. No other process may
 // use the folder at the same time.
 //
 // PlanRepair returns an error if the folder cannot be read or if a newer version of the program

@@ -35,7 +35,7 @@ server is the cause, and prints the first difference. It also reports the value 
 
 With --tune, doctor also reports what makes a Letta server slow or fragile, the setting that
 fixes it, and the effect of the setting. An effect that was not measured on this server is
-marked as a reference. To measure, doctor runs an empty tool three times in the server's
+marked as a reference. To measure, doctor runs a no-op tool three times in the server's
 sandbox, and sends up to 256 parallel requests for the number of agents. The tool also
 returns some settings of the server.
 

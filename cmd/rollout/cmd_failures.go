@@ -55,7 +55,7 @@ rollout collect --retry-failed collects the listed samples again.`,
 	f := cmd.Flags()
 	f.StringVar(&o.class, "class", "", "list only failures of this `CLASS`")
 	f.IntVar(&o.limit, "limit", 20, "list only the first `N` failures (0: all)")
-	f.BoolVar(&o.all, "all", false, "also list failed calls of samples with rows, and samples that a later attempt collected")
+	f.BoolVar(&o.all, "all", false, "also list samples that a later attempt collected, and failed calls of samples that have rows")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per failure, without groups, and list all failures unless --limit is given")
 	values(cmd, "class", cobra.ShellCompDirectiveNoFileComp, classNames()...)
 	return cmd

@@ -110,8 +110,8 @@ func (p *program) withClient(cmd *cobra.Command, load func(...func(*config.Loade
 	return nil
 }
 
-// stepCmd returns a verb for one step. The verb fetches data about the step with the function get
-// and prints the data with the function show.
+// stepCmd returns a verb for one step. The verb calls get to fetch data about the step, and show to
+// print the data.
 func stepCmd[T any](p *program, name, short string, get func(*letta.Client, context.Context, string) (T, error), show func(*stepsOutput, T) error) *cobra.Command {
 	o := &stepsOutput{p: p}
 	cmd := &cobra.Command{

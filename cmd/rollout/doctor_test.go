@@ -122,7 +122,7 @@ func TestDoctorTune(t *testing.T) {
 			lettasim.Config{RunTool: probeOf(t, 3.4, true, true, nil), Database: lettasim.Database{Connections: 20, Takes: 300 * time.Millisecond}},
 			"server: {max_in_flight: 24}",
 			[]string{
-				`(?m)^hint sandbox    an empty tool takes \S+( ms)?, including 3\.40s of CPU time \(median of 3 runs\)\n +effect: .*reference: release 0\.16\.7 on 2 cores\)\n +hint: set TOOL_EXEC_DIR=DIR TOOL_EXEC_VENV_NAME=NAME `,
+				`(?m)^hint sandbox    a no-op tool takes \S+( ms)?, including 3\.40s of CPU time \(median of 3 runs\)\n +effect: .*reference: release 0\.16\.7 on 2 cores\)\n +hint: set TOOL_EXEC_DIR=DIR TOOL_EXEC_VENV_NAME=NAME `,
 				`(?m)^hint pool       the server opens a new PostgreSQL connection every time it needs one\n +effect: with a pool, .*\n +hint: set LETTA_DISABLE_SQLALCHEMY_POOLING=false `,
 				`(?m)^hint database   [0-9]+ of (32|64|96) parallel reads failed \(.*An unknown error occurred\); with (16|32|64) at a time, none failed\n +effect: .*\n +hint: set PostgreSQL's max_connections above 4 × server\.max_in_flight \(24\) .*, or collect with --max-in-flight (4|8|16)\n`,
 				`(?m)^hint reasoning  .*\n +effect: on this server, [0-9] of 1 prompts began with .*\n +hint: set agent\.keep_reasoning: true`,
@@ -139,7 +139,7 @@ func TestDoctorTune(t *testing.T) {
 			lettasim.Config{RunTool: probeOf(t, 0.06, false, true, map[string]string{"LETTA_DISABLE_SQLALCHEMY_POOLING": "False", "LETTA_TRACK_PROVIDER_TRACE": "true"})},
 			"server: {max_in_flight: 24}\nagent: {keep_reasoning: true}",
 			[]string{
-				`(?m)^ok   sandbox    an empty tool takes \S+( ms)?, including 60 ms of CPU time `,
+				`(?m)^ok   sandbox    a no-op tool takes \S+( ms)?, including 60 ms of CPU time `,
 				`(?m)^ok   pool       `,
 				`(?m)^ok   database   96 parallel reads succeeded, [0-9]+ per second \(one read alone took \S+( ms)?; the median of 96 parallel reads is \S+( ms)?\)$`,
 				`(?m)^ok   reasoning  `,
@@ -172,7 +172,7 @@ func TestDoctorTune(t *testing.T) {
 			"a sandbox that runs nothing",
 			lettasim.Config{},
 			"",
-			[]string{`(?m)^hint sandbox    cannot run an empty tool: .*lettasim runs no code\n +effect: .*reference`},
+			[]string{`(?m)^hint sandbox    cannot run a no-op tool: .*lettasim runs no code\n +effect: .*reference`},
 			nil,
 		},
 	} {

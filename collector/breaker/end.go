@@ -67,7 +67,7 @@ const (
 	Over   Verdict = iota // the sink has the sample
 	Retry                 // make another attempt
 	Fail                  // the sample fails for good
-	PassOn                // make another attempt at another server, because this server was given up
+	PassOn                // make another attempt at another server, because the run no longer uses this server
 	Stop                  // the run ends, and the sample stays unfinished
 )
 

@@ -112,8 +112,9 @@ func unquoted(err error) error {
 //
 // If the error type of a 401, 402 or 403 answer begins with llm_, the model's provider refused the
 // request (app.py:692-793). The password for the server is then correct, but no sample can succeed.
-// A 409 answer is a refusal if a tool call waits for the client or a run is active. Otherwise, the
-// database had a deadlock, a lock or a concurrent update. A 500 answer can have any cause.
+// If a tool call is waiting for the client, or if a run is active, a 409 answer means that the
+// server refused the request. Otherwise, the database had a deadlock, a lock or a concurrent update.
+// A 500 answer can have any cause.
 func classifyStatus(e *APIError) error {
 	status := e.Status
 	aboutModel := strings.HasPrefix(e.Code, "llm_")

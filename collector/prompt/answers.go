@@ -80,8 +80,7 @@ func (b *answers) read(reply *collector.Reply) bool {
 
 // stepsSaid returns the step id of every call in a send, or nil if the answer is not enough to
 // rebuild the prompts. The answer must not contain a compaction or a call that waits for the
-// client. The usage in the answer must have the same number of calls and of sampled tokens as the
-// turns.
+// client. The usage in the answer must report as many calls and sampled tokens as the turns contain.
 func stepsSaid(r *record.Rollout, of *record.Send, turns []tokenize.Turn) []string {
 	request, usage := of.Request, &of.Response.Usage
 	if of.RunID == "" || overrides(request) || answersCalls(request) || len(request.ClientTools) > 0 ||

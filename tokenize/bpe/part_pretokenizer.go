@@ -47,7 +47,7 @@ func (f *jsonFile) splits(t *Tokenizer) error {
 		case name != "Split" && name != "Digits" && name != "ByteLevel":
 			return unsupported("pre_tokenizer %s", name)
 		case last || name == "ByteLevel":
-			return unsupported("pre_tokenizer %s at position %d of %d (want one ByteLevel, in last position)", name, i+1, len(parts))
+			return unsupported("pre_tokenizer %s at position %d of %d (want exactly one ByteLevel, and it must be last)", name, i+1, len(parts))
 		case name == "Split":
 			st, err = readSplit(p)
 		default:

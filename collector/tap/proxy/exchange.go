@@ -221,7 +221,7 @@ func (x *exchange) answered(res *http.Response) error {
 		return nil
 	}
 	if x.set && slices.Contains(refusals[:], res.StatusCode) {
-		x.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered %d to a request in which --set changed %s", res.StatusCode, x.p.cfg.Set.names()))
+		x.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered with status %d to a request after --set had changed %s", res.StatusCode, x.p.cfg.Set.names()))
 	}
 	understood := x.call != nil
 	if !understood {

@@ -23,7 +23,7 @@ import (
 // This file checks for settings that make a server slow or fragile. Each check reports the effect
 // of a setting, either measured on this server or as a reference value.
 //
-//	sandbox    runs an empty tool, measures its cost, and reads a few of the server's settings
+//	sandbox    runs a no-op tool, measures its cost, and reads a few of the server's settings
 //	pool       checks one of these settings
 //	database   makes parallel reads, doubling their number up to the connections that a run needs
 //	others     check settings of the run and of the server, and facts about its release
@@ -324,7 +324,7 @@ func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own setting
 			if letta.IsNotFound(err) {
 				err = fmt.Errorf("the server does not have this endpoint: %w", err)
 			}
-			d.report(Hint, name, "cannot run an empty tool: "+oneLine(err), effect("a tool call that imports all of Letta takes 3.5 s of CPU time; %s", venv), cure)
+			d.report(Hint, name, "cannot run a no-op tool: "+oneLine(err), effect("a tool call that imports all of Letta takes 3.5 s of CPU time; %s", venv), cure)
 			return nil, false
 		}
 		all = append(all, *p)
@@ -332,7 +332,7 @@ func (d *Doctor) sandbox(ctx context.Context, client *letta.Client) (own setting
 	slices.SortFunc(all, func(a, b probed) int { return int(a.took - b.took) })
 	p := all[len(all)/2]
 	cpu := time.Duration(p.CPU * float64(time.Second))
-	text := fmt.Sprintf("an empty tool takes %s, including %s of CPU time (median of %d runs)", short(p.took), short(cpu), probes)
+	text := fmt.Sprintf("a no-op tool takes %s, including %s of CPU time (median of %d runs)", short(p.took), short(cpu), probes)
 	switch {
 	case p.Letta || cpu >= slowTool:
 		d.report(Hint, name, text, effect("every tool call starts a Python process that imports all of Letta; %s", venv), cure)

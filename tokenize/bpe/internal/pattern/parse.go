@@ -190,7 +190,7 @@ func (p *parser) repeat(n *node) (*node, error) {
 			return nil, p.errorf(at, "repetition of a part that can be empty")
 		}
 		if hi != 1 && foldsTogether(n, n) {
-			return nil, p.errorf(at, "case-insensitive letters that fold to one character when repeated")
+			return nil, p.errorf(at, "a case-insensitive repetition of letters that fold to a single character")
 		}
 		r := &node{op: opRepeat, subs: []*node{n}, min: lo, max: hi}
 		if !interval && p.skipPrefix("+") {

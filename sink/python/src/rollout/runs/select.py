@@ -219,8 +219,7 @@ class Verdict:
     """The filters' decisions on the samples of one shard, in order."""
 
     reason: npt.NDArray[np.int8]
-    """0 if the sample is kept. Otherwise 1 + the index in SAMPLE_REASONS of the reason for
-    dropping it."""
+    """0 if the sample is kept. If the sample is dropped for SAMPLE_REASONS[i], the value is 1 + i."""
     reward: Floats
     """The reward of the sample's first row. It is NaN if the reward is null or if no filter needs
     it."""
