@@ -34,8 +34,8 @@ func (d *Dataset) metaOf(config map[string]string) *shardMeta {
 }
 
 // A StoredRow is one row of a data shard. It contains a training sequence of T tokens in K spans,
-// and facts about its sample. The columns are the fields, in the same order. The tag read marks
-// the columns that [Log.Facts] reads. Only the tag parquet determines how a column is encoded in
+// and facts about its sample. The columns are the fields, in the same order. The `read` tag marks
+// the columns that [Log.Facts] reads. Only the `parquet` tag determines how a column is encoded in
 // Parquet. The tags follow these rules:
 //
 //   - The schema of the file must be identical to the schema of this struct. Otherwise parquet-go

@@ -176,8 +176,8 @@
 // section, the other sends then count as requests without a trace. The agent is reread to prove the
 // prompts of these sends. The trace of the last send shows that the system message is unchanged.
 // The earlier sends are part of the history in this trace, so they are compared with it. The
-// exception does not apply if the traces of the other sends would show more than the trace of the
-// last send. This is the case with memory blocks, a conversation or a model override. It is also
+// exception does not apply if the trace of another send contains information that the trace of the
+// last send lacks. This is the case with memory blocks, a conversation or a model override. It is also
 // the case if the last output of a send does not end with an id at which the engine was seen to
 // stop. Even if the exception applies, package policy needs the trace of each call to find the
 // policy versions of the other sends.

@@ -101,8 +101,8 @@ func TestUnmarkable(t *testing.T) {
 			}))
 			asks, status, says := own, http.StatusOK, "compressed"
 			if _, ok := first.(*continuer); ok {
-				asks, status, says = spliced, http.StatusBadGateway, "rollout tap: the tap withheld the answer: --continuity changed the prompt, but the answer cannot be marked ("+
-					"the engine compressed the answer although the tap asked for no compression); --continuity is now off, so retry the call\n"
+				asks, status, says = spliced, http.StatusBadGateway, "rollout tap: the tap withheld the answer, because the answer cannot record that --continuity changed the prompt ("+
+					"the engine compressed the answer although the tap asked for no compression). --continuity is now off; retry the call\n"
 			}
 			for i := range 2 {
 				code, body := r.post(t, "/generate", own)

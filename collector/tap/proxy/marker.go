@@ -275,7 +275,7 @@ func (x *exchange) unmarkable(why string) error {
 type unmarkedError string
 
 func (e unmarkedError) Error() string {
-	return "the tap withheld the answer: --continuity changed the prompt, but the answer cannot be marked (" + string(e) + "); --continuity is now off, so retry the call"
+	return "the tap withheld the answer, because the answer cannot record that --continuity changed the prompt (" + string(e) + "). --continuity is now off; retry the call"
 }
 
 func (b *marking) Read(p []byte) (int, error) {

@@ -190,7 +190,7 @@ func describeSampling(s *tokenize.Sampling) string {
 	return strings.Join(words, ", ")
 }
 
-// traces reports whether the server stores its requests to the engine.
+// traces reports whether the server stores the requests that it sends to the engine.
 func (d *Doctor) traces(own settings, known bool) {
 	const name = "traces"
 	if on, given := own.flag("LETTA_TRACK_PROVIDER_TRACE"); known && given && !on {

@@ -117,8 +117,9 @@ func (p *parser) sequence() (*node, error) {
 	return n, nil
 }
 
-// foldsTogether reports whether the end of a and the start of b can match two letters, such as ss,
-// that fold to one character, such as ß. In that case, Oniguruma also matches the one character.
+// Two letters such as ss are equivalent to one character such as ß if case is ignored. foldsTogether
+// reports whether a can match the first of two such letters at its end, and b the second at its
+// start. In that case, Oniguruma also matches the one character.
 func foldsTogether(a, b *node) bool {
 	for _, pair := range [...]string{"ss", "st", "ff", "fi", "fl"} {
 		if a.edge(pair[0], true) && b.edge(pair[1], false) {

@@ -125,7 +125,7 @@ class Dataset:
 
     @property
     def selection(self) -> Selection:
-        """The kept groups and the places of their rows, as numpy arrays."""
+        """The kept groups and the positions of their rows, as numpy arrays."""
         if self.follow:
             raise TypeError("a dataset with follow=True has neither a length nor numbered groups: iterate over it")
         return self._selection

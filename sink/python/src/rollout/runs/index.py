@@ -1,4 +1,4 @@
-"""The samples of a run and the places of their rows, as numpy arrays.
+"""The samples of a run and the positions of their rows, as numpy arrays.
 
 An Index is built from the commit log alone. It uses about 70 bytes per sample and 200 per
 group. It uses no memory per row, because the rows of a sample are consecutive. Shards are numbered
