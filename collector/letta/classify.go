@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -144,11 +145,17 @@ func classifyStatus(e *APIError) error {
 		// Concurrent imports of agents with the same tools sometimes deadlock in the database. The
 		// server answers every failed import with 400.
 		return ErrServer
+	case status == http.StatusNotFound && e.Method != http.MethodGet && lostRow.MatchString(e.Detail):
+		return ErrServer
 	case status >= 300 && status < 400:
 		return ErrUnusable
 	}
 	return ErrRejected
 }
+
+// lostRow matches the text of a 404 answer to a request that made a step, run or job. The server
+// cannot find its own row if its database crashed before the row was durable (step_manager.py:275).
+var lostRow = regexp.MustCompile(`^(Step|Run|Job) with id \S+ does not exist`)
 
 // retryAfter parses the Retry-After header, which contains a number of seconds, or a date according
 // to the server's clock.

@@ -53,6 +53,7 @@ func TestErrorShapes(t *testing.T) {
 		{name: "proxy page", status: 502, body: "<html><head><title>502 Bad Gateway</title></head>\n<body>nginx</body></html>", class: letta.ErrUnavailable, detail: "502 Bad Gateway nginx"},
 		{name: "empty", status: 500, body: "", class: letta.ErrServer},
 		{name: "not an object", status: 500, body: `[1,2]`, class: letta.ErrServer, detail: "[1,2]"},
+		{name: "the server lost its own step", status: 404, body: `{"detail":"Step with id step-1 does not exist"}`, class: letta.ErrServer, detail: "Step with id step-1"},
 		{name: "import deadlocked", status: 400, body: `{"detail":"Import failed: (sqlalchemy.dialects.postgresql.asyncpg.Error) <class 'asyncpg.exceptions.DeadlockDetectedError'>: deadlock detected"}`, class: letta.ErrServer, detail: "deadlock detected"},
 		{name: "import of a bad file", status: 400, body: `{"detail":"Import failed: no agents"}`, class: letta.ErrRejected, detail: "no agents"},
 		{name: "numbers", status: 400, body: `{"detail":17}`, class: letta.ErrRejected, detail: "17"},

@@ -34,6 +34,9 @@ func (p *parser) postfix(e expr) expr {
 func (p *parser) subscript(of expr) expr {
 	line := p.next().line
 	s := &sliceExpr{of: of}
+	if p.isOp("]") {
+		p.unsupportedf(line, "a subscript without a key")
+	}
 	if !p.isOp(":") {
 		s.start = p.expression(true)
 	}

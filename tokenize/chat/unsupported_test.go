@@ -75,6 +75,7 @@ func TestUnsupportedNames(t *testing.T) {
 		"{{ x(*y) }}":                            "call with *",
 		"{{ x(**y) }}":                           "call with **",
 		"{{ x[1, 2] }}":                          "a subscript with several keys",
+		"{{ x[] }}":                              "a subscript without a key",
 		"{{ x[(y[1:]), 2:] }}":                   "a subscript with several keys",
 		"{{ x[::2] }}":                           "a slice with a step",
 		"{{ x[1::-1] }}":                         "a slice with a step",
