@@ -182,7 +182,7 @@ func TestRefusedSettings(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	text := log.String()
-	if strings.Count(text, "kind=set_refused") != 1 || !strings.Contains(text, "engine answered 400") || !strings.Contains(text, "top_p, min_p") {
+	if strings.Count(text, "kind=set_refused") != 1 || !strings.Contains(text, "answered with status 400") || !strings.Contains(text, "top_p, min_p") {
 		t.Errorf("the log is %s", text)
 	}
 	if strings.Contains(text, "context length") || strings.Contains(text, "input_ids") {
