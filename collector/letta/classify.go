@@ -145,7 +145,7 @@ func classifyStatus(e *APIError) error {
 		// Concurrent imports of agents with the same tools sometimes deadlock in the database. The
 		// server answers every failed import with 400.
 		return ErrServer
-	case status == http.StatusNotFound && e.Method != http.MethodGet && lostRow.MatchString(e.Detail):
+	case status == http.StatusNotFound && e.Method != http.MethodGet && lostData.MatchString(e.Detail):
 		return ErrServer
 	case status >= 300 && status < 400:
 		return ErrUnusable
@@ -153,9 +153,10 @@ func classifyStatus(e *APIError) error {
 	return ErrRejected
 }
 
-// lostRow matches the text of a 404 answer to a request that made a step, run or job. The server
-// cannot find its own row if its database crashed before the row was durable (step_manager.py:275).
-var lostRow = regexp.MustCompile(`^(Step|Run|Job) with id \S+ does not exist`)
+// lostData matches the text of a 404 answer of a server that cannot find its own data. A step, run or
+// job is missing if the database crashed before the row was durable (step_manager.py:275). The list
+// of models is empty if the database accepts no more connections.
+var lostData = regexp.MustCompile(`^(Step|Run|Job) with id \S+ does not exist|must be one of \[\]$`)
 
 // retryAfter parses the Retry-After header, which contains a number of seconds, or a date according
 // to the server's clock.

@@ -54,6 +54,8 @@ func TestErrorShapes(t *testing.T) {
 		{name: "empty", status: 500, body: "", class: letta.ErrServer},
 		{name: "not an object", status: 500, body: `[1,2]`, class: letta.ErrServer, detail: "[1,2]"},
 		{name: "the server lost its own step", status: 404, body: `{"detail":"Step with id step-1 does not exist"}`, class: letta.ErrServer, detail: "Step with id step-1"},
+		{name: "the server lost its models", status: 404, body: `{"detail":"NOT_FOUND: Handle sglang//m not found, must be one of []"}`, class: letta.ErrServer, detail: "must be one of []"},
+		{name: "unknown model", status: 404, body: `{"detail":"NOT_FOUND: Handle sglang//m not found, must be one of ['sglang//n']"}`, class: letta.ErrRejected, detail: "sglang//n"},
 		{name: "import deadlocked", status: 400, body: `{"detail":"Import failed: (sqlalchemy.dialects.postgresql.asyncpg.Error) <class 'asyncpg.exceptions.DeadlockDetectedError'>: deadlock detected"}`, class: letta.ErrServer, detail: "deadlock detected"},
 		{name: "import of a bad file", status: 400, body: `{"detail":"Import failed: no agents"}`, class: letta.ErrRejected, detail: "no agents"},
 		{name: "numbers", status: 400, body: `{"detail":17}`, class: letta.ErrRejected, detail: "17"},
