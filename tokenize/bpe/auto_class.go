@@ -166,9 +166,13 @@ func (a *autoFiles) class(r reading) (string, error) {
 // classNames returns the name of the class that the releases in r use. It returns "generic" if
 // they use everything in tokenizer.json.
 func (a *autoFiles) classNames(r reading) (string, error) {
-	given, err := text(a.config.get("tokenizer_class"), FileConfig, "tokenizer_class")
+	class := a.config.get("tokenizer_class")
+	given, err := text(class, FileConfig, "tokenizer_class")
 	if err != nil {
 		return "", err
+	}
+	if class.is() && given == "" { // the releases differ in what they load for an empty name
+		return "", badField(FileConfig+": tokenizer_class", "is empty; %s", classHint)
 	}
 	var byModel, modelType, modelName string
 	for _, f := range []struct {

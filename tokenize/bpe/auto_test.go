@@ -163,6 +163,7 @@ func TestAutoRefused(t *testing.T) {
 		{decoder("1", object{"content": "x", "strip": true}), "added_tokens_decoder.1.strip is not a field", nil},
 		{decoder("01", object{"content": "x"}), "added_tokens_decoder.01 is not a token id", nil},
 		{with("eos_token", 5), "tokenizer_config.json: eos_token is a number", nil},
+		{with("tokenizer_class", ""), "tokenizer_class is empty", nil},
 		{with("tokenizer_class", "BertTokenizer"), `tokenizer_class is the class "BertTokenizer"`, nil},
 		{with("auto_map", object{"AutoTokenizer": []any{"a.B", nil}}), "tokenizer_config.json: auto_map makes the server run code", nil},
 		{with("extra_special_tokens", []any{1}), "tokenizer_config.json: extra_special_tokens", nil},
