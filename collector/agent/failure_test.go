@@ -236,7 +236,7 @@ func TestModelGone(t *testing.T) {
 		`{"colour":"x"}`: collector.ClassBadRequest, `[]`: collector.ClassBadRequest, `{"max_steps":-1}`: collector.ClassBadRequest,
 	} {
 		p, c := lettatest.NewReplay(t, "single")
-		p.Override["POST /v1/agents/"] = answer(404, `{"detail":"NOT_FOUND: Handle sglang//models/qwen3, must be one of []"}`)
+		p.Override["POST /v1/agents/"] = answer(404, `{"detail":"NOT_FOUND: Handle sglang//models/qwen3, must be one of ['sglang//models/other']"}`)
 		b := newBackend(t, c, model)
 		a := attemptOf([]string{"Hi."})
 		a.Task.Agent = json.RawMessage(overrides)
