@@ -171,6 +171,10 @@ func checkCalls(calls []Call) error {
 
 func (a *Aligner) call(k int) error {
 	c := &a.calls[k]
+	if k > 0 && c.Chain != a.calls[k-1].Chain {
+		a.close()
+		a.cutBefore, a.lostBefore, a.lastRow = false, false, -1
+	}
 	a.sum.Sampled += len(c.OutputIDs)
 	if c.Grade >= Quarantined {
 		a.close()
@@ -306,7 +310,9 @@ func (a *Aligner) begin(k int, div *Divergence) error {
 	if a.lostBefore {
 		div = &Divergence{Call: int32(k), Kind: DivergedAfterLost}
 	}
-	a.rows = append(a.rows, Row{FirstCall: int32(k), LastCall: int32(k), Grade: c.Grade, Source: c.Source, Divergence: div})
+	a.rows = append(a.rows, Row{
+		Chain: c.Chain, ChainKind: c.ChainKind, FirstCall: int32(k), LastCall: int32(k), Grade: c.Grade, Source: c.Source, Divergence: div,
+	})
 	a.open, a.cutBefore, a.lostBefore, a.lastRow = true, false, false, -1
 	row := &a.rows[len(a.rows)-1]
 	row.reserve(a.finalLength(k, len(prompt)+len(c.OutputIDs)))
@@ -398,7 +404,7 @@ func firstAbove(ids []int32, limit uint32) int {
 // finalLength estimates the final length of the row that starts with call k, so that the memory
 // for the row is allocated only once.
 func (a *Aligner) finalLength(k, tokens int) int {
-	for k++; k < len(a.calls) && a.calls[k].Grade < Quarantined; k++ {
+	for k++; k < len(a.calls) && a.calls[k].Grade < Quarantined && a.calls[k].Chain == a.calls[k-1].Chain; k++ {
 		c, last := &a.calls[k], &a.calls[k-1]
 		if c.Source == SourceLiteral {
 			tokens += len(c.Context) + len(c.OutputIDs)

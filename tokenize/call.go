@@ -16,6 +16,12 @@ type Call struct {
 	OutputIDs []int32
 	Logprobs  []float32
 
+	// Chain is the number of the conversation that the call belongs to, and ChainKind is the kind of
+	// that conversation. A Letta rollout has only chain 0, the main chain. The calls of a chain must
+	// follow each other, because a row never contains calls of two chains.
+	Chain     int32
+	ChainKind ChainKind
+
 	// After is RoleTool if a tool turn comes between the previous call and this one, otherwise
 	// RoleUser. After is ignored for the first call.
 	After Role
@@ -64,6 +70,16 @@ const (
 	FinishStop   = "stop"   // the model ended the output
 	FinishLength = "length" // the output reached the token limit or the end of the context
 	FinishAbort  = "abort"  // the engine aborted the call, so the output is never data
+)
+
+// A ChainKind is the role of a conversation in its rollout.
+type ChainKind uint8
+
+// The kinds of chains.
+const (
+	ChainMain      ChainKind = iota // the conversation about the task
+	ChainSubagent                   // a conversation that the agent started with another agent
+	ChainAuxiliary                  // a conversation of the harness with itself, such as a title or a summary
 )
 
 // A PromptSource states where the prompt of a call came from.
@@ -129,4 +145,9 @@ const (
 	ReasonUnfinished            // a recorded server run has not ended and makes no progress
 	ReasonTraceLost             // the server could not store the trace that would prove the prompt, because a log-probability is NaN or infinite
 	ReasonContinuity            // a tap changed or could have changed the prompt, and no other source has the prompt
+	ReasonNoIDs                 // the engine's answer has no ids, or their number differs from the engine's count
+	ReasonAuxiliary             // the call belongs to an auxiliary chain
+	ReasonSuperseded            // the harness did not read the answer, and repeated the call
+	ReasonCutAnswer             // the answer is incomplete, and no later prompt contains it
+	ReasonAmbiguousRetry        // it is unknown whether the harness read the answer or repeated the call
 )

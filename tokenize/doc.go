@@ -40,7 +40,8 @@
 // prompt as one prompt span. So every sampled token is in exactly one row, with exactly the context
 // that the model saw. A prompt that ends at or before the end of the row also forks, because the
 // model then sampled a second time at the same position. A prompt is compared only with the open
-// row.
+// row. A row never contains calls of two chains (Call.Chain): the first call of a chain starts a new
+// row that has no divergence.
 //
 // If the difference begins inside the last output, at most RealignMax tokens before its end,
 // DriftRealign repairs the row instead of forking. The rest of the output is removed from the row
@@ -79,6 +80,7 @@
 //   - Ids are not negative. If the engine's vocabulary size is known, they are below that size. An
 //     id that the tokenizer does not define is valid, and its row has FlagPaddedID.
 //   - At least one token is trainable.
+//   - Chain 0 has the kind ChainMain.
 //
 // For each sample, the Alignment satisfies
 //

@@ -24,7 +24,7 @@ func (p *tape) next(n int) int {
 	return v % n
 }
 
-// callsFrom makes calls whose prompts continue the row, differ, are cut or follow a lost call.
+// callsFrom makes calls whose prompts continue the row, differ, are cut, follow a lost call or begin a chain.
 func callsFrom(p *tape) (tokenize.AlignConfig, []tokenize.Call) {
 	cfg := tokenize.AlignConfig{
 		Drift:        tokenize.Drift(p.next(3)),
@@ -50,9 +50,16 @@ func callsFrom(p *tape) (tokenize.AlignConfig, []tokenize.Call) {
 	}
 	var calls []tokenize.Call
 	var seen []int32
+	chain := int32(0)
 	for k := range p.next(8) {
 		c := tokenize.Call{Source: tokenize.SourceTurns, Version: -1, StepID: fmt.Sprint(k)}
 		c.After = []tokenize.Role{tokenize.RoleTool, tokenize.RoleUser, tokenize.RolePrompt}[p.next(3)]
+		if p.next(6) == 5 { // even if the prompt continues the row
+			chain += 1 + int32(p.next(2))
+		}
+		if c.Chain = chain; chain > 0 {
+			c.ChainKind = tokenize.ChainSubagent
+		}
 		prompt := slices.Clone(seen)
 		switch p.next(8) {
 		case 0, 1, 2, 3: // continues the row
@@ -137,6 +144,11 @@ func checkAlignment(calls []tokenize.Call, cfg tokenize.AlignConfig, rows []toke
 	trained := map[int32]float32{}
 	for i := range rows {
 		r := &rows[i]
+		for _, c := range calls[r.FirstCall:r.LastCall] {
+			if c.Chain != r.Chain || c.ChainKind != r.ChainKind {
+				return fmt.Errorf("row %d is of %s chain %d and has a call of %s chain %d", i, r.ChainKind, r.Chain, c.ChainKind, c.Chain)
+			}
+		}
 		if err := r.Check(0); err != nil {
 			return fmt.Errorf("row %d: %w", i, err)
 		}

@@ -84,6 +84,9 @@ func reference(cfg tokenize.AlignConfig, calls []tokenize.Call) (out []tokenize.
 	fits := func(n int) bool { return cfg.MaxRowTokens <= 0 || n <= cfg.MaxRowTokens }
 
 	for k, c := range calls {
+		if k > 0 && c.Chain != calls[k-1].Chain {
+			st, lost = state{}, false
+		}
 		sum.Sampled += len(c.OutputIDs)
 		if c.Grade == tokenize.Quarantined {
 			st, lost = state{}, true
@@ -243,6 +246,7 @@ func refPromptLength(r *refRow) int {
 func refResult(cfg tokenize.AlignConfig, calls []tokenize.Call, r *refRow, i, n int) tokenize.Row {
 	first, last := calls[r.first], calls[r.last-1]
 	row := tokenize.Row{
+		Chain: first.Chain, ChainKind: first.ChainKind,
 		SegmentIndex: int32(i), SegmentCount: int32(n), FirstCall: int32(r.first), LastCall: int32(r.last),
 		PromptLength: int32(refPromptLength(r)), Unscored: int32(refUnscored(r)), Trimmed: int32(r.trimmed),
 		Grade: first.Grade, Source: first.Source, Divergence: r.diverged, Realigned: r.repairs,

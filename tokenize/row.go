@@ -37,6 +37,10 @@ type Row struct {
 	// PromptLength is the number of tokens before the first sampled token.
 	PromptLength int32
 
+	// Chain and ChainKind are the fields of the row's calls. If Chain is 0, ChainKind is ChainMain.
+	Chain     int32
+	ChainKind ChainKind
+
 	// SegmentIndex is the index of the row among the SegmentCount rows of its sample.
 	SegmentIndex, SegmentCount int32
 
@@ -88,7 +92,7 @@ const (
 	FlagRealigned                           // DriftRealign replaced the end of an output
 	FlagReattached                          // the tokens come from the record of a server run whose answer was lost
 	FlagLength                              // the engine's token limit ended the row's last output
-	FlagSpliced                             // the tap sent the engine the ids that the engine had sampled, instead of the ids for the server's text
+	FlagSpliced                             // the tap sent the engine its earlier answers as it had sampled them, instead of in the server's or the client's form
 	FlagAfterStop                           // an output in the row has tokens after its first stop id
 	FlagPaddedID                            // the row has an id that is in the padded vocabulary but that the tokenizer does not define
 )

@@ -108,6 +108,10 @@ func (r *Row) checkFacts() error {
 	switch calls := int(r.LastCall - r.FirstCall); {
 	case r.SegmentIndex < 0 || r.SegmentIndex >= r.SegmentCount:
 		return rowError(-1, -1, ErrInvariant, "segment index %d is out of range for %d segments", r.SegmentIndex, r.SegmentCount)
+	case r.Chain < 0 || int(r.ChainKind) >= len(chainKinds.Words):
+		return rowError(-1, -1, ErrInvariant, "the row belongs to chain %d of kind %s", r.Chain, r.ChainKind)
+	case r.Chain == 0 && r.ChainKind != ChainMain:
+		return rowError(-1, -1, ErrInvariant, "chain 0 has kind %s, want %s", r.ChainKind, ChainMain)
 	case r.FirstCall < 0 || calls <= 0:
 		return rowError(-1, -1, ErrInvariant, "the range of calls, %d to %d, is empty or negative", r.FirstCall, r.LastCall)
 	case len(r.FinishReasons) != calls || len(r.StepIDs) != calls:

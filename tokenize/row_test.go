@@ -98,6 +98,9 @@ func TestRowCheck(t *testing.T) {
 		{"length of another end", func(r *tokenize.Row) {
 			r.Flags, r.Truncated, r.FinishReasons = tokenize.FlagLength, true, []string{"length", "stop"}
 		}, tokenize.ErrInvariant},
+		{"negative chain", func(r *tokenize.Row) { r.Chain, r.ChainKind = -1, tokenize.ChainSubagent }, tokenize.ErrInvariant},
+		{"chain 0 of another kind", func(r *tokenize.Row) { r.ChainKind = tokenize.ChainSubagent }, tokenize.ErrInvariant},
+		{"unknown kind of chain", func(r *tokenize.Row) { r.Chain, r.ChainKind = 1, tokenize.ChainAuxiliary+1 }, tokenize.ErrInvariant},
 		{"unknown flag", func(r *tokenize.Row) { r.Flags = 1 << 15 }, tokenize.ErrInvariant},
 	}
 	for _, tt := range tests {

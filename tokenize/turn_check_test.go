@@ -208,7 +208,9 @@ func TestWords(t *testing.T) {
 	checkWords(t, func(i int) tokenize.Grade { return tokenize.Grade(i) }, "exact", "count_verified", "unverified", "quarantined")
 	checkWords(t, func(i int) tokenize.Reason { return tokenize.Reason(i) },
 		"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns",
-		"grade", "tool_order", "clock", "no_trace", "not_native", "deleted", "unfinished", "trace_lost", "continuity")
+		"grade", "tool_order", "clock", "no_trace", "not_native", "deleted", "unfinished", "trace_lost", "continuity",
+		"no_ids", "auxiliary", "superseded", "cut_answer", "ambiguous_retry")
+	checkWords(t, func(i int) tokenize.ChainKind { return tokenize.ChainKind(i) }, "main", "subagent", "auxiliary")
 	checkWords(t, func(i int) tokenize.DivergenceKind { return tokenize.DivergenceKind(i) },
 		"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost")
 	checkWords(t, func(i int) tokenize.Drift { return tokenize.Drift(i) }, "fork", "realign", "reject")

@@ -293,6 +293,9 @@ func parseCall(t *testing.T, line string, literal bool) tokenize.Call {
 			err, words = c.After.UnmarshalText([]byte(text)), rest[1:]
 		case "finish":
 			c.FinishReason, words = text, rest[1:]
+		case "chain":
+			c.Chain, words = ids[0], rest[2:]
+			err = c.ChainKind.UnmarshalText([]byte(rest[1]))
 		case "lost":
 			c.Grade, words = tokenize.Quarantined, rest[1:]
 			err = c.Reason.UnmarshalText([]byte(text))
@@ -342,6 +345,9 @@ func (v vector) run(align aligner) string {
 
 func (v vector) row(s *strings.Builder, r *tokenize.Row) {
 	fmt.Fprintf(s, "row %d/%d %s %s", r.SegmentIndex, r.SegmentCount, r.Grade, r.Source)
+	if r.Chain != 0 || r.ChainKind != 0 {
+		fmt.Fprintf(s, " chain %d %s", r.Chain, r.ChainKind)
+	}
 	if r.Flags != 0 {
 		fmt.Fprintf(s, " flags %s", r.Flags)
 	}

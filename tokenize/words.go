@@ -15,7 +15,8 @@ var (
 	sources        = enum.List[PromptSource]{Noun: "prompt source", Words: []string{"none", "turns", "tap", "stored", "trace", "literal"}}
 	versionSources = enum.List[VersionSource]{Noun: "version source", Words: []string{"trace", "tap", "url", "flag", "set-version"}}
 	grades         = enum.List[Grade]{Noun: "grade", Words: []string{"exact", "count_verified", "unverified", "quarantined"}}
-	reasons        = enum.List[Reason]{Noun: "reason", Words: []string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order", "clock", "no_trace", "not_native", "deleted", "unfinished", "trace_lost", "continuity"}}
+	reasons        = enum.List[Reason]{Noun: "reason", Words: []string{"", "no_prompt", "count_mismatch", "length_mismatch", "id_mismatch", "no_logprobs", "hole", "compacted", "vocab", "drift", "no_turns", "grade", "tool_order", "clock", "no_trace", "not_native", "deleted", "unfinished", "trace_lost", "continuity", "no_ids", "auxiliary", "superseded", "cut_answer", "ambiguous_retry"}}
+	chainKinds     = enum.List[ChainKind]{Noun: "chain kind", Words: []string{"main", "subagent", "auxiliary"}}
 	divergences    = enum.List[DivergenceKind]{Noun: "divergence kind", Words: []string{"", "prompt", "context", "earlier_output", "last_output", "proper_prefix", "after_lost"}}
 	drifts         = enum.List[Drift]{Noun: "drift", Words: []string{"fork", "realign", "reject"}}
 	flagWords      = []string{"cut", "client_tool_context", "censored", "surplus_logprobs", "realigned", "reattached", "length", "spliced", "after_stop", "padded_id"}
@@ -56,6 +57,14 @@ func (r Reason) MarshalText() ([]byte, error) { return reasons.Marshal(r) }
 
 // UnmarshalText accepts the words that MarshalText returns.
 func (r *Reason) UnmarshalText(b []byte) error { return reasons.Unmarshal(b, r) }
+
+func (k ChainKind) String() string { return chainKinds.String(k) }
+
+// MarshalText returns the word for k.
+func (k ChainKind) MarshalText() ([]byte, error) { return chainKinds.Marshal(k) }
+
+// UnmarshalText accepts the words that MarshalText returns.
+func (k *ChainKind) UnmarshalText(b []byte) error { return chainKinds.Unmarshal(b, k) }
 
 // String returns the word for k, or "" for the zero value.
 func (k DivergenceKind) String() string { return divergences.String(k) }
