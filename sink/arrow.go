@@ -302,7 +302,8 @@ const arrowRowBytes = 200
 // upper bound for each single column.
 func textBytes(r *StoredRow) (n int) {
 	for _, s := range [...]string{
-		r.SampleKey, r.TaskID, r.GroupID, r.RolloutID, r.Status, r.StopReason, r.Verification, r.PromptSource, r.Model, r.AgentID,
+		r.SampleKey, r.TaskID, r.GroupID, r.RolloutID, r.ChainKind, r.Status, r.StopReason, r.Verification, r.PromptSource,
+		r.Model, r.AgentID,
 	} {
 		n += len(s)
 	}

@@ -118,9 +118,9 @@ func (f *cardFacts) count(s Shard, sign int64) {
 		return
 	}
 	if sign > 0 {
-		f.tokens.add(s.Tokens)
+		f.tokens.Add(s.Tokens)
 	} else {
-		f.tokens.add(s.Tokens.negative())
+		f.tokens.Add(s.Tokens.negative())
 	}
 	for grade, n := range s.Verification {
 		if f.graded == nil {

@@ -97,15 +97,33 @@ type Tokens struct {
 	Trainable int64 `json:"trainable"`
 	// Prompt is Σ prompt_length, or 0 for failures.
 	Prompt int64 `json:"prompt"`
+	// Unscored is Σ n_unscored, and Trimmed is Σ n_trimmed. Both are 0 for failures.
+	Unscored int64 `json:"unscored,omitempty"`
+	Trimmed  int64 `json:"trimmed,omitempty"`
+	// Lost splits Total by the columns reason and call. It is zero for data.
+	Lost tokenize.LostTokens `json:"lost,omitzero"`
 }
 
-func (t *Tokens) add(o Tokens) {
+// Balance returns the terms of the sampled tokens. The argument is the Tokens of a data shard, of a
+// failure shard, or their sum.
+func (t Tokens) Balance() tokenize.Balance {
+	return tokenize.NewBalance(t.Trainable, t.Unscored, t.Trimmed, t.Lost)
+}
+
+// Add adds the counts of o.
+func (t *Tokens) Add(o Tokens) {
 	t.Total += o.Total
 	t.Trainable += o.Trainable
 	t.Prompt += o.Prompt
+	t.Unscored += o.Unscored
+	t.Trimmed += o.Trimmed
+	t.Lost.Add(o.Lost)
 }
 
-func (t Tokens) negative() Tokens { return Tokens{-t.Total, -t.Trainable, -t.Prompt} }
+// negative returns the counts of a data shard with the opposite sign.
+func (t Tokens) negative() Tokens {
+	return Tokens{Total: -t.Total, Trainable: -t.Trainable, Prompt: -t.Prompt, Unscored: -t.Unscored, Trimmed: -t.Trimmed}
+}
 
 // A RewardSummary summarizes the rewards of the rows with a finite reward.
 type RewardSummary struct {

@@ -356,7 +356,7 @@ func (d *Dataset) commit(c *Commit) error {
 			continue
 		}
 		d.stats.Rows += s.Rows
-		d.stats.Tokens.add(s.Tokens)
+		d.stats.Tokens.Add(s.Tokens)
 	}
 	d.stats.Samples += int64(len(c.Samples))
 	d.stats.Pending -= int64(len(c.Samples))

@@ -17,8 +17,18 @@
 //	turn_roles   0                     1                   2         1
 //
 // The rows of one sample share sample_key and rollout_id, and are adjacent in one shard.
-// segment_index numbers these rows from 0, and segment_count is the number of these rows. In
-// Parquet, a list is a three-level LIST. Its elements are required and have the name element. In
+// segment_index numbers these rows from 0, and segment_count is the number of these rows. chain is
+// the number of the row's conversation within the sample, and chain_kind is the kind of the
+// conversation:
+//
+//	main       the conversation about the task; chain 0, and chains that fork from it
+//	subagent   a conversation that the agent started with another agent
+//	auxiliary  a conversation of the harness with itself, such as a title or a summary
+//
+// The rows of a sample are in the order of their chains, and a chain can have several rows or none.
+// A sample from a Letta server has only the main chain.
+//
+// In Parquet, a list is a three-level LIST. Its elements are required and have the name element. In
 // Arrow, a list has a non-nullable field named element. pyarrow reads the same schema from both
 // formats, including nullability and metadata.
 //
@@ -41,7 +51,7 @@
 //	surplus_logprobs      the engine sent more log-probabilities than ids; the surplus was dropped
 //	realigned             tokens from the next prompt replaced the end of an output
 //	reattached            the response of a server run was lost; the tokens come from the run's record
-//	spliced               in a prompt, the tap inserted the tokens that the engine had sampled
+//	spliced               in a prompt, the tap inserted the tokens or texts that the engine had sampled
 //	after_stop            an output has tokens after its first end-of-turn id
 //	padded_id             an id is unknown to the tokenizer but below the engine's vocab_size
 //
@@ -105,6 +115,15 @@
 // hex digits of the file's SHA-256. An entry is a [Commit] in JSON. An entry names at most one data
 // shard and one failure shard, with their sizes, digests and counts. It also lists the commit's
 // samples. The files of a commit never change.
+//
+// The counts of tokens contain the terms of this equation. In an entry, terms of zero are omitted:
+//
+//	sampled = trainable + unscored + trimmed                           tokens of the data shard
+//	        + auxiliary + superseded + cut_answers + quarantined       lost tokens of the failure shard
+//
+// The first three terms of lost tokens belong to calls that are valid but not trained on: calls of
+// auxiliary conversations, and answers that were superseded or cut. All other tokens in failures are
+// quarantined. See [tokenize.Balance].
 //
 // An entry is one line. The line ends with the checksum of the entry, which is the SHA-256 of all
 // bytes before the comma that precedes "sha256":

@@ -32,9 +32,10 @@ func checkSample(s *tokenize.Sample, vocab int) error {
 		return refuse(-1, err)
 	}
 	var sampled int64
+	var chain chainCheck
 	for i := range s.Rows {
 		r := &s.Rows[i]
-		if err := checkRow(r, i, len(s.Rows), vocab); err != nil {
+		if err := errors.Join(checkRow(r, i, len(s.Rows), vocab), chain.next(r)); err != nil {
 			return refuse(i, err)
 		}
 		sampled += sampledTokens(r)
@@ -77,6 +78,26 @@ func checkRow(r *tokenize.Row, i, n, vocab int) error {
 		return err
 	}
 	return checkTexts(r.StepIDs)
+}
+
+// A chainCheck checks the chains of a sample's rows. The rows of a chain follow each other and have
+// the same kind, and the chains are in ascending order. A chain can have no row.
+type chainCheck struct {
+	chain int32
+	kind  tokenize.ChainKind
+}
+
+// next checks the next row of the sample. The zero value is the state before the first row.
+func (c *chainCheck) next(r *tokenize.Row) error {
+	last := *c
+	c.chain, c.kind = r.Chain, r.ChainKind
+	switch {
+	case r.Chain < last.chain:
+		return fmt.Errorf("a row of chain %d follows a row of chain %d, but chains must be in ascending order", r.Chain, last.chain)
+	case r.Chain == last.chain && r.ChainKind != last.kind:
+		return fmt.Errorf("chain %d has kind %s, but an earlier row of the chain has kind %s", r.Chain, r.ChainKind, last.kind)
+	}
+	return nil
 }
 
 // sampledTokens returns the number of sampled tokens of a valid row: the tokens in assistant spans

@@ -61,6 +61,10 @@ type StoredRow struct {
 	// of rows in the sample.
 	SegmentIndex int32 `parquet:"segment_index" read:"facts"`
 	SegmentCount int32 `parquet:"segment_count" read:"facts"`
+	// Chain is the number of the row's conversation within the sample; 0 is the main conversation.
+	// ChainKind is main, subagent or auxiliary. It is main if Chain is 0.
+	Chain     int32  `parquet:"chain" read:"facts"`
+	ChainKind string `parquet:"chain_kind,dict" read:"facts"`
 
 	// InputIDs, LossMask and Logprobs have length T; see tokenize.Row.
 	InputIDs []int32   `parquet:"input_ids,list"`

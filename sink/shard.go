@@ -177,6 +177,8 @@ func (s *shardSums) add(r *StoredRow) {
 	}
 	s.graded[r.Verification]++
 	s.tokens.Prompt += int64(r.PromptLength)
+	s.tokens.Unscored += int64(r.Unscored)
+	s.tokens.Trimmed += int64(r.Trimmed)
 	s.rewards.add(r.Reward)
 	var trainable int64
 	for _, m := range r.LossMask {

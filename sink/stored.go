@@ -29,6 +29,7 @@ func (r *StoredRow) set(s *tokenize.Sample, i int, mem *rowMemory) {
 		SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
 		SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
 		SegmentIndex: row.SegmentIndex, SegmentCount: row.SegmentCount,
+		Chain: row.Chain, ChainKind: row.ChainKind.String(),
 
 		InputIDs: row.InputIDs, LossMask: row.LossMask, Logprobs: row.Logprobs, Versions: row.Versions,
 		TurnOffsets: row.TurnOffsets, TurnRoles: row.TurnRoles, PromptLength: row.PromptLength,
@@ -104,11 +105,12 @@ func (r *StoredRow) tokens() (tokenize.Row, error) {
 	row := tokenize.Row{
 		InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,
 		TurnOffsets: r.TurnOffsets, TurnRoles: r.TurnRoles, PromptLength: r.PromptLength,
-		SegmentIndex: r.SegmentIndex, SegmentCount: r.SegmentCount,
+		Chain: r.Chain, SegmentIndex: r.SegmentIndex, SegmentCount: r.SegmentCount,
 		Unscored: r.Unscored, Trimmed: r.Trimmed, Truncated: r.Truncated,
 		FinishReasons: r.FinishReasons, StepIDs: r.StepIDs, LastCall: int32(len(r.FinishReasons)),
 	}
 	err := errors.Join(
+		row.ChainKind.UnmarshalText([]byte(r.ChainKind)),
 		row.Grade.UnmarshalText([]byte(r.Verification)),
 		row.Source.UnmarshalText([]byte(r.PromptSource)),
 		row.Flags.UnmarshalText([]byte(strings.Join(r.Flags, ","))),

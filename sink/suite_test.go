@@ -154,6 +154,8 @@ func testValues(t *testing.T, cfg sink.Config) {
 		for _, r := range s.Rows {
 			want.Tokens.Total += int64(len(r.InputIDs))
 			want.Tokens.Prompt += int64(r.PromptLength)
+			want.Tokens.Unscored += int64(r.Unscored)
+			want.Tokens.Trimmed += int64(r.Trimmed)
 			for _, m := range r.LossMask {
 				want.Tokens.Trainable += int64(m)
 			}
@@ -162,6 +164,52 @@ func testValues(t *testing.T, cfg sink.Config) {
 	want.Commits, want.Shards, want.Bytes, want.WALSyncs = stats.Commits, stats.Shards, stats.Bytes, stats.WALSyncs
 	if stats != want {
 		t.Errorf("Stats() = %+v, want %+v", stats, want)
+	}
+	compareBalance(t, dir, sinktest.Edge())
+}
+
+// compareBalance compares the terms of the sampled tokens in the log with the samples.
+func compareBalance(t *testing.T, dir string, samples []*tokenize.Sample) {
+	t.Helper()
+	var want tokenize.Balance
+	for _, s := range samples {
+		for _, r := range s.Rows {
+			for i, role := range r.TurnRoles {
+				if tokenize.Role(role) != tokenize.RoleAssistant {
+					continue
+				}
+				for _, m := range r.LossMask[r.TurnOffsets[i]:r.TurnOffsets[i+1]] {
+					want.Sampled++
+					want.Trained += int64(m)
+					want.Unscored += 1 - int64(m)
+				}
+			}
+			want.Sampled += int64(r.Trimmed)
+			want.Trimmed += int64(r.Trimmed)
+		}
+		for _, f := range s.Failures {
+			n := int64(len(f.OutputIDs))
+			want.Sampled += n
+			switch {
+			case f.Reason == "auxiliary" && f.Call >= 0:
+				want.Auxiliary += n
+			case f.Reason == "superseded" && f.Call >= 0:
+				want.Superseded += n
+			case f.Reason == "cut_answer" && f.Call >= 0:
+				want.CutAnswers += n
+			default:
+				want.Quarantined += n
+			}
+		}
+	}
+	var got sink.Tokens
+	for _, kind := range []sink.Kind{sink.KindData, sink.KindFailures} {
+		for s := range readLog(t, dir).Shards(kind) {
+			got.Add(s.Tokens)
+		}
+	}
+	if b := got.Balance(); b != want || b.Auxiliary*b.Superseded*b.CutAnswers*b.Quarantined*b.Unscored*b.Trimmed == 0 {
+		t.Errorf("the log has %+v, want %+v, and no term of zero", b, want)
 	}
 }
 
@@ -277,6 +325,9 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 		{"id outside the vocabulary", func(s *tokenize.Sample) { s.Rows[0].InputIDs[0] = sinktest.Vocab }},
 		{"segments out of order", func(s *tokenize.Sample) { s.Rows[0].SegmentIndex = 1 }},
 		{"segment missing", func(s *tokenize.Sample) { s.Rows[0].SegmentCount = 2 }},
+		{"main chain of another kind", func(s *tokenize.Sample) { s.Rows[0].ChainKind = tokenize.ChainSubagent }},
+		{"chains out of order", inChains(2, tokenize.ChainSubagent, 1, tokenize.ChainSubagent)},
+		{"a chain of two kinds", inChains(1, tokenize.ChainSubagent, 1, tokenize.ChainAuxiliary)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := open(t, t.TempDir(), cfg)
@@ -290,6 +341,19 @@ func testRefusals(t *testing.T, cfg sink.Config) {
 				t.Errorf("Append() = %v, want a *SampleError about the sample", err)
 			}
 		})
+	}
+}
+
+// inChains returns an edit that gives the sample two rows of these chains.
+func inChains(first int32, kind tokenize.ChainKind, second int32, other tokenize.ChainKind) func(s *tokenize.Sample) {
+	return func(s *tokenize.Sample) {
+		s.Rows = []tokenize.Row{s.Rows[0], s.Rows[0]}
+		for i := range s.Rows {
+			s.Rows[i].SegmentIndex, s.Rows[i].SegmentCount = int32(i), 2
+		}
+		s.CompletionTokens *= 2
+		s.Rows[0].Chain, s.Rows[0].ChainKind = first, kind
+		s.Rows[1].Chain, s.Rows[1].ChainKind = second, other
 	}
 }
 

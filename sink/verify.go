@@ -270,8 +270,8 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 		})
 	}
 	if s.Kind == KindData {
-		v.report.Tokens.add(check.sums.tokens)
-		v.report.Tokens.add(check.before.negative())
+		v.report.Tokens.Add(check.sums.tokens)
+		v.report.Tokens.Add(check.before.negative())
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

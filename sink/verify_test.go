@@ -135,6 +135,13 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		}, "want"},
 		{"samples and rows differ", func(s S) { s.commit(1, func(c *sink.Commit) { c.Samples[0].Rows++ }) }, "samples have"},
 		{"token count", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Tokens.Trainable++ }) }, "tokens are {"},
+		{"term of the sampled tokens", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Tokens.Unscored++ }) }, "tokens are {"},
+		{"term of the failures", func(s S) {
+			s.commit(2, func(c *sink.Commit) {
+				lost := &c.Shards[1].Tokens.Lost
+				lost.Auxiliary, lost.Quarantined = lost.Quarantined, 0
+			})
+		}, `"lost":{"quarantined":3}}, but the commit has`},
 		{"reward", row(func(r *sink.StoredRow) { r.Reward = new(7.0) }), "rewards"},
 		{"no reward", row(func(r *sink.StoredRow) { r.Reward = nil }), "rewards"},
 		{"reward NaN", row(func(r *sink.StoredRow) { r.Reward = new(math.NaN()) }), "row 1: reward NaN is not finite"},
@@ -152,6 +159,14 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"vocabulary", row(func(r *sink.StoredRow) { r.InputIDs[0] = sinktest.Vocab }), "row 1"},
 		{"offsets", row(func(r *sink.StoredRow) { r.TurnOffsets[1]-- }), "row 1"},
 		{"segment", row(func(r *sink.StoredRow) { r.SegmentIndex = 0 }), "segment 0 of 2, want 1 of 2"},
+		{"chain", row(func(r *sink.StoredRow) { r.Chain, r.ChainKind = 1, "subagent" }), ""},
+		{"chain out of order", func(s S) {
+			s.replace(func(rows []sink.StoredRow) {
+				rows[0].Chain, rows[0].ChainKind, rows[1].Chain, rows[1].ChainKind = 2, "subagent", 1, "subagent"
+			})
+		}, "a row of chain 1 follows a row of chain 2"},
+		{"chain of two kinds", row(func(r *sink.StoredRow) { r.ChainKind = "auxiliary" }), "chain 0 has kind auxiliary, want main"},
+		{"unknown kind of chain", row(func(r *sink.StoredRow) { r.Chain, r.ChainKind = 1, "side" }), `"side"`},
 		{"rollout", row(func(r *sink.StoredRow) { r.RolloutID = "x" }), "rollout_id"},
 		{"status", row(func(r *sink.StoredRow) { r.Status = "error" }), "status"},
 		{"grade", row(func(r *sink.StoredRow) { r.Verification = "quarantined" }), "row 1"},
@@ -188,10 +203,13 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"realigned without the flag", row(func(r *sink.StoredRow) {
 			r.Divergence = new(realignedAt(r, 50))
 		}), "the row has 1 realigned positions, but 0 trimmed tokens"},
-		{"realigned", row(func(r *sink.StoredRow) {
-			r.Divergence, r.Flags, r.Trimmed = new(realignedAt(r, 50)), []string{"realigned"}, 1
-			r.CompletionTokens = 0 // not counted
-		}), ""},
+		{"realigned", func(s S) {
+			row(func(r *sink.StoredRow) {
+				r.Divergence, r.Flags, r.Trimmed = new(realignedAt(r, 50)), []string{"realigned"}, 1
+				r.CompletionTokens = 0 // not counted
+			})(s)
+			s.commit(1, func(c *sink.Commit) { c.Shards[0].Tokens.Trimmed = 1 })
+		}, ""},
 		{"realigned past the end", row(func(r *sink.StoredRow) {
 			r.Divergence, r.Flags, r.Trimmed = new(strings.Replace(realignedAt(r, 50), "50", "54", 1)), []string{"realigned"}, 1
 		}), "realigned past the end of the row (54 tokens)"},

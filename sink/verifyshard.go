@@ -20,6 +20,7 @@ type shardCheck struct {
 	seen    int32             // number of rows read so far from the current sample
 	rollout string            // rollout_id of the current sample
 	sampled int64             // number of tokens sampled in the current sample so far
+	chain   chainCheck        // the chain of the current sample's last row
 	n       int64
 	sums    shardSums
 	left    int     // number of samples to count: the last samples in the shard. The other samples were counted in other shards.
@@ -52,7 +53,7 @@ func (s *shardCheck) next() (of CommittedSample, i, n int32) {
 func (s *shardCheck) row(r *StoredRow) {
 	of, i, n := s.next()
 	if i == 0 {
-		s.rollout, s.sampled = r.RolloutID, 0
+		s.rollout, s.sampled, s.chain = r.RolloutID, 0, chainCheck{}
 	}
 	if err := s.checkRow(r, of, int(i), int(n)); err != nil {
 		s.v.problem(s.shard.Path, s.n, err)
@@ -116,7 +117,7 @@ func (s *shardCheck) checkRow(r *StoredRow, of CommittedSample, i, n int) error 
 	if err != nil {
 		return err
 	}
-	if err := checkRow(&row, i, n, s.v.opts.VocabSize); err != nil {
+	if err := errors.Join(checkRow(&row, i, n, s.v.opts.VocabSize), s.chain.next(&row)); err != nil {
 		return err
 	}
 	if of.Filtered != "" && (r.Keep == nil || *r.Keep || r.KeepReason == nil || *r.KeepReason != of.Filtered) {
@@ -167,6 +168,7 @@ func (s *shardCheck) failure(f *StoredFailure) {
 		s.v.report.Failures++
 	}
 	s.sums.tokens.Total += int64(len(f.OutputIDs))
+	s.sums.tokens.Lost.Count(f.Reason, f.Call, len(f.OutputIDs))
 }
 
 // setMerged prepares s to count the tokens in a merge separately for each source commit.

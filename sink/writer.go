@@ -243,7 +243,11 @@ func (w *writer) putFailure(f *StoredFailure) error {
 		}
 		w.failures = shard
 	}
-	return w.failures.append(f, len(f.OutputIDs), true)
+	err := w.failures.append(f, len(f.OutputIDs), true)
+	if err == nil {
+		w.failures.sums.tokens.Lost.Count(f.Reason, f.Call, len(f.OutputIDs))
+	}
+	return err
 }
 
 func openParquetShard[T any](w *writer, kind Kind) (*openShard[T], error) {

@@ -5,7 +5,8 @@
 // # File
 //
 // A file consists of a header and frames, without gaps. Numbers are little-endian. Each file is
-// written by a single process. The next process starts a new file.
+// written by one process at a time. The next process starts a new file, or it truncates the torn
+// end of the file and then appends to the file ([Continue]).
 //
 //	header, 32 bytes                         frame, 20 bytes and its payload
 //	┌────┬──────────────────────────────┐    ┌────┬──────────────────────────────┐

@@ -34,6 +34,13 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return fw, fw.write(fw.buf)
 }
 
+// Continue returns a Writer that appends to a file of size bytes. The first synced bytes of the file
+// are durable. The file must end with a whole frame: if it ends with a torn part, the caller must
+// first truncate the file. w must write at the end of the file.
+func Continue(w io.Writer, size, synced int64) *Writer {
+	return &Writer{w: w, size: size, synced: min(synced, size)}
+}
+
 // Write appends a frame with the payload. It keeps no reference to the payload.
 func (w *Writer) Write(payload []byte) error {
 	return w.End(append(w.Begin(), payload...))

@@ -169,6 +169,18 @@ func Edge() []*tokenize.Sample {
 		}
 	})
 
+	add(b.Sample(b.Row(4, 2), b.Row(3, 2), b.Row(5, 1), b.Row(2, 2)), func(s *tokenize.Sample) { // several chains
+		for i := range s.Rows[1:] {
+			s.Rows[i+1].Chain, s.Rows[i+1].ChainKind = int32(1+i/2*1_000_000), tokenize.ChainKind(1+i/2)
+		}
+		for i, reason := range []tokenize.Reason{tokenize.ReasonAuxiliary, tokenize.ReasonSuperseded, tokenize.ReasonCutAnswer, tokenize.ReasonNoIDs} {
+			s.Failures = append(s.Failures, tokenize.Failure{
+				Class: "no_prompt", Stage: "prompt", Reason: reason.String(), Call: int32(i), OutputIDs: b.ids.append(nil, 3+i),
+				Logprobs: make([]float32, 3+i),
+			})
+		}
+	})
+
 	for i, reward := range []*float64{
 		nil, new(0.0), new(1.0), new(math.Copysign(0, -1)), new(-1e300), new(math.MaxFloat64), new(-math.MaxFloat64), new(math.Nextafter(1, 2)), new(5e-324), nil, nil, new(0.0), new(0.0), nil,
 	} {
@@ -300,6 +312,7 @@ func Rows(s *tokenize.Sample) []sink.StoredRow {
 			SampleKey: s.Key, TaskID: s.TaskID, GroupID: s.GroupID, RolloutID: s.RolloutID,
 			SampleIndex: s.Index, GroupSize: s.GroupSize, Attempt: s.Attempt,
 			SegmentIndex: r.SegmentIndex, SegmentCount: r.SegmentCount,
+			Chain: r.Chain, ChainKind: r.ChainKind.String(),
 			InputIDs: r.InputIDs, LossMask: r.LossMask, Logprobs: r.Logprobs, Versions: r.Versions,
 			TurnOffsets: r.TurnOffsets, TurnRoles: r.TurnRoles, PromptLength: r.PromptLength,
 			Reward: s.Reward, RewardDetails: s.RewardDetails, Status: s.Status, StopReason: s.StopReason,

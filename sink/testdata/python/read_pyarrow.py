@@ -34,6 +34,8 @@ group_size: int32 not null
 attempt: int32 not null
 segment_index: int32 not null
 segment_count: int32 not null
+chain: int32 not null
+chain_kind: string not null
 input_ids: list<element: int32 not null> not null
 loss_mask: list<element: int8 not null> not null
 logprobs: list<element: float not null> not null

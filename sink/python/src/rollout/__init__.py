@@ -11,6 +11,7 @@ from rollout._types import Group, Row
 from rollout.collecting._program import program, version
 from rollout.collecting.collect import collect
 from rollout.collecting.collection import Collection
+from rollout.collecting.session import Session, session
 from rollout.data.dataset import Dataset
 from rollout.data.loader import Batches, DataLoader
 from rollout.errors import (
@@ -24,6 +25,7 @@ from rollout.errors import (
     NewerError,
     RolloutError,
     ServerError,
+    SessionError,
     StateError,
     StorageError,
     ToleranceError,
@@ -56,6 +58,8 @@ __all__ = [
     "RolloutError",
     "Row",
     "ServerError",
+    "Session",
+    "SessionError",
     "StateError",
     "StorageError",
     "ToleranceError",
@@ -69,4 +73,5 @@ __all__ = [
     "log",
     "loss_weights",
     "program",
+    "session",
 ]

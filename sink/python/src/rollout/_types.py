@@ -19,7 +19,8 @@ Per-token columns are numpy arrays of length T, unshifted and unpadded:
     versions    int32    policy version per token, -1 if not sampled or unknown; or None
 
 turn_offsets (int32, K+1) and turn_roles (int8, K; 0 prompt, 1 assistant, 2 tool,
-3 user) divide the row into spans. reward is a float, or None if the sample was not scored.
+3 user) divide the row into spans. chain (an int, 0 is the main conversation) and chain_kind
+("main", "subagent" or "auxiliary") identify the row's conversation within its sample. reward is a float, or None if the sample was not scored.
 Arrays can be read-only views of a mapped file.
 """
 

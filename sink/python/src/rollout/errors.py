@@ -25,6 +25,15 @@ class StateError(RolloutError):
     """A saved state is from other batches or another run."""
 
 
+class SessionError(RolloutError):
+    """A session at a tap cannot begin or end."""
+
+    def __init__(self, text: str, *, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        """The HTTP status of the tap's answer, or None if there was no answer."""
+
+
 class CollectError(RolloutError):
     """The collector that collect() started has failed.
 

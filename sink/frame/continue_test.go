@@ -1,0 +1,70 @@
+package frame_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// TestContinue proves that the frames of a second writer follow the frames of the first, and vouch for
+// the durable part only.
+func TestContinue(t *testing.T) {
+	t.Parallel()
+	h := frame.Header{Kind: "test", Version: 1, Number: 7}
+	var b bytes.Buffer
+	w, err := frame.NewWriter(&b, h)
+	if err == nil {
+		err = w.Write([]byte("first"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	durable := w.Size()
+	if err := w.Write([]byte("second")); err != nil {
+		t.Fatal(err)
+	}
+	at := w.Size()
+	w = frame.Continue(&b, at, durable)
+	if err := errors.Join(w.Write([]byte("third")), w.Synced()); err != nil || w.Size() != int64(b.Len()) {
+		t.Fatalf("%d bytes, the size is %d, %v", b.Len(), w.Size(), err)
+	}
+	read := func(b []byte) (payloads []string, damage []error) {
+		r, err := frame.NewReader(bytes.NewReader(b), int64(len(b)), h)
+		for err == nil {
+			var p []byte
+			p, err = r.Next()
+			_, torn := errors.AsType[*frame.TornError](err)
+			_, corrupt := errors.AsType[*frame.CorruptError](err)
+			if torn || corrupt {
+				damage, err = append(damage, err), nil
+				continue
+			}
+			if err == nil {
+				payloads = append(payloads, string(p))
+			}
+		}
+		if err != io.EOF {
+			t.Fatal(err)
+		}
+		return payloads, damage
+	}
+	if got, damage := read(b.Bytes()); len(got) != 3 || got[1] != "second" || got[2] != "third" || damage != nil {
+		t.Errorf("%q, %v", got, damage)
+	}
+	// Zeros in a durable frame are damage. Zeros in a later frame can be an interrupted write.
+	whole := b.Bytes()[:at+frame.Overhead+int64(len("third"))] // without the mark
+	for from, want := range map[int64]bool{frame.HeaderSize: false, durable: true} {
+		damaged := bytes.Clone(whole)
+		clear(damaged[from:at])
+		_, damage := read(damaged)
+		if len(damage) != 1 {
+			t.Fatalf("%v", damage)
+		}
+		if _, torn := errors.AsType[*frame.TornError](damage[0]); torn != want {
+			t.Errorf("zeros from %d on: %v", from, damage)
+		}
+	}
+}
