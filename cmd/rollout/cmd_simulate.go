@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 )
 
 type simulateOptions struct {
@@ -29,6 +31,7 @@ type simulateOptions struct {
 	latency, bodyRate     string
 	passwordRef           string
 	weights, weightsLog   string
+	engine                engineOptions
 	faults                []string
 	scripted              int
 	tokens, calls         []int
@@ -63,12 +66,31 @@ The answer contains the sampled ids and their log-probabilities:
 
 A prompt consists of the UTF-8 bytes of the task's message and a newline (10), so all its
 ids are below 256. A scorer gets the answer's "text". If the answer has no text, the scorer gets
-the ids as decimal numbers separated by spaces, without the last id if it is "matched".`,
-		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used."),
+the ids as decimal numbers separated by spaces, without the last id if it is "matched".
+
+With --serve-engine, it simulates an inference engine for agent harnesses instead of a
+server: OpenAI's /v1/chat/completions, with token ids as in vLLM or SGLang. A marker in the
+prompt selects what the model does, and which faults happen:
+
+  Write two notes. [script:harness seed=7 parallel cut=2]
+
+The options are calls=N, parallel, subagent, think, long, unicode and compact. The faults are
+cut, drop, err, busy, length, ctx and slow, each with the number of an answer. GET /calls
+returns what was sampled in each call.`,
+		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used, 6 a file cannot be written."),
 		Example: `  rollout simulate --input-ids --scripted 100 --write-tasks tasks.jsonl
-  rollout simulate --exchanges testdata/letta --input-ids --fault engine-down=0.01`,
+  rollout simulate --exchanges testdata/letta --input-ids --fault engine-down=0.01
+  rollout simulate --serve-engine vllm --listen 127.0.0.1:8000 --calls-log calls.jsonl`,
 		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.simulate(cmd.Context(), &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.engine.check(cmd.Flags()); err != nil {
+				return err
+			}
+			if o.engine.dialect != "" {
+				return p.simulateEngine(cmd.Context(), &o)
+			}
+			return p.simulate(cmd.Context(), &o)
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8283", "`ADDRESS` to listen on; port 0 picks a free port")
@@ -94,7 +116,11 @@ the ids as decimal numbers separated by spaces, without the last id if it is "ma
 	f.StringVar(&o.Model, "model", "", "`HANDLE` of the model (default sglang//models/qwen3)")
 	f.StringVar(&o.Version, "server-version", "", "the `VERSION` that the server reports (default 0.16.7)")
 	f.StringVar(&o.passwordRef, "password", "", "require this password, given as a `REFERENCE`: ${env:NAME} or ${file:/path}")
+	f.StringVar(&o.engine.dialect, "serve-engine", "", "simulate an engine instead of a server, with the API of `KIND`: "+strings.Join(enginesim.Dialects(), ", "))
+	f.StringVar(&o.engine.log, "calls-log", "", "with --serve-engine: write every call to `FILE`, as JSON Lines")
+	f.StringVar(&o.engine.tokenizer, "tokenizer", lettasim.ModelName, "with --serve-engine: use the tokenizer and chat template in `DIR`")
 	f.BoolVar(&o.asJSON, "json", false, "print JSON lines: one when ready, one at the end")
+	values(cmd, "serve-engine", cobra.ShellCompDirectiveNoFileComp, enginesim.Dialects()...)
 	values(cmd, "fault", cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp, faultKinds()...)
 	return cmd
 }
@@ -191,7 +217,6 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	if err != nil {
 		return err
 	}
-	url := "http://" + listener.Addr().String()
 	if o.writeTasks != "" {
 		tasks := sim.Tasks(lettasim.TaskOptions{Cases: o.exchanges != "", Scripted: o.scripted})
 		if err := os.WriteFile(o.writeTasks, tasks, 0o666); err != nil {
@@ -199,12 +224,19 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 		}
 	}
 
+	if err := p.serveUntilInterrupt(ctx, o, listener, sim.HTTPServer()); err != nil {
+		return err
+	}
+	return p.simulated(o, sim.Stats())
+}
+
+// serveUntilInterrupt prints the URL and serves until an interrupt.
+func (p *program) serveUntilInterrupt(ctx context.Context, o *simulateOptions, listener net.Listener, server *http.Server) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	server := sim.HTTPServer()
 	served := make(chan error, 1) // buffered, so that Serve can return after the caller has stopped waiting
 	go func() { served <- server.Serve(listener) }()
-	if err := p.ready(o.asJSON, o.readyFile, url); err != nil {
+	if err := p.ready(o.asJSON, o.readyFile, "http://"+listener.Addr().String()); err != nil {
 		return errors.Join(err, server.Close(), <-served)
 	}
 
@@ -222,7 +254,7 @@ func (p *program) simulate(ctx context.Context, o *simulateOptions) error {
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return p.simulated(o, sim.Stats())
+	return nil
 }
 
 // ready prints the URL. If there is a ready file, it also writes the URL to that file, atomically.

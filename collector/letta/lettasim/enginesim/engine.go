@@ -31,6 +31,17 @@ type Config struct {
 	ByMarker bool
 	// Version is the initial weight version. Default "default".
 	Version string
+	// Dialect is the dialect of /v1/chat/completions. Default DialectVLLM.
+	Dialect Dialect
+	// Reasoning turns on the reasoning parser of /v1/chat/completions: a think block becomes the
+	// message's reasoning. Otherwise it remains in the content.
+	Reasoning bool
+	// StrictModel makes /v1/chat/completions refuse every model but Model with status 404, as vLLM
+	// does.
+	StrictModel bool
+	// Log, if not nil, receives one JSON line per call (see the package documentation) when the
+	// call has ended. The engine never writes two lines at once. Engine.LogError returns an error.
+	Log io.Writer
 }
 
 const (
@@ -48,6 +59,8 @@ type Engine struct {
 	mux     *http.ServeMux
 	truth   truth
 	memory  memory
+	faults  faultLog
+	logged  callLog
 	version atomic.Pointer[string]
 }
 
@@ -58,7 +71,7 @@ func New(cfg Config) (*Engine, error) {
 	cfg.MaxModelLen = cmp.Or(cfg.MaxModelLen, 32768)
 	e := &Engine{
 		cfg: cfg, stop: byteStop, result: `"status"`, scripts: builtin(), mux: http.NewServeMux(),
-		memory: memory{last: map[string]conversation{}},
+		memory: memory{last: map[string]conversation{}}, faults: faultLog{done: map[string]int{}},
 	}
 	e.version.Store(&cfg.Version)
 	if cfg.Tokenizer != nil {
@@ -75,6 +88,7 @@ func New(cfg Config) (*Engine, error) {
 	for _, path := range []string{"/model_info", "/get_model_info"} {
 		e.mux.HandleFunc("GET "+path, e.info)
 	}
+	e.mux.HandleFunc("GET /calls", e.listCalls)
 	e.mux.HandleFunc("POST /generate", e.generate)
 	e.mux.HandleFunc("POST /v1/chat/completions", e.chat)
 	return e, nil

@@ -26,7 +26,8 @@ func (c *conversation) int(name string, other int) int {
 }
 
 var (
-	marker         = regexp.MustCompile(`\[script:([A-Za-z0-9_.-]+)((?: [a-z_]+=[A-Za-z0-9_.-]+)*)\]`)
+	marker         = regexp.MustCompile(`\[script:([A-Za-z0-9_.-]+)((?: [a-z_]+(?:=[A-Za-z0-9_.-]+)?)*)\]`)
+	markerParam    = regexp.MustCompile(` ([a-z_]+)(?:=([A-Za-z0-9_.-]+))?`)
 	agentID        = regexp.MustCompile(`AGENT_ID: (agent-[0-9a-f-]+)`)
 	conversationID = regexp.MustCompile(`CONVERSATION_ID: ([A-Za-z0-9-]+)`)
 )
@@ -47,11 +48,7 @@ func find(text, result string) conversation {
 	}
 	last := at[len(at)-1]
 	c.Script = text[last[2]:last[3]]
-	c.Params = map[string]string{}
-	for param := range strings.FieldsSeq(text[last[4]:last[5]]) {
-		name, value, _ := strings.Cut(param, "=")
-		c.Params[name] = value
-	}
+	c.Params = params(text[last[4]:last[5]])
 	c.Step = strings.Count(text[last[1]:], result)
 	return c
 }

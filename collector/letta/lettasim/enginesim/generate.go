@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -30,10 +29,10 @@ func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 	if err == nil && body.InputIDs == nil {
 		err = errors.New("input_ids: want one list of ids")
 	}
-	g.call.InputIDs, g.call.Sampling = body.InputIDs, body.Sampling
+	g.call.InputIDs, g.call.Sampling, g.call.Stream = body.InputIDs, body.Sampling, body.Stream
 	var limit int64
 	if err == nil {
-		limit, err = e.limit(body.Sampling, len(body.InputIDs), "max_new_tokens")
+		limit, err = e.limit(body.Sampling, len(body.InputIDs))
 	}
 	if err != nil {
 		e.fault(w, &g, http.StatusBadRequest, err.Error())
@@ -47,40 +46,50 @@ func (e *Engine) generate(w http.ResponseWriter, r *http.Request) {
 		id = fmt.Sprintf("%016x%016x", PromptSeed(body.InputIDs), g.call.N)
 	}
 	n := len(g.call.OutputIDs)
-	if !body.Stream {
-		send(w, http.StatusOK, e.generated(&g, id, body.Logprob, n))
-		return
-	}
-	stream(w, func(yield func([]byte) bool) {
-		for k := range chunks(n) {
-			if !yield(e.generated(&g, id, body.Logprob, k)) {
-				return
+	d := e.delivery(w, r, &g)
+	if body.Stream {
+		d.stream(func(yield func(event) bool) {
+			for k := range chunks(n) {
+				if !yield(event{e.generated(&g, id, body.Logprob, k), k}) {
+					return
+				}
 			}
-		}
-	})
+		})
+	} else {
+		d.whole(e.generated(&g, id, body.Logprob, n), n)
+	}
+	e.ended(&g, d)
 }
 
-// limit returns the maximum number of tokens to sample. It is the value of the first named
-// parameter that is set, or SGLang's default of 128. The limit never exceeds the space that is left
-// in the context.
-func (e *Engine) limit(sampling json.RawMessage, prompt int, names ...string) (int64, error) {
-	limit := int64(128)
+// limit returns the maximum number of tokens to sample: the limit in the request or SGLang's default
+// of 128, but never more than the rest of the context.
+func (e *Engine) limit(sampling json.RawMessage, prompt int) (int64, error) {
+	limit, err := firstLimit(sampling, 128, "max_new_tokens")
+	if err != nil {
+		return 0, err
+	}
+	if prompt >= e.cfg.MaxModelLen {
+		return 0, fmt.Errorf("the input (%d tokens) is longer than the model's context length (%d tokens)", prompt, e.cfg.MaxModelLen)
+	}
+	return min(limit, int64(e.cfg.MaxModelLen-prompt)), nil
+}
+
+// firstLimit returns the first of the named parameters that is set, or the value other.
+func firstLimit(sampling json.RawMessage, other int64, names ...string) (int64, error) {
 	var params map[string]json.RawMessage
 	if sampling != nil && json.Unmarshal(sampling, &params) != nil {
 		return 0, errors.New("sampling_params: want an object")
 	}
 	for _, name := range names {
 		if v, ok := params[name]; ok && string(v) != "null" {
+			var limit int64
 			if json.Unmarshal(v, &limit) != nil || limit < 0 {
 				return 0, fmt.Errorf("%s: want a number of tokens, got %s", name, v)
 			}
-			break
+			return limit, nil
 		}
 	}
-	if prompt >= e.cfg.MaxModelLen {
-		return 0, fmt.Errorf("the input (%d tokens) is longer than the model's context length (%d tokens)", prompt, e.cfg.MaxModelLen)
-	}
-	return min(limit, int64(e.cfg.MaxModelLen-prompt)), nil
+	return other, nil
 }
 
 // generated returns an answer with the first n tokens of the output. Only the complete answer has a
@@ -132,20 +141,4 @@ func chunks(n int) iter.Seq[int] {
 		}
 		yield(n)
 	}
-}
-
-func stream(w http.ResponseWriter, events iter.Seq[[]byte]) {
-	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	w.WriteHeader(http.StatusOK)
-	out := http.NewResponseController(w)
-	send := func(event []byte) bool {
-		_, err := w.Write(slices.Concat([]byte("data: "), event, []byte("\n\n")))
-		return err == nil && out.Flush() == nil
-	}
-	for event := range events {
-		if !send(event) {
-			return
-		}
-	}
-	send([]byte("[DONE]"))
 }

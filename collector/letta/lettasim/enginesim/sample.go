@@ -26,42 +26,25 @@ type generation struct {
 	call    Call
 	reply   reply
 	printed []string // the planted log-probabilities by position; nil if there are none
+	chat    bool     // the call is a chat completion
+	unique  bool     // the ids of tool calls differ even between equal prompts
+	turn    *turn    // the place in a harness's conversation, or nil
 }
 
 // run samples the answer to the prompt in g.call and reports whether the caller must send it. If
 // the call fails, run answers with an error or drops the connection.
 func (e *Engine) run(ctx context.Context, w http.ResponseWriter, g *generation, limit int64, summary bool) bool {
 	c := &g.call
-	text, err := e.text(c.InputIDs, false)
-	if err != nil {
-		return e.fault(w, g, http.StatusBadRequest, err.Error())
-	}
-	where := find(text, e.result)
-	where.Prompt = PromptSeed(c.InputIDs)
-	c.Agent = where.Agent
-	if summary {
-		where.Script, g.reply = "", reply{text: "Summary: the user and the assistant talked; nothing is left to do."}
-	} else {
-		e.memory.complete(&where)
-		if e.cfg.ByMarker {
-			where.Agent, where.Prompt = "", wordSeed(fmt.Sprint(where.Script, where.Params, where.Step))
-		}
-		script, ok := e.scripts[where.Script]
-		switch {
-		case where.Script == "":
-			g.reply = reply{text: "Hello. What can I do for you?"}
-		case !ok:
-			return e.fault(w, g, http.StatusBadRequest, fmt.Sprintf("unknown script %q (want one of %s)", where.Script, strings.Join(slices.Sorted(maps.Keys(e.scripts)), ", ")))
-		default:
-			g.reply = script.reply(&where)
-		}
+	where, refusal := e.place(g, summary)
+	if refusal != "" {
+		return e.fault(w, g, http.StatusBadRequest, refusal)
 	}
 	c.Script, c.Seed, c.Step = where.Script, where.Params["seed"], where.Step
 
 	if d := time.Duration(g.reply.delayMS) * time.Millisecond; d > 0 && !wait.For(ctx, d) {
 		return e.fault(w, g, 0, "")
 	}
-	if err := e.sample(&where, g, limit); err != nil {
+	if err := e.sample(where, g, limit); err != nil {
 		return e.fault(w, g, http.StatusInternalServerError, err.Error())
 	}
 	c.Status, c.Ended = http.StatusOK, time.Now()
@@ -69,15 +52,78 @@ func (e *Engine) run(ctx context.Context, w http.ResponseWriter, g *generation, 
 	return true
 }
 
+// place finds the conversation of the call and sets the reply. It returns the message of a refusal
+// if there is no reply.
+func (e *Engine) place(g *generation, summary bool) (where *conversation, refusal string) {
+	c := &g.call
+	seed := PromptSeed(c.InputIDs)
+	if t := g.turn; t != nil {
+		t.Prompt = seed
+		g.reply = t.after(c.Fault, t.reply())
+		return &t.conversation, ""
+	}
+	text, err := e.text(c.InputIDs, false)
+	if err != nil {
+		return nil, err.Error()
+	}
+	found := find(text, e.result)
+	where = &found
+	where.Prompt = seed
+	c.Agent = where.Agent
+	if summary {
+		where.Script, g.reply = "", reply{text: "Summary: the user and the assistant talked; nothing is left to do."}
+		return where, ""
+	}
+	e.memory.complete(where)
+	if e.cfg.ByMarker {
+		where.Agent, where.Prompt = "", wordSeed(fmt.Sprint(where.Script, where.Params, where.Step))
+	}
+	script, ok := e.scripts[where.Script]
+	switch {
+	case where.Script == "":
+		g.reply = reply{text: "Hello. What can I do for you?"}
+	case !ok:
+		return nil, fmt.Sprintf("unknown script %q (want one of %s)", where.Script, strings.Join(slices.Sorted(maps.Keys(e.scripts)), ", "))
+	default:
+		g.reply = script.reply(where)
+	}
+	return where, ""
+}
+
 // fault records the call and answers with the status. If the status is 0, it drops the connection.
 func (e *Engine) fault(w http.ResponseWriter, g *generation, status int, message string) bool {
 	g.call.Status, g.call.Ended = status, time.Now()
 	e.truth.keep(g.call)
+	e.log(&g.call)
 	if status == 0 {
 		panic(http.ErrAbortHandler)
 	}
-	refuse(w, status, message)
+	if g.chat {
+		answer(w, status, e.cfg.Dialect.problem(status, message))
+	} else {
+		refuse(w, status, message)
+	}
 	return false
+}
+
+// delivery returns the delivery of the call's answer.
+func (e *Engine) delivery(w http.ResponseWriter, r *http.Request, g *generation) *delivery {
+	d := &delivery{w: w, r: r}
+	d.settle = func() {
+		g.call.Listed, g.call.Complete = d.listed, d.complete
+		e.truth.update(g.call)
+	}
+	return d
+}
+
+// ended completes the record of a call whose answer was sent. If the answer was broken off, ended
+// drops the connection.
+func (e *Engine) ended(g *generation, d *delivery) {
+	d.settle()
+	e.log(&g.call)
+	if d.cut > 0 {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // sample generates the ids and log-probabilities of the reply.

@@ -23,10 +23,27 @@ type Call struct {
 	Logprobs  []float32
 	Text      string
 	Finish    Finish
+	// FinishReason is the finish_reason of a chat completion, such as tool_calls.
+	FinishReason string
+	Stream       bool // the request asked for a stream
+	// Complete reports whether the whole answer was written while the client was connected. It
+	// is set after the answer was sent. Listed is the number of sampled ids in what was written.
+	Complete bool
+	Listed   int
 	// Sampling is the request's sampling_params or, for a chat completion, the body without
 	// messages and tools.
 	Sampling json.RawMessage
 	Version  string
+
+	// Messages is the number of messages of a chat completion, and Digest the SHA-256 of their JSON
+	// text, in hexadecimal. Tools contains the names of the tools.
+	Messages int
+	Digest   string
+	Tools    []string
+	// Fault is the scripted fault of this call, such as cut, and Marker the marker of the script
+	// harness, without the parameter step.
+	Fault  string
+	Marker string
 
 	Script string // the name of the script in the marker
 	Seed   string
@@ -63,6 +80,18 @@ func (t *truth) keep(c Call) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.calls = append(t.calls, c)
+}
+
+// update replaces the stored call that has the same number.
+func (t *truth) update(c Call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := len(t.calls) - 1; i >= 0; i-- {
+		if t.calls[i].N == c.N {
+			t.calls[i] = c
+			return
+		}
+	}
 }
 
 func (t *truth) all() []Call {

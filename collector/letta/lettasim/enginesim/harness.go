@@ -1,0 +1,258 @@
+package enginesim
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// harnessScript is the name of the script for agent harnesses.
+const harnessScript = "harness"
+
+// A turn is the place of a request in a harness's conversation. It depends only on the request.
+type turn struct {
+	conversation
+	marker    string // the marker without the parameter step
+	tools     []tool
+	auxiliary bool   // the request has no tools: a title, a summary
+	summary   bool   // an auxiliary request for a summary
+	text      string // all messages, as JSON
+}
+
+// harness returns the place of the request, or nil if its conversation does not have the script
+// harness.
+func (e *Engine) harness(body *chatRequest) *turn {
+	var user, other []string
+	var text strings.Builder
+	for _, raw := range body.Messages {
+		var m struct {
+			Role    string          `json:"role"`
+			Content json.RawMessage `json:"content"`
+		}
+		text.Write(raw)
+		text.WriteByte('\n')
+		if json.Unmarshal(raw, &m) != nil {
+			continue // render has refused the request
+		}
+		content := e.contentText(m.Content)
+		if m.Role == "user" {
+			user = append(user, content)
+		} else if m.Role != "tool" {
+			other = append(other, content)
+		}
+	}
+	// A summary can end up in a message of any role.
+	found, ok := mark(strings.Join(user, "\n"))
+	if !ok {
+		found, ok = mark(strings.Join(other, "\n"))
+	}
+	if !ok || found.Script != harnessScript {
+		return nil
+	}
+	t := &turn{conversation: found, tools: parseTools(body.Tools), text: text.String()}
+	t.marker = t.mark(-1)
+	t.auxiliary = len(t.tools) == 0
+	t.summary = t.auxiliary && summaryWords.MatchString(t.text)
+	t.Step = max(t.int("step", 0), t.seenSteps())
+	return t
+}
+
+var summaryWords = regexp.MustCompile(`(?i)summar|compact|condense`)
+
+// contentText returns the text of a message's content.
+func (e *Engine) contentText(content json.RawMessage) string {
+	var text string
+	if json.Unmarshal(content, &text) == nil {
+		return text
+	}
+	parts, _ := textParts(content)
+	return e.cfg.Dialect.joinParts(parts)
+}
+
+// mark returns the last marker in the text. It ignores the marker of a subagent if the marker of
+// the agent that started the subagent is in the text too, because harnesses repeat a subagent's
+// task in the messages of the agent that started it.
+func mark(text string) (found conversation, ok bool) {
+	seeds := map[string]bool{}
+	var all []conversation
+	for _, m := range marker.FindAllStringSubmatch(text, -1) {
+		c := conversation{Script: m[1], Params: params(m[2])}
+		seeds[c.seed()] = true
+		all = append(all, c)
+	}
+	for _, c := range slices.Backward(all) {
+		if of, sub := c.Params["of"]; !sub || !seeds[of] {
+			return c, true
+		}
+	}
+	return conversation{}, false
+}
+
+// seed returns the parameter seed, with the default "1".
+func (c *conversation) seed() string { return cmp.Or(c.Params["seed"], "1") }
+
+// has reports whether the marker has a parameter, with or without a value.
+func (c *conversation) has(name string) bool { _, ok := c.Params[name]; return ok }
+
+// mark returns the marker of the turn's conversation. If step is not negative, the marker also
+// contains the step.
+func (t *turn) mark(step int) string {
+	words := []string{"[script:" + t.Script}
+	for _, name := range slices.Sorted(maps.Keys(t.Params)) {
+		switch value := t.Params[name]; {
+		case name == "step":
+		case value == "":
+			words = append(words, name)
+		default:
+			words = append(words, name+"="+value)
+		}
+	}
+	if step >= 0 {
+		words = append(words, fmt.Sprintf("step=%d", step))
+	}
+	return strings.Join(words, " ") + "]"
+}
+
+// note returns the word that the k-th answer of the conversation contains, from 1. The words in a
+// request show which answers its conversation already contains, whatever the harness did to them.
+func (t *turn) note(k int) string { return fmt.Sprintf("note-%s-%d", t.seed(), k) }
+
+// seenSteps returns the number of the last answer in the conversation.
+func (t *turn) seenSteps() int {
+	last := 0
+	pattern := regexp.MustCompile(`note-` + regexp.QuoteMeta(t.seed()) + `-(\d+)`)
+	for _, m := range pattern.FindAllStringSubmatch(t.text, -1) {
+		if k, err := strconv.Atoi(m[1]); err == nil {
+			last = max(last, k)
+		}
+	}
+	return last
+}
+
+// reply returns the answer to the turn.
+func (t *turn) reply() reply {
+	switch {
+	case t.summary:
+		return reply{text: "Summary: notes are to be written and read back. " + t.mark(t.Step) + " %word%"}
+	case t.auxiliary:
+		return reply{text: "Notes about %word%"}
+	}
+	k := t.Step + 1 // the number of this answer
+	steps := t.int("calls", 2)
+	if t.has("parallel") {
+		steps = 1
+	}
+	if t.has("subagent") {
+		steps++
+	}
+	var text string
+	switch {
+	case k <= steps:
+		text = t.work(k)
+	case k == steps+1:
+		text = t.final(k)
+	default:
+		text = "Done."
+	}
+	if t.has("unicode") {
+		text = strings.Replace(text, "%word%", "%word% – naïve 日本語 🎉🏽", 1)
+	}
+	if t.has("think") {
+		text = think(fmt.Sprintf("Answer %d: I consider %%word%% and %%n%%.", k), text)
+	}
+	return reply{text: text}
+}
+
+// work returns the k-th answer, which calls tools. Odd answers also say something. If the request
+// has no suitable tool, the answer calls none.
+func (t *turn) work(k int) string {
+	said := "Answer %n% about %word% (" + t.note(k) + ").\n"
+	if t.has("long") {
+		said = strings.Repeat("I consider %word% at length. ", 300) + "\n" + said
+	}
+	var calls []string
+	first := 1
+	if t.has("subagent") {
+		first = 2
+	}
+	switch {
+	case k < first:
+		calls = append(calls, t.delegate(k))
+	case t.has("parallel"):
+		for i := range t.int("calls", 2) {
+			calls = append(calls, t.shell(k, fmt.Sprintf("echo %s-%c > %[1]s-%[2]c.txt && cat %[1]s-%[2]c.txt", t.note(k), 'a'+i)))
+		}
+	case k == first:
+		calls = append(calls, t.shell(k, fmt.Sprintf("echo %s > %[1]s.txt", t.note(k))))
+	default:
+		calls = append(calls, t.shell(k, fmt.Sprintf("cat %s.txt && echo %s", t.note(first), t.note(k))))
+	}
+	if slices.Contains(calls, "") {
+		return said + "There is no tool for it."
+	}
+	if k%2 == 0 && !t.has("long") {
+		said = ""
+	}
+	return said + strings.Join(calls, "\n")
+}
+
+// shell returns a call of the request's tool for commands, or of its tool for files.
+func (t *turn) shell(k int, command string) string {
+	values := map[string]string{"command": command, "note": t.note(k)}
+	if tool := choose(t.tools, shellTools, "command", "cmd"); tool != nil {
+		return t.call(tool, values)
+	}
+	if tool := choose(t.tools, writeTools, "content", "file_text"); tool != nil {
+		return t.call(tool, values)
+	}
+	return ""
+}
+
+// delegate returns a call of the request's tool that starts a subagent, or, without such a tool,
+// an ordinary call. The subagent's task has its own marker.
+func (t *turn) delegate(k int) string {
+	sub := conversation{Script: harnessScript, Params: map[string]string{"seed": t.seed() + "s", "of": t.seed(), "calls": "1"}}
+	if t.has("think") {
+		sub.Params["think"] = ""
+	}
+	task := fmt.Sprintf("Write a note and read it back. %s", (&turn{conversation: sub}).mark(-1))
+	if tool := choose(t.tools, agentTools, "prompt"); tool != nil {
+		return t.call(tool, map[string]string{"prompt": task, "note": t.note(k)})
+	}
+	return t.shell(k, fmt.Sprintf("echo %s > %[1]s.txt", t.note(k)))
+}
+
+// submitWord is what a command of mini-swe-agent prints to end the run.
+const submitWord = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+
+// final returns the last answer: a text, or a call of the tool with which the harness ends a run.
+func (t *turn) final(k int) string {
+	said := fmt.Sprintf("The notes are written, %%word%% %%n%% (%s). The answer is %s.", t.note(k), cmp.Or(t.Params["answer"], "42"))
+	if strings.Contains(t.text, submitWord) {
+		if call := t.shell(k, fmt.Sprintf("echo %s && echo %s", submitWord, t.note(k))); call != "" {
+			return said + "\n" + call
+		}
+	}
+	if tool := choose(t.tools, finishTools); tool != nil {
+		return t.call(tool, map[string]string{"command": said, "prompt": said, "note": said})
+	}
+	return said
+}
+
+// call returns a tool call as the model samples it. With the parameter compact, the arguments are
+// printed without spaces, which is not how a template prints them.
+func (t *turn) call(tool *tool, values map[string]string) string {
+	arguments := tool.arguments(values)
+	if t.has("compact") {
+		var compact strings.Builder
+		if err := compactJSON(&compact, arguments); err == nil {
+			arguments = compact.String()
+		}
+	}
+	return toolCall(tool.Name, arguments)
+}
