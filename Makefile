@@ -98,9 +98,17 @@ promtool: ## install promtool, which checks the alerts and the dashboard
 letta: ## install the Letta servers LETTA (0.16.7 and 0.16.8) with PostgreSQL into .build/letta-VERSION (1 GB); exit status 75 if their packages are not available
 	.ci/letta.sh $(LETTA)
 
+.PHONY: harnesses
+harnesses: ## install published agent harnesses and the OpenAI SDKs into .build/harness (1.5 GB); exit status 75 if their packages are not available
+	.ci/harnesses.sh
+
 .PHONY: e2e-letta
 e2e-letta: letta ## test the program against the real Letta servers LETTA (0.16.7 and 0.16.8); SHORT=1 skips slow tests, RUN selects tests
 	LETTA='$(LETTA)' .ci/e2e-letta.sh $(if $(SHORT),-short) $(if $(value RUN),-run '$(value RUN)')
+
+.PHONY: e2e-harness
+e2e-harness: python ## run the published agent harnesses against a scripted engine, without a network, and compare their rows with its log; SHORT=1 runs two of them
+	.ci/e2e-harness.sh
 
 .PHONY: hostile
 hostile: ## test the program against every kind of bad server, for each kind of request

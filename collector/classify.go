@@ -26,10 +26,14 @@ import (
 //	context_overflow  ErrContextOverflow                          policy     data retry, or sample failed
 //	agent_error       ErrAgent, a stop reason that is an error    policy     data retry, or sample failed
 //	tool_error        ErrTool                                     policy     data retry, or sample failed
+//	no_calls          ErrNoCalls                                  fault      retry
+//	empty_answer      ErrEmptyAnswer                              policy     data retry, or sample failed
+//	foreign           ErrForeign                                  final      sample failed
 //	decode            a reply that breaks the format              final      sample failed
 //	no_turns          ErrNoTurns, a record without token data     final      sample failed
 //	no_prompt         no known or sufficiently proven prompt      policy     data retry, or sample failed
 //	token_mismatch    tokens that contradict each other           policy     data retry, or sample failed
+//	untrained         calls that must not be trained              final      sample failed
 //	internal          everything else: a bug in this program      final      sample failed
 //	censored          ErrCensored                                 cut        sample cut by the tail policy or at a deadline
 //	cancelled         the run was stopped                         cancelled  sample remains
@@ -50,6 +54,10 @@ import (
 // A data retry follows a failure of the policy in one rollout. Data retries shift the distribution
 // of the data: see "Two budgets" in the package comment. If another rollout would fail in the same
 // way (a reply that breaks the format, a rejected request), there is no data retry.
+//
+// The class untrained is usually the class of a call in a sample that has rows: the call was recorded
+// completely, but it belongs to an auxiliary chain or the harness did not read its answer. A sample
+// fails with this class only if it has no other calls.
 type Class uint8
 
 // The classes. To add a class, see the package comment.
@@ -68,10 +76,14 @@ const (
 	ClassContextOverflow
 	ClassAgentError
 	ClassToolError
+	ClassNoCalls
+	ClassEmptyAnswer
+	ClassForeign
 	ClassDecode
 	ClassNoTurns
 	ClassNoPrompt
 	ClassTokenMismatch
+	ClassUntrained
 	ClassInternal
 	ClassCensored
 	ClassCancelled
@@ -109,10 +121,14 @@ var classes = [numClasses]struct {
 	ClassContextOverflow: {"context_overflow", remedyDataRetry},
 	ClassAgentError:      {"agent_error", remedyDataRetry},
 	ClassToolError:       {"tool_error", remedyDataRetry},
+	ClassNoCalls:         {"no_calls", remedyRetry},
+	ClassEmptyAnswer:     {"empty_answer", remedyDataRetry},
+	ClassForeign:         {"foreign", remedyNone},
 	ClassDecode:          {"decode", remedyNone},
 	ClassNoTurns:         {"no_turns", remedyNone},
 	ClassNoPrompt:        {"no_prompt", remedyDataRetry},
 	ClassTokenMismatch:   {"token_mismatch", remedyDataRetry},
+	ClassUntrained:       {"untrained", remedyNone},
 	ClassInternal:        {"internal", remedyNone},
 	ClassCensored:        {"censored", remedyNone},
 	ClassCancelled:       {"cancelled", remedyNone},
@@ -171,6 +187,9 @@ var sentinels = [...]struct {
 	{ErrCensored, ClassCensored},
 	{ErrGone, ClassLost},
 	{ErrNoTurns, ClassNoTurns},
+	{ErrNoCalls, ClassNoCalls},
+	{ErrEmptyAnswer, ClassEmptyAnswer},
+	{ErrForeign, ClassForeign},
 	{ErrMalformedCall, ClassMalformedCall},
 	{ErrContextOverflow, ClassContextOverflow},
 	{ErrTool, ClassToolError},
@@ -222,8 +241,11 @@ func reasonClass(r tokenize.Reason) Class {
 	case tokenize.ReasonNoTurns, tokenize.ReasonNoTrace, tokenize.ReasonNotNative, tokenize.ReasonDeleted, tokenize.ReasonUnfinished:
 		return ClassNoTurns
 	case tokenize.ReasonCountMismatch, tokenize.ReasonLengthMismatch, tokenize.ReasonIDMismatch,
-		tokenize.ReasonNoLogprobs, tokenize.ReasonHole, tokenize.ReasonVocab, tokenize.ReasonDrift:
+		tokenize.ReasonNoLogprobs, tokenize.ReasonHole, tokenize.ReasonVocab, tokenize.ReasonDrift,
+		tokenize.ReasonNoIDs, tokenize.ReasonAmbiguousRetry:
 		return ClassTokenMismatch
+	case tokenize.ReasonAuxiliary, tokenize.ReasonSuperseded, tokenize.ReasonCutAnswer:
+		return ClassUntrained
 	}
 	return ClassInternal
 }

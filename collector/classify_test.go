@@ -27,10 +27,14 @@ var causes = map[collector.Class]error{
 	collector.ClassContextOverflow: collector.ErrContextOverflow,
 	collector.ClassAgentError:      collector.ErrAgent,
 	collector.ClassToolError:       collector.ErrTool,
+	collector.ClassNoCalls:         collector.ErrNoCalls,
+	collector.ClassEmptyAnswer:     collector.ErrEmptyAnswer,
+	collector.ClassForeign:         collector.ErrForeign,
 	collector.ClassDecode:          &tokenize.DecodeError{Err: tokenize.ErrSyntax},
 	collector.ClassNoTurns:         collector.ErrNoTurns,
 	collector.ClassNoPrompt:        &tokenize.AlignError{Reason: tokenize.ReasonNoPrompt, Err: tokenize.ErrNoPrompt},
 	collector.ClassTokenMismatch:   &tokenize.AlignError{Reason: tokenize.ReasonIDMismatch, Err: tokenize.ErrIDMismatch},
+	collector.ClassUntrained:       &tokenize.AlignError{Reason: tokenize.ReasonAuxiliary, Err: errPlain},
 	collector.ClassInternal:        errPlain,
 	collector.ClassLost:            collector.ErrGone,
 	collector.ClassCensored:        collector.ErrCensored,
@@ -87,7 +91,7 @@ func TestClassesAreClosed(t *testing.T) {
 			t.Errorf("%v: nothing makes it", c)
 		}
 	}
-	for r := tokenize.ReasonNoPrompt; r <= tokenize.ReasonNoTurns; r++ {
+	for r := tokenize.ReasonNoPrompt; r <= tokenize.ReasonAmbiguousRetry; r++ {
 		if c := collector.Classify(&tokenize.AlignError{Reason: r}); c == collector.ClassInternal || c.Retryable() || c.Fatal() {
 			t.Errorf("class of reason %v is %v, want a failure of the data", r, c)
 		}

@@ -59,6 +59,8 @@
 //	policy version of a call                          package policy; collector/agent: versions.go
 //	lost answers                                      lostanswer.go
 //	server runs of other programs                     collector/agent: reader.go; Task.Recorded
+//	agents that are commands                          collector/harness; how their processes are
+//	                                                  killed: collector/subprocess
 //	resuming the work of an earlier process           feed.go, retry.go (resumed), package journal
 //	when data is synced (fsync)                       samples: package sink; attempts: package journal;
 //	                                                  run.json, tasks.jsonl, report.json, report.html:
@@ -79,6 +81,7 @@
 //	an unusable agent, at once                  collector/agent: deleteUnusable, in create.go
 //	older agents of a reattached sample         collector/agent: findAgent, in reattach.go
 //	agents of a preflight, a try or a check     collector/agent: preflight.go, check.go
+//	folders and processes of commands           collector/harness: Agent.Close, Reattach and Clean
 //	agents of a killed or stopped process       agent.Clean. The command calls it on resume and at
 //	                                            the end of a run (cmd/rollout/internal/leftovers). The
 //	                                            next preflight calls it for agents of preflights

@@ -61,7 +61,7 @@ type causeCount struct {
 // systemic reports whether a failure of this class is likely to affect every sample.
 func (c Class) systemic() bool {
 	switch c {
-	case ClassBadRequest, ClassToolError, ClassDecode, ClassNoTurns, ClassNoPrompt, ClassTokenMismatch, ClassInternal:
+	case ClassBadRequest, ClassToolError, ClassNoCalls, ClassForeign, ClassDecode, ClassNoTurns, ClassNoPrompt, ClassTokenMismatch, ClassInternal:
 		return true
 	default:
 		return false

@@ -51,6 +51,12 @@ var (
 	ErrAgent = errors.New("collector: agent ended with an error")
 	// ErrTool: a client-side tool failed. Data retry.
 	ErrTool = errors.New("collector: client tool failed")
+	// ErrNoCalls: the agent ended without an answered call to the model. The sample is retried.
+	ErrNoCalls = errors.New("collector: the agent made no call to the model")
+	// ErrEmptyAnswer: the agent ended without a final answer. Data retry.
+	ErrEmptyAnswer = errors.New("collector: the agent's final answer is empty")
+	// ErrForeign: no conversation of the agent contains the task's message. The sample fails.
+	ErrForeign = errors.New("collector: no conversation of the agent contains the task")
 	// ErrNoTurns: the answer has no token data. The sample fails.
 	ErrNoTurns = errors.New("collector: reply without turns")
 

@@ -25,13 +25,16 @@ var borders = []struct {
 	{"tokenize", []string{"net", "net/http", "os/exec", "log/slog"}, nil, "tokenize is pure computation: it returns errors and counts", ""},
 	{"sink", []string{module + "collector"}, nil, "the sink must not know where samples come from", ""},
 	{"collector", []string{module + "sink"}, []string{module + "sink/frame", module + "sink/durable"}, "the collector writes to its own Sink interface; the spool of the tap shares the framing and the syncing of files with the sink", "collector/journal"},
-	{"collector/tap", []string{module}, []string{module + "sink/frame", module + "sink/durable", module + "collector/tap", module + "tokenize", module + "collector/letta", module + "collector/wait"}, "the tap knows no rollouts", ""},
+	{"collector/tap", []string{module}, []string{module + "sink/frame", module + "sink/durable", module + "collector/tap", module + "tokenize", module + "collector/letta", module + "collector/wait"}, "the tap knows no rollouts", "collector/tap/proxy"},
+	{"collector/tap/proxy", []string{module}, []string{module + "sink/frame", module + "sink/durable", module + "collector/tap", module + "collector/session", module + "tokenize", module + "collector/letta", module + "collector/wait"}, "the proxy knows sessions and no rollouts", ""},
 	{"collector/journal", []string{module + "sink"}, []string{module + "sink/frame", module + "sink/durable", module + "sink/failpoint"}, "the journal shares the framing and the syncing of files with the sink, and nothing else", ""},
 	{"collector/letta", []string{module + "tokenize/bpe", module + "tokenize/chat"}, nil, "collector/prompt knows tokenizers and chat templates", "collector/letta/lettasim/enginesim"},
 	{"collector/agent", []string{module + "collector/prompt", module + "tokenize/bpe", module + "tokenize/chat"}, nil, "main plugs the prompter in", ""},
 	{"collector/record", []string{module + "collector/agent", module + "collector/prompt", module + "tokenize/bpe", module + "tokenize/chat"}, nil, "a record is what a server keeps: it knows no attempts and no prompts", ""},
 	{"collector/letta", []string{module}, []string{module + "tokenize", module + "collector/letta", module + "collector/wait"}, "the client knows the API and nothing else of ours", "collector/letta/lettasim/enginesim"},
 	{"collector/policy", []string{module}, []string{module + "tokenize", module + "collector/policy", module + "collector/wait"}, "a page tells a number: nothing of ours is needed to read it", ""},
+	{"collector/harness", []string{module + "collector/letta", module + "collector/agent", module + "collector/tap/proxy"}, nil, "a command talks to the proxy itself: this package needs only the sessions", ""},
+	{"collector/subprocess", []string{module}, []string{module + "collector/subprocess"}, "to kill processes, nothing of ours is needed", ""},
 	{"collector/reward", []string{module + "collector/letta"}, nil, "a scorer judges a Reply, whoever made it", ""},
 }
 

@@ -11,10 +11,13 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A sample that arrives after the close stays out of the backlog, and its deadline cuts nothing.
@@ -63,20 +66,52 @@ func TestLostAnswerRedacted(t *testing.T) {
 	}
 }
 
+// A call that is untrained is not a lost call. A failed sample is quarantined, whatever its reason is.
+func TestYieldOfFailures(t *testing.T) {
+	t.Parallel()
+	failure := func(reason tokenize.Reason, call int32, tokens int) tokenize.Failure {
+		return tokenize.Failure{Reason: reason.String(), Call: call, OutputIDs: make([]int32, tokens)}
+	}
+	y := yieldOf(&tokenize.Sample{
+		Rows: []tokenize.Row{{LossMask: []int8{0, 1, 1, 0}, Unscored: 1, Trimmed: 6}},
+		Failures: []tokenize.Failure{
+			failure(tokenize.ReasonAuxiliary, 1, 10), failure(tokenize.ReasonSuperseded, 2, 20), failure(tokenize.ReasonCutAnswer, 3, 40),
+			failure(tokenize.ReasonAmbiguousRetry, 4, 80), failure(tokenize.ReasonSuperseded, -1, 160),
+		},
+	})
+	want := Yield{
+		Rows: 1, Trained: 2, UnscoredTokens: 1, TrimmedTokens: 6, Sampled: 2 + 1 + 6 + 310, LostCalls: 1, UntrainedCalls: 3,
+		Lost: tokenize.LostTokens{Auxiliary: 10, Superseded: 20, CutAnswers: 40, Quarantined: 240},
+	}
+	if y != want || y.Balance().Sampled != y.Sampled {
+		t.Errorf("%+v, want %+v", y, want)
+	}
+}
+
 func TestYieldAddsEverything(t *testing.T) {
 	t.Parallel()
 	var sum, one Yield
-	v := reflect.ValueOf(&one).Elem()
-	for i := range v.NumField() {
-		v.Field(i).SetInt(int64(i + 1))
+	for i, n := range counts(reflect.ValueOf(&one).Elem()) {
+		n.SetInt(int64(i + 1))
 	}
 	sum.add(one)
 	sum.add(one)
-	for i := range v.NumField() {
-		if got, want := reflect.ValueOf(sum).Field(i).Int(), int64(2*(i+1)); got != want {
-			t.Errorf("%s is %d, want %d", v.Type().Field(i).Name, got, want)
+	for i, n := range counts(reflect.ValueOf(&sum).Elem()) {
+		if got, want := n.Int(), int64(2*(i+1)); got != want {
+			t.Errorf("count %d of %+v is %d, want %d", i, sum, got, want)
 		}
 	}
+}
+
+// counts returns the numbers in a struct, also in its structs.
+func counts(v reflect.Value) (all []reflect.Value) {
+	if v.Kind() != reflect.Struct {
+		return []reflect.Value{v}
+	}
+	for _, field := range v.Fields() {
+		all = append(all, counts(field)...)
+	}
+	return all
 }
 
 // The needed number is rounded up, but not for a binary rounding error of the factor.
@@ -225,8 +260,78 @@ var said = map[string]error{
 	"ErrTimeout": ErrTimeout, "ErrIdle": ErrIdle, "ErrBusy": ErrBusy, "ErrUnavailable": ErrUnavailable,
 	"ErrConnection": ErrConnection, "ErrServer": ErrServer, "ErrAborted": ErrAborted, "ErrGone": ErrGone,
 	"ErrRejected": ErrRejected, "ErrMalformedCall": ErrMalformedCall, "ErrContextOverflow": ErrContextOverflow,
-	"ErrAgent": ErrAgent, "ErrTool": ErrTool, "ErrNoTurns": ErrNoTurns, "ErrCensored": ErrCensored,
+	"ErrAgent": ErrAgent, "ErrTool": ErrTool, "ErrNoTurns": ErrNoTurns,
+	"ErrNoCalls": ErrNoCalls, "ErrEmptyAnswer": ErrEmptyAnswer, "ErrForeign": ErrForeign, "ErrCensored": ErrCensored,
 	"ErrAuth": ErrAuth, "ErrUnusable": ErrUnusable, "ErrStorage": ErrStorage,
+}
+
+// An aborted call fails the sample, unless the agent did not read the answer.
+func TestAbortedCall(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[tokenize.Reason]bool{
+		tokenize.ReasonNone: true, tokenize.ReasonNoPrompt: true, tokenize.ReasonSuperseded: false, tokenize.ReasonCutAnswer: false, tokenize.ReasonAuxiliary: false,
+	} {
+		err := checkEnds(&tokenize.Sample{}, []tokenize.Call{{FinishReason: tokenize.FinishAbort, Reason: reason}})
+		if errors.Is(err, ErrAborted) != want {
+			t.Errorf("reason %q: error %v", reason, err)
+		}
+	}
+}
+
+// If a rollout is truncated, the last answer of the main conversation reached its length limit. Other
+// conversations and left-out calls follow it, and keep their finish reasons.
+func TestTheTruncatedCall(t *testing.T) {
+	t.Parallel()
+	left := func(chain int32, reason tokenize.Reason) tokenize.Call {
+		return tokenize.Call{Chain: chain, Grade: tokenize.Quarantined, Reason: reason}
+	}
+	for _, tt := range []struct {
+		name  string
+		calls []tokenize.Call
+		want  int // the call whose reason is set, or -1
+	}{
+		{"one conversation", []tokenize.Call{{}, {}}, 1},
+		{"the last call is lost", []tokenize.Call{{}, left(0, tokenize.ReasonNoTrace)}, -1},
+		{"a subagent follows", []tokenize.Call{{}, {}, {Chain: 1, ChainKind: tokenize.ChainSubagent}}, 1},
+		{"left-out calls follow", []tokenize.Call{{}, left(1, tokenize.ReasonAuxiliary), left(0, tokenize.ReasonCutAnswer), left(0, tokenize.ReasonSuperseded)}, 0},
+		{"the reason is known", []tokenize.Call{{}, {FinishReason: tokenize.FinishLength}, left(0, tokenize.ReasonCutAnswer)}, -1},
+		{"no call", nil, -1},
+	} {
+		before := slices.Clone(tt.calls)
+		if err := checkEnds(&tokenize.Sample{Status: StatusTruncated}, tt.calls); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if tt.want >= 0 {
+			before[tt.want].FinishReason = tokenize.FinishLength
+		}
+		if !reflect.DeepEqual(tt.calls, before) {
+			t.Errorf("%s: %+v, want %+v", tt.name, tt.calls, before)
+		}
+	}
+}
+
+// The main conversation decides about the reason of a sample without rows.
+func TestTheReasonOfASampleWithoutRows(t *testing.T) {
+	t.Parallel()
+	left := func(chain int32, reason tokenize.Reason) tokenize.Call {
+		return tokenize.Call{Chain: chain, Reason: reason, Note: reason.String()}
+	}
+	for _, tt := range []struct {
+		name  string
+		calls []tokenize.Call
+		want  Class
+		text  string
+	}{
+		{"one conversation", []tokenize.Call{left(0, tokenize.ReasonNoTrace), left(0, tokenize.ReasonHole)}, ClassNoTurns, "the first call: no_trace"},
+		{"a title came first", []tokenize.Call{left(1, tokenize.ReasonAuxiliary), left(0, tokenize.ReasonNoIDs)}, ClassTokenMismatch, "call 1: no_ids"},
+		{"a retry before a call without ids", []tokenize.Call{left(0, tokenize.ReasonSuperseded), left(0, tokenize.ReasonNoIDs), left(1, tokenize.ReasonAuxiliary)}, ClassTokenMismatch, "call 1: no_ids"},
+		{"only untrained calls", []tokenize.Call{left(1, tokenize.ReasonAuxiliary), left(0, tokenize.ReasonSuperseded), left(0, tokenize.ReasonCutAnswer)}, ClassUntrained, "call 2: cut_answer"},
+	} {
+		err := allQuarantined(&Reply{}, tt.calls)
+		if got := Classify(err); got != tt.want || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: class %v, error %v", tt.name, got, err)
+		}
+	}
 }
 
 // The table in the comment of Class has every class and every sentinel, with the kind and the

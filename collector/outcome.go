@@ -50,7 +50,7 @@ func (a *attempt) sample(ctx context.Context, r *Reply, prompts func(context.Con
 		return nil, e
 	}
 	if n := len(al.LostCalls); n > 0 && n == len(calls) {
-		return nil, allQuarantined(calls)
+		return nil, allQuarantined(r, calls)
 	}
 	for i := range rows {
 		if worst := cfg.Require; worst != nil && rows[i].Grade > *worst { // a higher Grade value is a worse grade
@@ -88,11 +88,26 @@ func (a *attempt) setTimes(s *tokenize.Sample, r *Reply) {
 	s.Working = s.Duration - a.cl.retry.backoff
 }
 
-func allQuarantined(calls []tokenize.Call) error {
-	c := &calls[0]
+// allQuarantined returns the error of a sample without a trained call. The main conversation decides
+// about the reason: its first call that failed a check, otherwise its last call.
+func allQuarantined(r *Reply, calls []tokenize.Call) error {
+	which := 0
+	for k := range calls {
+		if calls[k].Chain != 0 {
+			continue
+		}
+		which = k
+		if reasonClass(calls[k].Reason) != ClassUntrained {
+			break
+		}
+	}
+	c, name := &calls[which], "the first call"
+	if which > 0 {
+		name = fmt.Sprint("call ", r.number(int32(which)))
+	}
 	return &tokenize.AlignError{
 		Turn: -1, Token: -1, Reason: c.Reason,
-		Err: fmt.Errorf("all calls are quarantined; reason for the first call: %s", noteOf(c)),
+		Err: fmt.Errorf("all calls are quarantined; reason for %s: %s", name, noteOf(c)),
 	}
 }
 
@@ -109,6 +124,9 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 		Attempt:   int32(a.N),
 		Status:    StatusError,
 		StartedAt: a.cl.retry.started,
+	}
+	if rec := a.Task.Recorded; rec != nil && rec.TaskID != "" {
+		s.TaskID = rec.TaskID
 	}
 	if len(a.Task.Metadata) > 0 {
 		s.Metadata = text(a.Task.Metadata)

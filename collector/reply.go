@@ -38,6 +38,14 @@ type Reply struct {
 	// message. Before the Scorer runs, Output is copied to Text. Config.Splitter then splits Text
 	// into Output and Reasoning.
 	Output, Text, Reasoning string
+	// Reward, if not nil, is the reward that the program that drove the rollout gave it. It must be
+	// finite. The Scorer is then not used.
+	Reward *float64
+	// ExitCode is the exit code of the agent's command, or -1 if a signal ended the command. It is
+	// nil if the agent is not a command of this process.
+	ExitCode *int
+	// Workdir is the folder in which the command ran, or empty. It exists until Agent.Close.
+	Workdir string
 	// Trial is true if the reply only serves to test the Scorer and was not written by a model.
 	Trial bool
 	// Messages is the conversation as JSON, or nil if it was not requested.
@@ -203,16 +211,23 @@ func checkEnd(s *tokenize.Sample, r *Reply) error {
 }
 
 // checkEnds returns an error if the engine aborted a call, because the server treats the partial
-// output as a complete turn. If the rollout is truncated and the finish reason of the last call is
-// unknown, checkEnds sets that reason to length.
+// output as a complete turn. This does not apply to a call whose answer the agent did not read.
+//
+// If the rollout is truncated, the last call of the main conversation reached its length limit. If
+// its finish reason is unknown, checkEnds sets it to length. In the calls of a session, calls of other
+// conversations and left-out calls follow that call.
 func checkEnds(s *tokenize.Sample, calls []tokenize.Call) error {
 	for k := range calls {
-		if calls[k].FinishReason == tokenize.FinishAbort {
+		if calls[k].FinishReason == tokenize.FinishAbort && reasonClass(calls[k].Reason) != ClassUntrained {
 			return fmt.Errorf("%w: call %d of %d, after %d tokens", ErrAborted, k+1, len(calls), len(calls[k].OutputIDs))
 		}
 	}
-	if n := len(calls); n > 0 && s.Status == StatusTruncated && calls[n-1].FinishReason == "" {
-		calls[n-1].FinishReason = tokenize.FinishLength
+	k := len(calls) - 1
+	for k >= 0 && (calls[k].Chain != 0 || reasonClass(calls[k].Reason) == ClassUntrained) {
+		k--
+	}
+	if k >= 0 && s.Status == StatusTruncated && calls[k].FinishReason == "" && calls[k].Grade < tokenize.Quarantined {
+		calls[k].FinishReason = tokenize.FinishLength
 	}
 	return nil
 }

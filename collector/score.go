@@ -28,6 +28,10 @@ func (e *ScorerError) Unwrap() error { return ErrTolerance }
 // that the run ends.
 func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls []tokenize.Call) error {
 	scorer := a.w.c.cfg.Scorer
+	if r.Reward != nil {
+		s.Reward = new(*r.Reward)
+		return nil
+	}
 	if scorer == nil {
 		return nil
 	}

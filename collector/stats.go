@@ -98,8 +98,14 @@ type Yield struct {
 	// MaxRowTokens cut off.
 	Rows             int
 	Sampled, Trained int64
-	// LostCalls counts failed calls in samples whose other calls make rows.
-	LostCalls int
+	// UnscoredTokens counts the sampled tokens in rows with mask 0. TrimmedTokens counts the sampled tokens
+	// that were replaced. Lost counts the sampled tokens in failures. So Sampled is the sum of
+	// Trained, UnscoredTokens, TrimmedTokens and Lost.
+	UnscoredTokens, TrimmedTokens int64
+	Lost                          tokenize.LostTokens
+	// LostCalls counts failed calls in samples whose other calls make rows. UntrainedCalls counts
+	// the calls in failures that are valid but not trained on (see tokenize.Untrained).
+	LostCalls, UntrainedCalls int
 	// Downgraded counts rows with a lower grade because the answer that contained their prompts was
 	// lost.
 	Downgraded int
@@ -127,20 +133,29 @@ func yieldOf(s *tokenize.Sample) Yield {
 		for _, m := range r.LossMask {
 			y.Trained += int64(m)
 		}
-		y.Sampled += int64(r.Unscored) + int64(r.Trimmed)
+		y.UnscoredTokens += int64(r.Unscored)
+		y.TrimmedTokens += int64(r.Trimmed)
 		if r.Flags&tokenize.FlagReattached != 0 && r.Grade != tokenize.Exact {
 			y.Downgraded++
 		}
 	}
-	y.Sampled += y.Trained
 	for i := range s.Failures {
 		f := &s.Failures[i]
-		y.Sampled += int64(len(f.OutputIDs))
-		if f.Call >= 0 {
+		y.Lost.Count(f.Reason, f.Call, len(f.OutputIDs))
+		switch {
+		case tokenize.Untrained(f.Reason, f.Call):
+			y.UntrainedCalls++
+		case f.Call >= 0:
 			y.LostCalls++
 		}
 	}
+	y.Sampled = y.Balance().Sampled
 	return y
+}
+
+// Balance returns the terms of Sampled.
+func (y *Yield) Balance() tokenize.Balance {
+	return tokenize.NewBalance(y.Trained, y.UnscoredTokens, y.TrimmedTokens, y.Lost)
 }
 
 func (y *Yield) countVersions(calls []tokenize.Call) {
@@ -181,7 +196,11 @@ func (y *Yield) add(o Yield) {
 	y.Rows += o.Rows
 	y.Sampled += o.Sampled
 	y.Trained += o.Trained
+	y.UnscoredTokens += o.UnscoredTokens
+	y.TrimmedTokens += o.TrimmedTokens
+	y.Lost.Add(o.Lost)
 	y.LostCalls += o.LostCalls
+	y.UntrainedCalls += o.UntrainedCalls
 	y.Downgraded += o.Downgraded
 	y.CutCalls += o.CutCalls
 	y.Cut += o.Cut

@@ -12,17 +12,19 @@ import (
 	"github.com/rollout-rl/rollout/tokenize/enum"
 )
 
-// A Task is one input of a run: user messages to send, or a server run to read. It does not change
+// A Task is one input of a run: user messages to send, or a finished rollout to read. It does not change
 // after it has been read.
 type Task struct {
 	// ID is unique among the tasks of a run.
 	ID string
-	// Messages contains the user messages, which are sent one after another. If Recorded is not
-	// nil, Messages must be empty.
+	// Messages contains the user messages, which are sent one after another. If Recorded is a
+	// server run, Messages must be empty. If it is a session, Messages contains the prompt that the
+	// program stated, if any.
 	Messages []string
-	// Recorded, if not nil, identifies a finished server run that another program started. The task
-	// then has a single sample, which is read from the server's record. No agent is created and no
-	// message is sent. ID is the id of the server run.
+	// Recorded, if not nil, identifies a finished rollout that another program drove: a server run
+	// or a session of a tap. The task then has a single sample, which is read from the record of the
+	// server or the tap. No agent is created and no message is sent. ID is the id of the server run
+	// or session.
 	Recorded *Recorded
 	// Answer is the reference answer with which scorers compare the output, or nil.
 	Answer *string
@@ -44,12 +46,16 @@ type Task struct {
 	Line   int
 }
 
-// A Recorded identifies a server run.
+// A Recorded identifies a server run or a session.
 type Recorded struct {
 	// Server is the base URL of the server on which the run was found. Only the sample key uses
-	// this URL, because the URL of the server can change later.
+	// this URL, because the URL of the server can change later. It is empty for a session, whose id
+	// is unique everywhere.
 	Server string
 	Run    string
+	// TaskID is the task that the program stated for a session. It replaces the task's ID in the
+	// column task_id, unless it is empty.
+	TaskID string
 }
 
 // bytes returns the approximate memory size of the task.

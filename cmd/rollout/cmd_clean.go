@@ -15,6 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/harness"
 	"github.com/rollout-rl/rollout/collector/letta"
 )
 
@@ -31,7 +32,10 @@ func (p *program) cleanCmd() *cobra.Command {
 		Long: `Delete the agents that a run left on the server. Every agent of a run has the run's id
 as a tag, so no other agent is deleted. Server runs in progress are lost, so
 collect --resume cannot reattach to them. The servers, password, headers and certificates
-come from the run unless flags, the environment or -c override them.`,
+come from the run unless flags, the environment or -c override them.
+
+If the run drives a harness, clean kills the processes that its attempts left on this
+machine, and removes their folders.`,
 		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 7 RUN is not a run folder, 8 a collector is running on RUN, 9 its run.json is damaged."),
 		Example: `  rollout clean run1
   rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
@@ -58,15 +62,36 @@ come from the run unless flags, the environment or -c override them.`,
 				return runfolder.LockedError(args[0], h, "the run's agents are in use; wait until the run ends")
 			}
 			o.runID = info.ID
-			l.FromRun(info.Config, "server")
+			l.FromRun(info.Config, "server", "engine", "harness")
 			return nil
 		})
 		if err != nil {
 			return err
 		}
+		if l.Config.Kind() == config.KindHarness {
+			return p.cleanHarness(cmd.Context(), &o)
+		}
 		return p.clean(cmd.Context(), l.Config, &o)
 	}
 	return cmd
+}
+
+// cleanHarness removes what the attempts of a harness left on this machine.
+func (p *program) cleanHarness(ctx context.Context, o *cleanOptions) error {
+	found := 0
+	removed, err := harness.Clean(ctx, "", o.runID, func(string, string) bool {
+		found++
+		return o.dryRun
+	})
+	did, n := "removed", removed
+	if o.dryRun {
+		did, n = "found", found
+	}
+	if o.asJSON {
+		err = errors.Join(err, p.printJSON(map[string]any{"run_id": o.runID, "attempts": n, "removed": !o.dryRun}))
+	}
+	p.say("%s what was left of %s of run %s", did, format.Plural(int64(n), "attempt"), o.runID)
+	return exit.With(exit.Unusable, err)
 }
 
 func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) error {

@@ -16,19 +16,21 @@ func (p *program) collectCmd() *cobra.Command {
 	var o collect.Options
 	cmd := &cobra.Command{
 		Use:   "collect",
-		Short: "collect rollouts from Letta servers",
+		Short: "collect rollouts from agents",
 		Long: `Collect rollouts: create an agent for every sample of every task, send the task's
 messages, and write the model's prompts and outputs as rows of token ids,
-log-probabilities and a loss mask.
+log-probabilities and a loss mask. Agents live on Letta servers (--server), or are a
+program that runs once per sample (--harness).
 
 Configure collect with a YAML file (-c), environment variables (ROLLOUT_…) or flags;
 rollout config show lists all settings. Before it writes anything, collect checks the
-tasks, scores a trial sample and makes one model call per server. If the run would have
+tasks, scores a trial sample and makes a model call per server or engine. If the run would have
 no rows or no rewards, collect refuses to start and prints what is missing.`,
 		Annotations: exits(exitTable),
 		Example: `  rollout collect -c run.yaml
   rollout collect --resume --out run1
   rollout collect --server http://127.0.0.1:8283 --model sglang//models/qwen3 --tasks tasks.jsonl --samples 8 --out run1
+  rollout collect --harness opencode --engine http://127.0.0.1:30000 --tasks tasks.jsonl --out run1
   rollout collect --server http://127.0.0.1:8283 --tokenizer models/qwen3 --from-runs tag=prod --from-runs since=24h --out run2
   producer | rollout collect -c run.yaml --stream --json --max-ahead 4 | trainer`,
 		Args: exactArgs(),

@@ -17,6 +17,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 type failuresOptions struct {
@@ -32,8 +33,9 @@ func (p *program) failuresCmd() *cobra.Command {
 		Short: "group and list the samples that a run failed to collect",
 		Long: `Group the failed samples of a run by class and stage of the failure, and list them.
 If a sample has rows, its failed calls are grouped separately. --all also lists these
-calls, and samples that a later attempt collected. Failures that have not yet been written to
-a shard are not listed.
+calls, and samples that a later attempt collected. Calls that are valid but not trained on are
+listed only with --all or --class. Failures that have not yet been written to a shard are not
+listed.
 
 rollout collect --retry-failed collects the listed samples again.`,
 		Annotations: exits("Exit status: 0 shown, 2 usage error, 6 RUN cannot be read, 7 RUN is not a run folder, 9 RUN is damaged."),
@@ -55,7 +57,7 @@ rollout collect --retry-failed collects the listed samples again.`,
 	f := cmd.Flags()
 	f.StringVar(&o.class, "class", "", "list only failures of this `CLASS`")
 	f.IntVar(&o.limit, "limit", 20, "list only the first `N` failures (0: all)")
-	f.BoolVar(&o.all, "all", false, "also list samples that a later attempt collected, and failed calls of samples that have rows")
+	f.BoolVar(&o.all, "all", false, "also list samples that a later attempt collected, failed calls of samples that have rows, and untrained calls")
 	f.BoolVar(&o.asJSON, "json", false, "print one JSON line per failure, without groups, and list all failures unless --limit is given")
 	values(cmd, "class", cobra.ShellCompDirectiveNoFileComp, classNames()...)
 	return cmd
@@ -98,11 +100,16 @@ func (p *program) failures(dir string, o *failuresOptions) error {
 		if o.class != "" && f.Class != o.class {
 			continue
 		}
-		if !o.all && f.Call >= 0 {
+		untrained := tokenize.Untrained(f.Reason, f.Call)
+		if untrained && !o.all && o.class == "" {
+			continue
+		}
+		all := o.all || untrained
+		if !all && f.Call >= 0 {
 			addFailure(calls, f)
 			partial[f.SampleKey]++
 		}
-		if !o.all && (f.superseded || f.Call >= 0) {
+		if !all && (f.superseded || f.Call >= 0) {
 			continue
 		}
 		if shown++; o.limit > 0 && shown > o.limit {
@@ -257,6 +264,8 @@ func cause(name string) string {
 		return "infrastructure"
 	case c == collector.ClassCensored:
 		return "tail policy or deadline"
+	case c == collector.ClassUntrained:
+		return "not trained on"
 	default:
 		return "data"
 	}

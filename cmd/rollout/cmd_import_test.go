@@ -142,7 +142,7 @@ func TestImportRefusesFirst(t *testing.T) {
 }
 
 // Single calls that are missing in samples with rows are listed, but do not count as failed
-// samples.
+// samples. Valid calls that are not trained on are listed only with --all or --class.
 func TestFailuresOfSingleCalls(t *testing.T) {
 	t.Parallel()
 	lost := func(call int32) tokenize.Failure {
@@ -153,7 +153,9 @@ func TestFailuresOfSingleCalls(t *testing.T) {
 		b, dir := sinktest.NewBuilder(1), t.TempDir()
 		whole, partial, more := b.Sample(b.Row(4, 3)), b.Sample(b.Row(4, 3)), b.Sample(b.Row(4, 3))
 		partial.Failures = []tokenize.Failure{lost(1), lost(2)}
-		more.Failures = []tokenize.Failure{lost(0)}
+		aside := lost(1)
+		aside.Reason = "superseded"
+		more.Failures = []tokenize.Failure{lost(0), aside}
 		samples := []*tokenize.Sample{whole, partial, more}
 		if withFailure {
 			samples = append(samples, b.Failure(3))
@@ -171,7 +173,10 @@ func TestFailuresOfSingleCalls(t *testing.T) {
 		err     string
 	}{
 		{"only those", false, nil, calls, ": no failed samples\n"},
-		{"of a class", false, []string{"--class", "no_prompt"}, calls, ": no failed samples\n"},
+		{"of a class", false, []string{"--class", "no_prompt"}, "\n\n" + calls, ""},
+		{"untrained calls of a class", false, []string{"--class", "no_prompt"}, " superseded ", ""},
+		{"not untrained calls", true, nil, "!superseded", ""},
+		{"untrained calls", false, []string{"--all"}, " superseded ", ""},
 		{"of another class", false, []string{"--class", "no_turns"}, "!single", ": no failures\n"},
 		{"beside a sample", true, nil, "\n\n" + calls, ""},
 		{"all of it", true, []string{"--all"}, "!single", ""},

@@ -292,7 +292,8 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 		if o.asJSON {
 			line := map[string]any{
 				"row": n, "sample_key": r.SampleKey, "task_id": r.TaskID, "sample_index": r.SampleIndex,
-				"segment_index": r.SegmentIndex, "segment_count": r.SegmentCount, "tokens": total, "trained": t,
+				"segment_index": r.SegmentIndex, "segment_count": r.SegmentCount, "chain": r.Chain, "chain_kind": r.ChainKind,
+				"tokens": total, "trained": t,
 				"reward": r.Reward, "verification": r.Verification, "prompt_source": r.PromptSource, "status": r.Status, "flags": r.Flags,
 			}
 			if u, ok := o.unshown[r.SampleKey]; ok {
@@ -305,8 +306,8 @@ func (p *program) inspectRows(rows iter.Seq2[foundRow[sink.StoredRow], error], o
 				return err
 			}
 		} else {
-			termsafe.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d\t%d\t%d\t%s\t%s\t%s\t%s\n", n, show.ShortKey(r.SampleKey), termsafe.Text(r.TaskID, 32), r.SampleIndex,
-				r.SegmentIndex+1, r.SegmentCount, total, t, show.Reward(r.Reward), r.Verification, r.Status, show.RowFlags(r))
+			termsafe.Fprintf(w, "%d\t%s\t%s\t%d\t%d/%d%s\t%d\t%d\t%s\t%s\t%s\t%s\n", n, show.ShortKey(r.SampleKey), termsafe.Text(r.TaskID, 32), r.SampleIndex,
+				r.SegmentIndex+1, r.SegmentCount, show.ChainText(r, " chain "), total, t, show.Reward(r.Reward), r.Verification, r.Status, show.RowFlags(r))
 		}
 		n++
 		tokens += total

@@ -2,23 +2,25 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/signals"
+	"github.com/rollout-rl/rollout/collector/session/store"
 	"github.com/rollout-rl/rollout/collector/tap"
 	"github.com/rollout-rl/rollout/collector/tap/continuity"
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
@@ -30,6 +32,8 @@ type tapOptions struct {
 	spoolBytes               string
 	spoolAge, healthEvery    time.Duration
 	askIDs, continuity       bool
+	sessions                 bool
+	access                   access
 	tokenizer, transformers  string
 	experimental             bool
 	maxPrompt                int
@@ -56,7 +60,9 @@ weight update, go to only one engine, so send them to each engine directly.
 ` + format.Fold("  "+strings.Join(proxy.SettingNames(), ", ")+"\n", 80, 2) + `
 With --continuity, the engine receives the model's own earlier tokens if the server
 renders them differently. This needs the model's tokenizer and replaces only text that
-was sampled. Each answer describes the replacement in meta_info.rollout.
+was sampled. Each answer describes the replacement in meta_info.rollout. In sessions,
+--continuity needs no tokenizer: it replaces messages that are an earlier answer in
+another form.
 
 With several engines, a conversation stays on one engine, and a new conversation goes to
 the least busy engine. The tap serves /healthz, /tap/metrics (Prometheus) and /tap/segments
@@ -70,14 +76,19 @@ error contains no request or answer bodies.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.tap(cmd.Context(), &o) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.listen, "listen", "127.0.0.1:30001", "`ADDRESS` to listen on; port 0 picks a free port. Every client that can connect can use the engines and read the spool")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:30001", "`ADDRESS` to listen on; port 0 picks a free port. An address that other machines can reach needs --token-file or --insecure")
 	f.StringArrayVar(&o.engines, "engine", nil, "base `URL` of an engine, without /v1; repeatable")
 	f.StringVar(&o.spool, "spool", "", "store the calls in `DIR`")
 	f.StringVar(&o.spoolBytes, "spool-bytes", "8GiB", "the maximum `SIZE` of the spool; the tap removes the oldest calls to stay below it")
 	f.DurationVar(&o.spoolAge, "spool-age", 24*time.Hour, "keep each call for this `DURATION`")
 	f.StringArrayVar(&o.set, "set", nil, "override a sampling parameter, `NAME=VALUE`; repeatable")
 	f.BoolVar(&o.askIDs, "ask-ids", false, "request token ids and log-probabilities if the client does not, except in streams of the OpenAI API")
-	f.BoolVar(&o.continuity, "continuity", false, "send the model's own earlier tokens to the engines; needs --tokenizer")
+	f.BoolVar(&o.sessions, "sessions", false, "record sessions: POST /r begins one, and /r/KEY is the base URL of its calls")
+	f.StringVar(&o.access.tokenFile, "token-file", "", "require the token in `FILE` for everything except the calls of a session")
+	f.BoolVar(&o.access.insecure, "insecure", false, "let every client that can connect use the engines and read the spool")
+	f.StringVar(&o.access.tlsCert, "tls-cert", "", "serve TLS with the certificate in this PEM `FILE`")
+	f.StringVar(&o.access.tlsKey, "tls-key", "", "the key of --tls-cert, a PEM `FILE`")
+	f.BoolVar(&o.continuity, "continuity", false, "send the model's own earlier tokens to the engines; needs --tokenizer, or --sessions")
 	f.StringVar(&o.tokenizer, "tokenizer", "", "the `DIR` with the model's tokenizer and chat template, for --continuity")
 	addTransformers(cmd, &o.transformers, ", for --continuity")
 	f.BoolVar(&o.experimental, "experimental", false, "accept tokenizers of families that have not been compared with the reference implementation")
@@ -96,14 +107,14 @@ error contains no request or answer bodies.`,
 
 // config converts the flags into the configurations of the proxy and the spool. Its error lists
 // every wrong flag.
-func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config, tap.SpoolConfig, error) {
+func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config, tap.SpoolConfig, *tls.Config, error) {
 	var bad exit.Complaints
 	c := proxy.Config{AskIDs: o.askIDs, HealthEvery: o.healthEvery, Log: log}
 	if len(o.engines) == 0 {
 		bad.Flag("engine", errors.New("not set; pass the URL of an engine"))
 	}
 	for _, text := range o.engines {
-		u, err := engineURL(text)
+		u, err := connect.EngineURL(text)
 		bad.Flag("engine", err)
 		if err == nil {
 			c.Engines = append(c.Engines, u)
@@ -131,31 +142,26 @@ func (o *tapOptions) config(ctx context.Context, log *slog.Logger) (proxy.Config
 	if o.healthEvery <= 0 {
 		bad.Flag("health-every", errors.New("must be > 0"))
 	}
-	if o.continuity != (o.tokenizer != "") {
+	switch {
+	case o.tokenizer != "" && !o.continuity:
 		bad.Flag("continuity", errors.New("must be used together with --tokenizer"))
+	case o.continuity && o.tokenizer == "" && !o.sessions:
+		bad.Flag("continuity", errors.New("needs --tokenizer, or --sessions"))
 	}
+	c.Continuity = o.continuity && o.sessions
+	var secure *tls.Config
+	c.Token, secure = o.access.read(&bad, o.listen)
 	if err := bad.Err(); err != nil {
-		return c, spool, err
+		return c, spool, nil, err
 	}
-	if o.continuity {
+	if o.tokenizer != "" {
 		table, err := o.table(ctx, c.Engines, log)
 		if err != nil {
-			return c, spool, err
+			return c, spool, nil, err
 		}
 		c.Continuer = table
 	}
-	return c, spool, nil
-}
-
-// engineURL parses the URL of an engine. It removes a trailing /v1, because the URLs of providers
-// end with it.
-func engineURL(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("not a URL (want one like http://127.0.0.1:30000)") // the URL is not shown, because it can contain a password
-	}
-	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/v1")
-	return u, nil
+	return c, spool, secure, nil
 }
 
 func (p *program) tap(ctx context.Context, o *tapOptions) error {
@@ -164,7 +170,7 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 		level = slog.LevelDebug
 	}
 	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level}))
-	cfg, spoolCfg, err := o.config(ctx, log)
+	cfg, spoolCfg, secure, err := o.config(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -181,6 +187,12 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 		return errors.Join(err, listener.Close())
 	}
 	var continued func() continuity.Stats
+	var sessions *store.Store
+	if o.sessions {
+		if sessions, err = openSessions(&cfg, spoolCfg, log); err != nil {
+			return errors.Join(err, listener.Close(), spool.Close())
+		}
+	}
 	if table, ok := cfg.Continuer.(*continuity.Table); ok {
 		recall(ctx, table, o.spool, log)
 		continued = table.Stats
@@ -192,15 +204,30 @@ func (p *program) tap(ctx context.Context, o *tapOptions) error {
 	if err != nil {
 		return errors.Join(exit.With(exit.Usage, err), listener.Close(), spool.Close())
 	}
+	if o.sessions {
+		sessionPages(pages, sessions)
+		if err := probe(ctx, tapped, log); err != nil {
+			return errors.Join(err, listener.Close(), spool.Close(), sessions.Close())
+		}
+	}
+	if o.access.insecure && !isLoopback(o.listen) {
+		p.say("tap: --insecure: every client that can connect to %s can use the engines and read the spool", o.listen)
+	}
+	if secure != nil {
+		listener = tls.NewListener(listener, secure)
+	}
 	metrics := show.NewTapMetrics(tapped.Stats, spool.Stats, continued)
 	pages.Handle("GET /tap/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	pages.Handle("/tap/", spool.Handler())
-	err = p.serveTap(ctx, o, tapped, spool, listener)
+	err = p.serveTap(ctx, o, tapped, spool, listener, secure != nil)
+	if sessions != nil {
+		err = errors.Join(err, exit.With(exit.Storage, sessions.Close()))
+	}
 	return errors.Join(err, p.tapped(o, tapped.Stats(), spool.Stats()))
 }
 
 // serveTap serves until it is interrupted. It then closes the spool and the listener.
-func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Proxy, spool *tap.Spool, listener net.Listener) error {
+func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Proxy, spool *tap.Spool, listener net.Listener, secure bool) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	server := &http.Server{Handler: tapped, ReadHeaderTimeout: 30 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
@@ -218,7 +245,11 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 		Stop:  func(cause error) { stop(cause) },
 		Abort: p.abort,
 	})
-	err := p.ready(o.asJSON, o.readyFile, "http://"+listener.Addr().String())
+	scheme := "http://"
+	if secure {
+		scheme = "https://"
+	}
+	err := p.ready(o.asJSON, o.readyFile, scheme+listener.Addr().String())
 	if err == nil {
 		select {
 		case err = <-served:
@@ -254,16 +285,22 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	return err
 }
 
-// tapped prints a summary of the tap. A call counts as kept if it was written to the spool.
+// tapped prints a summary of the tap. A call counts as kept if it was written to the spool or to the
+// file of its session.
 func (p *program) tapped(o *tapOptions, s proxy.Stats, spool tap.SpoolStats) error {
-	kept, dropped := spool.Written, s.Kept+s.Dropped-spool.Written
+	kept := spool.Written + s.Sessions.Kept
+	dropped := s.Kept + s.Dropped - kept
 	if o.asJSON {
 		return p.printJSON(map[string]any{
 			"event": "done", "calls": s.Calls, "kept": kept, "dropped": dropped, "unreachable": s.Unreachable, "refused": s.Refused,
 			"continued": s.Continued, "unread": s.Unread, "bytes": spool.WrittenBytes, "errors": spool.Errors,
+			"sessions": map[string]int64{"begun": s.Sessions.Begun, "ended": s.Sessions.Ended, "calls": s.Sessions.Kept},
 		})
 	}
 	parts := []string{fmt.Sprintf("tapped: %d calls, %d kept (%s)", s.Calls, kept, format.Bytes(spool.WrittenBytes))}
+	if o.sessions {
+		parts = append(parts, fmt.Sprintf("%s begun, %d ended", format.Plural(s.Sessions.Begun, "session"), s.Sessions.Ended))
+	}
 	for _, n := range []struct {
 		count int64
 		what  string

@@ -101,10 +101,11 @@ func docBlocks(t *testing.T) []docBlock {
 
 // elsewhere maps the beginnings of lines that do not run here to the reason.
 var elsewhere = map[string]string{
-	"make demo":              "it runs the program of the source for 15 seconds, with commands that are tested elsewhere",
-	"pip install dist/*.whl": "the program is this one; .ci/firstrow.sh begins with it",
-	"make test":              "this is one of its tests",
-	"docker ":                "the machine can lack docker; .ci/release builds the image and runs it",
+	"make demo":                           "it runs the program of the source for 15 seconds, with commands that are tested elsewhere",
+	"pip install dist/*.whl":              "the program is this one; .ci/firstrow.sh begins with it",
+	"make test":                           "this is one of its tests",
+	"docker ":                             "the machine can lack docker; .ci/release builds the image and runs it",
+	"rollout collect --harness opencode ": "the machine can lack opencode; README.md runs another harness",
 	"producer | rollout collect -c run.yaml --stream ":                                     "producer and trainer are programs of the reader; stream.txtar has both ends",
 	"rollout collect --server http://127.0.0.1:8283 --tokenizer models/qwen3 --from-runs ": "its server runs are those of another program; from_runs.txtar reads some",
 	"rollout ctl run1 ":                   "a collector must be at work; cmd_ctl_test.go and ctl.txtar tell one the same",
@@ -141,28 +142,32 @@ func TestDocumentedCommands(t *testing.T) {
 	}
 	noError(t, errors.Join(os.Symlink(testdata, filepath.Join(base, "testdata")), os.Symlink(filepath.Join(testdata, "tokenizers"), filepath.Join(base, "models"))))
 	shell(t, base, exit.Failures, "rollout collect -c run.yaml --quiet")
+	harnesses := harnessPath(t)
 
 	for i, b := range blocks {
 		t.Run(fmt.Sprintf("%d %s", i, strings.Fields(b.from)[0]), func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "here")
 			shell(t, base, 0, "cp -a . "+dir)
-			server, out, collected, printed := url, "run1", false, ""
+			servers := map[string]string{"http://127.0.0.1:8283": url} // by the URL on the page
+			out, collected, printed := "run1", false, ""
 			for _, line := range b.lines {
 				if reason := named(line); reason != "" {
 					t.Logf("%s: %s: not here: %s", b.from, line, reason)
 					continue
 				}
-				line = strings.ReplaceAll(line, "http://127.0.0.1:8283", server)
+				for written, url := range servers {
+					line = strings.ReplaceAll(line, written, url)
+				}
 				line, _, _ = strings.Cut(line, "| jq ") // jq can be missing
 				switch {
-				case strings.HasPrefix(line, "rollout simulate "):
-					server = startServer(t, dir, line)
-					continue
-				case strings.HasPrefix(line, "rollout tap "):
-					startServer(t, dir, line)
+				case strings.HasPrefix(line, "rollout simulate "), strings.HasPrefix(line, "rollout tap "):
+					servers[documentedURL(line)] = startServer(t, dir, line)
 					continue
 				case strings.HasPrefix(line, "rollout collect "):
+					if strings.Contains(line, "--from-sessions") {
+						oneSession(t, servers["http://127.0.0.1:30001"])
+					}
 					collected = true
 					if _, rest, ok := strings.Cut(line, "--out "); ok {
 						out, _, _ = strings.Cut(rest, " ")
@@ -175,7 +180,7 @@ func TestDocumentedCommands(t *testing.T) {
 				if line == "rollout collect -c run.yaml" || strings.Contains(line, "--resume") {
 					want = exit.Failures // the failed sample is within the tolerance
 				}
-				printed += shell(t, dir, want, line)
+				printed += shell(t, dir, want, "export PATH="+harnesses+"; "+line)
 			}
 			contains(t, printed, b.shown...)
 			if has, err := runfolder.HasRows(filepath.Join(dir, out)); collected && (!has || err != nil) {
@@ -328,6 +333,7 @@ var runners = map[string]string{
 	"sh":     "TestDocumentedCommands",
 	"text":   "TestDocumentedCommands compares it with the output of the block before it",
 	"python": "test_docs.py",
+	"yaml":   "TestHarnessPage",
 	"py":     "a test of its own, see fragments",
 	"":       "none: the block contains no program",
 }
@@ -335,6 +341,7 @@ var runners = map[string]string{
 // fragments maps the first lines of blocks that are not whole programs to the tests that run them.
 var fragments = map[string]string{
 	"import json":           "TestThoughtsAreNotScored, as a scorer",
+	"import sys":            "TestHarnessPage, as an agent",
 	"def logprobs_of(ids):": "test_toy.py",
 }
 

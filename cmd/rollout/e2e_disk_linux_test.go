@@ -15,6 +15,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 )
 
 // smallDisk runs a shell script with a private file system of the given size at $DISK, which ends
@@ -235,4 +236,49 @@ func TestTapDiskFull(t *testing.T) {
 	if out := <-ended; !strings.Contains(out, "tapped: 12 calls, 8 kept") || !strings.Contains(out, "4 dropped") {
 		t.Errorf("at the end the tap printed\n%s", out)
 	}
+}
+
+// If the disk of a run's folder fills up while agents work, the run ends at once with the reason. No
+// agent gets an answer that is not recorded. No process and no folder of an attempt is left. When
+// there is room again, the run resumes, and has the same rows as without a full disk.
+func TestHarnessDiskFull(t *testing.T) {
+	t.Parallel()
+	const tasks = 40
+	var prompts []string
+	for i := range tasks {
+		prompts = append(prompts, fmt.Sprintf("Task %d. %s", i+1, enginesim.Marker(i+1, "long", "calls=2")))
+	}
+	h := newHarnessRun(t, prompts, 16, ", shard_bytes: 256KiB")
+	out := smallDisk(t, "1m", []string{"TMPDIR=" + h.temp, "CONFIG=" + h.config, "DIR=" + h.dir}, `
+		code=0
+		rollout collect -c "$CONFIG" --out "$DISK/run" 2>err || code=$?
+		echo "exit code $code"
+		cat err
+		rollout verify "$DISK/run"
+		echo "folders: $(ls "$TMPDIR" | wc -l)"
+		mount -o remount,size=200m "$DISK"
+		rollout collect -c "$CONFIG" --out "$DISK/run" --quiet --resume
+		rollout verify "$DISK/run"
+		echo "sessions: $(find "$DISK/run/sessions" -name '*.session' | wc -l)"
+		cp -r "$DISK/run" "$DIR"
+	`)
+	for _, want := range []string{
+		`(?m)^exit code 6$`,
+		`(?m)^rollout: storage failed: .*no space left on device$`,
+		`(?m)^hint: free disk space, then continue with: rollout collect --resume --out \S+; finished samples are kept$`,
+		`(?m)^folders: 0$`, `(?m)^sessions: 0$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("nothing matches %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Fatal(out)
+	}
+	got := verified(t, h.dir)
+	if keys := got.once(t); len(keys) != tasks || len(got.rows) != tasks {
+		t.Errorf("%d samples, %d have rows, want %d\n%s", len(keys), len(got.rows), tasks, out)
+	}
+	checkTrained(t, got, h.engine.Calls())
+	h.nothingLeft(t)
 }

@@ -347,7 +347,7 @@ func TestFromRunsRetry(t *testing.T) {
 	}
 
 	// A second --retry-failed finds only the lost one. A resume takes the new one.
-	if r := collect(exit.Usage, "--retry-failed", "--follow"); !strings.Contains(r.stderr, "--follow and --retry-failed cannot be used together: --retry-failed reads only failed server runs") {
+	if r := collect(exit.Usage, "--retry-failed", "--follow"); !strings.Contains(r.stderr, "--follow and --retry-failed cannot be used together: --retry-failed reads only what could not be read before") {
 		t.Errorf("%s", r.stderr)
 	}
 	if r := collect(exit.Failures, "--retry-failed", "--from-runs", "tag=prod"); strings.Contains(r.stderr, "matching server runs") || !strings.Contains(strings.Join(strings.Fields(r.stderr), " "), "planned 4 committed 3 failed 1") {

@@ -44,7 +44,7 @@ func (p *tapProcess) restart(t *testing.T, engine string) *tapProcess {
 
 func (p *tapProcess) calls(t *testing.T, n int) (calls []*tap.Call) {
 	t.Helper()
-	r := must(tap.OpenReader(p.spool))(t)
+	r := must(tap.OpenReader(p.spool, ""))(t)
 	defer r.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a missing call would block
 	defer cancel()

@@ -27,6 +27,13 @@ type flagGroup struct {
 var collectGroups = []flagGroup{
 	{title: "flags", flags: "server model tokenizer tasks samples reward out config resume dry-run"},
 	{title: "servers and agents", flags: "max-in-flight engine-metrics agent-file keep-agents preflight"},
+	{
+		title: "agent harnesses",
+		about: `With --harness, collect runs a published agent program for each sample instead of an agent on a
+Letta server, and records its calls. For other programs, set harness.command and harness.env with
+-c; configs/collect.yaml describes them.`,
+		flags: "harness engine workdir set chains continuity",
+	},
 	{title: "tasks, groups and rewards", flags: "limit skip-bad-tasks min-std until-groups"},
 	{title: "prompts and tokens", flags: "prompts tap require drift max-row-tokens transformers experimental"},
 	{title: "policy versions", flags: "policy-version one-engine unclaimed"},
@@ -56,6 +63,12 @@ that another program started, such as a product or an evaluation. Each server ru
 sample and one group, and is read only once. collect sends, changes and deletes nothing. A server
 run that cannot be read counts as a failure; collector/README.md lists the reasons.`,
 		flags: "from-runs follow",
+	},
+	{
+		title: "sessions of other programs",
+		about: `With --from-sessions, collect runs nothing. It reads the sealed sessions of rollout tap --sessions.
+Each session is one sample and one group, and is read only once. --follow waits for more.`,
+		flags: "from-sessions",
 	},
 	{title: "output", about: "Send SIGUSR1 to print the status at any time.", flags: "format share json quiet metrics-addr metrics-pprof help"},
 }

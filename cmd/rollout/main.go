@@ -1,4 +1,4 @@
-// Command rollout collects reinforcement-learning rollouts from Letta agents. It reads tasks and
+// Command rollout collects reinforcement-learning rollouts from agents. It reads tasks and
 // writes aligned token ids, log-probabilities and loss masks to Parquet or Arrow shards.
 //
 // The whole program is the function run, which depends only on its arguments. Each verb has its own
@@ -28,9 +28,13 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/show"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
+	"github.com/rollout-rl/rollout/collector/subprocess"
 )
 
 func main() {
+	if code, ok := subprocess.Main(os.Args); ok {
+		os.Exit(code) // this process was the supervisor of an agent's command
+	}
 	p := &program{stdin: os.Stdin, stdout: termsafe.NewWriter(os.Stdout), stderr: termsafe.NewWriter(os.Stderr), getenv: os.Getenv, environ: os.Environ()}
 	os.Exit(p.run(context.Background(), os.Args[1:]))
 }
@@ -63,7 +67,7 @@ func (p *program) run(ctx context.Context, args []string) int {
 	return code
 }
 
-const rootLong = `Collect reinforcement-learning rollouts from Letta agents.
+const rootLong = `Collect reinforcement-learning rollouts from agents.
 
 rollout reads tasks and writes rows of token ids, log-probabilities and loss masks, as
 Parquet or Arrow shards that trainers read directly.
@@ -80,7 +84,7 @@ func (p *program) rootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:                   "rollout VERB [flags]",
 		DisableFlagsInUseLine: true,
-		Short:                 "collect rollouts from Letta agents",
+		Short:                 "collect rollouts from agents",
 		Long:                  rootLong,
 		Annotations:           exits(exitTable),
 		SilenceErrors:         true,

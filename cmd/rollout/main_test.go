@@ -28,13 +28,17 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim"
+	"github.com/rollout-rl/rollout/collector/subprocess"
 	"github.com/rollout-rl/rollout/sink"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
 
 func TestMain(m *testing.M) {
-	testscript.Main(tests{m}, map[string]func(){"rollout": main})
+	if code, ok := subprocess.Main(os.Args); ok {
+		os.Exit(code) //nolint:forbidigo // this process was the supervisor of a command
+	}
+	testscript.Main(tests{m}, map[string]func(){"rollout": main, "agent": scriptAgent, agentProgram: agentMain})
 }
 
 // programs is the folder for programs that the tests build.
@@ -72,6 +76,7 @@ func TestScripts(t *testing.T) {
 			"agents": scriptCommand("N URL", scriptAgents), "field": scriptCommand("VAR FILE KEY", scriptField), "lines": scriptCommand("N FILE", scriptLines),
 			"pack": scriptCommand("FILE…", scriptPack), "unpack": scriptCommand("FILE.zst TO", scriptUnpack), "parquet": scriptCommand("KIND FILE", scriptParquet),
 			"tell": scriptCommand("RUN REQUEST", scriptTell), "ahead": scriptCommand("W K RUN [-]", scriptAhead), "counts": scriptCommand("FILE N", scriptCounts),
+			"request": scriptCommand("STATUS METHOD URL [BODY]", scriptRequest), "certificate": scriptCommand("CERT KEY", scriptCertificate),
 		},
 	})
 }

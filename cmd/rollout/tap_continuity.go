@@ -100,7 +100,7 @@ const recallFor = 30 * time.Second
 // writing.
 func recall(ctx context.Context, table *continuity.Table, dir string, log *slog.Logger) {
 	began := time.Now()
-	r, err := tap.OpenReader(dir)
+	r, err := tap.OpenReader(dir, "")
 	if err == nil {
 		defer r.Close()
 		r.Since(began.Add(-continuity.DefaultMaxAge))

@@ -42,41 +42,9 @@ func (p *Prompter) fromTap(ctx context.Context, r *collector.Reply, rollout *rec
 		case m.Call == nil:
 			c.Note = noted(c.Note, "tap: "+m.Refusal.String())
 		default:
-			tapped(c, m.Call)
+			m.Call.CopyTo(c)
 		}
 	}
-}
-
-// tapped copies the tap's data for a call into the call.
-func tapped(c *tokenize.Call, seen *tap.Call) {
-	c.PromptIDs, c.Source, c.Grade, c.Reason = seen.Prompt, tokenize.SourceTap, tokenize.Exact, tokenize.ReasonNone
-	c.FinishReason = seen.Finish
-	if seen.Finish == tokenize.FinishStop && seen.Matched >= 0 {
-		c.StopID = new(seen.Matched)
-	}
-	c.VersionFrom = tokenize.VersionTap
-	c.Version, c.Versions = tokenize.OutputVersions(seen.Version, seen.Versions, len(c.OutputIDs))
-	if seen.Asked != nil {
-		c.Flags |= tokenize.FlagSpliced
-	}
-	s := &seen.Sampling
-	c.Sampling = &tokenize.Sampling{
-		Temperature: float(s.Temperature), TopP: float(s.TopP), TopK: whole(s.TopK), MaxNewTokens: whole(s.MaxNewTokens),
-	}
-}
-
-func float(v *float64) *float32 {
-	if v == nil {
-		return nil
-	}
-	return new(float32(*v))
-}
-
-func whole(v *int64) *int32 {
-	if v == nil || *v != int64(int32(*v)) { //nolint:gosec // a truncated value differs from *v
-		return nil
-	}
-	return new(int32(*v))
 }
 
 // countedPrompts returns the number of prompt tokens that the server counted in all calls of a

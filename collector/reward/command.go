@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/subprocess"
 )
 
 // CommandConfig configures a Command.
@@ -36,10 +37,13 @@ type CommandConfig struct {
 // Command scores rollouts with an external program that keeps running during the run. For each
 // rollout, the program reads one line from its standard input:
 //
-//	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…],"trial":false}
+//	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…],"exit_code":0,"workdir":"…","trial":false}
 //
-// The members answer, metadata and conversation can be null. The member output is the model's
+// The members answer, metadata, conversation, exit_code and workdir can be null. The member output is the model's
 // answer, reasoning is the text before the answer, and text is the whole text that the model wrote.
+// If the agent is a command, exit_code is its exit code, or -1 if a signal ended it, and workdir is
+// the folder in which it ran. The folder is removed after the program has answered. In the trial
+// sample, both are null.
 // The member trial is true for the trial sample (see [Try]). The program writes one line to its
 // standard output:
 //
@@ -105,6 +109,8 @@ type question struct {
 	Reasoning    string          `json:"reasoning"`
 	Text         string          `json:"text"`
 	Conversation json.RawMessage `json:"conversation"`
+	ExitCode     *int            `json:"exit_code"`
+	Workdir      *string         `json:"workdir"`
 	Trial        bool            `json:"trial"`
 }
 
@@ -118,7 +124,13 @@ type verdict struct {
 // Score sends the rollout to a free process and waits for its answer.
 func (c *Command) Score(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
 	id := c.nextID()
-	line, err := json.Marshal(question{id, t.ID, t.Messages, t.Answer, t.Metadata, r.Output, r.Reasoning, r.Text, r.Messages, r.Trial})
+	var workdir *string
+	if r.Workdir != "" {
+		workdir = &r.Workdir
+	}
+	line, err := json.Marshal(question{
+		id, t.ID, t.Messages, t.Answer, t.Metadata, r.Output, r.Reasoning, r.Text, r.Messages, r.ExitCode, workdir, r.Trial,
+	})
 	if err != nil {
 		return collector.Reward{}, fmt.Errorf("reward: task %s: %w", t.ID, err)
 	}
@@ -308,8 +320,8 @@ func (c *Command) Close() error {
 		timer := time.AfterFunc(min(closeWithin, c.cfg.Timeout), c.Kill)
 		defer timer.Stop()
 		for _, p := range all {
-			_ = c.end(p)     // the exit status no longer matters
-			killGroup(p.cmd) // kills the remaining children of the process
+			_ = c.end(p)                // the exit status no longer matters
+			subprocess.KillGroup(p.cmd) // kills the remaining children of the process
 		}
 	})
 	return nil
@@ -335,7 +347,7 @@ func start(cfg *CommandConfig) (*process, error) {
 	cmd.Env, cmd.Dir = cfg.Env, cfg.Dir
 	said := &talk{to: cfg.Stderr, name: cfg.Args[0], left: maxTalk}
 	cmd.Stderr = said
-	ownGroup(cmd)
+	subprocess.OwnGroup(cmd)
 	cmd.WaitDelay = time.Second // needed if a grandchild keeps stderr open
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -393,7 +405,7 @@ func (p *process) exchange(line []byte) ([]byte, error) {
 // kill kills the program and its children. It can be called at any time and more than once.
 func (p *process) kill() {
 	p.killOnce.Do(func() {
-		killGroup(p.cmd)
+		subprocess.KillGroup(p.cmd)
 		_ = p.in.Close()
 		_ = p.out.Close()
 	})

@@ -99,7 +99,7 @@ func TestTryCommand(t *testing.T) {
 		`raw:{"error":"no idea"}`: "no idea", `raw:{"reward":1,"details":[]}`: "not a JSON object", `raw:{"reward":1}` + "\n" + `{"reward":1}`: "more than one line",
 		"traceback": "exited without answering: exit status 1: KeyError: 'difficulty'", "die": "exit status 2: ", "raw:hello": "hello",
 	} {
-		err := reward.Try(t.Context(), c, &collector.Task{ID: "t", Answer: &output}, false)
+		err := reward.Try(t.Context(), c, &collector.Task{ID: "t", Answer: &output}, reward.Trial{})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", output, err, want)
 		}
@@ -108,7 +108,7 @@ func TestTryCommand(t *testing.T) {
 		}
 	}
 	slow := command(t, reward.CommandConfig{Timeout: 300 * time.Millisecond})
-	if err := reward.Try(t.Context(), slow, &collector.Task{Answer: new("hang")}, false); err == nil || !strings.Contains(err.Error(), "no answer within 300ms") {
+	if err := reward.Try(t.Context(), slow, &collector.Task{Answer: new("hang")}, reward.Trial{}); err == nil || !strings.Contains(err.Error(), "no answer within 300ms") {
 		t.Errorf("a scorer that hangs: %v", err)
 	}
 }
@@ -142,7 +142,7 @@ func TestTrialSample(t *testing.T) {
 		made = question(r)
 		return c.Score(ctx, task, r)
 	})
-	if err := reward.Try(t.Context(), spy, task, true); err != nil {
+	if err := reward.Try(t.Context(), spy, task, reward.Trial{Conversation: true}); err != nil {
 		t.Fatal(err)
 	}
 	if made["trial"] != true || made["output"] != "question" || made["text"] != "question" {
@@ -163,7 +163,7 @@ func TestTrialSample(t *testing.T) {
 		seen = r.Output
 		return collector.Reward{Value: new(1.0)}, nil
 	}
-	if err := reward.Try(t.Context(), spy, task, false); err != nil || seen != "trial" {
+	if err := reward.Try(t.Context(), spy, task, reward.Trial{}); err != nil || seen != "trial" {
 		t.Errorf("%v, output %q", err, seen)
 	}
 }
@@ -179,7 +179,7 @@ func TestTryScorers(t *testing.T) {
 	t.Parallel()
 	for _, s := range []collector.Scorer{reward.Exact{}, reward.Contains{}, reward.Number{}, must(reward.NewRegex(`(\d+)`)), must(reward.NewJSON("v"))} {
 		for _, a := range []*string{new("72"), nil} {
-			if err := reward.Try(t.Context(), s, &collector.Task{ID: "t", Answer: a}, false); err != nil {
+			if err := reward.Try(t.Context(), s, &collector.Task{ID: "t", Answer: a}, reward.Trial{}); err != nil {
 				t.Errorf("%T: %v", s, err)
 			}
 		}
@@ -188,7 +188,7 @@ func TestTryScorers(t *testing.T) {
 		bad := scorer(func(context.Context, *collector.Task, *collector.Reply) (collector.Reward, error) {
 			return collector.Reward{Value: v}, nil
 		})
-		if err := reward.Try(t.Context(), bad, &collector.Task{}, false); err == nil {
+		if err := reward.Try(t.Context(), bad, &collector.Task{}, reward.Trial{}); err == nil {
 			t.Errorf("%v is accepted", v)
 		}
 	}

@@ -10,20 +10,32 @@ import (
 	"github.com/rollout-rl/rollout/collector"
 )
 
+// A Trial states what the reply of a trial sample contains.
+type Trial struct {
+	// Conversation adds a conversation. Its messages have the form of Chat Completions if Chat is
+	// true, and otherwise the form of the Letta API.
+	Conversation, Chat bool
+	// Workdir is the folder in which a command ran that ended with exit code 0. It must exist. If it
+	// is empty, the agent is not a command.
+	Workdir string
+}
+
 // Try scores a trial sample of a task, to detect mistakes in the scorer before a run begins. In the
 // reply of the sample, Trial is true. The output is the answer of the task, or "trial" if the task
-// has no answer. If the parameter conversation is true, the reply also has a conversation. Try
-// returns an error if the scorer does not return a finite reward. It returns nil if the scorer
-// returns collector.ErrNoAnswer.
-func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversation bool) error {
-	r := &collector.Reply{Trial: true, Output: "trial"}
+// has no answer. Try returns an error if the scorer does not return a finite reward. It returns nil
+// if the scorer returns collector.ErrNoAnswer.
+func Try(ctx context.Context, s collector.Scorer, t *collector.Task, trial Trial) error {
+	r := &collector.Reply{Trial: true, Output: "trial", Workdir: trial.Workdir}
+	if r.Workdir != "" {
+		r.ExitCode = new(int)
+	}
 	if t.Answer != nil {
 		r.Output = *t.Answer
 	}
 	r.Text = r.Output
-	if conversation {
+	if trial.Conversation {
 		var err error
-		if r.Messages, err = sampleConversation(t, r.Output); err != nil {
+		if r.Messages, err = sampleConversation(t, r.Output, trial.Chat); err != nil {
 			return err
 		}
 	}
@@ -41,7 +53,7 @@ func Try(ctx context.Context, s collector.Scorer, t *collector.Task, conversatio
 	return nil
 }
 
-func sampleConversation(t *collector.Task, output string) (json.RawMessage, error) {
+func sampleConversation(t *collector.Task, output string, chat bool) (json.RawMessage, error) {
 	type sent struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
@@ -49,6 +61,9 @@ func sampleConversation(t *collector.Task, output string) (json.RawMessage, erro
 	var all []any
 	for _, text := range t.Messages {
 		all = append(all, sent{"user", text})
+	}
+	if chat {
+		return json.Marshal(append(all, sent{"assistant", output}))
 	}
 	all = append(all, struct {
 		ID      string `json:"id"`

@@ -17,7 +17,7 @@ func TestIndexFollows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader, err := tap.OpenReader(dir)
+	reader, err := tap.OpenReader(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,15 +98,15 @@ func TestHTTPRefuses(t *testing.T) {
 	for want, answer := range answers {
 		server := httptest.NewServer(answer)
 		url := strings.Replace(server.URL, "http://", "http://someone:secret@", 1)
-		if _, err := tap.OpenReader(url); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+		if _, err := tap.OpenReader(url, ""); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v, want %q", err, want)
 		}
 		server.Close()
-		if _, err := tap.OpenReader(url); err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "secret") {
+		if _, err := tap.OpenReader(url, ""); err == nil || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("a tap that is away: %v", err)
 		}
 	}
-	if _, err := tap.OpenReader("http://a b:secret@x/"); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := tap.OpenReader("http://a b:secret@x/", ""); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("no URL: %v", err)
 	}
 }

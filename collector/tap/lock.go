@@ -31,6 +31,11 @@ func isFree(dir string) bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
 }
 
+// LockFolder locks a folder for writing. Only one process at a time can hold the lock. The lock ends
+// when the returned file, DIR/lock, is closed, or when the process ends. If another process holds
+// the lock, the error wraps ErrLocked.
+func LockFolder(dir string) (*os.File, error) { return lock(dir) }
+
 func lock(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o666)

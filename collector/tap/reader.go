@@ -46,12 +46,13 @@ type Reader struct {
 	fatal   error
 }
 
-// OpenReader opens the spool in a folder or at the URL of a tap. It returns an error if there is no
-// spool. If a newer version of rollout has written the spool, the error wraps [frame.ErrNewer].
-func OpenReader(where string) (*Reader, error) {
+// OpenReader opens the spool in a folder or at the URL of a tap. The token is the tap's token. It can
+// be empty, and it is not used for a folder. OpenReader returns an error if there is no spool. If a
+// newer version of rollout has written the spool, the error wraps [frame.ErrNewer].
+func OpenReader(where, token string) (*Reader, error) {
 	r := &Reader{}
 	if strings.HasPrefix(where, "http://") || strings.HasPrefix(where, "https://") {
-		src, err := dial(where)
+		src, err := dial(where, token)
 		if err != nil {
 			return nil, fmt.Errorf("tap: %w", err)
 		}

@@ -19,6 +19,7 @@ import (
 // A remote is a source that reads a spool from a tap's URL.
 type remote struct {
 	base   *url.URL
+	token  string // empty: none
 	client *http.Client
 
 	mu       sync.Mutex
@@ -38,7 +39,7 @@ const (
 )
 
 // dial connects to a URL and returns an error if the URL does not belong to a tap.
-func dial(where string) (*remote, error) {
+func dial(where, token string) (*remote, error) {
 	u, err := url.Parse(where)
 	if err != nil || u.Host == "" {
 		return nil, errors.New("invalid URL (want http://HOST:PORT)") // the URL can contain a password
@@ -49,7 +50,7 @@ func dial(where string) (*remote, error) {
 	}
 	transport = transport.Clone()
 	transport.DisableCompression = true // token ids are not worth compressing
-	s := &remote{base: u, client: &http.Client{Transport: transport}}
+	s := &remote{base: u, token: token, client: &http.Client{Transport: transport}}
 	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	if _, err := s.listing(ctx, 0, 0); err != nil {
@@ -95,6 +96,9 @@ func (s *remote) get(ctx context.Context, path string, wait time.Duration, query
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return err
+	}
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	if from >= 0 {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))

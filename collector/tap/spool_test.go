@@ -83,7 +83,7 @@ func shut(tb testing.TB, s *tap.Spool) {
 
 func reader(tb testing.TB, where string) *tap.Reader {
 	tb.Helper()
-	r, err := tap.OpenReader(where)
+	r, err := tap.OpenReader(where, "")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -348,10 +348,10 @@ func TestSince(t *testing.T) {
 func TestOpenReaderRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if _, err := tap.OpenReader(filepath.Join(dir, "gone")); err == nil || !strings.Contains(err.Error(), "no such folder") {
+	if _, err := tap.OpenReader(filepath.Join(dir, "gone"), ""); err == nil || !strings.Contains(err.Error(), "no such folder") {
 		t.Errorf("a missing folder: %v", err)
 	}
-	if _, err := tap.OpenReader(dir); err == nil || !strings.Contains(err.Error(), "is not the spool of a tap") {
+	if _, err := tap.OpenReader(dir, ""); err == nil || !strings.Contains(err.Error(), "is not the spool of a tap") {
 		t.Errorf("another folder: %v", err)
 	}
 	s := open(t, tap.SpoolConfig{Dir: dir})
@@ -368,7 +368,7 @@ func TestOpenReaderRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	for name, err := range map[string]error{"OpenReader": second(tap.OpenReader(dir)), "Next": second(follower.Next(t.Context()))} {
+	for name, err := range map[string]error{"OpenReader": second(tap.OpenReader(dir, "")), "Next": second(follower.Next(t.Context()))} {
 		if !errors.Is(err, frame.ErrNewer) || !strings.Contains(err.Error(), "upgrade rollout") {
 			t.Errorf("%s: %v", name, err)
 		}

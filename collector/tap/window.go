@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 )
@@ -108,6 +109,7 @@ const maxUses = 16
 // A finder finds the history with which a prompt begins. Only the encoder has a finder.
 type finder struct {
 	window
+	most   int               // maximum number of tokens in the window; 0 means windowTokens
 	latest map[uint64]uint64 // maps each sum to the latest call that begins with the summed blocks
 	roots  map[uint64]uint64 // like latest, but only for roots with fewer than maxUses uses
 }
@@ -167,10 +169,11 @@ func appendSums(sums []uint64, tokens []int32) []uint64 {
 // keep adds the history of call n. tokens contains the same tokens as h. If the window is full,
 // keep first drops the oldest histories.
 func (f *finder) keep(n uint64, tokens []int32, h history) {
-	if len(tokens) < block || len(tokens) > windowTokens {
+	most := cmp.Or(f.most, windowTokens)
+	if len(tokens) < block || len(tokens) > most {
 		return
 	}
-	for f.tokens+len(tokens) > windowTokens {
+	for f.tokens+len(tokens) > most {
 		oldest, _ := f.oldest()
 		f.forget(oldest)
 	}

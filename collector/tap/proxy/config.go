@@ -49,11 +49,30 @@ type Config struct {
 	// Pages serves the paths under /tap/. By default, these requests are forwarded like all others.
 	Pages http.Handler
 
+	// Sessions keeps the sessions that the proxy serves under /r (see Sessions in the package
+	// comment). By default, these paths are forwarded like all others.
+	Sessions Sessions
+	// Continuity replaces answers that a client sent back in another form by the engine's own texts
+	// (see Continuity in the package comment). It applies only to sessions. By default, the messages
+	// are forwarded unchanged.
+	Continuity bool
+	// Token guards all paths except /healthz and the paths of sessions. A client sends it as
+	// Authorization: Bearer TOKEN or as X-Api-Key, and the proxy does not forward it. By default,
+	// these paths are open to everybody who can connect.
+	Token string
+	// MaxSessions limits the number of open sessions for POST /r. Default 10,000.
+	MaxSessions int
+	// MaxCalls limits the number of calls of a session. Default 10,000.
+	MaxCalls int
+	// MaxOpenCalls limits the number of calls of a session that are open at the same time. Default
+	// 128.
+	MaxOpenCalls int
+
 	// BodyBytes limits the size of a request body that is parsed. Larger bodies are forwarded
-	// without being parsed. Default 16 MiB.
+	// without being parsed, or refused in a session. Default 16 MiB.
 	BodyBytes int64
 	// MemoryBytes limits the total size of the bodies in memory. While the total exceeds the limit,
-	// new bodies are forwarded without being parsed. Default 1 GiB.
+	// new bodies are forwarded without being parsed, or refused in a session. Default 1 GiB.
 	MemoryBytes int64
 	// HealthEvery is the time between two health checks of an engine. Default 5 s.
 	HealthEvery time.Duration
@@ -69,6 +88,9 @@ func (c Config) withDefaults() Config {
 	if c.Unkept == nil {
 		c.Unkept = func() error { return nil }
 	}
+	c.MaxSessions = cmp.Or(c.MaxSessions, 10_000)
+	c.MaxCalls = cmp.Or(c.MaxCalls, 10_000)
+	c.MaxOpenCalls = cmp.Or(c.MaxOpenCalls, 128)
 	c.BodyBytes = cmp.Or(c.BodyBytes, 16<<20)
 	c.MemoryBytes = cmp.Or(c.MemoryBytes, 1<<30)
 	c.HealthEvery = cmp.Or(c.HealthEvery, 5*time.Second)
@@ -102,6 +124,9 @@ func (c Config) Validate() error {
 	}{
 		{"body bytes", c.BodyBytes < 0, c.BodyBytes},
 		{"memory bytes", c.MemoryBytes < 0, c.MemoryBytes},
+		{"max sessions", c.MaxSessions < 0, c.MaxSessions},
+		{"max calls", c.MaxCalls < 0, c.MaxCalls},
+		{"max open calls", c.MaxOpenCalls < 0, c.MaxOpenCalls},
 		{"health every", c.HealthEvery < 0, c.HealthEvery},
 	} {
 		if v.negative {

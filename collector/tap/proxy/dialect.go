@@ -221,6 +221,8 @@ type answer struct {
 	logprobs     []float32
 	logIDs       []int32
 	bare, uneven bool
+	// atOnce is true if a document contained all ids at once, apart from the log-probabilities.
+	atOnce bool
 
 	// spans is the engine's latest weight_versions. It is nil if the engine sent none, and empty if
 	// the value cannot be parsed. word and list are the version and the version spans in the
@@ -395,6 +397,10 @@ func (a *answer) fill(c *tap.Call, room []int32) (samePrompt bool) {
 func (a *answer) aligned() []float32 {
 	known := min(len(a.output), len(a.logprobs))
 	switch {
+	case a.atOnce && a.bare:
+		if len(a.output) != len(a.logprobs) {
+			known = 0
+		}
 	case a.uneven:
 		known = 0
 	case !a.bare:

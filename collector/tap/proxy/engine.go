@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
 	"sync/atomic"
@@ -16,12 +17,21 @@ type engine struct {
 	errors atomic.Int64 // number of requests without an answer
 	down   atomic.Bool
 	missed atomic.Int64 // number of consecutive failed checks
+	trial  trial
 }
 
 func newEngine(u *url.URL) *engine {
 	open := *u
 	open.User = nil
-	return &engine{url: u, name: open.String()}
+	return &engine{url: u, name: open.String(), trial: newTrial()}
+}
+
+// authorize adds the user name and password of the engine's URL, if any, to a request.
+func (e *engine) authorize(req *http.Request) {
+	if user := e.url.User; user != nil {
+		password, _ := user.Password()
+		req.SetBasicAuth(user.Username(), password)
+	}
 }
 
 type balance struct {

@@ -43,6 +43,10 @@ type exchange struct {
 	began    time.Time // when the request was sent to the engine
 	headed   bool      // whether the head of the engine's answer is forwarded to the client
 	finished bool
+	// prepare, if not nil, sets body for the chosen engine. After an error, the next engine is tried.
+	prepare func(e *engine) error
+	// retract, if not nil, replaces restore.
+	retract func(status int) bool
 }
 
 // begin reads and rewrites a request for a generation. A body that exceeds the limits is forwarded
@@ -184,6 +188,9 @@ func (x *exchange) continued(asked []int32) (sent []int32) {
 // restore restores the server's prompt if the engine refused a changed prompt. It reports whether
 // the request must be sent again.
 func (x *exchange) restore(status int) bool {
+	if x.retract != nil {
+		return x.retract(status)
+	}
 	if x.own.size == 0 || !slices.Contains(refusals[:], status) {
 		return false
 	}
@@ -200,11 +207,15 @@ func (x *exchange) restore(status int) bool {
 // prompt.
 var refusals = [...]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}
 
-func (x *exchange) chosen(e *engine) {
+func (x *exchange) chosen(e *engine) error {
 	x.engine, x.began = e, time.Now()
 	if x.call != nil {
 		x.call.Engine = e.name
 	}
+	if x.prepare != nil {
+		return x.prepare(e)
+	}
+	return nil
 }
 
 // answered handles the head of the answer and wraps the body so that the reader parses it. It
@@ -365,8 +376,14 @@ func (x *exchange) end() {
 	x.hold(0)
 	x.finish(false)
 	x.drop()
+	x.leave()
+}
+
+// leave ends the exchange's use of its engine.
+func (x *exchange) leave() {
 	if x.engine != nil {
 		x.engine.busy.Add(-1)
+		x.engine = nil
 	}
 }
 

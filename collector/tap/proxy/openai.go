@@ -14,7 +14,7 @@ import (
 // SGLang: sgl-project/sglang, python/sglang/srt/entrypoints/openai/protocol.py (return_token_ids,
 // return_prompt_token_ids and return_meta_info) and utils/weight_versions.py (sglext). SGLang
 // returns the requested values in the choices. Some versions of SGLang refuse these members in
-// streamed requests.
+// streamed requests. Newer versions have headers that make them return the ids in sglext.
 type openai struct{}
 
 func (openai) name() string { return "openai" }
@@ -113,7 +113,7 @@ func (openai) answer(s *tokenize.Scanner, a *answer) error {
 		field{"prompt_token_ids", '[', func() error { return a.prompted(s) }},
 		field{"usage", '{', func() error { return usage(s, total) }},
 		field{"metadata", '{', func() error { return versions(s, a) }},
-		field{"sglext", '{', func() error { return versions(s, a) }},
+		field{"sglext", '{', func() error { return extension(s, a) }},
 		field{"error", anyValue, func() error { return a.errored(s) }},
 	)
 	a.merge(total)
@@ -128,6 +128,38 @@ func usage(s *tokenize.Scanner, a *answer) error {
 			return parseFields(s, field{"cached_tokens", anyValue, func() error { return count(s, &a.cached) }})
 		}},
 	)
+}
+
+// extension parses SGLang's sglext. A stream contains the ids once, in an event near the end. The
+// log-probabilities are in the other events.
+func extension(s *tokenize.Scanner, a *answer) error {
+	return parseFields(s,
+		field{"weight_version", anyValue, func() error { return a.versioned(s) }},
+		field{"weight_versions", anyValue, func() error { return a.spanned(s) }},
+		field{"input_ids", '[', func() error { return a.prompted(s) }},
+		field{"output_ids", '[', func() error { return sampledAtOnce(s, a) }},
+	)
+}
+
+// sampledAtOnce parses all sampled ids of a stream: a list of ids for each choice, or a list of ids.
+func sampledAtOnce(s *tokenize.Scanner, a *answer) error {
+	out := []int32{}
+	err := s.Array(func(i int) error {
+		switch {
+		case s.Next() != '[':
+			n, err := id(s)
+			out = append(out, n)
+			return err
+		case i > 0:
+			a.several = true
+			return s.Skip()
+		}
+		list, err := a.sampled(s)
+		out = append(out, list...)
+		return err
+	})
+	a.output, a.atOnce = out, true
+	return err
 }
 
 // versions parses SGLang's weight versions in an object other than meta_info.
@@ -147,20 +179,22 @@ func choice(s *tokenize.Scanner, a *answer) error {
 		a.matched, err = id(s)
 		return err
 	}
+	sampled := func() error {
+		list, err := a.sampled(s)
+		if a.streamed {
+			list = append(notNil(a.output), list...)
+		}
+		a.output = list
+		return err
+	}
 	err := parseFields(s,
 		field{"index", anyValue, func() error {
 			n, err := id(s)
 			a.several = a.several || n > 0
 			return err
 		}},
-		field{"token_ids", '[', func() error {
-			list, err := a.sampled(s)
-			if a.streamed {
-				list = append(notNil(a.output), list...)
-			}
-			a.output = list
-			return err
-		}},
+		field{"token_ids", '[', sampled},
+		field{"response_token_ids", '[', sampled}, // newer versions of SGLang
 		field{"prompt_token_ids", '[', func() error { return a.prompted(s) }},
 		field{"finish_reason", notNull, func() (err error) {
 			a.finish, err = word(s)

@@ -17,6 +17,7 @@ import (
 type payload struct {
 	front, back []byte // the bytes before and after the list
 	list        idList
+	parts       [][]byte // the whole body, if front, back and list are empty
 }
 
 // An idList is a JSON list of ids.
@@ -78,15 +79,22 @@ func packed(ids []int32) idList {
 	return idList{ids: tap.PackIDs(ids), size: sizeOf(ids)}
 }
 
-func (b *payload) size() int64 { return int64(len(b.front) + b.list.size + len(b.back)) }
+func (b *payload) size() int64 {
+	n := len(b.front) + b.list.size + len(b.back)
+	for _, part := range b.parts {
+		n += len(part)
+	}
+	return int64(n)
+}
 
 func (b *payload) send() *sending {
-	return &sending{front: b.front, raw: b.list.raw, ids: b.list.ids, spaced: b.list.spaced, back: b.back}
+	return &sending{parts: b.parts, front: b.front, raw: b.list.raw, ids: b.list.ids, spaced: b.list.spaced, back: b.back}
 }
 
 // A sending reads the contents of a payload. It drops its references to the parts that have been
 // read, because the sending stays in memory as long as the request.
 type sending struct {
+	parts            [][]byte
 	front, raw, back []byte
 	ids              tap.IDs
 	spaced, opened   bool
@@ -98,6 +106,8 @@ const mostSpelled = 16
 func (s *sending) Read(p []byte) (n int, err error) {
 	for n < len(p) {
 		switch {
+		case len(s.front) == 0 && len(s.parts) > 0:
+			s.front, s.parts = s.parts[0], s.parts[1:]
 		case len(s.front) > 0:
 			n += take(p[n:], &s.front)
 		case len(s.raw) > 0:

@@ -28,6 +28,10 @@ type Proxy struct {
 	unmarked atomic.Bool // whether marking an answer has failed
 	stats    counters
 	told     sync.Map // kinds of faults that have been logged
+	floods   flood
+	turns    *turns // nil without Config.Continuity
+
+	holdHead, keepAlive time.Duration // constants, except in tests
 
 	mu   sync.Mutex
 	open int           // number of requests that have been accepted but not finished
@@ -39,7 +43,10 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}}
+	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}, holdHead: holdHead, keepAlive: keepAlive}
+	if cfg.Continuity {
+		p.turns = newTurns()
+	}
 	for _, u := range cfg.Engines {
 		p.balance.engines = append(p.balance.engines, newEngine(u))
 	}
@@ -77,23 +84,37 @@ func New(cfg Config) (*Proxy, error) {
 
 const dialTimeout = 5 * time.Second
 
-// ServeHTTP serves the tap's own pages and forwards all other requests.
+// ServeHTTP serves sessions and the tap's own pages, and forwards all other requests.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch path := r.URL.Path; {
-	case path == "/healthz":
+	path := r.URL.Path
+	if path == "/healthz" {
 		p.healthz(w)
+		return
+	}
+	if t, ok := p.targetOf(r); ok {
+		p.serveSession(w, r, t)
+		return
+	}
+	switch begins := p.cfg.Sessions != nil && strings.TrimSuffix(path, "/") == prefix; {
+	case !p.allowed(r):
+		errToken.send(w)
 		return
 	case p.cfg.Pages != nil && strings.HasPrefix(path, "/tap/"):
 		p.cfg.Pages.ServeHTTP(w, r)
 		return
-	case !p.enter():
+	case !p.enter(false):
 		p.count(func(s *Stats) { s.Refused++ })
 		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Connection", "close")
 		http.Error(w, "rollout tap: the tap is draining and accepts no new requests", http.StatusServiceUnavailable)
 		return
+	case begins:
+		defer p.leave()
+		p.beginSession(w, r)
+		return
 	}
 	defer p.leave()
+	p.withoutToken(r)
 	x := &exchange{p: p}
 	defer x.end()
 	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // do not add these headers to the engine's answer
@@ -208,11 +229,12 @@ func (p *Proxy) Open() int64 {
 	return int64(p.open)
 }
 
-// enter counts a new request as open. If the proxy is draining, enter returns false instead.
-func (p *Proxy) enter() bool {
+// enter counts a new request as open. If the proxy is draining, enter returns false instead, unless
+// always is true.
+func (p *Proxy) enter(always bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.draining.Load() {
+	if p.draining.Load() && !always {
 		return false
 	}
 	p.open++

@@ -164,6 +164,15 @@ func (r *reader) read(line []byte) {
 	}
 }
 
+// heard parses the data of an event. It keeps no reference to data.
+func (r *reader) heard(data []byte) {
+	if r.err == nil {
+		r.event = data
+		r.said()
+		r.event = nil
+	}
+}
+
 func (r *reader) said() {
 	t := newTray()
 	r.a.tray = t

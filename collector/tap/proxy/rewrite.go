@@ -19,7 +19,7 @@ func edited(body []byte, edits []edit) []byte {
 	if len(edits) == 0 {
 		return body
 	}
-	slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
+	sortEdits(edits)
 	size := len(body)
 	for _, e := range edits {
 		size += len(e.text)
@@ -32,6 +32,10 @@ func edited(body []byte, edits []edit) []byte {
 		at = e.to
 	}
 	return append(out, body[at:]...)
+}
+
+func sortEdits(edits []edit) {
+	slices.SortStableFunc(edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
 }
 
 // around applies the edits to body and returns a payload with the parts before and after a list of

@@ -123,3 +123,9 @@ func (b *buffers) Put(s []byte) {
 		b.pool.Put((*[copyBytes]byte)(s))
 	}
 }
+
+// streamBytes is the size of the read buffer for a session's stream. With a smaller buffer, a burst
+// of the engine becomes more writes to the client.
+const streamBytes = 16 << 10
+
+var streamRooms = sync.Pool{New: func() any { return new([streamBytes]byte) }}

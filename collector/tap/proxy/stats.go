@@ -16,11 +16,15 @@ type Stats struct {
 	// Dropped counts the calls that Config.Keep refused. The proxy does not count accepted calls
 	// that are lost later.
 	Calls, Kept, Dropped int64
-	// Continued counts the calls whose prompt the Continuer changed. SplicesRefused counts, by
-	// status, the changed prompts that an engine refused. In these cases, the proxy then sent the
-	// server's own prompt.
-	Continued      int64
-	SplicesRefused map[int]int64
+	// Sessions counts the sessions that began and ended over HTTP, and the calls of sessions. These
+	// calls are also in Calls, and in Kept or Dropped.
+	Sessions SessionStats
+	// Continued counts the calls whose prompt the Continuer changed, and the calls of sessions whose
+	// messages were changed by Config.Continuity. SplicesRefused counts, by status, the changed
+	// requests that an engine refused. In these cases, the proxy then sent the client's own request.
+	// ContinuityBytes is the approximate memory of the answers that Config.Continuity keeps.
+	Continued, ContinuityBytes int64
+	SplicesRefused             map[int]int64
 	// Answers counts the engines' answers by the first digit of their status.
 	Answers [6]int64
 	// Unreachable counts the requests that no engine answered. Refused counts the requests that
@@ -33,11 +37,15 @@ type Stats struct {
 	// the package comment).
 	Unread map[string]int64
 	// Time is a histogram of the time from sending a request to the end of its answer. Continuity
-	// is a histogram of the time that Continuer.Prompt takes.
+	// is a histogram of the time that the decision about the changes to a prompt takes.
 	Time, Continuity Histogram
 	// Engines has one entry for each engine, in the order of Config.Engines.
 	Engines []EngineStats
 }
+
+// SessionStats counts sessions. Kept counts the finished calls that were recorded, and Dropped the
+// finished calls that could not be recorded.
+type SessionStats struct{ Begun, Ended, Calls, Kept, Dropped int64 }
 
 // EngineStats counts the requests of one engine.
 type EngineStats struct {
@@ -68,7 +76,7 @@ func (p *Proxy) Stats() Stats {
 	s.SplicesRefused, s.Unread = maps.Clone(s.SplicesRefused), maps.Clone(s.Unread)
 	s.Time.Counts, s.Continuity.Counts = slices.Clone(s.Time.Counts), slices.Clone(s.Continuity.Counts)
 	c.mu.Unlock()
-	s.Open, s.BodyBytes = p.Open(), p.memory.Load()
+	s.Open, s.BodyBytes, s.ContinuityBytes = p.Open(), p.memory.Load(), p.turns.size()
 	for _, e := range p.balance.engines {
 		s.Engines = append(s.Engines, EngineStats{e.name, !e.down.Load(), e.busy.Load(), e.calls.Load(), e.errors.Load()})
 	}

@@ -28,7 +28,11 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		if e == nil {
 			return nil, failed
 		}
-		x.chosen(e)
+		if failed = x.chosen(e); failed != nil {
+			x.leave()
+			tried = append(tried, e)
+			continue
+		}
 		again := true
 		for again {
 			sent := time.Now()
@@ -64,8 +68,7 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		if !unreached || body != nil && x.body == nil && body.read {
 			return nil, failed // the engine might have started to work on the request
 		}
-		e.busy.Add(-1)
-		x.engine = nil
+		x.leave()
 		tried = append(tried, e)
 	}
 }
@@ -85,10 +88,9 @@ func (t roundTripper) try(req *http.Request, x *exchange, e *engine, body *close
 		to.Path, to.RawPath = joined.Path, joined.RawPath
 	}
 	out.URL, out.Host = &to, e.url.Host
-	if user := e.url.User; user != nil && out.Header.Get("Authorization") == "" {
+	if e.url.User != nil && out.Header.Get("Authorization") == "" {
 		out.Header = out.Header.Clone()
-		password, _ := user.Password()
-		out.SetBasicAuth(user.Username(), password)
+		e.authorize(out)
 	}
 	switch {
 	case x.body != nil && x.body.size() > 0:
@@ -143,6 +145,7 @@ func (p *Proxy) mark(e *engine, down bool, why error) {
 		return
 	}
 	if down {
+		e.trial.able.Store(nil) // another version might start
 		p.cfg.Log.Warn("engine_down", "engine", e.name, "error", withoutBody(why).Error())
 	} else {
 		p.cfg.Log.Info("engine_up", "engine", e.name)

@@ -93,8 +93,9 @@ func (c *control) Drain() error {
 
 // SetVersion records that the engines sample with this policy version from now on.
 func (c *control) SetVersion(version int32) error {
-	if c.plan.options.FromRuns {
-		return exit.Usagef("the run reads server runs (tasks.from_runs); their versions come from traces")
+	if c.plan.options.Reads {
+		kind := c.plan.config.Kind()
+		return exit.Usagef("the run %s (%s), which contain their policy versions", kind.Does, kind.Key)
 	}
 	if err := c.plan.versions.SetVersion(version); err != nil {
 		return exit.Usagef("%w", err)

@@ -25,7 +25,8 @@ type Opened struct {
 	held      *sink.Ledger // what earlier processes stored in the dataset
 	leftovers *leftovers.Agents
 	recovery  show.Recovery
-	groups    *groups // nil if the run does not commit whole groups
+	attempts  map[string]string // sample keys of the open attempts of earlier processes, by their marks; only for a harness
+	groups    *groups           // nil if the run does not commit whole groups
 }
 
 // Open makes a trial call to each server. It creates the run in its folder, or records the changes
@@ -46,7 +47,10 @@ func Open(ctx context.Context, p *Plan) (*Opened, error) {
 	if err := o.record(); err != nil {
 		return nil, err
 	}
-	return o, o.open()
+	if err := o.open(); err != nil {
+		return nil, err
+	}
+	return o, o.openHarness(ctx)
 }
 
 // record creates the run in its folder, or records the changes made by this invocation. It also
@@ -107,7 +111,7 @@ func (o *Opened) open() (err error) {
 	if o.journal, err = journal.Open(filepath.Join(dir, runfolder.JournalDir), journal.Config{Mode: p.folder.Mode}); err != nil {
 		return runfolder.ReadError(dir, err)
 	}
-	o.leftovers = &leftovers.Agents{RunID: p.info.ID, Clients: p.clients, Keep: p.config.Agent.Keep || p.options.FromRuns, Say: h.Say, Note: h.Note}
+	o.leftovers = &leftovers.Agents{RunID: p.info.ID, Clients: p.clients, Keep: p.config.Agent.Keep || p.options.Reads, Say: h.Say, Note: h.Note}
 	o.recovery = h.Recovered(o.dataset.Recovered(), o.journal.Found(), o.leftovers.Find(o.journal, o.held))
 	return nil
 }

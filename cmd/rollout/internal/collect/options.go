@@ -1,7 +1,6 @@
 package collect
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
@@ -16,31 +15,32 @@ type Options struct {
 	Resume              bool
 	Stream, Attached    bool // Stream: tasks arrive during the run; Attached: standard input is a pipe from the parent process
 	StreamFlag          bool // true if --stream was given
-	FromRuns            bool // true if the run reads server runs (tasks.from_runs) and does not drive agents
+	Reads               bool // true if the run reads server runs or sessions, and does not drive agents
 	IgnoreClaim         bool // --unclaimed: set-version has replaced the claimed policy version
 	RetryFailed         bool // collect the failed samples instead of the remaining samples
 }
 
-// ReadRuns sets FromRuns if tasks.from_runs is set. Such a run is a stream, except with
+// ReadRuns sets Reads if tasks.from_runs or tasks.from_sessions is set. Such a run is a stream, except with
 // --retry-failed, because all tasks to retry are already known.
 func (o *Options) ReadRuns(c *config.Config) {
-	o.FromRuns, o.StreamFlag = c.Tasks.FromRuns != nil, o.Stream
-	o.Stream = o.Stream || o.FromRuns && !o.RetryFailed
+	o.Reads, o.StreamFlag = c.Tasks.FromRuns != nil || c.Tasks.FromSessions != "", o.Stream
+	o.Stream = o.Stream || o.Reads && !o.RetryFailed
 }
 
-// CheckSameKind returns an error if a resumed run would switch from driving its own agents to
-// reading server runs, or the other way around.
+// CheckSameKind returns an error if a resumed run would get its rollouts from another kind of source
+// than before.
 func CheckSameKind(l *config.Loader, info *runfolder.Info) error {
 	had := config.NewLoader(func(string) string { return "" })
-	had.FromRun(info.Config, "tasks")
-	text := "this run drives its own agents and cannot read server runs"
-	switch before := had.Config.Tasks.FromRuns != nil; {
-	case before == (l.Config.Tasks.FromRuns != nil):
+	had.FromRun(info.Config, "tasks", "harness")
+	before, now := had.Config.Kind(), l.Config.Kind()
+	if before == now {
 		return nil
-	case before:
-		text = "this run reads server runs and cannot drive agents"
 	}
-	return runfolder.Refuse(l.Config.Output.Dir, exit.Complaints{errors.New("tasks.from_runs: " + text)})
+	key := now.Key // the setting that this invocation has added
+	if now == config.KindAgents {
+		key = before.Key
+	}
+	return runfolder.Refuse(l.Config.Output.Dir, exit.Complaints{fmt.Errorf("%s: this run %s and cannot %s", key, before.Does, now.Do)})
 }
 
 // Check returns a complaint for each setting that conflicts with --stream or is valid only with it.
@@ -51,12 +51,12 @@ func (o *Options) Check(l *config.Loader) (bad exit.Complaints) {
 		}
 	}
 	c, file := l.Config, l.ByKey["tasks.file"].Given()
-	complain(!o.StreamFlag || !o.FromRuns, "--stream: cannot be used with tasks.from_runs; --follow collects server runs that end later")
+	complain(!o.StreamFlag || !o.Reads, "--stream: cannot be used with tasks.from_runs or tasks.from_sessions; --follow collects what ends later")
 	complain(o.Stream || !o.Attached, "--attached: needs --stream")
 	complain(!o.Attached || c.Tasks.File != "-" || file == "", "--attached: tasks cannot be read from standard input; remove --tasks -")
 	complain(!o.StreamFlag || !o.RetryFailed, "--stream and --retry-failed cannot be used together: --retry-failed accepts no new tasks")
 	complain(!o.RetryFailed || !c.Tasks.Follow || l.ByKey["tasks.follow"].Origin != "--follow", // a file can set tasks.follow for other invocations
-		"--follow and --retry-failed cannot be used together: --retry-failed reads only failed server runs")
+		"--follow and --retry-failed cannot be used together: --retry-failed reads only what could not be read before")
 	complain(!o.Stream || c.Run.Tail.Kind != collector.TailOversample, "run.tail: oversample cannot be used with --stream, because the number of samples is unknown")
 	if l.ByKey["run.max_ahead"].Given() != "" {
 		complain(o.Stream || c.Run.MaxAhead == 0, "run.max_ahead: needs --stream, because groups are acknowledged over the run's socket")

@@ -2,22 +2,27 @@ package collect
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net"
+	"os"
 	"slices"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/gateway"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/machine"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/harness"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/limit/engine"
 	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/collector/reward"
+	"github.com/rollout-rl/rollout/collector/session/store"
 )
 
 // A Plan describes what one invocation will collect. It does not change after NewPlan returns it.
@@ -29,10 +34,13 @@ type Plan struct {
 	settings *settings
 	taps     *taps.Taps // nil if no tap is configured
 	tasks    *runfolder.TaskSet
-	source   string              // source of a stream's tasks, besides its socket: a path, "-" or ""
-	folder   *runfolder.Folder   // locked; nil for a dry run
-	clients  []*letta.Client     // one per server, for the backends and the checks
-	backends []collector.Backend // they either drive agents or read server runs
+	source   string            // source of a stream's tasks, besides its socket: a path, "-" or ""
+	folder   *runfolder.Folder // locked; nil for a dry run
+	clients  []*letta.Client   // one per server, for the backends and the checks
+	gateway  *gateway.Gateway  // serves the sessions of the harness; nil if there is no harness
+	harness  *harness.Backend  // nil if there is no harness
+	sessions store.Source      // nil if the run reads no sessions
+	backends []collector.Backend
 	checks   []preflight.Server
 	info     runfolder.Info
 	inFlight []int          // limit on the number of samples in flight, by server
@@ -56,7 +64,7 @@ type planning struct {
 func NewPlan(ctx context.Context, h *Host, l *config.Loader, earlier *runfolder.Earlier, o *Options) (*Plan, error) {
 	p := &planning{Plan: &Plan{host: h, options: *o, config: l.Config, earlier: earlier}, loader: l}
 	for _, step := range []func(context.Context) error{
-		p.readSettings, p.readTasks, p.checkLimit, p.tryFirstScore, p.connect, p.askServers, p.bound, p.checkFiles,
+		p.readSettings, p.prepareHarness, p.readTasks, p.checkLimit, p.tryFirstScore, p.connect, p.askServers, p.bound, p.checkFiles,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -80,7 +88,7 @@ func (p *Plan) resumeCommand() string { return runfolder.ResumeCommand(p.dir()) 
 func (p *planning) readSettings(context.Context) (err error) {
 	h := p.host
 	h.phase.Store("checking the tasks")
-	p.unscored = p.loader.ByKey["reward.kind"].Given() == ""
+	p.unscored = p.loader.ByKey["reward.kind"].Given() == "" && p.config.Kind() != config.KindSessions // a session can bring its own reward
 	if p.taps, err = taps.Open(p.config, p.tappedSince); err != nil {
 		return err
 	}
@@ -101,12 +109,12 @@ func (p *planning) readSettings(context.Context) (err error) {
 
 // tryFirstScore scores a trial sample of the first task, if a task is known.
 func (p *planning) tryFirstScore(ctx context.Context) (err error) {
-	if p.tasks.Tasks == 0 && !p.options.FromRuns { // a stream without tasks tries the scorer later, with the first task that arrives
+	if p.tasks.Tasks == 0 && !p.options.Reads { // a stream without tasks tries the scorer later, with the first task that arrives
 		return nil
 	}
 	task := &collector.Task{ID: "trial"} // server runs have neither task messages nor answers
 	switch {
-	case p.options.FromRuns:
+	case p.options.Reads:
 	case p.first != nil:
 		task = p.first
 	default:
@@ -129,7 +137,16 @@ func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 		return nil
 	}
 	p.host.phase.Store(phaseScorer)
-	if err := reward.Try(ctx, scorer, task, p.config.Output.Messages); err != nil {
+	trial := reward.Trial{Conversation: p.config.Output.Messages, Chat: p.config.Recorded()}
+	if p.harness != nil {
+		dir, err := os.MkdirTemp("", "rollout-trial-")
+		if err != nil {
+			return exit.With(exit.Storage, fmt.Errorf("the work folder of the trial sample: %w", err))
+		}
+		defer os.RemoveAll(dir) //nolint:errcheck // an empty folder below the system's temporary folder does no harm
+		trial.Workdir = dir
+	}
+	if err := reward.Try(ctx, scorer, task, trial); err != nil {
 		return exit.Hint(exit.Usagef("reward.kind %s: the scorer failed on a trial sample of task %s: %w", p.config.Reward.Kind, termsafe.Text(task.ID, 40), err),
 			"the scorer must return a finite number for a sample with \"trial\": true; for the fields, see the section \"A reward\" in cmd/rollout/README.md")
 	}
@@ -139,7 +156,7 @@ func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 // tryServers makes one model call for the task on every server that has not yet passed such a trial
 // in this run. It returns the names of the servers that answered.
 func (p *Plan) tryServers(ctx context.Context, task *collector.Task) (answered []string, err error) {
-	if p.config.Run.Preflight == config.PreflightConnect || p.options.FromRuns { // run.preflight: connect and server runs need no trial calls
+	if p.config.Run.Preflight == config.PreflightConnect || p.checks[0].Try == nil {
 		return nil, nil
 	}
 	proven, err := p.earlier.Proven(p.dir(), p.settings.model)

@@ -24,7 +24,7 @@ func (p *Plan) Print(ctx context.Context) error {
 		}
 	}
 	var found serverruns.Counts
-	if p.options.FromRuns {
+	if p.options.Reads {
 		var err error
 		if found, err = p.countRuns(ctx); err != nil {
 			return err
@@ -37,8 +37,12 @@ func (p *Plan) Print(ctx context.Context) error {
 			"max_in_flight": slots, "dir": p.dir(), "format": p.config.Output.Format, "prompts": p.config.Tokens.Prompts, "preflight": p.config.Run.Preflight,
 			"resumed": resumed, "committed": committed, "waiting": waiting, "failed": failed,
 		}
-		if p.options.FromRuns {
-			plan["server_runs"] = map[string]int{"new": found.Given, "known": found.Known, "running": found.Running}
+		if p.options.Reads {
+			name := "server_runs"
+			if p.config.Kind() == config.KindSessions {
+				name = "sessions"
+			}
+			plan[name] = map[string]int{"new": found.Given, "known": found.Known, "running": found.Running}
 		}
 		if err := format.NewJSONEncoder(out).Encode(plan); err != nil {
 			return err
@@ -54,26 +58,37 @@ func (p *Plan) Print(ctx context.Context) error {
 		termsafe.Fprintf(out, ", %d finished (in the write-ahead log)", waiting)
 	}
 	termsafe.Fprintf(out, "\n")
+	kind := p.config.Kind()
 	for _, s := range p.info.Servers {
-		termsafe.Fprintf(out, "server     %s, version %s\n", s.URL, s.Version)
+		switch kind {
+		case config.KindHarness:
+			termsafe.Fprintf(out, "harness    %s\n", cmp.Or(p.config.Harness.Preset, p.config.Harness.Command[0]))
+			termsafe.Fprintf(out, "engine     %s, model %s\n", s.URL, termsafe.Text(s.Model.Name, 80))
+		case config.KindSessions:
+			termsafe.Fprintf(out, "sessions   %s\n", s.URL)
+		default:
+			termsafe.Fprintf(out, "server     %s, version %s\n", s.URL, s.Version)
+		}
 	}
-	if p.options.FromRuns {
-		termsafe.Fprintf(out, "runs       %s\n", describeRuns(found))
-	} else {
+	if p.options.Reads {
+		termsafe.Fprintf(out, "found      %s\n", p.describeFound(found))
+	} else if kind == config.KindAgents {
 		termsafe.Fprintf(out, "model      %s\n", cmp.Or(p.config.Agent.Model, "-"))
 	}
 	termsafe.Fprintf(out, "in flight  at most %d\n", slots)
-	termsafe.Fprintf(out, "prompts    %s\n", p.config.Tokens.Prompts)
-	if p.config.Run.Preflight == config.PreflightCall && !p.options.FromRuns {
+	if !p.config.Recorded() {
+		termsafe.Fprintf(out, "prompts    %s\n", p.config.Tokens.Prompts)
+	}
+	if p.config.Run.Preflight == config.PreflightCall && p.checks[0].Try != nil {
 		termsafe.Fprintf(out, "preflight  one model call per server at the start of the run; to make it now, run rollout doctor\n")
 	}
 	termsafe.Fprintf(out, "output     %s, %s\n", p.dir(), p.config.Output.Format)
 	return p.checkMatched(found)
 }
 
-// checkMatched returns an error if a dry run matches no server runs.
+// checkMatched returns an error if a dry run finds no server runs or sessions.
 func (p *Plan) checkMatched(found serverruns.Counts) error {
-	if p.options.FromRuns && !p.options.RetryFailed && found.Total() == 0 && !p.config.Tasks.Follow {
+	if p.options.Reads && !p.options.RetryFailed && found.Total() == 0 && !p.config.Tasks.Follow {
 		return p.unmatchedError()
 	}
 	return nil
@@ -91,7 +106,7 @@ func countHeld(dir string) (committed, waiting, failed int, err error) {
 	return done - waiting, waiting, failed, nil
 }
 
-// countRuns counts the server runs that the run would read.
+// countRuns counts the server runs or sessions that the run would read.
 func (p *Plan) countRuns(ctx context.Context) (serverruns.Counts, error) {
 	feed := p.feed(p.tasks.Has)
 	for _, err := range feed.Tasks(ctx) {

@@ -123,6 +123,9 @@ func (r *Running) Run(ctx context.Context) error {
 	took := time.Since(r.began)
 	stats, tail := r.collector.Stats(), r.collector.Tail()
 	r.sweep(context.WithoutCancel(ctx), &stats, runErr != nil || tail.Cut)
+	if runErr != nil || stats.CloseFailures > 0 {
+		o.clearHarness(context.WithoutCancel(ctx))
+	}
 	r.reportDrained(runErr)
 	s := show.Summarize(stats, o.dataset.Stats(), p.settings.prompter.Stats(), &h.Tally, took)
 	s.RunID, s.Dir, s.BadTasks = p.info.ID, p.dir(), p.tasks.Bad

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/connect"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/preflight"
@@ -25,6 +27,12 @@ func (p *planning) connect(ctx context.Context) (err error) {
 		return err
 	}
 	h.atClose(func() { h.Tracing.Stop(ctx) })
+	switch p.config.Kind() {
+	case config.KindHarness:
+		return p.connectHarness()
+	case config.KindSessions:
+		return p.connectSessions(ctx)
+	}
 	clients, err := connect.Clients(p.config, func(text string) { h.Say("%s", text) }, func(endpoint string, cfg *letta.ClientConfig) {
 		h.Metrics.Endpoint(endpoint)
 		cfg.Observe = h.Metrics.Watch(endpoint)
@@ -36,7 +44,7 @@ func (p *planning) connect(ctx context.Context) (err error) {
 	for _, client := range clients {
 		h.atClose(client.CloseIdle)
 	}
-	if p.versions, err = newVersions(p.config, p.options.Stream && !p.options.FromRuns, h.VersionUnknown); err != nil {
+	if p.versions, err = newVersions(p.config, p.options.Stream && !p.options.Reads, h.VersionUnknown); err != nil {
 		return err
 	}
 	if v := p.config.Tokens.PolicyVersion; p.earlier != nil && !p.options.IgnoreClaim && !v.Claimed && !v.Traces && v.URL.Reveal() == "" {
@@ -57,7 +65,7 @@ func (p *planning) connect(ctx context.Context) (err error) {
 
 func (p *planning) newServer(client *letta.Client) (collector.Backend, preflight.Server, error) {
 	cfg := p.settings.agent
-	if p.options.FromRuns {
+	if p.options.Reads {
 		r := agent.NewReader(client, agent.ReaderConfig{Prompter: p.settings.prompter, Messages: cfg.Messages})
 		return r, preflight.Reads(r), nil
 	}
@@ -71,7 +79,14 @@ func (p *planning) newServer(client *letta.Client) (collector.Backend, preflight
 
 func (p *Plan) endpoints() (out []collector.Endpoint) {
 	for i, backend := range p.backends {
-		out = append(out, collector.Endpoint{Name: p.checks[i].URL, Backend: backend, MaxInFlight: p.inFlight[i], Weight: p.config.Server.URLs[i].Weight})
+		e := collector.Endpoint{Name: p.checks[i].URL, Backend: backend, MaxInFlight: p.inFlight[i]}
+		switch {
+		case p.gateway != nil:
+			e.Name = harnessName // the engines can change when the run is resumed
+		case i < len(p.config.Server.URLs):
+			e.Weight = p.config.Server.URLs[i].Weight
+		}
+		out = append(out, e)
 	}
 	return out
 }
@@ -85,7 +100,7 @@ func (p *planning) askServers(ctx context.Context) error {
 		h.Say("%s: no valid answer (retrying in %v): %v", server, wait, err)
 	})
 	if err != nil {
-		if len(p.checks) > 1 && !p.options.FromRuns && ctx.Err() == nil {
+		if len(p.checks) > 1 && !p.options.Reads && ctx.Err() == nil {
 			h.Say("a run starts only if every server answers; to start without this server, pass only the other servers with --server")
 		}
 		return err
@@ -97,6 +112,9 @@ func (p *planning) askServers(ctx context.Context) error {
 	if p.earlier != nil {
 		had = &p.earlier.Info
 		bad, notices := runfolder.ServerChanges(had.Servers, servers)
+		if p.gateway != nil {
+			bad = append(bad, modelChange(had.Servers, servers)...)
+		}
 		if err := runfolder.Refuse(p.dir(), bad); err != nil {
 			return err
 		}
@@ -114,7 +132,7 @@ func (p *planning) askServers(ctx context.Context) error {
 // checkNamedRuns checks that the server runs listed by id exist. The check runs before anything is
 // written.
 func (p *planning) checkNamedRuns(ctx context.Context) error {
-	if !p.options.FromRuns || p.options.RetryFailed {
+	if p.config.Kind() != config.KindRuns || p.options.RetryFailed {
 		return nil
 	}
 	for _, id := range p.config.Tasks.FromRuns.IDs {
@@ -130,9 +148,20 @@ func (p *planning) checkNamedRuns(ctx context.Context) error {
 	return nil
 }
 
-// feed returns a feed of server runs. The function known reports whether a server run is already a
+// A feed yields the finished rollouts of other programs as tasks, each once. Ready reports whether the
+// next task is available without a wait.
+type feed interface {
+	Tasks(ctx context.Context) iter.Seq2[collector.Task, error]
+	Ready() bool
+	Counts() serverruns.Counts
+}
+
+// feed returns a feed of server runs or sessions. The function known reports whether one is already a
 // task of the run.
-func (p *Plan) feed(known func(id string) bool) *serverruns.Feed {
+func (p *Plan) feed(known func(id string) bool) feed {
+	if p.config.Kind() == config.KindSessions {
+		return newSessionFeed(p, known)
+	}
 	return serverruns.New(serverruns.Config{
 		Client: p.clients[0], Which: *p.config.Tasks.FromRuns, Follow: p.config.Tasks.Follow && !p.options.DryRun,
 		StuckAfter: p.config.Server.StuckAfter, Known: known,
@@ -142,21 +171,31 @@ func (p *Plan) feed(known func(id string) bool) *serverruns.Feed {
 	})
 }
 
-// runsError adds an exit code and a hint to an error from listing the server runs.
+// runsError adds an exit code and a hint to an error from listing server runs or sessions.
 func (p *Plan) runsError(err error) error {
+	if p.config.Kind() == config.KindSessions {
+		return unreadable(p.checks[0].URL, err)
+	}
 	if _, missing := errors.AsType[*serverruns.MissingError](err); missing {
 		return exit.Hint(exit.Usagef("tasks.from_runs: %w", err), "the server run might have been deleted with its agent; rollout steps list shows the steps of a server run")
 	}
 	return preflight.Unusable(p.checks[0].URL, err)
 }
 
-// unmatchedError returns the error of a collection that has matched no server runs and does not
-// wait for any.
+// unmatchedError returns the error of a collection that has found no server runs or sessions and does
+// not wait for any.
 func (p *Plan) unmatchedError() error {
+	if p.config.Kind() == config.KindSessions {
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%s has no sealed session", p.checks[0].URL)),
+			"a session is sealed by POST /r/KEY/end; --follow waits for sessions")
+	}
 	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run on %s matches --from-runs", p.checks[0].URL)),
 		"check agent=, tag= and since= (compared with the server's clock); --follow waits for new server runs")
 }
 
-func describeRuns(n serverruns.Counts) string {
+func (p *Plan) describeFound(n serverruns.Counts) string {
+	if p.config.Kind() == config.KindSessions {
+		return fmt.Sprintf("sealed sessions: %d (%d to read, %d already in the run)", n.Total(), n.Given, n.Known)
+	}
 	return fmt.Sprintf("matching server runs: %d (%d to read, %d already in the run, %d still in progress)", n.Total(), n.Given, n.Known, n.Running)
 }

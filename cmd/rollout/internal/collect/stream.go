@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
@@ -29,13 +30,14 @@ const (
 )
 
 // arrivals passes the tasks of a stream to the collector. The tasks come from a file, from standard
-// input, from the socket or, with tasks.from_runs, from the server's records.
+// input, from the socket or, with tasks.from_runs or tasks.from_sessions, from a server's or tap's
+// records.
 type arrivals struct {
 	plan   *Plan
 	log    *runfolder.TaskLog
 	intake *stream.Intake
 
-	unmatched atomic.Bool // true if no server run matches tasks.from_runs
+	unmatched atomic.Bool // true if there are no server runs or sessions to read
 
 	receipts sync.Mutex
 	ended    bool // true after the event "drained"; no more tasks are reported
@@ -115,11 +117,12 @@ func (r *Running) try(ctx context.Context, t *collector.Task) error {
 // function.
 func (a *arrivals) checker() func(t *collector.Task) error {
 	p := a.plan
-	fit := tasks.NewFit(p.settings.agent, p.settings.collector.Scorer)
+	fit := p.newFit()
 	return func(t *collector.Task) error {
-		if p.options.FromRuns {
+		if p.options.Reads {
 			if t.Recorded == nil {
-				return errors.New("this run reads server runs (tasks.from_runs) and accepts no other tasks")
+				kind := p.config.Kind()
+				return fmt.Errorf("this run %s (%s) and accepts no other tasks", kind.Does, kind.Key)
 			}
 			return nil
 		}
@@ -140,7 +143,7 @@ func (a *arrivals) checker() func(t *collector.Task) error {
 func (a *arrivals) read(ctx context.Context, noSocket bool) {
 	var err error
 	switch source := a.plan.source; {
-	case a.plan.options.FromRuns:
+	case a.plan.options.Reads:
 		err = a.readRuns(ctx)
 	case source == "":
 		return // tasks arrive over the socket until a drain
@@ -158,8 +161,8 @@ func (a *arrivals) read(ctx context.Context, noSocket bool) {
 	}
 }
 
-// readRuns reads server runs until all of them have been accepted. With tasks.follow, it continues
-// until ctx is done.
+// readRuns reads server runs or sessions until all of them have been accepted. With tasks.follow, it
+// continues until ctx is done.
 func (a *arrivals) readRuns(ctx context.Context) error {
 	feed := a.plan.feed(a.log.Has)
 	if err := a.intake.Take(feed.Tasks(ctx), feed.Ready, a.report); err != nil {
@@ -174,12 +177,12 @@ func (a *arrivals) readRuns(ctx context.Context) error {
 
 func (a *arrivals) reportRuns(n serverruns.Counts) {
 	h := a.plan.host
-	h.Log.Info("server runs", "given", n.Given, "known", n.Known, "running", n.Running)
+	h.Log.Info("found", "given", n.Given, "known", n.Known, "running", n.Running)
 	if n.Total() == 0 {
 		a.unmatched.Store(true)
 		return
 	}
-	h.Note("%s", describeRuns(n))
+	h.Note("%s", a.plan.describeFound(n))
 	if n.Running > 0 {
 		h.Say("skipping %s still in progress; use --follow, or run %s later", format.Plural(int64(n.Running), "server run"), a.plan.resumeCommand())
 	}
@@ -189,9 +192,13 @@ func (a *arrivals) reportRuns(n serverruns.Counts) {
 func (a *arrivals) noteSource() {
 	p, dir := a.plan, format.Shell(a.plan.dir())
 	switch {
-	case p.options.FromRuns && p.config.Tasks.Follow:
-		p.host.Note("reading server runs as they end; rollout ctl %s drain or an interrupt ends the run", dir)
-	case !p.options.FromRuns && p.source != "-" && !p.options.Attached:
+	case p.options.Reads && p.config.Tasks.Follow:
+		what := "server runs as they end"
+		if p.config.Kind() == config.KindSessions {
+			what = "sessions as they are sealed"
+		}
+		p.host.Note("reading %s; rollout ctl %s drain or an interrupt ends the run", what, dir)
+	case !p.options.Reads && p.source != "-" && !p.options.Attached:
 		from := "only "
 		if p.source != "" {
 			from = "from " + p.source + " and "

@@ -3,9 +3,11 @@ package collect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -13,6 +15,7 @@ import (
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/runfolder"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/taps"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/tasks"
+	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/journal"
 )
 
@@ -20,7 +23,7 @@ import (
 // tasks have changed, or if settings that its rows depend on have changed. The error lists every
 // difference.
 func (p *planning) readTasks(context.Context) (err error) {
-	fit := tasks.NewFit(p.settings.agent, p.settings.collector.Scorer)
+	fit := p.newFit()
 	skipped := func(bad error) { p.host.Say("skipped: %v", bad) }
 	if p.earlier != nil {
 		return p.readTasksAgain(fit, skipped)
@@ -49,6 +52,21 @@ func (p *planning) readTasks(context.Context) (err error) {
 	}
 	p.first = fit.First()
 	return fit.Scorable(string(p.config.Reward.Kind), p.host.Note)
+}
+
+// newFit returns the check of tasks for the settings of the run.
+func (p *Plan) newFit() *tasks.Fit {
+	doable := tasks.Overrides(p.settings.agent)
+	if p.harness != nil {
+		doable = func(t *collector.Task) error {
+			err := p.harness.CheckTask(t)
+			if err != nil {
+				err = errors.New(strings.TrimPrefix(err.Error(), collector.ErrRejected.Error()+": ")) // no server rejected it
+			}
+			return err
+		}
+	}
+	return tasks.NewFit(doable, p.settings.collector.Scorer)
 }
 
 // readTasksAgain is readTasks for a resumed run.
@@ -85,7 +103,7 @@ func (p *planning) readTasksAgain(fit *tasks.Fit, skipped func(error)) error {
 // findSource determines the source of a stream's tasks, other than the socket. It returns an error
 // if the source is a file that cannot be opened.
 func (p *planning) findSource() error {
-	if !p.options.Stream || p.options.FromRuns {
+	if !p.options.Stream || p.options.Reads {
 		return nil
 	}
 	file := p.config.Tasks.File

@@ -62,6 +62,8 @@ func (c *Config) check(where func(key string) string) exit.Complaints {
 	complain(r.MinStd > 0 && r.Kind == RewardNone, "reward.min_std", "requires reward.kind, because it compares rewards")
 	complain(r.MinStd > 0 && c.Tasks.Samples == 1, "reward.min_std", "requires tasks.samples > 1, because it compares the rewards of a group")
 	c.checkRuns(complain)
+	c.checkHarness(complain)
+	c.checkSessions(complain)
 	complain(c.Run.MetricsPprof && c.Run.MetricsAddr == "", "run.metrics_pprof", "needs run.metrics_addr, where the profiles are served")
 	return bad
 }
@@ -75,9 +77,9 @@ func (c *Config) CheckComplete(tasks bool) exit.Complaints {
 			bad = append(bad, fmt.Errorf("%s is not set: use --%s, or set %s in the configuration file", key, flag, key))
 		}
 	}
-	need(len(c.Server.URLs) > 0, "server.urls", "server")
-	need(c.Tasks.FromRuns != nil || c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model or --agent-file")
-	need(!tasks || c.Tasks.FromRuns != nil || c.Tasks.File != "", "tasks.file", "tasks")
+	need(len(c.Server.URLs) > 0 || c.Kind() != KindAgents && c.Kind() != KindRuns, "server.urls", "server")
+	need(c.Kind() != KindAgents || c.Agent.Model != "" || c.Agent.File != "", "agent.model", "model or --agent-file")
+	need(!tasks || c.Kind() == KindRuns || c.Kind() == KindSessions || c.Tasks.File != "", "tasks.file", "tasks")
 	need(c.Output.Dir != "", "output.dir", "out")
 	return bad
 }

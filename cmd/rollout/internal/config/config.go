@@ -63,6 +63,21 @@ type Config struct {
 		OverrideModel       string
 		OverrideSystem      string
 	}
+	// Engine contains the base URLs of the inference engines that a harness uses.
+	Engine  struct{ URLs []string }
+	Harness struct {
+		Preset  string
+		Command []string
+		Stdin   string // the standard input of Command
+		Env     environment
+		Workdir string
+		Output  string // see harness.ParseOutput; empty: stdout, or the preset's
+		Timeout time.Duration
+		Set     []string // sampling parameters, NAME=VALUE
+		// Continuity sends the engine its own answers as it sampled them, if the harness changed
+		// their form.
+		Continuity bool
+	}
 	Tasks struct {
 		File    string
 		Samples int
@@ -73,13 +88,17 @@ type Config struct {
 		UntilGroups int
 		// FromRuns selects server runs to read. If it is nil, the run drives agents.
 		FromRuns *Runs
-		Follow   bool // with FromRuns, also read server runs that end later
+		// FromSessions is the URL or the folder of a tap whose sealed sessions the run reads.
+		FromSessions string
+		Follow       bool // also read server runs that end later, or sessions that are sealed later
 	}
 	Tokens struct {
 		Prompts                  Prompts
 		Tap                      []string // URLs and folders
+		TapToken                 Secret   // the token of all these taps and of Tasks.FromSessions
 		Require                  Require
 		Drift                    tokenize.Drift
+		ChainsAll                bool // also train on auxiliary chains
 		Tokenizer                string
 		RealignMax, MaxRowTokens int
 		VocabSize                int                // 0: vocab_size of the engine's config.json

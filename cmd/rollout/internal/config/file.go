@@ -96,6 +96,8 @@ func (l *Loader) mapping(path, prefix string, n *yaml.Node) {
 		switch s := l.ByKey[full]; {
 		case s != nil:
 			l.value(path, s, value)
+		case prefix == "" && l.ByKey[full+".urls"] != nil && value.Kind == yaml.SequenceNode:
+			l.value(path, l.ByKey[full+".urls"], value) // "engine: [URL]" is short for "engine: {urls: [URL]}"
 		case prefix == "" && l.isSection(full):
 			l.mapping(path, full+".", value)
 		default:

@@ -109,7 +109,7 @@ func runsSetting(key string, to **Runs) *Setting {
 func (c *Config) checkRuns(complain func(when bool, key, format string, args ...any)) {
 	const key = "tasks.from_runs"
 	if c.Tasks.FromRuns == nil {
-		complain(c.Tasks.Follow, "tasks.follow", "needs tasks.from_runs")
+		complain(c.Tasks.Follow && c.Tasks.FromSessions == "", "tasks.follow", "needs tasks.from_runs or tasks.from_sessions")
 		return
 	}
 	complain(len(c.Server.URLs) > 1, key,

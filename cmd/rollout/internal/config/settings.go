@@ -1,10 +1,12 @@
 package config
 
 import (
+	"strings"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/agent"
+	"github.com/rollout-rl/rollout/collector/harness"
 	"github.com/rollout-rl/rollout/collector/letta"
 	"github.com/rollout-rl/rollout/collector/policy"
 	"github.com/rollout-rl/rollout/collector/reward"
@@ -76,7 +78,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		objectSetting("agent.create", &c.Agent.Create).with("", "",
 			"additional fields for the request that creates an agent, sent unchanged"),
 		boolSetting("agent.keep", &c.Agent.Keep, false).with("keep-agents", "",
-			"do not delete the agents from the server"),
+			"do not delete the agents from the server, or the folders of a harness's attempts"),
 		boolSetting("agent.keep_reasoning", &c.Agent.KeepReasoning, false).with("", "",
 			"keep the model's text before a tool call in later prompts; reduces forks"),
 		intSetting("agent.max_steps", &c.Agent.MaxSteps, 0, 0).with("", "",
@@ -90,6 +92,27 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		stringSetting("agent.override_system", &c.Agent.OverrideSystem).with("", "",
 			"the override_system to set in every send; the native path of Letta 0.16 ignores it"),
 
+		listSetting("engine.urls", &c.Engine.URLs).with("engine", "URL",
+			"base URL of the inference engine that a harness uses, without /v1; repeatable"),
+		presetSetting("harness.preset", &c.Harness.Preset).with("harness", "NAME",
+			"run an agent harness instead of agents on Letta servers: "+strings.Join(harness.PresetNames(), ", ")),
+		listSetting("harness.command", &c.Harness.Command).with("", "",
+			"the program that runs one attempt, and its arguments; {prompt}, {base_url}, {key}, {model}, {workdir} and {home} are replaced"),
+		stringSetting("harness.stdin", &c.Harness.Stdin).with("", "",
+			"the standard input of the program, with the same replacements, such as {prompt} (default: empty)"),
+		c.Harness.Env.setting("harness.env", getenv).with("", "",
+			"environment variables of the program, with the same replacements; a value can be a reference"),
+		stringSetting("harness.workdir", &c.Harness.Workdir).with("workdir", "DIR",
+			"a folder that is copied for each attempt; the program starts in the copy (default: an empty folder)"),
+		stringSetting("harness.output", &c.Harness.Output).with("", "",
+			"where the final answer is: stdout, session (the last message of the main conversation), file:PATH in the program's folder, json:.KEY in its standard output, or json:FILE:.KEY (default: the output of the preset, or stdout)"),
+		durationSetting("harness.timeout", &c.Harness.Timeout, harness.DefaultTimeout, time.Second).with("", "",
+			"timeout for the program; when it expires, the program and all processes that it started are killed"),
+		listSetting("harness.set", &c.Harness.Set).with("set", "NAME=VALUE",
+			"override a sampling parameter of every model call, such as temperature=1.0; repeatable"),
+		boolSetting("harness.continuity", &c.Harness.Continuity, false).with("continuity", "",
+			"if the harness sends an answer of the model back in another form, send the model's own text to the engine"),
+
 		stringSetting("tasks.file", &c.Tasks.File).with("tasks", "FILE",
 			"the tasks: .jsonl, .jsonl.gz, .jsonl.zst, .parquet, or - for standard input"),
 		intSetting("tasks.samples", &c.Tasks.Samples, 1, 1).with("samples", "",
@@ -102,13 +125,17 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"stop after N informative groups, which have rows and are not filtered by --min-std (0: collect all tasks)"),
 		runsSetting("tasks.from_runs", &c.Tasks.FromRuns).with("from-runs", "WHICH",
 			"instead of driving agents, read the server runs of other programs that match agent=ID, run=ID or tag=TAG (a tag of the agent). Repeatable; one match is enough. since=TIME skips runs that started earlier; used alone, it selects all later runs"),
+		stringSetting("tasks.from_sessions", &c.Tasks.FromSessions).with("from-sessions", "URL|DIR",
+			"instead of driving agents, read the sealed sessions of rollout tap --sessions: the tap's URL or its --spool folder"),
 		boolSetting("tasks.follow", &c.Tasks.Follow, false).with("follow", "",
-			"with --from-runs: wait for server runs in progress and collect new server runs as they end, until a drain or an interrupt"),
+			"with --from-runs or --from-sessions: also collect server runs that end later, or sessions that are sealed later, until a drain or an interrupt"),
 
 		enumSetting("tokens.prompts", &c.Tokens.Prompts, PromptsAuto, PromptsTurns, PromptsTap, PromptsStored, PromptsTrace, PromptsLiteral).with("prompts", "SOURCE",
 			"source of the prompts: auto, turns, tap, stored, trace, literal"),
 		listSetting("tokens.tap", &c.Tokens.Tap).with("tap", "URL|DIR",
 			"read prompts from a tap between server and engine: the tap's URL or its --spool folder; repeatable"),
+		secretSetting("tokens.tap_token", &c.Tokens.TapToken, getenv).with("", "",
+			"the token of the taps in tokens.tap and tasks.from_sessions, by reference: ${env:NAME} or ${file:/path}"),
 		stringSetting("tokens.tokenizer", &c.Tokens.Tokenizer).with("tokenizer", "DIR",
 			"the folder with the model's tokenizer and chat template"),
 		optional(&c.Tokens.Transformers, func(to *chat.Transformers) *Setting {
@@ -121,6 +148,8 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 			"lowest grade that is written as data: auto, any, count_verified or exact (auto is count_verified, or unverified with --prompts literal)"),
 		enumSetting("tokens.drift", &c.Tokens.Drift, tokenize.DriftFork, tokenize.DriftRealign, tokenize.DriftReject).with("drift", "",
 			"what to do if the server has rewritten the history: \"fork\" starts a new row, \"realign\" replaces the end of the last output if possible, \"reject\" fails the sample"),
+		choice("tokens.chains", &c.Tokens.ChainsAll, "trained", "all").with("chains", "",
+			"which conversations of a harness become rows: \"trained\" leaves out auxiliary ones such as titles and summaries, \"all\" trains on them too"),
 		intSetting("tokens.realign_max", &c.Tokens.RealignMax, 32, 1).with("", "",
 			"with tokens.drift realign: maximum number of tokens to replace at the end of an output"),
 		intSetting("tokens.max_row_tokens", &c.Tokens.MaxRowTokens, 0, 0).with("max-row-tokens", "",

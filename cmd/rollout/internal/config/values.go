@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,12 +30,12 @@ func (s *Setting) Given() string {
 }
 
 // FromRun sets every setting that still has its default to the value from an earlier invocation of
-// the run. If section is empty, it sets all settings except output.dir. Otherwise it sets only the
-// settings in that section.
-func (l *Loader) FromRun(values Values, section string) {
+// the run. Without sections, it sets all settings except output.dir. Otherwise it sets only the
+// settings in these sections.
+func (l *Loader) FromRun(values Values, sections ...string) {
 	for _, s := range l.Settings {
 		in, name, _ := strings.Cut(s.Key, ".")
-		if s.Origin != OriginDefault || s.Key == "output.dir" || section != "" && in != section {
+		if s.Origin != OriginDefault || s.Key == "output.dir" || len(sections) > 0 && !slices.Contains(sections, in) {
 			continue
 		}
 		raw := format.CompactJSON(values[in][name])

@@ -140,7 +140,7 @@ func TestOneEngineOfAnEarlierInvocation(t *testing.T) {
 	} {
 		env := map[string]string{"ROLLOUT_SERVER_URLS": c.server, "ROLLOUT_TOKENS_POLICY_VERSION": c.version}
 		l := loadWith(t, "", env)
-		l.FromRun(had, "")
+		l.FromRun(had)
 		if l.Config.Tokens.OneEngine != c.want || len(l.Bad) > 0 {
 			t.Errorf("%s: one engine: %v (%v), want %v", c.name, l.Config.Tokens.OneEngine, l.Bad, c.want)
 		}
@@ -158,7 +158,7 @@ func TestReleaseOfAnEarlierInvocation(t *testing.T) {
 		{`"5.0"`, []chat.Transformers{chat.Transformers50}},
 	} {
 		l := NewLoader(func(string) string { return "" })
-		l.FromRun(Values{"tokens": {"transformers": []byte(tt.given)}}, "")
+		l.FromRun(Values{"tokens": {"transformers": []byte(tt.given)}})
 		if got := l.Config.Releases(); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: releases %v, want %v", tt.given, got, tt.want)
 		}
@@ -291,7 +291,7 @@ func TestFromRun(t *testing.T) {
 	} {
 		l := NewLoader(env)
 		section, name, _ := strings.Cut(tt.key, ".")
-		l.FromRun(Values{section: {name: json.RawMessage(tt.raw)}}, "")
+		l.FromRun(Values{section: {name: json.RawMessage(tt.raw)}})
 		if got := strings.Join(complaintsOf(l), "\n"); got != tt.bad {
 			t.Errorf("%s: complaints %q, want %q", tt.raw, got, tt.bad)
 		}
@@ -325,7 +325,7 @@ func FuzzServer(f *testing.F) {
 		raw, err := servers{s}.MarshalJSON()
 		must(t, err)
 		l := NewLoader(func(string) string { return "" })
-		l.FromRun(Values{"server": {"urls": raw}}, "")
+		l.FromRun(Values{"server": {"urls": raw}})
 		if got := l.Config.Server.URLs; len(l.Bad) > 0 || len(got) != 1 || !reflect.DeepEqual(got[0], s) {
 			t.Errorf("%s is %+v, want %+v: %v", raw, got, s, l.Bad)
 		}

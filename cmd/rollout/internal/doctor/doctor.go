@@ -105,6 +105,10 @@ func (d *Doctor) Run(ctx context.Context) (bad int, err error) {
 	d.disk()
 	d.files()
 	d.loadModel()
+	if d.Config.Kind() == config.KindHarness {
+		err := d.harness(ctx)
+		return d.bad, err
+	}
 	tapped, err := taps.Open(d.Config, func() time.Time { return time.Now().Add(-taps.Before) })
 	if err != nil {
 		d.failed("tap", err)
@@ -192,6 +196,9 @@ func (d *Doctor) files() {
 }
 
 func (d *Doctor) loadModel() {
+	if d.Config.Tokens.Tokenizer == "" && d.Config.Recorded() {
+		return // the prompts are recorded
+	}
 	if d.Config.Tokens.Tokenizer == "" {
 		d.report(Hint, "tokenizer", "tokens.tokenizer is not set, so prompts are known only if the server sends them", nil,
 			"pass the folder of the model's tokenizer and chat template with --tokenizer")

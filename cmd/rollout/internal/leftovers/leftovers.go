@@ -66,6 +66,14 @@ func (l *Agents) Done(key string) {
 	delete(l.open, key)
 }
 
+// Waiting reports whether an attempt of an earlier process at the sample can still be reattached.
+func (l *Agents) Waiting(key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.open[key]
+	return ok
+}
+
 // waiting reports whether the attempt of the agent can still be reattached.
 func (l *Agents) waiting(a *letta.AgentState) bool {
 	key, n := agent.AttemptOf(a)

@@ -107,6 +107,9 @@ func InFlight(c *config.Config, planned int, m Machine) (each []int, why string)
 	for i := range c.Server.URLs {
 		each = append(each, c.InFlight(&c.Server.URLs[i]))
 	}
+	if len(each) == 0 { // a run without Letta servers has a single endpoint
+		each = []int{c.Server.MaxInFlight}
+	}
 	asked := show(each)
 	because := func(format string, args ...any) {
 		why = fmt.Sprintf("max_in_flight was lowered from %s to %s: ", asked, show(each)) + fmt.Sprintf(format, args...)

@@ -87,8 +87,18 @@ func TestPageCacheIsFreeMemory(t *testing.T) {
 	}
 }
 
+// A small heap of a tap can grow by a fixed amount, and a large one by a share of its size.
+func TestTapGrowth(t *testing.T) {
+	t.Parallel()
+	for live, want := range map[int64]int{0: 500, 1 << 20: 500, 4 << 20: 500, 10 << 20: 200, 100 << 20: 20, 1 << 30: 20} {
+		if got := tapPercentOf(live); got != want {
+			t.Errorf("a heap of %d MB can grow by %d%%, want %d%%", live>>20, got, want)
+		}
+	}
+}
+
 // While a run or a tap lasts, the process has a memory limit that follows the live heap, and a tap
-// collects garbage more often. The user's own settings win. Not parallel, because the settings belong
+// has its own limit of garbage. The user's own settings win. Not parallel, because the settings belong
 // to the process.
 func TestBounds(t *testing.T) {
 	settings := func() (percent int, limit int64) {
@@ -104,7 +114,7 @@ func TestBounds(t *testing.T) {
 		least   int64
 	}{
 		"run": {func(ctx context.Context) { BoundMemory(ctx, 512) }, percentBefore, memoryBase + 512*memoryPerFlight},
-		"tap": {BoundTapMemory, tapPercent, tapRoom},
+		"tap": {BoundTapMemory, tapMost, tapRoom},
 	} {
 		during := func() (percent int, limit int64) {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -28,7 +28,7 @@ const (
 // the live heap plus some headroom. If GOMEMLIMIT or GOGC is set, BoundMemory does nothing.
 func BoundMemory(ctx context.Context, inFlight int) {
 	base := int64(memoryBase) + int64(inFlight)*memoryPerFlight
-	bound(ctx, 0, memoryLookEvery, func(sizes []int64) int64 {
+	bound(ctx, memoryLookEvery, nil, func(sizes []int64) int64 {
 		return max(base, sizes[0]+sizes[0]/4+memoryHeadroom)
 	}, liveHeap)
 }
@@ -36,7 +36,9 @@ func BoundMemory(ctx context.Context, inFlight int) {
 // Parameters for BoundTapMemory. A tap uses memory for open calls and for the state of ended calls.
 // Calls come in bursts, and by default Go keeps the memory of a burst for a long time.
 const (
-	tapPercent   = 20       // heap growth between two collections, in percent
+	tapPercent   = 20       // heap growth between two collections, in percent of the live heap
+	tapGrowth    = 20 << 20 // the least heap growth between two collections
+	tapMost      = 500      // the highest percentage; Go's minimal heap is then tapGrowth
 	tapRoom      = 16 << 20 // memory of the runtime, excluding heap and stacks
 	tapLookEvery = 50 * time.Millisecond
 	tapStacks    = "/memory/classes/heap/stacks:bytes"
@@ -46,22 +48,32 @@ const (
 // heap grows less between two collections than by default, and idle memory is returned at once.
 // With a thousand open calls of 8,000 ids each, a tap has 106 KB of resident memory per call, or
 // 119 KB per streaming call. Without the limit, the figures are up to 125 KB and 142 KB. The limit
-// costs 0.1 ms of CPU time per call. If GOMEMLIMIT or GOGC is set, BoundTapMemory does nothing.
+// costs 0.1 ms of CPU time per call. A small heap grows by at least tapGrowth, because collections
+// after every megabyte cost more CPU time than the calls themselves. If GOMEMLIMIT or GOGC is set,
+// BoundTapMemory does nothing.
 func BoundTapMemory(ctx context.Context) {
-	bound(ctx, tapPercent, tapLookEvery, func(sizes []int64) int64 {
-		return sizes[0] + sizes[0]*3/10 + sizes[1] + tapRoom
+	percent := func(sizes []int64) int { return tapPercentOf(sizes[0]) }
+	bound(ctx, tapLookEvery, percent, func(sizes []int64) int64 {
+		return sizes[0] + max(sizes[0]*3/10, tapGrowth+tapGrowth/4) + sizes[1] + tapRoom
 	}, liveHeap, tapStacks)
 }
 
-// bound calls the function limit at every tick until ctx is done, and sets the soft memory limit to
-// its result. limit receives the values of the given runtime metrics. The parameter percent is the
-// heap growth between two collections. If percent is 0, Go's default remains.
-func bound(ctx context.Context, percent int, every time.Duration, limit func(sizes []int64) int64, metrics ...string) {
+// tapPercentOf returns how much the heap of a tap can grow between two collections, in percent of the
+// live heap.
+func tapPercentOf(live int64) int {
+	return min(tapMost, max(tapPercent, int(100*tapGrowth/max(live, 1))))
+}
+
+// bound calls the functions percent and limit at every tick until ctx is done. It sets the heap growth
+// between two collections and the soft memory limit to their results. Both receive the values of the
+// given runtime metrics. If percent is nil, Go's default remains.
+func bound(ctx context.Context, every time.Duration, percent func(sizes []int64) int, limit func(sizes []int64) int64, metrics ...string) {
 	if os.Getenv("GOMEMLIMIT") != "" || os.Getenv("GOGC") != "" {
 		return
 	}
-	if percent > 0 {
-		defer debug.SetGCPercent(debug.SetGCPercent(percent))
+	growth := 0
+	if percent != nil {
+		defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	}
 	defer debug.SetMemoryLimit(math.MaxInt64) // Go's default if GOMEMLIMIT is not set
 	samples, sizes := make([]runtimemetrics.Sample, len(metrics)), make([]int64, len(metrics))
@@ -76,8 +88,15 @@ func bound(ctx context.Context, percent int, every time.Duration, limit func(siz
 		for i := range samples {
 			sizes[i] = int64(samples[i].Value.Uint64()) // these metrics exist since Go 1.21
 		}
+		// Small changes are skipped, because both settings stop the world.
+		if percent != nil {
+			if now := percent(sizes); math.Abs(float64(now-growth)) > float64(growth/8) {
+				debug.SetGCPercent(now)
+				growth = now
+			}
+		}
 		now := limit(sizes)
-		if diff := now - last; diff > now/32 || -diff > now/32 { // skip small changes, because setting the limit stops the world
+		if diff := now - last; diff > now/32 || -diff > now/32 {
 			debug.SetMemoryLimit(now)
 			last = now
 		}

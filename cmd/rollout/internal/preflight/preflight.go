@@ -27,6 +27,9 @@ type Server struct {
 	// Ask checks that the server answers, that it authorizes the client, and that it meets the
 	// needs of the run.
 	Ask func(context.Context) (runfolder.Server, error)
+	// Unusable adds an exit code and a hint to an error from Ask. If it is nil, the function Unusable
+	// does this.
+	Unusable func(error) error
 	// Try makes one model call for a task, like [agent.Backend.Try]. It is nil if the run only
 	// reads server runs, because there is no call to try.
 	Try func(ctx context.Context, task *collector.Task, try int, look func(context.Context, *collector.Reply, *record.Rollout) error) error
@@ -75,6 +78,8 @@ func Ask(ctx context.Context, servers []Server, again func(server string, err er
 		switch {
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
+		case err != nil && s.Unusable != nil:
+			return nil, s.Unusable(err)
 		case err != nil:
 			return nil, Unusable(s.URL, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
@@ -57,7 +58,7 @@ type invocationRow struct {
 // access. Page escapes text from models, tasks and servers, and makes invisible characters visible.
 func Page(w io.Writer, r *Report) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
-		"count": countAny, "plural": pluralAny,
+		"count": countAny, "plural": pluralAny, "balance": format.Balance,
 		"share": share, "share64": func(part, whole int64) string { return share(int(part), int(whole)) },
 		"seconds": seconds, "size": size, "moment": moment, "value": value, "amount": amount,
 		"deref":   func(v *float64) string { return value(*v) },

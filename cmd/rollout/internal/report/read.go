@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // DefaultPass is the lowest reward that counts as a pass by default. Every built-in scorer returns
@@ -68,7 +69,7 @@ func read(dir string, run Run) (*Report, *sink.Log, error) {
 		Model: run.Model, Servers: run.Servers, Tasks: run.Tasks, LastInvocation: run.LastInvocation,
 	}
 	r.Coverage.Planned, r.Filtered = run.Planned, filtered
-	r.Storage = storageOf(log)
+	r.Storage, r.Balance = storageOf(log), balanceOf(log)
 	r.Storage.WALBytes = walBytes(dir)
 	readLogs(dir, r)
 	r.Basis = basisOf(r, &run, entries)
@@ -93,6 +94,19 @@ func read(dir string, run Run) (*Report, *sink.Log, error) {
 		r.State = "incomplete"
 	}
 	return r, log, nil
+}
+
+func balanceOf(log *sink.Log) *tokenize.Balance {
+	var sum sink.Tokens
+	for _, kind := range []sink.Kind{sink.KindData, sink.KindFailures} {
+		for shard := range log.Shards(kind) {
+			sum.Add(shard.Tokens)
+		}
+	}
+	if b := sum.Balance(); b.Untrained() > 0 {
+		return &b
+	}
+	return nil
 }
 
 func storageOf(log *sink.Log) Storage {

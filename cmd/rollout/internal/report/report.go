@@ -17,6 +17,8 @@ package report
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // Version is the version of the format of report.json.
@@ -43,14 +45,17 @@ type Report struct {
 	Groups     Groups     `json:"groups"`
 	Lengths    Lengths    `json:"lengths"`
 	Truncation Truncation `json:"truncation"`
-	Proof      Proof      `json:"verification"`
-	Time       Time       `json:"time"`
-	Throughput *Series    `json:"throughput,omitempty"` // nil if no sample has ended
-	Controller Controller `json:"controller"`
-	Retries    Retries    `json:"retries"`
-	Slowest    []Slow     `json:"slowest,omitempty"`
-	Storage    Storage    `json:"storage"`
-	Tail       *TailBias  `json:"tail_bias,omitempty"` // nil if no sample was cut
+	// Balance contains the terms of the sampled tokens in all shards. It is nil if no token was left
+	// untrained on purpose, because only rollouts with several conversations have such tokens.
+	Balance    *tokenize.Balance `json:"balance,omitempty"`
+	Proof      Proof             `json:"verification"`
+	Time       Time              `json:"time"`
+	Throughput *Series           `json:"throughput,omitempty"` // nil if no sample has ended
+	Controller Controller        `json:"controller"`
+	Retries    Retries           `json:"retries"`
+	Slowest    []Slow            `json:"slowest,omitempty"`
+	Storage    Storage           `json:"storage"`
+	Tail       *TailBias         `json:"tail_bias,omitempty"` // nil if no sample was cut
 	// Filtered counts the samples in Coverage.Filtered by keep_reason.
 	Filtered map[string]int `json:"filtered_by,omitempty"`
 	Lag      *Lag           `json:"policy_lag,omitempty"` // nil if the logs contain no lags
@@ -98,8 +103,10 @@ type Coverage struct {
 	// failures that a later success replaced.
 	Empty      int `json:"empty"`
 	Superseded int `json:"superseded"`
-	// LostCalls counts the individually failed calls of committed samples.
-	LostCalls int `json:"lost_calls"`
+	// LostCalls counts the individually failed calls of committed samples. UntrainedCalls counts the
+	// calls of all samples that are valid but not trained on.
+	LostCalls      int `json:"lost_calls"`
+	UntrainedCalls int `json:"untrained_calls,omitempty"`
 }
 
 // Failures groups the samples in Coverage.Failed.

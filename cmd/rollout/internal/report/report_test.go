@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"html"
 	"maps"
 	"math"
 	"os"
@@ -108,6 +109,34 @@ func TestReadCounts(t *testing.T) {
 				t.Error("a number was made up, or one is missing")
 			}
 		})
+	}
+}
+
+// TestBalance checks that a report shows the terms of the sampled tokens if a call is untrained, and
+// that such a call counts neither as failed nor as quarantined.
+func TestBalance(t *testing.T) {
+	t.Parallel()
+	for _, reason := range []string{"no_ids", "superseded"} {
+		f := newFolder(t)
+		s := f.sample("a", 0, 1, nil, 10, 100)
+		s.Failures = []tokenize.Failure{{Class: "untrained", Stage: "prompt", Reason: reason, Call: 3, OutputIDs: make([]int32, 7), Logprobs: make([]float32, 7)}}
+		f.write(sink.Parquet)
+		r := f.read(1)
+		const want = "107 sampled tokens = 100 trained + 7 superseded"
+		all := report.Text(r) + html.UnescapeString(page(t, r))
+		if reason == "no_ids" {
+			if r.Balance != nil || r.Coverage.LostCalls != 1 || r.Coverage.UntrainedCalls != 0 || r.Failures.Reasons[reason] != 1 || strings.Contains(all, "sampled tokens =") {
+				t.Errorf("%s: %+v %+v %v\n%s", reason, r.Balance, r.Coverage, r.Failures.Reasons, all)
+			}
+			continue
+		}
+		terms := tokenize.NewBalance(100, 0, 0, tokenize.LostTokens{Superseded: 7})
+		if r.Balance == nil || *r.Balance != terms || r.Coverage.LostCalls != 0 || r.Coverage.UntrainedCalls != 1 || len(r.Failures.Reasons) > 0 {
+			t.Errorf("%s: %+v %+v %v", reason, r.Balance, r.Coverage, r.Failures.Reasons)
+		}
+		if strings.Count(all, want) != 2 {
+			t.Errorf("%q is not in the text and in the page:\n%s", want, all)
+		}
 	}
 }
 

@@ -227,6 +227,10 @@ func (s *survey) sample(row *sink.StoredRow, at int) {
 
 func (s *survey) failure(f *sink.StoredFailure) {
 	r := s.report
+	if tokenize.Untrained(f.Reason, f.Call) {
+		r.Coverage.UntrainedCalls++
+		return
+	}
 	if f.Reason != "" {
 		r.Failures.Reasons[f.Reason]++
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
 )
 
@@ -55,6 +56,9 @@ func Text(r *Report) string {
 	spread("working", r.Time.Working, seconds)
 	if s := r.Throughput; s != nil && s.TokensPerSecond > 0 {
 		line("rate", "%s sampled tokens/s from the start of the first sample to the end of the last sample", amount(s.TokensPerSecond))
+	}
+	if b := r.Balance; b != nil {
+		line("balance", "%s sampled tokens = %s", format.Count(b.Sampled), format.Balance(b))
 	}
 	for i, text := range r.Truncation.ends() {
 		line([]string{"ends", ""}[min(i, 1)], "%s", text)

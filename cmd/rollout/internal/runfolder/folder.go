@@ -49,6 +49,9 @@ const (
 	LockFile   = "lock"
 	ReportFile = "report.json"
 	JournalDir = "journal"
+	// SessionsDir contains the sessions of a run that drives a harness, until their samples are
+	// committed. A tap has a folder of the same name in its spool.
+	SessionsDir = "sessions"
 
 	temporary = ".tmp-" // prefix of a file that is being written
 )

@@ -33,7 +33,7 @@ type Identity struct {
 // the tasks, the number of samples and the limit are in snapshot.go.
 func keptSetting(key string) bool {
 	switch key {
-	case "agent.keep", "reward.processes", "reward.timeout", "tokens.experimental":
+	case "agent.keep", "harness.timeout", "reward.processes", "reward.timeout", "tokens.experimental", "tokens.tap_token":
 		return false // rows do not depend on the setting
 	case "tokens.policy_version", "tokens.one_engine", "tokens.policy_version_delay":
 		return false // each invocation sets its own value
@@ -43,7 +43,7 @@ func keptSetting(key string) bool {
 		return true
 	}
 	section, _, _ := strings.Cut(key, ".")
-	return section == "agent" || section == "tokens" || section == "reward"
+	return section == "agent" || section == "harness" || section == "tokens" || section == "reward"
 }
 
 // IdentityOf returns the identity of a run with this configuration.

@@ -57,7 +57,7 @@ func TestSettingsComeBackFromARun(t *testing.T) {
 	was := configured(t, fullConfig)
 	info := described(t, was, nil)
 	again := config.NewLoader(func(name string) string { return map[string]string{"CANARY": "canary-secret"}[name] })
-	again.FromRun(info.Config, "")
+	again.FromRun(info.Config)
 	must(t, again.Bad.Err())
 	for i, s := range again.Settings {
 		if s.Key == "output.dir" {
@@ -251,7 +251,7 @@ func TestGateResumeOfManyTasks(t *testing.T) {
 		given bool
 		most  float64
 	}{
-		{"not given", false, 1100}, // most of them make the settings
+		{"not given", false, 1300}, // most of them make the settings
 		{"given", true, 22 * many},
 	} {
 		l := configured(t, "tasks: {file: "+file+"}\n")

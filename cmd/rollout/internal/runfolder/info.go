@@ -108,10 +108,10 @@ func versionsSource(c *config.Config, told bool) string {
 	asks := v.Traces || v.URL.Reveal() != ""
 	// Traces are fetched for policy versions and for rebuilding prompts.
 	rebuilds := c.Tokens.Tokenizer != "" && c.Tokens.Prompts != config.PromptsTurns && c.Tokens.Prompts != config.PromptsLiteral && c.Tokens.Prompts != config.PromptsTap
-	if asks || rebuilds {
+	if (asks || rebuilds) && !c.Recorded() {
 		all = append(all, tokenize.VersionTrace.String())
 	}
-	if len(c.Tokens.Tap) > 0 {
+	if len(c.Tokens.Tap) > 0 || c.Recorded() {
 		all = append(all, tokenize.VersionTap.String())
 	}
 	if asks && c.Tokens.OneEngine {
@@ -358,7 +358,7 @@ func Describe(l *config.Loader, had *Info, id Identity, tasks *TaskSet, servers 
 	info.Invocations = append(slices.Clone(info.Invocations), Invocation{
 		StartedAt: now.UTC(), Rollout: version.Read(), PID: os.Getpid(), Host: host,
 		ConfigSHA256: info.ConfigSHA256, Planned: info.Tasks.Planned, Log: LogName(n),
-		VersionsSource: versionsSource(l.Config, tasks.grows && l.Config.Tasks.FromRuns == nil),
+		VersionsSource: versionsSource(l.Config, tasks.grows && (l.Config.Kind() == config.KindAgents || l.Config.Kind() == config.KindHarness)),
 	})
 	return info, nil
 }

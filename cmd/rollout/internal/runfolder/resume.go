@@ -53,7 +53,7 @@ func Find(l *config.Loader, dryRun, needed bool) (*Earlier, error) {
 		err := fmt.Errorf("%s was imported from %s, so it has no tasks to continue with", dir, strings.Join(e.Info.Imported, ", "))
 		return nil, errors.Join(exit.Hint(exit.With(exit.Folder, err), "collect into a new folder with --out; rollout.Dataset reads several runs together"), e.Close())
 	}
-	l.FromRun(e.Info.Config, "")
+	l.FromRun(e.Info.Config)
 	if e.Folder != nil {
 		e.Folder.Mode = l.Config.Output.Share.FileMode()
 	}

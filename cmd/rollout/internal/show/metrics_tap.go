@@ -37,6 +37,12 @@ func (out sender) proxy(s proxy.Stats) {
 			answers(float64(n), string(rune('0'+i))+"xx")
 		}
 	}
+	sessions := out.counter("rollout_tap_sessions_total", "Sessions that programs began or ended over HTTP, by step: begun or ended.", "step")
+	sessions(float64(s.Sessions.Begun), "begun")
+	sessions(float64(s.Sessions.Ended), "ended")
+	recorded := out.counter("rollout_tap_session_calls_total", "Finished calls of sessions, by outcome: kept (written to the file of the session) or dropped.", "outcome")
+	recorded(float64(s.Sessions.Kept), "kept")
+	recorded(float64(s.Sessions.Dropped), "dropped")
 	out.counter("rollout_tap_unreachable_total", "Requests that no engine answered.")(float64(s.Unreachable))
 	out.counter("rollout_tap_refused_total", "Requests refused during shutdown.")(float64(s.Refused))
 	out.counter("rollout_tap_sent_again_total", "Requests sent again because the engine had closed the connection.")(float64(s.Stale))
@@ -71,7 +77,7 @@ func (out sender) continuity(s proxy.Stats, c continuity.Stats) {
 }
 
 func (out sender) spool(s tap.SpoolStats) {
-	calls := out.counter("rollout_tap_calls_total", "Finished calls, by outcome: kept (written to the spool) or dropped. Calls not yet written count as neither.", "outcome")
+	calls := out.counter("rollout_tap_calls_total", "Finished calls outside sessions, by outcome: kept (written to the spool) or dropped. Calls not yet written count as neither.", "outcome")
 	calls(float64(s.Written), "kept")
 	calls(float64(s.Full+s.TooLong+s.Lost), "dropped")
 	out.gauge("rollout_tap_spool_bytes", "Size of the spool on disk.")(float64(s.SegmentBytes))

@@ -54,8 +54,8 @@ const edgeTokens = 24
 func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	var b bytes.Buffer
 	fact := v.facts(&b)
-	fact("row", "%d: task %s, sample %d of %d, attempt %d, segment %d of %d",
-		v.Number, termsafe.Text(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount)
+	fact("row", "%d: task %s, sample %d of %d, attempt %d, segment %d of %d%s",
+		v.Number, termsafe.Text(r.TaskID, 60), r.SampleIndex, r.GroupSize, r.Attempt, r.SegmentIndex+1, r.SegmentCount, ChainText(r, ", chain "))
 	fact("key", "%s", r.SampleKey)
 	fact("tokens", "%d: prompt %d, trained %d (%s), unscored %d, trimmed %d", len(r.InputIDs), r.PromptLength,
 		Trained(r.LossMask), format.Percent(int64(Trained(r.LossMask)), int64(len(r.InputIDs))), r.Unscored, r.Trimmed)
@@ -85,6 +85,15 @@ func WriteRow(w io.Writer, r *sink.StoredRow, v RowView) error {
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// ChainText returns before, the number and the kind of the row's chain. It returns "" for chain 0,
+// the only chain of most samples.
+func ChainText(r *sink.StoredRow, before string) string {
+	if r.Chain == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s%d (%s)", before, r.Chain, r.ChainKind)
 }
 
 // A storedDivergence is the decoded divergence column. It contains the point at which the row

@@ -76,6 +76,10 @@ type Summary struct {
 
 	Sampled int64 `json:"sampled"`
 	Trained int64 `json:"trained"`
+	// Balance contains the terms of Sampled. It is nil if no call was left untrained on purpose. Such
+	// calls occur only in rollouts with several conversations. UntrainedCalls counts them.
+	Balance        *tokenize.Balance `json:"balance,omitempty"`
+	UntrainedCalls int               `json:"untrained_calls,omitempty"`
 	// TrainedShare is Trained divided by Sampled. ActionRatio is Trained divided by Tokens.
 	TrainedShare float64 `json:"trained_share"`
 	ActionRatio  float64 `json:"action_ratio"`
@@ -151,7 +155,7 @@ func costOf(s prompt.Stats) promptCost {
 // the tally.
 func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took time.Duration) *Summary {
 	of := t.result()
-	return &Summary{
+	sum := &Summary{
 		Outcome: "finished",
 		Planned: s.Planned, Committed: s.Committed, Filtered: s.Filtered, Failed: s.Failed, Skipped: s.Skipped, Remaining: s.Remaining,
 		Earlier: earlier(s.Earlier), Reattached: s.Reattached, Gone: s.Gone,
@@ -167,6 +171,10 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 		Unscored: s.Unscored, ScorerFailures: s.ScorerFailures,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
 	}
+	if s.UntrainedCalls > 0 {
+		sum.UntrainedCalls, sum.Balance = s.UntrainedCalls, new(s.Balance())
+	}
+	return sum
 }
 
 // AddUnscored sets how many samples of the run have a reward and how many do not. Without this
@@ -219,6 +227,10 @@ func (s *Summary) text() string {
 		format.Count(int64(s.Rows)), format.Count(s.Tokens), s.RowsPerSample, s.MostRows, s.Forks, s.Empty)
 	line("sampled", "%s tokens, %s trained (%s of sampled tokens, %s of row tokens)",
 		format.Count(s.Sampled), format.Count(s.Trained), format.Percent(s.Trained, s.Sampled), format.Percent(s.Trained, s.Tokens))
+	if s.Balance != nil {
+		line("", "%s", format.Balance(s.Balance))
+		line("untrained", "%s calls; rollout failures --all lists them", Counted(s.Untrained))
+	}
 	if left := s.leftOut(); left != "" {
 		line("omitted", "%s", left)
 	}

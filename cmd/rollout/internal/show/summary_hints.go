@@ -15,16 +15,20 @@ func (s *Summary) AddHints(c *config.Config, stats collector.Stats) { s.Hints = 
 
 func (s *Summary) hints(c *config.Config, stats collector.Stats) []string {
 	var out []string
-	drives := c.Tasks.FromRuns == nil // false with --from-runs: the agent.* settings then have no effect
+	drives := c.Kind() == config.KindAgents // otherwise the agent.* settings have no effect
 	if s.Forks*5 > s.Rows && !c.Agent.KeepReasoning && c.Agent.File == "" && drives {
 		out = append(out, fmt.Sprintf("%d of %d rows are forks, which cost prompt tokens; to avoid most forks, set agent.keep_reasoning to true", s.Forks, s.Rows))
 	}
 	for _, e := range stats.Endpoints {
 		// Suggest a larger limit only if the controller measured a gain that lasted until the end.
 		if g := e.Topped; g != nil && !e.Down && !e.Lost {
-			out = append(out, fmt.Sprintf("%s finished %s samples/s with %d in flight (the limit set by server.max_in_flight), but only %s with %d. "+
-				"A larger limit, such as --max-in-flight %d, might be even faster. Note that a Letta server with PostgreSQL's default settings fails at about 30",
-				e.Name, format.Rate(g.After), g.To, format.Rate(g.Before), g.From, g.To+max(1, g.To/4)))
+			hint := fmt.Sprintf("%s finished %s samples/s with %d in flight (the limit set by server.max_in_flight), but only %s with %d. "+
+				"A larger limit, such as --max-in-flight %d, might be even faster",
+				e.Name, format.Rate(g.After), g.To, format.Rate(g.Before), g.From, g.To+max(1, g.To/4))
+			if !c.Recorded() {
+				hint += ". Note that a Letta server with PostgreSQL's default settings fails at about 30"
+			}
+			out = append(out, hint)
 		}
 	}
 	if hint := s.Tap.hint(); hint != "" && s.Rows+len(s.Reasons) > 0 {

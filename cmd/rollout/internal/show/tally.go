@@ -74,6 +74,7 @@ func (t *Tally) result() sums {
 			*counts = map[string]int{} // {} in JSON, not null
 		}
 	}
+	out.Untrained = maps.Clone(out.Untrained)
 	return out
 }
 
@@ -88,10 +89,11 @@ type sums struct {
 	RowsPerSample float64 `json:"rows_per_sample"`
 	MostRows      int     `json:"most_rows"`
 	// Grades and Sources count rows. Reasons counts quarantined samples and individually
-	// quarantined calls.
+	// quarantined calls. Untrained counts calls (see tokenize.Untrained).
 	Grades     map[string]int `json:"grades"`
 	Sources    map[string]int `json:"prompt_sources"`
 	Reasons    map[string]int `json:"quarantine_reasons"`
+	Untrained  map[string]int `json:"untrained_reasons,omitempty"`
 	Scored     int            `json:"scored"`
 	MeanReward *float64       `json:"mean_reward"` // nil: no sample was scored
 	Ends       sampleEnds     `json:"ends"`
@@ -102,8 +104,11 @@ type sums struct {
 
 func (t *sums) add(s *tokenize.Sample) {
 	for i := range s.Failures {
-		if reason := s.Failures[i].Reason; reason != "" {
-			count(&t.Reasons, reason)
+		switch f := &s.Failures[i]; {
+		case tokenize.Untrained(f.Reason, f.Call):
+			count(&t.Untrained, f.Reason)
+		case f.Reason != "":
+			count(&t.Reasons, f.Reason)
 		}
 	}
 	if s.Reward != nil {

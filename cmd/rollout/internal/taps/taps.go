@@ -32,7 +32,7 @@ func Open(c *config.Config, since func() time.Time) (*Taps, error) {
 	from := since()
 	var feeds []tap.Feed
 	for _, where := range c.Tokens.Tap {
-		r, err := tap.OpenReader(where)
+		r, err := tap.OpenReader(where, c.Tokens.TapToken.Reveal())
 		if err != nil {
 			t.close()
 			return nil, exit.Hint(exit.With(exit.Unusable, fmt.Errorf("tokens.tap: %w", err)), tapHint(where, err))
@@ -56,6 +56,8 @@ func tapHint(where string, err error) string {
 	switch {
 	case errors.Is(err, frame.ErrNewer):
 		return "use the tap's version of rollout, or a newer version"
+	case strings.Contains(err.Error(), "401 Unauthorized"):
+		return "set tokens.tap_token, or the environment variable ROLLOUT_TOKENS_TAP_TOKEN, to the token in the tap's --token-file"
 	case strings.Contains(where, "://"):
 		return "check that rollout tap is running there. " + without
 	case hostPort.MatchString(where):

@@ -11,20 +11,20 @@ import (
 	"github.com/rollout-rl/rollout/collector/reward"
 )
 
-// A Fit checks tasks, as they are read, against the settings of the run. A task fits if its agent
-// overrides are valid and its answer can be scored.
+// A Fit checks tasks, as they are read, against the settings of the run. A task fits if the run's
+// agents can do it and its answer can be scored.
 type Fit struct {
-	agent  agent.Config
+	doable func(*collector.Task) error
 	scorer reward.Checker // nil if every task can be scored
-	agents map[string]error
 
 	first             *collector.Task // the first valid task; nil if there is none yet
 	tasks, unscorable int
 }
 
-// NewFit returns a Fit for the agent settings and the scorer. scorer can be nil.
-func NewFit(agent agent.Config, scorer collector.Scorer) *Fit {
-	k := &Fit{agent: agent, agents: map[string]error{}}
+// NewFit returns a Fit for the scorer, which can be nil. The function doable returns an error if the
+// run's agents cannot do a task.
+func NewFit(doable func(*collector.Task) error, scorer collector.Scorer) *Fit {
+	k := &Fit{doable: doable}
 	k.scorer, _ = scorer.(reward.Checker)
 	return k
 }
@@ -32,7 +32,25 @@ func NewFit(agent agent.Config, scorer collector.Scorer) *Fit {
 // maxAgents is the maximum number of distinct agent overrides that are cached.
 const maxAgents = 1 << 12
 
-// Read yields the tasks. For a task with invalid agent overrides, it yields a *BadError. If the Fit
+// Overrides returns a function for NewFit that checks the agent overrides of a task for Letta servers.
+func Overrides(cfg agent.Config) func(*collector.Task) error {
+	checked := map[string]error{}
+	return func(t *collector.Task) error {
+		if t.Agent == nil {
+			return nil
+		}
+		err, seen := checked[string(t.Agent)]
+		if !seen {
+			err = cfg.CheckOverrides(t.Agent)
+			if len(checked) < maxAgents {
+				checked[string(t.Agent)] = err
+			}
+		}
+		return err
+	}
+}
+
+// Read yields the tasks. For a task that does not fit, it yields a *BadError. If the Fit
 // is nil, Read does not check anything.
 func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.Task, error] {
 	if k == nil {
@@ -50,25 +68,16 @@ func (k *Fit) Read(tasks iter.Seq2[collector.Task, error]) iter.Seq2[collector.T
 	}
 }
 
-// Check validates one task. It returns a *BadError if the agent overrides are invalid, or if the
-// scorer cannot compare a sample with the task's answer.
+// Check validates one task. It returns a *BadError if the run's agents cannot do it, or if the scorer
+// cannot compare a sample with the task's answer.
 func (k *Fit) Check(t *collector.Task) error {
 	if t.Recorded != nil {
 		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), errors.New("recorded: not allowed in a task; to collect a server run, use --from-runs run=ID")}
 	}
-	if t.Agent != nil {
-		err, seen := k.agents[string(t.Agent)]
-		if !seen {
-			err = k.agent.CheckOverrides(t.Agent)
-			if len(k.agents) < maxAgents {
-				k.agents[string(t.Agent)] = err
-			}
-		}
-		if err != nil {
-			return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), err}
-		}
+	err := k.doable(t)
+	if err != nil {
+		return &BadError{fmt.Sprintf("%s:%d", t.Source, t.Line), err}
 	}
-	var err error
 	if k.scorer != nil {
 		err = k.scorer.Check(t)
 	}

@@ -144,10 +144,12 @@ type Line struct {
 	Deadline string `json:"deadline,omitempty"`
 }
 
-// A RecordedLine marks a task that is a server run. The id of the task is the id of the server run.
-// The task has no messages.
+// A RecordedLine marks a task that is a server run or a session. The id of the task is the id of the
+// server run or session. Only the task of a session can have messages, an answer and metadata.
 type RecordedLine struct {
-	Server string `json:"server"`
+	Server  string `json:"server,omitempty"` // empty for a session
+	Session bool   `json:"session,omitempty"`
+	TaskID  string `json:"task_id,omitempty"` // the task that the program stated for a session
 }
 
 // LineOf returns the Line for a task that a run accepts now. It converts a deadline in seconds to a
@@ -155,7 +157,7 @@ type RecordedLine struct {
 func LineOf(t *collector.Task, now time.Time) Line {
 	l := Line{ID: t.ID, Messages: t.Messages, Answer: t.Answer, Metadata: t.Metadata, Samples: t.Samples, Agent: t.Agent}
 	if t.Recorded != nil {
-		l.Recorded = &RecordedLine{t.Recorded.Server}
+		l.Recorded = &RecordedLine{Server: t.Recorded.Server, Session: t.Recorded.Server == "", TaskID: t.Recorded.TaskID}
 	}
 	at := t.Deadline
 	if t.Within > 0 {
@@ -257,10 +259,13 @@ func (f *taskFields) task() (collector.Task, error) {
 		return t, errors.New("id: must not contain a control character")
 	}
 
+	if f[fieldRecorded] != nil {
+		if done, err := f.recorded(&t); done || err != nil {
+			return t, err
+		}
+	}
 	prompt, messages := f[fieldPrompt], f[fieldMessages]
 	switch {
-	case f[fieldRecorded] != nil:
-		return f.recorded(t)
 	case prompt != nil && messages != nil:
 		return t, errors.New("prompt and messages: set only one")
 	case prompt != nil:
@@ -286,7 +291,7 @@ func (f *taskFields) task() (collector.Task, error) {
 		if len(t.Messages) == 0 {
 			return t, errors.New("messages: must be a list of at least one user message")
 		}
-	default:
+	case t.Recorded == nil:
 		return t, errors.New("prompt and messages are both missing; set one of them")
 	}
 
@@ -318,20 +323,22 @@ func (f *taskFields) task() (collector.Task, error) {
 	return t, nil
 }
 
-// recorded builds the task for a server run from a RecordedLine. Only a run's own tasks.jsonl can
-// contain such a line.
-func (f *taskFields) recorded(t collector.Task) (collector.Task, error) {
+// recorded sets t.Recorded from a RecordedLine. Only a run's own tasks.jsonl can contain such a
+// line. For a server run, recorded returns true, because its task has no other fields.
+func (f *taskFields) recorded(t *collector.Task) (done bool, err error) {
+	var line RecordedLine
+	if err := json.Unmarshal(f[fieldRecorded], &line); err != nil || (line.Server == "") != line.Session {
+		return false, errors.New("recorded: must be an object that names a server or marks a session")
+	}
 	for i, v := range f {
-		if v != nil && i != fieldID && i != fieldRecorded && i != fieldSamples {
-			return t, fmt.Errorf("%s: not allowed in a task with recorded", taskFieldNames[i])
+		allowed := i == fieldID || i == fieldRecorded || i == fieldSamples ||
+			line.Session && (i == fieldMessages || i == fieldAnswer || i == fieldMetadata)
+		if v != nil && !allowed {
+			return false, fmt.Errorf("%s: not allowed in a task with recorded", taskFieldNames[i])
 		}
 	}
-	var server RecordedLine
-	if err := json.Unmarshal(f[fieldRecorded], &server); err != nil || server.Server == "" {
-		return t, errors.New("recorded: must be an object that names the server")
-	}
-	t.Samples, t.Recorded = 1, &collector.Recorded{Server: server.Server, Run: t.ID}
-	return t, nil
+	t.Samples, t.Recorded = 1, &collector.Recorded{Server: line.Server, Run: t.ID, TaskID: line.TaskID}
+	return !line.Session, nil
 }
 
 const maxDeadline = 10 * 365 * 24 * time.Hour

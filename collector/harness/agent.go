@@ -1,0 +1,194 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/collector/subprocess"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// An agent is the command of one attempt. It implements collector.Agent.
+type agent struct {
+	cfg     Config
+	program string
+	attempt collector.Attempt
+	mark    string // see markOf
+	folder  string // the folder of the attempt
+	id      string // the id of the session
+	// key and values are empty if an earlier process ran the command.
+	key    session.Key
+	values values
+
+	end    *ending // nil until the command has ended
+	sealed bool    // End was called with success
+	record *session.Record
+	calls  []tokenize.Call
+}
+
+// An ending describes how a command ended. It is the metadata of the end of the session, so that the
+// next process can take over the attempt.
+type ending struct {
+	Exit     int           `json:"exit_code"`
+	Signal   string        `json:"signal,omitempty"`
+	TimedOut bool          `json:"timed_out,omitempty"`
+	Stopped  bool          `json:"stopped,omitempty"` // the attempt was cut off or canceled
+	Left     int           `json:"left,omitempty"`    // processes that could not be killed
+	Began    time.Time     `json:"began"`
+	Took     time.Duration `json:"took_ns"`
+	// NoAnswer is the reason why the final answer could not be read. It is empty if the final answer
+	// was read.
+	NoAnswer string `json:"no_answer,omitempty"`
+	// LastLine is the last line that the command wrote, in a form that follows an error.
+	LastLine string `json:"last_line,omitempty"`
+	// Answer is the final answer. It is stored as the final text of the session.
+	Answer string `json:"-"`
+}
+
+func (g *agent) ID() string { return g.id }
+
+// Run runs the command, kills its processes, seals the session, and reads it. The command ends at
+// Config.Timeout or when ctx is done.
+func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
+	if g.end == nil {
+		if err := g.execute(ctx); err != nil {
+			return nil, err
+		}
+		if err := g.seal(ctx); err != nil {
+			return nil, fmt.Errorf("%w: session %s: %w", collector.ErrStorage, g.id, err)
+		}
+	}
+	rollout, err := session.Build(g.record, g.cfg.Build)
+	reply := g.reply(rollout)
+	if rollout != nil {
+		g.calls = rollout.Calls
+	}
+	if ctx.Err() != nil {
+		return reply, context.Cause(ctx)
+	}
+	return reply, g.failure(rollout, err)
+}
+
+// errTimeout ends a command at Config.Timeout.
+var errTimeout = errors.New("the command timed out")
+
+// execute runs the command to its end.
+func (g *agent) execute(ctx context.Context) error {
+	timed, cancel := context.WithTimeoutCause(ctx, g.cfg.Timeout, errTimeout)
+	defer cancel()
+	args := make([]string, len(g.cfg.Command))
+	for i, a := range g.cfg.Command {
+		args[i] = g.values.expand(a)
+	}
+	args[0] = g.program
+	stdout := &tail{max: maxOutput, secret: string(g.key)}
+	stderr := &tail{max: maxErrors, secret: string(g.key)}
+	began := time.Now()
+	r, err := subprocess.Run(timed, subprocess.Program{
+		Args: args, Env: g.values.environ(g.cfg.Env), Dir: g.values.work(), Mark: g.mark, Stdin: g.values.expand(g.cfg.Stdin),
+		Stdout: stdout, Stderr: stderr, Supervisor: g.cfg.Supervisor,
+	})
+	if err != nil && timed.Err() == nil {
+		return startError(err)
+	}
+	g.end = &ending{
+		Exit: r.Exit, Signal: r.Signal, Left: r.Left, Began: began, Took: r.Took,
+		TimedOut: errors.Is(err, errTimeout), Stopped: err != nil && !errors.Is(err, errTimeout),
+	}
+	g.end.LastLine = stderr.last()
+	if g.end.LastLine == "" {
+		g.end.LastLine = stdout.last()
+	}
+	if g.cfg.Output.kind != outputSession {
+		g.end.Answer, err = g.cfg.Output.read(g.folder, stdout)
+		if err != nil {
+			g.end.NoAnswer = redact(err.Error(), string(g.key))
+		}
+		g.end.Answer = redact(g.end.Answer, string(g.key))
+	}
+	return nil
+}
+
+// maxErrors limits the size of the standard error that is kept, in bytes. Only its last line is
+// used.
+const maxErrors = 64 << 10
+
+// startError classifies the error of a command that did not start.
+func startError(err error) error {
+	switch {
+	case errors.Is(err, syscall.E2BIG), errors.Is(err, syscall.EINVAL):
+		return fmt.Errorf("%w: %w", collector.ErrRejected, err) // because of the prompt
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission), errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w: %w", collector.ErrUnusable, err)
+	}
+	return fmt.Errorf("%w: %w", collector.ErrUnavailable, err) // no memory, too many processes or files
+}
+
+// sealWithin limits the time to seal a session if the context has already ended.
+const sealWithin = 30 * time.Second
+
+// seal seals the session and reads it.
+func (g *agent) seal(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sealWithin)
+	defer cancel()
+	end := session.End{}
+	if g.end != nil {
+		end.Metadata, _ = json.Marshal(g.end) // cannot fail
+		if g.cfg.Output.kind != outputSession {
+			end.FinalText = &g.end.Answer
+		}
+	}
+	if err := g.cfg.Sessions.End(ctx, g.key, end); err != nil {
+		return err
+	}
+	g.sealed = true
+	var err error
+	g.record, err = g.cfg.Sessions.Read(g.id)
+	return err
+}
+
+// Prompts returns the calls of the session in the order in which the Reply contains them.
+func (g *agent) Prompts(context.Context, *collector.Reply) ([]tokenize.Call, error) {
+	return g.calls, nil
+}
+
+// Close removes the folder of the attempt and its session. It first kills processes of the command
+// that are still alive, which is possible only if Run was not called.
+func (g *agent) Close(ctx context.Context) error {
+	var errs []error
+	if g.key != "" && !g.sealed {
+		errs = append(errs, g.seal(ctx))
+	}
+	g.record, g.calls = nil, nil
+	if len(errs) == 0 || errs[0] == nil {
+		if err := g.cfg.Sessions.Remove(g.id); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if !g.cfg.Keep {
+		errs = append(errs, removeFolder(g.folder))
+	}
+	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > 0 {
+		return fmt.Errorf("session %s: %w", g.id, errors.Join(errs...))
+	}
+	return nil
+}
+
+// discard removes what is left of an attempt that cannot be run or taken over.
+func (g *agent) discard() {
+	_ = clearAttempt(g.cfg.Dir, g.mark) // Clean tries it again
+	if g.key != "" {
+		_ = g.seal(context.Background())
+	}
+	if g.id != "" {
+		_ = g.cfg.Sessions.Remove(g.id)
+	}
+}

@@ -1,0 +1,75 @@
+package harness
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A tail is a writer that keeps the last max bytes. It replaces the secret, so that no text of the
+// program can contain it.
+type tail struct {
+	max    int
+	secret string
+
+	mu  sync.Mutex
+	b   []byte
+	cut bool // earlier bytes were dropped
+}
+
+// Write never returns an error, because otherwise the program could block or fail.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(p)
+	if len(p) > t.max {
+		p, t.cut = p[len(p)-t.max:], true
+	}
+	if len(t.b)+len(p) > 2*t.max {
+		t.b, t.cut = append(t.b[:0], t.b[len(t.b)-t.max:]...), true
+	}
+	t.b = append(t.b, p...)
+	return n, nil
+}
+
+// bytes returns the last bytes. If earlier bytes were dropped, it also drops the rest of the first
+// line, or a possible end of the secret.
+func (t *tail) bytes() []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.b
+	if len(b) > t.max {
+		b = b[len(b)-t.max:]
+	}
+	if t.cut || len(b) < len(t.b) {
+		// The end of a secret at the start would not be recognized.
+		b = b[min(len(t.secret), len(b)):]
+		if _, rest, ok := bytes.Cut(b, []byte("\n")); ok {
+			b = rest
+		}
+	}
+	return []byte(redact(string(b), t.secret))
+}
+
+// last returns the last nonempty line, at most 300 bytes of it, in a form that can be appended to an
+// error.
+func (t *tail) last() string {
+	lines := strings.Split(strings.ToValidUTF8(string(t.bytes()), "\uFFFD"), "\n")
+	for _, line := range slices.Backward(lines) {
+		if line = strings.TrimSpace(line); line != "" {
+			return "; its last line: " + strings.ToValidUTF8(line[:min(len(line), 300)], "")
+		}
+	}
+	return ""
+}
+
+// redacted replaces a session key in texts.
+const redacted = "(session key)"
+
+func redact(text, secret string) string {
+	if secret == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, secret, redacted)
+}

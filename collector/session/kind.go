@@ -1,0 +1,104 @@
+package session
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// chooseKinds finds the main chain, numbers the chains and sets their kinds.
+func (b *builder) chooseKinds() {
+	main := b.mainChain()
+	if main == nil {
+		main = &chain{}
+		b.chains = slices.Insert(b.chains, 0, main)
+	} else {
+		i := slices.Index(b.chains, main)
+		b.chains = slices.Insert(slices.Delete(b.chains, i, i+1), 0, main)
+	}
+	all := &toolList{names: map[string]bool{}} // the tools of the main chain
+	for _, c := range main.calls {
+		for name := range c.tools.names {
+			all.key, all.names[name] = -1, true
+		}
+	}
+	for i, x := range b.chains {
+		x.number = int32(i)
+		if i > 0 {
+			x.kind = b.kindOf(x, all)
+		}
+	}
+}
+
+// mainChain returns the chain whose first request contains the task's prompt in a user message. If
+// there are several, chains with tools come first, then the earliest. Of chains with the same first
+// request, the chain that lasts longest comes first. If the prompt is unknown, every chain qualifies.
+func (b *builder) mainChain() (main *chain) {
+	for _, x := range b.chains {
+		c := x.first()
+		if x.from != nil || b.task != "" && !b.aboutTask(c) {
+			continue
+		}
+		switch {
+		case main == nil, main.first().tools.key == 0 && c.tools.key != 0:
+			main = x
+		case c.tools.key == main.first().tools.key && c.end() == main.first().end() && x.last.at > main.last.at:
+			main = x
+		}
+	}
+	return main
+}
+
+// aboutTask reports whether a user message of the request contains the task's prompt.
+func (b *builder) aboutTask(c *call) bool {
+	return slices.ContainsFunc(c.Messages, b.statesTask)
+}
+
+// statesTask reports whether Record.Texts[i] is a user message that contains the task's prompt.
+func (b *builder) statesTask(i int) bool {
+	about, ok := b.about[i]
+	if !ok {
+		m := b.message(i)
+		about = b.task != "" && m.role == "user" && strings.Contains(plain(m.text), b.task)
+		b.about[i] = about
+	}
+	return about
+}
+
+// plain returns the text without backslashes and with a single space for white space, because some
+// harnesses quote the prompt.
+func plain(text string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(text, `\`, "")), " ")
+}
+
+// kindOf returns the kind of a chain that is not the main chain. The kind of the chain from which
+// it forked is already known.
+func (b *builder) kindOf(x *chain, main *toolList) tokenize.ChainKind {
+	c := x.first()
+	switch {
+	case x.from != nil && c.aside():
+		return tokenize.ChainAuxiliary
+	case x.from != nil:
+		return x.from.chain.kind
+	case c.tools.key == 0 || !c.tools.kin(main) || b.quotes(c):
+		return tokenize.ChainAuxiliary
+	}
+	return tokenize.ChainSubagent
+}
+
+// quotes reports whether the request contains an answer of an earlier call of another chain as an
+// assistant message. Such a chain begins with the history of the other chain.
+func (b *builder) quotes(c *call) bool {
+	for p := 0; p <= c.lastReply; p++ {
+		text := c.Messages[p]
+		if m := b.message(text); m.isAnswer() {
+			for _, d := range b.byAnswer[b.number[text]] {
+				if d.at < c.at && d.chain != c.chain {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

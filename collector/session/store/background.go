@@ -1,0 +1,187 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rollout-rl/rollout/sink/durable"
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+const (
+	cleanEvery = 10 * time.Second
+	idleAfter  = 5 * time.Minute // after this time without a call, the state of a session is dropped
+	syncers    = 8               // number of files that are synced at the same time
+)
+
+// run syncs the written files and removes old sessions until Close is called.
+func (s *Store) run() {
+	defer close(s.ended)
+	tick := time.NewTicker(s.cfg.SyncEvery)
+	defer tick.Stop()
+	var cleaned time.Time
+	for {
+		if now := time.Now(); now.Sub(cleaned) >= cleanEvery {
+			cleaned = now
+			s.clean(now)
+		}
+		select {
+		case <-s.quit:
+			return
+		case <-tick.C:
+			s.syncDirty()
+		}
+	}
+}
+
+func (s *Store) syncDirty() {
+	s.mu.Lock()
+	list := make([]*Session, 0, len(s.dirty))
+	for x := range s.dirty {
+		list = append(list, x)
+	}
+	s.mu.Unlock()
+	var done sync.WaitGroup
+	for part := range slices.Chunk(list, max(1, (len(list)+syncers-1)/syncers)) {
+		done.Go(func() {
+			for _, x := range part {
+				x.syncInBackground()
+			}
+		})
+	}
+	done.Wait()
+	if err := s.syncNames(); err != nil {
+		_ = s.failed(err) // logged; the next round retries
+	}
+}
+
+// syncNames makes the names of new files durable.
+func (s *Store) syncNames() error {
+	s.mu.Lock()
+	created := s.created
+	s.created = false
+	s.mu.Unlock()
+	if !created {
+		return nil
+	}
+	err := durable.SyncDir(filepath.Join(s.cfg.Dir, openFolder))
+	if err != nil {
+		s.mu.Lock()
+		s.created = true
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// syncInBackground syncs the file of a session. Calls can be added meanwhile.
+func (x *Session) syncInBackground() {
+	x.mu.Lock()
+	f, size := x.file, x.size
+	x.mu.Unlock()
+	if f == nil {
+		return
+	}
+	err := x.store.syncFile(f)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.file != f || x.failed != nil: // another sync has closed the file
+		return
+	case err != nil:
+		x.fail(err)
+		return
+	}
+	x.durable = max(x.durable, size)
+	// A mark records what is durable. It need not be durable itself.
+	buf := takeBuffer()
+	defer giveBuffer(buf)
+	grown := x.size > size
+	err = frame.Continue(buf, x.size, 0).SyncedTo(x.durable)
+	if err == nil {
+		err = x.writeBytes(buf.Bytes())
+	}
+	if err != nil {
+		_ = x.store.failed(err)
+	}
+	if !grown {
+		x.close()
+	}
+}
+
+// clean removes old sessions, and drops the state of idle sessions.
+func (s *Store) clean(now time.Time) {
+	s.mu.Lock()
+	open := make([]*Session, 0, len(s.sessions))
+	for _, x := range s.sessions {
+		open = append(open, x)
+	}
+	s.mu.Unlock()
+	for _, x := range open {
+		x.rest(now)
+	}
+	if s.cfg.MaxAge > 0 || s.cfg.MaxBytes > 0 {
+		s.retain(now)
+	}
+}
+
+// rest drops the state of an idle session, or removes the session if it is too old.
+func (x *Session) rest(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.phase != phaseOpen || len(x.flights) > 0 || x.file != nil {
+		return
+	}
+	idle := now.Sub(x.used)
+	if idle > idleAfter && x.size >= 0 {
+		x.state = nil
+	}
+	s := x.store
+	if s.cfg.MaxAge == 0 || idle <= s.cfg.MaxAge {
+		return
+	}
+	if err := os.Remove(x.path); err != nil && !os.IsNotExist(err) {
+		s.cfg.Log.Warn("cannot remove an old session", "file", x.path, "error", err)
+		return
+	}
+	x.phase, x.state = phaseGone, nil
+	s.mu.Lock()
+	delete(s.sessions, x.id)
+	s.stats.Removed++
+	s.mu.Unlock()
+	s.cfg.Log.Warn("removed an open session that was not used", "session", x.id, "age", idle)
+}
+
+// retain removes the sealed sessions that are older than MaxAge, and the oldest ones while the total
+// size exceeds MaxBytes.
+func (s *Store) retain(now time.Time) {
+	entries, err := s.Sealed("")
+	if err != nil {
+		s.cfg.Log.Warn("cannot list the sealed sessions", "error", err)
+		return
+	}
+	total := int64(0)
+	for _, e := range entries {
+		total += e.Bytes
+	}
+	for _, e := range entries {
+		old := false
+		if info, err := os.Stat(s.sealedPath(e.Name)); err == nil {
+			old = s.cfg.MaxAge > 0 && now.Sub(info.ModTime()) > s.cfg.MaxAge
+		}
+		if !old && (s.cfg.MaxBytes == 0 || total <= s.cfg.MaxBytes) {
+			return // the later sessions are not older
+		}
+		if err := s.Remove(e.ID); err != nil {
+			s.cfg.Log.Warn("cannot remove an old session", "session", e.ID, "error", err)
+			continue
+		}
+		total -= e.Bytes
+		s.mu.Lock()
+		s.stats.Removed++
+		s.mu.Unlock()
+		s.cfg.Log.Warn("removed a sealed session", "session", e.ID)
+	}
+}

@@ -1,0 +1,87 @@
+package store
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"strconv"
+
+	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/sink/frame"
+)
+
+// This file encodes the payloads of a session's file. The package comment describes the format.
+
+// Version is the format version of the payloads. A program refuses files with a newer version.
+const Version = 1
+
+const kind = "session"
+
+// The first byte of a payload is its kind.
+const (
+	opHead = 1
+	opText = 2
+	opCall = 3
+	opEnd  = 4
+)
+
+// maxPayload is the maximum size of a payload, in bytes.
+const maxPayload = tap.MaxPayload
+
+// header returns the header of the file of the session with this id. If a file is renamed, the
+// number in its header does not match its name.
+func header(id string) frame.Header {
+	n, err := strconv.ParseUint(id[:16], 16, 64)
+	if err != nil || n == 0 {
+		n = 1
+	}
+	return frame.Header{Kind: kind, Version: Version, Number: n}
+}
+
+func appendHead(b []byte, id string, h session.Head) ([]byte, error) {
+	text, err := json.Marshal(h)
+	return append(appendText(append(b, opHead), id), text...), err
+}
+
+func appendEnd(b []byte, e session.End) ([]byte, error) {
+	text, err := json.Marshal(e)
+	return append(append(b, opEnd), text...), err
+}
+
+// A used contains the indexes of the texts that a call uses.
+type used struct {
+	messages []int // nil if the request had no list of messages
+	tools    int   // -1 if the request had no list of tools
+}
+
+// appendFields appends the fields of a call that are not in tap.Call.
+func appendFields(b []byte, number int, c *session.Call, u used) []byte {
+	b = binary.AppendUvarint(append(b, opCall), uint64(number))
+	b = appendLen(b, len(u.messages), u.messages == nil)
+	for _, i := range u.messages {
+		b = binary.AppendUvarint(b, uint64(i))
+	}
+	b = binary.AppendVarint(b, int64(u.tools))
+	b = append(appendLen(b, len(c.Answer), c.Answer == nil), c.Answer...)
+	b = append(b, flag(c.Delivered)|flag(c.Spliced)<<1)
+	b = binary.AppendVarint(b, int64(c.Retry))
+	return appendText(b, c.Unread)
+}
+
+func appendLen(b []byte, n int, isNil bool) []byte {
+	if isNil {
+		return append(b, 0)
+	}
+	return binary.AppendUvarint(b, uint64(n)+1)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func flag(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+)
+
+// listPath is the path of the list of sealed sessions. The package comment describes the requests.
+const listPath = "/tap/sessions"
+
+const (
+	maxWait = 30 * time.Second
+	maxList = 10_000 // maximum number of sessions in one list
+)
+
+type listing struct {
+	Version  int      `json:"version"`
+	Sessions []listed `json:"sessions"`
+}
+
+type listed struct {
+	Name  string `json:"name"`
+	ID    string `json:"id"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Handler returns a handler that serves the sealed sessions to other machines, under /tap/sessions.
+// It does not check who sends a request: the caller must guard it. A request can wait up to 30 s for
+// a sealed session. The wait ends early if the request's context ends or the store is closed. No
+// request modifies the store.
+func (s *Store) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+listPath, s.serveList)
+	mux.HandleFunc("GET "+listPath+"/{id}", s.serveSession)
+	return mux
+}
+
+func (s *Store) serveList(w http.ResponseWriter, r *http.Request) {
+	after := r.FormValue("after")
+	wait, err := waitOf(r.FormValue("wait"))
+	if err == nil && after != "" && !isName(after) {
+		err = fmt.Errorf("after: %q is not the name of a sealed session", after)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if wait > 0 {
+		ctx, cancel := context.WithTimeout(r.Context(), wait)
+		defer cancel()
+		_ = s.Wait(ctx, after) // the list shows the result
+	}
+	entries, err := s.Sealed(after)
+	if err != nil {
+		http.Error(w, "cannot read the folder of sessions", http.StatusInternalServerError)
+		return
+	}
+	l := listing{Version: Version, Sessions: []listed{}}
+	for _, e := range entries[:min(len(entries), maxList)] {
+		l.Sessions = append(l.Sessions, listed(e))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(l) // an error means that the client disconnected
+}
+
+func (s *Store) serveSession(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	if !isID(id) {
+		http.Error(w, fmt.Sprintf("%q is not the id of a session", id), http.StatusBadRequest)
+		return
+	}
+	name, ok := s.sealedName(id)
+	var f *os.File
+	var info os.FileInfo
+	err := os.ErrNotExist
+	if ok {
+		f, err = os.Open(s.sealedPath(name))
+	}
+	if err == nil {
+		defer func() { _ = f.Close() }() // read only
+		info, err = f.Stat()
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		http.Error(w, "no sealed session has this id", http.StatusNotFound)
+		return
+	case err != nil:
+		http.Error(w, "cannot read the session", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
+	_, _ = io.CopyN(w, f, info.Size()) // if the file is too short, net/http closes the connection
+}
+
+func waitOf(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(seconds >= 0) {
+		return 0, fmt.Errorf("wait: %q is not a number of seconds", text)
+	}
+	return time.Duration(min(seconds, maxWait.Seconds()) * float64(time.Second)), nil
+}

@@ -1,0 +1,96 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/rollout-rl/rollout/collector/session"
+)
+
+// readRecord decodes the file of a session. If sealed is true, the file must be complete and match
+// its digest.
+func readRecord(r io.ReaderAt, size int64, id string, sealed bool) (*session.Record, error) {
+	d := decoder{id: id}
+	sum, got := newDigest(), ""
+	s := scan{id: id}
+	err := s.each(r, size, func(payload []byte) error {
+		err := d.decode(payload)
+		if got == "" && d.rec.End != nil {
+			got = sum.String()
+		}
+		sum.add(payload)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	rec, err := d.record()
+	switch end := d.rec.End; {
+	case err != nil:
+	case !d.begun:
+		err = errors.New("the file has no head")
+	case sealed && (end == nil || s.torn):
+		err = errors.New("the file ends too early")
+	case end != nil && end.Calls != len(rec.Calls):
+		err = fmt.Errorf("the file contains %d calls, but the end of the session states %d", len(rec.Calls), end.Calls)
+	case end != nil && end.Digest != got:
+		err = errors.New("the digest in the end of the session does not match the calls")
+	}
+	if err != nil {
+		return nil, damaged(id, err)
+	}
+	return rec, nil
+}
+
+func readFile(path, id string) (*session.Record, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("session %s: %w", id, ErrUnknown)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("session %s: %w", id, err)
+	}
+	defer func() { _ = f.Close() }() // read only
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("session %s: %w", id, err)
+	}
+	return readRecord(f, info.Size(), id, true)
+}
+
+// Read returns a session, sealed or open. It blocks until the file is read. If there is no session
+// with this id, the error wraps ErrUnknown. If the file is damaged, the error wraps ErrDamaged: no
+// part of a damaged session is returned. The caller owns the record.
+func (s *Store) Read(id string) (*session.Record, error) {
+	if name, ok := s.sealedName(id); ok {
+		return readFile(s.sealedPath(name), id)
+	}
+	s.mu.Lock()
+	x := s.sessions[id]
+	s.mu.Unlock()
+	if x == nil {
+		return nil, fmt.Errorf("session %s: %w", id, ErrUnknown)
+	}
+	return x.read()
+}
+
+func (x *Session) read() (*session.Record, error) {
+	x.mu.Lock()
+	err := x.load()
+	phase, size, path := x.phase, x.size, x.path
+	var f *os.File
+	if err == nil && phase != phaseSealed {
+		f, err = os.Open(path)
+	}
+	x.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if phase == phaseSealed {
+		return x.store.Read(x.id)
+	}
+	defer func() { _ = f.Close() }() // read only
+	return readRecord(f, size, x.id, false)
+}

@@ -1,0 +1,215 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const extension = ".session"
+
+// An Entry describes a sealed session.
+type Entry struct {
+	// Name is the position of the session in the order of sealing. A higher name was sealed later.
+	// Names are compared as strings.
+	Name string
+	// ID is the id of the session.
+	ID string
+	// Bytes is the size of the session's file.
+	Bytes int64
+}
+
+// Lengths of the parts of a name.
+const (
+	numberLen = 19 // enough for every positive int64
+	idLen     = 32
+)
+
+// nameOf returns the name of the n-th sealed session. n is at least the time of the sealing in
+// nanoseconds since 1970.
+func nameOf(n int64, id string) string { return fmt.Sprintf("%0*d-%s", numberLen, n, id) }
+
+// isName reports whether a text is the name of a sealed session.
+func isName(name string) bool {
+	return len(name) == numberLen+1+idLen && name[numberLen] == '-' && isID(name[numberLen+1:]) && numberIn(name) > 0
+}
+
+// numberIn returns the number in a name, or 0 if the name has no valid number.
+func numberIn(name string) int64 {
+	number, _, _ := strings.Cut(name, "-")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || len(number) != numberLen {
+		return 0
+	}
+	return n
+}
+
+func isID(id string) bool {
+	return len(id) == idLen && strings.Trim(id, "0123456789abcdef") == ""
+}
+
+// idOf returns the id in the name of an open session's file.
+func idOf(file string) (string, bool) {
+	id, ok := strings.CutSuffix(file, extension)
+	return id, ok && isID(id)
+}
+
+func sealedPath(dir, name string) string { return filepath.Join(dir, sealedFolder, name+extension) }
+
+func (s *Store) sealedPath(name string) string { return sealedPath(s.cfg.Dir, name) }
+
+func (s *Store) sealedName(id string) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, ok := s.sealed[id]
+	return name, ok
+}
+
+// list returns the sealed sessions in a folder with names higher than after. It skips other files.
+func list(dir, after string) ([]Entry, error) {
+	files, err := os.ReadDir(filepath.Join(dir, sealedFolder)) // sorted by name
+	if err != nil {
+		return nil, err
+	}
+	var entries []Entry
+	for _, f := range files {
+		name, ok := strings.CutSuffix(f.Name(), extension)
+		if !ok || name <= after || !isName(name) || !f.Type().IsRegular() {
+			continue
+		}
+		info, err := f.Info()
+		if err != nil {
+			continue // the session has just been removed
+		}
+		entries = append(entries, Entry{Name: name, ID: name[numberLen+1:], Bytes: info.Size()})
+	}
+	return entries, nil
+}
+
+// Sealed returns the sealed sessions in the order in which they were sealed. If after is not empty,
+// Sealed returns only sessions with higher names. A session that is sealed later always has a higher
+// name, even after a restart. A power failure during the sealing can give a session a second, higher
+// name, so the caller must recognize a session by its id.
+func (s *Store) Sealed(after string) ([]Entry, error) {
+	entries, err := list(s.cfg.Dir, after)
+	if err != nil {
+		err = fmt.Errorf("session store: %w", err)
+	}
+	return entries, err
+}
+
+// Wait blocks until there is a sealed session with a name higher than after. It returns early with
+// an error if ctx ends or the store is closed.
+func (s *Store) Wait(ctx context.Context, after string) error {
+	for {
+		s.mu.Lock()
+		news, closed := s.news, s.closed
+		s.mu.Unlock()
+		entries, err := s.Sealed(after)
+		if err != nil || len(entries) > 0 {
+			return err
+		}
+		if closed {
+			return ErrClosed
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Remove removes a sealed session. If there is no sealed session with this id, the error wraps
+// ErrUnknown. The key of the session is then unknown, too. A power failure can undo Remove.
+func (s *Store) Remove(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, ok := s.sealed[id]
+	if !ok {
+		return fmt.Errorf("session %s: %w", id, ErrUnknown)
+	}
+	if err := os.Remove(s.sealedPath(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("session %s: %w", id, err)
+	}
+	delete(s.sealed, id)
+	return nil
+}
+
+// Clear removes every session, open or sealed, except those for which keep returns true. It is for a
+// store whose agents are all dead, because the keys of the removed sessions become unknown. Clear
+// returns the number of removed sessions. It skips an open session with calls in flight.
+func (s *Store) Clear(keep func(id string) bool) (removed int, err error) {
+	s.mu.Lock()
+	sealed, open := slices.Collect(maps.Keys(s.sealed)), slices.Collect(maps.Values(s.sessions))
+	s.mu.Unlock()
+	var errs []error
+	for _, id := range sealed {
+		if keep(id) {
+			continue
+		}
+		if err := s.Remove(id); err != nil && !errors.Is(err, ErrUnknown) {
+			errs = append(errs, err)
+			continue
+		}
+		removed++
+	}
+	for _, x := range open {
+		if keep(x.id) {
+			continue
+		}
+		ok, err := x.remove()
+		if ok {
+			removed++
+		}
+		errs = append(errs, err)
+	}
+	return removed, errors.Join(errs...)
+}
+
+// remove removes an open session without calls in flight. It reports whether it did.
+func (x *Session) remove() (bool, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.phase != phaseOpen || len(x.flights) > 0 {
+		return false, nil
+	}
+	if err := os.Remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, x.err(err)
+	}
+	x.close()
+	x.phase, x.state = phaseGone, nil
+	s := x.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, x.id)
+	return true, nil
+}
+
+// writeLast stores the highest number of a name in the lock file. The next process then assigns
+// higher numbers even if all sealed sessions have been removed and the clock was set back.
+func writeLast(lock *os.File, n int64) {
+	_, _ = lock.WriteAt(fmt.Appendf(nil, "%0*d\n", numberLen, n), 0) // the clock is enough in almost all cases
+}
+
+func readLast(lock *os.File) int64 {
+	var b [numberLen]byte
+	if _, err := lock.ReadAt(b[:], 0); err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(string(b[:]), 10, 64)
+	if err != nil || n < 0 || n > time.Now().Add(maxAhead).UnixNano() {
+		return 0
+	}
+	return n
+}
+
+// maxAhead limits the effect of a damaged lock file.
+const maxAhead = 10 * 365 * 24 * time.Hour

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/collector/wait"
+)
+
+// A Source reads the sealed sessions of a store that another process writes to. A Source modifies
+// nothing. The methods are safe for concurrent use. They block and return the cause if ctx ends.
+type Source interface {
+	// Sealed returns sealed sessions with names higher than after, in the order in which they were
+	// sealed. There can be more sessions than it returns. See [Store.Sealed].
+	Sealed(ctx context.Context, after string) ([]Entry, error)
+	// Wait blocks until there is a sealed session with a name higher than after.
+	Wait(ctx context.Context, after string) error
+	// Read returns a sealed session. If it was removed or never existed, the error wraps ErrUnknown.
+	// If its file is damaged, the error wraps ErrDamaged. The caller owns the record.
+	Read(ctx context.Context, id string) (*session.Record, error)
+	// Close releases the connections.
+	Close()
+}
+
+// OpenSource opens a folder of sessions on this machine, or the sessions of a tap at an http or
+// https URL. The token is the tap's token. It can be empty, and it is not used for a folder.
+// OpenSource returns an error if there is no such folder, or if no tap with sessions answers.
+func OpenSource(ctx context.Context, where, token string) (Source, error) {
+	if strings.HasPrefix(where, "http://") || strings.HasPrefix(where, "https://") {
+		return OpenRemote(ctx, RemoteConfig{URL: where, Token: token})
+	}
+	return OpenFolder(where)
+}
+
+// A Folder is a Source that reads a folder on this machine. It polls the folder for new sessions.
+type Folder struct{ dir string }
+
+// OpenFolder opens a folder of sessions. The folder can be in use by another process.
+func OpenFolder(dir string) (*Folder, error) {
+	if _, err := os.Stat(filepath.Join(dir, sealedFolder)); err != nil {
+		return nil, fmt.Errorf("%s is not a folder of sessions (it has no folder %s): %w", dir, sealedFolder, err)
+	}
+	return &Folder{dir: dir}, nil
+}
+
+const (
+	pollEvery = 100 * time.Millisecond // how often a Folder checks whether the folder has changed
+	listEvery = time.Second            // how often a Folder lists the folder without a change
+)
+
+// Sealed implements Source.
+func (f *Folder) Sealed(_ context.Context, after string) ([]Entry, error) {
+	entries, err := list(f.dir, after)
+	if err != nil {
+		err = fmt.Errorf("sessions: %w", err)
+	}
+	return entries, err
+}
+
+// Wait implements Source.
+func (f *Folder) Wait(ctx context.Context, after string) error {
+	var seen, listed time.Time
+	for {
+		info, err := os.Stat(filepath.Join(f.dir, sealedFolder))
+		if err != nil {
+			return fmt.Errorf("sessions: %w", err)
+		}
+		if now := time.Now(); !info.ModTime().Equal(seen) || now.Sub(listed) >= listEvery {
+			seen, listed = info.ModTime(), now
+			entries, err := f.Sealed(ctx, after)
+			if err != nil || len(entries) > 0 {
+				return err
+			}
+		}
+		if !wait.For(ctx, pollEvery) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Read implements Source.
+func (f *Folder) Read(_ context.Context, id string) (*session.Record, error) {
+	entries, err := list(f.dir, "")
+	if err != nil {
+		return nil, fmt.Errorf("session %s: %w", id, err)
+	}
+	for _, e := range slices.Backward(entries) {
+		if e.ID == id {
+			return readFile(sealedPath(f.dir, e.Name), id)
+		}
+	}
+	return nil, fmt.Errorf("session %s: %w", id, ErrUnknown)
+}
+
+// Close implements Source.
+func (f *Folder) Close() {}

@@ -1,0 +1,65 @@
+package session
+
+import "slices"
+
+// blockTokens is the number of tokens between two sums of a sequence.
+const blockTokens = 128
+
+// A sequence is a prompt and its output. Two sequences are compared by the sums of their beginnings,
+// so that a comparison reads at most two blocks of tokens.
+type sequence struct {
+	prompt, output []int32
+	sums           []uint64 // sums[i] is the sum of the first (i+1)*blockTokens tokens
+}
+
+func newSequence(prompt, output []int32) sequence {
+	s := sequence{prompt: prompt, output: output, sums: make([]uint64, 0, (len(prompt)+len(output))/blockTokens)}
+	sum, n := uint64(0), 0
+	for _, part := range [2][]int32{prompt, output} {
+		for _, id := range part {
+			sum = (sum ^ uint64(uint32(id)+1)) * 0x9e3779b97f4a7c15
+			sum ^= sum >> 29
+			if n++; n%blockTokens == 0 {
+				s.sums = append(s.sums, sum)
+			}
+		}
+	}
+	return s
+}
+
+func (s *sequence) len() int { return len(s.prompt) + len(s.output) }
+
+func (s *sequence) at(i int) int32 {
+	if i < len(s.prompt) {
+		return s.prompt[i]
+	}
+	return s.output[i-len(s.prompt)]
+}
+
+// common returns the number of tokens that the prompt and the sequence have in common at their
+// beginning. It relies on the sums.
+func (s *sequence) common(next *sequence) int {
+	limit := min(s.len(), len(next.prompt))
+	blocks := limit / blockTokens
+	// The sums are equal up to some block, and differ after it.
+	lo, hi := 0, blocks
+	for lo < hi {
+		if mid := (lo + hi + 1) / 2; s.sums[mid-1] == next.sums[mid-1] {
+			lo = mid
+		} else {
+			hi = mid - 1
+		}
+	}
+	n := lo * blockTokens
+	for n < limit && s.at(n) == next.prompt[n] {
+		n++
+	}
+	return n
+}
+
+// extends reports whether the prompt of next begins with the whole sequence and is longer. It
+// compares every token.
+func (s *sequence) extends(next *sequence) bool {
+	n := len(s.prompt)
+	return len(next.prompt) > s.len() && slices.Equal(next.prompt[:n], s.prompt) && slices.Equal(next.prompt[n:s.len()], s.output)
+}

@@ -1,0 +1,301 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	// holdHead is how long the head of a stream is held back while the engine works on a whole
+	// answer. Until then, an error of the engine reaches the client with its status.
+	holdHead = time.Second
+	// keepAlive is the time between two comments that keep the client waiting afterwards.
+	keepAlive = 3 * time.Second
+)
+
+// respond changes the answer and passes it to the client.
+func (c *chatCall) respond(ctx context.Context, a engineAnswer) {
+	if a.res != nil {
+		c.call.Status = a.res.StatusCode
+		c.p.count(func(s *Stats) {
+			if i := a.res.StatusCode / 100; i < len(s.Answers) {
+				s.Answers[i]++
+			}
+		})
+	}
+	switch {
+	case a.err != nil:
+		c.fail(c.unsent(ctx, a.err))
+	case a.res.StatusCode != http.StatusOK:
+		c.refusal(a)
+	case a.res.Header.Get("Content-Encoding") != "" && a.res.Header.Get("Content-Encoding") != "identity":
+		c.call.Unread = "encoded"
+		c.fail(&refusal{http.StatusBadGateway, "encoded", "the engine compressed the answer although the tap asked for no compression"})
+	case a.body == nil:
+		c.stream(ctx, a.res)
+	default:
+		c.document(a)
+	}
+}
+
+// fail records the call and sends an error to the client. If the head of the answer has already been
+// sent, the error becomes the last event, and the answer ends without its end marker.
+func (c *chatCall) fail(bad *refusal) {
+	if err := c.record(true); err != nil && bad != errCanceled {
+		bad = c.p.refused(err)
+	}
+	if !c.headed {
+		if c.client.Err() == nil {
+			bad.send(c.w)
+		}
+		return
+	}
+	c.abort(bad.text())
+}
+
+// abort sends an error as an event and breaks off the answer.
+func (c *chatCall) abort(text []byte) {
+	c.out = append(append(append(c.out, "data: "...), text...), "\n\n"...)
+	_ = c.flush() // the answer breaks off anyway
+	panic(http.ErrAbortHandler)
+}
+
+// refusal passes an error of the engine to the client.
+func (c *chatCall) refusal(a engineAnswer) {
+	if c.p.cfg.Set != (Set{}) && slices.Contains(refusals[:], a.res.StatusCode) {
+		c.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered with status %d to a request after --set had changed %s", a.res.StatusCode, c.p.cfg.Set.names()))
+	}
+	if err := c.record(false); err != nil {
+		c.fail(c.p.refused(err))
+		return
+	}
+	if !c.headed {
+		c.write(a.res, a.body)
+		return
+	}
+	text := bytes.ReplaceAll(a.body, []byte("\n"), []byte(" "))
+	if !bytes.Contains(text, []byte(`"error"`)) || !bytes.HasPrefix(text, []byte("{")) {
+		text = (&refusal{a.res.StatusCode, strconv.Itoa(a.res.StatusCode), "the engine answered: " + string(text[:min(len(text), 1<<10)])}).text()
+	}
+	c.abort(text)
+}
+
+// head copies the header of the engine's answer.
+func (c *chatCall) head(res *http.Response) {
+	h := c.w.Header()
+	for name, values := range res.Header {
+		switch name {
+		case "Connection", "Keep-Alive", "Proxy-Authenticate", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length", "Date":
+		default:
+			h[name] = values
+		}
+	}
+}
+
+// write sends a whole answer.
+func (c *chatCall) write(res *http.Response, body []byte) {
+	c.head(res)
+	c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	c.w.WriteHeader(res.StatusCode)
+	c.headed = true
+	_, _ = c.w.Write(body) // an error means that the client disconnected
+}
+
+// begin sends the head of a stream that the tap makes.
+func (c *chatCall) begin() {
+	if c.headed {
+		return
+	}
+	h := c.w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-cache")
+	c.w.WriteHeader(http.StatusOK)
+	c.headed = true
+}
+
+// flush writes c.out to the client.
+func (c *chatCall) flush() error {
+	out := c.out
+	if c.out = out[:0]; cap(out) > maxRoomBytes {
+		c.out = nil
+	}
+	if len(out) > 0 {
+		if _, err := c.w.Write(out); err != nil {
+			return err
+		}
+	}
+	return http.NewResponseController(c.w).Flush()
+}
+
+// document passes a whole answer to the client, as a stream if the client wants one.
+func (c *chatCall) document(a engineAnswer) {
+	var changed []byte
+	var err error
+	c.reader = newReader(openai{}, false)
+	c.view.sound = c.p.guard("answer", func() { c.reader.write(a.body) }) && c.reader.err == nil
+	if !c.p.guard("session", func() { changed, err = c.changed(a.body) }) {
+		err = errors.New("internal error in the tap")
+	}
+	if err != nil && c.q.streamed {
+		c.fail(&refusal{http.StatusBadGateway, "malformed", "the engine's answer is not a chat completion"})
+		return
+	}
+	if err != nil {
+		changed = a.body
+	}
+	if err := c.record(false); err != nil {
+		c.fail(c.p.refused(err))
+		return
+	}
+	if !c.q.streamed {
+		c.write(a.res, changed)
+		return
+	}
+	c.begin()
+	c.out = append(changed, "data: [DONE]\n\n"...)
+	_ = c.flush() // an error means that the client disconnected
+}
+
+// changed returns a whole answer as the client must receive it, without the end marker of a stream.
+func (c *chatCall) changed(body []byte) ([]byte, error) {
+	if _, err := c.view.document(c.s, body); err != nil {
+		return nil, err
+	}
+	out := c.view.append(make([]byte, 0, len(body)))
+	if !c.q.streamed {
+		return out, nil
+	}
+	return appendChunks(nil, c.s, out, c.q.usage)
+}
+
+// errGone means that the client has disconnected.
+var errGone = errors.New("the client has disconnected")
+
+// stream passes a stream to the client event by event.
+func (c *chatCall) stream(ctx context.Context, res *http.Response) {
+	c.reader = newReader(openai{}, true)
+	c.view.streamed = true
+	c.head(res)
+	c.w.WriteHeader(http.StatusOK)
+	c.headed = true
+	err := c.flush()
+	if err == nil {
+		err = c.pass(res.Body)
+	}
+	switch bad, ok := errors.AsType[*refusal](err); {
+	case err == nil, c.stored && !ok: // the client has the whole answer
+	case ok:
+		c.fail(bad)
+	case c.client.Err() != nil, err == errGone:
+		_ = c.record(true) // logged
+		panic(http.ErrAbortHandler)
+	case context.Cause(ctx) != nil:
+		c.fail(errCanceled)
+	case errors.Is(err, errEvent), errors.Is(err, errLargeAnswer):
+		c.fail(&refusal{http.StatusBadGateway, "too_large", err.Error()})
+	default: // break off as the engine did
+		_ = c.record(true) // logged
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// pass reads the stream to its end. It returns nil if the stream is complete and recorded.
+func (c *chatCall) pass(body io.Reader) error {
+	room := streamRooms.Get().(*[streamBytes]byte) //nolint:forcetypeassert // the pool contains nothing else
+	defer streamRooms.Put(room)
+	buf := room[:]
+	var events splitter
+	defer events.close()
+	request := c.x.held
+	for {
+		n, err := body.Read(buf)
+		if n > 0 {
+			if err := events.write(buf[:n], c.event); err != nil {
+				return err
+			}
+			if len(c.out) > 0 && c.flush() != nil {
+				return errGone
+			}
+		}
+		if m := c.view.message; m != nil {
+			if m.bytes > maxAnswer {
+				return errLargeAnswer
+			}
+			c.x.hold(request + int64(m.bytes))
+		}
+		switch {
+		case err == io.EOF && c.stored:
+			return nil
+		case err == io.EOF: // without an end marker
+			if err := c.record(c.reader.a.finish == ""); err != nil {
+				return c.p.refused(err)
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// event appends an event to c.out, as the client must receive it.
+func (c *chatCall) event(raw []byte) error {
+	data, at := dataOf(raw)
+	switch string(data) {
+	case "":
+		c.out = append(c.out, raw...)
+		return nil
+	case "[DONE]":
+		if c.flush() != nil {
+			return errGone
+		}
+		c.reader.over = true
+		if err := c.record(false); err != nil {
+			return c.p.refused(err)
+		}
+		c.out = append(c.out, raw...)
+		return nil
+	}
+	c.view.sound = c.p.guard("answer", func() { c.reader.heard(data) }) && c.reader.err == nil
+	var drop bool
+	var err error
+	if !c.p.guard("session", func() { drop, err = c.view.document(c.s, data) }) {
+		err = errEvent
+	}
+	switch {
+	case err != nil:
+		c.out = append(c.out, raw...)
+	case drop:
+	case len(c.view.edits) == 0:
+		c.out = append(c.out, raw...)
+	case at != (span{}):
+		c.out = append(c.view.append(append(c.out, raw[:at.from]...)), raw[at.to:]...)
+	default:
+		c.out = appendLines(c.out, c.view.append(nil))
+	}
+	return nil
+}
+
+// recover handles a panic. It breaks off the answer if its head has been sent.
+func (c *chatCall) recover() {
+	v := recover()
+	switch v {
+	case nil:
+		return
+	case http.ErrAbortHandler:
+		panic(v)
+	}
+	c.p.guard("session", func() { panic(v) }) // counts and logs the panic
+	c.p.guard("session", func() { _ = c.record(true) })
+	if c.headed {
+		panic(http.ErrAbortHandler)
+	}
+	(&refusal{http.StatusInternalServerError, "panic", "internal error in the tap"}).send(c.w)
+}

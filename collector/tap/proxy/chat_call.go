@@ -1,0 +1,310 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A chatCall is a chat completion in a session. The methods are called in this order:
+//
+//	read      reads and parses the request
+//	send      sends it to an engine, after prepare has changed it for the engine
+//	respond   changes the answer and passes it to the client
+//	record    stores the call, before the client has the last byte of the answer
+type chatCall struct {
+	p         *Proxy
+	w         http.ResponseWriter
+	client    context.Context // ends when the client disconnects
+	x         exchange        // sends the request, and accounts for memory
+	q         *chatRequest
+	req       *http.Request // the request to the engine
+	header    http.Header   // the header of req without the headers that ask for ids
+	admission Admission
+	able      *ability    // of the chosen engine
+	whole     atomic.Bool // the engine was asked for a whole answer although the client wants a stream
+	view      *view
+	s         *tokenize.Scanner
+	reader    *reader
+	call      session.Call
+	key       session.Key
+	at        place  // of the request
+	placed    bool   // at is known
+	splices   []edit // the changes to the messages
+	headed    bool   // the head of the answer was sent to the client
+	out       []byte // not yet written to the client
+	stored    bool   // record was called; failed is its result
+	failed    error
+}
+
+// maxAnswer limits the size of an answer that is not a stream, and of the message in a stream.
+const maxAnswer = 64 << 20
+
+// chat serves a chat completion in a session.
+func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, key session.Key) {
+	if !p.floods.enter(key, p.cfg.MaxOpenCalls) {
+		(&refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, which is the limit", p.cfg.MaxOpenCalls)}).send(w)
+		return
+	}
+	defer p.floods.leave(key)
+	c := &chatCall{p: p, w: w, client: r.Context(), key: key, x: exchange{p: p}, s: scanners.Get().(*tokenize.Scanner)} //nolint:forcetypeassert // the pool contains nothing else
+	defer c.end()
+	if err := c.read(r, key); err != nil {
+		err.send(w)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	a, err := p.cfg.Sessions.Admit(key, cancel)
+	if err != nil {
+		p.refused(err).send(w)
+		return
+	}
+	defer a.Done()
+	if n := a.Number(); n > p.cfg.MaxCalls {
+		(&refusal{http.StatusForbidden, "too_many_calls", fmt.Sprintf("this session has made %d calls, which is the limit", p.cfg.MaxCalls)}).send(w)
+		return
+	}
+	p.count(func(s *Stats) { s.Calls++; s.Sessions.Calls++ })
+	c.admission = a
+	c.run(ctx)
+}
+
+// read reads and parses the request.
+func (c *chatCall) read(r *http.Request, key session.Key) *refusal {
+	p := c.p
+	if r.ContentLength > p.cfg.BodyBytes {
+		return tooLarge(p.cfg.BodyBytes)
+	}
+	if p.memory.Load() > p.cfg.MemoryBytes {
+		return errMemory
+	}
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return &refusal{http.StatusUnsupportedMediaType, "encoded", "the request body is compressed; send it uncompressed"}
+	}
+	c.x.hold(max(0, r.ContentLength))
+	desk := newDesk()
+	defer desk.free()
+	body, whole, err := desk.read(r.Body, r.ContentLength, func(n int64) bool {
+		c.x.hold(n)
+		return n <= p.cfg.BodyBytes && p.memory.Load() <= p.cfg.MemoryBytes
+	})
+	switch {
+	case err != nil:
+		return errIncomplete
+	case !whole && int64(len(body)) > p.cfg.BodyBytes:
+		return tooLarge(p.cfg.BodyBytes)
+	case !whole:
+		return errMemory
+	}
+	body = slices.Clone(body)
+	c.call = session.Call{Call: *newCall(openai{}), Tools: -1, Retry: retryOf(r.Header)}
+	if c.q, err = parseChat(desk.s, body); err != nil {
+		p.unread("malformed")
+		return &refusal{http.StatusBadRequest, "bad_request", "the body is not a chat completion: " + strings.TrimPrefix(err.Error(), "proxy: ")}
+	}
+	c.call.Sampling = c.q.sampled(&p.cfg.Set)
+	c.x.chain = chain{seedHash}
+	for _, b := range []byte(key) {
+		c.x.chain[0] = mix(c.x.chain[0], uint64(b)) // all calls of a session prefer the same engine
+	}
+	c.header = p.forwarded(r, key)
+	c.view = viewOf(c.q, slices.ContainsFunc(idHeaders[:], func(name string) bool { return r.Header.Get(name) != "" }))
+	return nil
+}
+
+// retryOf returns the number of earlier tries that the client states, or -1.
+func retryOf(h http.Header) int {
+	n, err := strconv.Atoi(h.Get("X-Stainless-Retry-Count"))
+	if err != nil || n < 0 || n > 1<<20 {
+		return -1
+	}
+	return n
+}
+
+// forwarded returns the header for the engine. It lacks the session's key and the tap's token.
+func (p *Proxy) forwarded(r *http.Request, key session.Key) http.Header {
+	h := r.Header.Clone()
+	for _, value := range h["Connection"] {
+		for name := range strings.SplitSeq(value, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range []string{
+		"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+		"Content-Length", "Accept-Encoding", "Expect", "Cookie",
+	} {
+		h.Del(name)
+	}
+	secret := func(v string) bool {
+		return strings.Contains(v, string(key)) || p.cfg.Token != "" && strings.Contains(v, p.cfg.Token)
+	}
+	for name, values := range h {
+		if slices.ContainsFunc(values, secret) {
+			h.Del(name)
+		}
+	}
+	h.Set("Content-Type", "application/json")
+	return h
+}
+
+// run sends the request and passes the answer to the client.
+func (c *chatCall) run(ctx context.Context) {
+	c.req = (&http.Request{Method: http.MethodPost, URL: &chatURL, Header: c.header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).
+		WithContext(context.WithValue(ctx, exchangeKey{}, &c.x))
+	c.x.prepare, c.x.retract = c.prepare, c.retract
+	defer c.recover()
+	c.splice()
+	a := c.send(ctx)
+	if a.res != nil {
+		defer a.res.Body.Close() //nolint:errcheck // the body has been read, or is not needed
+	}
+	c.respond(ctx, a)
+}
+
+// prepare changes the request for the chosen engine. It can run in another goroutine than the other
+// methods, which do not run at the same time.
+func (c *chatCall) prepare(e *engine) error {
+	a, err := c.p.able(c.req.Context(), e)
+	if err != nil {
+		return err
+	}
+	c.able, c.call.Engine = a, e.name
+	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, a, c.splices)}
+	c.req.ContentLength = c.x.body.size()
+	c.whole.Store(c.q.streamed && a.mode == modeWhole)
+	c.req.Header = c.header
+	if a.mode == modeHeader {
+		c.req.Header = c.header.Clone()
+		askInHeader(c.req.Header)
+	}
+	return nil
+}
+
+// An engineAnswer is the answer of an engine. body is the whole body, or nil if the answer is a
+// stream, which has not been read.
+type engineAnswer struct {
+	res  *http.Response
+	body []byte
+	err  error
+}
+
+// send sends the request. It returns when a stream begins or when another answer is complete.
+// Meanwhile, it keeps a client alive that wants a stream.
+func (c *chatCall) send(ctx context.Context) engineAnswer {
+	if !c.q.streamed {
+		return c.fetch()
+	}
+	done := make(chan engineAnswer, 1)
+	go func() {
+		var a engineAnswer
+		if !c.p.guard("session", func() { a = c.fetch() }) {
+			a.err = errors.New("internal error in the tap")
+		}
+		done <- a
+	}()
+	wait := time.NewTimer(c.p.holdHead)
+	defer wait.Stop()
+	for {
+		select {
+		case a := <-done:
+			return a
+		case <-wait.C:
+			if ctx.Err() == nil && c.whole.Load() {
+				c.begin()
+				c.out = append(c.out, ": the engine is working\n\n"...)
+				_ = c.flush() // if the client has disconnected, ctx ends
+			}
+			wait.Reset(c.p.keepAlive)
+		}
+	}
+}
+
+// fetch sends the request to an engine.
+func (c *chatCall) fetch() (a engineAnswer) {
+	a.res, a.err = roundTripper{c.p}.RoundTrip(c.req) //nolint:bodyclose // the caller closes it
+	if a.err != nil {
+		return a
+	}
+	c.x.body = nil
+	if a.res.StatusCode == http.StatusOK && isStream(a.res.Header) {
+		return a
+	}
+	a.body, a.err = c.all(a.res)
+	return a
+}
+
+var chatURL = url.URL{Path: chatPath}
+
+var scanners = sync.Pool{New: func() any { return newScanner() }}
+
+var errLargeAnswer = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
+
+// all reads the body of an answer.
+func (c *chatCall) all(res *http.Response) ([]byte, error) {
+	var body bytes.Buffer
+	base := c.x.held // the request body
+	if n := res.ContentLength; n > 0 && n <= maxAnswer {
+		c.x.hold(base + n) // reserve before reading
+		body.Grow(int(n) + bytes.MinRead)
+	}
+	buf := copies.Get()
+	defer copies.Put(buf)
+	for {
+		n, err := res.Body.Read(buf)
+		body.Write(buf[:n])
+		c.x.hold(base + int64(body.Cap()))
+		switch {
+		case err == io.EOF:
+			return body.Bytes(), nil
+		case err != nil:
+			return body.Bytes(), err
+		case body.Len() > maxAnswer:
+			return nil, errLargeAnswer
+		case c.p.memory.Load() > c.p.cfg.MemoryBytes:
+			return nil, errMemory
+		}
+	}
+}
+
+// unsent returns the answer to the client if no engine answered, or if the engine's answer broke
+// off.
+func (c *chatCall) unsent(ctx context.Context, err error) *refusal {
+	if bad, ok := errors.AsType[*refusal](err); ok {
+		return bad
+	}
+	if cause := context.Cause(ctx); cause != nil && c.client.Err() == nil {
+		if bad := c.p.refused(cause); bad.code == errSealed.code {
+			return errCanceled
+		}
+	}
+	c.p.count(func(s *Stats) { s.Unreachable++ })
+	c.p.once(slog.LevelWarn, "engine_unreachable", err)
+	// Some harnesses repeat a call only if they know the error by its words.
+	return &refusal{http.StatusBadGateway, "engine_unreachable", fmt.Sprintf("service unavailable: no engine answered: %v", withoutBody(err))}
+}
+
+// end frees the memory of the call.
+func (c *chatCall) end() {
+	if c.reader != nil {
+		c.p.guard("answer", c.reader.close)
+	}
+	c.s.ResetBytes(nil)
+	scanners.Put(c.s)
+	c.x.hold(0)
+	c.x.leave()
+}

@@ -1,0 +1,96 @@
+package proxy
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// record stores the call. cut must be true unless the answer is complete.
+func (c *chatCall) record(cut bool) error {
+	if c.stored {
+		return c.failed
+	}
+	c.stored = true
+	t := &c.call.Call
+	t.Ended, t.Cut = time.Now(), cut
+	if c.x.engine != nil {
+		c.p.count(func(s *Stats) { s.Time.observe(t.Ended.Sub(c.x.began)) })
+	}
+	desk := newDesk()
+	defer desk.free() // the memory of the prompt is invalid afterwards
+	if c.reader != nil && !c.p.guard("answer", func() { c.call.Unread = c.fill(cut, desk) }) {
+		c.call.Unread = "panic"
+	}
+	if c.call.Unread == "" && c.reader == nil && cut && t.Status == http.StatusOK {
+		c.call.Unread = "cut"
+	}
+	if c.call.Unread != "" {
+		c.p.unread(c.call.Unread)
+	}
+	if t.Status == http.StatusOK {
+		c.call.Answer = c.view.message.json()
+	}
+	c.call.Delivered = !cut && t.Status == http.StatusOK && c.client.Err() == nil
+	var err error
+	if !c.p.guard("keep", func() { err = c.admission.Add(&c.call, c.q.messages, c.q.tools) }) {
+		err = errors.New("internal error in the tap")
+	}
+	c.failed = err
+	c.p.guard("continuity", func() { c.remember(cut || err != nil) })
+	c.p.count(func(s *Stats) {
+		if err == nil {
+			s.Kept++
+			s.Sessions.Kept++
+		} else {
+			s.Dropped++
+			s.Sessions.Dropped++
+		}
+	})
+	if err != nil {
+		c.p.once(slog.LevelError, "not_recorded", err)
+	}
+	c.p.cfg.Log.Debug("call", "dialect", t.Dialect, "engine", t.Engine, "status", t.Status, "prompt", len(t.Prompt), "output", len(t.Output), "cut", cut)
+	t.Prompt, t.Output, t.Logprobs = nil, nil, nil
+	return err
+}
+
+// fill copies the parsed answer into the call. It returns the reason why the ids are unusable, or "".
+func (c *chatCall) fill(cut bool, desk *desk) (unread string) {
+	t, r := &c.call.Call, c.reader
+	if !cut {
+		r.end()
+	}
+	unread, same := r.call(t, desk.ids[:0])
+	if unread == "cut" && r.a.streamed && r.a.tray == nil { // keep the tokens that arrived
+		r.a.fill(t, desk.ids[:0])
+		if t.Output == nil && !r.a.failed && !r.a.several && len(r.a.output) > 0 {
+			t.Output, t.Logprobs = r.a.output, r.a.aligned()
+		}
+		return unread
+	}
+	switch {
+	case c.q.several:
+		unread = "several"
+	case unread != "":
+	case !same:
+		unread = "prompt_tokens"
+	default:
+		unread = unsound(t)
+	}
+	if unread == "no_ids" && c.q.streamed && !c.whole.Load() {
+		c.downgrade()
+	}
+	return unread
+}
+
+// downgrade makes the tap ask the engine for whole answers from now on, because a stream lacked ids.
+// Some versions of vLLM lose ids in streams with tool calls.
+func (c *chatCall) downgrade() {
+	a := *c.able
+	a.mode = modeWhole
+	if c.x.engine.trial.able.CompareAndSwap(c.able, &a) {
+		c.p.cfg.Log.Warn("stream_without_ids", "engine", c.x.engine.name, "change", "the tap now asks the engine for whole answers and sends them as streams")
+	}
+}

@@ -1,0 +1,101 @@
+package proxy_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
+)
+
+// A form is a way in which the scripted engine returns ids.
+type form struct {
+	name    string
+	mode    string // what the proxy's trial must find out
+	dialect enginesim.Dialect
+}
+
+func newEngine(tb testing.TB) *enginesim.Engine {
+	tb.Helper()
+	return newDialect(tb, enginesim.DialectVLLM)
+}
+
+func newDialect(tb testing.TB, d enginesim.Dialect) *enginesim.Engine {
+	tb.Helper()
+	e, err := enginesim.New(enginesim.Config{Version: "5", MaxModelLen: 4096, Dialect: d, Reasoning: true})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
+}
+
+var forms = []form{
+	{"vLLM", "body", enginesim.DialectVLLM},
+	{"SGLang", "headers", enginesim.DialectSGLang},
+	{"SGLang without sglext", "whole answers", enginesim.DialectSGLangPlain},
+	{"SGLang 0.5.18", "whole answers", enginesim.DialectSGLangFirst},
+}
+
+func (f form) engine(tb testing.TB) (h http.Handler, calls func() []enginesim.Call) {
+	tb.Helper()
+	e := newDialect(tb, f.dialect)
+	return e, e.Calls
+}
+
+// An answerBuffer keeps an answer.
+type answerBuffer struct {
+	bytes.Buffer
+	header http.Header
+	status int
+}
+
+func (k *answerBuffer) Header() http.Header {
+	if k.header == nil {
+		k.header = http.Header{}
+	}
+	return k.header
+}
+
+func (k *answerBuffer) WriteHeader(status int) { k.status = status }
+func (k *answerBuffer) Flush()                 {}
+
+func chatBody(script string, stream bool, more string) string {
+	return fmt.Sprintf(`{"model":"policy","messages":[{"role":"system","content":"You are terse."},{"role":"user","content":"Do it. [script:%s]"}],`+
+		`"tools":[{"type":"function","function":{"name":"add","parameters":{}}}],"stream":%v%s}`, script, stream, more)
+}
+
+// A trialed engine passes the proxy's trials to a scripted engine, and all other calls to next.
+type trialed struct {
+	e    http.Handler
+	next http.HandlerFunc
+}
+
+func (h trialed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if r.Method == http.MethodGet || bytes.Contains(body, []byte(`"content":"Hi"`)) {
+		h.e.ServeHTTP(w, r)
+		return
+	}
+	h.next(w, r)
+}
+
+// chopped sends the answers of an engine in pieces of random sizes.
+func chopped(h http.Handler, draw *rand.Rand) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var kept answerBuffer
+		h.ServeHTTP(&kept, r)
+		maps.Copy(w.Header(), kept.Header())
+		if kept.status != 0 {
+			w.WriteHeader(kept.status)
+		}
+		for kept.Len() > 0 {
+			_, _ = w.Write(kept.Next(1 + draw.IntN(300)))
+			_ = http.NewResponseController(w).Flush()
+		}
+	})
+}

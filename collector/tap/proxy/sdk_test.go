@@ -1,0 +1,224 @@
+package proxy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/tap/proxy"
+)
+
+// An sdkClient is a program that makes calls with an official OpenAI SDK. Its arguments are a base
+// URL, a key and a file of calls.
+type sdkClient struct {
+	name    string
+	command []string
+}
+
+// sdkClients returns the clients, or skips the test if their SDKs are not installed.
+func sdkClients(tb testing.TB) []sdkClient {
+	tb.Helper()
+	home := os.Getenv("ROLLOUT_HARNESS")
+	if home == "" {
+		tb.Skip("the OpenAI SDKs are not installed: run make harnesses, or set ROLLOUT_HARNESS to their folder")
+	}
+	clients := []sdkClient{
+		{"Python", []string{filepath.Join(home, "mini-swe-agent/bin/python"), "testdata/sdk/client.py"}},
+		{"JavaScript", []string{filepath.Join(home, "bin/node"), "testdata/sdk/client.mjs", filepath.Join(home, "openai/node_modules/openai")}},
+	}
+	for _, c := range clients {
+		if _, err := os.Stat(c.command[0]); err != nil {
+			tb.Fatalf("the OpenAI SDK for %s is not installed: run make harnesses (%v)", c.name, err)
+		}
+	}
+	return clients
+}
+
+// sdkCalls writes the file of calls, and returns its name and the number of calls.
+func sdkCalls(tb testing.TB) (file string, n int) {
+	tb.Helper()
+	type call struct {
+		Name    string         `json:"name"`
+		Body    map[string]any `json:"body"`
+		Helper  bool           `json:"helper"`
+		Retries int            `json:"retries"`
+	}
+	var calls []call
+	add := func(answer, how string, change func(*call)) {
+		c := call{Name: answer + ", " + how, Body: map[string]any{
+			"model":    "policy",
+			"messages": []any{map[string]any{"role": "system", "content": "Sei höflich."}, map[string]any{"role": "user", "content": answer}},
+		}}
+		change(&c)
+		calls = append(calls, c)
+	}
+	whole := func(*call) {}
+	stream := func(c *call) { c.Body["stream"] = true }
+	tools := []any{map[string]any{"type": "function", "function": map[string]any{
+		"name": "weather", "parameters": map[string]any{"type": "object", "properties": map[string]any{"city": map[string]any{"type": "string"}}},
+	}}}
+	for _, a := range sdkAnswers {
+		add(a.name, "whole", whole)
+		add(a.name, "stream", stream)
+		add(a.name, "whole, tools and sampling", func(c *call) {
+			c.Body["tools"], c.Body["parallel_tool_calls"], c.Body["stop"], c.Body["temperature"] = tools, true, []string{"\n\n", "日"}, 0.5
+		})
+		add(a.name, "stream, usage", func(c *call) {
+			stream(c)
+			c.Body["stream_options"] = map[string]any{"include_usage": true}
+		})
+		add(a.name, "whole, log-probabilities", func(c *call) { c.Body["logprobs"], c.Body["top_logprobs"] = true, 0 })
+		add(a.name, "stream, log-probabilities", func(c *call) { stream(c); c.Body["logprobs"] = true })
+		add(a.name, "helper", func(c *call) { stream(c); c.Helper = true })
+		add("cut "+a.name, "stream", stream)
+	}
+	for status := range sdkStatuses {
+		add(strconv.Itoa(status), "whole", whole)
+		add(strconv.Itoa(status), "stream", stream)
+	}
+	add("retry", "whole", func(c *call) { c.Retries = 1 })
+	add("retry", "stream", func(c *call) { stream(c); c.Retries = 1 })
+	slices.SortFunc(calls, func(a, b call) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
+	text, err := json.Marshal(calls)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	file = filepath.Join(tb.TempDir(), "calls.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return file, len(calls)
+}
+
+// results runs a client and returns the lines that it prints.
+func (c sdkClient) results(tb testing.TB, base, key, calls string) [][]byte {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), c.command[0], append(c.command[1:len(c.command):len(c.command)], base, key, calls)...)
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + tb.TempDir(), "LANG=C.UTF-8"}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		tb.Fatalf("%s: %v", c.name, err)
+	}
+	return bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+}
+
+// sameForSDKs proves that the clients receive the same at both base URLs. part returns what is compared
+// of a line, or nil.
+func sameForSDKs(t *testing.T, direct, tapped, key string, part func(line []byte) []byte) {
+	t.Helper()
+	calls, n := sdkCalls(t)
+	for _, c := range sdkClients(t) {
+		want, got := c.results(t, direct, "none", calls), c.results(t, tapped, key, calls)
+		if len(want) != n+1 || len(got) != len(want) {
+			t.Fatalf("%s: %d results without the tap and %d with it, want %d", c.name, len(want), len(got), n+1)
+		}
+		failed, compared := 0, 0
+		for i := range want {
+			of := part(want[i])
+			if of == nil {
+				continue
+			}
+			if compared++; bytes.Equal(part(got[i]), of) {
+				continue
+			}
+			if failed++; failed <= 5 {
+				t.Errorf("%s: without the tap\n%s\nand with it\n%s", c.name, shortened(want[i]), shortened(got[i]))
+			}
+		}
+		t.Logf("%s: %d results, %d differ", c.name, compared, failed)
+	}
+}
+
+func wholeLine(line []byte) []byte { return line }
+
+// exceptChunks returns what a client sees of a call, apart from how a stream was divided, or nil if
+// that is all.
+func exceptChunks(line []byte) []byte {
+	var call struct {
+		Name    string
+		Objects []json.RawMessage
+		Error   json.RawMessage
+	}
+	if json.Unmarshal(line, &call) != nil {
+		return line
+	}
+	if call.Name == "reasoning, helper" { // the SDK for JavaScript keeps only the last piece of a member that it does not know
+		return nil
+	}
+	if strings.HasSuffix(call.Name, ", helper") && len(call.Objects) > 0 { // the names of events come first
+		return fmt.Appendf(nil, "%s %s %s", call.Name, call.Objects[len(call.Objects)-1], call.Error)
+	}
+	if strings.Contains(call.Name, ", stream") && (string(call.Error) == "null" || strings.HasPrefix(call.Name, "cut ")) {
+		return nil
+	}
+	return line
+}
+
+func shortened(line []byte) string {
+	if len(line) <= 1500 {
+		return string(line)
+	}
+	return fmt.Sprintf("%s… (%d bytes)", line[:1500], len(line))
+}
+
+// TestSDKsSeeTheSame proves that clients with the official OpenAI SDKs receive the same objects and
+// errors through the tap as directly from the engine.
+func TestSDKsSeeTheSame(t *testing.T) {
+	t.Parallel()
+	sdkClients(t)
+	direct := httptest.NewServer(sdkEngine{})
+	t.Cleanup(direct.Close)
+	sameForSDKs(t, direct.URL+"/v1", newRig(t, proxy.Config{}, sdkEngine{}).url+"/v1", "none", wholeLine)
+}
+
+// TestSDKsSeeTheSameInSessions proves the same for the calls of a session, in which the tap asks for
+// token ids. If the engine has no ids for streams, the tap divides a whole answer, so the chunks are
+// not compared.
+func TestSDKsSeeTheSameInSessions(t *testing.T) {
+	t.Parallel()
+	sdkClients(t)
+	for _, e := range []struct {
+		mode   string
+		engine http.Handler
+		part   func([]byte) []byte
+	}{
+		{"body", sdkEngine{}, wholeLine},
+		{"headers", sdkSGLang{ext: true}, wholeLine},
+		{"whole answers", sdkSGLang{}, exceptChunks},
+	} {
+		t.Run(e.mode, func(t *testing.T) {
+			t.Parallel()
+			direct := httptest.NewServer(e.engine)
+			t.Cleanup(direct.Close)
+			r := newSessionRig(t, proxy.Config{}, e.engine)
+			if err := r.proxy.Probe(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.proxy.Mode(); got != e.mode {
+				t.Fatalf("the tap gets ids by %q, want %q", got, e.mode)
+			}
+			key := r.begin(t)
+			sameForSDKs(t, direct.URL+"/v1", r.url+"/r/"+string(key)+"/v1", string(key), e.part)
+			read := 0
+			for _, c := range r.record(t, key).Calls {
+				if c.Unread == "" && len(c.Output) > 0 {
+					read++
+				}
+			}
+			t.Logf("%d calls with ids", read)
+			if read == 0 {
+				t.Error("no call has ids")
+			}
+		})
+	}
+}

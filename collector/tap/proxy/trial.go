@@ -1,0 +1,261 @@
+package proxy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rollout-rl/rollout/collector/tap"
+)
+
+// A mode is the way in which an engine returns token ids for a chat completion that the client
+// wants as a stream. All engines return the ids of a whole answer in the same way (see wholeAsks).
+type mode int
+
+const (
+	modeBody   mode = iota // vLLM: a member of the body
+	modeHeader             // SGLang: headers
+	modeWhole              // the engine has no ids for streams, so the tap asks for a whole answer
+)
+
+func (m mode) String() string { return [...]string{"body", "headers", "whole answers"}[m] }
+
+// These members and headers make an engine return ids and log-probabilities.
+var (
+	wholeAsks  = openai{}.asks(&request{path: chatPath})
+	streamAsks = [...][]ask{
+		modeBody:   {{"return_token_ids", "true"}, {"logprobs", "true"}},
+		modeHeader: {{"logprobs", "true"}},
+		modeWhole:  wholeAsks,
+	}
+	idHeaders = [...]string{"X-Sglext-Return-Input-Ids", "X-Sglext-Return-Output-Ids"}
+)
+
+// An ability describes an engine's chat completions.
+type ability struct {
+	model  string // the engine's name for its model
+	tokens int64  // the model's context length, or 0 if the engine does not state it
+	mode   mode
+}
+
+// A trial finds out an engine's ability with a few small calls.
+type trial struct {
+	able atomic.Pointer[ability] // nil before the first successful trial
+	busy chan struct{}           // has a value while a trial runs; protects the fields below
+
+	failed error // the last trial's error; valid until
+	until  time.Time
+}
+
+func newTrial() trial { return trial{busy: make(chan struct{}, 1)} }
+
+const (
+	trialTimeout = time.Minute
+	// A failed trial is not repeated within retrialAfter, so that many calls do not cause many
+	// trials.
+	retrialAfter = 2 * time.Second
+)
+
+// Probe makes a few small calls to each engine, which find out how the engine returns token ids for
+// chat completions. It returns an error for each engine that cannot be reached or returns no ids.
+// The error states the version of the engine that is needed. Sessions need the result; without
+// Probe, the first call of a session to an engine finds it out. Probe blocks until all engines have
+// answered, at most a few minutes.
+func (p *Proxy) Probe(ctx context.Context) error {
+	failed := make([]error, len(p.balance.engines))
+	var all sync.WaitGroup
+	for i, e := range p.balance.engines {
+		all.Go(func() { _, failed[i] = p.able(ctx, e) })
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
+
+// able returns the engine's ability. If it is unknown, able finds it out.
+func (p *Proxy) able(ctx context.Context, e *engine) (*ability, error) {
+	t := &e.trial
+	if a := t.able.Load(); a != nil {
+		return a, nil
+	}
+	select {
+	case t.busy <- struct{}{}:
+		defer func() { <-t.busy }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if a := t.able.Load(); a != nil {
+		return a, nil
+	}
+	if t.failed != nil && time.Now().Before(t.until) {
+		return nil, t.failed
+	}
+	limited, cancel := context.WithTimeout(ctx, trialTimeout)
+	defer cancel()
+	a, err := p.try(limited, e)
+	if err != nil {
+		err = fmt.Errorf("engine %s: %w", e.name, withoutBody(err))
+		if ctx.Err() == nil {
+			t.failed, t.until = err, time.Now().Add(retrialAfter)
+		}
+		return nil, err
+	}
+	t.failed = nil
+	t.able.Store(a)
+	p.cfg.Log.Info("engine_ids", "engine", e.name, "model", a.model, "ids_by", a.mode.String())
+	return a, nil
+}
+
+// ErrNoIDs means that an engine returns no token ids for chat completions.
+var ErrNoIDs = errors.New("the engine returns no token ids for chat completions; use vLLM 0.10.2 or later, or SGLang 0.5.18 or later")
+
+// try finds out the engine's ability.
+func (p *Proxy) try(ctx context.Context, e *engine) (*ability, error) {
+	a, err := p.models(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	ok, err := p.chatTrial(ctx, e, a, wholeAsks, false, false)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, ErrNoIDs
+	}
+	for _, m := range []mode{modeBody, modeHeader} {
+		ok, err = p.chatTrial(ctx, e, a, streamAsks[m], true, m == modeHeader)
+		if err != nil {
+			return nil, err
+		}
+		if a.mode = m; ok {
+			return a, nil
+		}
+	}
+	a.mode = modeWhole
+	return a, nil
+}
+
+// models reads the name and the context length of the engine's first model.
+func (p *Proxy) models(ctx context.Context, e *engine) (*ability, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url.JoinPath("/v1/models").String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	status, body, err := p.small(req, e)
+	if err != nil {
+		return nil, fmt.Errorf("GET /v1/models: %w", err)
+	}
+	var list struct {
+		Data []struct {
+			ID     string `json:"id"`
+			Tokens int64  `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if status != http.StatusOK {
+		return nil, fmt.Errorf("GET /v1/models: %d %s", status, http.StatusText(status))
+	}
+	if err := json.Unmarshal(body, &list); err != nil || len(list.Data) == 0 || list.Data[0].ID == "" {
+		return nil, errors.New("GET /v1/models: the answer does not name a model; want a server with OpenAI's API, such as vLLM or SGLang")
+	}
+	return &ability{model: list.Data[0].ID, tokens: max(0, list.Data[0].Tokens)}, nil
+}
+
+// chatTrial makes a small call. It returns true if the answer contains as many ids as the engine
+// counts tokens, and false if not or if the engine refuses the request. Any other status is an
+// error, because it proves nothing about ids.
+func (p *Proxy) chatTrial(ctx context.Context, e *engine, a *ability, asks []ask, stream, headers bool) (bool, error) {
+	body := map[string]any{
+		"model": a.model, "messages": []any{map[string]string{"role": "user", "content": "Hi"}}, "max_tokens": 4, "stream": stream,
+	}
+	if stream {
+		body["stream_options"] = map[string]bool{"include_usage": true}
+	}
+	for _, ask := range asks {
+		body[ask.key] = json.RawMessage(ask.value)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return false, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url.JoinPath(chatPath).String(), bytes.NewReader(text))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if headers {
+		askInHeader(req.Header)
+	}
+	status, text, err := p.small(req, e)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("POST %s: %w", chatPath, err)
+	case status == http.StatusBadRequest, status == http.StatusUnprocessableEntity:
+		return false, nil
+	case status != http.StatusOK:
+		return false, fmt.Errorf("POST %s: %d %s", chatPath, status, http.StatusText(status))
+	}
+	r := newReader(openai{}, stream)
+	defer r.close()
+	r.write(text)
+	r.end()
+	var c tap.Call
+	r.call(&c, nil)
+	return unsound(&c) == "" && len(c.Output) > 0, nil
+}
+
+func askInHeader(h http.Header) {
+	for _, name := range idHeaders {
+		h.Set(name, "1")
+	}
+}
+
+// unsound returns no_ids if the ids in c are missing or are not as many as the engine counted.
+func unsound(c *tap.Call) string {
+	if c.Output == nil || len(c.Prompt) == 0 || int(c.OutputTokens) != len(c.Output) || int(c.PromptTokens) != len(c.Prompt) {
+		return "no_ids"
+	}
+	return ""
+}
+
+const maxTrialBytes = 4 << 20
+
+// small sends a request and reads the whole answer.
+func (p *Proxy) small(req *http.Request, e *engine) (status int, body []byte, err error) {
+	e.authorize(req)
+	res, err := p.transport.RoundTrip(req)
+	if err != nil {
+		return 0, nil, cmp.Or(context.Cause(req.Context()), err)
+	}
+	defer res.Body.Close() //nolint:errcheck // the body has been read
+	body, err = io.ReadAll(io.LimitReader(res.Body, maxTrialBytes))
+	return res.StatusCode, body, err
+}
+
+// An EngineInfo describes an engine.
+type EngineInfo struct {
+	URL string // without a user name and password
+	// Model is the engine's name for its model. It is empty before the first successful trial. Tokens
+	// is the model's context length, or 0 if it is unknown.
+	Model  string
+	Tokens int64
+}
+
+// Engines describes the engines in the order of Config.Engines.
+func (p *Proxy) Engines() []EngineInfo {
+	var all []EngineInfo
+	for _, e := range p.balance.engines {
+		info := EngineInfo{URL: e.name}
+		if a := e.trial.able.Load(); a != nil {
+			info.Model, info.Tokens = a.model, a.tokens
+		}
+		all = append(all, info)
+	}
+	return all
+}
