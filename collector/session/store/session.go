@@ -123,7 +123,7 @@ func (a *Admission) Add(c *session.Call, messages []json.RawMessage, tools json.
 	}
 	_, flying := x.flights[a]
 	switch {
-	case x.phase == phaseSealed:
+	case x.phase == phaseSealed, x.end != nil: // nothing may follow the end in the file
 		return x.err(ErrSealed)
 	case a.added || !flying:
 		return x.err(fmt.Errorf("call %d was already added or has ended", a.number))

@@ -5,6 +5,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,7 +36,8 @@ type Gateway struct {
 
 // New listens on a free port of the loopback interface. It serves nothing before Start.
 func New(ctx context.Context, c *config.Config) (*Gateway, error) {
-	g := &Gateway{}
+	// No client knows the token, so only the keys of sessions open a path to an engine.
+	g := &Gateway{cfg: proxy.Config{Token: rand.Text()}}
 	for _, text := range c.Engine.URLs {
 		u, err := connect.EngineURL(text)
 		if err != nil {
