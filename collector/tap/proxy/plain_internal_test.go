@@ -325,7 +325,8 @@ func plainAnswer(d dialect, streamed bool, text []byte, c *tap.Call) bool {
 				data = append(data, strings.TrimPrefix(rest, " "))
 			}
 			if line == "" {
-				if all := strings.Join(data, "\n"); all != "" && all != "[DONE]" {
+				// The reader drops empty lines at the beginning of an event, which change no JSON.
+				if all := strings.TrimLeft(strings.Join(data, "\n"), "\n"); all != "" && all != "[DONE]" {
 					documents = append(documents, []byte(all))
 				}
 				data = nil
