@@ -29,7 +29,7 @@ func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
 	if rollout != nil && g.cfg.Output.kind == outputSession {
 		r.Output = rollout.Main.Text
 	}
-	r.Messages = redactJSON(r.Messages, string(g.key))
+	r.Output, r.Messages = redact(r.Output, string(g.key)), redactJSON(r.Messages, string(g.key))
 	for i := range r.Sends {
 		for j := range r.Sends[i].Turns {
 			r.Sends[i].Turns[j].Content = redact(r.Sends[i].Turns[j].Content, string(g.key))

@@ -93,7 +93,7 @@ func (c *control) result(args []string, ended error, r *Result) (proven bool, er
 	_ = c.report.SetReadDeadline(time.Now().Add(outputAfter)) // needed only if a stranger has the pipe
 	err = json.NewDecoder(c.report).Decode(&from)
 	switch {
-	case err != nil:
+	case err != nil || ended != nil: // a program can write a report of its own and kill the supervisor
 		r.Exit = -1
 		exit, signal := status(ended)
 		r.Signal = signal

@@ -73,24 +73,45 @@ func (s *Store) sealedName(id string) (string, bool) {
 }
 
 // list returns the sealed sessions in a folder with names higher than after. It skips other files.
+//
+// A folder is not read at one moment: if two sessions are sealed meanwhile, a reading can contain
+// the later one and lack the earlier one, which a cursor would then skip forever. So list reads the
+// folder twice and returns the names up to the highest name of the first reading. All of them existed
+// before the second reading.
 func list(dir, after string) ([]Entry, error) {
-	files, err := os.ReadDir(filepath.Join(dir, sealedFolder)) // sorted by name
+	first, err := readNames(dir, after)
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	second, err := readNames(dir, after)
 	if err != nil {
 		return nil, err
 	}
 	var entries []Entry
-	for _, f := range files {
-		name, ok := strings.CutSuffix(f.Name(), extension)
-		if !ok || name <= after || !isName(name) || !f.Type().IsRegular() {
-			continue
+	for _, f := range second {
+		name := strings.TrimSuffix(f.Name(), extension)
+		if f.Name() > first[len(first)-1].Name() {
+			break
 		}
 		info, err := f.Info()
-		if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
 			continue // the session has just been removed
+		} else if err != nil {
+			return nil, err
 		}
 		entries = append(entries, Entry{Name: name, ID: name[numberLen+1:], Bytes: info.Size()})
 	}
 	return entries, nil
+}
+
+// readNames reads the folder of sealed sessions once. It returns the files with names higher than
+// after, sorted by name.
+func readNames(dir, after string) ([]os.DirEntry, error) {
+	files, err := os.ReadDir(filepath.Join(dir, sealedFolder)) // sorted by name
+	return slices.DeleteFunc(files, func(f os.DirEntry) bool {
+		name, ok := strings.CutSuffix(f.Name(), extension)
+		return !ok || name <= after || !isName(name) || !f.Type().IsRegular()
+	}), err
 }
 
 // Sealed returns the sealed sessions in the order in which they were sealed. If after is not empty,

@@ -86,13 +86,13 @@ func (f *Folder) Wait(ctx context.Context, after string) error {
 
 // Read implements Source.
 func (f *Folder) Read(_ context.Context, id string) (*session.Record, error) {
-	entries, err := list(f.dir, "")
+	files, err := readNames(f.dir, "")
 	if err != nil {
 		return nil, fmt.Errorf("session %s: %w", id, err)
 	}
-	for _, e := range slices.Backward(entries) {
-		if e.ID == id {
-			return readFile(sealedPath(f.dir, e.Name), id)
+	for _, file := range slices.Backward(files) {
+		if name := strings.TrimSuffix(file.Name(), extension); name[numberLen+1:] == id {
+			return readFile(sealedPath(f.dir, name), id)
 		}
 	}
 	return nil, fmt.Errorf("session %s: %w", id, ErrUnknown)

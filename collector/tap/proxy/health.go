@@ -75,16 +75,21 @@ func (p *Proxy) healthz(w http.ResponseWriter) {
 		http.Error(w, "draining", http.StatusServiceUnavailable)
 		return
 	}
-	for _, e := range p.balance.engines {
-		if e.down.Load() {
-			continue
-		}
-		if err := p.cfg.Unkept(); err != nil {
-			_, _ = fmt.Fprintf(w, "degraded: the tap forwards calls but cannot keep them (%v)\n", err)
-		} else {
-			_, _ = io.WriteString(w, "ok\n")
-		}
-		return
+	if err := p.Up(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	} else if err := p.cfg.Unkept(); err != nil {
+		_, _ = fmt.Fprintf(w, "degraded: the tap forwards calls but cannot keep them (%v)\n", err)
+	} else {
+		_, _ = io.WriteString(w, "ok\n")
 	}
-	http.Error(w, fmt.Sprintf("no engine is up (%d configured)", len(p.balance.engines)), http.StatusServiceUnavailable)
+}
+
+// Up returns nil if an engine was up when its health was last checked, otherwise an error.
+func (p *Proxy) Up() error {
+	for _, e := range p.balance.engines {
+		if !e.down.Load() {
+			return nil
+		}
+	}
+	return fmt.Errorf("no engine is up (%d configured)", len(p.balance.engines))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -39,7 +38,7 @@ func (p *planning) prepareHarness(ctx context.Context) error {
 		return err
 	}
 	p.host.atClose(p.gateway.Close)
-	cfg.BaseURL, cfg.Sessions, cfg.Supervisor = p.gateway.URL(), p.gateway, supervisor()
+	cfg.BaseURL, cfg.Sessions, cfg.Check, cfg.Supervisor = p.gateway.URL(), p.gateway, p.gateway.Check, supervisor
 	p.harness, err = harness.NewBackend(cfg)
 	var bad exit.Complaints
 	for key, text := range config.HarnessErrors(err) {
@@ -57,14 +56,9 @@ func (p *planning) connectHarness() (err error) {
 	return err
 }
 
-// supervisor returns the command of the supervisor for package subprocess: this program.
-func supervisor() []string {
-	path, err := os.Executable()
-	if err != nil {
-		return nil
-	}
-	return []string{path}
-}
+// supervisor is the command of the supervisor for package subprocess: this program, even if its file
+// has been replaced since the start. Only Linux has a supervisor.
+var supervisor = []string{"/proc/self/exe"}
 
 // askEngines checks that every engine returns token ids, and that all of them serve the same model.
 func (p *planning) askEngines(ctx context.Context) (runfolder.Server, error) {

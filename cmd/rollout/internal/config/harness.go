@@ -75,7 +75,8 @@ var (
 	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	// secretName matches the name of a variable whose value is probably a secret. Its value must be a
 	// reference, because the run's folder contains a copy of the settings.
-	secretName = regexp.MustCompile(`(?i)(secret|password|passwd|token|api_?key|credential)`)
+	secretName  = regexp.MustCompile(`(?i)(^|_)(secret|password|passwd|token|api_?key|credentials?)$`)
+	placeholder = regexp.MustCompile(`\{(prompt|base_url|key|model|workdir|home)\}`)
 )
 
 func (e *environment) parse(raw json.RawMessage, getenv func(string) string) error {
@@ -99,7 +100,7 @@ func (e *environment) parse(raw json.RawMessage, getenv func(string) string) err
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			v.text = s.Reveal()
-		} else if secretName.MatchString(name) && text != "" && !strings.Contains(text, "{") {
+		} else if secretName.MatchString(name) && text != "" && !placeholder.MatchString(text) {
 			return fmt.Errorf("%s: the value can be a secret, so write a reference such as ${env:%s}; {key} is the key of the session", name, name)
 		}
 		if strings.ContainsRune(v.text, 0) {

@@ -115,6 +115,14 @@ func (g *Gateway) Close() {
 	_ = g.store.Close() // every sealed session is already synced
 }
 
+// Check returns an error that wraps collector.ErrUnavailable if no engine is up.
+func (g *Gateway) Check(context.Context) error {
+	if err := g.proxy.Up(); err != nil {
+		return fmt.Errorf("%w: %w", collector.ErrUnavailable, err)
+	}
+	return nil
+}
+
 // Begin implements harness.Sessions.
 func (g *Gateway) Begin(h session.Head) (session.Key, error) { return g.store.Begin(h) }
 
