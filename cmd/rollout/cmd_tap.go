@@ -236,7 +236,7 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 	go func() { served <- server.Serve(listener) }()
 	go func() { defer close(checked); tapped.Run(ctx) }()
 	drained := make(chan struct{})
-	go signals.Watch(ctx, 0, signals.Stops{
+	defer signals.Watch(0, signals.Stops{
 		Drain: func() {
 			tapped.Drain()
 			p.say("tap: refusing new requests and waiting for %s in flight; interrupt again to stop", format.Plural(tapped.Stats().Open, "request"))
@@ -244,7 +244,7 @@ func (p *program) serveTap(ctx context.Context, o *tapOptions, tapped *proxy.Pro
 		},
 		Stop:  func(cause error) { stop(cause) },
 		Abort: p.abort,
-	})
+	})()
 	scheme := "http://"
 	if secure {
 		scheme = "https://"

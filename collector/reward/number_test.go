@@ -95,7 +95,7 @@ func TestLastNumber(t *testing.T) {
 		{"5/2", []string{"2 1/2", `2\frac{1}{2}`, `2 \frac12`, "2½", "step 3 5/2"}},
 		{"-5/2", []string{"-2½"}},
 		{"-", []string{
-			`3\frac{5}{2}`, "1/0", "1/2/3", "11/25/2026", `\frac{x}{2}`, `\frac{\pi}{2}`, `\frac{1}{2`, `\frac`,
+			`3\frac{5}{2}`, "1/0", "1/2/3", "11/25/2026", `\frac{x}{2}`, `\frac{\pi}{2}`, `\frac{1}{2`, `\frac{1}{2b`, "2^{3b", `\frac`,
 			`1\frac`, `\sqrt{2}`, `2\sqrt{3}`, "√2", `\sqrt[3]{8}`, `0.\overline{3}`, `2\pi`, "2π", `\binom{5}{2}`,
 			"0x1F",
 		}},
@@ -329,6 +329,7 @@ func FuzzNumber(f *testing.F) {
 		f.Add(text, "72")
 		f.Add("a 72", text)
 	}
+	f.Add("a 72", `2\frac{1}{2b~`)
 	f.Fuzz(func(t *testing.T, output, answer string) {
 		got := scored(t, reward.Number{}, answer, output)
 		bad := (reward.Number{}).Check(&collector.Task{Answer: &answer}) != nil

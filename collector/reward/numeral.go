@@ -237,7 +237,10 @@ func argument(s string, i int) (d decimal, end int, ok bool) {
 	if s[at] != '{' {
 		return decimal{digits: s[at : at+1]}, end, isDigit(s[at])
 	}
-	inside := strings.Trim(s[at+1:max(at+1, end-1)], " \u00A0")
+	if s[end-1] != '}' {
+		return d, end, false
+	}
+	inside := strings.Trim(s[at+1:end-1], " \u00A0")
 	neg := strings.HasPrefix(inside, "-")
 	inside = strings.TrimLeft(strings.TrimLeft(inside, "+-"), " \u00A0$")
 	if !decimalAt(inside, 0) {
@@ -334,7 +337,9 @@ func power(s string, i int) (pow string, end int, ok bool) {
 	}
 	if i < len(s) && s[i] == '{' {
 		end = skipArgument(s, i)
-		pow = strings.Trim(s[i+1:max(i+1, end-1)], " \u00A0")
+		if s[end-1] == '}' {
+			pow = strings.Trim(s[i+1:end-1], " \u00A0")
+		}
 	} else {
 		at := i
 		if at < len(s) && (s[at] == '-' || s[at] == '+') {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/ctl"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -23,6 +24,7 @@ type control struct {
 	groups    *groups
 	collector *collector.Collector
 	arrivals  *arrivals
+	began     time.Time
 }
 
 // Status returns the state of the run.
@@ -30,7 +32,7 @@ func (c *control) Status() ctl.Status {
 	s, p := c.collector.Stats(), c.groups.pace.Stats()
 	acked, end := c.groups.tracker.Cursors()
 	out := ctl.Status{
-		RunID: c.plan.info.ID, PID: os.Getpid(), StartedAt: s.Started, Phase: c.plan.host.Phase(), Paused: p.Paused, EndOfTasks: c.arrivals.intake.Why() != "",
+		RunID: c.plan.info.ID, PID: os.Getpid(), StartedAt: c.began, Phase: c.plan.host.Phase(), Paused: p.Paused, EndOfTasks: c.arrivals.intake.Why() != "",
 		Planned: s.Planned, Committed: s.Committed, Filtered: s.Filtered, Failed: s.Failed,
 		Skipped: s.Skipped, Remaining: s.Remaining, InFlight: s.InFlight,
 		Groups: ctl.Groups{

@@ -1,7 +1,6 @@
 package collect
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -37,17 +36,8 @@ func (e *ends) draining() bool { return e.step.Load() >= endDrain }
 func (e *ends) stopping() bool { return e.step.Load() == endStop }
 
 // watch handles interrupts until the returned function is called. It calls stop to cancel the run.
-func (e *ends) watch(ctx context.Context, stop func(error)) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		signals.Watch(ctx, e.plan.config.Run.Grace, signals.Stops{Drain: e.drain, Stop: func(cause error) { e.stopNow(cause, stop) }, Abort: e.exitNow})
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
+func (e *ends) watch(stop func(error)) (end func()) {
+	return signals.Watch(e.plan.config.Run.Grace, signals.Stops{Drain: e.drain, Stop: func(cause error) { e.stopNow(cause, stop) }, Abort: e.exitNow})
 }
 
 // interruptAtEnd handles an interrupt that arrives after the last sample in flight has ended. The

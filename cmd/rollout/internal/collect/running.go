@@ -116,7 +116,7 @@ func (r *Running) Run(ctx context.Context) error {
 	r.launch(ctx)
 	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	defer r.ends.watch(context.WithoutCancel(ctx), stop)() // watch until Run returns, so that an interrupt also works while the run is ending
+	defer r.ends.watch(stop)() // watch until Run returns, so that an interrupt also works while the run is ending
 	runErr, sinkErr := r.work(working)
 
 	h.phase.Store("ending")
@@ -274,7 +274,7 @@ func (r *Running) helpGroups(ctx context.Context, help func(func())) {
 		return
 	}
 	if r.socket != nil {
-		handler := &control{plan: r.plan, groups: g, collector: r.collector, arrivals: r.arrivals}
+		handler := &control{plan: r.plan, groups: g, collector: r.collector, arrivals: r.arrivals, began: time.Now()}
 		help(func() { r.socket.Serve(ctx, handler) })
 	}
 	// A read from a pipe cannot be interrupted, so do not wait for this goroutine.

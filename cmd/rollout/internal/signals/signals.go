@@ -3,7 +3,6 @@
 package signals
 
 import (
-	"context"
 	"errors"
 	"os"
 	"os/signal"
@@ -25,17 +24,31 @@ type Stops struct {
 	Abort func()            // end the process
 }
 
-// Watch handles interrupts until ctx is done. It calls Drain on the first interrupt. It calls Stop
-// on the second interrupt or at the end of the grace time, whichever comes first. It calls Abort on
-// the next interrupt after the call of Stop.
-func Watch(ctx context.Context, grace time.Duration, s Stops) {
+// Watch handles interrupts from its return until end is called. It calls Drain on the first
+// interrupt. It calls Stop on the second interrupt or at the end of the grace time, whichever comes
+// first. It calls Abort on the next interrupt after the call of Stop. If one of these functions is
+// running, end waits until the function has returned.
+func Watch(grace time.Duration, s Stops) (end func()) {
 	got := make(chan os.Signal, 3) // room for one signal per step
 	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(got)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.handle(got, done, grace)
+	}()
+	return func() {
+		signal.Stop(got)
+		close(done)
+		<-ended
+	}
+}
+
+// handle handles the interrupts of got until done is closed or Abort has been called.
+func (s *Stops) handle(got <-chan os.Signal, done <-chan struct{}, grace time.Duration) {
 	var late <-chan time.Time
 	for drained, stopped := false, false; ; {
 		select {
-		case <-ctx.Done():
+		case <-done:
 			return
 		case <-late:
 			stopped, late = true, nil
