@@ -5,7 +5,7 @@
 # SHORT=1 runs two harnesses with one engine each. HARNESSES and DIALECTS select some. CONTINUITY=1
 # also runs each with harness.continuity. ROLLOUT_HARNESS is the folder for the harnesses. Passes the
 # arguments to go test.
-# Exit status 75: the packages are not available here, which is not an error of the code.
+# Exit status 75: the packages are not available here. This is not an error of the code.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export TEST_LOG=${TEST_LOG:-.build/e2e-harness.log} ROLLOUT_HARNESS=$(realpath -m "${ROLLOUT_HARNESS:-.build/harness}")

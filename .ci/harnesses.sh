@@ -7,7 +7,7 @@
 # Arguments are the names of harnesses; without an argument, the script installs all of them.
 # .ci/harnesses pins every package by a hash. A harness is installed again after a change of its pins
 # or of this file. An installed harness needs no network.
-# Exit status 75: a package is not available here, which is not an error of the code.
+# Exit status 75: a package is not available here. This is not an error of the code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -4,7 +4,7 @@
 # cmd/rollout/internal/live run against it. Without an argument it installs both supported
 # versions, which require the same packages. An interrupted installation is repeated; the
 # caches of pip and uv keep the downloads.
-# Exit status 75: the packages are not available here, which is not an error of the code.
+# Exit status 75: the packages are not available here. This is not an error of the code.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

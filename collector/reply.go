@@ -44,7 +44,7 @@ type Reply struct {
 	// ExitCode is the exit code of the agent's command, or -1 if a signal ended the command. It is
 	// nil if the agent is not a command of this process.
 	ExitCode *int
-	// Workdir is the folder in which the command ran, or empty. It exists until Agent.Close.
+	// Workdir is the working folder of the command, or empty. It exists until Agent.Close.
 	Workdir string
 	// Trial is true if the reply only serves to test the Scorer and was not written by a model.
 	Trial bool

@@ -17,12 +17,12 @@ import (
 type Task struct {
 	// ID is unique among the tasks of a run.
 	ID string
-	// Messages contains the user messages, which are sent one after another. If Recorded is a
+	// Messages contains the user messages, to be sent one after another. If Recorded is a
 	// server run, Messages must be empty. If it is a session, Messages contains the prompt that the
 	// program stated, if any.
 	Messages []string
 	// Recorded, if not nil, identifies a finished rollout that another program drove: a server run
-	// or a session of a tap. The task then has a single sample, which is read from the record of the
+	// or a session of a tap. The task then has a single sample, read from the record of the
 	// server or the tap. No agent is created and no message is sent. ID is the id of the server run
 	// or session.
 	Recorded *Recorded

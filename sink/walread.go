@@ -11,7 +11,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// walSegments returns the names of the segments in the order in which they were written.
+// walSegments returns the names of the segments in the order they were written.
 func walSegments(fsys FS, dir string) ([]string, error) {
 	names, err := fsys.ReadDir(filepath.Join(dir, walDir))
 	if errors.Is(err, fs.ErrNotExist) {

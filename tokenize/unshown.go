@@ -13,7 +13,7 @@ import (
 type Unshown struct {
 	// Retries, Failed and Cut count calls with the same prompt as a call that the answer shows.
 	// Retries counts the calls that the engine answered. Failed counts the calls for which it
-	// returned an error. Cut counts the calls whose answer broke off.
+	// returned an error. Cut counts the calls whose answer was cut off.
 	Retries uint16 `json:"retry,omitempty"`
 	Failed  uint16 `json:"failed,omitempty"`
 	Cut     uint16 `json:"cut,omitempty"`

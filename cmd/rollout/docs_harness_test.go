@@ -54,7 +54,7 @@ func oneSession(t *testing.T, tap string) {
 	post(t, tap+"/r/"+key+"/end", `{"reward": 1.0}`)
 }
 
-// post returns the answer to a request, which must succeed.
+// post returns the answer to a request. The request must succeed.
 func post(t *testing.T, url, body string) string {
 	t.Helper()
 	request := must(http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body)))(t)

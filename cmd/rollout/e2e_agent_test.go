@@ -166,7 +166,7 @@ func readStream(r io.Reader) (all completion, err error) {
 			m.add(choice.Delta)
 		}
 	}
-	return all, errors.Join(errors.New("the stream broke off"), lines.Err())
+	return all, errors.Join(errors.New("the stream was cut off"), lines.Err())
 }
 
 // add adds a piece of a stream.

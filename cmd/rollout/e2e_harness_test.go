@@ -292,7 +292,7 @@ func (d *readBack) trainedOf() map[sampleID]string {
 	return texts
 }
 
-// runPython runs a program of testdata/python, which must succeed, and returns its output.
+// runPython runs a program of testdata/python and returns its output. The program must succeed.
 func runPython(t *testing.T, name string, args ...string) []byte {
 	t.Helper()
 	cmd := newProcess(t, findPython(t), nil, append([]string{filepath.Join("testdata", "python", name)}, args...)...)

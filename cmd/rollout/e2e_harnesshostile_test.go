@@ -26,7 +26,7 @@ import (
 func TestHostileHarness(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("kills processes that have left their group, which works on Linux only")
+		t.Skip("kills processes that have left their group: this works on Linux only")
 	}
 	var prompts []string
 	for i, words := range []string{"", " flood=300", " fork=60", " survive", " secret", " secret hang", " flood=100 fork=20 survive secret"} {

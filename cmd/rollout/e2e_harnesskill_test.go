@@ -34,7 +34,7 @@ func killsOf(t *testing.T, short int) (kills int, bin string) {
 func TestKillHarness(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("finds the processes in /proc, which is Linux's")
+		t.Skip("finds the processes in /proc: Linux only")
 	}
 	kills, bin := killsOf(t, 12)
 	if testing.Short() {

@@ -34,7 +34,7 @@ func TestGateManySamplesMemory(t *testing.T) {
 		t.Skip("the race detector takes memory of its own: run without -race")
 	}
 	if runtime.GOOS != "linux" {
-		t.Skip("reads /proc, which is Linux's")
+		t.Skip("reads /proc: Linux only")
 	}
 	const tasks, samples, inFlight = 500, 8, 512
 	sim := newSim(t, lettasim.Config{InputIDs: true, BodyCache: 64, Script: lettasim.Script{Tokens: lettasim.Range{Min: 800, Max: 1000}}, Latency: latencyOf(t, "500ms..1s")})

@@ -20,7 +20,7 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A scenario is one task of a harness, which the scripted engine plays.
+// A scenario is one task that the scripted engine plays for a harness.
 type scenario struct {
 	name    string
 	options []string // of the script harness

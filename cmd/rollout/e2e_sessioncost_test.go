@@ -25,7 +25,7 @@ import (
 func benchTap(b *testing.B) (pid int, tap, engine string) {
 	b.Helper()
 	if runtime.GOOS != "linux" {
-		b.Skip("reads /proc, which is Linux's")
+		b.Skip("reads /proc: Linux only")
 	}
 	cfg := enginesim.Config{Model: "scripted", MaxModelLen: 1 << 18}
 	var err error

@@ -28,7 +28,7 @@ func soakTime(t *testing.T) time.Duration {
 	}
 	d := must(time.ParseDuration(text))(t)
 	if runtime.GOOS != "linux" {
-		t.Skip("reads /proc, which is Linux's")
+		t.Skip("reads /proc: Linux only")
 	}
 	return d
 }

@@ -155,7 +155,7 @@ func (g *agent) seal(ctx context.Context) error {
 	return err
 }
 
-// Prompts returns the calls of the session in the order in which the Reply contains them.
+// Prompts returns the calls of the session in the order of the Reply.
 func (g *agent) Prompts(context.Context, *collector.Reply) ([]tokenize.Call, error) {
 	return g.calls, nil
 }

@@ -63,9 +63,9 @@ func TestAttempt(t *testing.T) {
 		{prompt: "calls=2 signal=15", class: collector.ClassAgentError, errText: "signal: terminated", answer: "answer 3", exit: -1, calls: 2},
 
 		{prompt: "calls=2 status=500 exit=1", class: collector.ClassServerError, errText: "status 500; exit code 1; its last line: call failed: 500", exit: 1, calls: 1},
-		{prompt: "calls=2 broken=1 exit=1", class: collector.ClassConnection, errText: "the last call (2) broke off; exit code 1", answer: "*", exit: 1, calls: 2},
-		{prompt: "calls=2 broken=all exit=1", class: collector.ClassConnection, errText: "the last call (2) broke off; exit code 1", answer: "*", exit: 1, calls: 1},
-		{prompt: "calls=1 broken=1", class: collector.ClassConnection, errText: "the last call (1) broke off", answer: "ans", calls: 1},
+		{prompt: "calls=2 broken=1 exit=1", class: collector.ClassConnection, errText: "the last call (2) was cut off; exit code 1", answer: "*", exit: 1, calls: 2},
+		{prompt: "calls=2 broken=all exit=1", class: collector.ClassConnection, errText: "the last call (2) was cut off; exit code 1", answer: "*", exit: 1, calls: 1},
+		{prompt: "calls=1 broken=1", class: collector.ClassConnection, errText: "the last call (1) was cut off", answer: "ans", calls: 1},
 		{prompt: "calls=2 broken=1", answer: "ans", calls: 2}, // the command ended with an answer
 		{prompt: "calls=2 status=503", class: collector.ClassUnavailable, calls: 1},
 		{prompt: "calls=2 status=429", class: collector.ClassRateLimited, calls: 1},

@@ -25,7 +25,7 @@ import (
 //	{base_url}   the base URL of the attempt's session, without /v1 and without a slash at the end
 //	{key}        the key of that session, for programs that require an API key
 //	{model}      Config.Model
-//	{workdir}    the folder in which the command runs
+//	{workdir}    the working folder of the command
 //	{home}       the value of HOME
 type Config struct {
 	// Command contains the program and its arguments. It runs without a shell. A program without a

@@ -121,7 +121,7 @@ func TestPresets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := harness.Config{BaseURL: r.url, Sessions: harness.FromStore(r.store), Env: map[string]string{"EXTRA": "1"}}
+		cfg := harness.Config{BaseURL: r.url, Sessions: stored{r.store}, Env: map[string]string{"EXTRA": "1"}}
 		if err := p.Apply(&cfg); err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,7 @@
 // the last answer of the main conversation has neither text nor, with exit code 0, tool calls. The status of the last
 // call determines the class of an engine's failure:
 //
-//	200, answer broke off        connection, if the main conversation made the call
+//	200, answer was cut off      connection, if the main conversation made the call
 //	429                          rate_limited
 //	none, 502, 503, 504          unavailable
 //	401, 403                     auth

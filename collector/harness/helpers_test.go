@@ -85,7 +85,7 @@ func (r *rig) configIn(dir string, supervised bool) harness.Config {
 	cfg := harness.Config{
 		Command: []string{executable(), "agent", "{prompt}"},
 		Env:     map[string]string{"OPENAI_BASE_URL": "{base_url}/v1", "OPENAI_API_KEY": "{key}"},
-		BaseURL: r.url, Sessions: harness.FromStore(r.store), Dir: dir,
+		BaseURL: r.url, Sessions: stored{r.store}, Dir: dir,
 		Timeout: time.Minute, Messages: true,
 	}
 	if supervised {
@@ -246,4 +246,16 @@ func empty(t *testing.T, dir string) {
 	if err != nil || len(entries) > 0 {
 		t.Errorf("left in %s: %v, %v", dir, entries, err)
 	}
+}
+
+// stored is the Sessions of a store in this process.
+type stored struct{ *store.Store }
+
+func (s stored) End(ctx context.Context, key session.Key, e session.End) error {
+	x, err := s.Session(key)
+	if err != nil {
+		return err
+	}
+	_, err = x.End(ctx, e, false)
+	return err
 }

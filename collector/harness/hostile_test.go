@@ -143,7 +143,7 @@ func TestIsolation(t *testing.T) {
 		cat $HOME/.agent/config.json; echo; echo "arg:$1"
 		./bin/run && cat bin/a && echo changed >data/a && touch $HOME/h $TMPDIR/t && rm -r bin
 		exec "$0" agent calls=1`, executable(), "{prompt}"}
-	// The prompt contains a placeholder, which is not replaced.
+	// The prompt contains a placeholder. It stays as it is.
 	run(t, cfg, "calls=1 {key}", func(reply *collector.Reply, err error) {
 		if err == nil || collector.Classify(err) != collector.ClassForeign {
 			t.Errorf("error %v, want foreign, because the agent got another prompt", err)

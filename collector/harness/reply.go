@@ -185,7 +185,7 @@ func (g *agent) answered(rollout *session.Rollout) bool {
 }
 
 // engineFailure returns the error of the engine if the last call of the session failed or, in the
-// main conversation, broke off. Otherwise it returns nil.
+// main conversation, was cut off. Otherwise it returns nil.
 func (g *agent) engineFailure(rollout *session.Rollout) error {
 	if len(g.record.Calls) == 0 {
 		return nil
@@ -194,7 +194,7 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 	class := error(nil)
 	switch status := last.Status; {
 	case status == http.StatusOK && brokeOff(last, rollout):
-		return fmt.Errorf("%w: the answer to the last call (%d) broke off; exit code %d%s",
+		return fmt.Errorf("%w: the answer to the last call (%d) was cut off; exit code %d%s",
 			collector.ErrConnection, last.Number, g.end.Exit, g.end.LastLine)
 	case status == http.StatusOK:
 		return nil
@@ -208,7 +208,7 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 	case status >= 500:
 		class = collector.ErrServer
 	case rollout != nil:
-		class = collector.ErrContextOverflow // earlier requests, which were shorter, were accepted
+		class = collector.ErrContextOverflow // earlier, shorter requests were accepted
 	default:
 		class = collector.ErrRejected
 	}

@@ -56,7 +56,7 @@ func segments(dir string) ([]segment, error) {
 }
 
 // Read returns the entries of the journal in dir, ordered by process. The entries of each process
-// are in the order in which they were written. Read can run while another process writes to the
+// are in the order they were written. Read can run while another process writes to the
 // journal. Read then returns only the entries written so far.
 //
 // Read skips entries that were being written when a process or the machine stopped. If durable data

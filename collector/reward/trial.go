@@ -15,7 +15,7 @@ type Trial struct {
 	// Conversation adds a conversation. Its messages have the form of Chat Completions if Chat is
 	// true, and otherwise the form of the Letta API.
 	Conversation, Chat bool
-	// Workdir is the folder in which a command ran that ended with exit code 0. It must exist. If it
+	// Workdir is the working folder of a command that exited with 0. It must exist. If it
 	// is empty, the agent is not a command.
 	Workdir string
 }

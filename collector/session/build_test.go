@@ -224,7 +224,7 @@ func TestBuild(t *testing.T) {
 			c.call(says("I would do it"))
 			c.add(user("Tool call error: no tool calls")).turn(does("c2", "bash", "{}"), result("c2", "ok")).call(done)
 		}, "1:main0 2:main0 3:main0 4:main0", 2, "I fixed it"},
-		{"mini-swe-agent: the reply to a rejected answer breaks off, then fails, then succeeds", func(h *harness) {
+		{"mini-swe-agent: the reply to a rejected answer is cut off, then fails, then succeeds", func(h *harness) {
 			c := h.subConv("look")
 			h.mainConv().turn(does("s", "agent", "{}"), result("s", "started")).call(done)
 			c.call(says("I would do it"))

@@ -161,7 +161,7 @@ func (m *model) respond(a *actor) {
 		m.truth[i].failed = true
 		a.tries++
 		return
-	case 2, 3: // the stream breaks off, and the same request follows
+	case 2, 3: // the stream is cut off, and the same request follows
 		p.end(answer, cut(n, says("")))
 		a.tries++
 	case 4: // the client closes the connection early, and the same request follows
@@ -174,7 +174,7 @@ func (m *model) respond(a *actor) {
 			left(tokenize.ReasonCutAnswer)
 		}
 		return
-	case 6: // the stream breaks off, and another message follows
+	case 6: // the stream is cut off, and another message follows
 		if a.twin {
 			p.end(answer)
 			m.goOn(a, answer)

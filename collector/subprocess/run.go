@@ -15,7 +15,7 @@ import (
 
 // A Program describes a program to run.
 type Program struct {
-	// Args contains the path of the program, which must be absolute, and its arguments.
+	// Args contains the absolute path of the program and its arguments.
 	Args []string
 	// Env is the whole environment, without MarkVar. Dir is the working directory.
 	Env []string

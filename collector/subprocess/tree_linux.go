@@ -20,7 +20,7 @@ type proc struct {
 }
 
 // processes lists all processes of the system. It begins with the processes that usually are the
-// youngest, because a young process can soon be replaced by its children.
+// youngest, because a young process can soon have children in its place.
 func processes() ([]proc, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -21,7 +21,7 @@ type Call struct {
 	// Status is the HTTP status of the answer, or 0 if there was no answer.
 	Status int
 	// Cut is true if the answer is incomplete because the client disconnected or the engine's
-	// answer broke off.
+	// answer was cut off.
 	Cut bool
 
 	// Prompt contains the token ids that the engine received. It is nil if the ids are unknown. The

@@ -112,7 +112,7 @@
 //
 // # Reading
 //
-// A [Reader] returns the calls in the order in which they were added. At the end of a segment, it
+// A [Reader] returns the calls in the order they were added. At the end of a segment, it
 // continues with the next segment. It skips and counts damaged frames, the calls that refer to
 // calls in damaged frames, and the partial frame that a killed tap leaves at the end of a segment.
 // It never returns a call from a frame with a wrong checksum, or a call that refers to a missing

@@ -47,7 +47,7 @@ type Index struct {
 	chunks *chunks
 	byMark map[fingerprint][]*sighting
 	// byPrompt contains the answered calls, keyed by the digest of the prompt. broken contains the
-	// calls that failed or broke off, keyed in the same way.
+	// calls that failed or were cut off, keyed in the same way.
 	byPrompt, broken map[digest][]*sighting
 	joined           map[digest]int
 	all              []*sighting // in the order of arrival
@@ -79,7 +79,7 @@ type sighting struct {
 
 	owner   owner  // the call that claimed the sighting
 	unshown string // the rollout that has counted the call as unshown, or empty
-	broken  bool   // the call failed or broke off, so it is never claimed
+	broken  bool   // the call failed or was cut off, so it is never claimed
 	gone    bool   // the call was dropped from the index
 }
 
@@ -110,7 +110,7 @@ type IndexStats struct {
 	// Unread counts answered calls whose output tokens or prompt are unknown because no dialect
 	// could parse them.
 	Unread int64
-	// Broken counts calls whose answer was an error or broke off.
+	// Broken counts calls whose answer was an error or was cut off.
 	Broken int64
 	// Evicted counts unclaimed calls that were dropped because of MaxBytes or MaxAge.
 	Evicted int64

@@ -12,7 +12,7 @@ import (
 //	kind      which call                            why it belongs to the rollout
 //	retry     answered but unclaimed                its prompt is the prompt of a claimed call in the
 //	failed    the engine answered with an error     rollout, it came during that call's send, and
-//	cut       its answer broke off                  the prompt belongs to the rollout alone
+//	cut       its answer was cut off                the prompt belongs to the rollout alone
 //	summary   in another dialect than the turns,    the server reports that it summarized the history
 //	          as servers request summaries          in that send, and how often
 //

@@ -89,7 +89,7 @@ func TestSealedDamage(t *testing.T) {
 		refused("cut", at, b[:at])
 		for bit := range 8 {
 			if at >= 16 && at < 20 && bit < 2 {
-				continue // another version, which is a different error
+				continue // another version: a different error
 			}
 			if testing.Short() && at%8 != bit {
 				continue

@@ -14,7 +14,7 @@
 // [Store.Begin] creates a session and returns its key. The key is a secret. The store keeps only the
 // id, which is a hash of the key, in names and files. Each call is admitted first ([Session.Admit]),
 // which assigns its number. Then the tap forwards the request. When the answer is complete, or has
-// broken off, [Admission.Add] writes the call to the file. [Admission.Done] ends the call. A call
+// cut off, [Admission.Add] writes the call to the file. [Admission.Done] ends the call. A call
 // that never reached a model ends without Add, and its number is then missing in the record.
 //
 // [Session.End] seals the session: it stops the admission, cancels the calls in flight or waits for

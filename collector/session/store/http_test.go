@@ -109,7 +109,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestRemoteRetries proves that a Remote retries transient errors, a connection that breaks off in
+// TestRemoteRetries proves that a Remote retries transient errors, a connection that is cut off in
 // the middle of a session, and a tap that is restarted.
 func TestRemoteRetries(t *testing.T) {
 	t.Parallel()

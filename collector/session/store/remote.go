@@ -32,7 +32,7 @@ type RemoteConfig struct {
 }
 
 // A Remote is a Source that reads the sessions of a tap over HTTP. It retries transient errors:
-// a connection that fails or breaks off, and the statuses 408, 429, 500, 502, 503 and 504.
+// a connection that fails or is cut off, and the statuses 408, 429, 500, 502, 503 and 504.
 type Remote struct {
 	base     *url.URL
 	token    string

@@ -114,7 +114,7 @@ func readNames(dir, after string) ([]os.DirEntry, error) {
 	}), err
 }
 
-// Sealed returns the sealed sessions in the order in which they were sealed. If after is not empty,
+// Sealed returns the sealed sessions, oldest first. If after is not empty,
 // Sealed returns only sessions with higher names. A session that is sealed later always has a higher
 // name, even after a restart. A power failure during the sealing can give a session a second, higher
 // name, so the caller must recognize a session by its id.

@@ -36,7 +36,7 @@ type Session struct {
 	file    *os.File // open while the file has bytes that are not synced
 	size    int64    // the length of the file up to the end of the last whole frame, or -1 if unknown
 	durable int64    // how many of these bytes are synced
-	torn    bool     // the file can contain more than size bytes, which must be removed
+	torn    bool     // the file can contain more than size bytes; the rest must be removed
 }
 
 type phase uint8

@@ -16,7 +16,7 @@ import (
 // A Source reads the sealed sessions of a store that another process writes to. A Source modifies
 // nothing. The methods are safe for concurrent use. They block and return the cause if ctx ends.
 type Source interface {
-	// Sealed returns sealed sessions with names higher than after, in the order in which they were
+	// Sealed returns sealed sessions with names higher than after, in the order they were
 	// sealed. There can be more sessions than it returns. See [Store.Sealed].
 	Sealed(ctx context.Context, after string) ([]Entry, error)
 	// Wait blocks until there is a sealed session with a name higher than after.

@@ -27,7 +27,7 @@ type plan struct {
 	answerSized          bool
 	status               int
 	cuts                 []int // offsets where the answer is flushed
-	breaks               int   // offset where the engine breaks off, or -1
+	breaks               int   // offset where the engine cuts off the answer, or -1
 	trailer              string
 	header, answerHeader http.Header
 }
@@ -166,7 +166,7 @@ type random struct {
 func (r *random) Read(p []byte) (int, error) { return r.r.Read(p[:min(len(p), 1+r.chop.IntN(900))]) }
 
 // TestBytes proves that client and engine get the same bytes, status and headers as without the
-// tap, for any pieces, also if the engine breaks off.
+// tap, for any pieces, even if the engine cuts off its answer.
 func TestBytes(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -207,7 +207,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestBreakAtOnce proves that the client gets the head of an answer that breaks off directly after
+// TestBreakAtOnce proves that the client gets the head of an answer that is cut off directly after
 // it.
 func TestBreakAtOnce(t *testing.T) {
 	t.Parallel()

@@ -61,10 +61,10 @@ func (c *chatCall) fail(bad *refusal) {
 	c.abort(bad.text())
 }
 
-// abort sends an error as an event and breaks off the answer.
+// abort sends an error as an event and cuts off the answer.
 func (c *chatCall) abort(text []byte) {
 	c.out = append(append(append(c.out, "data: "...), text...), "\n\n"...)
-	_ = c.flush() // the answer breaks off anyway
+	_ = c.flush() // the answer is cut off anyway
 	panic(http.ErrAbortHandler)
 }
 
@@ -201,7 +201,7 @@ func (c *chatCall) stream(ctx context.Context, res *http.Response) {
 		c.fail(errCanceled)
 	case errors.Is(err, errEvent), errors.Is(err, errLargeAnswer):
 		c.fail(&refusal{http.StatusBadGateway, "too_large", err.Error()})
-	default: // break off as the engine did
+	default: // cut off as the engine did
 		_ = c.record(true) // logged
 		panic(http.ErrAbortHandler)
 	}
@@ -283,7 +283,7 @@ func (c *chatCall) event(raw []byte) error {
 	return nil
 }
 
-// recover handles a panic. It breaks off the answer if its head has been sent.
+// recover handles a panic. It cuts off the answer if its head has been sent.
 func (c *chatCall) recover() {
 	v := recover()
 	switch v {

@@ -57,7 +57,7 @@ const maxAnswer = 64 << 20
 // chat serves a chat completion in a session.
 func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, key session.Key) {
 	if !p.floods.enter(key, p.cfg.MaxOpenCalls) {
-		(&refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, which is the limit", p.cfg.MaxOpenCalls)}).send(w)
+		(&refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, the limit", p.cfg.MaxOpenCalls)}).send(w)
 		return
 	}
 	defer p.floods.leave(key)
@@ -76,7 +76,7 @@ func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, key session.Key) {
 	}
 	defer a.Done()
 	if n := a.Number(); n > p.cfg.MaxCalls {
-		(&refusal{http.StatusForbidden, "too_many_calls", fmt.Sprintf("this session has made %d calls, which is the limit", p.cfg.MaxCalls)}).send(w)
+		(&refusal{http.StatusForbidden, "too_many_calls", fmt.Sprintf("this session has made %d calls, the limit", p.cfg.MaxCalls)}).send(w)
 		return
 	}
 	p.count(func(s *Stats) { s.Calls++; s.Sessions.Calls++ })

@@ -16,11 +16,8 @@ type chatRequest struct {
 	// messagesAt contains the positions of the messages in the body.
 	messagesAt []int
 	tools      json.RawMessage // nil if there are none
-	// options is the object stream_options. If the body has another value there, optionsAt is the
-	// position of the value.
-	options   *object
-	optionsAt span
-	usage     bool // the client wants the usage in a stream
+	options    *object         // stream_options; nil if absent or not an object
+	usage      bool            // the client wants the usage in a stream
 }
 
 var errMessages = errors.New("messages: want a list of messages")
@@ -102,10 +99,7 @@ func (q *chatRequest) list(s *tokenize.Scanner) error {
 
 func (q *chatRequest) streamOptions(s *tokenize.Scanner) error {
 	if s.Next() != '{' {
-		q.optionsAt.from = int(s.Offset())
-		err := s.Skip()
-		q.optionsAt.to = int(s.Offset())
-		return err
+		return s.Skip()
 	}
 	o, err := q.object(s, func(key []byte) bool { return string(key) == "include_usage" }, func(string) (err error) {
 		q.usage, err = q.truth(s)

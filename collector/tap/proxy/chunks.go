@@ -95,7 +95,7 @@ func members(s *tokenize.Scanner, body []byte, to map[string]*[]byte, nested str
 	})
 }
 
-// indexed reads a tool call and returns it with the member index, which streams need.
+// indexed reads a tool call and returns it with the member index that streams need.
 func indexed(s *tokenize.Scanner, body []byte, i int) ([]byte, error) {
 	if s.Next() != '{' {
 		return raw(s, body)

@@ -52,13 +52,13 @@ type Config struct {
 	// Sessions keeps the sessions that the proxy serves under /r (see Sessions in the package
 	// comment). By default, these paths are forwarded like all others.
 	Sessions Sessions
-	// Continuity replaces answers that a client sent back in another form by the engine's own texts
+	// Continuity replaces answers that a client sent back in another form with the engine's own texts
 	// (see Continuity in the package comment). It applies only to sessions. By default, the messages
 	// are forwarded unchanged.
 	Continuity bool
 	// Token guards all paths except /healthz and the paths of sessions. A client sends it as
 	// Authorization: Bearer TOKEN or as X-Api-Key, and the proxy does not forward it. By default,
-	// these paths are open to everybody who can connect.
+	// these paths are open to every client that can connect.
 	Token string
 	// MaxSessions limits the number of open sessions for POST /r. Default 10,000.
 	MaxSessions int

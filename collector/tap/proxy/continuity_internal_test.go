@@ -382,7 +382,7 @@ func decodeNumbers(text string, v any) error {
 	return d.Decode(v)
 }
 
-// rational replaces the numbers in a value by fractions.
+// rational replaces the numbers in a value with fractions.
 func rational(v any) any {
 	switch v := v.(type) {
 	case json.Number:

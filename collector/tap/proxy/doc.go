@@ -109,7 +109,7 @@
 //	SGLang      two x-sglext headers, logprobs, include_usage    return_prompt_token_ids,
 //	otherwise   "stream": false, and as for another client       return_meta_info
 //
-// Probe and the first call to an engine find out by a few small calls which row applies. If a stream
+// Probe and the first call to an engine make a few small calls to learn which row applies. If a stream
 // lacks ids nevertheless, the last row applies to this engine from then on, until it restarts. In
 // the last row, the proxy makes the client's stream from the whole answer. It holds the head of the
 // stream back for a second, so that an error can still have its status. Then it sends the head, and
@@ -122,10 +122,10 @@
 // tool calls in session.Call.Answer are the same JSON text, joined.
 //
 // The proxy stores every call that was admitted, even if it failed. If a call cannot be stored, the
-// client gets status 507, or its stream breaks off without an end marker. session.Call.Unread is one
+// client gets status 507, or its stream is cut off without an end marker. session.Call.Unread is one
 // of the reasons above; no_ids also means that the number of ids differs from the engine's count of
-// tokens. A call whose answer broke off is stored with the tokens that arrived, and the client's
-// answer breaks off too. session.Call.Delivered means that the client was still connected when all
+// tokens. A call whose answer was cut off is stored with the tokens that arrived, and the client's
+// answer is cut off too. session.Call.Delivered means that the client was still connected when all
 // but the end marker of a stream had been written, or just before a whole answer was written.
 //
 // Floods are limited by Config.MaxSessions (status 503), Config.MaxOpenCalls (429), Config.MaxCalls

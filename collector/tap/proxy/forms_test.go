@@ -12,10 +12,10 @@ import (
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 )
 
-// A form is a way in which the scripted engine returns ids.
+// A form is one way of the scripted engine to return ids.
 type form struct {
 	name    string
-	mode    string // what the proxy's trial must find out
+	mode    string // how the engine must return ids
 	dialect enginesim.Dialect
 }
 

@@ -118,7 +118,7 @@ func TestUnmarkable(t *testing.T) {
 	}
 }
 
-// TestUnmarkableAtEnd proves that an answer without a place for the mark passes, but breaks off at
+// TestUnmarkableAtEnd proves that an answer without a place for the mark passes, but is cut off at
 // the end if the prompt was spliced. This holds for all 2xx statuses.
 func TestUnmarkableAtEnd(t *testing.T) {
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestUnmarkableAtEnd(t *testing.T) {
 	for _, c := range []struct {
 		name, kind, text string
 		status           int
-		want             string // empty: the answer breaks off
+		want             string // empty: the answer is cut off
 	}{
 		{name: "not JSON", text: "no JSON"},
 		{name: "nothing", text: ""},

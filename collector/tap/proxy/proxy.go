@@ -106,7 +106,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.count(func(s *Stats) { s.Refused++ })
 		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Connection", "close")
-		http.Error(w, "rollout tap: the tap is draining and accepts no new requests", http.StatusServiceUnavailable)
+		errDraining.send(w)
 		return
 	case begins:
 		defer p.leave()
@@ -131,7 +131,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always full duplex
 	}
 	defer func() {
-		// If the engine breaks off its answer, ReverseProxy panics. Another goroutine flushes the
+		// If the engine cuts off its answer, ReverseProxy panics. Another goroutine flushes the
 		// head. Without this Flush, the client would not receive the head after an early panic.
 		if v := recover(); v != nil {
 			if x.headed {

@@ -187,7 +187,7 @@ func TestKeptBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// TestBreaksOff proves that an answer that the engine breaks off breaks off for the client too.
+// TestBreaksOff proves that an answer that the engine cuts off is cut off for the client too.
 func TestBreaksOff(t *testing.T) {
 	t.Parallel()
 	text := answered(1, []int32{7})

@@ -31,7 +31,7 @@ func (r *sessionRig) open(ctx context.Context, tb testing.TB, key session.Key, n
 	return res
 }
 
-// TestSessionCut proves that a stream that the engine breaks off also breaks off for the client, and
+// TestSessionCut proves that a stream that the engine cuts off is also cut off for the client, and
 // that the part that arrived is recorded.
 func TestSessionCut(t *testing.T) {
 	t.Parallel()

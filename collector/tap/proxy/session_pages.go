@@ -98,7 +98,7 @@ func metadata(m *json.RawMessage) *refusal {
 }
 
 // ModelName is the name of the model that sessions list. A client can use any name, because the tap
-// replaces it by the engine's own name.
+// replaces it with the engine's own name.
 const ModelName = "policy"
 
 // sessionPage serves the pages that clients read before their first call. No other GET request is

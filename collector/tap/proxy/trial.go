@@ -16,7 +16,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
-// A mode is the way in which an engine returns token ids for a chat completion that the client
+// A mode says how an engine returns token ids for a chat completion that the client
 // wants as a stream. All engines return the ids of a whole answer in the same way (see wholeAsks).
 type mode int
 
@@ -64,7 +64,7 @@ const (
 	retrialAfter = 2 * time.Second
 )
 
-// Probe makes a few small calls to each engine, which find out how the engine returns token ids for
+// Probe makes a few small calls to each engine to learn how it returns token ids for
 // chat completions. It returns an error for each engine that cannot be reached or returns no ids.
 // The error states the version of the engine that is needed. Sessions need the result; without
 // Probe, the first call of a session to an engine finds it out. Probe blocks until all engines have

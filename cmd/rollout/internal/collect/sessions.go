@@ -55,7 +55,7 @@ func unreadable(where string, err error) error {
 	return exit.Hint(exit.With(exit.Unusable, fmt.Errorf("tasks.from_sessions: %w", err)), hint)
 }
 
-// A sessionFeed yields the sealed sessions of a source in the order in which they were sealed.
+// A sessionFeed yields the sealed sessions of a source in the order they were sealed.
 type sessionFeed struct {
 	plan   *Plan
 	known  func(id string) bool

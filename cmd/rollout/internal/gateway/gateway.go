@@ -85,7 +85,7 @@ type unreachableError struct{ error }
 func (e unreachableError) Unwrap() error        { return e.error }
 func (e unreachableError) Is(target error) bool { return target == collector.ErrConnection }
 
-// Start opens the sessions in the folder dir, whose files get the given mode, and begins to serve
+// Start opens the sessions in the folder dir with the given file mode, and begins to serve
 // them.
 func (g *Gateway) Start(dir string, mode fs.FileMode, log *slog.Logger) (err error) {
 	if g.store, err = store.Open(store.Config{Dir: dir, Mode: mode, Log: log}); err != nil {

@@ -128,7 +128,7 @@ def expect(call, calls, failed):
     preflight   a question that the program itself asks
     failed      its sample failed
     auxiliary   the call has no tools: a title, a summary. It must not be trained.
-    cut         the answer broke off, and no later prompt contains what was sent of it. Or it
+    cut         the answer was cut off, and no later prompt contains what was sent of it. Or it
                 stopped at the token limit, and a later prompt goes on without it.
     trained     any other call
     """

@@ -58,7 +58,7 @@ func (d *delivery) whole(body []byte, listed int) {
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	d.w.WriteHeader(http.StatusOK)
 	if d.cut > 0 {
-		_, _ = d.w.Write(body[:len(body)/2]) // the connection is broken off in any case
+		_, _ = d.w.Write(body[:len(body)/2]) // the connection is closed in any case
 		_ = http.NewResponseController(d.w).Flush()
 		return
 	}

@@ -157,7 +157,7 @@ func (s *served) ask(t *testing.T, body string, headers ...string) (int, []byte)
 		return 0, nil // the connection was dropped
 	}
 	defer resp.Body.Close()
-	b, _ := io.ReadAll(resp.Body) // an answer that breaks off is what some tests expect
+	b, _ := io.ReadAll(resp.Body) // an answer that is cut off is what some tests expect
 	return resp.StatusCode, b
 }
 

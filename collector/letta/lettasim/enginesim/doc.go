@@ -73,7 +73,7 @@
 //
 // A fault happens to one answer, given by its number from 1:
 //
-//	cut=N      the answer breaks off: a stream after three events (after=K: after K events), any
+//	cut=N      the answer is cut off: a stream after three events (after=K: after K events), any
 //	           other answer in the middle of its body
 //	drop=N     the connection is dropped before any byte of the answer
 //	err=N      status 500
@@ -94,7 +94,7 @@
 //
 // # The log
 //
-// The log has one JSON object per line and call, in the order in which the calls end:
+// The log has one JSON object per line and call, in the order the calls end:
 //
 //	n, path, began, ended, status     number of the call from 1; the status is 0 if the connection
 //	                                  was dropped

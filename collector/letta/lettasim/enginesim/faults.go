@@ -14,7 +14,7 @@ import (
 // The faults of the script harness. Each is a parameter of the marker whose value is the number of
 // the answer, from 1.
 const (
-	faultCut    = "cut"    // the answer breaks off: a stream after some events, or in the middle of the body
+	faultCut    = "cut"    // the answer is cut off: a stream after some events, or in the middle of the body
 	faultDrop   = "drop"   // the connection is dropped before any byte of the answer
 	faultError  = "err"    // status 500
 	faultBusy   = "busy"   // status 429 with Retry-After: 1
@@ -80,7 +80,7 @@ func (t *turn) after(fault string, r reply) reply {
 	return r
 }
 
-// cutAfter returns how many events a stream has before it breaks off: the parameter after, or 3.
+// cutAfter returns how many events a stream has before it is cut off: the parameter after, or 3.
 func (t *turn) cutAfter() int { return max(1, t.int("after", 3)) }
 
 // options are the parameters that the script harness knows, except faults.

@@ -116,7 +116,7 @@ func (e *Engine) delivery(w http.ResponseWriter, r *http.Request, g *generation)
 	return d
 }
 
-// ended completes the record of a call whose answer was sent. If the answer was broken off, ended
+// ended completes the record of a call whose answer was sent. If the answer was cut off, ended
 // drops the connection.
 func (e *Engine) ended(g *generation, d *delivery) {
 	d.settle()

@@ -63,7 +63,7 @@ func (e *engine) start(t *testing.T) {
 	go func() { _ = server.Serve(listener) }() // until kill
 }
 
-// kill breaks off all connections.
+// kill closes all connections.
 func (e *engine) kill() {
 	if e.sim == nil {
 		return

@@ -5,7 +5,7 @@ Usage: client.py BASE_URL KEY CALLS
 CALLS is a list of objects:
     name      printed with the result
     body      the arguments of chat.completions.create
-    helper    if true, use the SDK's streaming helper, which assembles the chunks itself
+    helper    if true, use the SDK's streaming helper: it assembles the chunks itself
     retries   the number of retries of the SDK (default 0)
 
 Prints one line of canonical JSON for each call: its name, the received objects in order, and the

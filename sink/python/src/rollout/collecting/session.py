@@ -56,7 +56,7 @@ class Session:
         """Seal the session, so that it can become rows. Later model calls get status 410.
 
         The reward must be finite. It replaces the reward of the collection's scorer. The scorer
-        scores ``final_text``, which is by default the text of the last answer. The metadata must be
+        scores ``final_text`` (default: the text of the last answer). The metadata must be
         JSON and is added to the task's metadata. If the session has been ended in the same way
         before, nothing happens. If it has been ended differently, ``SessionError`` is raised.
         """
@@ -90,7 +90,7 @@ def session(
 ) -> Session:
     """Begin a session at the tap with this URL, such as ``http://127.0.0.1:30001``.
 
-    The rows get ``task_id``, which is by default the session's id, and ``metadata``. The main
+    The rows get ``task_id`` (default: the session's id) and ``metadata``. The main
     conversation is the one whose first message contains ``prompt``. Without a prompt, it is the
     first conversation. ``answer`` is the reference answer for a scorer. ``token`` is the tap's
     token, by default the value of ``ROLLOUT_TOKENS_TAP_TOKEN``. ``timeout`` is in seconds. Any failure
