@@ -264,7 +264,7 @@ func TestHarnessDiskFull(t *testing.T) {
 	`)
 	for _, want := range []string{
 		`(?m)^exit code 6$`,
-		`(?m)^rollout: storage failed: .*no space left on device$`,
+		`(?m)^rollout: .*storage failed: .*no space left on device$`,
 		`(?m)^hint: free disk space, then continue with: rollout collect --resume --out \S+; finished samples are kept$`,
 		`(?m)^folders: 0$`, `(?m)^sessions: 0$`,
 	} {

@@ -63,7 +63,7 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 			return nil, err
 		}
 		if err := g.seal(ctx); err != nil {
-			return nil, fmt.Errorf("%w: session %s: %w", collector.ErrStorage, g.id, err)
+			return nil, fmt.Errorf("%w: %w", collector.ErrStorage, err)
 		}
 	}
 	rollout, err := session.Build(g.record, g.cfg.Build)

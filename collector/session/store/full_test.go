@@ -36,10 +36,14 @@ func limited(dir string) {
 				return err
 			}
 			r := conversation(1, added)
-			if addErr := a.Add(&r.call, r.messages, r.tools); addErr == nil {
+			addErr := a.Add(&r.call, r.messages, r.tools)
+			if addErr == nil {
 				added++
 			} else if refused++; !strings.Contains(addErr.Error(), dir) {
 				err = fmt.Errorf("the error does not name the folder: %w", addErr)
+			}
+			if x.Refused() != addErr { //nolint:errorlint // the same value
+				err = fmt.Errorf("Refused returned %w after %w", x.Refused(), addErr)
 			}
 			a.Done()
 		}

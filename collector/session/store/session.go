@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -24,6 +25,7 @@ type Session struct {
 	mu      sync.Mutex
 	phase   phase
 	failed  error // the file is damaged or a sync failed: nothing more can be written
+	refused error // why the last call could not be admitted or added, or nil
 	state   *state
 	used    time.Time // the time of the last use
 	last    int       // the highest number that was given to a call
@@ -91,6 +93,7 @@ func (x *Session) Admit(cancel func(error)) (*Admission, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err := x.ready(); err != nil {
+		x.refused = err
 		return nil, err
 	}
 	if x.phase != phaseOpen {
@@ -119,6 +122,7 @@ func (a *Admission) Add(c *session.Call, messages []json.RawMessage, tools json.
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err := x.ready(); err != nil {
+		x.refused = err
 		return err
 	}
 	_, flying := x.flights[a]
@@ -128,8 +132,9 @@ func (a *Admission) Add(c *session.Call, messages []json.RawMessage, tools json.
 	case a.added || !flying:
 		return x.err(fmt.Errorf("call %d was already added or has ended", a.number))
 	}
-	if err := x.add(c, a.number, messages, tools); err != nil {
-		return err
+	x.refused = x.add(c, a.number, messages, tools)
+	if x.refused != nil {
+		return x.refused
 	}
 	a.added = true
 	x.store.mu.Lock()
@@ -197,6 +202,18 @@ func (x *Session) add(c *session.Call, number int, messages []json.RawMessage, t
 	st.sum.add(payload)
 	st.calls++
 	return nil
+}
+
+// Refused returns the error because of which the file of the session does not contain its last call, or
+// nil. After a full disk, for example, a client can have given up although it is not at fault. A call
+// that is too large is the client's fault and returns nil.
+func (x *Session) Refused() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if errors.Is(x.refused, ErrTooLarge) {
+		return nil
+	}
+	return x.refused
 }
 
 // Done ends the call. After Done, the call can no longer be added. More calls of Done do nothing.

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
+	"syscall"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
@@ -21,19 +24,29 @@ import (
 // once, even if the run was interrupted at the same time.
 func whyStopped(dir string, runErr, sinkErr error) error {
 	if sinkErr == nil {
-		return runErr
+		return hintStorage(dir, runErr)
 	}
-	err := exit.With(exit.Storage, fmt.Errorf("storage failed: %w", sinkErr))
-	switch {
-	case errors.Is(sinkErr, sink.ErrFull):
-		err = exit.Hint(err, "free disk space, then continue with: "+runfolder.ResumeCommand(dir)+"; finished samples are kept")
-	case errors.Is(sinkErr, sink.ErrPermission):
-		err = exit.Hint(err, "make "+dir+" writable, then continue with: "+runfolder.ResumeCommand(dir)+"; finished samples are kept")
-	}
+	err := hintStorage(dir, exit.With(exit.Storage, fmt.Errorf("storage failed: %w", sinkErr)))
 	if runErr == nil || interrupted(runErr) || errors.Is(runErr, collector.ErrStorage) {
 		return err
 	}
 	return errors.Join(runErr, err)
+}
+
+// hintStorage adds a hint to an error of the storage whose cause is known.
+func hintStorage(dir string, err error) error {
+	is := func(causes ...error) bool {
+		return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
+	}
+	then := ", then continue with: " + runfolder.ResumeCommand(dir) + "; finished samples are kept"
+	switch {
+	case exit.Code(err) != exit.Storage:
+	case is(sink.ErrFull, syscall.ENOSPC, syscall.EDQUOT):
+		return exit.Hint(err, "free disk space"+then)
+	case is(sink.ErrPermission, fs.ErrPermission, syscall.EROFS):
+		return exit.Hint(err, "make "+dir+" writable"+then)
+	}
+	return err
 }
 
 func interrupted(err error) bool {

@@ -126,9 +126,17 @@ func (g *Gateway) Check(context.Context) error {
 // Begin implements harness.Sessions.
 func (g *Gateway) Begin(h session.Head) (session.Key, error) { return g.store.Begin(h) }
 
-// End implements harness.Sessions.
+// End implements harness.Sessions. It does not seal a session whose last call could not be recorded:
+// the harness can have failed because of this, so the attempt proves nothing.
 func (g *Gateway) End(ctx context.Context, key session.Key, e session.End) error {
-	_, err := g.proxy.EndSession(ctx, key, e, false)
+	x, err := g.store.Session(key)
+	if err != nil {
+		return err
+	}
+	if err := x.Refused(); err != nil {
+		return err
+	}
+	_, err = g.proxy.EndSession(ctx, key, e, false)
 	return err
 }
 
