@@ -42,7 +42,7 @@ func limited(dir string) {
 			} else if refused++; !strings.Contains(addErr.Error(), dir) {
 				err = fmt.Errorf("the error does not name the folder: %w", addErr)
 			}
-			if x.Refused() != addErr { //nolint:errorlint // the same value
+			if x.Refused() != addErr {
 				err = fmt.Errorf("Refused returned %w after %w", x.Refused(), addErr)
 			}
 			a.Done()
