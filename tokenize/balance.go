@@ -58,8 +58,8 @@ func (t *LostTokens) Add(o LostTokens) {
 // Sum returns the number of tokens of all reasons.
 func (t LostTokens) Sum() int64 { return t.Untrained() + t.Quarantined }
 
-// Untrained returns the number of tokens in calls that are valid but not trained on, whose reason
-// satisfies the function Untrained.
+// Untrained returns the number of tokens in calls that are valid but not trained on: the
+// function Untrained returns true for their reason.
 func (t LostTokens) Untrained() int64 { return t.Auxiliary + t.Superseded + t.CutAnswers }
 
 // Untrained reports whether a failure is a call that is valid but not trained on. No check failed: the

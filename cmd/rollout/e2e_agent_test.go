@@ -25,8 +25,8 @@ import (
 //
 //	agentprogram BASE_URL KEY PROMPT
 //
-// The prompt has a marker of the scripted engine, which says what the model does, and decides what
-// kind of harness this is: one with two subagents at a time and a title (subagent), one that reads
+// The prompt has a marker of the scripted engine. The marker states what the model does and what kind
+// of harness this is: one with two subagents at a time and a title (subagent), one that reads
 // streams and repeats a failed request (cut, err or drop), or one that calls tools. These words of
 // the prompt make it hostile:
 //

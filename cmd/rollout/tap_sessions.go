@@ -29,8 +29,8 @@ type access struct {
 // leastToken is the minimum length of a token.
 const leastToken = 16
 
-// read returns the token and the TLS configuration, which is nil without TLS. It adds complaints to
-// bad.
+// read returns the token and the TLS configuration. Without TLS, config is nil. read adds complaints
+// to bad.
 func (a *access) read(bad *exit.Complaints, listen string) (token string, config *tls.Config) {
 	if a.tokenFile != "" {
 		b, err := input.Read(a.tokenFile, input.MaxPEM, input.Wait)

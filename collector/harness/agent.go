@@ -160,8 +160,8 @@ func (g *agent) Prompts(context.Context, *collector.Reply) ([]tokenize.Call, err
 	return g.calls, nil
 }
 
-// Close removes the folder of the attempt and its session. It first kills processes of the command
-// that are still alive, which is possible only if Run was not called.
+// Close removes the folder of the attempt and its session. If Run was not called, Close first seals
+// the session.
 func (g *agent) Close(ctx context.Context) error {
 	var errs []error
 	if g.key != "" && !g.sealed {

@@ -111,8 +111,8 @@ func removeFolder(folder string) error {
 
 // Clean kills the processes that dead processes of a run left, and removes the folders of their
 // attempts. It skips an attempt if keep returns true for its mark (see [Mark]) and the id of its
-// session, which is empty if unknown. Callers use keep to preserve attempts that will be taken over.
-// A nil keep preserves none. Clean returns the number of removed folders. No process of the run may be
+// session. An unknown id is empty. Callers use keep to preserve attempts that will be taken over. A
+// nil keep preserves none. Clean returns the number of removed folders. No process of the run may be
 // active.
 func Clean(ctx context.Context, dir, runID string, keep func(mark, sessionID string) bool) (int, error) {
 	dir = cmp.Or(dir, os.TempDir())

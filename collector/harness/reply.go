@@ -76,8 +76,8 @@ func replyOf(record *session.Record, rollout *session.Rollout, took time.Duratio
 	return r
 }
 
-// count returns the number of tokens that the engine reported for a call. The ids of a quarantined
-// call can be fewer, which its reason states. So only the ids count, or the sums would not match.
+// count returns the number of tokens that the engine reported for a call. A quarantined call can have
+// fewer ids, as its reason states. Then only the ids count, or the sums would not match.
 func count(c *tokenize.Call, reported int32, ids []int32) int64 {
 	if c.Grade == tokenize.Quarantined || reported < 0 {
 		return int64(len(ids))
@@ -95,7 +95,7 @@ func callOf(record *session.Record, number int) *session.Call {
 	return &record.Calls[i]
 }
 
-// content returns the text of a message: its content, which is a string or a list of parts.
+// content returns the text of a message: its content is a string or a list of parts.
 func content(message json.RawMessage) string {
 	var m struct {
 		Content json.RawMessage `json:"content"`

@@ -8,8 +8,8 @@ import (
 )
 
 // A Dialect is what an engine's /v1/chat/completions can return besides the OpenAI API, and how the
-// engine is asked for it. The names of the members were read in public sources, which
-// dialect.go lists.
+// engine is asked for it. The file dialect.go lists the public sources of
+// the members' names.
 type Dialect int
 
 // The dialects. The zero value is DialectVLLM.

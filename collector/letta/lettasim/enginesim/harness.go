@@ -244,8 +244,8 @@ func (t *turn) final(k int) string {
 	return said
 }
 
-// call returns a tool call as the model samples it. With the parameter compact, the arguments are
-// printed without spaces, which is not how a template prints them.
+// call returns a tool call as the model samples it. With the parameter compact, the arguments
+// contain no spaces, unlike those that a template prints.
 func (t *turn) call(tool *tool, values map[string]string) string {
 	arguments := tool.arguments(values)
 	if t.has("compact") {

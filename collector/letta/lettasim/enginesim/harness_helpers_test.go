@@ -187,7 +187,7 @@ func (h *harness) check(t *testing.T, name string, args map[string]any) {
 	t.Errorf("there is no tool %s", name)
 }
 
-// compact asks for a summary without tools, which replaces the history.
+// compact asks for a summary without tools. The summary then replaces the history.
 func (h *harness) compact(t *testing.T, refusal string) {
 	t.Helper()
 	if !strings.Contains(refusal, "context length") {

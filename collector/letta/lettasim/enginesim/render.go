@@ -57,7 +57,7 @@ func (e *Engine) render(body *chatRequest) ([]int32, error) {
 // normalized returns the message as an engine passes it to the template. A null content becomes an
 // empty string, text parts become one string, and the arguments of tool calls become objects.
 // Reasoning is available to the template as reasoning_content, whichever name the client used.
-// Templates do not know the role developer, which is newer than most of them: it becomes system.
+// The role developer is newer than most templates, so it becomes system.
 func (e *Engine) normalized(raw json.RawMessage) (json.RawMessage, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &m); err != nil {
