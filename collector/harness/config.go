@@ -86,38 +86,64 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns all errors in the configuration, joined. It does not check whether the program
-// exists: see [NewBackend].
+// A FieldError is an error in one field of a Config.
+type FieldError struct {
+	Field string // in lower case, such as workdir
+	Err   error
+}
+
+func (e *FieldError) Error() string { return "harness." + e.Field + ": " + e.Err.Error() }
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// FieldErrors returns every FieldError in an error from this package.
+func FieldErrors(err error) (all []*FieldError) {
+	switch e := err.(type) { //nolint:errorlint // the whole tree is searched
+	case *FieldError:
+		return []*FieldError{e}
+	case interface{ Unwrap() []error }:
+		for _, part := range e.Unwrap() {
+			all = append(all, FieldErrors(part)...)
+		}
+	}
+	return all
+}
+
+func fieldErrorf(field, format string, args ...any) error {
+	return &FieldError{field, fmt.Errorf(format, args...)}
+}
+
+// Validate returns all errors in the configuration, joined, each a FieldError. It does not check
+// whether the program exists: see [NewBackend].
 func (c *Config) Validate() error {
 	var errs []error
-	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf("harness: "+format, args...)) }
+	add := func(field, format string, args ...any) { errs = append(errs, fieldErrorf(field, format, args...)) }
 	switch {
 	case len(c.Command) == 0 || c.Command[0] == "":
-		add("command: is empty; set a command or a preset")
+		add("command", "is empty; set a command or a preset")
 	case !c.mentions("{prompt}"):
-		add("command: neither it nor stdin contains {prompt}, so the agent would not receive the task")
+		add("command", "neither it nor stdin contains {prompt}, so the agent would not receive the task")
 	}
 	if len(c.Command) > 0 && !c.mentions("{base_url}") {
-		add("env: no value contains {base_url}, so the agent's calls would not reach the model")
+		add("env", "no value contains {base_url}, so the agent's calls would not reach the model")
 	}
 	for name := range c.Env {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
-			add("env: %q is not a valid name of a variable", name)
+			add("env", "%q is not a valid name of a variable", name)
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(c.Files)) {
 		if !filepath.IsLocal(path) {
-			add("files: %q is not a relative path inside HOME", path)
+			add("files", "%q is not a relative path inside HOME", path)
 		}
 	}
 	if c.Timeout < 0 {
-		add("timeout %v: must not be negative", c.Timeout)
+		add("timeout", "%v is negative", c.Timeout)
 	}
 	if c.BaseURL == "" {
-		add("base URL: is empty")
+		add("base URL", "is empty")
 	}
 	if c.Sessions == nil {
-		add("sessions: is nil")
+		add("sessions", "is nil")
 	}
 	return errors.Join(errs...)
 }
@@ -135,10 +161,13 @@ func (c *Config) program() (string, error) {
 	name := c.Command[0]
 	path, err := exec.LookPath(name)
 	if err == nil {
-		return filepath.Abs(path)
+		if path, err = filepath.Abs(path); err != nil {
+			return "", fieldErrorf("command", "%w", err)
+		}
+		return path, nil
 	}
 	if strings.ContainsRune(name, filepath.Separator) {
-		return "", fmt.Errorf("harness: command %s: the file does not exist or is not executable", name)
+		return "", fieldErrorf("command", "%s does not exist or is not executable", name)
 	}
 	hint := ""
 	for _, p := range presets {
@@ -146,7 +175,7 @@ func (c *Config) program() (string, error) {
 			hint = ", for example with " + p.Install + ","
 		}
 	}
-	return "", fmt.Errorf("harness: command %s: not found in PATH; install it%s or write its path", name, hint)
+	return "", fieldErrorf("command", "%s is not in PATH; install it%s or write its path", name, hint)
 }
 
 // checkWorkdir returns an error if path is not a folder that can be copied. An empty path is valid.
@@ -157,9 +186,9 @@ func checkWorkdir(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return fmt.Errorf("harness: workdir: %w", err)
+		return fieldErrorf("workdir", "%w", err)
 	case !info.IsDir():
-		return fmt.Errorf("harness: workdir: %s is not a folder", path)
+		return fieldErrorf("workdir", "%s is not a folder", path)
 	}
 	return nil
 }

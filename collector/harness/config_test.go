@@ -25,23 +25,26 @@ func TestConfigErrors(t *testing.T) {
 		change func(c *harness.Config)
 		want   string
 	}{
-		{func(c *harness.Config) { c.Command = nil }, "harness: command: is empty; set a command or a preset"},
+		{func(c *harness.Config) { c.Command = nil }, "harness.command: is empty; set a command or a preset"},
 		{func(c *harness.Config) { c.Command = []string{"true"} }, "neither it nor stdin contains {prompt}"},
 		{func(c *harness.Config) { c.Env = map[string]string{"K": "{key}"} }, "no value contains {base_url}"},
 		{func(c *harness.Config) { c.Env["A=B"] = "" }, `"A=B" is not a valid name`},
 		{func(c *harness.Config) { c.Files = map[string]string{"../x": ""} }, `files: "../x" is not a relative path`},
-		{func(c *harness.Config) { c.Timeout = -1 }, "timeout -1ns: must not be negative"},
+		{func(c *harness.Config) { c.Timeout = -1 }, "timeout: -1ns is negative"},
 		{func(c *harness.Config) { c.BaseURL = "" }, "base URL: is empty"},
 		{func(c *harness.Config) { c.Sessions = nil }, "sessions: is nil"},
 		{func(c *harness.Config) { c.Workdir = "/nonexistent/fixture" }, "workdir: stat /nonexistent/fixture: no such file"},
 		{func(c *harness.Config) { c.Workdir = file }, file + " is not a folder"},
-		{func(c *harness.Config) { c.Command[0] = "no-such-agent" }, "command no-such-agent: not found in PATH; install it or write its path"},
-		{func(c *harness.Config) { c.Command[0] = "./no-such-agent" }, "command ./no-such-agent: the file does not exist or is not executable"},
-		{func(c *harness.Config) { c.Command[0] = file }, "the file does not exist or is not executable"},
+		{func(c *harness.Config) { c.Command[0] = "no-such-agent" }, "command: no-such-agent is not in PATH; install it or write its path"},
+		{func(c *harness.Config) { c.Command[0] = "./no-such-agent" }, "command: ./no-such-agent does not exist or is not executable"},
+		{func(c *harness.Config) { c.Command[0] = file }, file + " does not exist or is not executable"},
 	} {
 		cfg := r.config(t)
 		tt.change(&cfg)
 		_, err := harness.NewBackend(cfg)
+		if n := len(harness.FieldErrors(err)); n != 1 {
+			t.Errorf("%v has %d errors in fields, want 1", err, n)
+		}
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") || !errors.Is(err, collector.ErrUnusable) {
 			t.Errorf("NewBackend = %v, want one line with %q", err, tt.want)
 		}

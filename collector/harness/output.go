@@ -65,13 +65,13 @@ func ParseOutput(text string) (Output, error) {
 			return o, err
 		}
 	default:
-		return o, fmt.Errorf("harness: output %q: want stdout, session, file:PATH, json:.KEY or json:FILE:.KEY", text)
+		return o, fieldErrorf("output", "%q: want stdout, session, file:PATH, json:.KEY or json:FILE:.KEY", text)
 	}
 	if slices.Contains(o.path, "") {
-		return o, fmt.Errorf("harness: output %q: the path contains an empty key", text)
+		return o, fieldErrorf("output", "%q: the path contains an empty key", text)
 	}
 	if o.file != "" && (filepath.IsAbs(o.file) || !filepath.IsLocal(o.relative())) {
-		return o, fmt.Errorf("harness: output %q: the file must be inside the work folder or HOME", text)
+		return o, fieldErrorf("output", "%q: the file must be inside the work folder or HOME", text)
 	}
 	return o, nil
 }

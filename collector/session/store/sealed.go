@@ -126,6 +126,12 @@ func (s *Store) Sealed(after string) ([]Entry, error) {
 	return entries, err
 }
 
+// IsSealed reports whether there is a sealed session with this id. It reads no file.
+func (s *Store) IsSealed(id string) bool {
+	_, ok := s.sealedName(id)
+	return ok
+}
+
 // Wait blocks until there is a sealed session with a name higher than after. It returns early with
 // an error if ctx ends or the store is closed.
 func (s *Store) Wait(ctx context.Context, after string) error {

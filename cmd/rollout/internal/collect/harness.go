@@ -41,8 +41,8 @@ func (p *planning) prepareHarness(ctx context.Context) error {
 	cfg.BaseURL, cfg.Sessions, cfg.Check, cfg.Supervisor = p.gateway.URL(), p.gateway, p.gateway.Check, supervisor
 	p.harness, err = harness.NewBackend(cfg)
 	var bad exit.Complaints
-	for key, text := range config.HarnessErrors(err) {
-		bad = append(bad, errors.New(key+": "+text))
+	for _, e := range harness.FieldErrors(err) {
+		bad = append(bad, e)
 	}
 	return bad.Err()
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"regexp"
 	"slices"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/format"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/termsafe"
-	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/harness"
 	"github.com/rollout-rl/rollout/collector/session"
 )
@@ -191,26 +189,8 @@ func (c *Config) checkHarness(complain func(when bool, key, format string, args 
 		cfg.BaseURL, cfg.Sessions = "http://127.0.0.1", noSessions{}
 		err = cfg.Validate()
 	}
-	for key, text := range HarnessErrors(err) {
-		complain(true, key, "%s", text)
-	}
-}
-
-// HarnessErrors yields the setting and the text of each error from package harness. Each line of the
-// error is one error, and begins with the name of the package and the name of a field.
-func HarnessErrors(err error) iter.Seq2[string, string] {
-	return func(yield func(key, text string) bool) {
-		if err == nil {
-			return
-		}
-		text := strings.TrimPrefix(err.Error(), collector.ErrUnusable.Error()+": ")
-		for line := range strings.SplitSeq(text, "\n") {
-			line = strings.TrimPrefix(line, "harness: ")
-			field := line[:strings.IndexAny(line+" ", ": ")]
-			if !yield("harness."+field, strings.TrimLeft(line[len(field):], ": ")) {
-				return
-			}
-		}
+	for _, e := range harness.FieldErrors(err) {
+		complain(true, "harness."+e.Field, "%v", e.Err)
 	}
 }
 

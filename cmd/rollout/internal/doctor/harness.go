@@ -3,9 +3,7 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"errors"
 
-	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/gateway"
 	"github.com/rollout-rl/rollout/collector/harness"
@@ -25,8 +23,8 @@ func (d *Doctor) harness(ctx context.Context) error {
 	defer g.Close()
 	cfg.BaseURL, cfg.Sessions = g.URL(), g
 	_, err = harness.NewBackend(cfg)
-	for key, text := range config.HarnessErrors(err) {
-		d.failed("harness", errors.New(key+": "+text))
+	for _, e := range harness.FieldErrors(err) {
+		d.failed("harness", e)
 	}
 	if err == nil {
 		d.ok("harness", "%s", cmp.Or(d.Config.Harness.Preset, cfg.Command[0]))

@@ -144,10 +144,7 @@ func (g *Gateway) End(ctx context.Context, key session.Key, e session.End) error
 func (g *Gateway) Read(id string) (*session.Record, error) { return g.store.Read(id) }
 
 // Sealed reports whether the store has a sealed session with this id.
-func (g *Gateway) Sealed(id string) bool {
-	r, err := g.store.Read(id)
-	return err == nil && r.End != nil
-}
+func (g *Gateway) Sealed(id string) bool { return g.store.IsSealed(id) }
 
 // Clear removes every session, open or sealed, except those for which keep returns true.
 func (g *Gateway) Clear(keep func(id string) bool) error {
