@@ -50,7 +50,7 @@ func (c *chatCall) respond(ctx context.Context, a engineAnswer) {
 // sent, the error becomes the last event, and the answer ends without its end marker.
 func (c *chatCall) fail(bad *refusal) {
 	if err := c.record(true); err != nil && bad != errCanceled {
-		bad = c.p.refused(err)
+		bad = refused(err)
 	}
 	if !c.headed {
 		if c.client.Err() == nil {
@@ -74,7 +74,7 @@ func (c *chatCall) refusal(a engineAnswer) {
 		c.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered with status %d to a request after --set had changed %s", a.res.StatusCode, c.p.cfg.Set.names()))
 	}
 	if err := c.record(false); err != nil {
-		c.fail(c.p.refused(err))
+		c.fail(refused(err))
 		return
 	}
 	if !c.headed {
@@ -152,7 +152,7 @@ func (c *chatCall) document(a engineAnswer) {
 		changed = a.body
 	}
 	if err := c.record(false); err != nil {
-		c.fail(c.p.refused(err))
+		c.fail(refused(err))
 		return
 	}
 	if !c.q.streamed {
@@ -236,7 +236,7 @@ func (c *chatCall) pass(body io.Reader) error {
 			return nil
 		case err == io.EOF: // without an end marker
 			if err := c.record(c.reader.a.finish == ""); err != nil {
-				return c.p.refused(err)
+				return refused(err)
 			}
 			return nil
 		case err != nil:
@@ -258,7 +258,7 @@ func (c *chatCall) event(raw []byte) error {
 		}
 		c.reader.over = true
 		if err := c.record(false); err != nil {
-			return c.p.refused(err)
+			return refused(err)
 		}
 		c.out = append(c.out, raw...)
 		return nil

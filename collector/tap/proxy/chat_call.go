@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/collector/session/store"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -34,14 +35,14 @@ type chatCall struct {
 	q         *chatRequest
 	req       *http.Request // the request to the engine
 	header    http.Header   // the header of req without the headers that ask for ids
-	admission Admission
+	admission *store.Admission
 	able      *ability    // of the chosen engine
 	whole     atomic.Bool // the engine was asked for a whole answer although the client wants a stream
 	view      *view
 	s         *tokenize.Scanner
 	reader    *reader
 	call      session.Call
-	key       session.Key
+	session   string // the id
 	at        place  // of the request
 	placed    bool   // at is known
 	splices   []edit // the changes to the messages
@@ -55,33 +56,31 @@ type chatCall struct {
 const maxAnswer = 64 << 20
 
 // chat serves a chat completion in a session.
-func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, key session.Key) {
-	if !p.floods.enter(key, p.cfg.MaxOpenCalls) {
-		(&refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, the limit", p.cfg.MaxOpenCalls)}).send(w)
-		return
+func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal {
+	id := t.session.ID()
+	if !p.floods.enter(id, p.cfg.MaxOpenCalls) {
+		return &refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, the limit", p.cfg.MaxOpenCalls)}
 	}
-	defer p.floods.leave(key)
-	c := &chatCall{p: p, w: w, client: r.Context(), key: key, x: exchange{p: p}, s: scanners.Get().(*tokenize.Scanner)} //nolint:forcetypeassert // the pool contains nothing else
+	defer p.floods.leave(id)
+	c := &chatCall{p: p, w: w, client: r.Context(), session: id, x: exchange{p: p}, s: scanners.Get().(*tokenize.Scanner)} //nolint:forcetypeassert // the pool contains nothing else
 	defer c.end()
-	if err := c.read(r, key); err != nil {
-		err.send(w)
-		return
+	if bad := c.read(r, t.key); bad != nil {
+		return bad
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	a, err := p.cfg.Sessions.Admit(key, cancel)
+	a, err := t.session.Admit(cancel)
 	if err != nil {
-		p.refused(err).send(w)
-		return
+		return refused(err)
 	}
 	defer a.Done()
 	if n := a.Number(); n > p.cfg.MaxCalls {
-		(&refusal{http.StatusForbidden, "too_many_calls", fmt.Sprintf("this session has made %d calls, the limit", p.cfg.MaxCalls)}).send(w)
-		return
+		return &refusal{http.StatusForbidden, "too_many_calls", fmt.Sprintf("this session has made %d calls, the limit", p.cfg.MaxCalls)}
 	}
 	p.count(func(s *Stats) { s.Calls++; s.Sessions.Calls++ })
 	c.admission = a
 	c.run(ctx)
+	return nil
 }
 
 // read reads and parses the request.
@@ -119,7 +118,7 @@ func (c *chatCall) read(r *http.Request, key session.Key) *refusal {
 	}
 	c.call.Sampling = c.q.sampled(&p.cfg.Set)
 	c.x.chain = chain{seedHash}
-	for _, b := range []byte(key) {
+	for _, b := range []byte(c.session) {
 		c.x.chain[0] = mix(c.x.chain[0], uint64(b)) // all calls of a session prefer the same engine
 	}
 	c.header = p.forwarded(r, key)
@@ -287,10 +286,8 @@ func (c *chatCall) unsent(ctx context.Context, err error) *refusal {
 	if bad, ok := errors.AsType[*refusal](err); ok {
 		return bad
 	}
-	if cause := context.Cause(ctx); cause != nil && c.client.Err() == nil {
-		if bad := c.p.refused(cause); bad.code == errSealed.code {
-			return errCanceled
-		}
+	if errors.Is(context.Cause(ctx), store.ErrSealed) && c.client.Err() == nil {
+		return errCanceled
 	}
 	c.p.count(func(s *Stats) { s.Unreachable++ })
 	c.p.once(slog.LevelWarn, "engine_unreachable", err)

@@ -91,29 +91,37 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.healthz(w)
 		return
 	}
-	if t, ok := p.targetOf(r); ok {
-		p.serveSession(w, r, t)
-		return
-	}
-	switch begins := p.cfg.Sessions != nil && strings.TrimSuffix(path, "/") == prefix; {
-	case !p.allowed(r):
+	t := p.targetOf(r)
+	switch {
+	case t == nil && !p.allowed(r):
 		errToken.send(w)
 		return
-	case p.cfg.Pages != nil && strings.HasPrefix(path, "/tap/"):
+	case t == nil && p.cfg.Pages != nil && strings.HasPrefix(path, "/tap/"):
 		p.cfg.Pages.ServeHTTP(w, r)
 		return
-	case !p.enter(false):
+	case !p.enter(t != nil && t.ending()):
 		p.count(func(s *Stats) { s.Refused++ })
-		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Connection", "close")
 		errDraining.send(w)
 		return
-	case begins:
-		defer p.leave()
-		p.beginSession(w, r)
-		return
 	}
 	defer p.leave()
+	var bad *refusal
+	switch {
+	case t != nil:
+		bad = p.serveSession(w, r, t)
+	case p.cfg.Sessions != nil && strings.TrimSuffix(path, "/") == prefix:
+		bad = p.beginSession(w, r)
+	default:
+		p.relay(w, r)
+	}
+	if bad != nil {
+		bad.send(w)
+	}
+}
+
+// relay forwards a request that does not belong to a session.
+func (p *Proxy) relay(w http.ResponseWriter, r *http.Request) {
 	p.withoutToken(r)
 	x := &exchange{p: p}
 	defer x.end()
