@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -25,18 +22,14 @@ const (
 func (c *chatCall) respond(ctx context.Context, a engineAnswer) {
 	if a.res != nil {
 		c.call.Status = a.res.StatusCode
-		c.p.count(func(s *Stats) {
-			if i := a.res.StatusCode / 100; i < len(s.Answers) {
-				s.Answers[i]++
-			}
-		})
+		c.p.answered(a.res.StatusCode, c.p.cfg.Set != (Set{}))
 	}
 	switch {
 	case a.err != nil:
 		c.fail(c.unsent(ctx, a.err))
 	case a.res.StatusCode != http.StatusOK:
 		c.refusal(a)
-	case a.res.Header.Get("Content-Encoding") != "" && a.res.Header.Get("Content-Encoding") != "identity":
+	case encoded(a.res.Header):
 		c.call.Unread = "encoded"
 		c.fail(&refusal{http.StatusBadGateway, "encoded", "the engine compressed the answer although the tap asked for no compression"})
 	case a.body == nil:
@@ -70,9 +63,6 @@ func (c *chatCall) abort(text []byte) {
 
 // refusal passes an error of the engine to the client.
 func (c *chatCall) refusal(a engineAnswer) {
-	if c.p.cfg.Set != (Set{}) && slices.Contains(refusals[:], a.res.StatusCode) {
-		c.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered with status %d to a request after --set had changed %s", a.res.StatusCode, c.p.cfg.Set.names()))
-	}
 	if err := c.record(false); err != nil {
 		c.fail(refused(err))
 		return

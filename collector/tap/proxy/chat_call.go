@@ -92,16 +92,12 @@ func (c *chatCall) read(r *http.Request, key session.Key) *refusal {
 	if p.memory.Load() > p.cfg.MemoryBytes {
 		return errMemory
 	}
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+	if encoded(r.Header) {
 		return &refusal{http.StatusUnsupportedMediaType, "encoded", "the request body is compressed; send it uncompressed"}
 	}
-	c.x.hold(max(0, r.ContentLength))
 	desk := newDesk()
 	defer desk.free()
-	body, whole, err := desk.read(r.Body, r.ContentLength, func(n int64) bool {
-		c.x.hold(n)
-		return n <= p.cfg.BodyBytes && p.memory.Load() <= p.cfg.MemoryBytes
-	})
+	body, whole, err := c.x.read(r, desk)
 	switch {
 	case err != nil:
 		return errIncomplete
@@ -149,14 +145,7 @@ func (p *Proxy) forwarded(r *http.Request, key session.Key) http.Header {
 	} {
 		h.Del(name)
 	}
-	secret := func(v string) bool {
-		return strings.Contains(v, string(key)) || p.cfg.Token != "" && strings.Contains(v, p.cfg.Token)
-	}
-	for name, values := range h {
-		if slices.ContainsFunc(values, secret) {
-			h.Del(name)
-		}
-	}
+	removeSecrets(h, string(key), p.cfg.Token)
 	h.Set("Content-Type", "application/json")
 	return h
 }

@@ -122,7 +122,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // relay forwards a request that does not belong to a session.
 func (p *Proxy) relay(w http.ResponseWriter, r *http.Request) {
-	p.withoutToken(r)
+	removeSecrets(r.Header, p.cfg.Token)
 	x := &exchange{p: p}
 	defer x.end()
 	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // do not add these headers to the engine's answer

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -43,12 +44,8 @@ func (p *Proxy) targetOf(r *http.Request) *target {
 		return &target{session.Key(key), x, err, "/" + path, true}
 	}
 	for _, given := range credentials(r) {
-		key := session.Key(given)
-		if !isKey(key) {
-			continue
-		}
-		if x, err := p.cfg.Sessions.Session(key); err == nil {
-			return &target{key, x, nil, r.URL.Path, false}
+		if x, err := p.cfg.Sessions.Session(session.Key(given)); err == nil {
+			return &target{session.Key(given), x, nil, r.URL.Path, false}
 		}
 	}
 	return nil
@@ -64,15 +61,6 @@ func credentials(r *http.Request) (given []string) {
 	return append(given, r.Header["X-Api-Key"]...)
 }
 
-// isKey reports whether key has the form of a key. Other credentials are not looked up.
-func isKey(key session.Key) bool {
-	return len(key) == keyBytes && !strings.ContainsFunc(string(key), func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_'
-	})
-}
-
-var keyBytes = len(session.NewKey())
-
 // allowed reports whether a request that does not belong to a session has the token.
 func (p *Proxy) allowed(r *http.Request) bool {
 	if p.cfg.Token == "" {
@@ -87,11 +75,12 @@ func (p *Proxy) allowed(r *http.Request) bool {
 	return ok == 1
 }
 
-// withoutToken removes the tap's token from a request that is forwarded.
-func (p *Proxy) withoutToken(r *http.Request) {
-	for _, name := range [...]string{"Authorization", "X-Api-Key"} {
-		if p.cfg.Token != "" && strings.Contains(r.Header.Get(name), p.cfg.Token) {
-			r.Header.Del(name)
+// removeSecrets removes the headers that contain one of the secrets. An empty secret is ignored.
+func removeSecrets(h http.Header, secrets ...string) {
+	for name, values := range h {
+		all := strings.Join(values, "\n")
+		if slices.ContainsFunc(secrets, func(s string) bool { return s != "" && strings.Contains(all, s) }) {
+			delete(h, name)
 		}
 	}
 }
