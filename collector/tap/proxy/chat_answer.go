@@ -156,14 +156,16 @@ func (c *chatCall) document(a engineAnswer) {
 
 // changed returns a whole answer as the client must receive it, without the end marker of a stream.
 func (c *chatCall) changed(body []byte) ([]byte, error) {
-	if _, err := c.view.document(c.s, body); err != nil {
+	desk := newDesk()
+	defer desk.free()
+	if _, err := c.view.document(desk.s, body); err != nil {
 		return nil, err
 	}
 	out := c.view.append(make([]byte, 0, len(body)))
 	if !c.q.streamed {
 		return out, nil
 	}
-	return appendChunks(nil, c.s, out, c.q.usage)
+	return appendChunks(nil, desk.s, out, c.q.usage)
 }
 
 // errGone means that the client has disconnected.
@@ -256,9 +258,11 @@ func (c *chatCall) event(raw []byte) error {
 	c.view.sound = c.p.guard("answer", func() { c.reader.heard(data) }) && c.reader.err == nil
 	var drop bool
 	var err error
-	if !c.p.guard("session", func() { drop, err = c.view.document(c.s, data) }) {
+	desk := newDesk()
+	if !c.p.guard("session", func() { drop, err = c.view.document(desk.s, data) }) {
 		err = errEvent
 	}
+	desk.free()
 	switch {
 	case err != nil:
 		c.out = append(c.out, raw...)

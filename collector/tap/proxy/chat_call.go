@@ -12,13 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/collector/session/store"
-	"github.com/rollout-rl/rollout/tokenize"
 )
 
 // A chatCall is a chat completion in a session. The methods are called in this order:
@@ -39,7 +37,6 @@ type chatCall struct {
 	able      *ability    // of the chosen engine
 	whole     atomic.Bool // the engine was asked for a whole answer although the client wants a stream
 	view      *view
-	s         *tokenize.Scanner
 	reader    *reader
 	call      session.Call
 	session   string // the id
@@ -62,7 +59,7 @@ func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal
 		return &refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, the limit", p.cfg.MaxOpenCalls)}
 	}
 	defer p.floods.leave(id)
-	c := &chatCall{p: p, w: w, client: r.Context(), session: id, x: exchange{p: p}, s: scanners.Get().(*tokenize.Scanner)} //nolint:forcetypeassert // the pool contains nothing else
+	c := &chatCall{p: p, w: w, client: r.Context(), session: id, x: exchange{p: p}}
 	defer c.end()
 	if bad := c.read(r, t.key); bad != nil {
 		return bad
@@ -238,8 +235,6 @@ func (c *chatCall) fetch() (a engineAnswer) {
 
 var chatURL = url.URL{Path: chatPath}
 
-var scanners = sync.Pool{New: func() any { return newScanner() }}
-
 var errLargeAnswer = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
 
 // all reads the body of an answer.
@@ -289,8 +284,6 @@ func (c *chatCall) end() {
 	if c.reader != nil {
 		c.p.guard("answer", c.reader.close)
 	}
-	c.s.ResetBytes(nil)
-	scanners.Put(c.s)
 	c.x.hold(0)
 	c.x.leave()
 }

@@ -141,10 +141,7 @@ func (p *Proxy) tokens(r *http.Request) (least int64, err error) {
 	for _, e := range p.balance.engines {
 		a := e.trial.able.Load()
 		if a == nil && !known {
-			var failed error
-			if a, failed = p.able(r.Context(), e); failed != nil {
-				err = failed
-			}
+			a, err = p.able(r.Context(), e)
 		}
 		if a == nil {
 			continue

@@ -150,7 +150,7 @@ func streamed(tb testing.TB, p *Proxy, stream []byte, piece func() int) (seen st
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := &chatCall{p: p, w: w, client: tb.Context(), x: exchange{p: p}, q: q, s: newScanner(), admission: a, view: viewOf(q, false)}
+	c := &chatCall{p: p, w: w, client: tb.Context(), x: exchange{p: p}, q: q, admission: a, view: viewOf(q, false)}
 	c.able = &ability{}
 	c.whole.Store(true) // no downgrade, because there is no engine
 	c.reader, c.view.streamed, c.call.Status = newReader(openai{}, true), true, 200
