@@ -55,10 +55,10 @@ const maxAnswer = 64 << 20
 // chat serves a chat completion in a session.
 func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal {
 	id := t.session.ID()
-	if !p.floods.enter(id, p.cfg.MaxOpenCalls) {
+	if !p.enterCall(id) {
 		return &refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, the limit", p.cfg.MaxOpenCalls)}
 	}
-	defer p.floods.leave(id)
+	defer p.leaveCall(id)
 	c := &chatCall{p: p, w: w, client: r.Context(), session: id, x: exchange{p: p}}
 	defer c.end()
 	if bad := c.read(r, t.key); bad != nil {

@@ -28,14 +28,14 @@ type Proxy struct {
 	unmarked atomic.Bool // whether marking an answer has failed
 	stats    counters
 	told     sync.Map // kinds of faults that have been logged
-	floods   flood
-	turns    *turns // nil without Config.Continuity
+	turns    *turns   // nil without Config.Continuity
 
 	holdHead, keepAlive time.Duration // constants, except in tests
 
-	mu   sync.Mutex
-	open int           // number of requests that have been accepted but not finished
-	idle chan struct{} // closed when open becomes 0; nil if Wait is not waiting
+	mu    sync.Mutex
+	open  int            // number of requests that have been accepted but not finished
+	calls map[string]int // number of open calls, by the id of the session
+	idle  chan struct{}  // closed when open becomes 0; nil if Wait is not waiting
 }
 
 // New returns a Proxy. It does not check the engines' health before Run is called.
@@ -43,7 +43,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}, holdHead: holdHead, keepAlive: keepAlive}
+	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}, calls: map[string]int{}, holdHead: holdHead, keepAlive: keepAlive}
 	if cfg.Continuity {
 		p.turns = newTurns()
 	}

@@ -63,7 +63,7 @@ func (p *Proxy) endSession(w http.ResponseWriter, r *http.Request, x *store.Sess
 	if err != nil {
 		return refused(err)
 	}
-	if !end.At.Before(arrived) || end.At.IsZero() { // otherwise, the request repeats an earlier one
+	if !end.At.Before(arrived) { // otherwise, the request repeats an earlier one
 		p.count(func(s *Stats) { s.Sessions.Ended++ })
 	}
 	return sendJSON(w, http.StatusOK, end)

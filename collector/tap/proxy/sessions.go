@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/collector/session/store"
@@ -160,31 +159,23 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, t *target) 
 	return &refusal{http.StatusNotFound, "not_found", "a session serves POST …/chat/completions, GET …/models and POST " + prefix + "/KEY/end; configure the client for OpenAI's Chat Completions API"}
 }
 
-// flood bounds the calls of one session that are open at the same time. A call is open before the
-// session admits it, while its body arrives.
-type flood struct {
-	mu   sync.Mutex
-	open map[string]int
-}
-
-func (f *flood) enter(id string, most int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.open == nil {
-		f.open = map[string]int{}
-	}
-	if f.open[id] >= most {
+// enterCall counts a call of a session as open, unless too many calls are open. A call is open before
+// the session admits it, while its body arrives.
+func (p *Proxy) enterCall(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.calls[id] >= p.cfg.MaxOpenCalls {
 		return false
 	}
-	f.open[id]++
+	p.calls[id]++
 	return true
 }
 
-func (f *flood) leave(id string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.open[id]--; f.open[id] == 0 {
-		delete(f.open, id)
+func (p *Proxy) leaveCall(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.calls[id]--; p.calls[id] == 0 {
+		delete(p.calls, id)
 	}
 }
 
