@@ -74,7 +74,7 @@ func openSessions(cfg *proxy.Config, spool tap.SpoolConfig, log *slog.Logger) (*
 	if err != nil {
 		return nil, exit.With(exit.Storage, err)
 	}
-	cfg.Sessions = proxy.FromStore(s)
+	cfg.Sessions = s
 	return s, nil
 }
 

@@ -80,7 +80,7 @@ func TestCollection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := proxy.New(proxy.Config{Engines: []*url.URL{address}, Sessions: proxy.FromStore(s)})
+	p, err := proxy.New(proxy.Config{Engines: []*url.URL{address}, Sessions: s})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/rollout-rl/rollout/collector/tap/internal/canon"
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
@@ -67,51 +68,12 @@ func readString(raw []byte) (string, bool) {
 // surrogate as U+FFFD, but Python keeps the surrogate.
 func plain(s string) bool { return !strings.ContainsRune(s, utf8.RuneError) }
 
-// A token is a bracket, a key, or a value that is neither an object nor an array.
-type token struct {
-	kind byte // the result of strictjson.Scanner.Kind
-	text string
-}
-
 // sameValue reports whether a and b are the same JSON value. They must have the same members in the
 // same order, equal strings, and numbers with the same sign and decimal value.
 func sameValue(a, b []byte) bool {
-	x, y := newScanner(a), newScanner(b)
-	s, t := appendTokens(nil, x), appendTokens(nil, y)
-	return x.End() == nil && y.End() == nil && slices.EqualFunc(s, t, sameToken)
-}
-
-func appendTokens(dst []token, s *strictjson.Scanner) []token {
-	kind := s.Kind()
-	switch kind {
-	case '{':
-		dst = append(dst, token{kind: kind})
-		for key := range s.Members {
-			dst = appendTokens(append(dst, token{'"', key}), s)
-		}
-		return append(dst, token{kind: '}'})
-	case '[':
-		dst = append(dst, token{kind: kind})
-		for range s.Elements {
-			dst = appendTokens(dst, s)
-		}
-		return append(dst, token{kind: ']'})
-	case '"':
-		return append(dst, token{kind, s.Text()})
-	}
-	return append(dst, token{kind, s.Raw()})
-}
-
-func sameToken(a, b token) bool {
-	switch {
-	case a.kind != b.kind:
-		return false
-	case a.kind == '"':
-		return a.text == b.text && plain(a.text)
-	case a.kind == '0':
-		return sameNumber(a.text, b.text)
-	}
-	return a.text == b.text
+	x, okX := canon.Text(string(a), strictjson.GoOptions(), false)
+	y, okY := canon.Text(string(b), strictjson.GoOptions(), false)
+	return okX && okY && x == y && plain(x)
 }
 
 // someMembers reports whether every member of the object part can be the server's print of a member
@@ -140,43 +102,4 @@ func mayBe(a, b []byte) bool {
 	x, errX := strconv.ParseFloat(string(a), 64)
 	y, errY := strconv.ParseFloat(string(b), 64)
 	return errX == nil && errY == nil && x == y || sameValue(a, b)
-}
-
-// sameNumber reports whether two JSON numbers have the same sign and decimal value, for example 1e3
-// and 1000.0. It compares exact values, so a number that the server rounded is not the same number.
-func sameNumber(a, b string) bool {
-	if a == b {
-		return true
-	}
-	x, okX := readDecimal(a)
-	y, okY := readDecimal(b)
-	return okX && okY && x == y
-}
-
-// A decimal is the number ± 0.digits × 10^exponent. The digits neither begin nor end with a zero.
-// The number zero has no digits and the exponent 0.
-type decimal struct {
-	negative bool
-	digits   string
-	exponent int64
-}
-
-func readDecimal(s string) (decimal, bool) {
-	var d decimal
-	s, d.negative = strings.CutPrefix(s, "-")
-	if i := strings.IndexAny(s, "eE"); i >= 0 {
-		e, err := strconv.ParseInt(s[i+1:], 10, 32) // only 32 bits, so that the sum below cannot overflow
-		if err != nil {
-			return decimal{}, false
-		}
-		d.exponent, s = e, s[:i]
-	}
-	whole, fraction, _ := strings.Cut(s, ".")
-	digits := strings.TrimLeft(whole+fraction, "0")
-	d.exponent += int64(len(digits) - len(fraction))
-	d.digits = strings.TrimRight(digits, "0")
-	if d.digits == "" {
-		d.exponent = 0
-	}
-	return d, true
 }

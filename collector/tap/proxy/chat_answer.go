@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -25,18 +22,14 @@ const (
 func (c *chatCall) respond(ctx context.Context, a engineAnswer) {
 	if a.res != nil {
 		c.call.Status = a.res.StatusCode
-		c.p.count(func(s *Stats) {
-			if i := a.res.StatusCode / 100; i < len(s.Answers) {
-				s.Answers[i]++
-			}
-		})
+		c.p.answered(a.res.StatusCode, c.p.cfg.Set != (Set{}))
 	}
 	switch {
 	case a.err != nil:
 		c.fail(c.unsent(ctx, a.err))
 	case a.res.StatusCode != http.StatusOK:
 		c.refusal(a)
-	case a.res.Header.Get("Content-Encoding") != "" && a.res.Header.Get("Content-Encoding") != "identity":
+	case encoded(a.res.Header):
 		c.call.Unread = "encoded"
 		c.fail(&refusal{http.StatusBadGateway, "encoded", "the engine compressed the answer although the tap asked for no compression"})
 	case a.body == nil:
@@ -50,7 +43,7 @@ func (c *chatCall) respond(ctx context.Context, a engineAnswer) {
 // sent, the error becomes the last event, and the answer ends without its end marker.
 func (c *chatCall) fail(bad *refusal) {
 	if err := c.record(true); err != nil && bad != errCanceled {
-		bad = c.p.refused(err)
+		bad = refused(err)
 	}
 	if !c.headed {
 		if c.client.Err() == nil {
@@ -70,11 +63,8 @@ func (c *chatCall) abort(text []byte) {
 
 // refusal passes an error of the engine to the client.
 func (c *chatCall) refusal(a engineAnswer) {
-	if c.p.cfg.Set != (Set{}) && slices.Contains(refusals[:], a.res.StatusCode) {
-		c.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered with status %d to a request after --set had changed %s", a.res.StatusCode, c.p.cfg.Set.names()))
-	}
 	if err := c.record(false); err != nil {
-		c.fail(c.p.refused(err))
+		c.fail(refused(err))
 		return
 	}
 	if !c.headed {
@@ -152,7 +142,7 @@ func (c *chatCall) document(a engineAnswer) {
 		changed = a.body
 	}
 	if err := c.record(false); err != nil {
-		c.fail(c.p.refused(err))
+		c.fail(refused(err))
 		return
 	}
 	if !c.q.streamed {
@@ -166,14 +156,16 @@ func (c *chatCall) document(a engineAnswer) {
 
 // changed returns a whole answer as the client must receive it, without the end marker of a stream.
 func (c *chatCall) changed(body []byte) ([]byte, error) {
-	if _, err := c.view.document(c.s, body); err != nil {
+	desk := newDesk()
+	defer desk.free()
+	if _, err := c.view.document(desk.s, body); err != nil {
 		return nil, err
 	}
 	out := c.view.append(make([]byte, 0, len(body)))
 	if !c.q.streamed {
 		return out, nil
 	}
-	return appendChunks(nil, c.s, out, c.q.usage)
+	return appendChunks(nil, desk.s, out, c.q.usage)
 }
 
 // errGone means that the client has disconnected.
@@ -236,7 +228,7 @@ func (c *chatCall) pass(body io.Reader) error {
 			return nil
 		case err == io.EOF: // without an end marker
 			if err := c.record(c.reader.a.finish == ""); err != nil {
-				return c.p.refused(err)
+				return refused(err)
 			}
 			return nil
 		case err != nil:
@@ -258,7 +250,7 @@ func (c *chatCall) event(raw []byte) error {
 		}
 		c.reader.over = true
 		if err := c.record(false); err != nil {
-			return c.p.refused(err)
+			return refused(err)
 		}
 		c.out = append(c.out, raw...)
 		return nil
@@ -266,9 +258,11 @@ func (c *chatCall) event(raw []byte) error {
 	c.view.sound = c.p.guard("answer", func() { c.reader.heard(data) }) && c.reader.err == nil
 	var drop bool
 	var err error
-	if !c.p.guard("session", func() { drop, err = c.view.document(c.s, data) }) {
+	desk := newDesk()
+	if !c.p.guard("session", func() { drop, err = c.view.document(desk.s, data) }) {
 		err = errEvent
 	}
+	desk.free()
 	switch {
 	case err != nil:
 		c.out = append(c.out, raw...)

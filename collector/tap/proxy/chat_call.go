@@ -12,12 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
-	"github.com/rollout-rl/rollout/tokenize"
+	"github.com/rollout-rl/rollout/collector/session/store"
 )
 
 // A chatCall is a chat completion in a session. The methods are called in this order:
@@ -34,14 +33,13 @@ type chatCall struct {
 	q         *chatRequest
 	req       *http.Request // the request to the engine
 	header    http.Header   // the header of req without the headers that ask for ids
-	admission Admission
+	admission *store.Admission
 	able      *ability    // of the chosen engine
 	whole     atomic.Bool // the engine was asked for a whole answer although the client wants a stream
 	view      *view
-	s         *tokenize.Scanner
 	reader    *reader
 	call      session.Call
-	key       session.Key
+	session   string // the id
 	at        place  // of the request
 	placed    bool   // at is known
 	splices   []edit // the changes to the messages
@@ -55,33 +53,31 @@ type chatCall struct {
 const maxAnswer = 64 << 20
 
 // chat serves a chat completion in a session.
-func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, key session.Key) {
-	if !p.floods.enter(key, p.cfg.MaxOpenCalls) {
-		(&refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, the limit", p.cfg.MaxOpenCalls)}).send(w)
-		return
+func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal {
+	id := t.session.ID()
+	if !p.enterCall(id) {
+		return &refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, the limit", p.cfg.MaxOpenCalls)}
 	}
-	defer p.floods.leave(key)
-	c := &chatCall{p: p, w: w, client: r.Context(), key: key, x: exchange{p: p}, s: scanners.Get().(*tokenize.Scanner)} //nolint:forcetypeassert // the pool contains nothing else
+	defer p.leaveCall(id)
+	c := &chatCall{p: p, w: w, client: r.Context(), session: id, x: exchange{p: p}}
 	defer c.end()
-	if err := c.read(r, key); err != nil {
-		err.send(w)
-		return
+	if bad := c.read(r, t.key); bad != nil {
+		return bad
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	a, err := p.cfg.Sessions.Admit(key, cancel)
+	a, err := t.session.Admit(cancel)
 	if err != nil {
-		p.refused(err).send(w)
-		return
+		return refused(err)
 	}
 	defer a.Done()
 	if n := a.Number(); n > p.cfg.MaxCalls {
-		(&refusal{http.StatusForbidden, "too_many_calls", fmt.Sprintf("this session has made %d calls, the limit", p.cfg.MaxCalls)}).send(w)
-		return
+		return &refusal{http.StatusForbidden, "too_many_calls", fmt.Sprintf("this session has made %d calls, the limit", p.cfg.MaxCalls)}
 	}
 	p.count(func(s *Stats) { s.Calls++; s.Sessions.Calls++ })
 	c.admission = a
 	c.run(ctx)
+	return nil
 }
 
 // read reads and parses the request.
@@ -93,16 +89,12 @@ func (c *chatCall) read(r *http.Request, key session.Key) *refusal {
 	if p.memory.Load() > p.cfg.MemoryBytes {
 		return errMemory
 	}
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+	if encoded(r.Header) {
 		return &refusal{http.StatusUnsupportedMediaType, "encoded", "the request body is compressed; send it uncompressed"}
 	}
-	c.x.hold(max(0, r.ContentLength))
 	desk := newDesk()
 	defer desk.free()
-	body, whole, err := desk.read(r.Body, r.ContentLength, func(n int64) bool {
-		c.x.hold(n)
-		return n <= p.cfg.BodyBytes && p.memory.Load() <= p.cfg.MemoryBytes
-	})
+	body, whole, err := c.x.read(r, desk)
 	switch {
 	case err != nil:
 		return errIncomplete
@@ -119,7 +111,7 @@ func (c *chatCall) read(r *http.Request, key session.Key) *refusal {
 	}
 	c.call.Sampling = c.q.sampled(&p.cfg.Set)
 	c.x.chain = chain{seedHash}
-	for _, b := range []byte(key) {
+	for _, b := range []byte(c.session) {
 		c.x.chain[0] = mix(c.x.chain[0], uint64(b)) // all calls of a session prefer the same engine
 	}
 	c.header = p.forwarded(r, key)
@@ -150,14 +142,7 @@ func (p *Proxy) forwarded(r *http.Request, key session.Key) http.Header {
 	} {
 		h.Del(name)
 	}
-	secret := func(v string) bool {
-		return strings.Contains(v, string(key)) || p.cfg.Token != "" && strings.Contains(v, p.cfg.Token)
-	}
-	for name, values := range h {
-		if slices.ContainsFunc(values, secret) {
-			h.Del(name)
-		}
-	}
+	removeSecrets(h, string(key), p.cfg.Token)
 	h.Set("Content-Type", "application/json")
 	return h
 }
@@ -250,8 +235,6 @@ func (c *chatCall) fetch() (a engineAnswer) {
 
 var chatURL = url.URL{Path: chatPath}
 
-var scanners = sync.Pool{New: func() any { return newScanner() }}
-
 var errLargeAnswer = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
 
 // all reads the body of an answer.
@@ -287,10 +270,8 @@ func (c *chatCall) unsent(ctx context.Context, err error) *refusal {
 	if bad, ok := errors.AsType[*refusal](err); ok {
 		return bad
 	}
-	if cause := context.Cause(ctx); cause != nil && c.client.Err() == nil {
-		if bad := c.p.refused(cause); bad.code == errSealed.code {
-			return errCanceled
-		}
+	if errors.Is(context.Cause(ctx), store.ErrSealed) && c.client.Err() == nil {
+		return errCanceled
 	}
 	c.p.count(func(s *Stats) { s.Unreachable++ })
 	c.p.once(slog.LevelWarn, "engine_unreachable", err)
@@ -303,8 +284,6 @@ func (c *chatCall) end() {
 	if c.reader != nil {
 		c.p.guard("answer", c.reader.close)
 	}
-	c.s.ResetBytes(nil)
-	scanners.Put(c.s)
 	c.x.hold(0)
 	c.x.leave()
 }

@@ -14,7 +14,7 @@ func (c *chatCall) splice() {
 		return
 	}
 	began := time.Now()
-	c.placed = c.p.guard("continuity", func() { c.at, c.splices = c.p.turns.splice(c.key, c.q) })
+	c.placed = c.p.guard("continuity", func() { c.at, c.splices = c.p.turns.splice(c.session, c.q) })
 	took := time.Since(began)
 	c.call.Spliced = len(c.splices) > 0
 	c.p.count(func(s *Stats) {
@@ -55,6 +55,6 @@ func (c *chatCall) remember(cut bool) {
 		a = newSaid(string(c.call.Answer), name, !cut)
 	}
 	if a != nil {
-		c.p.turns.add(c.key, c.at, a)
+		c.p.turns.add(c.session, c.at, a)
 	}
 }

@@ -52,13 +52,7 @@ func parseChat(s *tokenize.Scanner, body []byte) (*chatRequest, error) {
 		case "stream_options":
 			return q.streamOptions(s)
 		case "n":
-			n := int32(1)
-			if c := s.Next(); c-'0' > 9 {
-				return s.Skip()
-			}
-			err = count(s, &n)
-			q.several = n != 1
-			return err
+			return q.outputs(s)
 		}
 		return s.Skip()
 	})

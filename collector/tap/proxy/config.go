@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/rollout-rl/rollout/collector/session/store"
 	"github.com/rollout-rl/rollout/collector/tap"
 )
 
@@ -51,7 +52,7 @@ type Config struct {
 
 	// Sessions keeps the sessions that the proxy serves under /r (see Sessions in the package
 	// comment). By default, these paths are forwarded like all others.
-	Sessions Sessions
+	Sessions *store.Store
 	// Continuity replaces answers that a client sent back in another form with the engine's own texts
 	// (see Continuity in the package comment). It applies only to sessions. By default, the messages
 	// are forwarded unchanged.

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/rollout-rl/rollout/collector/session"
 )
 
 const (
@@ -26,7 +24,7 @@ const (
 	echoText = `{"role":"assistant","content":"I add.","reasoning_content":"Two and three.","tool_calls":[` +
 		`{"id":"call-1","type":"function","function":{"name":"add","arguments":"{\"c\":{\"y\":[1,null],\"x\":\"\\u00e9\"},\"b\":3,\"a\":2}"}},` +
 		`{"id":"call-2","type":"function","function":{"name":"sub","arguments":"{\"n\":12345678901234567890}"}}]}`
-	oneKey = session.Key("one")
+	oneKey = "one"
 )
 
 func chatOf(tb testing.TB, tools string, messages ...string) *chatRequest {
@@ -43,7 +41,7 @@ func chatOf(tb testing.TB, tools string, messages ...string) *chatRequest {
 }
 
 // answer keeps an answer to a request.
-func (t *turns) answer(tb testing.TB, key session.Key, q *chatRequest, text string, full bool) {
+func (t *turns) answer(tb testing.TB, key string, q *chatRequest, text string, full bool) {
 	tb.Helper()
 	at, _ := t.splice(key, q)
 	name := 0
@@ -54,7 +52,7 @@ func (t *turns) answer(tb testing.TB, key session.Key, q *chatRequest, text stri
 }
 
 // spliced returns the messages that the engine receives, or nil if they are the client's.
-func (t *turns) spliced(tb testing.TB, key session.Key, q *chatRequest) []json.RawMessage {
+func (t *turns) spliced(tb testing.TB, key string, q *chatRequest) []json.RawMessage {
 	tb.Helper()
 	_, edits := t.splice(key, q)
 	if len(edits) == 0 {
@@ -215,7 +213,7 @@ func TestContinuityRefused(t *testing.T) {
 	request := func(echo string) []string { return []string{systemText, userText, echo, toolText} }
 	for _, c := range []struct {
 		name, tools string
-		key         session.Key
+		key         string
 		messages    []string
 	}{
 		{"other session", toolsText, "two", request(echoText)},
@@ -419,7 +417,7 @@ func TestContinuityMemory(t *testing.T) {
 		t.Error("a message was spliced although an answer at its place was not kept")
 	}
 	for i := range 300 {
-		x.answer(t, session.Key(fmt.Sprint(i)), q, large(i), true)
+		x.answer(t, fmt.Sprint(i), q, large(i), true)
 	}
 	if n := x.size(); n > maxHistories || n < maxHistories/2 || len(x.sessions) > 300 || x.sessions[oneKey] != nil {
 		t.Errorf("%d sessions take %d bytes", len(x.sessions), n)
@@ -446,6 +444,8 @@ func TestSameValue(t *testing.T) {
 		{`0`, `-0`, false},
 		{`0.0`, `0e99`, true},
 		{`1e99999999999999999999`, `1e99999999999999999998`, false},
+		{`{"a":-1e99999999999,"b":1}`, `{"b":1,"a":-1e99999999999}`, true},
+		{`-1e2147483648`, `-1e2147483647`, false},
 		{`"1"`, `1`, false},
 		{`{"a":{"b":1}}`, `{"a":{},"b":1}`, false},
 		{`["a","b"]`, `["a\",\"b"]`, false},

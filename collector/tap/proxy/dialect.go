@@ -197,6 +197,14 @@ func (q *request) ids(s *tokenize.Scanner) (err error) {
 	return err
 }
 
+// outputs parses the number of outputs that the body requests.
+func (q *request) outputs(s *tokenize.Scanner) error {
+	n := int32(1)
+	err := count(s, &n)
+	q.several = q.several || n != 1
+	return err
+}
+
 func (q *request) truth(s *tokenize.Scanner) (bool, error) {
 	is := s.Next() == 't'
 	return is, s.Skip()
@@ -462,9 +470,6 @@ func word(s *tokenize.Scanner) (string, error) {
 // id parses a token id. If the value is not an id, id skips the value and returns -1.
 func id(s *tokenize.Scanner) (int32, error) {
 	n := int32(-1)
-	if c := s.Next(); c-'0' > 9 {
-		return n, s.Skip()
-	}
 	err := count(s, &n)
 	return n, err
 }

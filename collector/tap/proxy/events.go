@@ -1,10 +1,15 @@
 package proxy
 
-import "bytes"
+import (
+	"bytes"
+	"errors"
+)
 
-// maxStreamEvent limits the size of an event in a session's stream, in bytes. The first event can
-// contain the ids of the prompt.
-const maxStreamEvent = 16 << 20
+// maxEvent limits the size of an event in a stream, in bytes. The first event can contain the ids of
+// the prompt.
+const maxEvent = 16 << 20
+
+var errEvent = errors.New("proxy: an event is too long")
 
 // A splitter splits a stream into events. It holds back only an incomplete event.
 type splitter struct {
@@ -48,7 +53,7 @@ func (s *splitter) write(b []byte, event func(raw []byte) error) error {
 	}
 	s.buf, s.line = s.buf[:copy(s.buf, s.buf[from:])], at-from
 	switch {
-	case len(s.buf) > maxStreamEvent:
+	case len(s.buf) > maxEvent:
 		return errEvent
 	case len(s.buf) == 0:
 		s.close()

@@ -61,13 +61,9 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 		p.unread("too_large")
 		return true
 	}
-	x.hold(max(0, r.ContentLength)) // reserve before reading, because many bodies can arrive at the same time
 	desk := newDesk()
 	defer desk.free()
-	body, whole, err := desk.read(r.Body, r.ContentLength, func(n int64) bool {
-		x.hold(n)
-		return n <= p.cfg.BodyBytes && p.memory.Load() <= p.cfg.MemoryBytes
-	})
+	body, whole, err := x.read(r, desk)
 	if err != nil {
 		return false
 	}
@@ -93,6 +89,16 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 	b := x.body
 	x.hold(int64(len(b.front) + len(b.list.raw) + len(b.back) + len(x.own.raw) + x.prompt.Bytes() + x.asked.Bytes()))
 	return true
+}
+
+// read reads the body of a request into the memory of the desk. It stops if the body exceeds the
+// limits; whole is then false.
+func (x *exchange) read(r *http.Request, desk *desk) (body []byte, whole bool, err error) {
+	x.hold(max(0, r.ContentLength)) // reserve before reading, because many bodies can arrive at the same time
+	return desk.read(r.Body, r.ContentLength, func(n int64) bool {
+		x.hold(n)
+		return n <= x.p.cfg.BodyBytes && x.p.memory.Load() <= x.p.cfg.MemoryBytes
+	})
 }
 
 func newCall(d dialect) *tap.Call {
@@ -136,9 +142,6 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 	}
 	if prompt == nil {
 		x.body = &payload{front: edited(body, edits)}
-		if len(edits) == 0 {
-			x.body.front = slices.Clone(body)
-		}
 		x.chain = chainOfText(q.grows)
 	} else {
 		x.body = around(body, q.promptAt, edits)
@@ -221,18 +224,11 @@ func (x *exchange) chosen(e *engine) error {
 // answered handles the head of the answer and wraps the body so that the reader parses it. It
 // returns an error if the answer must not be forwarded to the client.
 func (x *exchange) answered(res *http.Response) error {
-	x.p.count(func(s *Stats) {
-		if i := res.StatusCode / 100; i < len(s.Answers) {
-			s.Answers[i]++
-		}
-	})
+	x.p.answered(res.StatusCode, x.set)
 	x.body, x.own = nil, idList{}
 	x.hold(0)
 	if x.blind == nil {
 		return nil
-	}
-	if x.set && slices.Contains(refusals[:], res.StatusCode) {
-		x.p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered with status %d to a request after --set had changed %s", res.StatusCode, x.p.cfg.Set.names()))
 	}
 	understood := x.call != nil
 	if !understood {
@@ -256,10 +252,28 @@ func (x *exchange) answered(res *http.Response) error {
 	return nil
 }
 
+// answered counts the answer of an engine. set must be true if Config.Set changed the request.
+func (p *Proxy) answered(status int, set bool) {
+	p.count(func(s *Stats) {
+		if i := status / 100; i < len(s.Answers) {
+			s.Answers[i]++
+		}
+	})
+	if set && slices.Contains(refusals[:], status) {
+		p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered with status %d to a request after --set had changed %s", status, p.cfg.Set.names()))
+	}
+}
+
+// encoded reports whether a body with this header is compressed.
+func encoded(h http.Header) bool {
+	v := h.Get("Content-Encoding")
+	return v != "" && v != "identity"
+}
+
 // readable reports whether a reader can parse the body of an answer with this header. If not, it
 // counts the reason.
 func (x *exchange) readable(h http.Header) bool {
-	if enc := h.Get("Content-Encoding"); enc != "" && enc != "identity" {
+	if encoded(h) {
 		x.p.unread("encoded")
 		return false
 	}

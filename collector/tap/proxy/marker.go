@@ -251,7 +251,7 @@ func (x *exchange) marked(status int) bool {
 // mark wraps the body in a marking and removes the content length. If the answer is compressed,
 // mark returns the result of unmarkable.
 func (x *exchange) mark(res *http.Response) error {
-	if enc := res.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+	if encoded(res.Header) {
 		return x.unmarkable("the engine compressed the answer although the tap asked for no compression")
 	}
 	res.Header.Del("Content-Length")

@@ -97,9 +97,6 @@ func (m *message) call(s *tokenize.Scanner, body []byte, i int) error {
 	err := s.Object(func(key []byte) error {
 		switch string(key) {
 		case "index":
-			if s.Next() == 'n' {
-				return s.Skip()
-			}
 			return count(s, &part.index)
 		case "id":
 			return keep(&part.id)

@@ -72,13 +72,7 @@ func (d openai) request(s *tokenize.Scanner, q *request) (err error) {
 			q.streamed, err = q.truth(s)
 			return err
 		case "n", "best_of":
-			n := int32(1)
-			if c := s.Next(); c-'0' > 9 {
-				return s.Skip()
-			}
-			err = count(s, &n)
-			q.several = q.several || n != 1
-			return err
+			return q.outputs(s)
 		case "prompt":
 			return q.ids(s)
 		case "messages":

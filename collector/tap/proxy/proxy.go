@@ -28,14 +28,14 @@ type Proxy struct {
 	unmarked atomic.Bool // whether marking an answer has failed
 	stats    counters
 	told     sync.Map // kinds of faults that have been logged
-	floods   flood
-	turns    *turns // nil without Config.Continuity
+	turns    *turns   // nil without Config.Continuity
 
 	holdHead, keepAlive time.Duration // constants, except in tests
 
-	mu   sync.Mutex
-	open int           // number of requests that have been accepted but not finished
-	idle chan struct{} // closed when open becomes 0; nil if Wait is not waiting
+	mu    sync.Mutex
+	open  int            // number of requests that have been accepted but not finished
+	calls map[string]int // number of open calls, by the id of the session
+	idle  chan struct{}  // closed when open becomes 0; nil if Wait is not waiting
 }
 
 // New returns a Proxy. It does not check the engines' health before Run is called.
@@ -43,7 +43,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}, holdHead: holdHead, keepAlive: keepAlive}
+	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}, calls: map[string]int{}, holdHead: holdHead, keepAlive: keepAlive}
 	if cfg.Continuity {
 		p.turns = newTurns()
 	}
@@ -91,30 +91,38 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.healthz(w)
 		return
 	}
-	if t, ok := p.targetOf(r); ok {
-		p.serveSession(w, r, t)
-		return
-	}
-	switch begins := p.cfg.Sessions != nil && strings.TrimSuffix(path, "/") == prefix; {
-	case !p.allowed(r):
+	t := p.targetOf(r)
+	switch {
+	case t == nil && !p.allowed(r):
 		errToken.send(w)
 		return
-	case p.cfg.Pages != nil && strings.HasPrefix(path, "/tap/"):
+	case t == nil && p.cfg.Pages != nil && strings.HasPrefix(path, "/tap/"):
 		p.cfg.Pages.ServeHTTP(w, r)
 		return
-	case !p.enter(false):
+	case !p.enter(t != nil && t.ending()):
 		p.count(func(s *Stats) { s.Refused++ })
-		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Connection", "close")
 		errDraining.send(w)
 		return
-	case begins:
-		defer p.leave()
-		p.beginSession(w, r)
-		return
 	}
 	defer p.leave()
-	p.withoutToken(r)
+	var bad *refusal
+	switch {
+	case t != nil:
+		bad = p.serveSession(w, r, t)
+	case p.cfg.Sessions != nil && strings.TrimSuffix(path, "/") == prefix:
+		bad = p.beginSession(w, r)
+	default:
+		p.relay(w, r)
+	}
+	if bad != nil {
+		bad.send(w)
+	}
+}
+
+// relay forwards a request that does not belong to a session.
+func (p *Proxy) relay(w http.ResponseWriter, r *http.Request) {
+	removeSecrets(r.Header, p.cfg.Token)
 	x := &exchange{p: p}
 	defer x.end()
 	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // do not add these headers to the engine's answer

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"iter"
@@ -25,9 +24,7 @@ type reader struct {
 	stop  func()
 	yield func(struct{}) bool
 
-	// These fields are used for a stream. line is a partial line, and event is the data of the
-	// current event.
-	line, event []byte
+	events splitter // of a stream
 }
 
 // newReader returns a reader. The caller must close it.
@@ -40,7 +37,7 @@ func (r *reader) write(b []byte) {
 	switch {
 	case r.err != nil:
 	case r.a.streamed:
-		r.lines(b)
+		r.err = r.events.write(b, r.event)
 	default:
 		r.begin()
 		r.chunk = b
@@ -76,7 +73,8 @@ func (r *reader) close() {
 		r.a.tray = nil
 		t.free()
 	}
-	r.a, r.line, r.event = nil, nil, nil
+	r.a = nil
+	r.events.close()
 }
 
 func (r *reader) document(yield func(struct{}) bool) {
@@ -109,74 +107,26 @@ func (s source) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-var errEvent = errors.New("proxy: an event is too long")
-
-func (r *reader) lines(b []byte) {
-	for len(b) > 0 {
-		end := bytes.IndexByte(b, '\n')
-		if end < 0 {
-			r.line = append(r.line, b...)
-			if len(r.line) > maxEvent {
-				r.err = errEvent
-			}
-			return
-		}
-		line := b[:end]
-		if len(r.line) > 0 {
-			r.line = append(r.line, line...)
-			line = r.line
-		}
-		b = b[end+1:]
-		r.read(bytes.TrimSuffix(line, []byte("\r")))
-		r.line = r.line[:0]
-		if cap(r.line) > chunkBytes {
-			r.line = nil
-		}
-		if r.err != nil {
-			return
-		}
-	}
-}
-
-func (r *reader) read(line []byte) {
-	if len(line) > 0 {
-		data, ok := bytes.CutPrefix(line, []byte("data:"))
-		if !ok {
-			return // another field or a comment
-		}
-		if len(r.event) > 0 {
-			r.event = append(r.event, '\n')
-		}
-		r.event = append(r.event, bytes.TrimPrefix(data, []byte(" "))...)
-		if len(r.event) > maxEvent {
-			r.err = errEvent
-		}
-		return
-	}
-	if string(r.event) == "[DONE]" {
+// event parses an event of a stream.
+func (r *reader) event(raw []byte) error {
+	switch data, _ := dataOf(raw); string(data) {
+	case "":
+	case "[DONE]":
 		r.over = true
-	} else if len(r.event) > 0 {
-		r.said()
+	default:
+		r.heard(data)
 	}
-	r.event = r.event[:0]
-	if cap(r.event) > chunkBytes {
-		r.event = nil
-	}
+	return r.err
 }
 
 // heard parses the data of an event. It keeps no reference to data.
 func (r *reader) heard(data []byte) {
-	if r.err == nil {
-		r.event = data
-		r.said()
-		r.event = nil
+	if r.err != nil {
+		return
 	}
-}
-
-func (r *reader) said() {
 	t := newTray()
 	r.a.tray = t
-	t.s.ResetBytes(r.event)
+	t.s.ResetBytes(data)
 	if r.err = r.d.answer(t.s, r.a); r.err == nil {
 		r.err = t.s.End()
 	}

@@ -13,25 +13,24 @@ type edit struct {
 	text []byte
 }
 
-// edited returns a copy of body with the edits applied. If there are no edits, it returns body
-// itself.
+// edited returns a copy of body with the edits applied.
 func edited(body []byte, edits []edit) []byte {
-	if len(edits) == 0 {
-		return body
-	}
-	sortEdits(edits)
 	size := len(body)
 	for _, e := range edits {
 		size += len(e.text)
 	}
-	out := make([]byte, 0, size)
+	return appendEdited(make([]byte, 0, size), body, edits)
+}
+
+// appendEdited appends body with the edits applied to dst. It sorts the edits.
+func appendEdited(dst, body []byte, edits []edit) []byte {
+	sortEdits(edits)
 	at := 0
 	for _, e := range edits {
-		out = append(out, body[at:e.from]...)
-		out = append(out, e.text...)
+		dst = append(append(dst, body[at:e.from]...), e.text...)
 		at = e.to
 	}
-	return append(out, body[at:]...)
+	return append(dst, body[at:]...)
 }
 
 func sortEdits(edits []edit) {
@@ -50,14 +49,7 @@ func around(body []byte, place span, edits []edit) *payload {
 			front = append(front, e)
 		}
 	}
-	b := &payload{front: edited(body[:place.from], front), back: edited(body[place.to:], back)}
-	if len(front) == 0 {
-		b.front = slices.Clone(b.front)
-	}
-	if len(back) == 0 {
-		b.back = slices.Clone(b.back)
-	}
-	return b
+	return &payload{front: edited(body[:place.from], front), back: edited(body[place.to:], back)}
 }
 
 // put appends edits that set the given members in o. These edits replace the values of existing

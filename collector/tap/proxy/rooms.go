@@ -12,9 +12,6 @@ import (
 // no references to this memory remain after a body has been parsed.
 
 const (
-	// maxEvent limits the size of an event in a stream, in bytes. The limit is high because the
-	// first event can contain the ids of the prompt.
-	maxEvent = 4 << 20
 	// maxTokens limits the number of ids in one list.
 	maxTokens = 1 << 20
 	// chunkBytes is the size of the read buffer for an answer that is not a stream.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rollout-rl/rollout/collector/tap/internal/canon"
 	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
@@ -110,6 +111,17 @@ func (a *said) is(t *turn) bool {
 		}
 	}
 	return true
+}
+
+// sameValue reports whether two texts are the same JSON value. A text that is not JSON, or that has a
+// duplicate member, is equal only to itself.
+func sameValue(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, okX := canon.Text(a, strictjson.Options{}, true)
+	y, okY := canon.Text(b, strictjson.Options{}, true)
+	return okX && okY && x == y
 }
 
 // unquoted returns the text of a JSON string, or "" if there is none.

@@ -94,6 +94,7 @@ func TestSessionPaths(t *testing.T) {
 		{"POST", "/r", `{"tusk":1}`, []string{"Authorization", "Bearer " + token}, 400, "tusk"},
 		{"POST", "/r", `{"task":{"metadata":[]}}`, []string{"Authorization", "Bearer " + token}, 400, "metadata"},
 		{"POST", "/v1/chat/completions", chat, []string{"Authorization", "Bearer " + token}, 200, "Hello"},
+		{"POST", "/v1/chat/completions", chat, []string{"Authorization", "Bearer " + token, "Cookie", "a=" + token}, 200, "Hello"},
 		{"GET", "/healthz", "", nil, 200, "ok"},
 		{"POST", base + "/v1/chat/completions", "{", nil, 400, "bad_request"},
 		{"POST", base + "/v1/chat/completions", `{"model":"x"}`, nil, 400, "messages"},

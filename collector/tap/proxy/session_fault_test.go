@@ -2,17 +2,18 @@ package proxy_test
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/collector/session/store"
 	"github.com/rollout-rl/rollout/collector/tap/proxy"
 )
 
@@ -242,41 +243,40 @@ func TestSessionKeepAlive(t *testing.T) {
 	}
 }
 
-// A full is a store whose disk is full.
-type full struct{ proxy.Sessions }
-
-func (f full) Admit(key session.Key, cancel func(error)) (proxy.Admission, error) {
-	a, err := f.Sessions.Admit(key, cancel)
-	return fullAdmission{a}, err
-}
-
-type fullAdmission struct{ proxy.Admission }
-
-func (fullAdmission) Add(*session.Call, []json.RawMessage, json.RawMessage) error {
-	return errors.New("cannot write to the folder of sessions /data: no space left on device")
-}
-
-// TestSessionFullDisk proves that no client gets a whole answer that is not recorded.
+// TestSessionFullDisk proves that no client gets a whole answer that is not recorded. A folder that
+// is missing causes the same errors as a full disk.
 func TestSessionFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, f := range forms {
 		engine, _ := f.engine(t)
-		r := newSessionRig(t, proxy.Config{}, engine)
-		r2 := newSessionRig(t, proxy.Config{Sessions: full{proxy.FromStore(r.store)}}, engine)
+		dir := filepath.Join(t.TempDir(), "sessions")
+		r := sessionRigOf(t, store.Config{Dir: dir, SyncEvery: time.Hour}, proxy.Config{}, engine)
+		for range 128 { // so many files stay open that the store opens the next one for each write
+			r.begin(t)
+		}
 		key := r.begin(t)
+		if err := os.Rename(dir, dir+".away"); err != nil {
+			t.Fatal(err)
+		}
 		for _, stream := range []bool{false, true} {
-			res := r2.send(t.Context(), t, "/r/"+string(key)+"/v1/chat/completions", chatBody("single", stream, ""))
+			res := r.send(t.Context(), t, "/r/"+string(key)+"/v1/chat/completions", chatBody("single", stream, ""))
 			text, err := io.ReadAll(res.Body)
 			_ = res.Body.Close()
-			if !strings.Contains(string(text), "/data") || !strings.Contains(string(text), "not_recorded") || strings.Contains(string(text), "[DONE]") {
+			if !strings.Contains(string(text), dir) || !strings.Contains(string(text), "not_recorded") || strings.Contains(string(text), "[DONE]") {
 				t.Errorf("%s, stream %v: the client got %d %s", f.name, stream, res.StatusCode, text)
 			}
 			if res.StatusCode != http.StatusInsufficientStorage && (err == nil || !stream) {
 				t.Errorf("%s, stream %v: the client got status %d and %v", f.name, stream, res.StatusCode, err)
 			}
 		}
-		if s := r2.proxy.Stats(); s.Dropped != 2 || s.Kept != 0 {
+		if s := r.proxy.Stats(); s.Dropped != 2 || s.Kept != 0 {
 			t.Errorf("%s: %+v", f.name, s)
+		}
+		if err := os.Rename(dir+".away", dir); err != nil {
+			t.Fatal(err)
+		}
+		if calls := r.record(t, key).Calls; len(calls) != 0 {
+			t.Errorf("%s: recorded %+v", f.name, calls)
 		}
 	}
 }

@@ -10,78 +10,71 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/collector/session/store"
 )
 
 // beginSession serves POST /r.
-func (p *Proxy) beginSession(w http.ResponseWriter, r *http.Request) {
+func (p *Proxy) beginSession(w http.ResponseWriter, r *http.Request) *refusal {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		(&refusal{http.StatusMethodNotAllowed, "bad_method", "POST " + prefix + " begins a session"}).send(w)
-		return
+		return &refusal{http.StatusMethodNotAllowed, "bad_method", "POST " + prefix + " begins a session"}
 	}
 	var body struct {
 		Task *session.Task `json:"task"`
 	}
 	if bad := p.decode(w, r, &body); bad != nil {
-		bad.send(w)
-		return
+		return bad
 	}
 	if t := body.Task; t != nil {
 		if bad := metadata(&t.Metadata); bad != nil {
-			bad.send(w)
-			return
+			return bad
 		}
 	}
-	if most := p.cfg.MaxSessions; p.cfg.Sessions.Open() >= most {
-		(&refusal{http.StatusServiceUnavailable, "too_many_sessions", fmt.Sprintf("%d sessions are open; end some of them (POST %s/KEY/end)", most, prefix)}).send(w)
-		return
+	if most := p.cfg.MaxSessions; p.cfg.Sessions.Stats().Open >= most {
+		return &refusal{http.StatusServiceUnavailable, "too_many_sessions", fmt.Sprintf("%d sessions are open; end some of them (POST %s/KEY/end)", most, prefix)}
 	}
 	key, err := p.cfg.Sessions.Begin(session.Head{Task: body.Task, Model: p.Engines()[0].Model})
 	if err != nil {
-		p.refused(err).send(w)
-		return
+		return refused(err)
 	}
 	p.count(func(s *Stats) { s.Sessions.Begun++ })
-	sendJSON(w, http.StatusCreated, map[string]string{"key": string(key), "id": key.ID(), "path": prefix + "/" + string(key)})
+	return sendJSON(w, http.StatusCreated, map[string]string{"key": string(key), "id": key.ID(), "path": prefix + "/" + string(key)})
 }
 
 // endSession serves POST /r/KEY/end.
-func (p *Proxy) endSession(w http.ResponseWriter, r *http.Request, key session.Key) {
+func (p *Proxy) endSession(w http.ResponseWriter, r *http.Request, x *store.Session) *refusal {
 	var body struct {
 		Reward    *float64        `json:"reward"`
 		Metadata  json.RawMessage `json:"metadata"`
 		FinalText *string         `json:"final_text"`
 	}
-	bad := p.decode(w, r, &body)
-	if bad == nil {
-		bad = metadata(&body.Metadata)
+	if bad := p.decode(w, r, &body); bad != nil {
+		return bad
+	}
+	if bad := metadata(&body.Metadata); bad != nil {
+		return bad
 	}
 	wait := r.URL.Query().Get("wait")
-	if bad == nil && wait != "" && wait != "true" && wait != "false" {
-		bad = &refusal{http.StatusBadRequest, "bad_request", "wait: want true or false"}
-	}
-	if bad != nil {
-		bad.send(w)
-		return
+	if wait != "" && wait != "true" && wait != "false" {
+		return &refusal{http.StatusBadRequest, "bad_request", "wait: want true or false"}
 	}
 	arrived := time.Now()
-	end, err := p.EndSession(r.Context(), key, session.End{Reward: body.Reward, Metadata: body.Metadata, FinalText: body.FinalText}, wait == "true")
+	end, err := p.EndSession(r.Context(), x, session.End{Reward: body.Reward, Metadata: body.Metadata, FinalText: body.FinalText}, wait == "true")
 	if err != nil {
-		p.refused(err).send(w)
-		return
+		return refused(err)
 	}
-	if !end.At.Before(arrived) || end.At.IsZero() { // otherwise, the request repeats an earlier one
+	if !end.At.Before(arrived) { // otherwise, the request repeats an earlier one
 		p.count(func(s *Stats) { s.Sessions.Ended++ })
 	}
-	sendJSON(w, http.StatusOK, end)
+	return sendJSON(w, http.StatusOK, end)
 }
 
-// EndSession seals a session like Config.Sessions.End, and frees what the proxy keeps for its calls. A
-// program that has the Sessions should use it, too.
-func (p *Proxy) EndSession(ctx context.Context, key session.Key, e session.End, wait bool) (session.End, error) {
-	end, err := p.cfg.Sessions.End(ctx, key, e, wait)
+// EndSession seals a session of Config.Sessions like x.End, and frees what the proxy keeps for its
+// calls. A program that has the store should use it, too.
+func (p *Proxy) EndSession(ctx context.Context, x *store.Session, e session.End, wait bool) (session.End, error) {
+	end, err := x.End(ctx, e, wait)
 	if err == nil {
-		p.turns.forget(key)
+		p.turns.forget(x.ID())
 	}
 	return end, err
 }
@@ -103,14 +96,13 @@ const ModelName = "policy"
 
 // sessionPage serves the pages that clients read before their first call. No other GET request is
 // forwarded, because some engines change their state on one.
-func (p *Proxy) sessionPage(w http.ResponseWriter, r *http.Request, path string) {
+func (p *Proxy) sessionPage(w http.ResponseWriter, r *http.Request, path string) *refusal {
 	tokens := int64(0)
 	model := strings.HasSuffix(path, "/models") || strings.HasSuffix(path, "/models/"+ModelName)
 	if model || strings.HasSuffix(path, "/props") {
 		var err error
 		if tokens, err = p.tokens(r); err != nil {
-			(&refusal{http.StatusBadGateway, "engine_unreachable", err.Error()}).send(w)
-			return
+			return &refusal{http.StatusBadGateway, "engine_unreachable", err.Error()}
 		}
 	}
 	switch {
@@ -122,26 +114,24 @@ func (p *Proxy) sessionPage(w http.ResponseWriter, r *http.Request, path string)
 		if tokens > 0 {
 			m["max_context_length"], m["loaded_context_length"] = tokens, tokens
 		}
-		sendJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{m}})
+		return sendJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{m}})
 	case model:
 		m := map[string]any{"id": ModelName, "object": "model", "created": 1700000000, "owned_by": "rollout"}
 		if tokens > 0 {
 			m["max_model_len"] = tokens
 		}
 		if strings.HasSuffix(path, "/"+ModelName) {
-			sendJSON(w, http.StatusOK, m)
-			return
+			return sendJSON(w, http.StatusOK, m)
 		}
-		sendJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{m}})
+		return sendJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{m}})
 	case strings.HasSuffix(path, "/props"): // llama.cpp
-		sendJSON(w, http.StatusOK, map[string]any{
+		return sendJSON(w, http.StatusOK, map[string]any{
 			"model_alias": ModelName, "total_slots": 1, "default_generation_settings": map[string]any{"n_ctx": tokens},
 		})
 	case strings.HasSuffix(path, "/health"):
-		sendJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	default:
-		(&refusal{http.StatusNotFound, "not_found", "a session serves GET …/models, and no other page of the engine"}).send(w)
+		return sendJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	}
+	return &refusal{http.StatusNotFound, "not_found", "a session serves GET …/models, and no other page of the engine"}
 }
 
 // tokens returns the smallest context length of the engines, or 0 if no engine states one. It
@@ -151,10 +141,7 @@ func (p *Proxy) tokens(r *http.Request) (least int64, err error) {
 	for _, e := range p.balance.engines {
 		a := e.trial.able.Load()
 		if a == nil && !known {
-			var failed error
-			if a, failed = p.able(r.Context(), e); failed != nil {
-				err = failed
-			}
+			a, err = p.able(r.Context(), e)
 		}
 		if a == nil {
 			continue
@@ -169,7 +156,8 @@ func (p *Proxy) tokens(r *http.Request) (least int64, err error) {
 	return 0, err
 }
 
-func sendJSON(w http.ResponseWriter, status int, v any) {
+// sendJSON sends an answer. It returns nil, as the handlers do that have sent an answer.
+func sendJSON(w http.ResponseWriter, status int, v any) *refusal {
 	text, err := json.Marshal(v)
 	if err != nil {
 		status, text = http.StatusInternalServerError, []byte("{}")
@@ -177,4 +165,5 @@ func sendJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text, '\n')) // an error means that the client disconnected
+	return nil
 }

@@ -20,7 +20,12 @@ type sessionRig struct {
 
 func newSessionRig(tb testing.TB, cfg proxy.Config, engines ...http.Handler) *sessionRig {
 	tb.Helper()
-	s, err := store.Open(store.Config{Dir: tb.TempDir()})
+	return sessionRigOf(tb, store.Config{Dir: tb.TempDir()}, cfg, engines...)
+}
+
+func sessionRigOf(tb testing.TB, files store.Config, cfg proxy.Config, engines ...http.Handler) *sessionRig {
+	tb.Helper()
+	s, err := store.Open(files)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -29,9 +34,7 @@ func newSessionRig(tb testing.TB, cfg proxy.Config, engines ...http.Handler) *se
 			tb.Error(err)
 		}
 	})
-	if cfg.Sessions == nil {
-		cfg.Sessions = proxy.FromStore(s)
-	}
+	cfg.Sessions = s
 	return &sessionRig{newRig(tb, cfg, engines...), s}
 }
 

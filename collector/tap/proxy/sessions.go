@@ -9,68 +9,45 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
-	"sync"
 
 	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/collector/session/store"
 )
-
-// Sessions keeps the sessions that a Proxy serves. FromStore returns the Sessions of a store. The
-// methods are safe for concurrent use. Their errors wrap the errors of package store.
-type Sessions interface {
-	// Begin begins a session and returns its key.
-	Begin(h session.Head) (session.Key, error)
-	// Open returns the number of sessions that have begun and are not sealed.
-	Open() int
-	// Known returns nil if the key opens a session, even if the session is sealed.
-	Known(key session.Key) error
-	// Admit begins a call of a session. If the session is sealed before Admission.Done, Sessions can
-	// call cancel with the reason.
-	Admit(key session.Key, cancel func(error)) (Admission, error)
-	// End seals a session and returns the complete End. If wait is true, End waits for the calls in
-	// flight, otherwise it cancels them.
-	End(ctx context.Context, key session.Key, e session.End, wait bool) (session.End, error)
-}
-
-// An Admission is a call of a session that is in flight. Only one goroutine at a time can use it.
-type Admission interface {
-	// Number is the number of the call in the session, from 1.
-	Number() int
-	// Add stores the call with the messages and the tools of its request, as the JSON text in the
-	// request. tools is nil if there are none. Add is called at most once. The arguments are valid
-	// until Add returns. When Add returns nil, the call survives a crash of the process.
-	Add(c *session.Call, messages []json.RawMessage, tools json.RawMessage) error
-	// Done ends the call, even if Add has not been called.
-	Done()
-}
 
 // prefix is the path under which sessions are served.
 const prefix = "/r"
 
 // A target is the session and the path to which a request belongs.
 type target struct {
-	key   session.Key
-	path  string // without the prefix and the key
-	named bool   // whether the key is in the path
+	key     session.Key
+	session *store.Session
+	err     error  // why there is no session
+	path    string // without the prefix and the key
+	named   bool   // whether the key is in the path
 }
 
-// targetOf returns the target of a request. It returns false if the request does not belong to a
+// ending reports whether the request ends the session.
+func (t *target) ending() bool { return t.named && t.path == "/end" }
+
+// targetOf returns the target of a request. It returns nil if the request does not belong to a
 // session.
-func (p *Proxy) targetOf(r *http.Request) (target, bool) {
+func (p *Proxy) targetOf(r *http.Request) *target {
 	if p.cfg.Sessions == nil {
-		return target{}, false
+		return nil
 	}
 	if rest, ok := strings.CutPrefix(r.URL.Path, prefix+"/"); ok && rest != "" {
 		key, path, _ := strings.Cut(rest, "/")
-		return target{session.Key(key), "/" + path, true}, true
+		x, err := p.cfg.Sessions.Session(session.Key(key))
+		return &target{session.Key(key), x, err, "/" + path, true}
 	}
 	for _, given := range credentials(r) {
-		key := session.Key(given)
-		if isKey(key) && p.cfg.Sessions.Known(key) == nil {
-			return target{key, r.URL.Path, false}, true
+		if x, err := p.cfg.Sessions.Session(session.Key(given)); err == nil {
+			return &target{session.Key(given), x, nil, r.URL.Path, false}
 		}
 	}
-	return target{}, false
+	return nil
 }
 
 // credentials returns the values that a client sends as its API key.
@@ -82,15 +59,6 @@ func credentials(r *http.Request) (given []string) {
 	}
 	return append(given, r.Header["X-Api-Key"]...)
 }
-
-// isKey reports whether key has the form of a key. Other credentials are not looked up.
-func isKey(key session.Key) bool {
-	return len(key) == keyBytes && !strings.ContainsFunc(string(key), func(c rune) bool {
-		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_'
-	})
-}
-
-var keyBytes = len(session.NewKey())
 
 // allowed reports whether a request that does not belong to a session has the token.
 func (p *Proxy) allowed(r *http.Request) bool {
@@ -106,11 +74,12 @@ func (p *Proxy) allowed(r *http.Request) bool {
 	return ok == 1
 }
 
-// withoutToken removes the tap's token from a request that is forwarded.
-func (p *Proxy) withoutToken(r *http.Request) {
-	for _, name := range [...]string{"Authorization", "X-Api-Key"} {
-		if p.cfg.Token != "" && strings.Contains(r.Header.Get(name), p.cfg.Token) {
-			r.Header.Del(name)
+// removeSecrets removes the headers that contain one of the secrets. An empty secret is ignored.
+func removeSecrets(h http.Header, secrets ...string) {
+	for name, values := range h {
+		all := strings.Join(values, "\n")
+		if slices.ContainsFunc(secrets, func(s string) bool { return s != "" && strings.Contains(all, s) }) {
+			delete(h, name)
 		}
 	}
 }
@@ -153,58 +122,60 @@ var (
 	errIncomplete = &refusal{http.StatusBadRequest, "incomplete", "incomplete request body"}
 )
 
-// serveSession serves a request that belongs to a session.
-func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, t target) {
-	ending := t.named && t.path == "/end"
-	if !p.enter(ending) {
-		p.count(func(s *Stats) { s.Refused++ })
-		w.Header().Set("Connection", "close")
-		errDraining.send(w)
-		return
+// refused returns the answer to a client whose request the store refused.
+func refused(err error) *refusal {
+	switch {
+	case errors.Is(err, store.ErrUnknown):
+		return errUnknownKey
+	case errors.Is(err, store.ErrSealed):
+		return errSealed
+	case errors.Is(err, store.ErrConflict):
+		return &refusal{http.StatusConflict, "conflict", "the session has already been ended with a different reward, metadata or final text"}
+	case errors.Is(err, store.ErrTooLarge):
+		return &refusal{http.StatusRequestEntityTooLarge, "too_large", err.Error()}
+	case errors.Is(err, store.ErrClosed):
+		return errDraining
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return &refusal{http.StatusServiceUnavailable, "canceled", "the request was canceled before the session was sealed; repeat it"}
 	}
-	defer p.leave()
-	if err := p.cfg.Sessions.Known(t.key); err != nil {
-		p.refused(err).send(w)
-		return
+	return &refusal{http.StatusInsufficientStorage, "not_recorded", "the session cannot be recorded: " + err.Error()}
+}
+
+// serveSession serves a request that belongs to a session.
+func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, t *target) *refusal {
+	if t.err != nil {
+		return refused(t.err)
 	}
 	path := strings.TrimRight(t.path, "/")
 	post := r.Method == http.MethodPost
 	switch {
-	case ending && post:
-		p.endSession(w, r, t.key)
+	case t.ending() && post:
+		return p.endSession(w, r, t.session)
 	case post && strings.HasSuffix(path, "/chat/completions"):
-		p.chat(w, r, t.key)
+		return p.chat(w, r, t)
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
-		p.sessionPage(w, r, path)
-	default:
-		(&refusal{http.StatusNotFound, "not_found", "a session serves POST …/chat/completions, GET …/models and POST " + prefix + "/KEY/end; configure the client for OpenAI's Chat Completions API"}).send(w)
+		return p.sessionPage(w, r, path)
 	}
+	return &refusal{http.StatusNotFound, "not_found", "a session serves POST …/chat/completions, GET …/models and POST " + prefix + "/KEY/end; configure the client for OpenAI's Chat Completions API"}
 }
 
-// flood bounds the calls of one session that are open at the same time.
-type flood struct {
-	mu   sync.Mutex
-	open map[session.Key]int
-}
-
-func (f *flood) enter(key session.Key, most int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.open == nil {
-		f.open = map[session.Key]int{}
-	}
-	if f.open[key] >= most {
+// enterCall counts a call of a session as open, unless too many calls are open. A call is open before
+// the session admits it, while its body arrives.
+func (p *Proxy) enterCall(id string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.calls[id] >= p.cfg.MaxOpenCalls {
 		return false
 	}
-	f.open[key]++
+	p.calls[id]++
 	return true
 }
 
-func (f *flood) leave(key session.Key) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.open[key]--; f.open[key] == 0 {
-		delete(f.open, key)
+func (p *Proxy) leaveCall(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.calls[id]--; p.calls[id] == 0 {
+		delete(p.calls, id)
 	}
 }
 

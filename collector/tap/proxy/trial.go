@@ -122,23 +122,17 @@ func (p *Proxy) try(ctx context.Context, e *engine) (*ability, error) {
 	if err != nil {
 		return nil, err
 	}
-	ok, err := p.chatTrial(ctx, e, a, wholeAsks, false, false)
-	switch {
+	switch ok, err := p.chatTrial(ctx, e, a.model, modeWhole); {
 	case err != nil:
 		return nil, err
 	case !ok:
 		return nil, ErrNoIDs
 	}
-	for _, m := range []mode{modeBody, modeHeader} {
-		ok, err = p.chatTrial(ctx, e, a, streamAsks[m], true, m == modeHeader)
-		if err != nil {
-			return nil, err
-		}
-		if a.mode = m; ok {
-			return a, nil
+	for a.mode = modeBody; a.mode < modeWhole; a.mode++ {
+		if ok, err := p.chatTrial(ctx, e, a.model, a.mode); ok || err != nil {
+			return a, err
 		}
 	}
-	a.mode = modeWhole
 	return a, nil
 }
 
@@ -167,17 +161,18 @@ func (p *Proxy) models(ctx context.Context, e *engine) (*ability, error) {
 	return &ability{model: list.Data[0].ID, tokens: max(0, list.Data[0].Tokens)}, nil
 }
 
-// chatTrial makes a small call. It returns true if the answer contains as many ids as the engine
-// counts tokens, and false if not or if the engine refuses the request. Any other status is an
-// error, because it proves nothing about ids.
-func (p *Proxy) chatTrial(ctx context.Context, e *engine, a *ability, asks []ask, stream, headers bool) (bool, error) {
+// chatTrial makes a small call in the given mode: a stream, except in modeWhole. It returns true if
+// the answer contains as many ids as the engine counts tokens, and false if not or if the engine
+// refuses the request. Any other status is an error, because it proves nothing about ids.
+func (p *Proxy) chatTrial(ctx context.Context, e *engine, model string, m mode) (bool, error) {
+	stream := m != modeWhole
 	body := map[string]any{
-		"model": a.model, "messages": []any{map[string]string{"role": "user", "content": "Hi"}}, "max_tokens": 4, "stream": stream,
+		"model": model, "messages": []any{map[string]string{"role": "user", "content": "Hi"}}, "max_tokens": 4, "stream": stream,
 	}
 	if stream {
 		body["stream_options"] = map[string]bool{"include_usage": true}
 	}
-	for _, ask := range asks {
+	for _, ask := range streamAsks[m] {
 		body[ask.key] = json.RawMessage(ask.value)
 	}
 	text, err := json.Marshal(body)
@@ -189,7 +184,7 @@ func (p *Proxy) chatTrial(ctx context.Context, e *engine, a *ability, asks []ask
 		return false, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if headers {
+	if m == modeHeader {
 		askInHeader(req.Header)
 	}
 	status, text, err := p.small(req, e)

@@ -6,15 +6,13 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/rollout-rl/rollout/collector/session"
 )
 
 // turns keeps the answers of open sessions, so that continuity can recognize them in later requests.
 // See Continuity in the package comment.
 type turns struct {
 	mu       sync.Mutex
-	sessions map[session.Key]*linked.Element
+	sessions map[string]*linked.Element
 	used     linked.List // of *history; the session that was used last is at the front
 	bytes    int64
 }
@@ -31,7 +29,7 @@ const (
 
 // A history contains the answers of one session, by the place after which they came.
 type history struct {
-	key   session.Key
+	id    string    // of the session
 	used  time.Time // protected by turns.mu
 	bytes int64     // protected by turns.mu
 
@@ -84,22 +82,22 @@ func (p place) after(kind byte, s sum) place {
 	return place(sumOf(b[:]))
 }
 
-func newTurns() *turns { return &turns{sessions: map[session.Key]*linked.Element{}} }
+func newTurns() *turns { return &turns{sessions: map[string]*linked.Element{}} }
 
 // of returns the history of a session. If the session has none, of returns nil, or a new history if
 // create is true.
-func (t *turns) of(key session.Key, create bool) *history {
+func (t *turns) of(id string, create bool) *history {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.sessions[key]
+	e := t.sessions[id]
 	switch {
 	case e != nil:
 		t.used.MoveToFront(e)
 	case !create:
 		return nil
 	default:
-		e = t.used.PushFront(&history{key: key, answers: map[place]*site{}})
-		t.sessions[key] = e
+		e = t.used.PushFront(&history{id: id, answers: map[place]*site{}})
+		t.sessions[id] = e
 	}
 	h := e.Value.(*history) //nolint:forcetypeassert // the list contains nothing else
 	h.used = time.Now()
@@ -107,20 +105,20 @@ func (t *turns) of(key session.Key, create bool) *history {
 }
 
 // forget frees the history of a session.
-func (t *turns) forget(key session.Key) {
+func (t *turns) forget(id string) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := t.sessions[key]; e != nil {
+	if e := t.sessions[id]; e != nil {
 		t.remove(e)
 	}
 }
 
 func (t *turns) remove(e *linked.Element) {
 	h := t.used.Remove(e).(*history) //nolint:forcetypeassert // the list contains nothing else
-	delete(t.sessions, h.key)
+	delete(t.sessions, h.id)
 	t.bytes -= h.bytes
 }
 
@@ -142,7 +140,7 @@ func (t *turns) hold(h *history, n int64) bool {
 	if h.bytes+n > maxHistory {
 		return false
 	}
-	e := t.sessions[h.key]
+	e := t.sessions[h.id]
 	if e == nil || e.Value != h {
 		return false // it was forgotten meanwhile
 	}
@@ -158,8 +156,8 @@ func (t *turns) hold(h *history, n int64) bool {
 }
 
 // add keeps an answer. at is the place of its request.
-func (t *turns) add(key session.Key, at place, a *said) {
-	h := t.of(key, true)
+func (t *turns) add(id string, at place, a *said) {
+	h := t.of(id, true)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	x := h.answers[at]
@@ -235,8 +233,8 @@ func matchOf(answers []*said, message []byte) (m match) {
 
 // splice returns the place of a request, and the edits to its body that replace the answers in it
 // with the answers of the engine.
-func (t *turns) splice(key session.Key, q *chatRequest) (at place, edits []edit) {
-	h := t.of(key, false)
+func (t *turns) splice(id string, q *chatRequest) (at place, edits []edit) {
+	h := t.of(id, false)
 	at = placeOf(q.tools)
 	for i, text := range q.messages {
 		s := sumOf(text)

@@ -202,12 +202,4 @@ func (v *view) object(s *tokenize.Scanner, member func(key []byte) (keep bool, e
 }
 
 // append appends the document with its changes to dst.
-func (v *view) append(dst []byte) []byte {
-	sortEdits(v.edits)
-	at := 0
-	for _, e := range v.edits {
-		dst = append(append(dst, v.body[at:e.from]...), e.text...)
-		at = e.to
-	}
-	return append(dst, v.body[at:]...)
-}
+func (v *view) append(dst []byte) []byte { return appendEdited(dst, v.body, v.edits) }

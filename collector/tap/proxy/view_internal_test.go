@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/collector/session/store"
 )
 
 // A member of a random document, and whether the client must see it.
@@ -129,26 +130,27 @@ func TestViewDrops(t *testing.T) {
 	}
 }
 
-// A discarding admission keeps the last call.
-type discarding struct{ call session.Call }
-
-func (*discarding) Number() int { return 1 }
-func (*discarding) Done()       {}
-func (d *discarding) Add(c *session.Call, _ []json.RawMessage, _ json.RawMessage) error {
-	d.call = *c
-	d.call.Prompt, d.call.Output = slices.Clone(c.Prompt), slices.Clone(c.Output)
-	return nil
-}
-
 // streamed passes a stream to a client in pieces of at most n bytes.
-func streamed(tb testing.TB, p *Proxy, stream []byte, piece func() int) (seen string, call session.Call, err error) {
+func streamed(tb testing.TB, p *Proxy, stream []byte, piece func() int) (seen string, call *session.Call, err error) {
 	tb.Helper()
-	w, admission := httptest.NewRecorder(), &discarding{}
+	w, sessions := httptest.NewRecorder(), p.cfg.Sessions
 	q, err := parseChat(newScanner(), []byte(`{"model":"policy","messages":[],"stream":true}`))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := &chatCall{p: p, w: w, client: tb.Context(), x: exchange{p: p}, q: q, s: newScanner(), admission: admission, view: viewOf(q, false)}
+	key, err := sessions.Begin(session.Head{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	x, err := sessions.Session(key)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	a, err := x.Admit(nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := &chatCall{p: p, w: w, client: tb.Context(), x: exchange{p: p}, q: q, admission: a, view: viewOf(q, false)}
 	c.able = &ability{}
 	c.whole.Store(true) // no downgrade, because there is no engine
 	c.reader, c.view.streamed, c.call.Status = newReader(openai{}, true), true, 200
@@ -158,7 +160,15 @@ func streamed(tb testing.TB, p *Proxy, stream []byte, piece func() int) (seen st
 	if !c.stored {
 		_ = c.record(true)
 	}
-	return w.Body.String(), admission.call, err
+	a.Done()
+	rec, failed := sessions.Read(x.ID())
+	if failed != nil || len(rec.Calls) != 1 {
+		tb.Fatalf("recorded %+v, %v", rec, failed)
+	}
+	if _, err := sessions.Clear(func(string) bool { return false }); err != nil {
+		tb.Fatal(err)
+	}
+	return w.Body.String(), &rec.Calls[0], err
 }
 
 type pieces struct {
@@ -188,13 +198,18 @@ func FuzzSessionStream(f *testing.F) {
 	} {
 		f.Add([]byte(text), uint64(1))
 	}
-	p := &Proxy{cfg: Config{}.withDefaults(), stats: counters{Stats: newStats()}}
+	sessions, err := store.Open(store.Config{Dir: f.TempDir()})
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer func() { _ = sessions.Close() }()
+	p := &Proxy{cfg: Config{Sessions: sessions}.withDefaults(), stats: counters{Stats: newStats()}}
 	f.Fuzz(func(t *testing.T, stream []byte, seed uint64) {
 		draw := rand.New(rand.NewPCG(seed, 0))
 		whole, want, err1 := streamed(t, p, stream, func() int { return 1 << 20 })
 		cut, got, err2 := streamed(t, p, stream, func() int { return 1 + draw.IntN(7) })
 		got.Ended = want.Ended
-		for _, c := range []*session.Call{&want, &got} {
+		for _, c := range []*session.Call{want, got} {
 			c.Logprobs = nil // NaN is not equal to itself
 		}
 		if whole != cut || fmt.Sprint(err1) != fmt.Sprint(err2) || !reflect.DeepEqual(want, got) {

@@ -91,7 +91,7 @@ func (g *Gateway) Start(dir string, mode fs.FileMode, log *slog.Logger) (err err
 	if g.store, err = store.Open(store.Config{Dir: dir, Mode: mode, Log: log}); err != nil {
 		return exit.With(exit.Storage, err)
 	}
-	g.cfg.Sessions, g.cfg.Log = proxy.FromStore(g.store), log
+	g.cfg.Sessions, g.cfg.Log = g.store, log
 	if g.proxy, err = proxy.New(g.cfg); err != nil {
 		return errors.Join(err, g.store.Close())
 	}
@@ -136,7 +136,7 @@ func (g *Gateway) End(ctx context.Context, key session.Key, e session.End) error
 	if err := x.Refused(); err != nil {
 		return err
 	}
-	_, err = g.proxy.EndSession(ctx, key, e, false)
+	_, err = g.proxy.EndSession(ctx, x, e, false)
 	return err
 }
 
