@@ -57,3 +57,21 @@ func TestPayload(t *testing.T) {
 		t.Errorf("the error is %v", p.Err())
 	}
 }
+
+// TestAppend tests the bytes of the values that are appended.
+func TestAppend(t *testing.T) {
+	t.Parallel()
+	b := []byte("before")
+	b = frame.AppendText(b, "text")
+	b = frame.AppendLen(b, []string(nil))
+	b = frame.AppendLen(b, []string{})
+	b = frame.AppendLen(b, make([]string, 200))
+	b = frame.AppendFlag(frame.AppendFlag(b, true), false)
+	b = frame.AppendFloats(b, []float32{-0.5})
+	b = frame.AppendFloat32s(b, []float32{-0.5, math.Float32frombits(0x7fc00001)})
+	b = frame.AppendFloat32s(frame.AppendFloat32s(b, []float32{}), nil)
+	want := "before" + "\x04text" + "\x00" + "\x01" + "\xc9\x01" + "\x01\x00" + "\x00\x00\x00\xbf" + "\x03\x00\x00\x00\xbf\x01\x00\xc0\x7f" + "\x01\x00"
+	if string(b) != want {
+		t.Errorf("got %q, want %q", b, want)
+	}
+}
