@@ -37,7 +37,7 @@ const (
 var errNoBase = errors.New("the prompt shares a prefix with a missing call")
 
 // maxTokens is the length of the longest prompt that decode accepts.
-const maxTokens = maxPayload / 5
+const maxTokens = MaxPayload / 5
 
 // decode returns the call in a payload, or nil if the payload is not a call. Every call that was
 // added before the returned time is either in an earlier payload or was dropped. After an error,

@@ -36,7 +36,7 @@ type entry struct {
 
 func newEntry(c *Call) *entry {
 	e := &entry{call: *c, tokens: PackIDs(c.Prompt, c.Output), prompt: lenOrNil(c.Prompt), output: lenOrNil(c.Output)}
-	e.size = bound(c) - 5*int64(len(c.Prompt)+len(c.Output)+len(c.Asked)) + int64(e.tokens.Bytes())
+	e.size = PayloadBound(c) - 5*int64(len(c.Prompt)+len(c.Output)+len(c.Asked)) + int64(e.tokens.Bytes())
 	e.call.Prompt, e.call.Output, e.call.Asked = nil, nil, nil
 	if c.Asked != nil {
 		e.asked = new(PackIDs(c.Asked))
@@ -88,8 +88,8 @@ func clone[T any](v *T) *T {
 // fixed is an upper bound for the total size of the fields with a fixed size.
 const fixed = 256
 
-// bound returns an upper bound for the size of a call, both as a payload and in memory.
-func bound(c *Call) int64 {
+// PayloadBound returns an upper bound for the size of a call in bytes, both as a payload and in memory.
+func PayloadBound(c *Call) int64 {
 	n := fixed + 5*(len(c.Prompt)+len(c.Asked)+len(c.Output)+len(c.Sampling.StopIDs)) + 4*len(c.Logprobs)
 	n += len(c.Engine) + len(c.Dialect) + len(c.Finish) + len(c.Version)
 	for _, s := range c.Sampling.Stop {
