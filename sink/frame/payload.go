@@ -94,6 +94,16 @@ func (p *Payload) Varint() int64 {
 	return v
 }
 
+// Int32 returns the next signed number, which must fit in 32 bits.
+func (p *Payload) Int32() int32 {
+	v := p.Varint()
+	if v != int64(int32(v)) { //nolint:gosec // a truncated value differs from v
+		p.Fail(fmt.Errorf("%d does not fit in 32 bits", v))
+		return 0
+	}
+	return int32(v)
+}
+
 // Uint64 returns the next eight bytes as a little-endian number.
 func (p *Payload) Uint64() uint64 {
 	b := p.Take(8)

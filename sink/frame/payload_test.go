@@ -42,6 +42,10 @@ func TestPayload(t *testing.T) {
 	if _ = p.Uvarint(); p.End() == nil || p.Left() != 0 {
 		t.Error("no error for extra bytes")
 	}
+	p = frame.PayloadOf(binary.AppendVarint(binary.AppendVarint(nil, math.MinInt32), math.MaxInt32+1))
+	if low, high := p.Int32(), p.Int32(); low != math.MinInt32 || high != 0 || p.Err() == nil || errors.Is(p.Err(), frame.ErrEnds) {
+		t.Errorf("%d, %d, %v", low, high, p.Err())
+	}
 	large := binary.AppendUvarint(nil, math.MaxUint64)
 	p = frame.PayloadOf(large)
 	if n, ok := p.Len(4); ok || n != 0 || !errors.Is(p.Err(), frame.ErrEnds) {

@@ -36,11 +36,10 @@ func (d *decoder) call(p *frame.Payload) error {
 			c.Messages = append(c.Messages, int(i))
 		}
 	}
-	tools := p.Varint()
-	if tools < -1 || tools >= int64(texts) {
-		p.Fail(fmt.Errorf("text %d is not in the file", tools))
+	c.Tools = int(p.Int32())
+	if c.Tools < -1 || c.Tools >= len(d.rec.Texts) {
+		p.Fail(fmt.Errorf("text %d is not in the file", c.Tools))
 	}
-	c.Tools = int(tools)
 	if n, ok := p.Len(1); ok {
 		c.Answer = append([]byte{}, p.Take(uint64(n))...)
 	}
@@ -49,11 +48,7 @@ func (d *decoder) call(p *frame.Payload) error {
 		p.Fail(fmt.Errorf("the flags are %d, want 0 to 3", flags))
 	}
 	c.Delivered, c.Spliced = flags&1 != 0, flags&2 != 0
-	retry := p.Varint()
-	if retry != int64(int32(retry)) {
-		p.Fail(fmt.Errorf("%d does not fit in 32 bits", retry))
-	}
-	c.Retry, c.Unread = int(retry), p.Text()
+	c.Retry, c.Unread = int(p.Int32()), p.Text()
 	if err := p.Err(); err != nil {
 		return err
 	}
