@@ -27,7 +27,7 @@ type sampleDecoder struct{ frame.Payload }
 
 func (d *sampleDecoder) sample() *tokenize.Sample {
 	s := &tokenize.Sample{Key: d.Text(), TaskID: d.Text(), GroupID: d.Text(), RolloutID: d.Text()}
-	s.Index, s.GroupSize, s.Attempt = d.int(), d.int(), d.int()
+	s.Index, s.GroupSize, s.Attempt = d.Int32(), d.Int32(), d.Int32()
 	s.Rows = takeList(d, (*sampleDecoder).row)
 	s.Failures = takeList(d, (*sampleDecoder).failure)
 	s.Reward = takePointer(d, func(d *sampleDecoder) float64 { return math.Float64frombits(d.Uint64()) })
@@ -35,12 +35,12 @@ func (d *sampleDecoder) sample() *tokenize.Sample {
 	s.Status, s.StopReason = d.Text(), d.Text()
 	s.Sampling.Temperature = takePointer(d, (*sampleDecoder).float32)
 	s.Sampling.TopP = takePointer(d, (*sampleDecoder).float32)
-	s.Sampling.TopK = takePointer(d, (*sampleDecoder).int)
-	s.Sampling.MaxNewTokens = takePointer(d, (*sampleDecoder).int)
+	s.Sampling.TopK = takePointer(d, (*sampleDecoder).Int32)
+	s.Sampling.MaxNewTokens = takePointer(d, (*sampleDecoder).Int32)
 	s.Model, s.AgentID = d.Text(), d.Text()
 	s.RunIDs = takeList(d, (*sampleDecoder).Text)
 	s.PromptTokens, s.CompletionTokens = d.Varint(), d.Varint()
-	s.Steps = d.int()
+	s.Steps = d.Int32()
 	seconds := d.Varint()
 	s.StartedAt = time.Unix(seconds, int64(d.Uvarint()&math.MaxInt32)).UTC()
 	s.Duration, s.Working = time.Duration(d.Varint()), time.Duration(d.Varint())
@@ -60,15 +60,15 @@ func (d *sampleDecoder) row() (r tokenize.Row) {
 	r.Versions = d.int32s()
 	r.TurnOffsets = d.int32s()
 	r.TurnRoles = d.int8s()
-	r.PromptLength, r.Chain, r.ChainKind = d.int(), d.int(), tokenize.ChainKind(d.Byte())
-	r.SegmentIndex, r.SegmentCount = d.int(), d.int()
+	r.PromptLength, r.Chain, r.ChainKind = d.Int32(), d.Int32(), tokenize.ChainKind(d.Byte())
+	r.SegmentIndex, r.SegmentCount = d.Int32(), d.Int32()
 	r.Grade, r.Source = tokenize.Grade(d.Byte()), tokenize.PromptSource(d.Byte())
 	r.Divergence = takePointer(d, (*sampleDecoder).divergence)
 	r.Realigned = takeList(d, (*sampleDecoder).divergence)
-	r.Unscored, r.Trimmed = d.int(), d.int()
+	r.Unscored, r.Trimmed = d.Int32(), d.Int32()
 	r.Truncated = d.Byte() == 1
 	r.Flags = tokenize.Flags(d.Uvarint())
-	r.FirstCall, r.LastCall = d.int(), d.int()
+	r.FirstCall, r.LastCall = d.Int32(), d.Int32()
 	r.FinishReasons = takeList(d, (*sampleDecoder).Text)
 	r.StepIDs = takeList(d, (*sampleDecoder).Text)
 	return r
@@ -115,14 +115,14 @@ func (d *sampleDecoder) scored(r *tokenize.Row) {
 
 func (d *sampleDecoder) failure() (f tokenize.Failure) {
 	f.Class, f.Stage, f.Reason, f.Error = d.Text(), d.Text(), d.Text(), d.Text()
-	f.Call = d.int()
+	f.Call = d.Int32()
 	f.OutputIDs, f.Logprobs = d.int32s(), d.Float32s()
 	f.Text = d.Text()
 	return f
 }
 
 func (d *sampleDecoder) divergence() (v tokenize.Divergence) {
-	v.Call, v.Offset = d.int(), d.int()
+	v.Call, v.Offset = d.Int32(), d.Int32()
 	v.Kind = tokenize.DivergenceKind(d.Byte())
 	v.Row, v.Prompt = d.int32s(), d.int32s()
 	return v
@@ -152,8 +152,6 @@ func takeList[T any](d *sampleDecoder, value func(*sampleDecoder) T) []T {
 	}
 	return list
 }
-
-func (d *sampleDecoder) int() int32 { return int32(d.Varint()) }
 
 func (d *sampleDecoder) float32() float32 {
 	var v [1]float32

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rollout-rl/rollout/sink/frame"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -43,27 +44,27 @@ type sampleEncoder struct{ runs []int }
 
 func (e *sampleEncoder) append(b []byte, s *tokenize.Sample) []byte {
 	for _, text := range [...]string{s.Key, s.TaskID, s.GroupID, s.RolloutID} {
-		b = appendText(b, text)
+		b = frame.AppendText(b, text)
 	}
 	b = appendInts(b, s.Index, s.GroupSize, s.Attempt)
-	b = appendLen(b, len(s.Rows), s.Rows == nil)
+	b = frame.AppendLen(b, s.Rows)
 	for i := range s.Rows {
 		b = e.appendRow(b, &s.Rows[i])
 	}
-	b = appendLen(b, len(s.Failures), s.Failures == nil)
+	b = frame.AppendLen(b, s.Failures)
 	for i := range s.Failures {
 		b = appendFailure(b, &s.Failures[i])
 	}
 	b = appendPointer(b, s.Reward, func(b []byte, v float64) []byte {
 		return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 	})
-	b = appendPointer(b, s.RewardDetails, appendText)
-	b = appendText(appendText(b, s.Status), s.StopReason)
+	b = appendPointer(b, s.RewardDetails, frame.AppendText)
+	b = frame.AppendText(frame.AppendText(b, s.Status), s.StopReason)
 	b = appendPointer(b, s.Sampling.Temperature, appendFloat32)
 	b = appendPointer(b, s.Sampling.TopP, appendFloat32)
 	b = appendPointer(b, s.Sampling.TopK, appendInt)
 	b = appendPointer(b, s.Sampling.MaxNewTokens, appendInt)
-	b = appendText(appendText(b, s.Model), s.AgentID)
+	b = frame.AppendText(frame.AppendText(b, s.Model), s.AgentID)
 	b = appendTexts(b, s.RunIDs)
 	b = binary.AppendVarint(b, s.PromptTokens)
 	b = binary.AppendVarint(b, s.CompletionTokens)
@@ -72,8 +73,8 @@ func (e *sampleEncoder) append(b []byte, s *tokenize.Sample) []byte {
 	b = binary.AppendUvarint(b, uint64(s.StartedAt.Nanosecond()))
 	b = binary.AppendVarint(b, int64(s.Duration))
 	b = binary.AppendVarint(b, int64(s.Working))
-	b = appendPointer(b, s.Messages, appendText)
-	b = appendPointer(b, s.Metadata, appendText)
+	b = appendPointer(b, s.Messages, frame.AppendText)
+	b = appendPointer(b, s.Metadata, frame.AppendText)
 	if s.Unshown == (tokenize.Unshown{}) {
 		return b
 	}
@@ -93,16 +94,12 @@ func (e *sampleEncoder) appendRow(b []byte, r *tokenize.Row) []byte {
 	b = appendInts(b, r.SegmentIndex, r.SegmentCount)
 	b = append(b, byte(r.Grade), byte(r.Source))
 	b = appendPointer(b, r.Divergence, appendDivergence)
-	b = appendLen(b, len(r.Realigned), r.Realigned == nil)
+	b = frame.AppendLen(b, r.Realigned)
 	for _, d := range r.Realigned {
 		b = appendDivergence(b, d)
 	}
 	b = appendInts(b, r.Unscored, r.Trimmed)
-	truncated := byte(0)
-	if r.Truncated {
-		truncated = 1
-	}
-	b = append(b, truncated)
+	b = frame.AppendFlag(b, r.Truncated)
 	b = binary.AppendUvarint(b, uint64(r.Flags))
 	b = appendInts(b, r.FirstCall, r.LastCall)
 	return appendTexts(appendTexts(b, r.FinishReasons), r.StepIDs)
@@ -110,7 +107,7 @@ func (e *sampleEncoder) appendRow(b []byte, r *tokenize.Row) []byte {
 
 func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {
 	if !e.findRuns(r) {
-		return appendFloat32s(appendInt8s(append(b, asLists), r.LossMask), r.Logprobs)
+		return frame.AppendFloat32s(appendInt8s(append(b, asLists), r.LossMask), r.Logprobs)
 	}
 	b = binary.AppendUvarint(append(b, asRuns), uint64(len(e.runs)))
 	for _, n := range e.runs {
@@ -119,7 +116,7 @@ func (e *sampleEncoder) appendScored(b []byte, r *tokenize.Row) []byte {
 	at := 0
 	for i, n := range e.runs {
 		if i%2 == 1 {
-			b = appendFloats(b, r.Logprobs[at:at+n])
+			b = frame.AppendFloats(b, r.Logprobs[at:at+n])
 		}
 		at += n
 	}
@@ -172,11 +169,11 @@ func (e *sampleEncoder) findRuns(r *tokenize.Row) bool {
 
 func appendFailure(b []byte, f *tokenize.Failure) []byte {
 	for _, text := range [...]string{f.Class, f.Stage, f.Reason, f.Error} {
-		b = appendText(b, text)
+		b = frame.AppendText(b, text)
 	}
 	b = appendInt(b, f.Call)
-	b = appendFloat32s(appendInt32s(b, f.OutputIDs), f.Logprobs)
-	return appendText(b, f.Text)
+	b = frame.AppendFloat32s(appendInt32s(b, f.OutputIDs), f.Logprobs)
+	return frame.AppendText(b, f.Text)
 }
 
 func appendDivergence(b []byte, d tokenize.Divergence) []byte {
@@ -189,13 +186,6 @@ func appendPointer[T any](b []byte, v *T, value func([]byte, T) []byte) []byte {
 		return append(b, 0)
 	}
 	return value(append(b, 1), *v)
-}
-
-func appendLen(b []byte, n int, isNil bool) []byte {
-	if isNil {
-		return append(b, 0)
-	}
-	return binary.AppendUvarint(b, uint64(n)+1)
 }
 
 func appendInt(b []byte, v int32) []byte { return binary.AppendVarint(b, int64(v)) }
@@ -211,20 +201,16 @@ func appendFloat32(b []byte, v float32) []byte {
 	return binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
 }
 
-func appendText(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
 func appendTexts(b []byte, list []string) []byte {
-	b = appendLen(b, len(list), list == nil)
+	b = frame.AppendLen(b, list)
 	for _, s := range list {
-		b = appendText(b, s)
+		b = frame.AppendText(b, s)
 	}
 	return b
 }
 
 func appendInt8s(b []byte, list []int8) []byte {
-	b = slices.Grow(appendLen(b, len(list), list == nil), len(list))
+	b = slices.Grow(frame.AppendLen(b, list), len(list))
 	for _, v := range list {
 		b = append(b, byte(v))
 	}
@@ -232,24 +218,11 @@ func appendInt8s(b []byte, list []int8) []byte {
 }
 
 func appendInt32s(b []byte, list []int32) []byte {
-	b = slices.Grow(appendLen(b, len(list), list == nil), 4*len(list))
+	b = slices.Grow(frame.AppendLen(b, list), 4*len(list))
 	at := len(b)
 	b = b[:at+4*len(list)]
 	for to := b[at:]; len(list) > 0 && len(to) >= 4; to, list = to[4:], list[1:] {
 		binary.LittleEndian.PutUint32(to, uint32(list[0]))
-	}
-	return b
-}
-
-func appendFloat32s(b []byte, list []float32) []byte {
-	return appendFloats(appendLen(b, len(list), list == nil), list)
-}
-
-func appendFloats(b []byte, list []float32) []byte {
-	at := len(b)
-	b = slices.Grow(b, 4*len(list))[:at+4*len(list)]
-	for to := b[at:]; len(list) > 0 && len(to) >= 4; to, list = to[4:], list[1:] {
-		binary.LittleEndian.PutUint32(to, math.Float32bits(list[0]))
 	}
 	return b
 }

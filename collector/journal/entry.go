@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 // An Op is the kind of an Entry.
@@ -98,15 +99,11 @@ func (e *Entry) append(dst []byte, k id) []byte {
 	switch e.Op {
 	case OpBegin:
 		dst = append(dst, byte(e.Kind))
-		dst = appendText(dst, e.Endpoint)
+		dst = frame.AppendText(dst, e.Endpoint)
 	case OpAgent, OpRun:
-		dst = appendText(dst, e.ID)
+		dst = frame.AppendText(dst, e.ID)
 	case OpEnd:
-		charged := byte(0)
-		if e.Charged {
-			charged = 1
-		}
-		dst = appendText(append(dst, charged), e.Class)
+		dst = frame.AppendText(frame.AppendFlag(dst, e.Charged), e.Class)
 	case OpSums:
 		dst = binary.AppendUvarint(dst, uint64(e.sums.charged))
 		dst = binary.AppendUvarint(dst, uint64(e.sums.dataCharged))
@@ -115,10 +112,6 @@ func (e *Entry) append(dst []byte, k id) []byte {
 }
 
 const maxMilli = 1 << 53
-
-func appendText(dst []byte, s string) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
-}
 
 // parse parses an entry. It accepts only bytes that append can produce. It returns the sample key
 // as an id and leaves Entry.Key empty.

@@ -46,9 +46,3 @@ func (d *CallDecoder) Decode(payload []byte) (*Call, error) {
 	}
 	return c, nil
 }
-
-// MaxPayload is the maximum size of a call's payload, in bytes.
-const MaxPayload = maxPayload
-
-// PayloadBound returns an upper bound for the size of the call's payload, in bytes.
-func PayloadBound(c *Call) int64 { return bound(c) }

@@ -159,8 +159,8 @@ func TestCodecRoundTrip(t *testing.T) {
 		e := newEntry(c)
 		e.added = time.Unix(1_800_000_000, int64(i)).UTC()
 		payload := enc.append(nil, e, 3)
-		if int64(len(payload)) > bound(c) {
-			t.Fatalf("call %d: %d bytes, bound is %d", i, len(payload), bound(c))
+		if int64(len(payload)) > PayloadBound(c) {
+			t.Fatalf("call %d: %d bytes, bound is %d", i, len(payload), PayloadBound(c))
 		}
 		got, added, err := dec.decode(payload)
 		if err != nil {

@@ -37,7 +37,7 @@ const (
 var errNoBase = errors.New("the prompt shares a prefix with a missing call")
 
 // maxTokens is the length of the longest prompt that decode accepts.
-const maxTokens = maxPayload / 5
+const maxTokens = MaxPayload / 5
 
 // decode returns the call in a payload, or nil if the payload is not a call. Every call that was
 // added before the returned time is either in an earlier payload or was dropped. After an error,
@@ -104,13 +104,9 @@ func (d *decoder) call(f *fields) (c *Call, root bool, added time.Time) {
 	}
 	added = d.moment(f)
 	c = &Call{Began: f.time(added), Ended: f.time(added), Engine: f.Text(), Dialect: f.Text()}
-	status := f.Varint()
-	if status != int64(int32(status)) {
-		f.Fail(fmt.Errorf("status %d does not fit in 32 bits", status))
-	}
-	c.Status, c.Cut = int(status), f.flag()
-	c.Finish, c.Matched, c.Version = f.Text(), f.int32(), f.Text()
-	c.PromptTokens, c.OutputTokens, c.Cached = f.int32(), f.int32(), f.int32()
+	c.Status, c.Cut = int(f.Int32()), f.flag()
+	c.Finish, c.Matched, c.Version = f.Text(), f.Int32(), f.Text()
+	c.PromptTokens, c.OutputTokens, c.Cached = f.Int32(), f.Int32(), f.Int32()
 	c.Sampling = f.sampling()
 	c.Prompt, root = d.prompt(f)
 	c.Asked = f.asked(c.Prompt)
@@ -209,7 +205,7 @@ func (f *fields) versions() []tokenize.VersionSpan {
 	}
 	spans := make([]tokenize.VersionSpan, 0, n)
 	for i := 0; i < n && f.Err() == nil; i++ {
-		spans = append(spans, tokenize.VersionSpan{Version: f.Text(), Start: f.int32(), End: f.int32()})
+		spans = append(spans, tokenize.VersionSpan{Version: f.Text(), Start: f.Int32(), End: f.Int32()})
 	}
 	return spans
 }
@@ -235,14 +231,6 @@ func (f *fields) idsInto(ids []int32, n int) []int32 {
 		ids = append(ids, int32(uint32(v)))
 	}
 	return ids
-}
-
-func (f *fields) int32() int32 {
-	v := f.Varint()
-	if v != int64(int32(v)) {
-		f.Fail(fmt.Errorf("%d does not fit in 32 bits", v))
-	}
-	return int32(v)
 }
 
 func (f *fields) flag() bool {

@@ -10,6 +10,7 @@
 //
 //	package tap               Call, the spool that keeps calls, and its readers
 //	package tap/proxy         the proxy: engine dialects, load balancing, health
+//	package tap/taphttp       the requests for segments and sessions over HTTP
 //	package tap/continuity    replaces re-rendered turns in prompts with the sampled tokens
 //	package prompt            finds the calls of a sample (its source "tap")
 //

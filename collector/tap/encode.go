@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 // This file encodes the payloads of a segment. The package comment describes the format of the
@@ -34,7 +36,7 @@ type entry struct {
 
 func newEntry(c *Call) *entry {
 	e := &entry{call: *c, tokens: PackIDs(c.Prompt, c.Output), prompt: lenOrNil(c.Prompt), output: lenOrNil(c.Output)}
-	e.size = bound(c) - 5*int64(len(c.Prompt)+len(c.Output)+len(c.Asked)) + int64(e.tokens.Bytes())
+	e.size = PayloadBound(c) - 5*int64(len(c.Prompt)+len(c.Output)+len(c.Asked)) + int64(e.tokens.Bytes())
 	e.call.Prompt, e.call.Output, e.call.Asked = nil, nil, nil
 	if c.Asked != nil {
 		e.asked = new(PackIDs(c.Asked))
@@ -86,8 +88,8 @@ func clone[T any](v *T) *T {
 // fixed is an upper bound for the total size of the fields with a fixed size.
 const fixed = 256
 
-// bound returns an upper bound for the size of a call, both as a payload and in memory.
-func bound(c *Call) int64 {
+// PayloadBound returns an upper bound for the size of a call in bytes, both as a payload and in memory.
+func PayloadBound(c *Call) int64 {
 	n := fixed + 5*(len(c.Prompt)+len(c.Asked)+len(c.Output)+len(c.Sampling.StopIDs)) + 4*len(c.Logprobs)
 	n += len(c.Engine) + len(c.Dialect) + len(c.Finish) + len(c.Version)
 	for _, s := range c.Sampling.Stop {
@@ -115,7 +117,7 @@ func appendHead(b []byte, h head) []byte {
 
 // appendEnd appends the last payload of a segment. The parameter closed must be true if the process
 // has nothing more to write.
-func appendEnd(b []byte, closed bool) []byte { return append(b, opEnd, flag(closed)) }
+func appendEnd(b []byte, closed bool) []byte { return frame.AppendFlag(append(b, opEnd), closed) }
 
 // appendTick appends a tick. The tick states that every call that was added before t has been
 // written or dropped. The parameter dropped counts the calls that were dropped since the segment
@@ -149,25 +151,22 @@ func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 	b = binary.AppendUvarint(b, e.last-oldest)
 	b = appendMoment(b, en.added, dropped)
 	b = appendTime(appendTime(b, c.Began, en.added), c.Ended, en.added)
-	b = appendText(appendText(b, c.Engine), c.Dialect)
-	b = append(binary.AppendVarint(b, int64(c.Status)), flag(c.Cut))
-	b = appendText(b, c.Finish)
+	b = frame.AppendText(frame.AppendText(b, c.Engine), c.Dialect)
+	b = frame.AppendFlag(binary.AppendVarint(b, int64(c.Status)), c.Cut)
+	b = frame.AppendText(b, c.Finish)
 	b = binary.AppendVarint(b, int64(c.Matched))
-	b = appendText(b, c.Version)
+	b = frame.AppendText(b, c.Version)
 	for _, v := range [...]int32{c.PromptTokens, c.OutputTokens, c.Cached} {
 		b = binary.AppendVarint(b, int64(v))
 	}
 	b = appendSampling(b, &c.Sampling)
 	b = appendPrompt(b, c.Prompt, e.last-base, shared)
 	b = appendAsked(b, c.Asked, c.Prompt)
-	b = appendIDs(appendLen(b, len(c.Output), c.Output == nil), c.Output)
-	b = appendLen(b, len(c.Logprobs), c.Logprobs == nil)
-	for _, v := range c.Logprobs {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-	}
-	b = appendLen(b, len(c.Versions), c.Versions == nil)
+	b = appendIDs(frame.AppendLen(b, c.Output), c.Output)
+	b = frame.AppendFloat32s(b, c.Logprobs)
+	b = frame.AppendLen(b, c.Versions)
 	for _, v := range c.Versions {
-		b = binary.AppendVarint(binary.AppendVarint(appendText(b, v.Version), int64(v.Start)), int64(v.End))
+		b = binary.AppendVarint(binary.AppendVarint(frame.AppendText(b, v.Version), int64(v.Start)), int64(v.End))
 	}
 	if shared > 0 && e.known.byNumber[base].replaced(shared) {
 		e.known.forget(base)
@@ -182,7 +181,7 @@ func (e *encoder) append(b []byte, en *entry, dropped int64) []byte {
 // shares with an earlier call. The parameter back is the difference between the numbers of the two
 // calls.
 func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
-	b = appendLen(b, len(prompt), prompt == nil)
+	b = frame.AppendLen(b, prompt)
 	if prompt == nil {
 		return b
 	}
@@ -197,7 +196,7 @@ func appendPrompt(b []byte, prompt []int32, back uint64, shared int) []byte {
 // appendAsked appends the prompt that the server sent. It encodes only the difference from the
 // prompt that the engine received.
 func appendAsked(b []byte, asked, prompt []int32) []byte {
-	b = appendLen(b, len(asked), asked == nil)
+	b = frame.AppendLen(b, asked)
 	if asked == nil {
 		return b
 	}
@@ -212,20 +211,20 @@ func appendAsked(b []byte, asked, prompt []int32) []byte {
 
 func appendSampling(b []byte, s *Sampling) []byte {
 	for _, v := range [...]*float64{s.Temperature, s.TopP, s.MinP} {
-		if b = append(b, flag(v != nil)); v != nil {
+		if b = frame.AppendFlag(b, v != nil); v != nil {
 			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(*v))
 		}
 	}
 	for _, v := range [...]*int64{s.TopK, s.MaxNewTokens, s.Seed} {
-		if b = append(b, flag(v != nil)); v != nil {
+		if b = frame.AppendFlag(b, v != nil); v != nil {
 			b = binary.AppendVarint(b, *v)
 		}
 	}
-	b = appendLen(b, len(s.Stop), s.Stop == nil)
+	b = frame.AppendLen(b, s.Stop)
 	for _, text := range s.Stop {
-		b = appendText(b, text)
+		b = frame.AppendText(b, text)
 	}
-	return appendIDs(appendLen(b, len(s.StopIDs), s.StopIDs == nil), s.StopIDs)
+	return appendIDs(frame.AppendLen(b, s.StopIDs), s.StopIDs)
 }
 
 func appendTime(b []byte, t, from time.Time) []byte {
@@ -239,22 +238,4 @@ func appendIDs(b []byte, ids []int32) []byte {
 		b = binary.AppendUvarint(b, uint64(uint32(id)))
 	}
 	return b
-}
-
-func appendLen(b []byte, n int, isNil bool) []byte {
-	if isNil {
-		return append(b, 0)
-	}
-	return binary.AppendUvarint(b, uint64(n)+1)
-}
-
-func appendText(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-func flag(v bool) byte {
-	if v {
-		return 1
-	}
-	return 0
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector/tap/taphttp"
 )
 
 // The package comment describes these paths and headers.
@@ -23,7 +25,6 @@ const (
 // gather, so that it can contain several calls.
 const (
 	maxChunk = 1 << 20
-	maxWait  = 30 * time.Second
 	gather   = 5 * time.Millisecond
 )
 
@@ -52,7 +53,7 @@ func (s *Spool) Handler() http.Handler {
 }
 
 func (s *Spool) serveList(w http.ResponseWriter, r *http.Request) {
-	wait, err := waitOf(r)
+	wait, err := taphttp.Wait(r)
 	after := uint64(0)
 	if text := r.FormValue("after"); err == nil && text != "" {
 		after, err = strconv.ParseUint(text, 10, 64)
@@ -79,7 +80,7 @@ func (s *Spool) serveList(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Spool) serveSegment(w http.ResponseWriter, r *http.Request) {
-	wait, err := waitOf(r)
+	wait, err := taphttp.Wait(r)
 	from := int64(0)
 	if text := r.Header.Get("Range"); err == nil && text != "" {
 		from, err = rangeOf(text)
@@ -154,18 +155,6 @@ func (s *Spool) waitFor(r *http.Request, wait time.Duration, ready func(open uin
 			return open
 		}
 	}
-}
-
-func waitOf(r *http.Request) (time.Duration, error) {
-	text := r.FormValue("wait")
-	if text == "" {
-		return 0, nil
-	}
-	seconds, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(seconds >= 0) {
-		return 0, fmt.Errorf("wait: %q is not a number of seconds", text)
-	}
-	return time.Duration(min(seconds, maxWait.Seconds()) * float64(time.Second)), nil
 }
 
 // rangeOf returns the offset at which the range in a Range header begins. The range must be

@@ -94,6 +94,11 @@ func TestHTTPRefuses(t *testing.T) {
 		"is not a tap (its answer is not a list of segments)":                                func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`<html>`)) },
 		"the tap writes version 2, but this program reads versions up to 1; upgrade rollout": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"version":2}`)) },
 		"500 Internal Server Error":                                                          func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) },
+		"401 Unauthorized: pass the tap's token":                                             func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) },
+		"unexpected EOF": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte(`{"version":1,`))
+		},
 	}
 	for want, answer := range answers {
 		server := httptest.NewServer(answer)

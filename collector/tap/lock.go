@@ -14,7 +14,7 @@ const lockFile = "lock"
 // ErrLocked means that another process is writing to the spool's folder.
 var ErrLocked = errors.New("tap: another process is writing to this spool")
 
-// lock tries up to lockTries times and pauses for lockPause between tries.
+// LockFolder tries up to lockTries times and pauses for lockPause between tries.
 const (
 	lockTries = 10
 	lockPause = 10 * time.Millisecond
@@ -34,9 +34,7 @@ func isFree(dir string) bool {
 // LockFolder locks a folder for writing. Only one process at a time can hold the lock. The lock ends
 // when the returned file, DIR/lock, is closed, or when the process ends. If another process holds
 // the lock, the error wraps ErrLocked.
-func LockFolder(dir string) (*os.File, error) { return lock(dir) }
-
-func lock(dir string) (*os.File, error) {
+func LockFolder(dir string) (*os.File, error) {
 	path := filepath.Join(dir, lockFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o666)
 	if err != nil {

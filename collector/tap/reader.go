@@ -205,7 +205,7 @@ func (r *Reader) advance(ctx context.Context) error {
 	}
 	r.stats.Segments++
 	r.frames, r.dec, r.size, r.final, r.torn = frame.NewGrowing(r.part, header(n)), decoder{}, 0, false, false
-	r.frames.MaxPayload(maxPayload)
+	r.frames.MaxPayload(MaxPayload)
 	return nil
 }
 

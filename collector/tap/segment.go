@@ -18,8 +18,8 @@ const Version = 1
 
 const kind = "tap"
 
-// maxPayload is the maximum size of a payload, in bytes. The spool drops larger calls.
-const maxPayload = 64 << 20
+// MaxPayload is the maximum size of a payload, in bytes. The spool drops larger calls.
+const MaxPayload = 64 << 20
 
 func header(n uint64) frame.Header { return frame.Header{Kind: kind, Version: Version, Number: n} }
 

@@ -2,25 +2,20 @@ package tap
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/rollout-rl/rollout/sink/frame"
+	"github.com/rollout-rl/rollout/collector/tap/taphttp"
 )
 
 // A remote is a source that reads a spool from a tap's URL.
 type remote struct {
-	base   *url.URL
-	token  string // empty: none
-	client *http.Client
+	client *taphttp.Client
 
 	mu       sync.Mutex
 	ahead    time.Duration // the skew
@@ -32,35 +27,29 @@ type remote struct {
 const (
 	askWait   = 2 * time.Second
 	askMore   = 10 * time.Second
-	askWithin = 10 * time.Second // timeout of the first request, in OpenReader
 	remeasure = time.Minute
 	atLeast   = 50 * time.Millisecond // minimum time between a request that returned no new data and the next request
-	maxList   = 16 << 20              // maximum size of the list of segments, in bytes
 )
 
 // dial connects to a URL and returns an error if the URL does not belong to a tap.
 func dial(where, token string) (*remote, error) {
-	u, err := url.Parse(where)
-	if err != nil || u.Host == "" {
-		return nil, errors.New("invalid URL (want http://HOST:PORT)") // the URL can contain a password
+	s := &remote{}
+	client, err := taphttp.New(taphttp.Config{
+		URL: where, Token: token, Path: listPath, Version: Version, Timeout: askMore,
+		Tap: "a tap", Command: "rollout tap", Answered: s.measure,
+	})
+	if err != nil {
+		return nil, err
 	}
-	transport, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		transport = &http.Transport{}
-	}
-	transport = transport.Clone()
-	transport.DisableCompression = true // token ids are not worth compressing
-	s := &remote{base: u, token: token, client: &http.Client{Transport: transport}}
-	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
-	defer cancel()
-	if _, err := s.listing(ctx, 0, 0); err != nil {
+	s.client = client
+	if err := client.List(context.Background(), "", 0, new(listing)); err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *remote) close() { s.client.CloseIdleConnections() }
+func (s *remote) close() { s.client.Close() }
 
 func (s *remote) skew() time.Duration {
 	s.mu.Lock()
@@ -84,66 +73,6 @@ func (s *remote) measure(sent time.Time, h http.Header) {
 	}
 }
 
-// get sends a GET request, passes the response to the function read, and closes the body.
-func (s *remote) get(ctx context.Context, path string, wait time.Duration, query url.Values, from int64, read func(*http.Response) error) error {
-	ctx, cancel := context.WithTimeout(ctx, wait+askMore)
-	defer cancel()
-	u := s.base.JoinPath(path)
-	if wait > 0 {
-		query.Set("wait", strconv.FormatFloat(wait.Seconds(), 'f', -1, 64))
-	}
-	u.RawQuery = query.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return err
-	}
-	if s.token != "" {
-		req.Header.Set("Authorization", "Bearer "+s.token)
-	}
-	if from >= 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", from))
-	}
-	sent := time.Now()
-	resp, err := s.client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }() // read only
-	s.measure(sent, resp.Header)
-	return read(resp)
-}
-
-func (s *remote) listing(ctx context.Context, after uint64, wait time.Duration) (l listing, err error) {
-	query := url.Values{}
-	if after > 0 {
-		query.Set("after", strconv.FormatUint(after, 10))
-	}
-	err = s.get(ctx, listPath, wait, query, -1, func(r *http.Response) error {
-		if r.StatusCode != http.StatusOK {
-			return s.refused(r)
-		}
-		if err := json.NewDecoder(io.LimitReader(r.Body, maxList)).Decode(&l); err != nil || l.Version < 1 {
-			return s.notTap("its answer is not a list of segments")
-		}
-		if l.Version > Version {
-			return fmt.Errorf("%s: %w: the tap writes version %d, but this program reads versions up to %d; upgrade rollout", s.base.Redacted(), frame.ErrNewer, l.Version, Version)
-		}
-		return nil
-	})
-	return l, err
-}
-
-func (s *remote) refused(r *http.Response) error {
-	if r.StatusCode == http.StatusNotFound || r.StatusCode == http.StatusMethodNotAllowed {
-		return s.notTap("GET " + listPath + ": " + r.Status)
-	}
-	return fmt.Errorf("%s: GET %s: %s", s.base.Redacted(), r.Request.URL.Path, r.Status)
-}
-
-func (s *remote) notTap(why string) error {
-	return fmt.Errorf("%s is not a tap (%s); use the listen address of rollout tap", s.base.Redacted(), why)
-}
-
 // rest waits until at least atLeast has passed since the request. It is called after a response
 // without new data, because a tap that is shutting down returns such responses immediately.
 func rest(ctx context.Context, asked time.Time) error {
@@ -152,14 +81,15 @@ func rest(ctx context.Context, asked time.Time) error {
 
 func (s *remote) list(ctx context.Context, after uint64) ([]segment, error) {
 	asked := time.Now()
-	l, err := s.listing(ctx, after, askWait)
+	var l listing
+	err := s.client.List(ctx, strconv.FormatUint(after, 10), askWait, &l)
 	if err != nil {
 		return nil, err
 	}
 	var list []segment
 	for _, seg := range l.Segments {
 		if n := len(list); n > 0 && seg.Number <= list[n-1].number {
-			return nil, s.notTap("its segments are not in order")
+			return nil, s.client.NotTap("its segments are not in order")
 		}
 		list = append(list, segment{number: seg.Number, bytes: seg.Bytes})
 	}
@@ -198,8 +128,8 @@ func (f *fetched) grow(ctx context.Context, from, _ int64) (g growth, err error)
 		f.base = from
 	}
 	asked, at := time.Now(), f.base+int64(len(f.buf))
-	path := listPath + "/" + strconv.FormatUint(f.number, 10)
-	err = f.src.get(ctx, path, askWait, url.Values{}, at, func(r *http.Response) error {
+	number, header := strconv.FormatUint(f.number, 10), http.Header{"Range": {fmt.Sprintf("bytes=%d-", at)}}
+	err = f.src.client.Get(ctx, number, askWait, header, func(r *http.Response) error {
 		end, err := strconv.ParseInt(r.Header.Get(finalHeader), 10, 64)
 		g.final = err == nil
 		switch r.StatusCode {
@@ -213,7 +143,7 @@ func (f *fetched) grow(ctx context.Context, from, _ int64) (g growth, err error)
 		case http.StatusNotFound:
 			err = fmt.Errorf("segment %d: %w", f.number, os.ErrNotExist)
 		default:
-			err = f.src.refused(r)
+			err = f.src.client.Refused(r)
 		}
 		g.size = f.base + int64(len(f.buf))
 		g.final = g.final && g.size >= end
@@ -230,7 +160,7 @@ func (f *fetched) grow(ctx context.Context, from, _ int64) (g growth, err error)
 func (f *fetched) append(r *http.Response, at int64) error {
 	var from, last int64
 	if _, err := fmt.Sscanf(r.Header.Get("Content-Range"), "bytes %d-%d/", &from, &last); err != nil || from != at || last-from >= maxChunk {
-		return f.src.notTap("it returned a different byte range")
+		return f.src.client.NotTap("it returned a different byte range")
 	}
 	room := int(last - from + 1)
 	n := len(f.buf)

@@ -120,7 +120,7 @@ func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o777); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
-	lock, err := lock(cfg.Dir)
+	lock, err := LockFolder(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
@@ -145,7 +145,7 @@ func OpenSpool(cfg SpoolConfig) (*Spool, error) {
 // queued or dropped by the time a client receives the server's answer. The client can pass the
 // current time to [Reader.Await] to make sure that its Reader has returned the call.
 func (s *Spool) Add(c *Call) bool {
-	size := bound(c)
+	size := PayloadBound(c)
 	s.mu.Lock()
 	ok := s.room(size)
 	s.mu.Unlock()
@@ -177,7 +177,7 @@ func (s *Spool) room(size int64) bool {
 	switch {
 	case s.closed:
 		s.stats.Lost++
-	case size > maxPayload:
+	case size > MaxPayload:
 		s.stats.TooLong++
 		s.missed++
 	case s.bytes+size > s.cfg.QueueBytes:

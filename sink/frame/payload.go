@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // A Payload decodes values from the front of a frame's payload:
@@ -14,7 +15,8 @@ import (
 //	list              0 if nil, else 1 + length (uvarint), and the elements
 //	float32           four bytes, little-endian; a NaN keeps its bits
 //
-// After the first error, all methods return zero values. A Payload does not trust lengths: a length
+// The functions AppendText, AppendLen, AppendFlag, AppendFloats and AppendFloat32s encode such
+// values. After the first error, all methods return zero values. A Payload does not trust lengths: a length
 // that exceeds the rest of the payload causes an error. The zero Payload is empty.
 type Payload struct {
 	b   []byte
@@ -92,6 +94,16 @@ func (p *Payload) Varint() int64 {
 	return v
 }
 
+// Int32 returns the next signed number, which must fit in 32 bits.
+func (p *Payload) Int32() int32 {
+	v := p.Varint()
+	if v != int64(int32(v)) { //nolint:gosec // a truncated value differs from v
+		p.Fail(fmt.Errorf("%d does not fit in 32 bits", v))
+		return 0
+	}
+	return int32(v)
+}
+
 // Uint64 returns the next eight bytes as a little-endian number.
 func (p *Payload) Uint64() uint64 {
 	b := p.Take(8)
@@ -140,3 +152,38 @@ func (p *Payload) Float32s() []float32 {
 	p.Floats(list)
 	return list
 }
+
+// AppendText appends a string. [Payload.Text] decodes it.
+func AppendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// AppendLen appends the length of a list. The caller must append the elements. [Payload.Len] decodes
+// the length.
+func AppendLen[T any](b []byte, list []T) []byte {
+	if list == nil {
+		return append(b, 0)
+	}
+	return binary.AppendUvarint(b, uint64(len(list))+1)
+}
+
+// AppendFlag appends the byte 1 if v is true, otherwise the byte 0.
+func AppendFlag(b []byte, v bool) []byte {
+	if v {
+		return append(b, 1)
+	}
+	return append(b, 0)
+}
+
+// AppendFloats appends float32 values without their number. [Payload.Floats] decodes them.
+func AppendFloats(b []byte, values []float32) []byte {
+	at := len(b)
+	b = slices.Grow(b, 4*len(values))[:at+4*len(values)]
+	for to := b[at:]; len(values) > 0 && len(to) >= 4; to, values = to[4:], values[1:] {
+		binary.LittleEndian.PutUint32(to, math.Float32bits(values[0]))
+	}
+	return b
+}
+
+// AppendFloat32s appends a list of float32 values. [Payload.Float32s] decodes it.
+func AppendFloat32s(b []byte, list []float32) []byte { return AppendFloats(AppendLen(b, list), list) }

@@ -42,6 +42,10 @@ func TestPayload(t *testing.T) {
 	if _ = p.Uvarint(); p.End() == nil || p.Left() != 0 {
 		t.Error("no error for extra bytes")
 	}
+	p = frame.PayloadOf(binary.AppendVarint(binary.AppendVarint(nil, math.MinInt32), math.MaxInt32+1))
+	if low, high := p.Int32(), p.Int32(); low != math.MinInt32 || high != 0 || p.Err() == nil || errors.Is(p.Err(), frame.ErrEnds) {
+		t.Errorf("%d, %d, %v", low, high, p.Err())
+	}
 	large := binary.AppendUvarint(nil, math.MaxUint64)
 	p = frame.PayloadOf(large)
 	if n, ok := p.Len(4); ok || n != 0 || !errors.Is(p.Err(), frame.ErrEnds) {
@@ -55,5 +59,23 @@ func TestPayload(t *testing.T) {
 	p.Fail(first)
 	if p.Fail(errors.New("second")); !errors.Is(p.Err(), first) {
 		t.Errorf("the error is %v", p.Err())
+	}
+}
+
+// TestAppend tests the bytes of the values that are appended.
+func TestAppend(t *testing.T) {
+	t.Parallel()
+	b := []byte("before")
+	b = frame.AppendText(b, "text")
+	b = frame.AppendLen(b, []string(nil))
+	b = frame.AppendLen(b, []string{})
+	b = frame.AppendLen(b, make([]string, 200))
+	b = frame.AppendFlag(frame.AppendFlag(b, true), false)
+	b = frame.AppendFloats(b, []float32{-0.5})
+	b = frame.AppendFloat32s(b, []float32{-0.5, math.Float32frombits(0x7fc00001)})
+	b = frame.AppendFloat32s(frame.AppendFloat32s(b, []float32{}), nil)
+	want := "before" + "\x04text" + "\x00" + "\x01" + "\xc9\x01" + "\x01\x00" + "\x00\x00\x00\xbf" + "\x03\x00\x00\x00\xbf\x01\x00\xc0\x7f" + "\x01\x00"
+	if string(b) != want {
+		t.Errorf("got %q, want %q", b, want)
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,10 +40,7 @@ func (s *Store) run() {
 
 func (s *Store) syncDirty() {
 	s.mu.Lock()
-	list := make([]*Session, 0, len(s.dirty))
-	for x := range s.dirty {
-		list = append(list, x)
-	}
+	list := slices.Collect(maps.Keys(s.dirty))
 	s.mu.Unlock()
 	var done sync.WaitGroup
 	for part := range slices.Chunk(list, max(1, (len(list)+syncers-1)/syncers)) {
@@ -114,10 +112,7 @@ func (x *Session) syncInBackground() {
 // clean removes old sessions, and drops the state of idle sessions.
 func (s *Store) clean(now time.Time) {
 	s.mu.Lock()
-	open := make([]*Session, 0, len(s.sessions))
-	for _, x := range s.sessions {
-		open = append(open, x)
-	}
+	open := slices.Collect(maps.Values(s.sessions))
 	s.mu.Unlock()
 	for _, x := range open {
 		x.rest(now)
@@ -142,13 +137,11 @@ func (x *Session) rest(now time.Time) {
 	if s.cfg.MaxAge == 0 || idle <= s.cfg.MaxAge {
 		return
 	}
-	if err := os.Remove(x.path); err != nil && !os.IsNotExist(err) {
+	if err := x.discard(); err != nil {
 		s.cfg.Log.Warn("cannot remove an old session", "file", x.path, "error", err)
 		return
 	}
-	x.phase, x.state = phaseGone, nil
 	s.mu.Lock()
-	delete(s.sessions, x.id)
 	s.stats.Removed++
 	s.mu.Unlock()
 	s.cfg.Log.Warn("removed an open session that was not used", "session", x.id, "age", idle)

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -121,11 +122,14 @@ func TestDigest(t *testing.T) {
 	t.Parallel()
 	b, want := sample(t, true, false)
 	var payloads [][]byte
-	s := scan{id: want.ID}
-	if err := s.each(bytes.NewReader(b), int64(len(b)), func(p []byte) error {
-		payloads = append(payloads, bytes.Clone(p))
-		return nil
-	}); err != nil {
+	f, err := frame.NewReader(bytes.NewReader(b), int64(len(b)), header(want.ID))
+	for err == nil {
+		var p []byte
+		if p, err = f.Next(); err == nil {
+			payloads = append(payloads, bytes.Clone(p))
+		}
+	}
+	if err != io.EOF {
 		t.Fatal(err)
 	}
 	if rec, err := parse(fileOf(t, want.ID, payloads...), want.ID); err != nil || !reflect.DeepEqual(rec, want) {

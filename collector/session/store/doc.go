@@ -50,7 +50,7 @@
 //	│ 2 │ JSON │        a text: a message or a list of tools; the first text has the index 0
 //	└───┴──────┘
 //	┌───┬────────┬──────────┬───────┬────────┬───────────┬───────┬────────┬──────────┐
-//	│ 3 │ number │ messages │ tools │ answer │ delivered │ retry │ unread │ tap call │
+//	│ 3 │ number │ messages │ tools │ answer │   flags   │ retry │ unread │ tap call │
 //	└───┴────────┴──────────┴───────┴────────┴───────────┴───────┴────────┴──────────┘
 //	┌───┬──────┐
 //	│ 4 │ JSON │        the end, the last payload: the session.End
@@ -63,7 +63,7 @@
 //	messages     list of uv: the indexes of the texts of the request's messages
 //	tools        sv: the index of the text of the request's tools, or -1
 //	answer       list of bytes: the answer's message, as JSON
-//	delivered    0 or 1
+//	flags        1 if the call was delivered, plus 2 if its prompt was spliced
 //	retry        sv
 //	unread       length (uv), bytes
 //	tap call     the rest: a payload of package collector/tap, kind 1

@@ -40,7 +40,7 @@ func header(id string) frame.Header {
 
 func appendHead(b []byte, id string, h session.Head) ([]byte, error) {
 	text, err := json.Marshal(h)
-	return append(appendText(append(b, opHead), id), text...), err
+	return append(frame.AppendText(append(b, opHead), id), text...), err
 }
 
 func appendEnd(b []byte, e session.End) ([]byte, error) {
@@ -57,31 +57,20 @@ type used struct {
 // appendFields appends the fields of a call that are not in tap.Call.
 func appendFields(b []byte, number int, c *session.Call, u used) []byte {
 	b = binary.AppendUvarint(append(b, opCall), uint64(number))
-	b = appendLen(b, len(u.messages), u.messages == nil)
+	b = frame.AppendLen(b, u.messages)
 	for _, i := range u.messages {
 		b = binary.AppendUvarint(b, uint64(i))
 	}
 	b = binary.AppendVarint(b, int64(u.tools))
-	b = append(appendLen(b, len(c.Answer), c.Answer == nil), c.Answer...)
-	b = append(b, flag(c.Delivered)|flag(c.Spliced)<<1)
+	b = append(frame.AppendLen(b, c.Answer), c.Answer...)
+	flags := byte(0)
+	if c.Delivered {
+		flags |= 1
+	}
+	if c.Spliced {
+		flags |= 2
+	}
+	b = append(b, flags)
 	b = binary.AppendVarint(b, int64(c.Retry))
-	return appendText(b, c.Unread)
-}
-
-func appendLen(b []byte, n int, isNil bool) []byte {
-	if isNil {
-		return append(b, 0)
-	}
-	return binary.AppendUvarint(b, uint64(n)+1)
-}
-
-func appendText(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-func flag(v bool) byte {
-	if v {
-		return 1
-	}
-	return 0
+	return frame.AppendText(b, c.Unread)
 }

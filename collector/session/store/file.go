@@ -3,7 +3,9 @@ package store
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/rollout-rl/rollout/sink/frame"
@@ -15,7 +17,7 @@ import (
 const maxFiles = 128
 
 // buffers contains buffers for the frames of one write.
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+var buffers sync.Pool
 
 // maxBuffer is the largest buffer that is reused.
 const maxBuffer = 1 << 20
@@ -144,10 +146,7 @@ func (s *Store) markClean(x *Session) {
 func (s *Store) syncAll() error {
 	s.begins.Wait()
 	s.mu.Lock()
-	list := make([]*Session, 0, len(s.sessions))
-	for _, x := range s.sessions {
-		list = append(list, x)
-	}
+	list := slices.Collect(maps.Values(s.sessions))
 	s.mu.Unlock()
 	var errs []error
 	for _, x := range list {

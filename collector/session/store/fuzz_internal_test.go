@@ -9,6 +9,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/collector/tap"
+	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 // encodeCall returns the payload of a call that refers to no other call.
@@ -18,7 +19,7 @@ func encodeCall(number int, c *session.Call, u used) []byte {
 }
 
 // FuzzFile proves that no file makes the readers panic, and that a record that is read is consistent
-// and is loaded with the same calls. The data is cut into payloads: each is preceded by its length.
+// and that its calls can be encoded again. The data is cut into payloads: each is preceded by its length.
 func FuzzFile(f *testing.F) {
 	id := session.Key("fuzz").ID()
 	head, err := appendHead(nil, id, session.Head{})
@@ -70,11 +71,12 @@ func FuzzFile(f *testing.F) {
 					t.Fatalf("call %d: %+v", i, c)
 				}
 			}
-			again := decoder{id: id, begun: true}
+			var again decoder
 			again.rec.Texts = rec.Texts
 			u := used{c.Messages, c.Tools}
 			one := encodeCall(c.Number, &c, u)
-			if err := again.decode(one); err != nil || !bytes.Equal(encodeCall(c.Number, &again.rec.Calls[0], u), one) {
+			p := frame.PayloadOf(one[1:])
+			if err := again.call(&p); err != nil || !bytes.Equal(encodeCall(c.Number, &again.rec.Calls[0], u), one) {
 				t.Fatalf("call %d is read again as %+v, %v", i, again.rec.Calls, err)
 			}
 		}

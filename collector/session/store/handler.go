@@ -9,16 +9,14 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"time"
+
+	"github.com/rollout-rl/rollout/collector/tap/taphttp"
 )
 
 // listPath is the path of the list of sealed sessions. The package comment describes the requests.
 const listPath = "/tap/sessions"
 
-const (
-	maxWait = 30 * time.Second
-	maxList = 10_000 // maximum number of sessions in one list
-)
+const maxList = 10_000 // maximum number of sessions in one list
 
 type listing struct {
 	Version  int      `json:"version"`
@@ -44,7 +42,7 @@ func (s *Store) Handler() http.Handler {
 
 func (s *Store) serveList(w http.ResponseWriter, r *http.Request) {
 	after := r.FormValue("after")
-	wait, err := waitOf(r.FormValue("wait"))
+	wait, err := taphttp.Wait(r)
 	if err == nil && after != "" && !isName(after) {
 		err = fmt.Errorf("after: %q is not the name of a sealed session", after)
 	}
@@ -98,15 +96,4 @@ func (s *Store) serveSession(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
 	_, _ = io.CopyN(w, f, info.Size()) // if the file is too short, net/http closes the connection
-}
-
-func waitOf(text string) (time.Duration, error) {
-	if text == "" {
-		return 0, nil
-	}
-	seconds, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(seconds >= 0) {
-		return 0, fmt.Errorf("wait: %q is not a number of seconds", text)
-	}
-	return time.Duration(min(seconds, maxWait.Seconds()) * float64(time.Second)), nil
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 // recover reads the file of a session of an earlier process. If the file contains the end of the
@@ -86,51 +86,19 @@ func (x *Session) loadFrom(f *os.File) error {
 	if x.size >= 0 {
 		size = min(size, x.size) // the rest is a failed write
 	}
-	st, sc := newState(), scan{id: x.id}
-	texts, begun := 0, false
-	var end *session.End
-	err = sc.each(f, size, func(payload []byte) error {
-		op, p := opOf(payload)
-		switch {
-		case begun == (op == opHead):
-			return errors.New("the file must contain one head, at its start")
-		case end != nil:
-			return errors.New("data follows the end of the session")
-		}
-		var err error
-		switch op {
-		case opHead:
-			begun = true
-			_, _, err = decodeHead(p, x.id)
-		case opText:
-			st.texts[keyOf(payload[1:])] = texts
-			texts++
-		case opCall:
-			x.last = max(x.last, numberOf(p))
-			err = p.Err()
-			st.calls++
-		case opEnd:
-			end, err = decodeEnd(p)
-			if err == nil && (end.Calls != st.calls || end.Digest != st.sum.String()) {
-				err = errors.New("the end of the session does not match its calls")
-			}
-		default:
-			err = fmt.Errorf("unknown kind %d", op)
-		}
-		st.sum.add(payload)
-		return err
-	})
-	if err != nil {
+	st := newState()
+	sc := scan{id: x.id, text: st.add, call: func(call *frame.Payload) error {
+		x.last = max(x.last, numberOf(call))
+		return call.Err()
+	}}
+	if err := sc.file(f, size); err != nil {
 		return err
 	}
-	if !begun {
+	if sc.head == nil {
 		return x.err(errNoHead)
 	}
 	if x.size >= 0 && sc.whole != x.size {
 		return damaged(x.id, fmt.Errorf("the file ends at offset %d, but %d bytes were written", sc.whole, x.size))
-	}
-	if len(st.texts) != texts {
-		return damaged(x.id, errors.New("the file contains the same text twice"))
 	}
 	if sc.whole < info.Size() {
 		if err := x.store.truncate(f, sc.whole); err != nil {
@@ -138,6 +106,17 @@ func (x *Session) loadFrom(f *os.File) error {
 		}
 	}
 	x.size, x.durable, x.torn = sc.whole, min(x.durable, sc.whole), false
-	x.state, x.end = st, end
+	st.calls, st.sum = sc.calls, sc.sum
+	x.state, x.end = st, sc.end
+	return nil
+}
+
+// add records the next text in the file.
+func (st *state) add(text []byte) error {
+	key := keyOf(text)
+	if _, ok := st.texts[key]; ok {
+		return errors.New("the file contains the same text twice")
+	}
+	st.texts[key] = len(st.texts)
 	return nil
 }

@@ -4,11 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
 
+	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
@@ -34,17 +36,27 @@ func (d digest) add(parts ...[]byte) {
 
 func (d digest) String() string { return hex.EncodeToString(d.sha.Sum(nil)) }
 
-// A scan reads the payloads of a session's file in their order.
+// A scan reads the payloads of a session's file in their order. It checks that the file begins with
+// the head of the session, and that nothing follows the end. The number and the digest of the calls
+// must match the end. A scan does not decode the calls.
 type scan struct {
-	id    string
+	id   string
+	text func(text []byte) error         // called for each text, which it must not keep
+	call func(call *frame.Payload) error // called for each call
+
+	head  *session.Head // nil until it is read
+	end   *session.End  // nil until it is read
+	calls int
+	sum   digest
 	whole int64 // the offset of the end of the last whole frame
 	torn  bool  // a torn part follows the last whole frame
 }
 
-// each passes each payload to visit. It stops at the first torn part, because later frames were not
-// durable either. A damaged part and an error of visit cause an error that wraps ErrDamaged.
-// Another error means that the file could not be read.
-func (s *scan) each(r io.ReaderAt, size int64, visit func(payload []byte) error) error {
+// file reads the file. It stops at the first torn part, because later frames were not durable
+// either. A damaged part and an error of text or call cause an error that wraps ErrDamaged. Another
+// error means that the file could not be read.
+func (s *scan) file(r io.ReaderAt, size int64) error {
+	s.sum = newDigest()
 	f, err := frame.NewReader(r, size, header(s.id))
 	if corrupt, ok := errors.AsType[*frame.CorruptError](err); ok {
 		return damaged(s.id, corrupt)
@@ -70,10 +82,63 @@ func (s *scan) each(r io.ReaderAt, size int64, visit func(payload []byte) error)
 		if err != nil {
 			return fmt.Errorf("session %s: %w", s.id, err)
 		}
-		if err := visit(payload); err != nil {
+		if err := s.payload(payload); err != nil {
 			return damaged(s.id, fmt.Errorf("offset %d: %w", at, err))
 		}
 	}
+}
+
+func (s *scan) payload(payload []byte) error {
+	p := frame.PayloadOf(payload)
+	op := p.Byte()
+	switch {
+	case (s.head == nil) != (op == opHead):
+		return errors.New("the file must contain one head, at its start")
+	case s.end != nil:
+		return errors.New("data follows the end of the session")
+	}
+	var err error
+	switch op {
+	case opHead:
+		err = s.readHead(&p)
+	case opText:
+		err = s.text(payload[1:])
+	case opCall:
+		s.calls++
+		err = s.call(&p)
+	case opEnd:
+		return s.readEnd(payload[1:])
+	default:
+		err = fmt.Errorf("unknown kind %d", op)
+	}
+	s.sum.add(payload)
+	return err
+}
+
+func (s *scan) readHead(p *frame.Payload) error {
+	id := p.Text()
+	if err := p.Err(); err != nil {
+		return err
+	}
+	if id != s.id {
+		return fmt.Errorf("the file belongs to the session %q", id)
+	}
+	s.head = new(session.Head)
+	return json.Unmarshal(p.Take(uint64(p.Left())), s.head)
+}
+
+func (s *scan) readEnd(text []byte) error {
+	s.end = new(session.End)
+	if err := json.Unmarshal(text, s.end); err != nil {
+		return err
+	}
+	if s.end.Calls != s.calls {
+		return fmt.Errorf("the file contains %d calls, but the end of the session states %d", s.calls, s.end.Calls)
+	}
+	if s.end.Digest != s.sum.String() {
+		return errors.New("the digest in the end of the session does not match the calls")
+	}
+	return nil
 }
 
 func damaged(id string, why error) error {

@@ -208,8 +208,14 @@ func (x *Session) remove() (bool, error) {
 	if x.phase != phaseOpen || len(x.flights) > 0 {
 		return false, nil
 	}
+	err := x.discard()
+	return err == nil, err
+}
+
+// discard removes an open session. The caller must hold x.mu.
+func (x *Session) discard() error {
 	if err := os.Remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, x.err(err)
+		return x.err(err)
 	}
 	x.close()
 	x.phase, x.state = phaseGone, nil
@@ -217,7 +223,7 @@ func (x *Session) remove() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, x.id)
-	return true, nil
+	return nil
 }
 
 // writeLast stores the highest number of a name in the lock file. The next process then assigns
