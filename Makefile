@@ -107,7 +107,7 @@ e2e-letta: letta ## test the program against the real Letta servers LETTA (0.16.
 	LETTA='$(LETTA)' .ci/e2e-letta.sh $(if $(SHORT),-short) $(if $(value RUN),-run '$(value RUN)')
 
 .PHONY: e2e-harness
-e2e-harness: python ## run the published agent harnesses against a scripted engine, without a network, and compare their rows with its log; SHORT=1 runs two of them
+e2e-harness: python ## run the published agent harnesses against a scripted engine, without a network, and compare their rows with its log; SHORT=1 runs two of them, as in .ci/run
 	.ci/e2e-harness.sh
 
 .PHONY: hostile

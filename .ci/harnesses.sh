@@ -7,11 +7,14 @@
 # Arguments are the names of harnesses; without an argument, the script installs all of them.
 # .ci/harnesses pins every package by a hash. A harness is installed again after a change of its pins
 # or of this file. An installed harness needs no network.
-# Exit status 75: a package is not available here. This is not an error of the code.
+# Exit status 75: a registry cannot be reached, or lacks a package, or this machine is not one for
+# which the packages are pinned. This is not an error of the code.
+# shellcheck disable=SC2329 # install calls the functions install_NAME
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 all='letta-code opencode qwen-code pi mini-swe-agent openai'
+# shellcheck disable=SC2086 # a list
 [ $# -gt 0 ] || set -- $all
 say() { echo "harnesses: $*" >&2; }
 cannot() {
@@ -33,12 +36,32 @@ mkdir -p "${ROLLOUT_HARNESS:=.build/harness}"
 home=$(cd "$ROLLOUT_HARNESS" && pwd -P)
 mkdir -p "$home/bin"
 
+# unavailable matches what pip and npm print if a registry cannot be reached or lacks a package.
+unavailable='from versions: none\)|HTTP error [45]|(Connection|Timeout|Protocol|SSL)Error|IncompleteRead|Max retries exceeded|timed out'
+unavailable+='|^npm error code (E40[1347]|E429|E5[0-9]{2}|ECONN[A-Z]+|ENOTFOUND|EAI_AGAIN|E(HOST|NET)UNREACH|[A-Z_]*TIMED?OUT|ENOTCACHED|[A-Z_]*CERT[A-Z_]*)$'
+
+# fetch runs the command that installs the packages of NAME. A failure that no registry has caused is
+# an error of the code: another hash, no such version, a full disk.
+fetch() { # NAME COMMAND…
+  local log=$home/$1.log
+  if "${@:2}" >/dev/null 2>"$log"; then
+    rm "$log"
+    return
+  fi
+  cat "$log" >&2
+  # A warning is about a try that can have succeeded later. With -q, the first grep could get SIGPIPE.
+  ! grep -v '^WARNING' "$log" | grep -E "$unavailable" >/dev/null || cannot "the packages of $1 cannot be had: see above"
+  say "FAILED: the packages of $1 cannot be installed: see above"
+  exit 1
+}
+
 # from_pypi creates the environment home/NAME with the packages of .ci/harnesses/NAME.txt. The list is
-# complete, so pip resolves nothing.
+# complete, so pip resolves nothing. Python compiles a module when a program imports it: most are
+# never imported.
 from_pypi() {
   "$python" -m venv "$home/$1"
-  "$home/$1/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --only-binary :all: --require-hashes \
-    -r ".ci/harnesses/$1.txt" || cannot "the packages of $1 cannot be had from PyPI: see above"
+  fetch "$1" "$home/$1/bin/python" -m pip --disable-pip-version-check --quiet install --no-compile --no-deps --only-binary :all: \
+    --require-hashes -r ".ci/harnesses/$1.txt"
 }
 
 # from_npm creates home/NAME/node_modules with the packages of .ci/harnesses/NAME. It runs no install
@@ -47,9 +70,11 @@ from_npm() {
   mkdir "$home/$1"
   cp ".ci/harnesses/$1/package.json" ".ci/harnesses/$1/package-lock.json" "$home/$1/"
   # npm ci would require all packages for other platforms, too.
-  (cd "$home/$1" && "$home/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" install --ignore-scripts --prefer-offline \
-    --no-audit --no-fund --loglevel error >/dev/null) || cannot "the packages of $1 cannot be had from npm: see above"
-  cmp -s ".ci/harnesses/$1/package-lock.json" "$home/$1/package-lock.json" || cannot "npm resolved other packages of $1 than .ci/harnesses/$1 lists"
+  fetch "$1" "$home/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" install --prefix "$home/$1" --ignore-scripts --prefer-offline \
+    --no-audit --no-fund --loglevel error
+  cmp -s ".ci/harnesses/$1/package-lock.json" "$home/$1/package-lock.json" && return
+  say "FAILED: npm resolved other packages of $1 than .ci/harnesses/$1 lists"
+  exit 1
 }
 
 command_of() { ln -sfn "$1" "$home/bin/${2:-$(basename "$1")}"; }
@@ -61,8 +86,8 @@ install_node() {
   ln -sfn "$node" "$home/node/nodejs"
   command_of "$home/node/nodejs/bin/node"
 }
-install_letta-code() { from_pypi letta-code && command_of "$home/letta-code/bin/letta"; }
-install_mini-swe-agent() { from_pypi mini-swe-agent && command_of "$home/mini-swe-agent/bin/mini"; }
+install_letta-code() { from_pypi letta-code; command_of "$home/letta-code/bin/letta"; }
+install_mini-swe-agent() { from_pypi mini-swe-agent; command_of "$home/mini-swe-agent/bin/mini"; }
 install_opencode() {
   from_npm opencode
   # The package's own script puts the program of this platform into place. It needs no network.
@@ -75,7 +100,7 @@ install_qwen-code() {
   chmod +x "$home"/qwen-code/node_modules/@qwen-code/qwen-code/vendor/ripgrep/*/rg
   command_of "$home/qwen-code/node_modules/.bin/qwen"
 }
-install_pi() { from_npm pi && command_of "$home/pi/node_modules/.bin/pi"; }
+install_pi() { from_npm pi; command_of "$home/pi/node_modules/.bin/pi"; }
 install_openai() { from_npm openai; }
 
 # install installs one harness unless it is up to date. It runs in a subshell that holds a lock.
@@ -83,6 +108,7 @@ install() (
   exec 9>"$home/$1.lock"
   flock 9
   node=$home/node/nodejs
+  # shellcheck disable=SC2046 # names without spaces
   want=$(cat .ci/harnesses.sh $(find ".ci/harnesses/$1" ".ci/harnesses/$1.txt" -type f 2>/dev/null | sort) 2>/dev/null | sha256sum | cut -d' ' -f1)
   [ "$(cat "$home/$1/.made-from" 2>/dev/null)" != "$want" ] || exit 0
   began=$SECONDS

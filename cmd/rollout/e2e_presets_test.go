@@ -69,7 +69,7 @@ type trainedReport struct {
 func TestHarnesses(t *testing.T) {
 	home := os.Getenv("ROLLOUT_HARNESS")
 	if home == "" {
-		t.Skip("no harness is installed: run make e2e-harness")
+		t.Skip("no harnesses are installed: make e2e-harness installs them and runs this test; .ci/run does it with two of them")
 	}
 	names := strings.Fields(cmp.Or(os.Getenv("HARNESSES"), strings.Join(harness.PresetNames(), " ")))
 	ways := []bool{false}

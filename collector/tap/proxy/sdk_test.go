@@ -29,7 +29,7 @@ func sdkClients(tb testing.TB) []sdkClient {
 	tb.Helper()
 	home := os.Getenv("ROLLOUT_HARNESS")
 	if home == "" {
-		tb.Skip("the OpenAI SDKs are not installed: run make harnesses, or set ROLLOUT_HARNESS to their folder")
+		tb.Skip("the OpenAI SDKs are not installed: make e2e-harness installs them and runs this test, also with SHORT=1, as in .ci/run")
 	}
 	clients := []sdkClient{
 		{"Python", []string{filepath.Join(home, "mini-swe-agent/bin/python"), "testdata/sdk/client.py"}},
