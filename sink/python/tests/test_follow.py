@@ -296,8 +296,14 @@ def test_workers_that_follow_end_with_their_trainer(tmp_path: Path) -> None:
     run.plan(4)
     run.commit([Sample("g", 0, [3], 1)])
     program = """
-import sys, rollout
-loader = rollout.DataLoader(rollout.Dataset(sys.argv[1], follow=True).batches(1), num_workers=2)
+import os, sys, time, rollout
+trainer = os.getpid()
+
+def late(worker):  # worker 1 begins when the trainer has ended
+    while worker == 1 and os.getppid() == trainer:
+        time.sleep(0.01)
+
+loader = rollout.DataLoader(rollout.Dataset(sys.argv[1], follow=True).batches(1), num_workers=2, worker_init_fn=late)
 for batch in loader:
     print(batch[0].id, flush=True)
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Callable
 
@@ -22,13 +23,25 @@ def not_alone() -> Callable[[float], None]:
     torch checks for the end of the trainer only between two batches, but a worker can wait
     forever for a batch.
     """
-    parent = os.getppid()
+    parent, trainer = os.getppid(), multiprocessing.parent_process()
 
     def look(_: float) -> None:
-        if worker() is not None and os.getppid() != parent:
+        # The trainer can have ended before the worker looked for its parent.
+        ended = os.getppid() != parent or (trainer is not None and not _exists(trainer.pid))
+        if worker() is not None and ended:
             raise SystemExit(1)
 
     return look
+
+
+def _exists(pid: int | None) -> bool:
+    try:
+        os.kill(pid or 0, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def distributed() -> tuple[int, int]:
