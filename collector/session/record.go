@@ -1,32 +1,11 @@
 package session
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/tap"
 )
-
-// A Key opens one session. It is part of the session's URL and works as an API key. It is a secret:
-// never log it and never write it to a file.
-type Key string
-
-// NewKey returns a random Key. It contains only letters, digits, hyphens and underscores.
-func NewKey() Key {
-	var b [24]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return Key(base64.RawURLEncoding.EncodeToString(b[:]))
-}
-
-// ID returns the id of the session that the key opens. Unlike the key, the id is not a secret.
-func (k Key) ID() string {
-	sum := sha256.Sum256([]byte("rollout session 1\x00" + string(k)))
-	return hex.EncodeToString(sum[:16])
-}
 
 // A Record is everything that is known about a session.
 type Record struct {
