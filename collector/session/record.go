@@ -58,7 +58,7 @@ type Call struct {
 	// Output and Logprobs of a cut call contain the tokens that arrived before the cut.
 	tap.Call
 	// Number is the position of the request among the session's requests, from 1, in the order in
-	// which the requests arrived.
+	// which the requests arrived. The number of a request that was not recorded is missing.
 	Number int
 	// Messages contains the indexes of the request's messages in Record.Texts. Tools is the index of
 	// its list of tools, or -1.

@@ -39,7 +39,7 @@
 // values they use. Stats.Unread counts the bodies from which the proxy was unable to record
 // everything, by reason:
 //
-//	too_large      the request exceeds Config.BodyBytes, or all held bodies exceed MemoryBytes
+//	too_large      the request is larger than 16 MiB, or all bodies in memory are larger than 1 GiB
 //	malformed      the body is not JSON or is not valid in its dialect
 //	several        the request asks for several outputs, or the answer has several
 //	encoded        the answer is compressed
@@ -84,15 +84,18 @@
 //	                               optional. 200: the session.End. wait=true waits for the calls in
 //	                               flight; by default, they are canceled
 //
-// All other paths under KEY answer 404. A client can also send KEY as its API key, to paths without
-// KEY. An unknown key gets status 401, and a sealed one 410. If Config.Token is set, all paths
-// except these and /healthz need the token. The proxy does not log keys or the token, and does not
-// forward them.
+// All other paths under KEY answer 404. Empty parts of a path are ignored. A client can also send KEY
+// as its API key, to paths without KEY. Anywhere else, such as in a query, a key gets status 401. An
+// unknown key gets 401 too, and a sealed one 410. If Config.Token is set, all paths except these and
+// /healthz need the token. The proxy does not log keys or the token, and does not forward them.
+//
+// When the whole body of an end has arrived, the proxy completes the end even if the client
+// disconnects. The client can repeat it: the same body gets the same answer, another body 409.
 //
 // A session call has its own path through the proxy, because it must be recorded:
 //
-//	chat               refuses floods, large bodies and sealed sessions
-//	parseChat          parses the whole request
+//	chat               refuses floods and sealed sessions, before the body is read
+//	read               reads the body within a minute, and parses it
 //	splice             finds the messages to replace, if Config.Continuity is set
 //	roundTripper       selects the engine; all calls of a session prefer the same engine
 //	  prepare          changes the request for this engine; trial finds out what it supports
@@ -121,16 +124,28 @@
 // that the client used. All other bytes stay the same. The text, the reasoning and the arguments of
 // tool calls in session.Call.Answer are the same JSON text, joined.
 //
-// The proxy stores every call that was admitted, even if it failed. If a call cannot be stored, the
+// The proxy stores every call whose request it could parse, even if the call failed. If a call cannot be stored, the
 // client gets status 507, or its stream is cut off without an end marker. session.Call.Unread is one
 // of the reasons above; no_ids also means that the number of ids differs from the engine's count of
 // tokens. A call whose answer was cut off is stored with the tokens that arrived, and the client's
 // answer is cut off too. session.Call.Delivered means that the client was still connected when all
 // but the end marker of a stream had been written, or just before a whole answer was written.
 //
-// Floods are limited by Config.MaxSessions (status 503), Config.MaxOpenCalls (429), Config.MaxCalls
-// (403), Config.BodyBytes (413) and Config.MemoryBytes (503). An answer is limited to 64 MiB, and an
-// event of a stream to 16 MiB. The proxy does not limit how long a call takes.
+// These limits bound a flood. The proxy does not limit how long a call takes.
+//
+//	10,000 open sessions                        503 for POST /r
+//	10,000 calls of a session                   403
+//	128 calls of a session at the same time     429
+//	16 MiB for the body of a call               413
+//	1 MiB for the body of POST /r and …/end     413
+//	1 minute until a body has arrived           408
+//	256 MiB for the request bodies of a session, and 1 GiB for all bodies in memory
+//	                                            503
+//	64 MiB for an answer, and 16 MiB for an event of a stream
+//	                                            502
+//
+// If an end cancels a call whose client does not read, the proxy stops writing to it after a second.
+// It has then recorded the part of the answer that arrived.
 //
 // # Continuity
 //
