@@ -76,7 +76,7 @@ func TestScripts(t *testing.T) {
 			"agents": scriptCommand("N URL", scriptAgents), "field": scriptCommand("VAR FILE KEY", scriptField), "lines": scriptCommand("N FILE", scriptLines),
 			"pack": scriptCommand("FILE…", scriptPack), "unpack": scriptCommand("FILE.zst TO", scriptUnpack), "parquet": scriptCommand("KIND FILE", scriptParquet),
 			"tell": scriptCommand("RUN REQUEST", scriptTell), "ahead": scriptCommand("W K RUN [-]", scriptAhead), "counts": scriptCommand("FILE N", scriptCounts),
-			"request": scriptCommand("STATUS METHOD URL [BODY]", scriptRequest), "certificate": scriptCommand("CERT KEY", scriptCertificate),
+			"request": scriptCommand("STATUS METHOD URL [BODY]", scriptRequest), "certificate": scriptCommand("CERT KEY", scriptCertificate), "guarded": scriptCommand("URL TOKEN", scriptGuarded),
 		},
 	})
 }
