@@ -1,14 +1,13 @@
 package store
 
 import (
+	"errors"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/rollout-rl/rollout/sink/durable"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
@@ -56,24 +55,6 @@ func (s *Store) syncDirty() {
 	}
 }
 
-// syncNames makes the names of new files durable.
-func (s *Store) syncNames() error {
-	s.mu.Lock()
-	created := s.created
-	s.created = false
-	s.mu.Unlock()
-	if !created {
-		return nil
-	}
-	err := durable.SyncDir(filepath.Join(s.cfg.Dir, openFolder))
-	if err != nil {
-		s.mu.Lock()
-		s.created = true
-		s.mu.Unlock()
-	}
-	return err
-}
-
 // syncInBackground syncs the file of a session. Calls can be added meanwhile.
 func (x *Session) syncInBackground() {
 	x.mu.Lock()
@@ -82,31 +63,34 @@ func (x *Session) syncInBackground() {
 	if f == nil {
 		return
 	}
-	err := x.store.syncFile(f)
+	err := x.syncFile(f)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch {
-	case x.file != f || x.failed != nil: // another sync has closed the file
-		return
-	case err != nil:
+	if err != nil && !errors.Is(err, os.ErrClosed) {
 		x.fail(err)
+	}
+	if x.file != f { // it failed, or another sync has closed it
 		return
 	}
 	x.durable = max(x.durable, size)
-	// A mark records what is durable. It need not be durable itself.
-	buf := takeBuffer()
-	defer giveBuffer(buf)
 	grown := x.size > size
-	err = frame.Continue(buf, x.size, 0).SyncedTo(x.durable)
-	if err == nil {
-		err = x.writeBytes(buf.Bytes())
-	}
-	if err != nil {
+	if err := x.mark(); err != nil {
 		_ = x.store.failed(err)
 	}
 	if !grown {
 		x.close()
 	}
+}
+
+// mark records in the file what is durable. The record need not be durable itself. The caller must hold
+// x.mu.
+func (x *Session) mark() error {
+	buf := takeBuffer()
+	defer giveBuffer(buf)
+	if err := frame.Continue(buf, x.size, 0).SyncedTo(x.durable); err != nil {
+		return err
+	}
+	return x.writeBytes(buf.Bytes())
 }
 
 // clean removes old sessions, and drops the state of idle sessions.

@@ -3,14 +3,10 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
-	"github.com/rollout-rl/rollout/sink/durable"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
@@ -128,7 +124,7 @@ func (x *Session) readEnd() error {
 		if err != nil {
 			return err
 		}
-		x.end, x.placed = rec.End, true // Open has synced the folder
+		x.end = rec.End
 	}
 	return x.ended()
 }
@@ -180,12 +176,8 @@ func (x *Session) place() error {
 		}
 		x.phase, x.state, x.flights = phaseSealed, nil, nil
 	}
-	if !x.placed {
-		err := durable.SyncDir(filepath.Join(s.cfg.Dir, sealedFolder))
-		if err = errors.Join(err, durable.SyncDir(filepath.Join(s.cfg.Dir, openFolder))); err != nil {
-			return x.err(s.failed(err))
-		}
-		x.placed = true
+	if err := s.syncNames(); err != nil {
+		return x.err(s.failed(err))
 	}
 	return nil
 }
@@ -197,9 +189,10 @@ func (s *Store) publish(x *Session) error {
 	defer s.mu.Unlock()
 	n := max(s.last+1, time.Now().UnixNano())
 	name := nameOf(n, x.id)
-	if err := os.Rename(x.path, s.sealedPath(name)); err != nil {
+	if err := s.disk.rename(x.path, s.sealedPath(name)); err != nil {
 		return err
 	}
+	s.names.changed.Store(true)
 	s.last = n
 	writeLast(s.lock, n)
 	delete(s.sessions, x.id)

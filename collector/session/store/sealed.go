@@ -163,7 +163,7 @@ func (s *Store) Remove(id string) error {
 	if !ok {
 		return fmt.Errorf("session %s: %w", id, ErrUnknown)
 	}
-	if err := os.Remove(s.sealedPath(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := s.disk.remove(s.sealedPath(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("session %s: %w", id, err)
 	}
 	delete(s.sealed, id)
@@ -214,7 +214,7 @@ func (x *Session) remove() (bool, error) {
 
 // discard removes an open session. The caller must hold x.mu.
 func (x *Session) discard() error {
-	if err := os.Remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := x.store.disk.remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return x.err(err)
 	}
 	x.close()
