@@ -106,11 +106,15 @@ func (s *Store) clean(now time.Time) {
 	}
 }
 
-// rest drops the state of an idle session, or removes the session if it is too old.
+// rest seals the session if End failed after it had written the end. It drops the state of an idle
+// session, and removes the session if it is too old. An End that nobody repeats does not keep it.
 func (x *Session) rest(now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.phase != phaseOpen || len(x.flights) > 0 || x.file != nil {
+	if x.phase == phaseEnding && x.end != nil && x.failed == nil {
+		_ = x.place() // an error is logged, and the next round retries
+	}
+	if !x.removable() || x.file != nil {
 		return
 	}
 	idle := now.Sub(x.used)
@@ -151,14 +155,17 @@ func (s *Store) retain(now time.Time) {
 		if !old && (s.cfg.MaxBytes == 0 || total <= s.cfg.MaxBytes) {
 			return // the later sessions are not older
 		}
-		if err := s.Remove(e.ID); err != nil {
+		total -= e.Bytes // even if it cannot be removed, because the limit must not cost later sessions
+		s.mu.Lock()
+		err := s.removeSealed(e.Name)
+		if err == nil {
+			s.stats.Removed++
+		}
+		s.mu.Unlock()
+		if err != nil {
 			s.cfg.Log.Warn("cannot remove an old session", "session", e.ID, "error", err)
 			continue
 		}
-		total -= e.Bytes
-		s.mu.Lock()
-		s.stats.Removed++
-		s.mu.Unlock()
 		s.cfg.Log.Warn("removed a sealed session", "session", e.ID)
 	}
 }

@@ -25,7 +25,8 @@ const cancelGrace = 10 * time.Second
 // and e.Digest. If the session was already ended with the same reward, metadata and final text, End
 // returns the first result, also after a restart. If they differ, the error wraps ErrConflict. If
 // End fails for another reason, it can be repeated. Until the store is closed, the session then
-// still admits no call.
+// still admits no call. If nobody repeats End, the store completes it if the end was written, and
+// otherwise the session is removed after MaxAge.
 func (x *Session) End(ctx context.Context, e session.End, wait bool) (session.End, error) {
 	e, body, err := normalize(e)
 	if err != nil {
@@ -145,6 +146,9 @@ func (x *Session) ended() error {
 func (x *Session) seal(e session.End) error {
 	if x.store.isClosed() {
 		return x.err(ErrClosed)
+	}
+	if x.phase == phaseGone {
+		return x.err(ErrUnknown)
 	}
 	if x.failed != nil {
 		return x.failed

@@ -123,7 +123,7 @@ func (s *Store) recover() error {
 			continue
 		}
 		if _, ok := s.sealed[id]; ok {
-			s.cfg.Log.Warn("ignored the file of an open session that is already sealed", "file", f.Name())
+			s.removeTwin(id)
 			continue
 		}
 		x := s.newSession(id)
@@ -136,6 +136,19 @@ func (s *Store) recover() error {
 	}
 	s.names.changed.Store(true) // an earlier process can have been killed before it synced the names
 	return s.syncNames()
+}
+
+// removeTwin removes the file in open/ of a sealed session. A power failure can leave both names of a
+// file. Without removeTwin, the session would become open again when the sealed one is removed.
+func (s *Store) removeTwin(id string) {
+	path := s.newSession(id).path
+	_, err := s.Read(id) // the sealed file must be whole
+	if err == nil {
+		err = s.disk.remove(path)
+	}
+	if err != nil {
+		s.cfg.Log.Warn("cannot remove the open file of a sealed session", "file", path, "error", err)
+	}
 }
 
 func (s *Store) newSession(id string) *Session {
