@@ -10,7 +10,7 @@ import (
 )
 
 // TestContinue proves that the frames of a second writer follow the frames of the first, and vouch for
-// the durable part only.
+// the durable part only, and that a reader finds this part.
 func TestContinue(t *testing.T) {
 	t.Parallel()
 	h := frame.Header{Kind: "test", Version: 1, Number: 7}
@@ -31,7 +31,7 @@ func TestContinue(t *testing.T) {
 	if err := errors.Join(w.Write([]byte("third")), w.Synced()); err != nil || w.Size() != int64(b.Len()) {
 		t.Fatalf("%d bytes, the size is %d, %v", b.Len(), w.Size(), err)
 	}
-	read := func(b []byte) (payloads []string, damage []error) {
+	read := func(b []byte) (payloads []string, durable int64, damage []error) {
 		r, err := frame.NewReader(bytes.NewReader(b), int64(len(b)), h)
 		for err == nil {
 			var p []byte
@@ -49,17 +49,20 @@ func TestContinue(t *testing.T) {
 		if err != io.EOF {
 			t.Fatal(err)
 		}
-		return payloads, damage
+		return payloads, r.Durable(), damage
 	}
-	if got, damage := read(b.Bytes()); len(got) != 3 || got[1] != "second" || got[2] != "third" || damage != nil {
-		t.Errorf("%q, %v", got, damage)
+	if got, n, damage := read(b.Bytes()); len(got) != 3 || got[1] != "second" || got[2] != "third" || damage != nil || n != int64(b.Len()) {
+		t.Errorf("%q, %d of %d bytes are durable, %v", got, n, b.Len(), damage)
 	}
 	// Zeros in a durable frame are damage. Zeros in a later frame can be an interrupted write.
 	whole := b.Bytes()[:at+frame.Overhead+int64(len("third"))] // without the mark
+	if _, n, _ := read(whole); n != durable {
+		t.Errorf("%d bytes are durable, want %d", n, durable)
+	}
 	for from, want := range map[int64]bool{frame.HeaderSize: false, durable: true} {
 		damaged := bytes.Clone(whole)
 		clear(damaged[from:at])
-		_, damage := read(damaged)
+		_, _, damage := read(damaged)
 		if len(damage) != 1 {
 			t.Fatalf("%v", damage)
 		}

@@ -85,7 +85,8 @@
 // Either the whole call is in the file or no part of it: a failed write is removed from the file, and
 // the next process removes the torn end that a crash leaves. If a write fails, the session continues
 // with the next call that can be written. If a sync fails, the session cannot continue in this
-// process, because the system can have dropped bytes.
+// process, because the system can have dropped bytes. The next process writes again what was not yet
+// synced, and the session continues with it.
 //
 // [Store.Read] returns a whole session or an error. A sealed file is read only if every byte belongs
 // to a whole frame, and the number and the digest of the calls match the end. Otherwise the error

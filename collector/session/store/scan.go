@@ -48,8 +48,10 @@ type scan struct {
 	end   *session.End  // nil until it is read
 	calls int
 	sum   digest
-	whole int64 // the offset of the end of the last whole frame
-	torn  bool  // a torn part follows the last whole frame
+
+	whole   int64 // the offset of the end of the last whole frame
+	durable int64 // how many of these bytes a sync has made durable
+	torn    bool  // a torn part follows the last whole frame
 }
 
 // file reads the file. It stops at the first torn part, because later frames were not durable
@@ -65,6 +67,7 @@ func (s *scan) file(r io.ReaderAt, size int64) error {
 		return fmt.Errorf("session %s: %w", s.id, err)
 	}
 	f.MaxPayload(maxPayload)
+	defer func() { s.durable = f.Durable() }()
 	for {
 		at := f.Offset()
 		payload, err := f.Next()

@@ -163,10 +163,18 @@ func (s *Store) Remove(id string) error {
 	if !ok {
 		return fmt.Errorf("session %s: %w", id, ErrUnknown)
 	}
-	if err := os.Remove(s.sealedPath(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	return s.removeSealed(name)
+}
+
+// removeSealed removes the sealed session with this name. The caller must hold s.mu.
+func (s *Store) removeSealed(name string) error {
+	id := name[numberLen+1:]
+	if err := s.disk.remove(s.sealedPath(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("session %s: %w", id, err)
 	}
-	delete(s.sealed, id)
+	if s.sealed[id] == name {
+		delete(s.sealed, id)
+	}
 	return nil
 }
 
@@ -201,11 +209,15 @@ func (s *Store) Clear(keep func(id string) bool) (removed int, err error) {
 	return removed, errors.Join(errs...)
 }
 
+// removable reports whether the session is not sealed and has no call in flight. The caller must hold
+// x.mu.
+func (x *Session) removable() bool { return x.phase <= phaseEnding && len(x.flights) == 0 }
+
 // remove removes an open session without calls in flight. It reports whether it did.
 func (x *Session) remove() (bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.phase != phaseOpen || len(x.flights) > 0 {
+	if !x.removable() {
 		return false, nil
 	}
 	err := x.discard()
@@ -214,7 +226,7 @@ func (x *Session) remove() (bool, error) {
 
 // discard removes an open session. The caller must hold x.mu.
 func (x *Session) discard() error {
-	if err := os.Remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := x.store.disk.remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return x.err(err)
 	}
 	x.close()

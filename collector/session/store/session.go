@@ -33,12 +33,14 @@ type Session struct {
 	drained chan struct{} // set when the session is being sealed; closed when no call is in flight
 	ending  string        // the body of the end, if the session is being sealed
 	end     *session.End  // the end, once it is written and synced
-	placed  bool          // the name in sealed/ is durable
 
 	file    *os.File // open while the file has bytes that are not synced
 	size    int64    // the length of the file up to the end of the last whole frame, or -1 if unknown
 	durable int64    // how many of these bytes are synced
 	torn    bool     // the file can contain more than size bytes; the rest must be removed
+
+	syncing sync.Mutex // held during a sync of the file; locked after mu
+	dropped error      // the first error of a sync; protected by syncing
 }
 
 type phase uint8
