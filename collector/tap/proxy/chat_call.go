@@ -25,6 +25,7 @@ import (
 //	send      sends it to an engine, after prepare has changed it for the engine
 //	respond   changes the answer and passes it to the client
 //	record    stores the call, before the client has the last byte of the answer
+//	deliver   writes the last part of the answer, and records that the client has it
 type chatCall struct {
 	p         *Proxy
 	w         http.ResponseWriter
@@ -47,6 +48,7 @@ type chatCall struct {
 	out       []byte // not yet written to the client
 	stored    bool   // record was called; failed is its result
 	failed    error
+	delivered bool // the client has the whole answer, and that is recorded
 }
 
 // maxAnswer limits the size of an answer that is not a stream, and of the message in a stream.
@@ -196,10 +198,8 @@ func (c *chatCall) send(ctx context.Context) engineAnswer {
 	}
 	done := make(chan engineAnswer, 1)
 	go func() {
-		var a engineAnswer
-		if !c.p.guard("session", func() { a = c.fetch() }) {
-			a.err = errors.New("internal error in the tap")
-		}
+		a := engineAnswer{err: errPanic}
+		c.p.guard("session", func() { a = c.fetch() })
 		done <- a
 	}()
 	wait := time.NewTimer(c.p.holdHead)

@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+var errPanic = errors.New("internal error in the tap")
+
 // record stores the call. cut must be true unless the answer is complete.
 func (c *chatCall) record(cut bool) error {
 	if c.stored {
@@ -32,11 +34,8 @@ func (c *chatCall) record(cut bool) error {
 	if t.Status == http.StatusOK {
 		c.call.Answer = c.view.message.json()
 	}
-	c.call.Delivered = !cut && t.Status == http.StatusOK && c.client.Err() == nil
-	var err error
-	if !c.p.guard("keep", func() { err = c.admission.Add(&c.call, c.q.messages, c.q.tools) }) {
-		err = errors.New("internal error in the tap")
-	}
+	err := errPanic
+	c.p.guard("keep", func() { err = c.admission.Add(&c.call, c.q.messages, c.q.tools) })
 	c.failed = err
 	c.p.guard("continuity", func() { c.remember(cut || err != nil) })
 	c.p.count(func(s *Stats) {
@@ -54,6 +53,27 @@ func (c *chatCall) record(cut bool) error {
 	c.p.cfg.Log.Debug("call", "dialect", t.Dialect, "engine", t.Engine, "status", t.Status, "prompt", len(t.Prompt), "output", len(t.Output), "cut", cut)
 	t.Prompt, t.Output, t.Logprobs = nil, nil, nil
 	return err
+}
+
+// deliver calls write, which writes the last part of an answer that has been recorded. If the client
+// was still connected and write returns nil, deliver records that the client has the whole answer.
+func (c *chatCall) deliver(write func() error) error {
+	if c.client.Err() != nil {
+		return errGone
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	if c.delivered || c.failed != nil || c.call.Cut || c.call.Status != http.StatusOK {
+		return nil
+	}
+	c.delivered = true
+	err := errPanic
+	c.p.guard("keep", func() { err = c.admission.Delivered() })
+	if err != nil {
+		c.p.once(slog.LevelError, "delivery_not_recorded", err)
+	}
+	return nil
 }
 
 // fill copies the parsed answer into the call. It returns the reason why the ids are unusable, or "".

@@ -99,6 +99,7 @@
 //	respond            stream: passes on event by event; document: a whole answer
 //	  view             removes what the client did not ask for; message: collects the message
 //	  record           stores the call, before the client has the last byte
+//	  deliver          writes the last part, and records that the client has it
 //
 // Without Config.Continuity, the proxy changes only these members of a request: model (the engine's
 // name for its model), the settings in Config.Set, and the members that make the engine return ids
@@ -125,8 +126,10 @@
 // client gets status 507, or its stream is cut off without an end marker. session.Call.Unread is one
 // of the reasons above; no_ids also means that the number of ids differs from the engine's count of
 // tokens. A call whose answer was cut off is stored with the tokens that arrived, and the client's
-// answer is cut off too. session.Call.Delivered means that the client was still connected when all
-// but the end marker of a stream had been written, or just before a whole answer was written.
+// answer is cut off too. session.Call.Delivered means that the client was still connected when the
+// proxy began to write the last part of the answer, and that no write failed. The last part is the end
+// marker of a stream, or a whole answer. The store first records the call and then, after the last
+// write, the delivery. A call whose delivery could not be recorded counts as not delivered.
 //
 // Floods are limited by Config.MaxSessions (status 503), Config.MaxOpenCalls (429), Config.MaxCalls
 // (403), Config.BodyBytes (413) and Config.MemoryBytes (503). An answer is limited to 64 MiB, and an
