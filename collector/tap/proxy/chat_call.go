@@ -36,6 +36,7 @@ type chatCall struct {
 	header    http.Header   // the header of req without the headers that ask for ids
 	admission *store.Admission
 	able      *ability    // of the chosen engine
+	model     string      // the name that the engine gets
 	whole     atomic.Bool // the engine was asked for a whole answer although the client wants a stream
 	view      *view
 	reader    *reader
@@ -170,8 +171,12 @@ func (c *chatCall) prepare(e *engine) error {
 	if err != nil {
 		return err
 	}
+	c.model, a, err = c.p.model(c.req.Context(), e, a, c.view.name())
+	if err != nil {
+		return err
+	}
 	c.able, c.call.Engine = a, e.name
-	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, a, c.splices)}
+	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, a, c.model, c.splices)}
 	c.req.ContentLength = c.x.body.size()
 	c.whole.Store(c.q.streamed && a.mode == modeWhole)
 	c.req.Header = c.header

@@ -99,8 +99,12 @@ func (c *chatCall) fill(cut bool, desk *desk) (unread string) {
 	default:
 		unread = unsound(t)
 	}
-	if unread == "no_ids" && c.q.streamed && !c.whole.Load() {
+	switch {
+	case unread != "no_ids":
+	case c.q.streamed && !c.whole.Load():
 		c.downgrade()
+	default:
+		c.x.engine.trial.doubt(c.able)
 	}
 	return unread
 }

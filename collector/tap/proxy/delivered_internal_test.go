@@ -94,7 +94,7 @@ func TestDelivered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.balance.engines[0].trial.able.Store(&ability{mode: c.mode})
+		p.balance.engines[0].trial.able.Store(&ability{models: []string{"m"}, mode: c.mode})
 		key, err := sessions.Begin(session.Head{})
 		if err != nil {
 			t.Fatal(err)

@@ -111,10 +111,17 @@
 //	otherwise   "stream": false, and as for another client       return_meta_info
 //
 // Probe and the first call to an engine make a few small calls to learn which row applies. If a stream
-// lacks ids nevertheless, the last row applies to this engine from then on, until it restarts. In
-// the last row, the proxy makes the client's stream from the whole answer. It holds the head of the
+// lacks ids nevertheless, the last row applies to this engine from then on, until it is down. A whole
+// answer without ids, or a refusal with status 400, 404 or 422, can mean that another version was started.
+// Then the proxy makes the small calls again, at most every 10 s, and sends a refused request again if
+// their result is different. An engine that returns no ids at all gets no calls. In the last row, the proxy makes the client's stream from the whole answer. It holds the head of the
 // stream back for a second, so that an error can still have its status. Then it sends the head, and
 // a comment every 3 s. A later error of the engine becomes an event with the member error.
+//
+// Any name in model becomes the name of the engine's first model, except for names that the engine lists.
+// Engines also list LoRA adapters, and programs load and unload them at any time. So the proxy reads the
+// list again if it does not contain the name. A name that an engine has listed before, but does not list
+// any more, causes status 404, because the client must not get another model.
 //
 // From the answer, the proxy removes the members that it asked for and the client did not:
 // token_ids, prompt_token_ids, meta_info, the ids in sglext, and the usage in a stream. It sets

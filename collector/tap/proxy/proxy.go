@@ -29,6 +29,7 @@ type Proxy struct {
 	stats    counters
 	told     sync.Map // kinds of faults that have been logged
 	turns    *turns   // nil without Config.Continuity
+	listed   sync.Map // every name of a model that an engine has listed
 
 	holdHead, keepAlive time.Duration // constants, except in tests
 

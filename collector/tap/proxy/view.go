@@ -44,6 +44,9 @@ func viewOf(q *chatRequest, extension bool) *view {
 	return v
 }
 
+// name returns the name of the model that the client used, or "".
+func (v *view) name() string { return unquoted(v.model) }
+
 // document finds the changes to a document and stores them in v.edits. It returns true if nothing
 // remains that the client asked for, so that the event must be dropped. v.edits is valid until the
 // next call, and empty after an error.

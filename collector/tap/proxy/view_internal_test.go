@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http/httptest"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -150,9 +151,8 @@ func streamed(tb testing.TB, p *Proxy, stream []byte, piece func() int) (seen st
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := &chatCall{p: p, w: w, client: tb.Context(), x: exchange{p: p}, q: q, admission: a, view: viewOf(q, false)}
+	c := &chatCall{p: p, w: w, client: tb.Context(), x: exchange{p: p, engine: newEngine(&url.URL{})}, q: q, admission: a, view: viewOf(q, false)}
 	c.able = &ability{}
-	c.whole.Store(true) // no downgrade, because there is no engine
 	c.reader, c.view.streamed, c.call.Status = newReader(openai{}, true), true, 200
 	defer c.reader.close()
 	err = c.pass(&pieces{stream, piece})
