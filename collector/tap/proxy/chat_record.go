@@ -83,6 +83,10 @@ func (c *chatCall) fill(cut bool, desk *desk) (unread string) {
 		r.end()
 	}
 	unread, same := r.call(t, desk.ids[:0])
+	if c.q.several {
+		t.Output, t.Logprobs = nil, nil // not of one answer
+		return "several"
+	}
 	if unread == "cut" && r.a.streamed && r.a.tray == nil { // keep the tokens that arrived
 		r.a.fill(t, desk.ids[:0])
 		if t.Output == nil && !r.a.failed && !r.a.several && len(r.a.output) > 0 {
@@ -91,8 +95,6 @@ func (c *chatCall) fill(cut bool, desk *desk) (unread string) {
 		return unread
 	}
 	switch {
-	case c.q.several:
-		unread = "several"
 	case unread != "":
 	case !same:
 		unread = "prompt_tokens"
