@@ -34,6 +34,7 @@ func TestSessionUnusable(t *testing.T) {
 		{"whole, empty", "", whole(`,"token_ids":[]`, ","+prompt+","+counts), "no_ids"},
 		{"whole, no prompt", "", whole(`,"token_ids":[1,2,3]`, ","+counts), "no_ids"},
 		{"whole, another prompt", "", whole(`,"token_ids":[1,2,3],"prompt_token_ids":[7]`, ","+counts), "prompt_tokens"},
+		{"whole, empty prompt", "", whole(`,"token_ids":[1,2,3]`, `,"usage":{"prompt_tokens":0,"completion_tokens":3}`), "no_ids"},
 		{"whole, no usage", "", whole(`,"token_ids":[1,2,3]`, ","+prompt), "no_ids"},
 		{"whole, usage null", "", whole(`,"token_ids":[1,2,3]`, ","+prompt+`,"usage":null`), "no_ids"},
 		{"whole, count is not a number", "", whole(`,"token_ids":[1,2,3]`, ","+prompt+`,"usage":{"prompt_tokens":2,"completion_tokens":"3"}`), "no_ids"},
