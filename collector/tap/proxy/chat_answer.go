@@ -130,19 +130,18 @@ func (c *chatCall) flush() error {
 
 // document passes a whole answer to the client, as a stream if the client wants one.
 func (c *chatCall) document(a engineAnswer) {
-	var changed []byte
-	var err error
 	c.reader = newReader(openai{}, false)
-	c.view.sound = c.p.guard("answer", func() { c.reader.write(a.body) }) && c.reader.err == nil
-	if !c.p.guard("session", func() { changed, err = c.changed(a.body) }) {
-		err = errPanic
+	if c.q.streamed {
+		c.view.parts = &document{}
 	}
+	_, err := c.parse(a.body)
 	if err != nil && c.q.streamed {
 		c.fail(&refusal{http.StatusBadGateway, "malformed", "the engine's answer is not a chat completion"})
 		return
 	}
-	if err != nil {
-		changed = a.body
+	body := a.body
+	if !c.q.streamed && err == nil {
+		body = c.view.append(make([]byte, 0, len(body)))
 	}
 	if err := c.record(false); err != nil {
 		c.fail(refused(err))
@@ -150,26 +149,20 @@ func (c *chatCall) document(a engineAnswer) {
 	}
 	_ = c.deliver(func() error { // an error means that the client disconnected
 		if !c.q.streamed {
-			return c.write(a.res, changed)
+			return c.write(a.res, body)
 		}
 		c.begin()
-		c.out = append(changed, "data: [DONE]\n\n"...)
+		c.out = append(c.view.parts.events(c.out, c.view.usage), "data: [DONE]\n\n"...)
 		return c.flush()
 	})
 }
 
-// changed returns a whole answer as the client must receive it, without the end marker of a stream.
-func (c *chatCall) changed(body []byte) ([]byte, error) {
-	desk := newDesk()
-	defer desk.free()
-	if _, err := c.view.document(desk.s, body); err != nil {
-		return nil, err
+// parse parses a whole answer, or the data of an event. After an error, the client gets it unchanged.
+func (c *chatCall) parse(data []byte) (drop bool, err error) {
+	if !c.p.guard("answer", func() { drop, err = c.reader.pass(c.view, data) }) {
+		c.reader.err, err = errPanic, errPanic
 	}
-	out := c.view.append(make([]byte, 0, len(body)))
-	if !c.q.streamed {
-		return out, nil
-	}
-	return appendChunks(nil, desk.s, out, c.q.usage)
+	return drop, err
 }
 
 // errGone means that the client has disconnected.
@@ -259,15 +252,7 @@ func (c *chatCall) event(raw []byte) error {
 		c.out = append(c.out, raw...)
 		return c.deliver(c.flush)
 	}
-	c.view.sound = c.p.guard("answer", func() { c.reader.heard(data) }) && c.reader.err == nil
-	var drop bool
-	var err error
-	desk := newDesk()
-	if !c.p.guard("session", func() { drop, err = c.view.document(desk.s, data) }) {
-		err = errEvent
-	}
-	desk.free()
-	switch {
+	switch drop, err := c.parse(data); {
 	case err != nil:
 		c.out = append(c.out, raw...)
 	case drop:

@@ -79,15 +79,13 @@ func (c *chatCall) deliver(write func() error) error {
 // fill copies the parsed answer into the call. It returns the reason why the ids are unusable, or "".
 func (c *chatCall) fill(cut bool, desk *desk) (unread string) {
 	t, r := &c.call.Call, c.reader
-	if !cut {
-		r.end()
-	}
+	r.ended = !cut
 	unread, same := r.call(t, desk.ids[:0])
 	if c.q.several {
 		t.Output, t.Logprobs = nil, nil // not of one answer
 		return "several"
 	}
-	if unread == "cut" && r.a.streamed && r.a.tray == nil { // keep the tokens that arrived
+	if unread == "cut" && r.a.streamed { // keep the tokens that arrived
 		r.a.fill(t, desk.ids[:0])
 		if t.Output == nil && !r.a.failed && !r.a.several && len(r.a.output) > 0 {
 			t.Output, t.Logprobs = r.a.output, r.a.aligned()

@@ -30,7 +30,9 @@ func TestContinuityAttacks(t *testing.T) {
 	const id = "functions.add:0"
 	one, two := `{"a": 1}`, `{"a": 2}`
 	compact := func(text string) string { return strings.ReplaceAll(text, " ", "") }
-	result := func(text string) string { return fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":%q}`, id, text) }
+	result := func(text string) string {
+		return fmt.Sprintf(`{"role":"tool","tool_call_id":%q,"content":%q}`, id, text)
+	}
 	answer := func(text string) []string { return []string{text} }
 	for _, c := range []struct {
 		name    string

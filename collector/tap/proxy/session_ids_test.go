@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -52,6 +53,9 @@ func TestSessionUnusable(t *testing.T) {
 		{"stream, too many", "s", events(first, delta(`"content":"b"`, `,"token_ids":[3,4]`)+"}", done(""), usage(counts)), "no_ids"},
 		{"stream, lost with tool calls", "s", events(first, delta(calls, "")+"}", done(""), usage(counts)), "no_ids"},
 		{"stream, with tool calls", "s", events(first, delta(calls, `,"token_ids":[3]`)+"}", done(""), usage(counts)), ""},
+		{"stream, negative id", "s", events(delta(`"content":"a"`, `,"token_ids":[-1]`)+"}", delta(`"content":"b"`, `,"token_ids":[3]`)+"}", done(""), usage(counts)), "malformed"},
+		{"stream, negative id after a tool call", "s", events(first, delta(calls, `,"token_ids":[-1]`)+"}", done(""), usage(counts)), "malformed"},
+		{"stream, ids twice", "s", events(first, delta(`"content":"b"`, `,"token_ids":[3],"token_ids":[3]`)+"}", done(""), usage(counts)), "malformed"},
 		{"stream, no usage", "s", events(first, delta(`"content":"b"`, `,"token_ids":[3]`)+"}", done("")), "no_ids"},
 		{"stream, usage null", "s", events(first, done(`,"token_ids":[3]`), usage(`"usage":null`)), "no_ids"},
 		{"stream, usage in each event", "s", events(strings.TrimSuffix(first, "}")+`,"usage":{"prompt_tokens":2,"completion_tokens":2}}`, strings.TrimSuffix(done(`,"token_ids":[3]`), "}")+","+counts+"}"), ""},
@@ -74,12 +78,23 @@ func TestSessionUnusable(t *testing.T) {
 		}})
 		key := r.begin(t)
 		more, streamed := strings.CutPrefix(c.request, "s")
-		if status, text := r.call(t, key, chatBody("single", streamed, more)); status != http.StatusOK || strings.Contains(text, "token_ids") && c.want != "malformed" {
+		status, text := r.call(t, key, chatBody("single", streamed, more))
+		if status != http.StatusOK || strings.Contains(text, "token_ids") {
 			t.Errorf("%s: %d %s", c.name, status, text)
 		}
 		got := r.record(t, key).Calls[0]
 		if got.Unread != c.want || !got.Delivered || got.Cut {
 			t.Errorf("%s: unread %q, want %q; recorded %+v", c.name, got.Unread, c.want, got)
+		}
+		if seen := heard(t, text); c.want == "malformed" {
+			var answer struct {
+				Content string
+				Calls   []struct{ Function struct{ Arguments string } } `json:"tool_calls"`
+			}
+			err := json.Unmarshal(got.Answer, &answer)
+			if err != nil || answer.Content != seen.Content || len(answer.Calls) != len(seen.Arguments) || len(answer.Calls) > 0 && answer.Calls[0].Function.Arguments != seen.Arguments[0] {
+				t.Errorf("%s: recorded %s, the client saw %+v", c.name, got.Answer, seen)
+			}
 		}
 		if usable := len(got.Prompt) == 2 && len(got.Output) == 3 && int(got.OutputTokens) == 3; c.want == "" && !usable {
 			t.Errorf("%s: recorded %+v", c.name, got)
