@@ -118,7 +118,11 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	defer a.Done()
 	c, status := r.generate(ctx, body.Messages)
-	if err := a.Add(c, body.Messages, nil); err != nil {
+	err = a.Add(c, body.Messages, nil)
+	if err == nil && c.Delivered {
+		err = a.Delivered()
+	}
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusInsufficientStorage)
 		return
 	}

@@ -68,8 +68,8 @@ type Call struct {
 	// tool_calls as the client received them. It is nil if the answer contained no message. If the
 	// answer is incomplete, Answer contains the part that arrived.
 	Answer json.RawMessage
-	// Delivered is true if the whole answer was written to the connection while the client was still
-	// connected.
+	// Delivered is true if the whole answer was written to the connection without an error, and the
+	// client was still connected when the last part was written.
 	Delivered bool
 	// Retry is the number of earlier tries that the client states for this request
 	// (x-stainless-retry-count), or -1.

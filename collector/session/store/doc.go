@@ -14,8 +14,10 @@
 // [Store.Begin] creates a session and returns its key. The key is a secret. The store keeps only the
 // id, which is a hash of the key, in names and files. Each call is admitted first ([Session.Admit]),
 // which assigns its number. Then the tap forwards the request. When the answer is complete, or has
-// cut off, [Admission.Add] writes the call to the file. [Admission.Done] ends the call. A call
-// that never reached a model ends without Add, and its number is then missing in the record.
+// cut off, [Admission.Add] writes the call to the file, before the client has the end of the answer.
+// When the client has it, [Admission.Delivered] writes that to the file. [Admission.Done] ends the
+// call. A call that never reached a model ends without Add, and its number is then missing in the
+// record.
 //
 // [Session.End] seals the session: it stops the admission, cancels the calls in flight or waits for
 // them, writes the end with the number and the digest of the calls, syncs the file and moves it to
@@ -50,10 +52,13 @@
 //	│ 2 │ JSON │        a text: a message or a list of tools; the first text has the index 0
 //	└───┴──────┘
 //	┌───┬────────┬──────────┬───────┬────────┬───────────┬───────┬────────┬──────────┐
-//	│ 3 │ number │ messages │ tools │ answer │   flags   │ retry │ unread │ tap call │
+//	│ 3 │ number │ messages │ tools │ answer │  spliced  │ retry │ unread │ tap call │
 //	└───┴────────┴──────────┴───────┴────────┴───────────┴───────┴────────┴──────────┘
+//	┌───┬────────┐
+//	│ 4 │ number │      the client received the whole answer of the call with this number
+//	└───┴────────┘
 //	┌───┬──────┐
-//	│ 4 │ JSON │        the end, the last payload: the session.End
+//	│ 5 │ JSON │        the end, the last payload: the session.End
 //	└───┴──────┘
 //
 // The values of a call are encoded as follows. uv is an unsigned varint, sv a zig-zag varint, and a
@@ -63,7 +68,7 @@
 //	messages     list of uv: the indexes of the texts of the request's messages
 //	tools        sv: the index of the text of the request's tools, or -1
 //	answer       list of bytes: the answer's message, as JSON
-//	flags        1 if the call was delivered, plus 2 if its prompt was spliced
+//	spliced      1 if the prompt was spliced, otherwise 0
 //	retry        sv
 //	unread       length (uv), bytes
 //	tap call     the rest: a payload of package collector/tap, kind 1

@@ -94,7 +94,7 @@ func (x *Session) loadFrom(f *os.File) error {
 	sc := scan{id: x.id, text: st.add, call: func(call *frame.Payload) error {
 		x.last = max(x.last, numberOf(call))
 		return call.Err()
-	}}
+	}, delivered: func(int) error { return nil }}
 	if err := sc.file(f, size); err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func TestMaxAge(t *testing.T) {
 			t.Errorf("an idle session: %v", err)
 		}
 		r := conversation(1, 0)
-		if err := a.Add(&r.call, r.messages, r.tools); err != nil {
+		if err := r.addTo(a); err != nil {
 			t.Error(err)
 		}
 		a.Done()

@@ -40,9 +40,10 @@ func (d digest) String() string { return hex.EncodeToString(d.sha.Sum(nil)) }
 // the head of the session, and that nothing follows the end. The number and the digest of the calls
 // must match the end. A scan does not decode the calls.
 type scan struct {
-	id   string
-	text func(text []byte) error         // called for each text, which it must not keep
-	call func(call *frame.Payload) error // called for each call
+	id        string
+	text      func(text []byte) error         // called for each text, which it must not keep
+	call      func(call *frame.Payload) error // called for each call
+	delivered func(number int) error          // called for each call that was delivered
 
 	head  *session.Head // nil until it is read
 	end   *session.End  // nil until it is read
@@ -109,6 +110,11 @@ func (s *scan) payload(payload []byte) error {
 	case opCall:
 		s.calls++
 		err = s.call(&p)
+	case opDelivered:
+		number := numberOf(&p)
+		if err = p.End(); err == nil {
+			err = s.delivered(number)
+		}
 	case opEnd:
 		return s.readEnd(payload[1:])
 	default:

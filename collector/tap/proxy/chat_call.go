@@ -22,6 +22,7 @@ import (
 //	send      sends it to an engine, after prepare has changed it for the engine
 //	respond   changes the answer and passes it to the client
 //	record    stores the call, before the client has the last byte of the answer
+//	deliver   writes the last part of the answer, and records that the client has it
 type chatCall struct {
 	p         *Proxy
 	w         http.ResponseWriter
@@ -32,6 +33,7 @@ type chatCall struct {
 	header    http.Header   // the header of req without the headers that ask for ids
 	admission *store.Admission
 	able      *ability    // of the chosen engine
+	model     string      // the name that the engine gets
 	whole     atomic.Bool // the engine was asked for a whole answer although the client wants a stream
 	view      *view
 	reader    *reader
@@ -46,6 +48,7 @@ type chatCall struct {
 	out       []byte // not yet written to the client
 	stored    bool   // record was called; failed is its result
 	failed    error
+	delivered bool // the client has the whole answer, and that is recorded
 }
 
 // maxAnswer limits the size of an answer that is not a stream, and of the message in a stream.
@@ -72,8 +75,12 @@ func (c *chatCall) prepare(e *engine) error {
 	if err != nil {
 		return err
 	}
+	c.model, a, err = c.p.model(c.req.Context(), e, a, c.view.name())
+	if err != nil {
+		return err
+	}
 	c.able, c.call.Engine = a, e.name
-	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, a, c.splices)}
+	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, a, c.model, c.splices)}
 	c.req.ContentLength = c.x.body.size()
 	c.whole.Store(c.q.streamed && a.mode == modeWhole)
 	c.req.Header = c.header
@@ -100,10 +107,8 @@ func (c *chatCall) send(ctx context.Context) engineAnswer {
 	}
 	done := make(chan engineAnswer, 1)
 	go func() {
-		var a engineAnswer
-		if !c.p.guard("session", func() { a = c.fetch() }) {
-			a.err = errors.New("internal error in the tap")
-		}
+		a := engineAnswer{err: errPanic}
+		c.p.guard("session", func() { a = c.fetch() })
 		done <- a
 	}()
 	wait := time.NewTimer(c.p.holdHead)

@@ -102,6 +102,7 @@
 //	respond            stream: passes on event by event; document: a whole answer
 //	  view             removes what the client did not ask for; message: collects the message
 //	  record           stores the call, before the client has the last byte
+//	  deliver          writes the last part, and records that the client has it
 //
 // Without Config.Continuity, the proxy changes only these members of a request: model (the engine's
 // name for its model), the settings in Config.Set, and the members that make the engine return ids
@@ -113,10 +114,17 @@
 //	otherwise   "stream": false, and as for another client       return_meta_info
 //
 // Probe and the first call to an engine make a few small calls to learn which row applies. If a stream
-// lacks ids nevertheless, the last row applies to this engine from then on, until it restarts. In
-// the last row, the proxy makes the client's stream from the whole answer. It holds the head of the
+// lacks ids nevertheless, the last row applies to this engine from then on, until it is down. A whole
+// answer without ids, or a refusal with status 400, 404 or 422, can mean that another version was started.
+// Then the proxy makes the small calls again, at most every 10 s, and sends a refused request again if
+// their result is different. An engine that returns no ids at all gets no calls. In the last row, the proxy makes the client's stream from the whole answer. It holds the head of the
 // stream back for a second, so that an error can still have its status. Then it sends the head, and
 // a comment every 3 s. A later error of the engine becomes an event with the member error.
+//
+// Any name in model becomes the name of the engine's first model, except for names that the engine lists.
+// Engines also list LoRA adapters, and programs load and unload them at any time. So the proxy reads the
+// list again if it does not contain the name. A name that an engine has listed before, but does not list
+// any more, causes status 404, because the client must not get another model.
 //
 // From the answer, the proxy removes the members that it asked for and the client did not:
 // token_ids, prompt_token_ids, meta_info, the ids in sglext, and the usage in a stream. It sets
@@ -128,8 +136,10 @@
 // client gets status 507, or its stream is cut off without an end marker. session.Call.Unread is one
 // of the reasons above; no_ids also means that the number of ids differs from the engine's count of
 // tokens. A call whose answer was cut off is stored with the tokens that arrived, and the client's
-// answer is cut off too. session.Call.Delivered means that the client was still connected when all
-// but the end marker of a stream had been written, or just before a whole answer was written.
+// answer is cut off too. session.Call.Delivered means that the client was still connected when the
+// proxy began to write the last part of the answer, and that no write failed. The last part is the end
+// marker of a stream, or a whole answer. The store first records the call and then, after the last
+// write, the delivery. A call whose delivery could not be recorded counts as not delivered.
 //
 // These limits bound a flood. The proxy does not limit how long a call takes.
 //

@@ -30,6 +30,7 @@ type Proxy struct {
 	told     sync.Map // kinds of faults that have been logged
 	turns    *turns   // nil without Config.Continuity
 	limits   limits
+	listed   sync.Map // every name of a model that an engine has listed
 
 	holdHead, keepAlive time.Duration // constants, except in tests
 

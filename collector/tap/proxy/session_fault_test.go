@@ -92,6 +92,24 @@ func TestSessionClientGone(t *testing.T) {
 	}
 }
 
+// TestSessionHalfRead proves that an answer does not count as delivered if the client disconnects
+// while it is written.
+func TestSessionHalfRead(t *testing.T) {
+	t.Parallel()
+	engine := newEngine(t)
+	text := `{"choices":[{"message":{"content":"` + strings.Repeat("x", 24<<20) + // more than the buffers of a connection
+		`"},"finish_reason":"stop","token_ids":[1]}],"prompt_token_ids":[1],"usage":{"prompt_tokens":1,"completion_tokens":1}}`
+	r := newSessionRig(t, proxy.Config{}, trialed{engine, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }})
+	key := r.begin(t)
+	res := r.send(t.Context(), t, "/r/"+string(key)+"/v1/chat/completions", chatBody("single", false, ""))
+	_, _ = io.CopyN(io.Discard, res.Body, 100)
+	_ = res.Body.Close()
+	r.drain(t)
+	if c := r.record(t, key).Calls[0]; c.Delivered || c.Cut || c.Unread != "" || len(c.Output) != 1 {
+		t.Errorf("recorded %v %v %q %v", c.Delivered, c.Cut, c.Unread, c.Output)
+	}
+}
+
 // TestSessionSealed proves that sealing a session cancels its calls, which are recorded, and that the
 // client gets an error.
 func TestSessionSealed(t *testing.T) {

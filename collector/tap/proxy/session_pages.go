@@ -93,7 +93,7 @@ func metadata(m *json.RawMessage) *refusal {
 }
 
 // ModelName is the name of the model that sessions list. A client can use any name, because the tap
-// replaces it with the engine's own name.
+// replaces it with the engine's own name, unless the engine lists a model with this name.
 const ModelName = "policy"
 
 // sessionPage serves the pages that clients read before their first call. No other GET request is
