@@ -74,7 +74,11 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	if ctx.Err() != nil {
 		return reply, context.Cause(ctx)
 	}
-	return reply, g.failure(rollout, err)
+	var down error
+	if g.end.TimedOut && g.cfg.Check != nil {
+		down = g.cfg.Check(ctx)
+	}
+	return reply, g.failure(rollout, err, down)
 }
 
 // errTimeout ends a command at Config.Timeout.

@@ -46,7 +46,8 @@
 // the class of the failure:
 //
 //	the command …                                               class
-//	timed out                                                   timeout_total
+//	timed out, and no engine is up                              unavailable
+//	timed out                                                   timeout_total: not a fault of the engine
 //	ended without an answered call, and the engine failed       as for the engine
 //	ended without an answered call                              no_calls
 //	sent no conversation that contains the task's message       foreign
@@ -65,7 +66,7 @@
 //	none, 502, 503, 504          unavailable
 //	401, 403                     auth
 //	other 5xx                    server_error
-//	other 4xx                    context_overflow, or bad_request if no call was answered
+//	other 4xx                    context_overflow if the engine's error states it, or bad_request
 //
 // If a command cannot be started, the class is bad_request if the prompt does not fit into an
 // argument, unusable if the program is gone, and otherwise unavailable.

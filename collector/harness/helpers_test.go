@@ -163,7 +163,9 @@ func (r *rig) generate(ctx context.Context, messages []json.RawMessage) (*sessio
 	if asked["status"] != "" && last {
 		c.Status, _ = strconv.Atoi(asked["status"])
 		c.Prompt, c.PromptTokens, c.OutputTokens, c.Ended = nil, -1, -1, time.Now()
-		c.Unread = "status"
+		if asked["overflow"] != "" {
+			c.Unread = session.UnreadOverflow
+		}
 		return c, c.Status
 	}
 	text := "answer " + strconv.Itoa(len(messages))

@@ -126,8 +126,9 @@ func redactJSON(raw json.RawMessage, key string) json.RawMessage {
 }
 
 // failure returns the reason why the attempt failed, or nil if it becomes data. The package comment
-// lists the reasons in this order. The error err is the result of session.Build.
-func (g *agent) failure(rollout *session.Rollout, err error) error {
+// lists the reasons in this order. The error err is the result of session.Build. The error down is
+// the result of Config.Check, or nil.
+func (g *agent) failure(rollout *session.Rollout, err, down error) error {
 	end := g.end
 	exit := fmt.Sprintf("exit code %d%s", end.Exit, end.LastLine)
 	if end.Signal != "" {
@@ -135,8 +136,10 @@ func (g *agent) failure(rollout *session.Rollout, err error) error {
 	}
 	engine := g.engineFailure(rollout)
 	switch {
+	case end.TimedOut && down != nil:
+		return fmt.Errorf("%w: the command did not end within %v: %w%s", collector.ErrUnavailable, g.cfg.Timeout, down, end.LastLine)
 	case end.TimedOut:
-		return fmt.Errorf("%w: the command did not end within %v%s", collector.ErrTimeout, g.cfg.Timeout, end.LastLine)
+		return fmt.Errorf("%w: the command did not end within %v%s", collector.ErrOutOfTime, g.cfg.Timeout, end.LastLine)
 	case errors.Is(err, session.ErrNoCalls) && engine != nil:
 		return engine
 	case err != nil:
@@ -207,8 +210,8 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 		class = collector.ErrAuth
 	case status >= 500:
 		class = collector.ErrServer
-	case rollout != nil:
-		class = collector.ErrContextOverflow // earlier, shorter requests were accepted
+	case last.Unread == session.UnreadOverflow:
+		class = collector.ErrContextOverflow
 	default:
 		class = collector.ErrRejected
 	}

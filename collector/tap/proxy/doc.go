@@ -124,7 +124,8 @@
 // The proxy stores every call that was admitted, even if it failed. If a call cannot be stored, the
 // client gets status 507, or its stream is cut off without an end marker. session.Call.Unread is one
 // of the reasons above; no_ids also means that the number of ids differs from the engine's count of
-// tokens. A call whose answer was cut off is stored with the tokens that arrived, and the client's
+// tokens. If the engine refuses a call because it exceeds the context length, Unread is
+// context_overflow. A call whose answer was cut off is stored with the tokens that arrived, and the client's
 // answer is cut off too. session.Call.Delivered means that the client was still connected when all
 // but the end marker of a stream had been written, or just before a whole answer was written.
 //

@@ -172,6 +172,8 @@ func (c *Config) checkHarness(complain func(when bool, key, format string, args 
 		complain(len(c.Engine.URLs) > 0, "engine.urls", why)
 		return
 	}
+	complain(h.Timeout >= c.Run.AttemptTimeout, "harness.timeout",
+		"must be shorter than run.attempt_timeout (%v), which includes the time for the copy of workdir and for the score", c.Run.AttemptTimeout)
 	complain(len(c.Engine.URLs) == 0, "engine.urls", "required with a harness; want the URL of an inference engine, such as http://127.0.0.1:30000")
 	for _, u := range c.Engine.URLs {
 		err := checkURL(u, "")
