@@ -75,7 +75,7 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 		return reply, context.Cause(ctx)
 	}
 	var down error
-	if g.end.TimedOut && g.cfg.Check != nil {
+	if g.end.TimedOut {
 		down = g.cfg.Check(ctx)
 	}
 	return reply, g.failure(rollout, err, down)

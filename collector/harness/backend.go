@@ -14,7 +14,7 @@ import (
 )
 
 // A Backend runs a command for each attempt. It implements [collector.Backend],
-// [collector.Reattacher], [collector.Pinger] and [collector.Checker].
+// [collector.Reattacher] and [collector.Checker].
 type Backend struct {
 	cfg     Config
 	program string // absolute path of the command's program
@@ -23,7 +23,6 @@ type Backend struct {
 var (
 	_ collector.Backend    = (*Backend)(nil)
 	_ collector.Reattacher = (*Backend)(nil)
-	_ collector.Pinger     = (*Backend)(nil)
 	_ collector.Checker    = (*Backend)(nil)
 )
 
@@ -173,14 +172,6 @@ func (g *agent) takeOver() error {
 	return nil
 }
 
-// Ping calls Config.Check.
-func (b *Backend) Ping(ctx context.Context) error {
-	if b.cfg.Check == nil {
-		return nil
-	}
-	return b.cfg.Check(ctx)
-}
-
 // Check calls Config.Check. It does not run the command, because an agent can take minutes and have
 // effects.
-func (b *Backend) Check(ctx context.Context, _ string) error { return b.Ping(ctx) }
+func (b *Backend) Check(ctx context.Context, _ string) error { return b.cfg.Check(ctx) }

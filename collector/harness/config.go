@@ -67,7 +67,8 @@ type Config struct {
 	Keep bool
 	// Supervisor is the command of a supervisor: see package subprocess. Nil means none.
 	Supervisor []string
-	// Check, if not nil, checks whether the engine answers. The Backend calls it for Ping and Check.
+	// Check checks whether the engine answers calls. It decides whether failed calls mean an outage, so
+	// it must make a call. Default: the engine always counts as up.
 	Check func(ctx context.Context) error
 }
 
@@ -83,6 +84,9 @@ func (c Config) withDefaults() Config {
 	c.Served = cmp.Or(c.Served, c.Model)
 	c.Dir = cmp.Or(c.Dir, os.TempDir())
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
+	if c.Check == nil {
+		c.Check = func(context.Context) error { return nil }
+	}
 	return c
 }
 

@@ -34,6 +34,9 @@ func (d *Doctor) harness(ctx context.Context) error {
 		d.failed("engine", err)
 	}
 	for _, e := range engines {
+		if e.Model == "" {
+			continue // part of the error
+		}
 		d.ok("engine", "%s serves model %s and returns token ids", e.URL, e.Model)
 	}
 	return nil
