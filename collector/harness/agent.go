@@ -25,8 +25,9 @@ type agent struct {
 	folder  string // the folder of the attempt
 	id      string // the id of the session
 	// key and values are empty if an earlier process ran the command.
-	key    session.Key
-	values values
+	key     session.Key
+	values  values
+	secrets *redactor
 
 	end    *ending // nil until the command has ended
 	sealed bool    // End was called with success
@@ -93,8 +94,7 @@ func (g *agent) execute(ctx context.Context) error {
 		args[i] = g.values.expand(a)
 	}
 	args[0] = g.program
-	stdout := &tail{max: maxOutput, secret: string(g.key)}
-	stderr := &tail{max: maxErrors, secret: string(g.key)}
+	stdout, stderr := &tail{max: maxOutput, secrets: g.secrets}, &tail{max: maxErrors, secrets: g.secrets}
 	began := time.Now()
 	r, err := subprocess.Run(timed, subprocess.Program{
 		Args: args, Env: g.values.environ(g.cfg.Env), Dir: g.values.work(), Mark: g.mark, Stdin: g.values.expand(g.cfg.Stdin),
@@ -114,9 +114,8 @@ func (g *agent) execute(ctx context.Context) error {
 	if g.cfg.Output.kind != outputSession {
 		g.end.Answer, err = g.cfg.Output.read(g.folder, stdout)
 		if err != nil {
-			g.end.NoAnswer = redact(err.Error(), string(g.key))
+			g.end.NoAnswer = g.secrets.text(err.Error())
 		}
-		g.end.Answer = redact(g.end.Answer, string(g.key))
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 //	spoil=1       makes folders that cannot be listed
 //	link=PATH     makes its answer a link to a file
 //	fifo=PATH     makes a pipe in the place of a file
-//	env=1         prints its environment, and the calls contain the key
+//	env=1         prints its environment, and the calls contain the key and other secrets
 //	flood=N       writes N MiB before the answer
 //	quiet=1       prints no answer
 //	say=TEXT      prints this text as the answer
@@ -48,7 +48,7 @@ func runAgent(prompt string) int {
 		said = "calls=" + do["calls"] + " Write a title."
 	}
 	if do["env"] != "" {
-		said += " leak=" + os.Getenv("OPENAI_API_KEY")
+		said += " leak=" + os.Getenv("OPENAI_API_KEY") + "," + os.Getenv("OTHER_API_KEY") + "," + os.Getenv("REFERRED")
 	}
 	answer := converse(said, do["calls"])
 	for _, name := range []string{"write", "link", "fifo"} {

@@ -81,6 +81,11 @@ func (b *Backend) overridden(t *collector.Task) (Config, error) {
 			return refuse("%w", err)
 		}
 	}
+	for name, value := range o.Env {
+		if IsSecret(name, value) {
+			return refuse("agent: env: %s: the value can be a secret, so set it in harness.env as a reference", name)
+		}
+	}
 	cfg.Env = merged(cfg.Env, o.Env)
 	return cfg, nil
 }
@@ -92,7 +97,7 @@ func (b *Backend) Open(_ context.Context, a collector.Attempt) (collector.Agent,
 	if err != nil {
 		return nil, err
 	}
-	g := &agent{cfg: cfg, program: b.program, attempt: a, mark: markOf(&a)}
+	g := &agent{cfg: cfg, program: b.program, attempt: a, mark: markOf(&a), secrets: newRedactor(&cfg)}
 	if err := g.open(); err != nil {
 		g.discard()
 		return nil, err
@@ -130,7 +135,7 @@ func (g *agent) open() error {
 // that wraps [collector.ErrGone].
 func (b *Backend) Reattach(_ context.Context, a collector.Attempt, left collector.OpenAttempt) (collector.Agent, error) {
 	a.N = left.N
-	g := &agent{cfg: b.cfg, program: b.program, attempt: a, mark: markOf(&a), id: left.AgentID}
+	g := &agent{cfg: b.cfg, program: b.program, attempt: a, mark: markOf(&a), id: left.AgentID, secrets: newRedactor(&b.cfg)}
 	g.folder = folderOf(g.cfg.Dir, g.mark)
 	if g.id == "" {
 		id, _ := os.ReadFile(filepath.Join(g.folder, sessionFile)) // on an error, there is no session

@@ -37,6 +37,10 @@ type Config struct {
 	// Env contains environment variables. The command gets these variables and, from this process,
 	// only PATH and the other variables that the package comment lists.
 	Env map[string]string
+	// Secrets contains values that no stored text can contain. Values of Env that are secrets by their
+	// name (IsSecret), and the keys of sessions, need not be in it. A value of fewer than 8 bytes is
+	// ignored, because it can be part of ordinary words.
+	Secrets []string
 	// Files contains files that are written below HOME before the command starts. The keys are
 	// relative paths.
 	Files map[string]string

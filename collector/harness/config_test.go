@@ -65,6 +65,8 @@ func TestTaskErrors(t *testing.T) {
 		{collector.Task{Messages: []string{"a", "b"}}, "the task has 2 messages, but a command receives exactly one"},
 		{collector.Task{Messages: []string{"a"}, Agent: json.RawMessage(`{"model":"m"}`)}, "only the settings workdir and env"},
 		{collector.Task{Messages: []string{"a"}, Agent: json.RawMessage(`{"workdir":"/nonexistent"}`)}, "/nonexistent"},
+		{collector.Task{Messages: []string{"a"}, Agent: json.RawMessage(`{"env":{"MY_API_KEY":"k"}}`)}, "env: MY_API_KEY: the value can be a secret, so set it in harness.env"},
+		{collector.Task{Messages: []string{"a"}, Agent: json.RawMessage(`{"env":{"MY_API_KEY":"{key}"}}`)}, ""},
 		{collector.Task{Messages: []string{"a"}, Agent: json.RawMessage(`{"workdir":"/tmp","env":{"A":"b"}}`)}, ""},
 	} {
 		err := b.CheckTask(&tt.task)

@@ -35,10 +35,12 @@
 // # What is stored
 //
 // Of the standard output and of the output file, only the last MiB is kept, and of the standard
-// error only the last line. In these texts and in the messages of the conversation, the key of the
-// session is replaced. If an agent prints its environment, the model reads the key, and the tokens
-// contain it. These tokens are stored unchanged, because they are what the model saw. This is
-// harmless, because the session is sealed by then, and a key opens only its own session.
+// error only the last line. In these texts and in the messages of the conversation, secrets are
+// replaced: the keys of all sessions, which have a form of their own, the values in Config.Secrets,
+// and the values of variables that [IsSecret]. If an agent prints its environment, the model reads
+// the secrets, and the tokens contain them. These tokens are stored unchanged, because they are what
+// the model saw. A key is then harmless, because the session is sealed by then, and a key opens only
+// its own session.
 //
 // # Failures
 //

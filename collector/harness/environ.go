@@ -29,6 +29,9 @@ func (v *values) work() string { return filepath.Join(v.folder, workFolder) }
 // sessionURL returns the base URL of the session.
 func (v *values) sessionURL() string { return v.baseURL + "/r/" + string(v.key) }
 
+// placeholders lists the placeholders: see Config.
+var placeholders = []string{"{prompt}", "{base_url}", "{key}", "{model}", "{workdir}", "{home}"}
+
 // expand replaces the placeholders in a text. It does not search the inserted values for
 // placeholders. Other text in braces stays as it is.
 func (v *values) expand(text string) string {

@@ -81,10 +81,17 @@ func (r *rig) config(tb testing.TB) harness.Config {
 	return r.configIn(tb.TempDir(), true)
 }
 
+// These are values of variables that no text can contain.
+const otherSecret, referredSecret = `other-"<secret>&`, "referred-secret"
+
 func (r *rig) configIn(dir string, supervised bool) harness.Config {
 	cfg := harness.Config{
 		Command: []string{executable(), "agent", "{prompt}"},
-		Env:     map[string]string{"OPENAI_BASE_URL": "{base_url}/v1", "OPENAI_API_KEY": "{key}"},
+		Env: map[string]string{
+			"OPENAI_BASE_URL": "{base_url}/v1", "OPENAI_API_KEY": "{key}",
+			"OTHER_API_KEY": otherSecret, "REFERRED": referredSecret,
+		},
+		Secrets: []string{referredSecret},
 		BaseURL: r.url, Sessions: stored{r.store}, Dir: dir,
 		Timeout: time.Minute, Messages: true,
 	}

@@ -24,29 +24,24 @@ const (
 
 // reply returns the reply of the command. The rollout can be nil.
 func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
-	r := replyOf(g.record, rollout, g.end.Took, g.cfg.Messages)
+	r := replyOf(g.record, rollout, g.end.Took, g.cfg.Messages, g.secrets)
 	r.Model, r.Output, r.ExitCode, r.Workdir = g.cfg.Served, g.end.Answer, &g.end.Exit, (&values{folder: g.folder}).work()
 	if rollout != nil && g.cfg.Output.kind == outputSession {
 		r.Output = rollout.Main.Text
 	}
-	r.Output, r.Messages = redact(r.Output, string(g.key)), redactJSON(r.Messages, string(g.key))
-	for i := range r.Sends {
-		for j := range r.Sends[i].Turns {
-			r.Sends[i].Turns[j].Content = redact(r.Sends[i].Turns[j].Content, string(g.key))
-		}
-	}
+	r.Output = g.secrets.text(r.Output)
 	return r
 }
 
-// replyOf returns the reply of a session. It has one send with one turn per call, in the order of
-// rollout.Calls. The rollout can be nil.
-func replyOf(record *session.Record, rollout *session.Rollout, took time.Duration, messages bool) *collector.Reply {
+// replyOf returns the reply of a session, without secrets in its texts. It has one send with one turn
+// per call, in the order of rollout.Calls. The rollout can be nil.
+func replyOf(record *session.Record, rollout *session.Rollout, took time.Duration, messages bool, secrets *redactor) *collector.Reply {
 	r := &collector.Reply{AgentID: record.ID}
 	if rollout == nil {
 		return r
 	}
-	if messages {
-		r.Messages = rollout.Main.Messages
+	if messages && len(rollout.Main.Messages) > 0 {
+		r.Messages = json.RawMessage(secrets.text(string(rollout.Main.Messages)))
 	}
 	send := collector.Send{StopReason: stopError, Duration: max(took, 1), Turns: []tokenize.Turn{}}
 	switch {
@@ -60,7 +55,7 @@ func replyOf(record *session.Record, rollout *session.Rollout, took time.Duratio
 		c, recorded := &rollout.Calls[i], callOf(record, rollout.Number[i])
 		send.Turns = append(send.Turns, tokenize.Turn{
 			Role: tokenize.RoleAssistant, PromptIDs: c.PromptIDs, OutputIDs: c.OutputIDs, Logprobs: c.Logprobs,
-			IDMismatch: -1, Content: content(recorded.Answer),
+			IDMismatch: -1, Content: secrets.text(content(recorded.Answer)),
 		})
 		send.Usage.PromptTokens += count(c, recorded.PromptTokens, c.PromptIDs)
 		send.Usage.CompletionTokens += count(c, recorded.OutputTokens, c.OutputIDs)
@@ -115,14 +110,6 @@ func content(message json.RawMessage) string {
 		text += p.Text
 	}
 	return text
-}
-
-// redactJSON replaces the key in JSON. The key contains no character that JSON escapes.
-func redactJSON(raw json.RawMessage, key string) json.RawMessage {
-	if len(raw) == 0 {
-		return nil
-	}
-	return json.RawMessage(redact(string(raw), key))
 }
 
 // failure returns the reason why the attempt failed, or nil if it becomes data. The package comment

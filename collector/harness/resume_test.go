@@ -103,11 +103,12 @@ func (d dead) next(t *testing.T) (*store.Store, *harness.Backend) {
 }
 
 // TestKilledAfterSeal checks that the next process takes over an attempt whose session was sealed,
-// with the same tokens, the exit code and the work folder.
+// with the same tokens, the exit code and the work folder. It does not know the key of the session,
+// but no text contains it.
 func TestKilledAfterSeal(t *testing.T) {
 	t.Parallel()
 	for _, known := range []bool{true, false} {
-		d := killed(t, "calls=2 exit=4 write=kept.txt", true, 2, func() bool { return true })
+		d := killed(t, "calls=2 exit=4 write=kept.txt env=1", true, 2, func() bool { return true })
 		s, b := d.next(t)
 		left := collector.OpenAttempt{N: 3}
 		if known {
@@ -123,14 +124,18 @@ func TestKilledAfterSeal(t *testing.T) {
 		if err == nil {
 			err = collector.CheckReply(t.Context(), collector.Config{}, a.Task, r, g.Prompts)
 		}
-		if err != nil || g.ID() != d.id || *r.ExitCode != 4 || r.Output != "answer 3" || len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 2 {
+		const answer = "the key is (session key),(secret),(secret)"
+		if err != nil || g.ID() != d.id || *r.ExitCode != 4 || !strings.HasSuffix(r.Output, answer) || len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 2 {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		prompt := append(tokensOf("user", d.prompt), 1003)
-		if !slices.Equal(r.Sends[0].Turns[0].PromptIDs, prompt) {
+		if text := textOf(r); secretIn(text) != "" || strings.Count(text, answer) < 4 {
+			t.Errorf("the texts contain a secret, or the agent did not print it: %s", text)
+		}
+		prompt := tokensOf("user", d.prompt+" leak=") // the tokens contain the key, as the model read it
+		if n := len(prompt) - 1; !slices.Equal(r.Sends[0].Turns[0].PromptIDs[:n], prompt[:n]) {
 			t.Errorf("prompt %v, want %v", r.Sends[0].Turns[0].PromptIDs, prompt)
 		}
-		if b, err := os.ReadFile(filepath.Join(r.Workdir, "kept.txt")); err != nil || string(b) != "written answer 3\n" {
+		if b, err := os.ReadFile(filepath.Join(r.Workdir, "kept.txt")); err != nil || !strings.HasPrefix(string(b), "written the key is ") {
 			t.Errorf("the scorer would read %q, %v", b, err)
 		}
 		if err := g.Close(t.Context()); err != nil {
