@@ -42,8 +42,16 @@ func NewBackend(cfg Config) (*Backend, error) {
 	return &Backend{cfg: cfg, program: program}, nil
 }
 
-// Serve sets Config.Served. It must be called before the first attempt.
-func (b *Backend) Serve(model string) { b.cfg.Served = model }
+// Serve sets Config.Served and Config.Context. It must be called before the first attempt. It returns
+// an error if the configuration needs the context length and the context is 0.
+func (b *Backend) Serve(model string, context int64) error {
+	b.cfg.Served, b.cfg.Context = model, context
+	if context == 0 && (b.cfg.mentions("{context}") || b.cfg.mentions("{max_output}")) {
+		return fmt.Errorf("%w: the engine does not state the context length of its model (max_model_len in GET /v1/models), "+
+			"but the settings of the harness contain {context} or {max_output}; use an engine that states it, or write a number", collector.ErrUnusable)
+	}
+	return nil
+}
 
 // overrides are the settings that a task can override.
 type overrides struct {
@@ -120,7 +128,7 @@ func (g *agent) open() error {
 		return fmt.Errorf("%w: begin a session: %w", collector.ErrStorage, err)
 	}
 	g.id = g.key.ID()
-	g.values = values{prompt: t.Messages[0], model: g.cfg.Model, folder: g.folder, baseURL: g.cfg.BaseURL, key: g.key}
+	g.values = values{prompt: t.Messages[0], model: g.cfg.Model, folder: g.folder, baseURL: g.cfg.BaseURL, context: g.cfg.Context, key: g.key}
 	if err := os.WriteFile(filepath.Join(g.folder, sessionFile), []byte(g.id), 0o600); err != nil {
 		return unavailable(err)
 	}

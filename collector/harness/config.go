@@ -27,6 +27,8 @@ import (
 //	{model}      Config.Model
 //	{workdir}    the working folder of the command
 //	{home}       the value of HOME
+//	{context}    Config.Context
+//	{max_output} the tokens to leave for one answer: a quarter of the context, at most 32,000
 type Config struct {
 	// Command contains the program and its arguments. It runs without a shell. A program without a
 	// slash is searched for in PATH.
@@ -56,6 +58,9 @@ type Config struct {
 	Model string
 	// Served is the name of the model in the data. Default: Model.
 	Served string
+	// Context is the context length of the model in tokens, or 0 if it is unknown. A harness needs it
+	// to shorten its history in time.
+	Context int64
 	// BaseURL is the base URL of the proxy that serves Sessions, such as http://127.0.0.1:4000.
 	BaseURL string
 	// Sessions stores the calls.

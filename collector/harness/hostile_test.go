@@ -152,8 +152,8 @@ func TestIsolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := r.config(t)
-	cfg.Workdir = fixture
-	cfg.Env["TASK"], cfg.Env["NOTHING"] = "{prompt}|{model}|{workdir}|{home}|{unknown}|${HOME}", ""
+	cfg.Workdir, cfg.Context = fixture, 8192
+	cfg.Env["TASK"], cfg.Env["NOTHING"] = "{prompt}|{model}|{workdir}|{home}|{context}|{max_output}|{unknown}|${HOME}", ""
 	cfg.Files = map[string]string{".agent/config.json": `{"url":"{base_url}/v1","model":"{model}"}`}
 	cfg.Command = []string{"sh", "-c", `
 		env | sort | grep -v -e ^OPENAI -e ^OTHER -e ^REFERRED -e ^SHLVL -e ^_= -e ^OLDPWD
@@ -166,7 +166,7 @@ func TestIsolation(t *testing.T) {
 			t.Errorf("error %v, want foreign, because the agent got another prompt", err)
 		}
 		for _, want := range []string{
-			"TASK=calls=1 {key}|policy|" + reply.Workdir + "|" + filepath.Dir(reply.Workdir) + "/home|{unknown}|${HOME}\n",
+			"TASK=calls=1 {key}|policy|" + reply.Workdir + "|" + filepath.Dir(reply.Workdir) + "/home|8192|2048|{unknown}|${HOME}\n",
 			"HOME=" + filepath.Dir(reply.Workdir) + "/home\n", "TMPDIR=" + filepath.Dir(reply.Workdir) + "/tmp\n", "TERM=dumb\n", "NOTHING=\n",
 			`{"url":"` + r.url + `/r/(session key)/v1","model":"policy"}`, "#!/bin/sh\n", "\nanswer 1", "\narg:calls=1 {key}\n",
 		} {

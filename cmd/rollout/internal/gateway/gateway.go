@@ -81,6 +81,17 @@ func (g *Gateway) Probe(ctx context.Context) ([]proxy.EngineInfo, error) {
 	return p.Engines(), err
 }
 
+// Context returns the smallest context length of the engines, in tokens. It is 0 if no engine states
+// one.
+func Context(engines []proxy.EngineInfo) (least int64) {
+	for _, e := range engines {
+		if e.Tokens > 0 && (least == 0 || e.Tokens < least) {
+			least = e.Tokens
+		}
+	}
+	return least
+}
+
 // An unreachableError means that an engine could not be reached.
 type unreachableError struct{ error }
 
