@@ -185,9 +185,10 @@ func (g *agent) Close(ctx context.Context) error {
 	return nil
 }
 
-// discard removes what is left of an attempt that cannot be run or taken over.
-func (g *agent) discard() {
-	_ = clearAttempt(g.cfg.Dir, g.mark) // Clean tries it again
+// discard kills the processes of an attempt that cannot be run or taken over. It removes its session
+// and, unless keep is set, its folder.
+func (g *agent) discard(keep bool) {
+	_ = clearAttempt(g.cfg.Dir, g.mark, keep) // Clean tries it again
 	if g.key != "" {
 		_ = g.seal(context.Background())
 	}

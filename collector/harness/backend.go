@@ -107,7 +107,7 @@ func (b *Backend) Open(_ context.Context, a collector.Attempt) (collector.Agent,
 	}
 	g := &agent{cfg: cfg, program: b.program, attempt: a, mark: markOf(&a), secrets: newRedactor(&cfg)}
 	if err := g.open(); err != nil {
-		g.discard()
+		g.discard(false)
 		return nil, err
 	}
 	return g, nil
@@ -139,8 +139,8 @@ func (g *agent) open() error {
 }
 
 // Reattach takes over an attempt of a dead process if its command had ended and its session was
-// sealed. Otherwise it kills the processes of the attempt, removes its folder, and returns an error
-// that wraps [collector.ErrGone].
+// sealed. Otherwise it kills the processes of the attempt, removes its session and, unless Config.Keep
+// is set, its folder, and returns an error that wraps [collector.ErrGone].
 func (b *Backend) Reattach(_ context.Context, a collector.Attempt, left collector.OpenAttempt) (collector.Agent, error) {
 	a.N = left.N
 	g := &agent{cfg: b.cfg, program: b.program, attempt: a, mark: markOf(&a), id: left.AgentID, secrets: newRedactor(&b.cfg)}
@@ -150,7 +150,7 @@ func (b *Backend) Reattach(_ context.Context, a collector.Attempt, left collecto
 		g.id = string(id)
 	}
 	if err := g.takeOver(); err != nil {
-		g.discard()
+		g.discard(g.cfg.Keep)
 		return nil, fmt.Errorf("%w: %w", collector.ErrGone, err)
 	}
 	return g, nil

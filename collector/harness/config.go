@@ -72,7 +72,7 @@ type Config struct {
 
 	// Dir is the folder that contains the folders of the attempts. Default: os.TempDir().
 	Dir string
-	// Keep keeps the folders of the attempts, for inspection.
+	// Keep keeps the folders of the attempts, for inspection. Processes and sessions are not kept.
 	Keep bool
 	// Supervisor is the command of a supervisor: see package subprocess. Nil means none.
 	Supervisor []string

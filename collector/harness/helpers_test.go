@@ -219,9 +219,13 @@ func words(text string) map[string]string {
 	return all
 }
 
+// runOf returns the id of the run of an attempt. Each has its own, because Clean kills the processes of
+// a whole run.
+func runOf(prompt string) string { return "run of " + prompt }
+
 func attempt(prompt string, n int) collector.Attempt {
 	return collector.Attempt{
-		Task: &collector.Task{ID: "t", Messages: []string{prompt}}, Key: "key-" + prompt, GroupSize: 1, N: n, RunID: "run",
+		Task: &collector.Task{ID: "t", Messages: []string{prompt}}, Key: "key-" + prompt, GroupSize: 1, N: n, RunID: runOf(prompt),
 	}
 }
 

@@ -148,12 +148,24 @@ func TestKilledAfterSeal(t *testing.T) {
 	}
 }
 
+// died checks that a process dies.
+func died(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); alive(pid) && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if alive(pid) {
+		t.Errorf("process %d is alive", pid)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
 // TestKilledDuringRun checks that an attempt whose command was running is gone, and that the next
 // process kills what is left of it, even if there was no supervisor.
 func TestKilledDuringRun(t *testing.T) {
 	t.Parallel()
 	for _, supervised := range []bool{true, false} {
-		for _, how := range []string{"reattach", "clean", "open"} {
+		for _, how := range []string{"reattach", "kept", "clean", "open"} {
 			t.Run(fmt.Sprintf("supervised=%v/%s", supervised, how), func(t *testing.T) {
 				t.Parallel()
 				file := filepath.Join(t.TempDir(), "pid")
@@ -166,7 +178,7 @@ func TestKilledDuringRun(t *testing.T) {
 				if !supervised && !alive(pid) {
 					t.Error("the process died by itself, so this test shows nothing")
 				}
-				_, b := d.next(t)
+				s, b := d.next(t)
 				attempts := filepath.Join(d.dir, "attempts")
 				switch how {
 				case "reattach":
@@ -174,22 +186,38 @@ func TestKilledDuringRun(t *testing.T) {
 					if !errors.Is(err, collector.ErrGone) {
 						t.Errorf("Reattach = %v, want gone", err)
 					}
+				case "kept":
+					cfg := (&rig{store: s, url: "http://127.0.0.1:1"}).configIn(attempts, true)
+					cfg.Keep = true
+					b, err := harness.NewBackend(cfg)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := b.Reattach(t.Context(), attempt(prompt, 3), collector.OpenAttempt{N: 3, AgentID: d.id}); !errors.Is(err, collector.ErrGone) {
+						t.Errorf("Reattach = %v, want gone", err)
+					}
+					died(t, pid)
+					if n, err := harness.Leftovers(attempts, runOf(prompt)); len(n) != 1 || err != nil {
+						t.Errorf("the folder was not kept: %v, %v", n, err)
+					}
+					return
 				case "clean":
 					a := attempt(prompt, 3)
+					if n, err := harness.Clean(t.Context(), attempts, "another run", nil); n != 0 || err != nil || !supervised && !alive(pid) {
+						t.Errorf("Clean of another run = %d, %v; the process is alive: %v", n, err, alive(pid))
+					}
 					keep := func(mark, id string) bool { return id == d.id && mark == harness.Mark(a.RunID, a.Key, a.N) }
-					if n, err := harness.Clean(t.Context(), attempts, "run", keep); n != 0 || err != nil {
+					if n, err := harness.Clean(t.Context(), attempts, runOf(prompt), keep); n != 0 || err != nil {
 						t.Errorf("Clean = %d, %v, want to keep the attempt", n, err)
 					}
-					if n, err := harness.Clean(t.Context(), attempts, "another run", nil); n != 0 || err != nil {
-						t.Errorf("Clean of another run = %d, %v", n, err)
-					}
-					if n, err := harness.Clean(t.Context(), attempts, "run", nil); n != 1 || err != nil {
+					died(t, pid) // only the folder is kept
+					if n, err := harness.Clean(t.Context(), attempts, runOf(prompt), nil); n != 1 || err != nil {
 						t.Errorf("Clean = %d, %v, want 1", n, err)
 					}
 				case "open":
 					// The journal has lost the attempt, so its number is used again.
-					a := attempt("calls=1", 3)
-					a.Key = "key-" + prompt
+					a := attempt(prompt, 3)
+					a.Task.Messages = []string{"calls=1"}
 					g, err := b.Open(t.Context(), a)
 					if err != nil {
 						t.Fatal(err)
@@ -199,13 +227,7 @@ func TestKilledDuringRun(t *testing.T) {
 					}
 				}
 				empty(t, attempts)
-				for end := time.Now().Add(20 * time.Second); alive(pid) && time.Now().Before(end); {
-					time.Sleep(5 * time.Millisecond)
-				}
-				if alive(pid) {
-					t.Errorf("process %d is alive", pid)
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-				}
+				died(t, pid)
 			})
 		}
 	}
