@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ type engineGate struct {
 	engine  http.Handler
 	latency func() time.Duration // of each call; nil: none
 	hold    int                  // hold the calls until this many tasks have made one
+	out     atomic.Bool          // answer every request with 503
 
 	mu     sync.Mutex
 	seen   map[string]bool
@@ -52,6 +54,10 @@ type engineGate struct {
 var seedOf = regexp.MustCompile(`\[script:harness seed=(\d+)`)
 
 func (g *engineGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if g.out.Load() {
+		http.Error(w, "the engine is out", http.StatusServiceUnavailable)
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the client disconnected

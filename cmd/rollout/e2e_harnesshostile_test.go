@@ -34,9 +34,9 @@ func TestHostileHarness(t *testing.T) {
 	}
 	h := newHarnessRun(t, prompts, len(prompts), "")
 	settings := string(must(os.ReadFile(h.config))(t))
-	noError(t, os.WriteFile(h.config, []byte(strings.NewReplacer("timeout: 60s", "timeout: 8s", "fail_on_error: 100%", "fail_on_error: 100%, retries: 0").Replace(settings)), 0o600))
-	const secret = "hunter2-of-the-collector"
-	p := startProgram(t, "rollout", []string{"TMPDIR=" + h.temp, "MY_SECRET=" + secret, "OPENAI_API_KEY=" + secret},
+	noError(t, os.WriteFile(h.config, []byte(strings.NewReplacer("timeout: 60s", "timeout: 8s", "env: {", `env: {HARNESS_API_KEY: "${env:HARNESS_SECRET}", `, "fail_on_error: 100%", "fail_on_error: 100%, retries: 0").Replace(settings)), 0o600))
+	const secret, given = "hunter2-of-the-collector", "hunter2-of-the-harness"
+	p := startProgram(t, "rollout", []string{"TMPDIR=" + h.temp, "MY_SECRET=" + secret, "OPENAI_API_KEY=" + secret, "HARNESS_SECRET=" + given},
 		"collect", "-c", h.config, "--json")
 	p.ends(t, 2*time.Minute, exit.Failures)
 	time.Sleep(100 * time.Millisecond) // five hops of a process that forks all the time
@@ -73,10 +73,12 @@ func TestHostileHarness(t *testing.T) {
 			t.Errorf("a key is in %.200s", all[max(0, at-100):])
 		}
 	}
-	if at := strings.Index(all, secret); at >= 0 {
-		t.Errorf("a secret of the collector is in %.200s", all[max(0, at-100):])
+	for _, secret := range []string{secret, given} {
+		if at := strings.Index(all, secret); at >= 0 {
+			t.Errorf("the secret %s is in %.200s", secret, all[max(0, at-100):])
+		}
 	}
-	contains(t, all, "(session key)") // otherwise the agents printed nothing
+	contains(t, all, "secret (session key) (secret)") // otherwise the agents printed nothing
 }
 
 // A client that guesses the key of a session always gets the same answer, whether the guess is close

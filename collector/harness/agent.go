@@ -25,8 +25,9 @@ type agent struct {
 	folder  string // the folder of the attempt
 	id      string // the id of the session
 	// key and values are empty if an earlier process ran the command.
-	key    session.Key
-	values values
+	key     session.Key
+	values  values
+	secrets *redactor
 
 	end    *ending // nil until the command has ended
 	sealed bool    // End was called with success
@@ -74,7 +75,11 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	if ctx.Err() != nil {
 		return reply, context.Cause(ctx)
 	}
-	return reply, g.failure(rollout, err)
+	var down error
+	if g.end.TimedOut {
+		down = g.cfg.Check(ctx)
+	}
+	return reply, g.failure(rollout, err, down)
 }
 
 // errTimeout ends a command at Config.Timeout.
@@ -89,8 +94,7 @@ func (g *agent) execute(ctx context.Context) error {
 		args[i] = g.values.expand(a)
 	}
 	args[0] = g.program
-	stdout := &tail{max: maxOutput, secret: string(g.key)}
-	stderr := &tail{max: maxErrors, secret: string(g.key)}
+	stdout, stderr := &tail{max: maxOutput, secrets: g.secrets}, &tail{max: maxErrors, secrets: g.secrets}
 	began := time.Now()
 	r, err := subprocess.Run(timed, subprocess.Program{
 		Args: args, Env: g.values.environ(g.cfg.Env), Dir: g.values.work(), Mark: g.mark, Stdin: g.values.expand(g.cfg.Stdin),
@@ -110,9 +114,8 @@ func (g *agent) execute(ctx context.Context) error {
 	if g.cfg.Output.kind != outputSession {
 		g.end.Answer, err = g.cfg.Output.read(g.folder, stdout)
 		if err != nil {
-			g.end.NoAnswer = redact(err.Error(), string(g.key))
+			g.end.NoAnswer = g.secrets.text(err.Error())
 		}
-		g.end.Answer = redact(g.end.Answer, string(g.key))
 	}
 	return nil
 }
@@ -182,9 +185,10 @@ func (g *agent) Close(ctx context.Context) error {
 	return nil
 }
 
-// discard removes what is left of an attempt that cannot be run or taken over.
-func (g *agent) discard() {
-	_ = clearAttempt(g.cfg.Dir, g.mark) // Clean tries it again
+// discard kills the processes of an attempt that cannot be run or taken over. It removes its session
+// and, unless keep is set, its folder.
+func (g *agent) discard(keep bool) {
+	_ = clearAttempt(g.cfg.Dir, g.mark, keep) // Clean tries it again
 	if g.key != "" {
 		_ = g.seal(context.Background())
 	}

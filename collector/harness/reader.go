@@ -56,7 +56,8 @@ func (g *readAgent) Run(ctx context.Context) (*collector.Reply, error) {
 		return nil, fmt.Errorf("%w: %w", collector.ErrConnection, err)
 	}
 	rollout, err := session.Build(record, g.reader.cfg.Build)
-	reply := replyOf(record, rollout, record.End.At.Sub(record.Head.Began), g.reader.cfg.Messages)
+	secrets := newRedactor(&Config{}) // the keys of sessions
+	reply := replyOf(record, rollout, record.End.At.Sub(record.Head.Began), g.reader.cfg.Messages, secrets)
 	reply.Model, reply.Started, reply.Reward = record.Head.Model, record.Head.Began, record.End.Reward
 	if rollout != nil {
 		g.calls, reply.Output = rollout.Calls, rollout.Main.Text
@@ -64,6 +65,7 @@ func (g *readAgent) Run(ctx context.Context) (*collector.Reply, error) {
 	if text := record.End.FinalText; text != nil {
 		reply.Output = *text
 	}
+	reply.Output = secrets.text(reply.Output)
 	return reply, sessionError(err, fmt.Sprintf("session %s has %d requests", g.id, len(record.Calls)))
 }
 

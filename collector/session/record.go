@@ -79,6 +79,11 @@ type Call struct {
 	// client sent.
 	Spliced bool
 	// Unread is the reason why the ids of the answer are not usable, such as no_ids, or "". The
-	// package comment of collector/tap/proxy lists the reasons.
+	// package comment of collector/tap/proxy lists the reasons. A refused call has no answer. Its
+	// reason is UnreadOverflow or "".
 	Unread string
 }
+
+// UnreadOverflow means that the engine refused a call, because the conversation exceeds the context
+// length.
+const UnreadOverflow = "context_overflow"

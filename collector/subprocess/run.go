@@ -99,7 +99,9 @@ func Run(ctx context.Context, p Program) (Result, error) {
 	select {
 	case ended = <-exited:
 	case <-ctx.Done():
-		control.end() // the supervisor kills all processes and exits
+		if supervised {
+			control.end() // the supervisor kills all processes and exits
+		}
 		if !supervised || !within(killWithin+2*outputAfter, exited, &ended) {
 			KillGroup(cmd)
 			_, _ = KillMarked(p.Mark, killWithin)

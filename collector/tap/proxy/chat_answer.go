@@ -6,8 +6,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector/session"
 )
 
 const (
@@ -63,6 +66,9 @@ func (c *chatCall) abort(text []byte) {
 
 // refusal passes an error of the engine to the client.
 func (c *chatCall) refusal(a engineAnswer) {
+	if status := a.res.StatusCode; status >= 400 && status < 500 && statesOverflow(a.body) {
+		c.call.Unread = session.UnreadOverflow
+	}
 	if err := c.record(false); err != nil {
 		c.fail(refused(err))
 		return
@@ -76,6 +82,15 @@ func (c *chatCall) refusal(a engineAnswer) {
 		text = (&refusal{a.res.StatusCode, strconv.Itoa(a.res.StatusCode), "the engine answered: " + string(text[:min(len(text), 1<<10)])}).text()
 	}
 	c.abort(text)
+}
+
+// statesOverflow reports whether an error of an engine states that the conversation exceeds the
+// context length. OpenAI's API has the code context_length_exceeded. vLLM and SGLang have only words.
+func statesOverflow(body []byte) bool {
+	text := bytes.ToLower(body)
+	return slices.ContainsFunc([]string{
+		"context_length", "context length", "context window", "maximum model length", "max_model_len",
+	}, func(words string) bool { return bytes.Contains(text, []byte(words)) })
 }
 
 // head copies the header of the engine's answer.

@@ -28,7 +28,7 @@ func (c *chatCall) record(cut bool) error {
 	if c.call.Unread == "" && c.reader == nil && cut && t.Status == http.StatusOK {
 		c.call.Unread = "cut"
 	}
-	if c.call.Unread != "" {
+	if c.call.Unread != "" && t.Status == http.StatusOK {
 		c.p.unread(c.call.Unread)
 	}
 	if t.Status == http.StatusOK {

@@ -132,14 +132,16 @@
 // that the client used. All other bytes stay the same. The text, the reasoning and the arguments of
 // tool calls in session.Call.Answer are the same JSON text, joined.
 //
-// The proxy stores every call whose request it could parse, even if the call failed. If a call cannot be stored, the
-// client gets status 507, or its stream is cut off without an end marker. session.Call.Unread is one
-// of the reasons above; no_ids also means that the number of ids differs from the engine's count of
-// tokens. A call whose answer was cut off is stored with the tokens that arrived, and the client's
-// answer is cut off too. session.Call.Delivered means that the client was still connected when the
-// proxy began to write the last part of the answer, and that no write failed. The last part is the end
-// marker of a stream, or a whole answer. The store first records the call and then, after the last
-// write, the delivery. A call whose delivery could not be recorded counts as not delivered.
+// The proxy stores every call whose request it could parse, even if the call failed. If a call cannot
+// be stored, the client gets status 507, or its stream is cut off without an end marker.
+// session.Call.Unread is one of the reasons above; no_ids also means that the number of ids differs
+// from the engine's count of tokens. If the engine refuses a call because it exceeds the context
+// length, Unread is context_overflow. A call whose answer was cut off is stored with the tokens that
+// arrived, and the client's answer is cut off too. session.Call.Delivered means that the client was
+// still connected when the proxy began to write the last part of the answer, and that no write failed.
+// The last part is the end marker of a stream, or a whole answer. The store first records the call and
+// then, after the last write, the delivery. A call whose delivery could not be recorded counts as not
+// delivered.
 //
 // These limits bound a flood. The proxy does not limit how long a call takes.
 //

@@ -221,6 +221,39 @@ func TestSessionEngineErrors(t *testing.T) {
 	}
 }
 
+// TestSessionOverflow proves that a call is recorded as too long for the context only if the engine
+// states it: vLLM's and SGLang's words, and OpenAI's code. Such a call is not an unread answer.
+func TestSessionOverflow(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		status int
+		text   string
+		want   string
+	}{
+		{400, `{"error":{"message":"This model's maximum context length is 8192 tokens. However, you requested 9000."}}`, session.UnreadOverflow},
+		{400, `{"object":"error","message":"The input (9000 tokens) is longer than the model's context length (8192 tokens)."}`, session.UnreadOverflow},
+		{400, `{"error":{"message":"The decoder prompt (length 9000) is longer than the maximum model length of 8192."}}`, session.UnreadOverflow},
+		{413, `{"error":{"message":"no","code":"context_length_exceeded"}}`, session.UnreadOverflow},
+		{400, `{"error":{"message":"tool_choice is not supported"}}`, ""},
+		{422, `{"error":{"message":"Input should be a valid string"}}`, ""},
+		{500, `{"error":{"message":"the context length is unknown"}}`, ""},
+	} {
+		r := newSessionRig(t, proxy.Config{}, trialed{newEngine(t), func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(tt.status)
+			_, _ = io.WriteString(w, tt.text)
+		}})
+		key := r.begin(t)
+		res := r.send(t.Context(), t, "/r/"+string(key)+"/v1/chat/completions", chatBody("single", false, ""))
+		_ = res.Body.Close()
+		if calls := r.record(t, key).Calls; len(calls) != 1 || calls[0].Unread != tt.want {
+			t.Errorf("%d %s: recorded %+v, want %q", tt.status, tt.text, calls, tt.want)
+		}
+		if unread := r.proxy.Stats().Unread; len(unread) > 0 {
+			t.Errorf("%d %s: unread %v", tt.status, tt.text, unread)
+		}
+	}
+}
+
 // TestSessionKeepAlive proves that a client whose stream is made from a whole answer gets comments
 // while it waits, and then the answer or the error.
 func TestSessionKeepAlive(t *testing.T) {

@@ -97,7 +97,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		presetSetting("harness.preset", &c.Harness.Preset).with("harness", "NAME",
 			"run an agent harness instead of agents on Letta servers: "+strings.Join(harness.PresetNames(), ", ")),
 		listSetting("harness.command", &c.Harness.Command).with("", "",
-			"the program that runs one attempt, and its arguments; {prompt}, {base_url}, {key}, {model}, {workdir} and {home} are replaced"),
+			"the program that runs one attempt, and its arguments; {prompt}, {base_url}, {key}, {model}, {workdir}, {home}, {context} and {max_output} are replaced"),
 		stringSetting("harness.stdin", &c.Harness.Stdin).with("", "",
 			"the standard input of the program, with the same replacements, such as {prompt} (default: empty)"),
 		c.Harness.Env.setting("harness.env", getenv).with("", "",
