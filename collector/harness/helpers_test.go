@@ -86,7 +86,7 @@ func (r *rig) configIn(dir string, supervised bool) harness.Config {
 		Command: []string{executable(), "agent", "{prompt}"},
 		Env:     map[string]string{"OPENAI_BASE_URL": "{base_url}/v1", "OPENAI_API_KEY": "{key}"},
 		BaseURL: r.url, Sessions: stored{r.store}, Dir: dir,
-		Timeout: time.Minute, Messages: true,
+		Timeout: time.Minute,
 	}
 	if supervised {
 		cfg.Supervisor = []string{executable()}
