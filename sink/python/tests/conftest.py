@@ -93,6 +93,35 @@ def start(rollout: str, environment: dict[str, str], tmp_path: Path) -> Iterator
         stop(process)
 
 
+@pytest.fixture
+def engine(start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> Callable[[], str]:
+    """engine() starts a simulated engine and returns its URL."""
+    return lambda: serve(start, tmp_path / "engine.url", "simulate", "--serve-engine", "vllm")
+
+
+@pytest.fixture
+def tap(start: Callable[..., subprocess.Popen[bytes]], engine: Callable[[], str], tmp_path: Path) -> Callable[..., str]:
+    """tap(*flags) starts a tap with sessions, and returns its URL. Without --engine in the flags, its
+    engine is a simulated one. Its spool is the folder spool of tmp_path."""
+
+    def begin(*flags: str | Path) -> str:
+        given = flags if "--engine" in flags else ("--engine", engine(), *flags)
+        return serve(start, tmp_path / "tap.url", "tap", "--sessions", "--spool", tmp_path / "spool", *given)
+
+    return begin
+
+
+def serve(start: Callable[..., subprocess.Popen[bytes]], ready: Path, *args: str | Path) -> str:
+    """Start a program that serves, and return its URL."""
+    process = start(*args, "--listen", "127.0.0.1:0", "--ready-file", ready)
+    end = time.monotonic() + PATIENCE
+    while not ready.exists():  # it is created atomically
+        if process.poll() is not None or time.monotonic() > end:
+            pytest.fail(f"{args}: no server: exit status {process.poll()}")
+        time.sleep(0.01)
+    return ready.read_text().strip()
+
+
 @pytest.fixture(scope="session")
 def simulator(
     rollout: str, environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory

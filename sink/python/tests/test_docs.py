@@ -15,12 +15,10 @@ import pkgutil
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from waiting import PATIENCE
 
 import rollout as package
 
@@ -59,26 +57,9 @@ def quick_start(collect: Callable[..., Path]) -> Path:
     return collect(*command[1].split(), simulate=simulate[1].split())
 
 
-@pytest.fixture
-def tap(start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> Callable[[], str]:
-    """tap() starts a tap with sessions before a simulated engine, and returns its URL."""
-
-    def serve(*args: str) -> str:
-        ready = tmp_path / f"{args[0]}.url"
-        process = start(*args, "--listen", "127.0.0.1:0", "--ready-file", ready)
-        end = time.monotonic() + PATIENCE
-        while not ready.exists():  # it is created atomically
-            if process.poll() is not None or time.monotonic() > end:
-                pytest.fail(f"{args}: exit status {process.poll()}")
-            time.sleep(0.01)
-        return ready.read_text().strip()
-
-    return lambda: serve("tap", "--sessions", "--spool", str(tmp_path / "spool"), "--engine", serve("simulate", "--serve-engine", "vllm"))
-
-
 @pytest.mark.parametrize(("where", "code"), list(programs()), ids=lambda v: v if v.count("\n") == 0 else "")
 def test_python_block(
-    quick_start: Path, simulator: Callable[..., tuple[str, Path]], tap: Callable[[], str], where: str, code: str
+    quick_start: Path, simulator: Callable[..., tuple[str, Path]], tap: Callable[..., str], where: str, code: str
 ) -> None:
     assert quick_start.name == "run1"
     if SERVER in code:  # the quick start's server; tests have one on a free port
