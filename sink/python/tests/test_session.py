@@ -101,9 +101,9 @@ class Gate(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_calls_in_flight(tap: Callable[..., str], engine: Callable[[], str], wait: bool) -> None:
+def test_calls_in_flight(tap: Callable[..., str], engine: str, wait: bool) -> None:
     """The end waits for calls in flight, or cancels them. No new call is admitted meanwhile."""
-    Gate.engine, Gate.held, Gate.opened = engine(), threading.Semaphore(0), threading.Event()
+    Gate.engine, Gate.held, Gate.opened = engine, threading.Semaphore(0), threading.Event()
     with ThreadingHTTPServer(("127.0.0.1", 0), Gate) as gate, ThreadPoolExecutor() as pool:
         threading.Thread(target=gate.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:
@@ -152,7 +152,7 @@ def test_tokens(tap: Callable[..., str], tmp_path: Path, monkeypatch: pytest.Mon
 
 class Server(ThreadingHTTPServer):
     """A server that gives the answers in a list, and then a tap's answer. An answer is a status and a
-    body, None to close the connection, or an event to wait for."""
+    body, None to close the connection, an event to wait for, or an error without its end."""
 
     daemon_threads = True
 
@@ -172,6 +172,9 @@ class Handler(BaseHTTPRequestHandler):
         answer = self.server.answers.pop(0) if self.server.answers else (201 if begun else 200, {"key": "the-key", "id": "the-id"})
         if isinstance(answer, threading.Event):
             answer.wait(PATIENCE)
+            answer = None
+        if answer == "breaks off":
+            self.wfile.write(b"HTTP/1.1 400 Bad Request\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n")
             answer = None
         if answer is None:
             self.close_connection = True
@@ -224,6 +227,7 @@ def test_requests_without_an_answer_are_repeated(serve: Callable[..., Server]) -
 @pytest.mark.parametrize(("answer", "message"), [
     ((400, {"error": {"message": "rollout tap: the body is not valid"}}), r"cannot begin a session at {}: rollout tap: the body is not valid \(status 400\)"),
     ((404, "404 page not found\n"), r"cannot begin a session at {}: 404 page not found \(status 404\)"),
+    ("breaks off", r"cannot begin a session at {}: Bad Request \(status 400\)"),
     ((404, ""), r"Not Found \(status 404\)"),
     ((307, ""), r"Temporary Redirect \(status 307\)"),
     ((302, ""), r"Found \(status 302\)"),
