@@ -67,8 +67,6 @@ type Config struct {
 	Sessions Sessions
 	// Build configures how a session becomes the calls of a sample.
 	Build session.Config
-	// Messages keeps the messages of the main conversation in the Reply.
-	Messages bool
 
 	// Dir is the folder that contains the folders of the attempts. Default: os.TempDir().
 	Dir string

@@ -93,7 +93,7 @@ func (r *rig) configIn(dir string, supervised bool) harness.Config {
 		},
 		Secrets: []string{referredSecret},
 		BaseURL: r.url, Sessions: stored{r.store}, Dir: dir,
-		Timeout: time.Minute, Messages: true,
+		Timeout: time.Minute,
 	}
 	if supervised {
 		cfg.Supervisor = []string{executable()}

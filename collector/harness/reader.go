@@ -15,8 +15,6 @@ import (
 type ReaderConfig struct {
 	// Build configures how a session becomes the calls of a sample.
 	Build session.Config
-	// Messages keeps the messages of the main conversation in the Reply.
-	Messages bool
 }
 
 // A Reader is a [collector.Backend] that reads the sessions of other programs. Its tasks have a
@@ -57,7 +55,7 @@ func (g *readAgent) Run(ctx context.Context) (*collector.Reply, error) {
 	}
 	rollout, err := session.Build(record, g.reader.cfg.Build)
 	secrets := newRedactor(&Config{}) // the keys of sessions
-	reply := replyOf(record, rollout, record.End.At.Sub(record.Head.Began), g.reader.cfg.Messages, secrets)
+	reply := replyOf(record, rollout, record.End.At.Sub(record.Head.Began), secrets)
 	reply.Model, reply.Started, reply.Reward = record.Head.Model, record.Head.Began, record.End.Reward
 	if rollout != nil {
 		g.calls, reply.Output = rollout.Calls, rollout.Main.Text

@@ -24,7 +24,7 @@ const (
 
 // reply returns the reply of the command. The rollout can be nil.
 func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
-	r := replyOf(g.record, rollout, g.end.Took, g.cfg.Messages, g.secrets)
+	r := replyOf(g.record, rollout, g.end.Took, g.secrets)
 	r.Model, r.Output, r.ExitCode, r.Workdir = g.cfg.Served, g.end.Answer, &g.end.Exit, (&values{folder: g.folder}).work()
 	if rollout != nil && g.cfg.Output.kind == outputSession {
 		r.Output = rollout.Main.Text
@@ -35,12 +35,12 @@ func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
 
 // replyOf returns the reply of a session, without secrets in its texts. It has one send with one turn
 // per call, in the order of rollout.Calls. The rollout can be nil.
-func replyOf(record *session.Record, rollout *session.Rollout, took time.Duration, messages bool, secrets *redactor) *collector.Reply {
+func replyOf(record *session.Record, rollout *session.Rollout, took time.Duration, secrets *redactor) *collector.Reply {
 	r := &collector.Reply{AgentID: record.ID}
 	if rollout == nil {
 		return r
 	}
-	if messages && len(rollout.Main.Messages) > 0 {
+	if len(rollout.Main.Messages) > 0 {
 		r.Messages = json.RawMessage(secrets.text(string(rollout.Main.Messages)))
 	}
 	send := collector.Send{StopReason: stopError, Duration: max(took, 1), Turns: []tokenize.Turn{}}

@@ -66,7 +66,7 @@ func (p *planning) connect(ctx context.Context) (err error) {
 func (p *planning) newServer(client *letta.Client) (collector.Backend, preflight.Server, error) {
 	cfg := p.settings.agent
 	if p.options.Reads {
-		r := agent.NewReader(client, agent.ReaderConfig{Prompter: p.settings.prompter, Messages: cfg.Messages})
+		r := agent.NewReader(client, agent.ReaderConfig{Prompter: p.settings.prompter})
 		return r, preflight.Reads(r), nil
 	}
 	cfg.Prompter, cfg.Progress, cfg.Versions = p.settings.prompter, p.host.Silent, p.versions

@@ -142,7 +142,7 @@ func (c *Config) HarnessConfig() (cfg harness.Config, err error) {
 	h := &c.Harness
 	cfg = harness.Config{
 		Command: h.Command, Stdin: h.Stdin, Env: h.Env.Reveal(), Secrets: h.Env.secrets(), Workdir: h.Workdir, Timeout: h.Timeout,
-		Build: session.Config{TrainAuxiliary: c.Tokens.ChainsAll}, Messages: c.Output.Messages, Keep: c.Agent.Keep,
+		Build: session.Config{TrainAuxiliary: c.Tokens.ChainsAll}, Keep: c.Agent.Keep,
 	}
 	if h.Output != "" {
 		if cfg.Output, err = harness.ParseOutput(h.Output); err != nil {
