@@ -3,12 +3,9 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -54,12 +51,6 @@ type scene struct {
 	rows, chains, differences                        int
 	trained, auxiliary, superseded, cut, quarantined int
 	failed                                           string // class
-}
-
-// The fields of the report of testdata/python/trained.py.
-type trainedReport struct {
-	Expected    map[string]struct{ Calls, Tokens int }
-	Differences []struct{ Seed string }
 }
 
 // TestHarnesses runs the published harnesses with their presets against the scripted engine. It
@@ -132,9 +123,9 @@ func harnessScenes(t *testing.T, name, dialect string, continuity bool) (scenes 
 	engine.ends(t, time.Minute, exit.OK)
 	run := filepath.Join(work, "run")
 	scenes, failed := readScenes(t, run, name, dialect)
-	report := trainedOf(t, append([]string{run, log, "--failed"}, failed...))
+	report := compareWithLog(t, run, log, failed...)
 	checkScenes(t, scenes, report)
-	return scenes, len(report.Differences)
+	return scenes, 0
 }
 
 // readScenes returns the scenes of a run, and the seeds of the scenarios that failed.
@@ -186,34 +177,9 @@ func readScenes(t *testing.T, run, name, dialect string) (scenes []scene, failed
 	return scenes, failed
 }
 
-// trainedOf runs the independent comparison of a run with the engine's log.
-func trainedOf(t *testing.T, args []string) *trainedReport {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), findPython(t), append([]string{filepath.Join("testdata", "python", "trained.py")}, args...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if len(out) == 0 {
-		t.Fatal(err)
-	}
-	var r trainedReport
-	noError(t, json.Unmarshal(out, &r))
-	if err != nil {
-		t.Errorf("the rows differ from the engine's log: %v\n%s", err, out)
-	} else if len(r.Differences) > 0 {
-		t.Errorf("other calls are trained than the engine's log says:\n%s", out)
-	}
-	return &r
-}
-
 // checkScenes adds the differences to the scenes, and compares the numbers of tokens.
 func checkScenes(t *testing.T, scenes []scene, r *trainedReport) {
 	t.Helper()
-	for _, d := range r.Differences {
-		seed, err := strconv.Atoi(strings.TrimRight(d.Seed, "s"))
-		if err == nil && 1 <= seed && seed <= len(scenes) {
-			scenes[seed-1].differences++
-		}
-	}
 	var got scene
 	for i := range scenes {
 		got.trained += scenes[i].trained

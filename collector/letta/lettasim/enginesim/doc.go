@@ -96,8 +96,8 @@
 //
 // The log has one JSON object per line and call, in the order the calls end:
 //
-//	n, path, began, ended, status     number of the call from 1; the status is 0 if the connection
-//	                                  was dropped
+//	n, path, began, ended, status     number of the call from 1, and its times in UTC; the status is 0
+//	                                  if the connection was dropped
 //	stream                            whether the request asked for a stream
 //	prompt_ids, output_ids, logprobs  what was sampled under which prompt, whether or not it was
 //	                                  sent; null before sampling; a logprob that is not a number is
