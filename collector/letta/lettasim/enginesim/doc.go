@@ -69,6 +69,7 @@
 //	long       answers that call tools have a long text
 //	unicode    answers contain characters outside ASCII
 //	compact    arguments are printed without spaces, so the next prompt differs from the sampled ids
+//	numbers    calls set the parameter timeout of a tool to 60000.0. JavaScript prints 60000
 //	answer=N   the number in the final answer (default 42)
 //
 // A fault happens to one answer, given by its number from 1:
