@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,8 +44,9 @@ func becomePreset(url, key, prompt, home string) error {
 		return err
 	}
 	expand := strings.NewReplacer("{base_url}", url, "{key}", key, "{prompt}", prompt, "{home}", home, "{model}", "policy").Replace
-	p.Files[".stdin"] = p.Stdin
-	for name, text := range p.Files {
+	files := map[string]string{".stdin": p.Stdin}
+	maps.Copy(files, p.Files)
+	for name, text := range files {
 		path := filepath.Join(home, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
