@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	if code, ok := subprocess.Main(os.Args); ok {
 		os.Exit(code) //nolint:forbidigo // this process was the supervisor of a command
 	}
-	testscript.Main(tests{m}, map[string]func(){"rollout": main, "agent": scriptAgent, agentProgram: agentMain})
+	testscript.Main(tests{m}, map[string]func(){"rollout": main, "agent": scriptAgent, agentProgram: agentMain, presetProgram: presetMain})
 }
 
 // programs is the folder for programs that the tests build.
