@@ -34,7 +34,7 @@ type builder struct {
 	byLast   map[pair][]*call  // the same, by their last message and the full key of their answer
 	byEnd    map[int32][]*call // answered calls by the number of their list of messages
 	byTokens map[prefix]*call  // the last call whose prompt and output are these tokens
-	blocks   map[prefix]bool   // the whole blocks of these sequences
+	rests    map[prefix]*rests // by the whole blocks of these sequences
 
 	quotes map[int][]*quote // the answers that Record.Texts[i] contains as a part of its text
 }
@@ -123,7 +123,7 @@ func newBuilder(r *Record, cfg Config) (*builder, error) {
 		number: make([]int32, len(r.Texts)), full: make([]int32, len(r.Texts)),
 		toolSets: make([]*toolSet, len(r.Texts)), prefixes: map[pair]int32{},
 		byAnswer: map[int32][]*call{}, byPlace: map[pair][]*call{}, byLast: map[pair][]*call{}, byEnd: map[int32][]*call{},
-		byTokens: map[prefix]*call{}, blocks: map[prefix]bool{}, quotes: map[int][]*quote{},
+		byTokens: map[prefix]*call{}, rests: map[prefix]*rests{}, quotes: map[int][]*quote{},
 	}
 	if r.Head.Task != nil {
 		b.task = plain(r.Head.Task.Prompt)

@@ -12,9 +12,10 @@ func (b *builder) findParents() {
 			if answered(c.Call) {
 				p.children = append(p.children, c)
 			}
-			if proved {
+			switch {
+			case proved:
 				p.readers = append(p.readers, c)
-			} else {
+			case p.changed == nil:
 				p.changed = c
 			}
 		}
@@ -39,7 +40,11 @@ func (b *builder) index(c *call) {
 	}
 	if len(c.Prompt) > 0 && len(c.Output) > 0 {
 		b.byTokens[prefix{c.seq.len(), c.seq.sum}] = c
-		b.blocks[c.seq.blocks(len(c.seq.sums))] = true
+		blocks := c.seq.blocks(len(c.seq.sums))
+		if b.rests[blocks] == nil {
+			b.rests[blocks] = &rests{}
+		}
+		b.rests[blocks][c.seq.len()%blockTokens] = true
 	}
 }
 
@@ -182,16 +187,19 @@ func (b *builder) changedAt(c *call, p int) (best continuation) {
 // beginning of c's prompt, or nil. Of calls with the same tokens it returns the last.
 func (b *builder) longest(c *call) (best *call) {
 	for n := len(c.Prompt) / blockTokens; n >= 0 && best == nil; n-- {
-		key := c.seq.blocks(n)
-		if !b.blocks[key] {
+		blocks := c.seq.blocks(n)
+		rests := b.rests[blocks]
+		if rests == nil {
 			continue
 		}
-		sum := key.sum
-		for i := n * blockTokens; i < min(len(c.Prompt), (n+1)*blockTokens); i++ {
-			if d := b.byTokens[prefix{i, sum}]; d != nil && d.seq.extends(&c.seq) {
-				best = d
+		sum := blocks.sum
+		for i, id := range c.Prompt[n*blockTokens : min(len(c.Prompt), (n+1)*blockTokens)] {
+			if rests[i] {
+				if d := b.byTokens[prefix{n*blockTokens + i, sum}]; d != nil && d.seq.extends(&c.seq) {
+					best = d
+				}
 			}
-			sum = addToken(sum, c.Prompt[i])
+			sum = addToken(sum, id)
 		}
 	}
 	return best

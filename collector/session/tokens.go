@@ -19,6 +19,9 @@ type prefix struct {
 	sum uint64
 }
 
+// rests contains for each number of tokens whether a sequence has that many after its whole blocks.
+type rests [blockTokens]bool
+
 // addToken returns the sum of a sequence with one more token.
 func addToken(sum uint64, id int32) uint64 {
 	sum = (sum ^ uint64(uint32(id)+1)) * 0x9e3779b97f4a7c15
