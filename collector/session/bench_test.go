@@ -3,6 +3,7 @@ package session_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -73,6 +74,87 @@ func BenchmarkBuild(b *testing.B) {
 					}
 				}
 				b.ReportMetric(float64(size.calls*size.tokens)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+			})
+		}
+	}
+}
+
+// manyConversations returns the record of a session with the given number of calls in small
+// conversations. The shape is "subagents" if each conversation has two calls, the same system message
+// and the same first answer; "texts" if each has one call, whose answer the next request quotes;
+// "unfinished" if each ends with a tool call, after a call without tools; "retries" if all requests are
+// the same, one after the other; "forks" if all requests continue the same call; "ids" if all answers
+// have the same tool-call ids and the system message changes.
+func manyConversations(calls int, shape string) *session.Record {
+	h := newHarness(task)
+	m := h.mainConv().turn(does("s", "agent", "{}"), result("s", "started"))
+	last := "nothing"
+	for k := 1; len(h.record.Calls) < calls-1; k++ {
+		c := h.subConv(fmt.Sprint("look at ", k))
+		switch shape {
+		case "subagents":
+			c.turn(does("bash:0", "bash", "{}"), result("bash:0", "ok")).call(says("looked"))
+		case "texts":
+			c.add(user(last))
+			last = fmt.Sprint("I have completed the task that you gave to me: ", k)
+			c.call(says(last))
+		case "unfinished":
+			h.conv("", system("title"), user("look")).call(says("a title"))
+			c.call(does(fmt.Sprint(k), "bash", "{}"))
+		case "retries":
+			h.subConv("look").call(says(fmt.Sprint("answer ", k)))
+		case "forks":
+			m.clone(user(fmt.Sprint("try ", k))).call(says("no"))
+		case "ids":
+			c.msgs[0] = system(fmt.Sprint("it is ", k))
+			c.turn(does("bash:0", "bash", fmt.Sprintf(`{"n": %d}`, k)), result("bash:0", "ok"))
+			c.msgs[0] = system(fmt.Sprint("it is ", k, " and a half"))
+			c.call(says("looked"))
+		}
+	}
+	m.call(done)
+	return &h.record
+}
+
+var conversationShapes = []string{"subagents", "texts", "unfinished", "retries", "forks", "ids"}
+
+// TestBuildIsLinear checks that twice as many calls take about twice as much time, not four times.
+func TestBuildIsLinear(t *testing.T) {
+	const calls, most, tries = 2_000, 3.2, 10
+	for _, shape := range conversationShapes {
+		small, large := manyConversations(calls, shape), manyConversations(2*calls, shape)
+		fastest := [2]time.Duration{math.MaxInt64, math.MaxInt64}
+		ratio := math.Inf(1)
+		for try := 0; try < tries && ratio > most; try++ { // other processes can only make it slower
+			for i, r := range []*session.Record{small, large} {
+				began := time.Now()
+				if _, err := session.Build(r, session.Config{}); err != nil {
+					t.Fatal(err)
+				}
+				fastest[i] = min(fastest[i], time.Since(began))
+			}
+			ratio = float64(fastest[1]) / float64(fastest[0])
+		}
+		t.Logf("%s: %v for %d calls, %v for %d calls", shape, fastest[0], calls, fastest[1], 2*calls)
+		if ratio > most {
+			t.Errorf("%s: twice as many calls take %.1f times as long", shape, ratio)
+		}
+	}
+}
+
+// BenchmarkConversations measures sessions with many conversations.
+func BenchmarkConversations(b *testing.B) {
+	for _, calls := range []int{2_000, 20_000} {
+		for _, shape := range conversationShapes {
+			b.Run(fmt.Sprintf("calls=%d/shape=%s", calls, shape), func(b *testing.B) {
+				r := manyConversations(calls, shape)
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := session.Build(r, session.Config{}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*calls), "us/call")
 			})
 		}
 	}
