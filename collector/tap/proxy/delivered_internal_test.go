@@ -120,7 +120,7 @@ func TestDelivered(t *testing.T) {
 				}
 			}()
 			req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
-			if bad := p.chat(w, req, &target{key: key, session: x}); bad != nil {
+			if bad := p.chat(w, req, &target{session: x}); bad != nil {
 				t.Errorf("%s: %v", c.name, bad)
 			}
 		}()

@@ -76,7 +76,7 @@ func slowly(t *testing.T, engine http.HandlerFunc, test func(r *slowRig)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.balance.engines[0].trial.able.Store(&ability{model: "m"})
+		p.balance.engines[0].trial.able.Store(&ability{models: []string{"m"}})
 		front, back := newPipes(), newPipes()
 		p.transport.DialContext = func(context.Context, string, string) (net.Conn, error) { return back.dial() }
 		tap, model := &http.Server{Handler: p}, &http.Server{Handler: engine}
@@ -256,7 +256,7 @@ func TestSealUnread(t *testing.T) {
 			<-r.Context().Done()
 		}, func(r *slowRig) {
 			if kind == "comments" {
-				r.balance.engines[0].trial.able.Store(&ability{model: "m", mode: modeWhole})
+				r.balance.engines[0].trial.able.Store(&ability{models: []string{"m"}, mode: modeWhole})
 			}
 			key := r.begin()
 			body := fmt.Sprintf(`{"messages":[],"stream":%v}`, kind != "document")
