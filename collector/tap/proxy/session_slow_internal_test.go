@@ -271,7 +271,7 @@ func TestSealUnread(t *testing.T) {
 			}
 			time.Sleep(time.Minute) // meanwhile, the tap writes, or tries to
 			calls := r.end(key, time.Second).Calls
-			if len(calls) != 1 || calls[0].Cut != (kind != "document") || calls[0].Delivered != (kind == "document") || (calls[0].Output == nil) != (kind == "comments") {
+			if len(calls) != 1 || calls[0].Cut != (kind != "document") || calls[0].Delivered || (calls[0].Output == nil) != (kind == "comments") {
 				t.Errorf("%s: recorded %+v", kind, calls)
 			}
 			_ = conn.Close()
