@@ -75,6 +75,7 @@ func TestSessionAdapters(t *testing.T) {
 		{"an adapter", nil, `"step-1"`, "step-1"},
 		{"escaped", nil, `"step\u002d1"`, "step-1"},
 		{"SGLang's form", nil, `"qwen3:step-1"`, "qwen3:step-1"},
+		{"SGLang's form with the tap's name", nil, `"policy:step-1"`, "qwen3:step-1"},
 		{"a prefix", nil, `"step-"`, "qwen3"},
 		{"loaded later", []string{"qwen3", "step-1", "step-2"}, `"step-2"`, "step-2"},
 		{"unloaded, not yet noticed", []string{"qwen3", "step-2"}, `"step-2"`, "step-2"},
