@@ -88,25 +88,14 @@ func (h trialed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func chopped(h http.Handler, draw *rand.Rand) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var kept answerBuffer
-		defer func() {
-			if v := recover(); v != nil { // the answer breaks off
-				kept.pieces(w, draw)
-				panic(v)
-			}
-		}()
 		h.ServeHTTP(&kept, r)
-		kept.pieces(w, draw)
+		maps.Copy(w.Header(), kept.Header())
+		if kept.status != 0 {
+			w.WriteHeader(kept.status)
+		}
+		for kept.Len() > 0 {
+			_, _ = w.Write(kept.Next(1 + draw.IntN(300)))
+			_ = http.NewResponseController(w).Flush()
+		}
 	})
-}
-
-// pieces sends the answer in pieces of random sizes.
-func (k *answerBuffer) pieces(w http.ResponseWriter, draw *rand.Rand) {
-	maps.Copy(w.Header(), k.Header())
-	if k.status != 0 {
-		w.WriteHeader(k.status)
-	}
-	for k.Len() > 0 {
-		_, _ = w.Write(k.Next(1 + draw.IntN(300)))
-		_ = http.NewResponseController(w).Flush()
-	}
 }
