@@ -64,14 +64,13 @@ func (c *chatCall) deliver(write func() error) error {
 	if err := write(); err != nil {
 		return err
 	}
-	if c.delivered || c.failed != nil || c.call.Cut || c.call.Status != http.StatusOK {
-		return nil
-	}
-	c.delivered = true
-	err := errPanic
-	c.p.guard("keep", func() { err = c.admission.Delivered() })
-	if err != nil {
-		c.p.once(slog.LevelError, "delivery_not_recorded", err)
+	if c.failed == nil && !c.call.Cut && c.call.Status == http.StatusOK && !c.delivered {
+		c.delivered = true
+		c.p.guard("keep", func() {
+			if err := c.admission.Delivered(); err != nil {
+				c.p.once(slog.LevelError, "delivery_not_recorded", err)
+			}
+		})
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func TestDelivered(t *testing.T) {
 		}
 		func() {
 			defer func() {
-				if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // net/http compares it, too
+				if v := recover(); v != nil && v != http.ErrAbortHandler {
 					panic(v)
 				}
 			}()

@@ -100,7 +100,8 @@
 //	roundTripper       selects the engine; all calls of a session prefer the same engine
 //	  prepare          changes the request for this engine; trial finds out what it supports
 //	respond            stream: passes on event by event; document: a whole answer
-//	  view             removes what the client did not ask for; message: collects the message
+//	  view             parses a document once: removes what the client did not ask for; openaiReader:
+//	                   parses the ids; message: collects the message; chunks: makes a stream of it
 //	  record           stores the call, before the client has the last byte
 //	  deliver          writes the last part, and records that the client has it
 //
@@ -113,13 +114,15 @@
 //	SGLang      two x-sglext headers, logprobs, include_usage    return_prompt_token_ids,
 //	otherwise   "stream": false, and as for another client       return_meta_info
 //
-// Probe and the first call to an engine make a few small calls to learn which row applies. If a stream
-// lacks ids nevertheless, the last row applies to this engine from then on, until it is down. A whole
-// answer without ids, or a refusal with status 400, 404 or 422, can mean that another version was started.
-// Then the proxy makes the small calls again, at most every 10 s, and sends a refused request again if
-// their result is different. An engine that returns no ids at all gets no calls. In the last row, the proxy makes the client's stream from the whole answer. It holds the head of the
-// stream back for a second, so that an error can still have its status. Then it sends the head, and
-// a comment every 3 s. A later error of the engine becomes an event with the member error.
+// Probe and the first call to an engine make a few small calls to learn which row applies. If a
+// stream lacks ids nevertheless, the last row applies to this engine from then on, until it is
+// down. A whole answer without ids, or a refusal with status 400, 404 or 422, can mean that
+// another version was started. Then the proxy makes the small calls again, at most every 10 s, and
+// sends a refused request again if their result is different. An engine that returns no ids at all
+// gets no calls. In the last row, the proxy makes the client's stream from the whole answer. It
+// holds the head of the stream back for a second, so that an error can still have its status. Then
+// it sends the head, and a comment every 3 s. A later error of the engine becomes an event with
+// the member error.
 //
 // Any name in model becomes the name of the engine's first model, except for names that the engine lists.
 // Engines also list LoRA adapters, and programs load and unload them at any time. So the proxy reads the

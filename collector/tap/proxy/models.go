@@ -69,11 +69,14 @@ const unlistedFor = time.Second
 // newer than a. asked is the name that the client used, or "". If an engine listed the name at some
 // time, but this engine does not list it now, model returns a refusal.
 func (p *Proxy) model(ctx context.Context, e *engine, a *ability, asked string) (string, *ability, error) {
+	if adapter, ok := strings.CutPrefix(asked, ModelName+":"); ok {
+		asked = a.own() + ":" + adapter
+	}
 	switch u := e.trial.unlisted.Load(); {
-	case asked == "" || asked == ModelName, u != nil && u.name == asked && time.Since(u.at) < unlistedFor:
-		return a.own(), a, nil
 	case a.serves(asked):
 		return asked, a, nil
+	case asked == "" || asked == ModelName, u != nil && u.name == asked && time.Since(u.at) < unlistedFor:
+		return a.own(), a, nil
 	}
 	now, err := p.models(ctx, e)
 	if err != nil {

@@ -48,13 +48,11 @@ func (e *adapters) load(models ...string) {
 	e.models = models
 }
 
-func (e *adapters) last() string {
+// got returns the models that the calls asked for.
+func (e *adapters) got() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.asked) == 0 {
-		return ""
-	}
-	return e.asked[len(e.asked)-1]
+	return slices.Clone(e.asked)
 }
 
 // TestSessionAdapters proves that a client that names an adapter gets this adapter or a refusal, also if
@@ -77,6 +75,7 @@ func TestSessionAdapters(t *testing.T) {
 		{"an adapter", nil, `"step-1"`, "step-1"},
 		{"escaped", nil, `"step\u002d1"`, "step-1"},
 		{"SGLang's form", nil, `"qwen3:step-1"`, "qwen3:step-1"},
+		{"SGLang's form with the tap's name", nil, `"policy:step-1"`, "qwen3:step-1"},
 		{"a prefix", nil, `"step-"`, "qwen3"},
 		{"loaded later", []string{"qwen3", "step-1", "step-2"}, `"step-2"`, "step-2"},
 		{"unloaded, not yet noticed", []string{"qwen3", "step-2"}, `"step-2"`, "step-2"},
@@ -88,15 +87,16 @@ func TestSessionAdapters(t *testing.T) {
 			e.load(c.loaded...)
 		}
 		body := strings.Replace(chatBody("single", false, ""), `"policy"`, c.asked, 1)
-		before := len(e.asked)
+		before := e.got()
 		status, text := r.call(t, key, body)
+		got := e.got()[len(before):]
 		switch {
 		case c.want == "":
-			if status != http.StatusNotFound || !strings.Contains(text, `"code":"model_not_found"`) || len(e.asked) != before {
+			if status != http.StatusNotFound || !strings.Contains(text, `"code":"model_not_found"`) || len(got) > 0 {
 				t.Errorf("%s: %d %s", c.name, status, text)
 			}
-		case status != http.StatusOK || e.last() != c.want:
-			t.Errorf("%s: the engine gets %q, want %q: %d %s", c.name, e.last(), c.want, status, text)
+		case status != http.StatusOK || !slices.Equal(got, []string{c.want}):
+			t.Errorf("%s: the engine gets %q, want %q: %d %s", c.name, got, c.want, status, text)
 		case c.asked != "null" && !strings.Contains(text, `"model":`+c.asked):
 			t.Errorf("%s: the client sees another model: %s", c.name, text)
 		}
@@ -124,7 +124,7 @@ func TestSessionAdapterEngine(t *testing.T) {
 			t.Errorf("%d %s", status, text)
 		}
 	}
-	if len(a.asked) > 0 || !slices.Equal(b.asked, []string{"step-1", "step-1", "step-1", "step-1"}) {
-		t.Errorf("the engines got %v and %v", a.asked, b.asked)
+	if len(a.got()) > 0 || !slices.Equal(b.got(), []string{"step-1", "step-1", "step-1", "step-1"}) {
+		t.Errorf("the engines got %v and %v", a.got(), b.got())
 	}
 }

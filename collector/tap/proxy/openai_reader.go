@@ -25,8 +25,15 @@ var (
 		{"choices", '['}, {"prompt_token_ids", '['}, {"usage", '{'}, {"metadata", '{'}, {"sglext", '{'}, {"error", anyValue},
 	}
 	choiceMembers = knownMembers{
-		{"index", anyValue}, {"token_ids", '['}, {"response_token_ids", '['}, {"prompt_token_ids", '['}, {"finish_reason", notNull},
-		{"stop_reason", notNull}, {"matched_stop", notNull}, {"logprobs", '{'}, {"meta_info", '{'},
+		{"index", anyValue},
+		{"finish_reason", notNull},
+		{"stop_reason", notNull},
+		{"matched_stop", notNull},
+		{"meta_info", '{'},
+		{"token_ids", '['},
+		{"response_token_ids", '['},
+		{"prompt_token_ids", '['},
+		{"logprobs", '{'},
 	}
 	extensionMembers = knownMembers{
 		{"weight_version", anyValue}, {"weight_versions", anyValue}, {"input_ids", '['}, {"output_ids", '['},
