@@ -23,6 +23,8 @@ func TestHarnessOutage(t *testing.T) {
 	waitFor(t, "the first calls", func() bool { return h.gate.count() > 10 })
 	h.gate.out.Store(true)
 	waitFor(t, "the outage to be noticed", func() bool { return strings.Contains(p.said(), "harness is down: ") || !p.alive() })
+	// An attempt that fails after the end of the outage would count.
+	waitFor(t, "the end of all attempts", func() bool { return processesIn(h.temp) == nil })
 	h.gate.out.Store(false)
 	p.ends(t, 2*time.Minute, exit.OK)
 	contains(t, p.said(), "harness is up again")

@@ -38,13 +38,10 @@ type agent struct {
 // An ending describes how a command ended. It is the metadata of the end of the session, so that the
 // next process can take over the attempt.
 type ending struct {
-	Exit     int           `json:"exit_code"`
-	Signal   string        `json:"signal,omitempty"`
-	TimedOut bool          `json:"timed_out,omitempty"`
-	Stopped  bool          `json:"stopped,omitempty"` // the attempt was cut off or canceled
-	Left     int           `json:"left,omitempty"`    // processes that could not be killed
-	Began    time.Time     `json:"began"`
-	Took     time.Duration `json:"took_ns"`
+	subprocess.Result
+	TimedOut bool      `json:"timed_out,omitempty"`
+	Stopped  bool      `json:"stopped,omitempty"` // the attempt was cut off or canceled
+	Began    time.Time `json:"began"`
 	// NoAnswer is the reason why the final answer could not be read. It is empty if the final answer
 	// was read.
 	NoAnswer string `json:"no_answer,omitempty"`
@@ -104,7 +101,7 @@ func (g *agent) execute(ctx context.Context) error {
 		return startError(err)
 	}
 	g.end = &ending{
-		Exit: r.Exit, Signal: r.Signal, Left: r.Left, Began: began, Took: r.Took,
+		Result: r, Began: began,
 		TimedOut: errors.Is(err, errTimeout), Stopped: err != nil && !errors.Is(err, errTimeout),
 	}
 	g.end.LastLine = stderr.last()

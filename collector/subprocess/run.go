@@ -34,17 +34,17 @@ type Program struct {
 	Supervisor []string
 }
 
-// A Result describes how a program ended.
+// A Result describes how a program ended. Package harness stores it as JSON.
 type Result struct {
 	// Exit is the exit code, or -1 if a signal ended the program.
-	Exit int
+	Exit int `json:"exit_code"`
 	// Signal is the name of that signal. It is empty if the program exited.
-	Signal string
+	Signal string `json:"signal,omitempty"`
 	// Left is the number of processes that could not be killed. It is not 0 only if a process
 	// hangs in the kernel.
-	Left int
+	Left int `json:"left,omitempty"`
 	// Took is the time from the start of the program to its exit.
-	Took time.Duration
+	Took time.Duration `json:"took_ns"`
 }
 
 // MarkVar is the environment variable that contains Program.Mark.

@@ -129,8 +129,8 @@ func (g *Gateway) Close() {
 }
 
 // Check makes a few small calls. If no engine answers them, the error wraps
-// collector.ErrUnavailable. What the proxy knows about the engines is not enough: its last health
-// check can be older than an outage, and an engine can be healthy and fail every call.
+// collector.ErrUnavailable. The proxy's last health check is not enough: it can be older than an
+// outage, and an engine can be healthy and fail every call.
 func (g *Gateway) Check(ctx context.Context) error {
 	engines, err := g.Probe(ctx)
 	if err == nil || slices.ContainsFunc(engines, func(e proxy.EngineInfo) bool { return e.Model != "" }) {
