@@ -71,3 +71,34 @@ func TestContinue(t *testing.T) {
 		}
 	}
 }
+
+// TestLast proves that Last returns the last payload, of any size up to the limit, and nothing else.
+func TestLast(t *testing.T) {
+	t.Parallel()
+	h := frame.Header{Kind: "test", Version: 1, Number: 7}
+	const most = 200_000
+	for _, n := range []int{0, 1, 4<<10 - frame.Overhead, 4 << 10, 70_000, most, most + 1} {
+		var b bytes.Buffer
+		w, err := frame.NewWriter(&b, h)
+		want := bytes.Repeat([]byte("\xffRL\xfd"), n/4+1)[:n]
+		if err = errors.Join(err, w.Write([]byte("first")), w.Write(want)); err != nil {
+			t.Fatal(err)
+		}
+		last := func(b []byte) ([]byte, error) { return frame.Last(bytes.NewReader(b), int64(len(b)), most) }
+		got, err := last(b.Bytes())
+		if n <= most && (err != nil || !bytes.Equal(got, want)) || n > most && err == nil {
+			t.Errorf("%d bytes: %d bytes, %v", n, len(got), err)
+		}
+		whole := bytes.Clone(b.Bytes())
+		if err := w.Synced(); err != nil {
+			t.Fatal(err)
+		}
+		whole[len(whole)-1]++ // in the payload, or if it is empty, in the checksum
+		for name, b := range map[string][]byte{"a mark": b.Bytes(), "damage": whole, "a cut": b.Bytes()[:len(whole)-1], "a header": whole[:frame.HeaderSize], "nothing": nil} {
+			got, err := last(b)
+			if _, ok := errors.AsType[*frame.CorruptError](err); !ok {
+				t.Errorf("%d bytes, and then %s: %d bytes, %v", n, name, len(got), err)
+			}
+		}
+	}
+}

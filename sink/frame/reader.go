@@ -335,6 +335,26 @@ func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
 	}
 }
 
+// Last returns the payload of the last frame of a file, without reading the rest of the file. If the
+// file does not end with a whole frame whose payload has at most most bytes, the error is a
+// *CorruptError. A mark at the end is such a case, and so can be a payload that is not UTF-8 text.
+func Last(r io.ReaderAt, size, most int64) ([]byte, error) {
+	for n := int64(4 << 10); ; n *= 16 {
+		n = min(n, size, most+Overhead)
+		end := make([]byte, n)
+		if _, err := r.ReadAt(end, size-n); err != nil && err != io.EOF {
+			return nil, err
+		}
+		if i := int64(bytes.LastIndex(end, []byte(mark))); i >= 0 {
+			payload, _, err := At(r, size-n+i, n-i, nil)
+			return payload, err
+		}
+		if n == min(size, most+Overhead) {
+			return nil, &CorruptError{Offset: size - n, Bytes: n, Err: errMark}
+		}
+	}
+}
+
 // At returns the payload of the frame at an offset in the file. n is the length of the frame,
 // including Overhead. At stores the payload in buf or, if buf is too small, in a new buffer. It
 // also returns this buffer, so that the next call can reuse the buffer. If there is no whole frame

@@ -138,7 +138,7 @@ func (x *Session) rest(now time.Time) {
 // retain removes the sealed sessions that are older than MaxAge, and the oldest ones while the total
 // size exceeds MaxBytes.
 func (s *Store) retain(now time.Time) {
-	entries, err := s.Sealed("")
+	entries, err := list(s.cfg.Dir, "")
 	if err != nil {
 		s.cfg.Log.Warn("cannot list the sealed sessions", "error", err)
 		return

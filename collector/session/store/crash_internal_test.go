@@ -110,7 +110,7 @@ func (st *story) synced() {
 	}
 }
 
-// close closes the store. If it fails, the story goes on, as after a crash.
+// close closes the store. If it fails, the story continues, as after a crash.
 func (st *story) close() {
 	if st.store.Close() == nil {
 		st.synced()

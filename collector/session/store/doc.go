@@ -115,10 +115,11 @@
 //
 // [Store.Handler] serves the sealed sessions to a [Remote] on another machine:
 //
-//	GET /tap/sessions?after=NAME&wait=S    {"version":1,"sessions":[{"name":…,"id":…,"bytes":…}]}
+//	GET /tap/sessions?after=NAME&wait=S    {"version":1,"sessions":[{"name":…,"id":…,"bytes":…,"about":…}]}
 //	GET /tap/sessions/ID                   the file of the session, or 404
 //
-// A list contains at most 10,000 sessions with names higher than NAME. If wait is set and there is
-// no such session, the response is delayed by up to S seconds. A [Folder] reads the folder on the
-// same machine.
+// A list contains sessions with names higher than NAME, at most 10,000 and about 6 MiB. An [About]
+// contains the task and the metadata of the session, so that a program need not read the session to
+// plan it. If wait is set and there is no such session, the response is delayed by up to S seconds. A
+// [Folder] reads the folder on the same machine.
 package store

@@ -216,7 +216,7 @@ func TestRetainForeign(t *testing.T) {
 	}
 	s.clean(time.Now())
 	left, err := s.Sealed("")
-	if err != nil || len(left) != 3 || left[0] != entries[0] || !s.IsSealed(entries[2].ID) {
+	if err != nil || len(left) != 3 || left[0].Name != entries[0].Name || !s.IsSealed(entries[2].ID) {
 		t.Errorf("%v is left, %v", left, err)
 	}
 	if _, err := os.Stat(s.sealedPath(copied)); !errors.Is(err, os.ErrNotExist) {
