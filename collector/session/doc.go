@@ -13,20 +13,19 @@
 //
 // # Which call continues which
 //
-// Harnesses write the arguments of tool calls in another form, and drop reasoning. So a message is an
-// answer if it has the same tool-call ids. If the answer has no ids, the text must be the same, except
-// for white space at its ends. The messages before it must be the messages of the answered request.
-// If the harness changed them, the requests must have the same tools or the same system message.
+// A message of a request is an answer if it has the same tool-call ids or, without ids, the same text.
+// White space at both ends of a text, reasoning, and the form of the arguments do not matter. The
+// messages before it must be the messages of the answered request. If the harness changed them, the
+// requests must have the same tools or the same system message.
 //
 // A call continues the call whose answer is the last one in its request. If several answers qualify,
-// an answer with the same arguments comes first, then the answer whose prompt and output have the most
-// tokens in common with the prompt. There are two additions:
+// the same arguments come first, then the most tokens in common with the prompt. There are two
+// additions:
 //
 //   - A call continues the call whose prompt and output are the beginning of its prompt, unless the
-//     message in that place is the answer of another call: a cut answer and its repetition can begin
-//     with the same tokens.
+//     message in the place of the output is the answer of another call.
 //   - A call continues a call if its request begins with the messages of that call, followed by an
-//     assistant message that is not an answer: the harness can have changed the answer.
+//     assistant message of unknown origin: the harness could have changed the answer.
 //
 // # Chains
 //
@@ -60,30 +59,37 @@
 //
 // # Which answers are trained
 //
-// An answer is trained if the harness read it. One of these proves it:
+// An answer is trained if a later request proves that the harness read it, or if the answer was
+// delivered and is the last one of its conversation. A request that failed is proof too. Proof is a
+// request of which one is true:
 //
-//   - A later request contains the answer. If several answers have the same ids in this place, the
-//     text and the arguments must be the same too.
-//   - The prompt of a later request begins with the prompt and the output.
-//   - A later request has a message in the place of the answer that is derived from it: it shares a
-//     tool-call id, or has the same tools and arguments; one text contains the other; or the text
-//     contains the names and the string arguments of all tool calls.
-//   - A later request contains the history of the conversation, such as a request for a summary: the
-//     tool-call ids, or the text after the same message, and no other answer is the same.
-//   - A later message contains the text, such as the result of a subagent. The text has at least 32
-//     bytes, and no other answer had the same text by then.
+//   - It contains the answer. If several answers with the same ids qualify, the arguments must be the
+//     same.
+//   - Its prompt begins with the prompt and the output. A cut answer needs this proof.
+//   - It has a form of the answer in its place: a message with one of the tool-call ids, or with the
+//     same arguments; a text that contains the answer's text, or is a part of it; or a text that
+//     contains the names and the string arguments of all tool calls. No other answer has this form.
+//   - It contains the history of the conversation, as a request for a summary does: the answer after
+//     the same message. No other answer is the same.
+//   - It quotes the text, as the result of a subagent does. The text has at least 32 bytes, and no
+//     other answer had the same text by then.
 //
-// A request that failed can also prove it. A cut answer needs the second proof.
+// Delivered means that the whole answer was written to a client that was still connected. The answer
+// is not the last one if a later request repeats its request, has an unknown message in its place, or
+// continues the chain with a rewritten history.
 //
-// Without a proof, an answer is trained only if it was delivered and is the last one of its
-// conversation. Delivered means that the whole answer was written to a client that was still
-// connected. The answer is not the last one if a later request repeats the request without the
-// answer, has an unknown message in its place, or rewrites the history. A request repeats a call if it
-// began after the call ended, has the same tools, and begins with all messages of the call, but does
-// not contain an answer after them. If the harness changed the messages before them, the messages
-// since the last answer are enough. The repeat is equal if it has no other messages. A request that
-// failed, or whose answer was not delivered, explains one repeat. An explained repeat is not evidence
-// about delivered answers. The first line that applies decides:
+// A request repeats a call if it began after the call ended, has the same tools, and begins with all
+// messages of the call, or with all since the last answer, but does not contain an answer after them.
+// The repeat is equal if all messages are the same. Equal requests that overlap in time are
+// conversations of their own. A request that failed, or whose answer was not delivered, explains one
+// repeat, so that this repeat does not count for delivered answers.
+//
+// The harness rejected an answer if the repeat adds a new user message and no tool result. If the
+// answer calls tools, the message must name one of them. It proves nothing if it is the first user
+// message or contains the task, or if the client states that the repeat is a retry. The harness also
+// rejected an answer if it sends the same messages with other tools.
+//
+// The first line that applies decides:
 //
 //	call                                                                          reason
 //	in an auxiliary chain, without Config.TrainAuxiliary                          auxiliary
@@ -95,24 +101,12 @@
 //	not delivered, and there is an equal repeat                                   superseded
 //	not delivered                                                                 cut_answer
 //	delivered, but stopped by the token limit or the engine                       cut_answer
-//	delivered, and the harness rejected it                                        trained
+//	delivered and rejected                                                        trained
 //	any other                                                                     ambiguous_retry
 //
-// Some harnesses reject an answer: they drop it, and state why in a user message. The repeat is such a
-// reply if it adds a user message that is neither the task nor the first user message, and no tool
-// result, and if the client does not state that it is a retry. If the answer calls tools, the reply
-// must name one of them. A harness also rejected an answer if it sends the same messages with other
-// tools.
-//
-// So an empty answer after which the harness sends the same request again is ambiguous_retry: nothing
-// proves that the harness read it, even if it was delivered. The same is true for the only answer of a
-// subagent if another subagent begins later with the same request, and no message contains the text.
-//
-// Requests that are equal and overlap in time are never repeats: they are conversations of their
-// own. The client states a retry with x-stainless-retry-count. The statement proves nothing if the
-// request could be a retry of several delivered answers.
-//
-// A request without an answer has no tokens. It is only counted, in Rollout.Failed.
+// The client states a retry with x-stainless-retry-count. This proves nothing if it could be a retry
+// of several delivered answers. A request without an answer has no tokens. It is only counted, in
+// Rollout.Failed.
 //
 // # Cost
 //
