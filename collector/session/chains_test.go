@@ -44,6 +44,28 @@ func TestLateSummary(t *testing.T) {
 	}
 }
 
+// TestTitleIsNoSummary checks that an unfinished conversation does not continue with another one if the
+// only call without tools began before it ended.
+func TestTitleIsNoSummary(t *testing.T) {
+	t.Parallel()
+	h := newHarness(task)
+	m := h.mainConv().turn(does("s", "agent", "{}"))
+	title := h.conv("", system("title generator"), user(task)).begin()
+	c := h.subConv("look").begin()
+	title.end(says("Bug fix"))
+	c.end(runs)
+	h.subConv("look again").turn(runs, files).call(says("looked"))
+	m.add(result("s", "looked")).call(done)
+	out, err := session.Build(&h.record, session.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, &h.record, out)
+	if got, want := summary(out), "1:main0 2:auxiliary1!auxiliary 3:subagent2 4:subagent3 5:subagent3 6:main0"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // TestTwoProcesses checks that two processes with the same conversation at the same time are two
 // conversations, also if the model gives them the same answers.
 func TestTwoProcesses(t *testing.T) {

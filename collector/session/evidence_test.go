@@ -101,9 +101,27 @@ func TestEvidence(t *testing.T) {
 			c := h.mainConv()
 			c.call(tool)
 			other := tool
-			other.calls = []toolCall{{"x", tool.calls[0].name, tool.calls[0].args}}
+			other.calls = []toolCall{{"x", "bash", `{"cmd":"grep -n loop main.go"}`}}
 			c.add(other, result("x", "ok")).call(done)
-		}, "1:main0 2:main0", 1, "I fixed it"},
+		}, "1:main0 2:main0", 2, "I fixed it"},
+		{"a part of two answers to equal requests", func(h *harness) {
+			m := h.mainConv().turn(does("s", "agent", "{}"), result("s", "started"))
+			c := h.subConv("look")
+			a, b := c.begin(), c.begin()
+			a.end(says("one and two"))
+			b.end(says("one and three"))
+			c.add(says("one"), user("go on")).call(says("looked"))
+			m.call(done)
+		}, "1:main0 2:subagent1 3:subagent2!ambiguous_retry 4:subagent2 5:main0", 3, "I fixed it"},
+		{"the same id in two answers to equal requests, and other arguments in the history", func(h *harness) {
+			m := h.mainConv().turn(does("s", "agent", "{}"), result("s", "started"))
+			c := h.subConv("look")
+			a, b := c.begin(), c.begin()
+			a.end(does("bash:0", "bash", `{"cmd":"ls"}`))
+			b.end(does("bash:0", "bash", `{"cmd":"pwd"}`))
+			c.add(does("bash:0", "bash", "{}"), result("bash:0", "ok")).call(says("looked"))
+			m.call(done)
+		}, "1:main0 2:subagent1 3:subagent2!ambiguous_retry 4:subagent2 5:main0", 3, "I fixed it"},
 		{"one of two tool calls is in the history", func(h *harness) {
 			c := h.mainConv()
 			c.call(msg{role: "assistant", calls: append(runs.calls[:1:1], tool.calls...)})

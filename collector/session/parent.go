@@ -227,14 +227,10 @@ func (b *builder) markRead(c *call) {
 }
 
 // historyAt returns the call whose answer is the message at position p of c's request, if the request
-// contains the history of another conversation: no other answer has the same tool-call ids, or no
-// other answer is the same and replies to the same message.
+// contains the history of another conversation: no other answer is the same and replies to the same
+// message.
 func (b *builder) historyAt(c *call, p int) continuation {
-	full := b.full[c.Messages[p]]
-	if same := b.byAnswer[full]; len(same) == 1 && same[0].answer.ids {
-		return continuation{from: same[0], proved: true}
-	}
-	if same := b.byLast[pair{b.lastMessage(c.Messages[:p]), full}]; len(same) == 1 && p > 0 {
+	if same := b.byLast[pair{b.lastMessage(c.Messages[:p]), b.full[c.Messages[p]]}]; len(same) == 1 && p > 0 {
 		return continuation{from: same[0], proved: true}
 	}
 	return continuation{}
