@@ -126,9 +126,9 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		runsSetting("tasks.from_runs", &c.Tasks.FromRuns).with("from-runs", "WHICH",
 			"instead of driving agents, read the server runs of other programs that match agent=ID, run=ID or tag=TAG (a tag of the agent). Repeatable; one match is enough. since=TIME skips runs that started earlier; used alone, it selects all later runs"),
 		stringSetting("tasks.from_sessions", &c.Tasks.FromSessions).with("from-sessions", "URL|DIR",
-			"instead of driving agents, read the sealed sessions of rollout tap --sessions: the tap's URL or its --spool folder"),
+			"instead of driving agents, read the sessions of rollout tap --sessions that have ended: the tap's URL or its --spool folder"),
 		boolSetting("tasks.follow", &c.Tasks.Follow, false).with("follow", "",
-			"with --from-runs or --from-sessions: also collect server runs that end later, or sessions that are sealed later, until a drain or an interrupt"),
+			"with --from-runs or --from-sessions: also collect server runs or sessions that end later, until a drain or an interrupt"),
 
 		enumSetting("tokens.prompts", &c.Tokens.Prompts, PromptsAuto, PromptsTurns, PromptsTap, PromptsStored, PromptsTrace, PromptsLiteral).with("prompts", "SOURCE",
 			"source of the prompts: auto, turns, tap, stored, trace, literal"),
