@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -80,14 +81,14 @@ func (d *faultDisk) step(op, path string) error {
 }
 
 func (d *faultDisk) disk() disk {
-	real := osDisk()
+	under := osDisk()
 	return disk{
 		create: func(path string, mode fs.FileMode) (*os.File, error) {
 			if err := d.step("create", path); err != nil {
 				return nil, err
 			}
 			d.names[path] = new(image)
-			return real.create(path, mode)
+			return under.create(path, mode)
 		},
 		write: func(f *os.File, b []byte, at int64) (int, error) {
 			n := len(d.ops)
@@ -106,7 +107,7 @@ func (d *faultDisk) disk() disk {
 				return err
 			}
 			d.change(f, change{at: size})
-			return real.truncate(f, size)
+			return under.truncate(f, size)
 		},
 		sync: func(f *os.File) error {
 			err := d.step("sync", f.Name())
@@ -127,14 +128,14 @@ func (d *faultDisk) disk() disk {
 			}
 			d.names[to], d.renamed[from] = d.names[from], to
 			delete(d.names, from)
-			return real.rename(from, to)
+			return under.rename(from, to)
 		},
 		remove: func(path string) error {
 			if err := d.step("remove", path); err != nil {
 				return err
 			}
 			delete(d.names, path)
-			return real.remove(path)
+			return under.remove(path)
 		},
 		syncDir: func(dir string) error {
 			if err := d.step("sync folder", filepath.Join(dir, "x")); err != nil {
@@ -224,10 +225,7 @@ func (d *faultDisk) cut(tb testing.TB, r *rand.Rand) {
 			tb.Fatal(err)
 		}
 	}
-	d.durable = map[string]*image{}
-	for path, img := range d.names {
-		d.durable[path] = img
-	}
+	d.durable = maps.Clone(d.names)
 	d.renamed = map[string]string{}
 }
 
