@@ -405,7 +405,7 @@ func (m *model) without(a *actor) *session.Record {
 
 // TestRandomSessions compares Build with the truth about random sessions. It also checks that the
 // order of the calls in the record does not matter, and that the result for a conversation does not
-// depend on a subagent that is not part of it.
+// depend on a subagent that is not part of it. ROLLOUT_RANDOM_SESSIONS sets the number of sessions.
 func TestRandomSessions(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
