@@ -59,4 +59,4 @@ print(len(rows), "rows of 8 rollouts of mini-swe-agent")
 PYTHON
 STEPS
 here "${offline[@]}" sh steps >steps.log 2>&1 || { cat steps.log >&2; exit 1; }
-say "$(tail -n 1 steps.log), from pip install in $((SECONDS - began)) s"
+say "$(grep ' rows of ' steps.log), from pip install in $((SECONDS - began)) s"
