@@ -106,6 +106,7 @@ func (o *Opened) openHarness(ctx context.Context) error {
 	if err := p.gateway.Start(filepath.Join(p.dir(), runfolder.SessionsDir), p.folder.Mode, p.host.Log.Logger); err != nil {
 		return err
 	}
+	o.answered = append(o.answered, harnessName) // the engines have answered the calls of askEngines
 	if !p.resumed() {
 		return nil
 	}
