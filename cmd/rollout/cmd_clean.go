@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -87,8 +88,7 @@ func (p *program) cleanHarness(ctx context.Context, o *cleanOptions, args []stri
 	dir := ""
 	if len(args) > 0 {
 		dir = filepath.Join(args[0], runfolder.SessionsDir)
-		files, _ := filepath.Glob(filepath.Join(dir, "*", "*.session")) // the pattern is valid
-		sessions = len(files)
+		sessions = countSessions(dir)
 	}
 	did := "found"
 	if err == nil && !o.dryRun {
@@ -105,6 +105,21 @@ func (p *program) cleanHarness(ctx context.Context, o *cleanOptions, args []stri
 	}
 	p.say("%s what was left of %s and %s of run %s", did, format.Plural(int64(attempts), "attempt"), format.Plural(int64(sessions), "session"), o.runID)
 	return exit.With(exit.Unusable, err)
+}
+
+// countSessions counts the files of sessions in the subfolders of a folder. A folder that does not
+// exist has none.
+func countSessions(dir string) (n int) {
+	folders, _ := os.ReadDir(dir)
+	for _, f := range folders {
+		files, _ := os.ReadDir(filepath.Join(dir, f.Name()))
+		for _, file := range files {
+			if filepath.Ext(file.Name()) == ".session" {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // clearSessions removes all sessions in a folder, and returns their number.
