@@ -43,7 +43,7 @@ func becomePreset(url, key, prompt, home string) error {
 	if err != nil {
 		return err
 	}
-	expand := strings.NewReplacer("{base_url}", url, "{key}", key, "{prompt}", prompt, "{home}", home, "{model}", "policy").Replace
+	expand := strings.NewReplacer("{base_url}", url, "{key}", key, "{prompt}", prompt, "{home}", home, "{model}", "policy", "{context}", "32768", "{max_output}", "8192").Replace
 	files := map[string]string{".stdin": p.Stdin}
 	maps.Copy(files, p.Files)
 	for name, text := range files {
