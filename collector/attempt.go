@@ -103,7 +103,7 @@ func (a *attempt) run(ctx context.Context) error {
 	c, ep := a.w.c, a.w.ep
 
 	// The time limit of the attempt does not include the wait for the sink.
-	timed, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, errOutOfTime)
+	timed, cancel := context.WithTimeoutCause(ctx, c.cfg.AttemptTimeout, ErrOutOfTime)
 	defer cancel()
 
 	// A rollout can be cut only until its reply is complete.
@@ -222,8 +222,8 @@ func (a *attempt) wrap(ctx context.Context, err error) error {
 	if errors.Is(cause, errMoved) && !errors.Is(err, errMoved) {
 		err = fmt.Errorf("%w: %w", errMoved, err)
 	}
-	if errors.Is(cause, errOutOfTime) && !errors.Is(err, errOutOfTime) {
-		err = fmt.Errorf("%w (%v): %w", errOutOfTime, a.w.c.cfg.AttemptTimeout, err)
+	if errors.Is(cause, ErrOutOfTime) && !errors.Is(err, ErrOutOfTime) {
+		err = fmt.Errorf("%w (%v): %w", ErrOutOfTime, a.w.c.cfg.AttemptTimeout, err)
 	}
 	return &AttemptError{Task: a.Task.ID, Index: a.Index, Attempt: a.N, Stage: a.stage, Err: err}
 }

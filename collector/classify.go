@@ -26,7 +26,7 @@ import (
 //	context_overflow  ErrContextOverflow                          policy     data retry, or sample failed
 //	agent_error       ErrAgent, a stop reason that is an error    policy     data retry, or sample failed
 //	tool_error        ErrTool                                     policy     data retry, or sample failed
-//	no_calls          ErrNoCalls                                  fault      retry
+//	no_calls          ErrNoCalls                                  own        retry
 //	empty_answer      ErrEmptyAnswer                              policy     data retry, or sample failed
 //	foreign           ErrForeign                                  final      sample failed
 //	decode            a reply that breaks the format              final      sample failed
@@ -42,8 +42,9 @@ import (
 //	storage           ErrStorage                                  fatal      run ends
 //
 // attempt.end reports the kind to package breaker. Some kinds depend on how the attempt ended and
-// not on the class. lost_answer means that the answer of a finished rollout was lost. slow means
-// that the attempt used up Config.AttemptTimeout. moved means that another server takes the sample.
+// not on the class. lost_answer means that the answer of a finished rollout was lost. own means that
+// the agent itself failed and not its server: it made no call, or it used up Config.AttemptTimeout or
+// a time limit of its own (ErrOutOfTime). moved means that another server takes the sample.
 // A rejected takeover has the kind final.
 //
 // A retry follows a failure of the infrastructure. A sample that succeeds after a retry comes from

@@ -67,6 +67,9 @@ type Config struct {
 	// Splitter separates the answer from the reasoning for the Scorer. Default nil: the whole text
 	// is the answer.
 	Splitter Splitter
+	// Messages adds the conversation to the samples that the Sink gets (tokenize.Sample.Messages). The
+	// Scorer gets it in any case. Default: the samples have no conversation.
+	Messages bool
 	Sink     Sink
 	// TurnsHavePrompts, if not nil, states whether answers carry the prompts of their calls
 	// (tokenize.SourceTurns). The server's record can lack these prompts. In that case, a rollout

@@ -13,7 +13,7 @@ import (
 // that returns no token data, and a rejected request. Failures of the policy (a malformed call, an
 // exceeded context) do not count. The error wraps ErrUnusable.
 type EarlyFailureError struct {
-	Samples int // number of failed samples
+	Samples int // number of samples that failed, some of them with retries left
 	Class   Class
 	Reason  tokenize.Reason // ReasonNone if the class is precise enough
 	Err     error           // error of the last failed sample
@@ -54,7 +54,7 @@ type cause struct {
 }
 
 type causeCount struct {
-	samples int
+	samples map[string]bool // keys of samples, at most manyFailures entries
 	groups  map[string]bool // at most minFailedGroups entries
 }
 
@@ -74,9 +74,11 @@ func (b *earlyFailures) gaveRow() {
 	b.over, b.causes = true, nil
 }
 
-// failed counts a sample that failed for good. inFlight is the number of samples in flight,
-// including this one. failed returns an *EarlyFailureError when the run must end, but only once.
-func (b *earlyFailures) failed(group string, class Class, inFlight int, err error) error {
+// failed counts a sample, by its key, after a failed attempt, even if the sample is retried. A
+// sample that fails repeatedly counts once. Failures that another attempt can avoid do not count:
+// see Class.systemic. inFlight is the number of samples in flight, including this one. failed
+// returns an *EarlyFailureError when the run must end, but only once.
+func (b *earlyFailures) failed(key, group string, class Class, inFlight int, err error) error {
 	if !class.systemic() {
 		return nil
 	}
@@ -91,16 +93,16 @@ func (b *earlyFailures) failed(group string, class Class, inFlight int, err erro
 		if b.causes == nil {
 			b.causes = map[cause]*causeCount{}
 		}
-		n = &causeCount{groups: map[string]bool{}}
+		n = &causeCount{samples: map[string]bool{}, groups: map[string]bool{}}
 		b.causes[why] = n
 	}
-	n.samples++
+	n.samples[key] = true
 	if len(n.groups) < minFailedGroups {
 		n.groups[group] = true
 	}
-	if n.samples < manyFailures && (n.samples < max(minFailures, inFlight) || len(n.groups) < minFailedGroups) {
+	if len(n.samples) < manyFailures && (len(n.samples) < max(minFailures, inFlight) || len(n.groups) < minFailedGroups) {
 		return nil
 	}
 	b.over = true
-	return &EarlyFailureError{Samples: n.samples, Class: class, Reason: why.reason, Err: err}
+	return &EarlyFailureError{Samples: len(n.samples), Class: class, Reason: why.reason, Err: err}
 }

@@ -2,6 +2,7 @@ package collector_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,39 @@ func TestBarrenRun(t *testing.T) {
 		if early.Reason == tokenize.ReasonNoPrompt && !strings.Contains(err.Error(), text) {
 			r.Errorf("error %q", err)
 		}
+	})
+}
+
+// If the command of a run makes no call at all, the run ends before the retries. No sample is lost.
+func TestBrokenCommand(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.b.script = always(step{runErr: collector.ErrNoCalls, takes: time.Second})
+		r.room(20)
+		r.cfg.Retries, r.cfg.Planned = 3, 100
+		log := r.watch()
+		early, ok := errors.AsType[*collector.EarlyFailureError](r.run(r.Context(), tasks(100)))
+		if !ok || early.Class != collector.ClassNoCalls {
+			r.Fatalf("ended with %v, want an EarlyFailureError", early)
+		}
+		r.counts(0, 0, 0, 100)
+		same(r, "samples, attempts", []int{early.Samples, len(r.b.opened)}, 20, 20)
+		same(r, "events", *log)
+	})
+}
+
+// A command that makes no call, or is too slow, is not an outage of the server.
+func TestFailuresOfTheCommand(t *testing.T) {
+	bubbles(t, map[string]error{
+		"no calls": collector.ErrNoCalls,
+		"too slow": fmt.Errorf("%w: it did not end within 20m", collector.ErrOutOfTime),
+	}, func(r *rig, err error) {
+		r.b.script = except("t0", step{}, step{runErr: err, takes: time.Minute}) // one row, so that the run continues
+		r.room(8)
+		r.cfg.Retries = 1
+		log := r.watch()
+		r.finish(tasks(30)).counts(1, 29, 0, 0)
+		is(r, "attempts", len(r.b.opened), 1+2*29)
+		same(r, "events", *log)
 	})
 }
 

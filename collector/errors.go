@@ -33,6 +33,9 @@ var (
 	ErrIdle = errors.New("collector: idle timeout")
 	// ErrTimeout: the attempt, or one of its requests, exceeded its total time limit.
 	ErrTimeout = errors.New("collector: timeout")
+	// ErrOutOfTime: the rollout used up its own time limit, which shows nothing about the server. It
+	// wraps ErrTimeout.
+	ErrOutOfTime = fmt.Errorf("%w: the attempt exceeded its time limit", ErrTimeout)
 	// ErrServer: the server failed for an unknown reason (a 500 that the server run does not
 	// explain).
 	ErrServer = errors.New("collector: server error")
@@ -51,7 +54,8 @@ var (
 	ErrAgent = errors.New("collector: agent ended with an error")
 	// ErrTool: a client-side tool failed. Data retry.
 	ErrTool = errors.New("collector: client tool failed")
-	// ErrNoCalls: the agent ended without an answered call to the model. The sample is retried.
+	// ErrNoCalls: the agent ended without an answered call to the model, although no call failed. The
+	// sample is retried, but if the first samples all fail like this, the run ends.
 	ErrNoCalls = errors.New("collector: the agent made no call to the model")
 	// ErrEmptyAnswer: the agent ended without a final answer. Data retry.
 	ErrEmptyAnswer = errors.New("collector: the agent's final answer is empty")
@@ -99,13 +103,10 @@ func (e *AttemptError) Error() string {
 
 func (e *AttemptError) Unwrap() error { return e.Err }
 
-// errOutOfTime ends an attempt that used up its time limit.
-var errOutOfTime = fmt.Errorf("%w: the attempt exceeded its time limit", ErrTimeout)
-
-// outOfTime reports whether the rollout ended because it used up the attempt's time limit, and not
-// because a request failed.
+// outOfTime reports whether the rollout ended because it used up its time limit, and not because a
+// request failed.
 func outOfTime(err error) bool {
-	return errors.Is(err, errOutOfTime) && stageOf(err) != StageOpen
+	return errors.Is(err, ErrOutOfTime) && stageOf(err) != StageOpen
 }
 
 func stageOf(err error) Stage {

@@ -19,10 +19,18 @@ func (c *Collector) fail(ctx context.Context, cl *claim, a *attempt, charged boo
 	if cl.settled {
 		err = errors.Join(err, c.journalEnd(cl, a.N, a.class, charged)) // needed even if err is ErrTolerance
 	}
-	if err != nil || cl.task.Recorded != nil { // recorded server runs fail independently
+	if err != nil {
 		return err
 	}
-	return c.earlyFailures.failed(cl.group, a.class, c.inFlight(), a.err)
+	return c.failedEarly(cl, a)
+}
+
+// failedEarly counts a failed attempt until the run has a row. An error means that the run must end.
+func (c *Collector) failedEarly(cl *claim, a *attempt) error {
+	if cl.task.Recorded != nil { // recorded server runs fail independently
+		return nil
+	}
+	return c.earlyFailures.failed(cl.key, cl.group, a.class, c.inFlight(), a.err)
 }
 
 // append appends s to the sink. The parameter class is the class of its failure, or ClassNone. The

@@ -308,7 +308,7 @@ func (g *gate) attemptEnded(key string, class Class, err error) {
 			return c.Faulted(now, key, used, true)
 		case ClassTimeoutTotal, ClassTimeoutIdle:
 			return c.Faulted(now, key, used, false)
-		case ClassLost, ClassCancelled, ClassCensored, ClassInternal, ClassAuth, ClassUnusable, ClassStorage:
+		case ClassNoCalls, ClassLost, ClassCancelled, ClassCensored, ClassInternal, ClassAuth, ClassUnusable, ClassStorage:
 			return limit.Change{} // no signal
 		default:
 			return c.Done(now, used)

@@ -385,7 +385,7 @@ func TestTheTableOfClassesIsTrue(t *testing.T) {
 func kindOf(class Class) string {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	a := &attempt{class: class, err: &AttemptError{Stage: StageRun, Err: errors.New("it failed")}}
+	a := &attempt{Attempt: Attempt{Task: &Task{}}, class: class, err: &AttemptError{Stage: StageRun, Err: errors.New("it failed")}}
 	switch class {
 	case ClassCancelled:
 		stop()

@@ -135,7 +135,7 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 		return s
 	}
 	s.AgentID, s.Model, s.Unshown = strings.Clone(r.AgentID), strings.Clone(r.Model), r.Unshown
-	if len(r.Messages) > 0 {
+	if a.w.c.cfg.Messages && len(r.Messages) > 0 {
 		s.Messages = text(r.Messages)
 	}
 	for i := range r.Sends {

@@ -262,6 +262,35 @@ func (r *rig) scorer(score func(context.Context) (collector.Reward, error)) {
 	r.cfg.Scorer = scorer{r, score}
 }
 
+// The scorer always gets the conversation. The sample has it only if Config.Messages is set.
+func TestMessages(t *testing.T) {
+	said := `[{"role":"user","content":"hello"},{"role":"assistant","content":"twelve"}]`
+	reply := func() *collector.Reply {
+		r := goodReply()
+		r.Messages = json.RawMessage(said)
+		return r
+	}
+	bubbles(t, map[string]bool{"kept": true, "only scored": false}, func(r *rig, kept bool) {
+		scored := ""
+		r.cfg.Messages = kept
+		r.cfg.Scorer = scoreFunc(func(_ context.Context, _ *collector.Task, reply *collector.Reply) (collector.Reward, error) {
+			scored = string(reply.Messages)
+			return collector.Reward{Value: new(1.0)}, nil
+		})
+		s, _ := r.one(step{reply: reply})
+		is(r, "scored", scored, said)
+		if kept != (s.Messages != nil) || kept && *s.Messages != said {
+			r.Errorf("the messages of the sample are %v, kept %t", s.Messages, kept)
+		}
+	})
+}
+
+type scoreFunc func(context.Context, *collector.Task, *collector.Reply) (collector.Reward, error)
+
+func (f scoreFunc) Score(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {
+	return f(ctx, t, r)
+}
+
 func TestRewards(t *testing.T) {
 	type rewarded struct {
 		reward  collector.Reward

@@ -48,7 +48,8 @@ type Reply struct {
 	Workdir string
 	// Trial is true if the reply only serves to test the Scorer and was not written by a model.
 	Trial bool
-	// Messages is the conversation as JSON, or nil if it was not requested.
+	// Messages is the conversation as a JSON array, or nil if it is unknown. If the agent has several
+	// conversations, it is the main one. The samples contain it only with Config.Messages.
 	Messages json.RawMessage
 }
 

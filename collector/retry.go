@@ -89,6 +89,9 @@ func (w *worker) followUp(ctx context.Context, cl *claim, a *attempt) (next, err
 		return over, c.fail(ctx, cl, a, d.Charged)
 	}
 	err := w.prepareRetry(cl, a, d.Charged)
+	if err == nil && a.class.Retryable() {
+		err = c.failedEarly(cl, a) // before the retries of a broken command take hours
+	}
 	if err == nil && d.Backoff && !cl.place.mustMove(r.open) && !c.stopping(ctx) {
 		delay, start := c.cfg.delay(r.made, a.err), time.Now()
 		c.cfg.Events.RetryWaiting(a.Attempt, a.err, delay)
@@ -186,8 +189,10 @@ func (a *attempt) end(ctx context.Context) breaker.End {
 		e.Kind = breaker.Busy
 	case errors.Is(a.err, errMoved):
 		e.Kind = breaker.Moved
-	case outOfTime(a.err):
-		e.Kind = breaker.Slow
+	case a.class == ClassNoCalls && a.Task.Recorded != nil:
+		e.Kind = breaker.Final // a sealed session gets no more calls
+	case a.class == ClassNoCalls, outOfTime(a.err):
+		e.Kind = breaker.Own
 	default:
 		e.Kind = breaker.Fault
 	}

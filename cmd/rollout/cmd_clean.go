@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/rollout-rl/rollout/collector/agent"
 	"github.com/rollout-rl/rollout/collector/harness"
 	"github.com/rollout-rl/rollout/collector/letta"
+	"github.com/rollout-rl/rollout/collector/session/store"
 )
 
 type cleanOptions struct {
@@ -35,7 +38,8 @@ collect --resume cannot reattach to them. The servers, password, headers and cer
 come from the run unless flags, the environment or -c override them.
 
 If the run drives a harness, clean kills the processes that its attempts left on this
-machine, and removes their folders.`,
+machine, and removes their folders and sessions. A later collect --resume then collects
+the unfinished samples again.`,
 		Annotations: exits("Exit status: 0 done, 2 usage error, 5 a server did not answer or an agent could not be deleted, 7 RUN is not a run folder, 8 a collector is running on RUN, 9 its run.json is damaged."),
 		Example: `  rollout clean run1
   rollout clean --run-id 20260101-120000-0a1b2c3d --server http://127.0.0.1:8283`,
@@ -69,29 +73,63 @@ machine, and removes their folders.`,
 			return err
 		}
 		if l.Config.Kind() == config.KindHarness {
-			return p.cleanHarness(cmd.Context(), &o)
+			return p.cleanHarness(cmd.Context(), &o, args)
 		}
 		return p.clean(cmd.Context(), l.Config, &o)
 	}
 	return cmd
 }
 
-// cleanHarness removes what the attempts of a harness left on this machine.
-func (p *program) cleanHarness(ctx context.Context, o *cleanOptions) error {
-	found := 0
-	removed, err := harness.Clean(ctx, "", o.runID, func(string, string) bool {
-		found++
-		return o.dryRun
-	})
-	did, n := "removed", removed
-	if o.dryRun {
-		did, n = "found", found
+// cleanHarness removes what the attempts of a harness left on this machine: processes, folders and, if
+// args contains the folder of the run, sessions.
+func (p *program) cleanHarness(ctx context.Context, o *cleanOptions, args []string) error {
+	marks, err := harness.Leftovers("", o.runID)
+	attempts, sessions := len(marks), 0
+	dir := ""
+	if len(args) > 0 {
+		dir = filepath.Join(args[0], runfolder.SessionsDir)
+		sessions = countSessions(dir)
+	}
+	did := "found"
+	if err == nil && !o.dryRun {
+		did = "removed"
+		attempts, err = harness.Clean(ctx, "", o.runID, nil)
+		if sessions > 0 {
+			var failed error
+			sessions, failed = clearSessions(dir)
+			err = errors.Join(err, failed)
+		}
 	}
 	if o.asJSON {
-		err = errors.Join(err, p.printJSON(map[string]any{"run_id": o.runID, "attempts": n, "removed": !o.dryRun}))
+		err = errors.Join(err, p.printJSON(map[string]any{"run_id": o.runID, "attempts": attempts, "sessions": sessions, "removed": !o.dryRun}))
 	}
-	p.say("%s what was left of %s of run %s", did, format.Plural(int64(n), "attempt"), o.runID)
+	p.say("%s what was left of %s and %s of run %s", did, format.Plural(int64(attempts), "attempt"), format.Plural(int64(sessions), "session"), o.runID)
 	return exit.With(exit.Unusable, err)
+}
+
+// countSessions counts the files of sessions in the subfolders of a folder. A folder that does not
+// exist has none.
+func countSessions(dir string) (n int) {
+	folders, _ := os.ReadDir(dir)
+	for _, f := range folders {
+		files, _ := os.ReadDir(filepath.Join(dir, f.Name()))
+		for _, file := range files {
+			if filepath.Ext(file.Name()) == ".session" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// clearSessions removes all sessions in a folder, and returns their number.
+func clearSessions(dir string) (int, error) {
+	s, err := store.Open(store.Config{Dir: dir})
+	if err != nil {
+		return 0, err
+	}
+	n, err := s.Clear(func(string) bool { return false })
+	return n, errors.Join(err, s.Close())
 }
 
 func (p *program) clean(ctx context.Context, c *config.Config, o *cleanOptions) error {

@@ -74,9 +74,9 @@ prompt selects what the model does, and which faults happen:
 
   Write two notes. [script:harness seed=7 parallel cut=2]
 
-The options are calls=N, parallel, subagent, think, long, unicode and compact. The faults are
-cut, drop, err, busy, length, ctx and slow, each with the number of an answer. GET /calls
-returns what was sampled in each call.`,
+The options are calls=N, parallel, subagent, think, long, unicode, compact and numbers. The
+faults are cut, drop, err, busy, length, ctx and slow, each with the number of an answer. GET
+/calls returns what was sampled in each call.`,
 		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used, 6 a file cannot be written."),
 		Example: `  rollout simulate --input-ids --scripted 100 --write-tasks tasks.jsonl
   rollout simulate --exchanges testdata/letta --input-ids --fault engine-down=0.01

@@ -102,7 +102,7 @@ func docBlocks(t *testing.T) []docBlock {
 // elsewhere maps the beginnings of lines that do not run here to the reason.
 var elsewhere = map[string]string{
 	"make demo":                           "it runs the program of the source for 15 seconds, with commands that are tested elsewhere",
-	"pip install dist/*.whl":              "the program is this one; .ci/firstrow.sh begins with it",
+	"pip install dist/*.whl":              "the program is this one; .ci/firstrow.sh and .ci/anyagent.sh begin with it",
 	"make test":                           "this is one of its tests",
 	"docker ":                             "the machine can lack docker; .ci/release builds the image and runs it",
 	"rollout collect --harness opencode ": "the machine can lack opencode; README.md runs another harness",

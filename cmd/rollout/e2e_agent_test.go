@@ -294,7 +294,7 @@ func (k *talker) hostile(prompt string) (string, error) {
 	}
 	has := func(name string) bool { _, ok := words[name]; return ok }
 	if has("secret") {
-		prompt += " " + k.key
+		prompt += " " + k.key + " " + os.Getenv("HARNESS_API_KEY")
 		k.answered = func(message) { // in the middle, so that nothing is the last line only
 			for _, v := range slices.Concat(os.Environ(), os.Args) {
 				_, _ = fmt.Println(v) //nolint:forbidigo // this is a program of its own

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
+	"github.com/rollout-rl/rollout/collector/session"
 )
 
 // Hostile agents run beside an ordinary one: an agent that floods its session, one that forks
@@ -34,9 +34,9 @@ func TestHostileHarness(t *testing.T) {
 	}
 	h := newHarnessRun(t, prompts, len(prompts), "")
 	settings := string(must(os.ReadFile(h.config))(t))
-	noError(t, os.WriteFile(h.config, []byte(strings.NewReplacer("timeout: 60s", "timeout: 8s", "fail_on_error: 100%", "fail_on_error: 100%, retries: 0").Replace(settings)), 0o600))
-	const secret = "hunter2-of-the-collector"
-	p := startProgram(t, "rollout", []string{"TMPDIR=" + h.temp, "MY_SECRET=" + secret, "OPENAI_API_KEY=" + secret},
+	noError(t, os.WriteFile(h.config, []byte(strings.NewReplacer("timeout: 60s", "timeout: 8s", "env: {", `env: {HARNESS_API_KEY: "${env:HARNESS_SECRET}", `, "fail_on_error: 100%", "fail_on_error: 100%, retries: 0").Replace(settings)), 0o600))
+	const secret, given = "hunter2-of-the-collector", "hunter2-of-the-harness"
+	p := startProgram(t, "rollout", []string{"TMPDIR=" + h.temp, "MY_SECRET=" + secret, "OPENAI_API_KEY=" + secret, "HARNESS_SECRET=" + given},
 		"collect", "-c", h.config, "--json")
 	p.ends(t, 2*time.Minute, exit.Failures)
 	time.Sleep(100 * time.Millisecond) // five hops of a process that forks all the time
@@ -73,15 +73,18 @@ func TestHostileHarness(t *testing.T) {
 			t.Errorf("a key is in %.200s", all[max(0, at-100):])
 		}
 	}
-	if at := strings.Index(all, secret); at >= 0 {
-		t.Errorf("a secret of the collector is in %.200s", all[max(0, at-100):])
+	for _, secret := range []string{secret, given} {
+		if at := strings.Index(all, secret); at >= 0 {
+			t.Errorf("the secret %s is in %.200s", secret, all[max(0, at-100):])
+		}
 	}
-	contains(t, all, "(session key)") // otherwise the agents printed nothing
+	contains(t, all, "secret (session key) (secret)") // otherwise the agents printed nothing
 }
 
 // A client that guesses the key of a session always gets the same answer, whether the guess is close
-// to a key, the key of a session that is gone, or not a key at all. The answers of a tap with a token
-// do not show which pages exist. The log and the pages of the tap contain no key.
+// to a key, the key of a session that is gone, or not a key at all. As an API key, a guess gets another
+// answer if it begins like a key. The answers of a tap with a token do not show which pages exist. The
+// log and the pages of the tap contain no key.
 func TestGuessedKey(t *testing.T) {
 	t.Parallel()
 	_, _, url := newHarnessEngine(t, enginesim.DialectVLLM)
@@ -103,22 +106,21 @@ func TestGuessedKey(t *testing.T) {
 		return resp.StatusCode, text.String()
 	}
 	status, begun := ask(http.MethodPost, "/r", token, "{}")
-	m := regexp.MustCompile(`"key":"([^"]+)"`).FindStringSubmatch(begun)
-	if status != http.StatusCreated || m == nil {
+	key := session.KeyPattern.FindString(begun)
+	if status != http.StatusCreated || key == "" {
 		t.Fatalf("%d %s", status, begun)
 	}
-	key := m[1]
 	const call = `{"model":"policy","messages":[{"role":"user","content":"Hi."}]}`
 	if status, text := ask(http.MethodPost, "/r/"+key+"/v1/chat/completions", "", call); status != http.StatusOK {
 		t.Fatalf("%d %s", status, text)
 	}
 	last := key[len(key)-1]
 	guesses := []string{
-		key[:len(key)-1] + string(rune('a'+(last+1)%26)), key[:len(key)-1], key + "0", strings.ToUpper(key), "x", strings.Repeat("0", len(key)),
+		key[:len(key)-1] + string(rune('A'+(last+1)%26)), string(session.NewKey()), key[:len(key)-1], key + "0", strings.ToLower(key), strings.ToUpper(key), "x", strings.Repeat("0", len(key)),
 		token, "..", "%2e%2e", strings.Repeat("A", 4000),
 	}
 	guesses = slices.DeleteFunc(guesses, func(g string) bool { return g == key })
-	shapes := map[bool]map[string]string{false: {}, true: {}} // of keys in the path and in the header
+	shapes := map[string]map[string]string{"path": {}, "key": {}, "token": {}} // of keys in the path, and of API keys
 	for _, guess := range guesses {
 		for _, r := range []struct{ method, path, auth, body string }{
 			{http.MethodPost, "/r/" + guess + "/v1/chat/completions", "", call},
@@ -133,10 +135,14 @@ func TestGuessedKey(t *testing.T) {
 			if status != http.StatusUnauthorized {
 				t.Errorf("%s %.60s with %.20q: status %d %s", r.method, r.path, r.auth, status, text)
 			}
-			shapes[r.auth != ""][text] = guess
+			kind := "path"
+			if r.auth != "" {
+				kind = map[bool]string{false: "token", true: "key"}[strings.HasPrefix(guess, session.KeyPrefix)]
+			}
+			shapes[kind][text] = guess
 		}
 	}
-	if len(shapes[false]) != 1 || len(shapes[true]) != 1 {
+	if len(shapes["path"]) != 1 || len(shapes["key"]) != 1 || len(shapes["token"]) != 1 {
 		t.Errorf("the answers differ: %v", shapes)
 	}
 	for _, path := range []string{"/", "/tap/metrics", "/tap/sessions", "/tap/segments", "/metrics", "/v1/models", "/flush_cache", "/nothing"} {

@@ -91,6 +91,53 @@ func TestKillHarness(t *testing.T) {
 	t.Logf("%d samples, %d kills; %d calls, %d without kills", h.tasks, killed, h.gate.count(), whole.gate.count())
 }
 
+// rollout clean removes what a killed run left: processes, folders and sessions. Then the run can be
+// resumed.
+func TestCleanHarness(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("finds the processes in /proc: Linux only")
+	}
+	const tasks = 3
+	h := newHarnessRun(t, agentPrompts(tasks), tasks, "")
+	h.gate.hold = tasks + 1 // no call is answered
+	p := h.start(t, "rollout", "--quiet")
+	waitFor(t, "calls of all agents", func() bool { return h.gate.count() >= tasks || !p.alive() })
+	h.killHard(p)
+	clean := func(args ...string) string {
+		t.Helper()
+		p := startProgram(t, "rollout", []string{"TMPDIR=" + h.temp}, append([]string{"clean", h.dir}, args...)...)
+		p.ends(t, time.Minute, exit.OK)
+		return p.said()
+	}
+	contains(t, clean("--dry-run"), "found what was left of 3 attempts and 3 sessions of run")
+	if folders := must(filepath.Glob(filepath.Join(h.temp, "*")))(t); len(folders) != tasks || len(h.sessions(t)) != tasks {
+		t.Errorf("a dry run left the folders %q and the sessions %q", folders, h.sessions(t))
+	}
+	contains(t, clean(), "removed what was left of 3 attempts and 3 sessions of run")
+	h.nothingLeft(t)
+	close(h.gate.opened)
+	h.start(t, "rollout", "--quiet", "--resume").ends(t, time.Minute, exit.OK)
+	if got := verified(t, h.dir); len(got.once(t)) != tasks {
+		t.Errorf("%d samples, want %d", len(got.once(t)), tasks)
+	}
+	h.nothingLeft(t)
+}
+
+// killHard kills a process and its supervisors. It stops the supervisors first, so that they cannot
+// do anything when the process dies.
+func (h *harnessRun) killHard(p *process) {
+	supervisors := childrenOf(p.cmd.Process.Pid)
+	for _, pid := range supervisors {
+		_ = syscall.Kill(pid, syscall.SIGSTOP) // it might have ended
+	}
+	_ = syscall.Kill(p.cmd.Process.Pid, syscall.SIGKILL)
+	for _, pid := range supervisors {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	<-p.ended
+}
+
 // live lets a process work and kills it at a random moment, or waits for its end.
 func (h *harnessRun) live(t *testing.T, r *rand.Rand, p *process, last bool) {
 	t.Helper()
@@ -113,16 +160,7 @@ func (h *harnessRun) live(t *testing.T, r *rand.Rand, p *process, last bool) {
 		waitFor(t, "the end of the agents", func() bool { return processesIn(h.temp) == nil })
 		return
 	}
-	// Stop the supervisors first, so that they cannot do anything when the process dies.
-	supervisors := childrenOf(p.cmd.Process.Pid)
-	for _, pid := range supervisors {
-		_ = syscall.Kill(pid, syscall.SIGSTOP) // it might have ended
-	}
-	_ = syscall.Kill(p.cmd.Process.Pid, syscall.SIGKILL)
-	for _, pid := range supervisors {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
-	}
-	<-p.ended
+	h.killHard(p)
 }
 
 // childrenOf returns the children of a process.

@@ -66,7 +66,7 @@ run that cannot be read counts as a failure; collector/README.md lists the reaso
 	},
 	{
 		title: "sessions of other programs",
-		about: `With --from-sessions, collect runs nothing. It reads the sealed sessions of rollout tap --sessions.
+		about: `With --from-sessions, collect runs nothing. It reads the sessions of rollout tap --sessions that have ended.
 Each session is one sample and one group, and is read only once. --follow waits for more.`,
 		flags: "from-sessions",
 	},

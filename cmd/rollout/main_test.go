@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	if code, ok := subprocess.Main(os.Args); ok {
 		os.Exit(code) //nolint:forbidigo // this process was the supervisor of a command
 	}
-	testscript.Main(tests{m}, map[string]func(){"rollout": main, "agent": scriptAgent, agentProgram: agentMain})
+	testscript.Main(tests{m}, map[string]func(){"rollout": main, "agent": scriptAgent, agentProgram: agentMain, presetProgram: presetMain})
 }
 
 // programs is the folder for programs that the tests build.
@@ -76,7 +76,7 @@ func TestScripts(t *testing.T) {
 			"agents": scriptCommand("N URL", scriptAgents), "field": scriptCommand("VAR FILE KEY", scriptField), "lines": scriptCommand("N FILE", scriptLines),
 			"pack": scriptCommand("FILE…", scriptPack), "unpack": scriptCommand("FILE.zst TO", scriptUnpack), "parquet": scriptCommand("KIND FILE", scriptParquet),
 			"tell": scriptCommand("RUN REQUEST", scriptTell), "ahead": scriptCommand("W K RUN [-]", scriptAhead), "counts": scriptCommand("FILE N", scriptCounts),
-			"request": scriptCommand("STATUS METHOD URL [BODY]", scriptRequest), "certificate": scriptCommand("CERT KEY", scriptCertificate),
+			"request": scriptCommand("STATUS METHOD URL [BODY]", scriptRequest), "certificate": scriptCommand("CERT KEY", scriptCertificate), "guarded": scriptCommand("URL TOKEN", scriptGuarded),
 		},
 	})
 }

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/rollout-rl/rollout/collector/session"
 )
 
 // Script commands for harnesses and sessions.
@@ -99,6 +101,17 @@ func scriptRequest(ts *testscript.TestScript, args []string) {
 	if token := ts.Getenv("TOKEN"); token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
+	status, body := scriptDo(ts, req)
+	_, err = ts.Stdout().Write(body)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs("answer"), body, 0o600))
+	if strconv.Itoa(status) != args[0] {
+		ts.Fatalf("%s %s: %d, want %s: %s", args[1], args[2], status, args[0], body)
+	}
+}
+
+// scriptDo sends a request.
+func scriptDo(ts *testscript.TestScript, req *http.Request) (status int, body []byte) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	if ca := ts.Getenv("CA"); ca != "" {
@@ -109,13 +122,58 @@ func scriptRequest(ts *testscript.TestScript, args []string) {
 	resp, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Do(req)
 	ts.Check(err)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	body, err = io.ReadAll(resp.Body)
 	ts.Check(err)
-	_, err = ts.Stdout().Write(body)
-	ts.Check(err)
-	ts.Check(os.WriteFile(ts.MkAbs("answer"), body, 0o600))
-	if strconv.Itoa(resp.StatusCode) != args[0] {
-		ts.Fatalf("%s %s: %s, want %s: %s", args[1], args[2], resp.Status, args[0], body)
+	return resp.StatusCode, body
+}
+
+// guarded URL TOKEN checks that each page of a tap needs the token, and that no key opens it.
+func scriptGuarded(ts *testscript.TestScript, args []string) {
+	ask := func(page, header, secret string) (int, string) {
+		method, path, _ := strings.Cut(page, " ")
+		req, err := http.NewRequest(method, args[0]+path, http.NoBody)
+		ts.Check(err)
+		if header != "" {
+			req.Header.Set(header, secret)
+		}
+		status, body := scriptDo(ts, req)
+		return status, string(body)
+	}
+	_, began := ask("POST /r", "Authorization", "Bearer "+args[1])
+	key := session.KeyPattern.FindString(began)
+	if key == "" {
+		ts.Fatalf("POST /r: %s", began)
+	}
+	for _, page := range []string{
+		"POST /r", "GET /r", "POST /r/", "GET /tap/", "GET /tap/metrics", "GET /tap/segments", "GET /tap/segments/1", "GET /tap/sessions", "GET /tap/sessions/x",
+		"GET /metrics", "GET /debug/pprof/", "GET /", "GET /v1/models", "POST /v1/embeddings", "POST /generate", "POST /update_weights_from_disk",
+	} {
+		for _, c := range []struct {
+			header, secret string
+			opens          bool
+		}{
+			{"", "", false},
+			{"Authorization", "Bearer " + args[1] + "x", false},
+			{"Authorization", "Bearer " + string(session.NewKey()), false},
+			{"Authorization", "Bearer " + args[1], true},
+			{"X-Api-Key", args[1], true},
+		} {
+			if status, body := ask(page, c.header, c.secret); c.opens == (status == http.StatusUnauthorized) {
+				ts.Fatalf("%s with %q: %d %s", page, c.header+" "+c.secret, status, body)
+			}
+		}
+		if page == "GET /v1/models" {
+			continue // a page of the session
+		}
+		if status, body := ask(page, "X-Api-Key", key); status != http.StatusNotFound {
+			ts.Fatalf("%s with a key: %d %s", page, status, body)
+		}
+	}
+	if status, body := ask("GET /healthz", "", ""); status == http.StatusUnauthorized {
+		ts.Fatalf("GET /healthz: %s", body)
+	}
+	if status, body := ask("POST /r/"+key+"/end", "", ""); status != http.StatusOK {
+		ts.Fatalf("the end: %d %s", status, body)
 	}
 }
 

@@ -200,15 +200,12 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	return g.reply, Translate(g.missingError(err))
 }
 
-// setTexts sets the reply's Output to the text of the last answer. If Config.Messages is set, it
-// also sets the reply's Messages.
+// setTexts sets the reply's Output to the text of the last answer, and its Messages.
 func (g *agent) setTexts() {
 	if n := len(g.rollout.Sends); n > 0 {
 		g.reply.Output = g.rollout.Sends[n-1].Response.Output()
 	}
-	if g.cfg.Messages {
-		g.reply.Messages, _ = g.rollout.Conversed() // on an error, Messages stays nil
-	}
+	g.reply.Messages, _ = g.rollout.Conversed() // on an error, Messages stays nil
 }
 
 type input struct {

@@ -186,7 +186,6 @@ func TestClientTool(t *testing.T) {
 		cfg, tool := model, bash(t)
 		tool.Command = shell(`printf "a.txt\nb.txt"`)
 		cfg.ClientTools = []agent.ClientToolConfig{tool}
-		cfg.Messages = true
 		play(t, p, c, cfg, attemptOf(messagesOf(t, p.Recording)), func(r *collector.Reply, err error) {
 			if err != nil || len(r.Sends) != 2 || r.Sends[0].ClientTools || !r.Sends[1].ClientTools || r.Output != "There are two files." {
 				t.Fatalf("Run = %+v, %v", r, err)

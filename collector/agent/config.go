@@ -64,9 +64,6 @@ type Config struct {
 	// Prompter finds the prompts of a reply. If it is nil, Agent.Prompts returns an error.
 	Prompter Prompter
 
-	// Messages keeps the conversation as JSON in the Reply.
-	Messages bool
-
 	// MaxHeldBytes limits the total size of the replies that the agents of one backend hold, in
 	// bytes on the wire. If the limit is reached, answers wait in their connections until other
 	// agents are closed. The wait counts toward SendTimeout. Default 128 MiB.

@@ -30,13 +30,11 @@ var (
 type ReaderConfig struct {
 	// Prompter finds the prompts of a reply. If it is nil, Agent.Prompts returns an error.
 	Prompter Prompter
-	// Messages keeps the conversation as JSON in the Reply.
-	Messages bool
 }
 
 // NewReader returns a Reader for the client's server.
 func NewReader(client *letta.Client, cfg ReaderConfig) *Reader {
-	full := Config{Prompter: cfg.Prompter, Messages: cfg.Messages, Keep: true}.withDefaults()
+	full := Config{Prompter: cfg.Prompter, Keep: true}.withDefaults()
 	return &Reader{&Backend{client: client, cfg: full, room: newReplyLimiter(full.MaxHeldBytes)}}
 }
 

@@ -32,7 +32,7 @@ func drive(t *testing.T, cfg lettasim.Config) *driven {
 		}
 		return ctx, func(letta.Exchange) {}
 	}
-	d.reader = agent.NewReader(newClient(t, own), agent.ReaderConfig{Messages: true})
+	d.reader = agent.NewReader(newClient(t, own), agent.ReaderConfig{})
 	state, err := d.client.CreateAgent(t.Context(), json.RawMessage(`{"model":"`+model.Model+`","metadata":{"rollout":{"task_id":"sums"}}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	case Busy:
 		d.Change = b.Answered(now)
 		b.refused(s, &d, now)
-	case Slow:
+	case Own:
 		d.Charged = true
 		b.charge(s, &d)
 	case Moved:

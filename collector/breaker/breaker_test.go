@@ -176,7 +176,7 @@ func TestDecisions(t *testing.T) {
 		{breaker.Gone, answer(free), answer(free)},
 		{breaker.LostAnswer, answer(charged), answer(fail)},
 		{breaker.Busy, answer(free), answer(free)},
-		{breaker.Slow, always(charged), always(fail)},
+		{breaker.Own, always(charged), always(fail)},
 		{breaker.Moved, always(free), always(free)},
 		{breaker.Fault, richFault, richFault},
 		{breaker.Cut, always(fail), always(fail)},

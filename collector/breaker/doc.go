@@ -18,7 +18,8 @@
 //	Gone        nothing is left to take over           answered     retry free
 //	LostAnswer  it ended, but its answer was lost      answered     retry charged
 //	Busy        the server refused the request         answered     retry free; charged: see "A busy server"
-//	Slow        the attempt used up its time limit     –            retry charged
+//	Own         the agent itself failed: it used up    –            retry charged
+//	            its time limit, or made no call
 //	Moved       another server takes the sample        –            retry free
 //	Fault       a failure that the server can cause:   failed       see below
 //	            500, 503, refused, reset, silent

@@ -40,7 +40,7 @@ const (
 	Gone
 	LostAnswer
 	Busy
-	Slow
+	Own
 	Moved
 	Fault
 	Cut
@@ -49,7 +49,7 @@ const (
 )
 
 var kindNames = [...]string{
-	"done", "policy", "final", "gone", "lost_answer", "busy", "slow", "moved", "fault", "cut", "cancelled", "fatal",
+	"done", "policy", "final", "gone", "lost_answer", "busy", "own", "moved", "fault", "cut", "cancelled", "fatal",
 }
 
 func (k Kind) String() string {

@@ -25,8 +25,9 @@ type agent struct {
 	folder  string // the folder of the attempt
 	id      string // the id of the session
 	// key and values are empty if an earlier process ran the command.
-	key    session.Key
-	values values
+	key     session.Key
+	values  values
+	secrets *redactor
 
 	end    *ending // nil until the command has ended
 	sealed bool    // End was called with success
@@ -37,13 +38,10 @@ type agent struct {
 // An ending describes how a command ended. It is the metadata of the end of the session, so that the
 // next process can take over the attempt.
 type ending struct {
-	Exit     int           `json:"exit_code"`
-	Signal   string        `json:"signal,omitempty"`
-	TimedOut bool          `json:"timed_out,omitempty"`
-	Stopped  bool          `json:"stopped,omitempty"` // the attempt was cut off or canceled
-	Left     int           `json:"left,omitempty"`    // processes that could not be killed
-	Began    time.Time     `json:"began"`
-	Took     time.Duration `json:"took_ns"`
+	subprocess.Result
+	TimedOut bool      `json:"timed_out,omitempty"`
+	Stopped  bool      `json:"stopped,omitempty"` // the attempt was cut off or canceled
+	Began    time.Time `json:"began"`
 	// NoAnswer is the reason why the final answer could not be read. It is empty if the final answer
 	// was read.
 	NoAnswer string `json:"no_answer,omitempty"`
@@ -74,7 +72,11 @@ func (g *agent) Run(ctx context.Context) (*collector.Reply, error) {
 	if ctx.Err() != nil {
 		return reply, context.Cause(ctx)
 	}
-	return reply, g.failure(rollout, err)
+	var down error
+	if g.end.TimedOut {
+		down = g.cfg.Check(ctx)
+	}
+	return reply, g.failure(rollout, err, down)
 }
 
 // errTimeout ends a command at Config.Timeout.
@@ -89,8 +91,7 @@ func (g *agent) execute(ctx context.Context) error {
 		args[i] = g.values.expand(a)
 	}
 	args[0] = g.program
-	stdout := &tail{max: maxOutput, secret: string(g.key)}
-	stderr := &tail{max: maxErrors, secret: string(g.key)}
+	stdout, stderr := &tail{max: maxOutput, secrets: g.secrets}, &tail{max: maxErrors, secrets: g.secrets}
 	began := time.Now()
 	r, err := subprocess.Run(timed, subprocess.Program{
 		Args: args, Env: g.values.environ(g.cfg.Env), Dir: g.values.work(), Mark: g.mark, Stdin: g.values.expand(g.cfg.Stdin),
@@ -100,7 +101,7 @@ func (g *agent) execute(ctx context.Context) error {
 		return startError(err)
 	}
 	g.end = &ending{
-		Exit: r.Exit, Signal: r.Signal, Left: r.Left, Began: began, Took: r.Took,
+		Result: r, Began: began,
 		TimedOut: errors.Is(err, errTimeout), Stopped: err != nil && !errors.Is(err, errTimeout),
 	}
 	g.end.LastLine = stderr.last()
@@ -110,9 +111,8 @@ func (g *agent) execute(ctx context.Context) error {
 	if g.cfg.Output.kind != outputSession {
 		g.end.Answer, err = g.cfg.Output.read(g.folder, stdout)
 		if err != nil {
-			g.end.NoAnswer = redact(err.Error(), string(g.key))
+			g.end.NoAnswer = g.secrets.text(err.Error())
 		}
-		g.end.Answer = redact(g.end.Answer, string(g.key))
 	}
 	return nil
 }
@@ -182,9 +182,10 @@ func (g *agent) Close(ctx context.Context) error {
 	return nil
 }
 
-// discard removes what is left of an attempt that cannot be run or taken over.
-func (g *agent) discard() {
-	_ = clearAttempt(g.cfg.Dir, g.mark) // Clean tries it again
+// discard kills the processes of an attempt that cannot be run or taken over. It removes its session
+// and, unless keep is set, its folder.
+func (g *agent) discard(keep bool) {
+	_ = clearAttempt(g.cfg.Dir, g.mark, keep) // Clean tries it again
 	if g.key != "" {
 		_ = g.seal(context.Background())
 	}

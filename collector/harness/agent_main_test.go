@@ -24,7 +24,7 @@ import (
 //	spoil=1       makes folders that cannot be listed
 //	link=PATH     makes its answer a link to a file
 //	fifo=PATH     makes a pipe in the place of a file
-//	env=1         prints its environment, and the calls contain the key
+//	env=1         prints its environment, and the calls contain the key and other secrets
 //	flood=N       writes N MiB before the answer
 //	quiet=1       prints no answer
 //	say=TEXT      prints this text as the answer
@@ -33,7 +33,7 @@ import (
 //	sleep=TIME    sleeps, and ignores SIGTERM
 //	exit=N        exits with this code; signal=N ends itself by a signal
 //
-// The words status, finish, hang, empty, noids and leak are for the engine.
+// The words status, overflow, finish, hang, empty, broken, noids and leak are for the engine.
 func runAgent(prompt string) int {
 	do := words(prompt)
 	home := os.Getenv("HOME")
@@ -48,7 +48,7 @@ func runAgent(prompt string) int {
 		said = "calls=" + do["calls"] + " Write a title."
 	}
 	if do["env"] != "" {
-		said += " leak=" + os.Getenv("OPENAI_API_KEY")
+		said += " leak=" + os.Getenv("OPENAI_API_KEY") + "," + os.Getenv("OTHER_API_KEY") + "," + os.Getenv("REFERRED")
 	}
 	answer := converse(said, do["calls"])
 	for _, name := range []string{"write", "link", "fifo"} {

@@ -69,8 +69,10 @@ func TestAttempt(t *testing.T) {
 		{prompt: "calls=2 broken=1", answer: "ans", calls: 2}, // the command ended with an answer
 		{prompt: "calls=2 status=503", class: collector.ClassUnavailable, calls: 1},
 		{prompt: "calls=2 status=429", class: collector.ClassRateLimited, calls: 1},
-		{prompt: "calls=2 status=400", class: collector.ClassContextOverflow, calls: 1},
-		{prompt: "calls=1 status=400", class: collector.ClassBadRequest},
+		{prompt: "calls=2 status=400 overflow=1", class: collector.ClassContextOverflow, calls: 1},
+		{prompt: "calls=1 status=413 overflow=1", class: collector.ClassContextOverflow},
+		{prompt: "calls=2 status=400", class: collector.ClassBadRequest, calls: 1},
+		{prompt: "calls=1 status=422", class: collector.ClassBadRequest},
 		{prompt: "calls=1 status=502", class: collector.ClassUnavailable},
 	} {
 		t.Run(tt.prompt+" "+tt.output, func(t *testing.T) {
@@ -151,16 +153,24 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// TestTimeout checks that a command that ignores signals ends at the timeout, with its tokens.
+// TestTimeout checks that a command that ignores signals ends at the timeout, with its tokens. Unless
+// no engine is up, the timeout is not a fault of the engine.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for _, prompt := range []string{"calls=2 sleep=1h", "calls=2 hang=1"} {
+	for _, prompt := range []string{"calls=2 sleep=1h", "calls=2 hang=1", "calls=2 hang=1 down=1"} {
 		cfg := r.config(t)
 		cfg.Timeout = 2 * time.Second
+		down := strings.Contains(prompt, "down")
+		if down {
+			cfg.Check = func(context.Context) error { return errors.New("no engine is up") }
+		}
 		began := time.Now()
 		run(t, cfg, prompt, func(r *collector.Reply, err error) {
-			if collector.Classify(err) != collector.ClassTimeoutTotal || !strings.Contains(err.Error(), "did not end within 2s") {
+			if down && collector.Classify(err) == collector.ClassUnavailable && strings.Contains(err.Error(), "within 2s: no engine is up") {
+				return
+			}
+			if collector.Classify(err) != collector.ClassTimeoutTotal || !errors.Is(err, collector.ErrOutOfTime) || !strings.Contains(err.Error(), "did not end within 2s") {
 				t.Errorf("%s: %v, want a timeout", prompt, err)
 			}
 			if len(r.Sends) != 1 || len(r.Sends[0].Turns[0].OutputIDs) == 0 {

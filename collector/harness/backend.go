@@ -14,7 +14,7 @@ import (
 )
 
 // A Backend runs a command for each attempt. It implements [collector.Backend],
-// [collector.Reattacher], [collector.Pinger] and [collector.Checker].
+// [collector.Reattacher] and [collector.Checker].
 type Backend struct {
 	cfg     Config
 	program string // absolute path of the command's program
@@ -23,7 +23,6 @@ type Backend struct {
 var (
 	_ collector.Backend    = (*Backend)(nil)
 	_ collector.Reattacher = (*Backend)(nil)
-	_ collector.Pinger     = (*Backend)(nil)
 	_ collector.Checker    = (*Backend)(nil)
 )
 
@@ -43,8 +42,16 @@ func NewBackend(cfg Config) (*Backend, error) {
 	return &Backend{cfg: cfg, program: program}, nil
 }
 
-// Serve sets Config.Served. It must be called before the first attempt.
-func (b *Backend) Serve(model string) { b.cfg.Served = model }
+// Serve sets Config.Served and Config.Context. It must be called before the first attempt. It returns
+// an error if the configuration needs the context length and the context is 0.
+func (b *Backend) Serve(model string, context int64) error {
+	b.cfg.Served, b.cfg.Context = model, context
+	if context == 0 && (b.cfg.mentions("{context}") || b.cfg.mentions("{max_output}")) {
+		return fmt.Errorf("%w: the engine does not state the context length of its model (max_model_len in GET /v1/models), "+
+			"but the settings of the harness contain {context} or {max_output}; use an engine that states it, or write a number", collector.ErrUnusable)
+	}
+	return nil
+}
 
 // overrides are the settings that a task can override.
 type overrides struct {
@@ -82,6 +89,11 @@ func (b *Backend) overridden(t *collector.Task) (Config, error) {
 			return refuse("%w", err)
 		}
 	}
+	for name, value := range o.Env {
+		if IsSecret(name, value) {
+			return refuse("agent: env: %s: the value can be a secret, so set it in harness.env as a reference", name)
+		}
+	}
 	cfg.Env = merged(cfg.Env, o.Env)
 	return cfg, nil
 }
@@ -93,9 +105,9 @@ func (b *Backend) Open(_ context.Context, a collector.Attempt) (collector.Agent,
 	if err != nil {
 		return nil, err
 	}
-	g := &agent{cfg: cfg, program: b.program, attempt: a, mark: markOf(&a)}
+	g := &agent{cfg: cfg, program: b.program, attempt: a, mark: markOf(&a), secrets: newRedactor(&cfg)}
 	if err := g.open(); err != nil {
-		g.discard()
+		g.discard(false)
 		return nil, err
 	}
 	return g, nil
@@ -116,7 +128,7 @@ func (g *agent) open() error {
 		return fmt.Errorf("%w: begin a session: %w", collector.ErrStorage, err)
 	}
 	g.id = g.key.ID()
-	g.values = values{prompt: t.Messages[0], model: g.cfg.Model, folder: g.folder, baseURL: g.cfg.BaseURL, key: g.key}
+	g.values = values{prompt: t.Messages[0], model: g.cfg.Model, folder: g.folder, baseURL: g.cfg.BaseURL, context: g.cfg.Context, key: g.key}
 	if err := os.WriteFile(filepath.Join(g.folder, sessionFile), []byte(g.id), 0o600); err != nil {
 		return unavailable(err)
 	}
@@ -127,18 +139,18 @@ func (g *agent) open() error {
 }
 
 // Reattach takes over an attempt of a dead process if its command had ended and its session was
-// sealed. Otherwise it kills the processes of the attempt, removes its folder, and returns an error
-// that wraps [collector.ErrGone].
+// sealed. Otherwise it kills the processes of the attempt, removes its session and, unless Config.Keep
+// is set, its folder, and returns an error that wraps [collector.ErrGone].
 func (b *Backend) Reattach(_ context.Context, a collector.Attempt, left collector.OpenAttempt) (collector.Agent, error) {
 	a.N = left.N
-	g := &agent{cfg: b.cfg, program: b.program, attempt: a, mark: markOf(&a), id: left.AgentID}
+	g := &agent{cfg: b.cfg, program: b.program, attempt: a, mark: markOf(&a), id: left.AgentID, secrets: newRedactor(&b.cfg)}
 	g.folder = folderOf(g.cfg.Dir, g.mark)
 	if g.id == "" {
 		id, _ := os.ReadFile(filepath.Join(g.folder, sessionFile)) // on an error, there is no session
 		g.id = string(id)
 	}
 	if err := g.takeOver(); err != nil {
-		g.discard()
+		g.discard(g.cfg.Keep)
 		return nil, fmt.Errorf("%w: %w", collector.ErrGone, err)
 	}
 	return g, nil
@@ -173,14 +185,6 @@ func (g *agent) takeOver() error {
 	return nil
 }
 
-// Ping calls Config.Check.
-func (b *Backend) Ping(ctx context.Context) error {
-	if b.cfg.Check == nil {
-		return nil
-	}
-	return b.cfg.Check(ctx)
-}
-
 // Check calls Config.Check. It does not run the command, because an agent can take minutes and have
 // effects.
-func (b *Backend) Check(ctx context.Context, _ string) error { return b.Ping(ctx) }
+func (b *Backend) Check(ctx context.Context, _ string) error { return b.cfg.Check(ctx) }

@@ -27,6 +27,8 @@ import (
 //	{model}      Config.Model
 //	{workdir}    the working folder of the command
 //	{home}       the value of HOME
+//	{context}    Config.Context
+//	{max_output} the tokens to leave for one answer: a quarter of the context, at most 32,000
 type Config struct {
 	// Command contains the program and its arguments. It runs without a shell. A program without a
 	// slash is searched for in PATH.
@@ -37,6 +39,10 @@ type Config struct {
 	// Env contains environment variables. The command gets these variables and, from this process,
 	// only PATH and the other variables that the package comment lists.
 	Env map[string]string
+	// Secrets contains values that no stored text can contain. Values of Env that are secrets by their
+	// name (IsSecret), and the keys of sessions, need not be in it. A value of fewer than 8 bytes is
+	// ignored, because it can be part of ordinary words.
+	Secrets []string
 	// Files contains files that are written below HOME before the command starts. The keys are
 	// relative paths.
 	Files map[string]string
@@ -52,22 +58,24 @@ type Config struct {
 	Model string
 	// Served is the name of the model in the data. Default: Model.
 	Served string
+	// Context is the context length of the model in tokens, or 0 if it is unknown. A harness needs it
+	// to shorten its history in time.
+	Context int64
 	// BaseURL is the base URL of the proxy that serves Sessions, such as http://127.0.0.1:4000.
 	BaseURL string
 	// Sessions stores the calls.
 	Sessions Sessions
 	// Build configures how a session becomes the calls of a sample.
 	Build session.Config
-	// Messages keeps the messages of the main conversation in the Reply.
-	Messages bool
 
 	// Dir is the folder that contains the folders of the attempts. Default: os.TempDir().
 	Dir string
-	// Keep keeps the folders of the attempts, for inspection.
+	// Keep keeps the folders of the attempts, for inspection. Processes and sessions are not kept.
 	Keep bool
 	// Supervisor is the command of a supervisor: see package subprocess. Nil means none.
 	Supervisor []string
-	// Check, if not nil, checks whether the engine answers. The Backend calls it for Ping and Check.
+	// Check checks whether the engine answers calls. It decides whether failed calls mean an outage, so
+	// it must make a call. Default: the engine always counts as up.
 	Check func(ctx context.Context) error
 }
 
@@ -83,6 +91,9 @@ func (c Config) withDefaults() Config {
 	c.Served = cmp.Or(c.Served, c.Model)
 	c.Dir = cmp.Or(c.Dir, os.TempDir())
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
+	if c.Check == nil {
+		c.Check = func(context.Context) error { return nil }
+	}
 	return c
 }
 

@@ -51,6 +51,26 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
+// TestContext checks that an unknown context length is an error if the harness needs it.
+func TestContext(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, text := range []string{"{context}", "{max_output}", "{model}"} {
+		cfg := r.config(t)
+		cfg.Files = map[string]string{"settings": text}
+		b, err := harness.NewBackend(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Serve("m", 0); (err != nil) != (text != "{model}") || err != nil && !errors.Is(err, collector.ErrUnusable) {
+			t.Errorf("%s: Serve of an unknown context length = %v", text, err)
+		}
+		if err := b.Serve("m", 8192); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 func TestTaskErrors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -65,6 +85,8 @@ func TestTaskErrors(t *testing.T) {
 		{collector.Task{Messages: []string{"a", "b"}}, "the task has 2 messages, but a command receives exactly one"},
 		{collector.Task{Messages: []string{"a"}, Agent: json.RawMessage(`{"model":"m"}`)}, "only the settings workdir and env"},
 		{collector.Task{Messages: []string{"a"}, Agent: json.RawMessage(`{"workdir":"/nonexistent"}`)}, "/nonexistent"},
+		{collector.Task{Messages: []string{"a"}, Agent: json.RawMessage(`{"env":{"MY_API_KEY":"k"}}`)}, "env: MY_API_KEY: the value can be a secret, so set it in harness.env"},
+		{collector.Task{Messages: []string{"a"}, Agent: json.RawMessage(`{"env":{"MY_API_KEY":"{key}"}}`)}, ""},
 		{collector.Task{Messages: []string{"a"}, Agent: json.RawMessage(`{"workdir":"/tmp","env":{"A":"b"}}`)}, ""},
 	} {
 		err := b.CheckTask(&tt.task)
@@ -134,7 +156,9 @@ func TestPresets(t *testing.T) {
 		if cfg.Env["EXTRA"] != "1" || cfg.Output.String() != p.Output || !slices.Equal(cfg.Command, p.Command) {
 			t.Errorf("%s: %+v", name, cfg)
 		}
+		numbers := strings.NewReplacer("{context}", "8192", "{max_output}", "2048")
 		for _, text := range append(slices.Collect(maps.Values(cfg.Files)), cfg.Env["OPENCODE_CONFIG_CONTENT"]) {
+			text = numbers.Replace(text)
 			if text != "" && !json.Valid([]byte(text)) {
 				t.Errorf("%s: %s is not JSON", name, text)
 			}

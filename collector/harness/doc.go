@@ -35,10 +35,12 @@
 // # What is stored
 //
 // Of the standard output and of the output file, only the last MiB is kept, and of the standard
-// error only the last line. In these texts and in the messages of the conversation, the key of the
-// session is replaced. If an agent prints its environment, the model reads the key, and the tokens
-// contain it. These tokens are stored unchanged, because they are what the model saw. This is
-// harmless, because the session is sealed by then, and a key opens only its own session.
+// error only the last line. In these texts and in the messages of the conversation, secrets are
+// replaced: the keys of all sessions, which have a form of their own, the values in Config.Secrets,
+// and the values of variables that [IsSecret]. If an agent prints its environment, the model reads
+// the secrets, and the tokens contain them. These tokens are stored unchanged, because they are what
+// the model saw. A key is then harmless, because the session is sealed by then, and a key opens only
+// its own session.
 //
 // # Failures
 //
@@ -46,7 +48,8 @@
 // the class of the failure:
 //
 //	the command …                                               class
-//	timed out                                                   timeout_total
+//	timed out, and no engine is up                              unavailable
+//	timed out                                                   timeout_total: not a fault of the engine
 //	ended without an answered call, and the engine failed       as for the engine
 //	ended without an answered call                              no_calls
 //	sent no conversation that contains the task's message       foreign
@@ -65,7 +68,7 @@
 //	none, 502, 503, 504          unavailable
 //	401, 403                     auth
 //	other 5xx                    server_error
-//	other 4xx                    context_overflow, or bad_request if no call was answered
+//	other 4xx                    context_overflow if the engine's error states it, or bad_request
 //
 // If a command cannot be started, the class is bad_request if the prompt does not fit into an
 // argument, unusable if the program is gone, and otherwise unavailable.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rollout-rl/rollout/collector/session"
@@ -20,6 +21,7 @@ var inherited = []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LO
 type values struct {
 	prompt, model, folder string
 	baseURL               string // of the proxy
+	context               int64  // of the model, in tokens
 	key                   session.Key
 }
 
@@ -29,12 +31,19 @@ func (v *values) work() string { return filepath.Join(v.folder, workFolder) }
 // sessionURL returns the base URL of the session.
 func (v *values) sessionURL() string { return v.baseURL + "/r/" + string(v.key) }
 
+// placeholders lists the placeholders: see Config.
+var placeholders = []string{"{prompt}", "{base_url}", "{key}", "{model}", "{workdir}", "{home}", "{context}", "{max_output}"}
+
+// mostOutput bounds {max_output}. It is the number of tokens that several harnesses leave for an answer.
+const mostOutput = 32000
+
 // expand replaces the placeholders in a text. It does not search the inserted values for
 // placeholders. Other text in braces stays as it is.
 func (v *values) expand(text string) string {
 	return strings.NewReplacer(
 		"{prompt}", v.prompt, "{base_url}", v.sessionURL(), "{key}", string(v.key),
 		"{model}", v.model, "{workdir}", v.work(), "{home}", v.home(),
+		"{context}", strconv.FormatInt(v.context, 10), "{max_output}", strconv.FormatInt(min(v.context/4, mostOutput), 10),
 	).Replace(text)
 }
 

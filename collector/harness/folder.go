@@ -55,7 +55,7 @@ func folderOf(dir, mark string) string { return filepath.Join(dir, folderPrefix+
 // left.
 func makeFolder(dir, mark, workdir string) (string, error) {
 	folder := folderOf(dir, mark)
-	if err := clearAttempt(dir, mark); err != nil {
+	if err := clearAttempt(dir, mark, false); err != nil {
 		return "", err
 	}
 	if err := os.Mkdir(folder, 0o700); err != nil {
@@ -75,16 +75,25 @@ func makeFolder(dir, mark, workdir string) (string, error) {
 	return folder, nil
 }
 
-// clearAttempt kills the processes of an attempt and removes its folder.
-func clearAttempt(dir, mark string) error {
+// clearAttempt kills the processes of an attempt and, unless keep is set, removes its folder.
+func clearAttempt(dir, mark string, keep bool) error {
 	if _, err := os.Lstat(folderOf(dir, mark)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	left, err := subprocess.KillMarked(mark, markWithin)
-	if err == nil && left > 0 {
-		err = fmt.Errorf("%d processes of an earlier attempt cannot be killed", left)
+	err := killMarked(mark)
+	if keep {
+		return err
 	}
 	return errors.Join(err, removeFolder(folderOf(dir, mark)))
+}
+
+// killMarked kills the processes of all attempts whose mark begins with the given text.
+func killMarked(mark string) error {
+	left, err := subprocess.KillMarked(mark, markWithin)
+	if err == nil && left > 0 {
+		err = fmt.Errorf("%d processes of earlier attempts cannot be killed", left)
+	}
+	return err
 }
 
 // removeFolder removes a folder, even if an agent has removed the permissions of folders in it.
@@ -109,33 +118,42 @@ func removeFolder(folder string) error {
 	return os.RemoveAll(folder)
 }
 
-// Clean kills the processes that dead processes of a run left, and removes the folders of their
-// attempts. It skips an attempt if keep returns true for its mark (see [Mark]) and the id of its
-// session. An unknown id is empty. Callers use keep to preserve attempts that will be taken over. A
-// nil keep preserves none. Clean returns the number of removed folders. No process of the run may be
-// active.
+// Clean kills all processes that dead processes of a run left, and removes the folders of their
+// attempts. It skips the folder of an attempt if keep returns true for its mark (see [Mark]) and the
+// id of its session. An unknown id is empty. Callers use keep to preserve attempts that will be taken
+// over. A nil keep preserves none. Clean returns the number of removed folders. No process of the run
+// may be active.
 func Clean(ctx context.Context, dir, runID string, keep func(mark, sessionID string) bool) (int, error) {
 	dir = cmp.Or(dir, os.TempDir())
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0, fmt.Errorf("harness: %w", err)
-	}
+	marks, err := Leftovers(dir, runID)
+	errs := []error{err, killMarked(runMark(runID))}
 	removed := 0
-	var errs []error
-	for _, e := range entries {
-		mark, ok := strings.CutPrefix(e.Name(), folderPrefix)
-		if !ok || !strings.HasPrefix(mark, runMark(runID)) || !e.IsDir() || ctx.Err() != nil {
+	for _, mark := range marks {
+		folder := folderOf(dir, mark)
+		id, _ := os.ReadFile(filepath.Join(folder, sessionFile)) // on an error, the id is unknown
+		if ctx.Err() != nil || keep != nil && keep(mark, string(id)) {
 			continue
 		}
-		id, _ := os.ReadFile(filepath.Join(dir, e.Name(), sessionFile)) // on an error, the id is unknown
-		if keep != nil && keep(mark, string(id)) {
-			continue
-		}
-		if err := clearAttempt(dir, mark); err != nil {
-			errs = append(errs, fmt.Errorf("harness: %s: %w", e.Name(), err))
+		if err := removeFolder(folder); err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		removed++
 	}
-	return removed, errors.Join(append(errs, context.Cause(ctx))...)
+	if err := errors.Join(append(errs, context.Cause(ctx))...); err != nil {
+		return removed, fmt.Errorf("harness: %w", err)
+	}
+	return removed, nil
+}
+
+// Leftovers returns the marks of the attempts of a run that have a folder in dir. An empty dir is
+// os.TempDir().
+func Leftovers(dir, runID string) (marks []string, err error) {
+	entries, err := os.ReadDir(cmp.Or(dir, os.TempDir()))
+	for _, e := range entries {
+		if mark, ok := strings.CutPrefix(e.Name(), folderPrefix); ok && strings.HasPrefix(mark, runMark(runID)) && e.IsDir() {
+			marks = append(marks, mark)
+		}
+	}
+	return marks, err
 }

@@ -81,12 +81,19 @@ func (r *rig) config(tb testing.TB) harness.Config {
 	return r.configIn(tb.TempDir(), true)
 }
 
+// These are values of variables that no text can contain.
+const otherSecret, referredSecret = `other-"<secret>&`, "referred-secret"
+
 func (r *rig) configIn(dir string, supervised bool) harness.Config {
 	cfg := harness.Config{
 		Command: []string{executable(), "agent", "{prompt}"},
-		Env:     map[string]string{"OPENAI_BASE_URL": "{base_url}/v1", "OPENAI_API_KEY": "{key}"},
+		Env: map[string]string{
+			"OPENAI_BASE_URL": "{base_url}/v1", "OPENAI_API_KEY": "{key}",
+			"OTHER_API_KEY": otherSecret, "REFERRED": referredSecret,
+		},
+		Secrets: []string{referredSecret},
 		BaseURL: r.url, Sessions: stored{r.store}, Dir: dir,
-		Timeout: time.Minute, Messages: true,
+		Timeout: time.Minute,
 	}
 	if supervised {
 		cfg.Supervisor = []string{executable()}
@@ -118,7 +125,11 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	defer a.Done()
 	c, status := r.generate(ctx, body.Messages)
-	if err := a.Add(c, body.Messages, nil); err != nil {
+	err = a.Add(c, body.Messages, nil)
+	if err == nil && c.Delivered {
+		err = a.Delivered()
+	}
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusInsufficientStorage)
 		return
 	}
@@ -163,7 +174,9 @@ func (r *rig) generate(ctx context.Context, messages []json.RawMessage) (*sessio
 	if asked["status"] != "" && last {
 		c.Status, _ = strconv.Atoi(asked["status"])
 		c.Prompt, c.PromptTokens, c.OutputTokens, c.Ended = nil, -1, -1, time.Now()
-		c.Unread = "status"
+		if asked["overflow"] != "" {
+			c.Unread = session.UnreadOverflow
+		}
 		return c, c.Status
 	}
 	text := "answer " + strconv.Itoa(len(messages))
@@ -210,9 +223,13 @@ func words(text string) map[string]string {
 	return all
 }
 
+// runOf returns the id of the run of an attempt. Each has its own, because Clean kills the processes of
+// a whole run.
+func runOf(prompt string) string { return "run of " + prompt }
+
 func attempt(prompt string, n int) collector.Attempt {
 	return collector.Attempt{
-		Task: &collector.Task{ID: "t", Messages: []string{prompt}}, Key: "key-" + prompt, GroupSize: 1, N: n, RunID: "run",
+		Task: &collector.Task{ID: "t", Messages: []string{prompt}}, Key: "key-" + prompt, GroupSize: 1, N: n, RunID: runOf(prompt),
 	}
 }
 

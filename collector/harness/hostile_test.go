@@ -13,6 +13,7 @@ import (
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/harness"
+	"github.com/rollout-rl/rollout/collector/session"
 )
 
 // alive reports whether a process exists and is not a zombie.
@@ -35,8 +36,29 @@ func pidIn(t *testing.T, file string) int {
 	return pid
 }
 
-// TestSecrets checks that neither the key nor the environment of this process gets into texts. The
-// agent prints both, and the model repeats the key.
+// secretIn returns a secret in a text, as it is or as JSON, or "".
+func secretIn(text string) string {
+	for _, secret := range []string{"hunter2", otherSecret, referredSecret, "other-", "secret>"} {
+		if strings.Contains(text, secret) {
+			return secret
+		}
+	}
+	return session.KeyPattern.FindString(text)
+}
+
+// textOf returns all texts of a reply.
+func textOf(r *collector.Reply) string {
+	text := r.Output + "\n" + string(r.Messages)
+	for _, s := range r.Sends {
+		for _, turn := range s.Turns {
+			text += "\n" + turn.Content
+		}
+	}
+	return text
+}
+
+// TestSecrets checks that neither the key nor a secret of the configuration nor the environment of
+// this process gets into texts. The agent prints all of them, and the model repeats the first two.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -48,24 +70,19 @@ func TestSecrets(t *testing.T) {
 			cfg.Output = output(t, "file:out")
 		}
 		run(t, cfg, prompt, func(r *collector.Reply, err error) {
-			text := fmt.Sprint(err, r.Output, string(r.Messages))
-			for _, s := range r.Sends {
-				for _, turn := range s.Turns {
-					text += turn.Content
-				}
+			text := fmt.Sprint(err, textOf(r))
+			if secret := secretIn(text); secret != "" || strings.Contains(text, string(keys.key)) {
+				t.Errorf("%s: the texts contain the secret %q: %s", prompt, secret, text)
 			}
-			if strings.Contains(text, string(keys.key)) || strings.Contains(text, "hunter2") {
-				t.Errorf("%s: the texts contain a secret: %s", prompt, text)
-			}
-			if len(r.Sends) > 0 && !strings.Contains(string(r.Messages), "the key is (session key)") {
+			if len(r.Sends) > 0 && !strings.Contains(string(r.Messages), "the key is (session key),(secret),(secret)") {
 				t.Errorf("%s: messages %s", prompt, r.Messages)
 			}
 			if strings.Contains(prompt, "calls=2 env=1") && !strings.Contains(text+keys.last, "(session key)") {
 				t.Errorf("%s: the test shows nothing, because the agent printed nothing: %s", prompt, text)
 			}
 		})
-		if strings.Contains(keys.last, string(keys.key)) || strings.Contains(keys.last, "hunter2") {
-			t.Errorf("%s: the end of the session contains a secret: %s", prompt, keys.last)
+		if secret := secretIn(keys.last); secret != "" || strings.Contains(keys.last, string(keys.key)) {
+			t.Errorf("%s: the end of the session contains the secret %q: %s", prompt, secret, keys.last)
 		}
 	}
 }
@@ -135,11 +152,11 @@ func TestIsolation(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := r.config(t)
-	cfg.Workdir = fixture
-	cfg.Env["TASK"], cfg.Env["NOTHING"] = "{prompt}|{model}|{workdir}|{home}|{unknown}|${HOME}", ""
+	cfg.Workdir, cfg.Context = fixture, 8192
+	cfg.Env["TASK"], cfg.Env["NOTHING"] = "{prompt}|{model}|{workdir}|{home}|{context}|{max_output}|{unknown}|${HOME}", ""
 	cfg.Files = map[string]string{".agent/config.json": `{"url":"{base_url}/v1","model":"{model}"}`}
 	cfg.Command = []string{"sh", "-c", `
-		env | sort | grep -v -e ^OPENAI -e ^SHLVL -e ^_= -e ^OLDPWD
+		env | sort | grep -v -e ^OPENAI -e ^OTHER -e ^REFERRED -e ^SHLVL -e ^_= -e ^OLDPWD
 		cat $HOME/.agent/config.json; echo; echo "arg:$1"
 		./bin/run && cat bin/a && echo changed >data/a && touch $HOME/h $TMPDIR/t && rm -r bin
 		exec "$0" agent calls=1`, executable(), "{prompt}"}
@@ -149,7 +166,7 @@ func TestIsolation(t *testing.T) {
 			t.Errorf("error %v, want foreign, because the agent got another prompt", err)
 		}
 		for _, want := range []string{
-			"TASK=calls=1 {key}|policy|" + reply.Workdir + "|" + filepath.Dir(reply.Workdir) + "/home|{unknown}|${HOME}\n",
+			"TASK=calls=1 {key}|policy|" + reply.Workdir + "|" + filepath.Dir(reply.Workdir) + "/home|8192|2048|{unknown}|${HOME}\n",
 			"HOME=" + filepath.Dir(reply.Workdir) + "/home\n", "TMPDIR=" + filepath.Dir(reply.Workdir) + "/tmp\n", "TERM=dumb\n", "NOTHING=\n",
 			`{"url":"` + r.url + `/r/(session key)/v1","model":"policy"}`, "#!/bin/sh\n", "\nanswer 1", "\narg:calls=1 {key}\n",
 		} {

@@ -94,12 +94,12 @@ func (o Output) relative() string {
 // maxOutput limits the size of the output that is kept, in bytes.
 const maxOutput = 1 << 20
 
-// read returns the final answer. The error states why the answer is missing.
+// read returns the final answer, without secrets. The error states why the answer is missing.
 func (o Output) read(folder string, stdout *tail) (string, error) {
 	text := stdout.bytes()
 	if o.file != "" {
 		var err error
-		if text, err = readOutput(folder, o.relative()); err != nil {
+		if text, err = readOutput(folder, o.relative(), stdout.secrets); err != nil {
 			return "", err
 		}
 	}
@@ -114,7 +114,7 @@ func (o Output) read(folder string, stdout *tail) (string, error) {
 
 // readOutput reads the end of a file in the folder of the attempt. An agent can make the file a link
 // to a file of the user, or a pipe that blocks, so both are errors.
-func readOutput(folder, path string) ([]byte, error) {
+func readOutput(folder, path string, secrets *redactor) ([]byte, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, err
@@ -132,12 +132,14 @@ func readOutput(folder, path string) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, errors.New("the output file is not a regular file")
 	}
-	if size := info.Size(); size > maxOutput {
-		if _, err := f.Seek(size-maxOutput, io.SeekStart); err != nil {
+	if size := info.Size(); size > maxOutput { // one byte more, so that the tail knows that it is not all
+		if _, err := f.Seek(size-maxOutput-1, io.SeekStart); err != nil {
 			return nil, err
 		}
 	}
-	return io.ReadAll(io.LimitReader(f, maxOutput))
+	end := &tail{max: maxOutput, secrets: secrets}
+	_, err = io.Copy(end, io.LimitReader(f, maxOutput+1))
+	return end.bytes(), err
 }
 
 // lastValue returns the value at the path in the last JSON value of the text that has the path. The

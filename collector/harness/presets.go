@@ -49,7 +49,7 @@ var presets = []Preset{
 			"OPENCODE_CONFIG_CONTENT": `{"autoupdate":false,"share":"disabled",` +
 				`"provider":{"tap":{"npm":"@ai-sdk/openai-compatible","name":"tap",` +
 				`"options":{"baseURL":"{base_url}/v1","apiKey":"{key}"},` +
-				`"models":{"{model}":{"name":"{model}","limit":{"context":131072,"output":32000}}}}}}`,
+				`"models":{"{model}":{"name":"{model}","limit":{"context":{context},"output":{max_output}}}}}}}`,
 			"OPENCODE_DISABLE_AUTOUPDATE":      "1",
 			"OPENCODE_DISABLE_MODELS_FETCH":    "1",
 			"OPENCODE_DISABLE_LSP_DOWNLOAD":    "1",
@@ -78,7 +78,8 @@ var presets = []Preset{
 		// The agent that extracts memories would run after each task.
 		Files: map[string]string{
 			".qwen/settings.json": `{"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},` +
-				`"general":{"enableAutoUpdate":false},"memory":{"enableManagedAutoMemory":false}}`,
+				`"general":{"enableAutoUpdate":false},"memory":{"enableManagedAutoMemory":false},` +
+				`"model":{"generationConfig":{"contextWindowSize":{context}}}}`,
 		},
 		Output: "stdout",
 	},
@@ -90,7 +91,7 @@ var presets = []Preset{
 		Env:     map[string]string{"PI_CODING_AGENT_DIR": "{home}/.pi/agent", "PI_TELEMETRY": "0"},
 		Files: map[string]string{
 			".pi/agent/models.json": `{"providers":{"tap":{"baseUrl":"{base_url}/v1","api":"openai-completions",` +
-				`"apiKey":"{key}","models":[{"id":"{model}"}]}}}`,
+				`"apiKey":"{key}","models":[{"id":"{model}","contextWindow":{context},"maxTokens":{max_output}}]}}}`,
 		},
 		// After a compaction, the standard output can be empty.
 		Output: "session",

@@ -15,8 +15,6 @@ import (
 type ReaderConfig struct {
 	// Build configures how a session becomes the calls of a sample.
 	Build session.Config
-	// Messages keeps the messages of the main conversation in the Reply.
-	Messages bool
 }
 
 // A Reader is a [collector.Backend] that reads the sessions of other programs. Its tasks have a
@@ -56,7 +54,8 @@ func (g *readAgent) Run(ctx context.Context) (*collector.Reply, error) {
 		return nil, fmt.Errorf("%w: %w", collector.ErrConnection, err)
 	}
 	rollout, err := session.Build(record, g.reader.cfg.Build)
-	reply := replyOf(record, rollout, record.End.At.Sub(record.Head.Began), g.reader.cfg.Messages)
+	secrets := newRedactor(&Config{}) // the keys of sessions
+	reply := replyOf(record, rollout, record.End.At.Sub(record.Head.Began), secrets)
 	reply.Model, reply.Started, reply.Reward = record.Head.Model, record.Head.Began, record.End.Reward
 	if rollout != nil {
 		g.calls, reply.Output = rollout.Calls, rollout.Main.Text
@@ -64,6 +63,7 @@ func (g *readAgent) Run(ctx context.Context) (*collector.Reply, error) {
 	if text := record.End.FinalText; text != nil {
 		reply.Output = *text
 	}
+	reply.Output = secrets.text(reply.Output)
 	return reply, sessionError(err, fmt.Sprintf("session %s has %d requests", g.id, len(record.Calls)))
 }
 

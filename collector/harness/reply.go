@@ -24,29 +24,24 @@ const (
 
 // reply returns the reply of the command. The rollout can be nil.
 func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
-	r := replyOf(g.record, rollout, g.end.Took, g.cfg.Messages)
+	r := replyOf(g.record, rollout, g.end.Took, g.secrets)
 	r.Model, r.Output, r.ExitCode, r.Workdir = g.cfg.Served, g.end.Answer, &g.end.Exit, (&values{folder: g.folder}).work()
 	if rollout != nil && g.cfg.Output.kind == outputSession {
 		r.Output = rollout.Main.Text
 	}
-	r.Output, r.Messages = redact(r.Output, string(g.key)), redactJSON(r.Messages, string(g.key))
-	for i := range r.Sends {
-		for j := range r.Sends[i].Turns {
-			r.Sends[i].Turns[j].Content = redact(r.Sends[i].Turns[j].Content, string(g.key))
-		}
-	}
+	r.Output = g.secrets.text(r.Output)
 	return r
 }
 
-// replyOf returns the reply of a session. It has one send with one turn per call, in the order of
-// rollout.Calls. The rollout can be nil.
-func replyOf(record *session.Record, rollout *session.Rollout, took time.Duration, messages bool) *collector.Reply {
+// replyOf returns the reply of a session, without secrets in its texts. It has one send with one turn
+// per call, in the order of rollout.Calls. The rollout can be nil.
+func replyOf(record *session.Record, rollout *session.Rollout, took time.Duration, secrets *redactor) *collector.Reply {
 	r := &collector.Reply{AgentID: record.ID}
 	if rollout == nil {
 		return r
 	}
-	if messages {
-		r.Messages = rollout.Main.Messages
+	if len(rollout.Main.Messages) > 0 {
+		r.Messages = json.RawMessage(secrets.text(string(rollout.Main.Messages)))
 	}
 	send := collector.Send{StopReason: stopError, Duration: max(took, 1), Turns: []tokenize.Turn{}}
 	switch {
@@ -60,7 +55,7 @@ func replyOf(record *session.Record, rollout *session.Rollout, took time.Duratio
 		c, recorded := &rollout.Calls[i], callOf(record, rollout.Number[i])
 		send.Turns = append(send.Turns, tokenize.Turn{
 			Role: tokenize.RoleAssistant, PromptIDs: c.PromptIDs, OutputIDs: c.OutputIDs, Logprobs: c.Logprobs,
-			IDMismatch: -1, Content: content(recorded.Answer),
+			IDMismatch: -1, Content: secrets.text(content(recorded.Answer)),
 		})
 		send.Usage.PromptTokens += count(c, recorded.PromptTokens, c.PromptIDs)
 		send.Usage.CompletionTokens += count(c, recorded.OutputTokens, c.OutputIDs)
@@ -117,17 +112,10 @@ func content(message json.RawMessage) string {
 	return text
 }
 
-// redactJSON replaces the key in JSON. The key contains no character that JSON escapes.
-func redactJSON(raw json.RawMessage, key string) json.RawMessage {
-	if len(raw) == 0 {
-		return nil
-	}
-	return json.RawMessage(redact(string(raw), key))
-}
-
 // failure returns the reason why the attempt failed, or nil if it becomes data. The package comment
-// lists the reasons in this order. The error err is the result of session.Build.
-func (g *agent) failure(rollout *session.Rollout, err error) error {
+// lists the reasons in this order. The error err is the result of session.Build. The error down is
+// the result of Config.Check, or nil.
+func (g *agent) failure(rollout *session.Rollout, err, down error) error {
 	end := g.end
 	exit := fmt.Sprintf("exit code %d%s", end.Exit, end.LastLine)
 	if end.Signal != "" {
@@ -135,8 +123,10 @@ func (g *agent) failure(rollout *session.Rollout, err error) error {
 	}
 	engine := g.engineFailure(rollout)
 	switch {
+	case end.TimedOut && down != nil:
+		return fmt.Errorf("%w: the command did not end within %v: %w%s", collector.ErrUnavailable, g.cfg.Timeout, down, end.LastLine)
 	case end.TimedOut:
-		return fmt.Errorf("%w: the command did not end within %v%s", collector.ErrTimeout, g.cfg.Timeout, end.LastLine)
+		return fmt.Errorf("%w: the command did not end within %v%s", collector.ErrOutOfTime, g.cfg.Timeout, end.LastLine)
 	case errors.Is(err, session.ErrNoCalls) && engine != nil:
 		return engine
 	case err != nil:
@@ -207,8 +197,8 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 		class = collector.ErrAuth
 	case status >= 500:
 		class = collector.ErrServer
-	case rollout != nil:
-		class = collector.ErrContextOverflow // earlier, shorter requests were accepted
+	case last.Unread == session.UnreadOverflow:
+		class = collector.ErrContextOverflow
 	default:
 		class = collector.ErrRejected
 	}

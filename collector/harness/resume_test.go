@@ -103,11 +103,12 @@ func (d dead) next(t *testing.T) (*store.Store, *harness.Backend) {
 }
 
 // TestKilledAfterSeal checks that the next process takes over an attempt whose session was sealed,
-// with the same tokens, the exit code and the work folder.
+// with the same tokens, the exit code and the work folder. It does not know the key of the session,
+// but no text contains it.
 func TestKilledAfterSeal(t *testing.T) {
 	t.Parallel()
 	for _, known := range []bool{true, false} {
-		d := killed(t, "calls=2 exit=4 write=kept.txt", true, 2, func() bool { return true })
+		d := killed(t, "calls=2 exit=4 write=kept.txt env=1", true, 2, func() bool { return true })
 		s, b := d.next(t)
 		left := collector.OpenAttempt{N: 3}
 		if known {
@@ -123,14 +124,18 @@ func TestKilledAfterSeal(t *testing.T) {
 		if err == nil {
 			err = collector.CheckReply(t.Context(), collector.Config{}, a.Task, r, g.Prompts)
 		}
-		if err != nil || g.ID() != d.id || *r.ExitCode != 4 || r.Output != "answer 3" || len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 2 {
+		const answer = "the key is (session key),(secret),(secret)"
+		if err != nil || g.ID() != d.id || *r.ExitCode != 4 || !strings.HasSuffix(r.Output, answer) || len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 2 {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		prompt := append(tokensOf("user", d.prompt), 1003)
-		if !slices.Equal(r.Sends[0].Turns[0].PromptIDs, prompt) {
+		if text := textOf(r); secretIn(text) != "" || strings.Count(text, answer) < 4 {
+			t.Errorf("the texts contain a secret, or the agent did not print it: %s", text)
+		}
+		prompt := tokensOf("user", d.prompt+" leak=") // the tokens contain the key, as the model read it
+		if n := len(prompt) - 1; !slices.Equal(r.Sends[0].Turns[0].PromptIDs[:n], prompt[:n]) {
 			t.Errorf("prompt %v, want %v", r.Sends[0].Turns[0].PromptIDs, prompt)
 		}
-		if b, err := os.ReadFile(filepath.Join(r.Workdir, "kept.txt")); err != nil || string(b) != "written answer 3\n" {
+		if b, err := os.ReadFile(filepath.Join(r.Workdir, "kept.txt")); err != nil || !strings.HasPrefix(string(b), "written the key is ") {
 			t.Errorf("the scorer would read %q, %v", b, err)
 		}
 		if err := g.Close(t.Context()); err != nil {
@@ -143,12 +148,24 @@ func TestKilledAfterSeal(t *testing.T) {
 	}
 }
 
+// died checks that a process dies.
+func died(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); alive(pid) && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if alive(pid) {
+		t.Errorf("process %d is alive", pid)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
 // TestKilledDuringRun checks that an attempt whose command was running is gone, and that the next
 // process kills what is left of it, even if there was no supervisor.
 func TestKilledDuringRun(t *testing.T) {
 	t.Parallel()
 	for _, supervised := range []bool{true, false} {
-		for _, how := range []string{"reattach", "clean", "open"} {
+		for _, how := range []string{"reattach", "kept", "clean", "open"} {
 			t.Run(fmt.Sprintf("supervised=%v/%s", supervised, how), func(t *testing.T) {
 				t.Parallel()
 				file := filepath.Join(t.TempDir(), "pid")
@@ -161,7 +178,7 @@ func TestKilledDuringRun(t *testing.T) {
 				if !supervised && !alive(pid) {
 					t.Error("the process died by itself, so this test shows nothing")
 				}
-				_, b := d.next(t)
+				s, b := d.next(t)
 				attempts := filepath.Join(d.dir, "attempts")
 				switch how {
 				case "reattach":
@@ -169,22 +186,38 @@ func TestKilledDuringRun(t *testing.T) {
 					if !errors.Is(err, collector.ErrGone) {
 						t.Errorf("Reattach = %v, want gone", err)
 					}
+				case "kept":
+					cfg := (&rig{store: s, url: "http://127.0.0.1:1"}).configIn(attempts, true)
+					cfg.Keep = true
+					b, err := harness.NewBackend(cfg)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := b.Reattach(t.Context(), attempt(prompt, 3), collector.OpenAttempt{N: 3, AgentID: d.id}); !errors.Is(err, collector.ErrGone) {
+						t.Errorf("Reattach = %v, want gone", err)
+					}
+					died(t, pid)
+					if n, err := harness.Leftovers(attempts, runOf(prompt)); len(n) != 1 || err != nil {
+						t.Errorf("the folder was not kept: %v, %v", n, err)
+					}
+					return
 				case "clean":
 					a := attempt(prompt, 3)
+					if n, err := harness.Clean(t.Context(), attempts, "another run", nil); n != 0 || err != nil || !supervised && !alive(pid) {
+						t.Errorf("Clean of another run = %d, %v; the process is alive: %v", n, err, alive(pid))
+					}
 					keep := func(mark, id string) bool { return id == d.id && mark == harness.Mark(a.RunID, a.Key, a.N) }
-					if n, err := harness.Clean(t.Context(), attempts, "run", keep); n != 0 || err != nil {
+					if n, err := harness.Clean(t.Context(), attempts, runOf(prompt), keep); n != 0 || err != nil {
 						t.Errorf("Clean = %d, %v, want to keep the attempt", n, err)
 					}
-					if n, err := harness.Clean(t.Context(), attempts, "another run", nil); n != 0 || err != nil {
-						t.Errorf("Clean of another run = %d, %v", n, err)
-					}
-					if n, err := harness.Clean(t.Context(), attempts, "run", nil); n != 1 || err != nil {
+					died(t, pid) // only the folder is kept
+					if n, err := harness.Clean(t.Context(), attempts, runOf(prompt), nil); n != 1 || err != nil {
 						t.Errorf("Clean = %d, %v, want 1", n, err)
 					}
 				case "open":
 					// The journal has lost the attempt, so its number is used again.
-					a := attempt("calls=1", 3)
-					a.Key = "key-" + prompt
+					a := attempt(prompt, 3)
+					a.Task.Messages = []string{"calls=1"}
 					g, err := b.Open(t.Context(), a)
 					if err != nil {
 						t.Fatal(err)
@@ -194,13 +227,7 @@ func TestKilledDuringRun(t *testing.T) {
 					}
 				}
 				empty(t, attempts)
-				for end := time.Now().Add(20 * time.Second); alive(pid) && time.Now().Before(end); {
-					time.Sleep(5 * time.Millisecond)
-				}
-				if alive(pid) {
-					t.Errorf("process %d is alive", pid)
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-				}
+				died(t, pid)
 			})
 		}
 	}

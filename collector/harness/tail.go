@@ -7,11 +7,10 @@ import (
 	"sync"
 )
 
-// A tail is a writer that keeps the last max bytes. It replaces the secret, so that no text of the
-// program can contain it.
+// A tail is a writer that keeps the last max bytes, without secrets.
 type tail struct {
-	max    int
-	secret string
+	max     int
+	secrets *redactor
 
 	mu  sync.Mutex
 	b   []byte
@@ -34,7 +33,7 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 // bytes returns the last bytes. If earlier bytes were dropped, it also drops the rest of the first
-// line, or a possible end of the secret.
+// line, or a possible end of a secret.
 func (t *tail) bytes() []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -44,12 +43,12 @@ func (t *tail) bytes() []byte {
 	}
 	if t.cut || len(b) < len(t.b) {
 		// The end of a secret at the start would not be recognized.
-		b = b[min(len(t.secret), len(b)):]
+		b = b[min(t.secrets.longest, len(b)):]
 		if _, rest, ok := bytes.Cut(b, []byte("\n")); ok {
 			b = rest
 		}
 	}
-	return []byte(redact(string(b), t.secret))
+	return []byte(t.secrets.text(string(b)))
 }
 
 // last returns the last nonempty line, at most 300 bytes of it, in a form that can be appended to an
@@ -62,14 +61,4 @@ func (t *tail) last() string {
 		}
 	}
 	return ""
-}
-
-// redacted replaces a session key in texts.
-const redacted = "(session key)"
-
-func redact(text, secret string) string {
-	if secret == "" {
-		return text
-	}
-	return strings.ReplaceAll(text, secret, redacted)
 }

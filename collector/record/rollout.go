@@ -179,7 +179,10 @@ func (r *Rollout) ConversationSystem(ctx context.Context) (string, error) {
 func (r *Rollout) Conversed() (json.RawMessage, error) {
 	size := 2
 	for i := range r.Sends {
-		size += len(r.Sends[i].Response.JSON) + 256
+		size += 256 * len(r.Sends[i].Request.Messages)
+		for k := range r.Sends[i].Response.Messages {
+			size += len(r.Sends[i].Response.Messages[k].JSON) + 1
+		}
 	}
 	all := append(make([]byte, 0, size), '[')
 	for i := range r.Sends {

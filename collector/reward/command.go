@@ -39,8 +39,10 @@ type CommandConfig struct {
 //
 //	{"id":7,"task_id":"t1","messages":["…"],"answer":"…","metadata":{…},"output":"…","reasoning":"…","text":"…","conversation":[…],"exit_code":0,"workdir":"…","trial":false}
 //
-// The members answer, metadata, conversation, exit_code and workdir can be null. The member output is the model's
-// answer, reasoning is the text before the answer, and text is the whole text that the model wrote.
+// The members answer, metadata, conversation, exit_code and workdir can be null. The member messages
+// contains the user messages of the task, and conversation all messages of the rollout. The member
+// output is the model's answer, reasoning is the text before the answer, and text is the whole text
+// that the model wrote.
 // If the agent is a command, exit_code is its exit code, or -1 if a signal ended it, and workdir is
 // the folder in which it ran. The folder is removed after the program has answered. In the trial
 // sample, both are null.

@@ -142,7 +142,7 @@ func TestTrialSample(t *testing.T) {
 		made = question(r)
 		return c.Score(ctx, task, r)
 	})
-	if err := reward.Try(t.Context(), spy, task, reward.Trial{Conversation: true}); err != nil {
+	if err := reward.Try(t.Context(), spy, task, reward.Trial{}); err != nil {
 		t.Fatal(err)
 	}
 	if made["trial"] != true || made["output"] != "question" || made["text"] != "question" {

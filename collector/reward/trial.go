@@ -12,9 +12,9 @@ import (
 
 // A Trial states what the reply of a trial sample contains.
 type Trial struct {
-	// Conversation adds a conversation. Its messages have the form of Chat Completions if Chat is
-	// true, and otherwise the form of the Letta API.
-	Conversation, Chat bool
+	// Chat gives the messages of the conversation the form of Chat Completions. Otherwise they have
+	// the form of the Letta API.
+	Chat bool
 	// Workdir is the working folder of a command that exited with 0. It must exist. If it
 	// is empty, the agent is not a command.
 	Workdir string
@@ -24,7 +24,7 @@ type Trial struct {
 // reply of the sample, Trial is true. The output is the answer of the task, or "trial" if the task
 // has no answer. Try returns an error if the scorer does not return a finite reward. It returns nil
 // if the scorer returns collector.ErrNoAnswer.
-func Try(ctx context.Context, s collector.Scorer, t *collector.Task, trial Trial) error {
+func Try(ctx context.Context, s collector.Scorer, t *collector.Task, trial Trial) (err error) {
 	r := &collector.Reply{Trial: true, Output: "trial", Workdir: trial.Workdir}
 	if r.Workdir != "" {
 		r.ExitCode = new(int)
@@ -33,11 +33,8 @@ func Try(ctx context.Context, s collector.Scorer, t *collector.Task, trial Trial
 		r.Output = *t.Answer
 	}
 	r.Text = r.Output
-	if trial.Conversation {
-		var err error
-		if r.Messages, err = sampleConversation(t, r.Output, trial.Chat); err != nil {
-			return err
-		}
+	if r.Messages, err = sampleConversation(t, r.Output, trial.Chat); err != nil {
+		return err
 	}
 	reward, err := s.Score(ctx, t, r)
 	switch {

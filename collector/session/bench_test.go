@@ -77,3 +77,73 @@ func BenchmarkBuild(b *testing.B) {
 		}
 	}
 }
+
+// manyConversations returns the record of a session with the given number of calls in small
+// conversations. The shape is "subagents" if each conversation has two calls, the same system message
+// and the same first answer; "texts" if each has one call, whose answer the next request quotes;
+// "unfinished" if each ends with a tool call, after a call without tools; "retries" if all requests are
+// the same, one after the other; "twins" if all requests are the same, at the same time, and each has a
+// second call; "forks" if all requests continue the same call; "ids" if all answers
+// have the same tool-call ids and the system message changes.
+func manyConversations(calls int, shape string) *session.Record {
+	h := newHarness(task)
+	m := h.mainConv().turn(does("s", "agent", "{}"), result("s", "started"))
+	last := "nothing"
+	for k := 1; len(h.record.Calls) < calls-1; k++ {
+		c := h.subConv(fmt.Sprint("look at ", k))
+		switch shape {
+		case "subagents":
+			c.turn(does("bash:0", "bash", "{}"), result("bash:0", "ok")).call(says("looked"))
+		case "texts":
+			c.add(user(last))
+			last = fmt.Sprint("I have completed the task that you gave to me: ", k)
+			c.call(says(last))
+		case "unfinished":
+			h.conv("", system("title"), user("look")).call(says("a title"))
+			c.call(does(fmt.Sprint(k), "bash", "{}"))
+		case "retries":
+			h.subConv("look").call(says(fmt.Sprint("answer ", k)))
+		case "twins":
+			c = h.subConv("look")
+			first := make([]*pending, (calls-2)/2)
+			for i := range first {
+				first[i] = c.begin()
+			}
+			for i, p := range first {
+				p.end(does("bash:0", "bash", fmt.Sprintf(`{"n": %d}`, i)))
+			}
+			for i := range first {
+				c.clone(does("bash:0", "bash", fmt.Sprintf(`{"n": %d}`, i)), result("bash:0", "ok")).call(says("looked"))
+			}
+		case "forks":
+			m.clone(user(fmt.Sprint("try ", k))).call(says("no"))
+		case "ids":
+			c.msgs[0] = system(fmt.Sprint("it is ", k))
+			c.turn(does("bash:0", "bash", fmt.Sprintf(`{"n": %d}`, k)), result("bash:0", "ok"))
+			c.msgs[0] = system(fmt.Sprint("it is ", k, " and a half"))
+			c.call(says("looked"))
+		}
+	}
+	m.call(done)
+	return &h.record
+}
+
+var conversationShapes = []string{"subagents", "texts", "unfinished", "retries", "twins", "forks", "ids"}
+
+// BenchmarkConversations measures sessions with many conversations.
+func BenchmarkConversations(b *testing.B) {
+	for _, calls := range []int{2_000, 20_000} {
+		for _, shape := range conversationShapes {
+			b.Run(fmt.Sprintf("calls=%d/shape=%s", calls, shape), func(b *testing.B) {
+				r := manyConversations(calls, shape)
+				b.ReportAllocs()
+				for b.Loop() {
+					if _, err := session.Build(r, session.Config{}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*calls), "us/call")
+			})
+		}
+	}
+}

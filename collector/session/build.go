@@ -97,6 +97,7 @@ func Build(r *Record, cfg Config) (*Rollout, error) {
 		return nil, fmt.Errorf("%w: session %s has %d requests", ErrNoCalls, r.ID, len(r.Calls))
 	}
 	b.findParents()
+	b.findQuotes()
 	b.findRepeats()
 	b.decideFates()
 	b.findChains()

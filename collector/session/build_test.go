@@ -28,17 +28,20 @@ var (
 	done  = says("I fixed it")
 )
 
-// TestBuild has one case for each known behavior of a harness. The result lists the calls. The number
-// after the kind is the number of the chain.
+// A buildCase is a session and the result of Build. The result lists the calls. The number after the
+// kind is the number of the chain.
+type buildCase struct {
+	name string
+	do   func(h *harness)
+	want string
+	rows int
+	text string
+}
+
+// TestBuild has one case for each known behavior of a harness.
 func TestBuild(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		do   func(h *harness)
-		want string
-		rows int
-		text string
-	}{
+	runBuildCases(t, []buildCase{
 		{"the history is sent back unchanged", func(h *harness) {
 			h.mainConv().turn(runs, files).call(done)
 		}, "1:main0 2:main0", 1, "I fixed it"},
@@ -150,7 +153,7 @@ func TestBuild(t *testing.T) {
 			c.call(says("one"))
 			c.call(says(""), failed)
 			c.call(says("two"), retry(1))
-		}, "1:main0 2:main0 3:subagent1 5:subagent2", 3, "I fixed it"},
+		}, "1:main0 2:main0 3:subagent1!ambiguous_retry 5:subagent1", 2, "I fixed it"},
 		{"a retry of one of two equal requests", func(h *harness) {
 			m := h.mainConv().turn(does("s", "agent", "{}"), files)
 			c := h.subConv("look")
@@ -159,7 +162,7 @@ func TestBuild(t *testing.T) {
 			b.end(says("two"))
 			c.call(says("three"), retry(1))
 			m.call(done)
-		}, "1:main0 2:subagent1 3:subagent2 4:subagent3 5:main0", 4, "I fixed it"},
+		}, "1:main0 2:subagent1!ambiguous_retry 3:subagent2!ambiguous_retry 4:subagent1 5:main0", 2, "I fixed it"},
 		{"the same body again after a delivered tool call", func(h *harness) {
 			c := h.mainConv().turn(runs, files)
 			c.call(does("c2", "bash", "{}"))
@@ -422,7 +425,12 @@ func TestBuild(t *testing.T) {
 			b.add(does("b", "bash", "{}"), result("b", "no")).call(says("B"))
 			a.add(does("a", "bash", "{}"), result("a", "yes")).call(done)
 		}, "1:main0 2:main0 3:main1 4:main1 5:main0", 2, "I fixed it"},
-	} {
+	})
+}
+
+func runBuildCases(t *testing.T, cases []buildCase) {
+	t.Helper()
+	for _, tt := range cases {
 		h := newHarness(task)
 		tt.do(h)
 		out, err := session.Build(&h.record, session.Config{})

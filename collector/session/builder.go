@@ -6,54 +6,52 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A builder is the state of one use of Build. The files parent.go, fate.go, chain.go, kind.go and
-// rollout.go contain its steps.
+// A builder is the state of one use of Build. Each of its steps has a file.
 type builder struct {
 	cfg    Config
 	record *Record
 
 	requests []*call // every request, in the order of Call.Number
-	calls    []*call // the requests with an answer; call.at is the index
+	calls    []*call // the requests with an answer; call.index is the index
 	chains   []*chain
 
-	task     string            // the task's prompt in the form of plain, or ""
-	about    map[int]bool      // whether Record.Texts[i] is a user message that contains it
-	keys     map[string]int32  // numbers of messages and lists of tools
-	messages []message         // of Record.Texts; parsed when first needed
-	parsed   []bool            // of messages
-	number   []int32           // the number of messages[i].key
-	lists    []*toolList       // of Record.Texts
-	prefixes map[prefix]int32  // numbers of beginnings of message lists
-	byAnswer map[int32][]*call // answered calls by the number of their answer
-	byEnd    map[int32][]*call // all requests by the number of their whole message list
-	byBlocks map[blocks][]*call
+	task     string           // the task's prompt in the form of plain, or ""
+	about    map[int]bool     // whether Record.Texts[i] is a user message that contains it
+	keys     map[string]int32 // numbers of the keys and contents of messages, and of sets of tools
+	messages []message        // of Record.Texts; parsed when first needed
+	parsed   []bool           // of messages
+	number   []int32          // the number of messages[i].key
+	full     []int32          // the number of messages[i].full
+	toolSets []*toolSet       // of Record.Texts
+	prefixes map[pair]int32   // numbers of lists of messages: a shorter list, and one more message
+
+	byAnswer map[int32][]*call // answered calls by the key, and by the full key, of their answer
+	byPlace  map[pair][]*call  // the same, by their list of messages and their answer
+	byLast   map[pair][]*call  // the same, by their last message and the full key of their answer
+	byEnd    map[int32][]*call // answered calls by the number of their list of messages
+	byTokens map[prefix]*call  // the last call whose prompt and output are these tokens
+	rests    map[prefix]*rests // by the whole blocks of these sequences
+
+	quotes map[int][]*quote // the answers that Record.Texts[i] contains as a part of its text
 }
 
-// A prefix is a list of messages: the list with number head, and one more message.
-type prefix struct{ head, message int32 }
+// A pair is the number of a list of messages, and the number of a message.
+type pair struct{ list, message int32 }
 
-// blocks identifies the whole blocks of a sequence.
-type blocks struct {
-	n   int
-	sum uint64
-}
-
-// A toolList is a list of tools. Two lists with the same names have the same key.
-type toolList struct {
+// A toolSet is the names of a list of tools. Two sets with the same names have the same key.
+type toolSet struct {
 	key   int32 // 0: no tools
 	names map[string]bool
 }
 
-var noTools = &toolList{}
+var noTools = &toolSet{}
 
-// kin reports whether two lists can belong to one conversation: they share a tool, or both are
-// empty.
-func (t *toolList) kin(u *toolList) bool {
+// overlaps reports whether two sets share a tool, or both are empty.
+func (t *toolSet) overlaps(u *toolSet) bool {
 	if t.key == u.key {
 		return true
 	}
@@ -68,27 +66,31 @@ func (t *toolList) kin(u *toolList) bool {
 // A call is a request of the session and what is known about it so far.
 type call struct {
 	*Call
-	at     int
-	seq    sequence
-	tools  *toolList
-	answer message
-	said   int32 // the number of answer.key
+	index                 int   // in builder.calls
+	began, ended          int64 // in Unix nanoseconds; a call without an end ended when it began
+	seq                   sequence
+	tools                 *toolSet
+	answer                message
+	answerKey, answerFull int32 // the numbers of answer.key and answer.full
 
-	// lists[i] is the number of the list of the first i messages.
-	lists     []int32
-	system    int   // the number of system messages at the beginning
-	firstUser int32 // the number of the first user message, or -1
-	lastReply int   // the index of the last assistant message in the request, or -1
+	lists     []int32 // lists[i] is the number of the list of the first i messages
+	system    int     // the number of system messages at the beginning
+	firstUser int32   // the number of the first user message, or -1
+	lastReply int     // the index of the last assistant message in the request, or -1
 
 	parent   *call   // the call that this call continues, or nil
 	children []*call // the calls that continue this call
 	parentAt int     // the position of the parent's answer in the request
 	exact    bool    // parent is not nil, and the prompt begins with all of its tokens
-	readers  []*call // children, and later requests that contain the answer
-	repeat   *call   // the later request that repeats this request, or nil
-	proved   bool    // the client stated that repeat is a retry of this call
+	readers  []*call // the later requests that contain the answer
+	quoted   bool    // the text of a later request contains the text of this answer, and of no other
+	changed  *call   // a later request with an assistant message of unknown origin in the place of the answer
+	repeat   *call   // the later request that repeats this request without the answer, or nil
+	added    []int   // the messages of repeat after those that it repeats
+	stated   bool    // the client stated that repeat is a retry of this call
 	replyTo  *call   // the call whose rejected answer this request replies to, or nil
-	until    int     // the index of the last call of the conversation that begins with this call
+	latest   int     // the index of the last call of the conversation that begins with this call
+	next     *call   // the call that continues this call in its chain, or nil
 	fate     fate
 	chain    *chain
 	reason   tokenize.Reason
@@ -102,15 +104,10 @@ func (c *call) end() int32 { return c.lists[len(c.lists)-1] }
 func (c *call) systemList() int32 { return c.lists[c.system] }
 
 // before reports whether c's answer had ended when d began.
-func (c *call) before(d *call) bool { return !ended(c.Call).After(d.Began) }
+func (c *call) before(d *call) bool { return c.ended <= d.began }
 
-// ended returns the time at which the call ended. A call without an end ended when it began.
-func ended(c *Call) time.Time {
-	if c.Ended.Before(c.Began) {
-		return c.Began
-	}
-	return c.Ended
-}
+// delivered reports whether the client received a complete answer.
+func (c *call) delivered() bool { return answered(c.Call) && c.Delivered && !c.Cut }
 
 // answered reports whether the call has an answer or a part of an answer. Other requests failed.
 func answered(c *Call) bool {
@@ -122,9 +119,11 @@ func newBuilder(r *Record, cfg Config) (*builder, error) {
 		cfg: cfg, record: r,
 		about:    map[int]bool{},
 		keys:     map[string]int32{"": 0},
-		messages: make([]message, len(r.Texts)), parsed: make([]bool, len(r.Texts)), number: make([]int32, len(r.Texts)),
-		lists:    make([]*toolList, len(r.Texts)),
-		prefixes: map[prefix]int32{}, byAnswer: map[int32][]*call{}, byEnd: map[int32][]*call{}, byBlocks: map[blocks][]*call{},
+		messages: make([]message, len(r.Texts)), parsed: make([]bool, len(r.Texts)),
+		number: make([]int32, len(r.Texts)), full: make([]int32, len(r.Texts)),
+		toolSets: make([]*toolSet, len(r.Texts)), prefixes: map[pair]int32{},
+		byAnswer: map[int32][]*call{}, byPlace: map[pair][]*call{}, byLast: map[pair][]*call{}, byEnd: map[int32][]*call{},
+		byTokens: map[prefix]*call{}, rests: map[prefix]*rests{}, quotes: map[int][]*quote{},
 	}
 	if r.Head.Task != nil {
 		b.task = plain(r.Head.Task.Prompt)
@@ -160,6 +159,8 @@ func (b *builder) add(raw *Call) error {
 		}
 	}
 	c := &call{Call: raw, tools: b.toolsOf(raw.Tools), firstUser: -1, lastReply: -1, lists: make([]int32, 1, len(raw.Messages)+1)}
+	c.began = raw.Began.UnixNano()
+	c.ended = max(c.began, raw.Ended.UnixNano())
 	for i, text := range raw.Messages {
 		m := b.message(text)
 		switch {
@@ -170,23 +171,27 @@ func (b *builder) add(raw *Call) error {
 		case m.role == "assistant":
 			c.lastReply = i
 		}
-		next := prefix{c.lists[i], b.number[text]}
-		n, ok := b.prefixes[next]
-		if !ok {
-			n = int32(len(b.prefixes)) + 1
-			b.prefixes[next] = n
-		}
-		c.lists = append(c.lists, n)
+		c.lists = append(c.lists, b.list(c.lists[i], b.number[text]))
 	}
 	c.seq = newSequence(raw.Prompt, raw.Output)
 	b.requests = append(b.requests, c)
 	if answered(raw) {
-		c.at = len(b.calls)
+		c.index = len(b.calls)
 		c.answer = parseMessage(raw.Answer)
-		c.said = b.numberOf(c.answer.key)
+		c.answerKey, c.answerFull = b.numberOf(c.answer.key), b.numberOf(c.answer.full())
 		b.calls = append(b.calls, c)
 	}
 	return nil
+}
+
+// list returns the number of a list of messages: the list with number head, and one more message.
+func (b *builder) list(head, message int32) int32 {
+	n, ok := b.prefixes[pair{head, message}]
+	if !ok {
+		n = int32(len(b.prefixes)) + 1
+		b.prefixes[pair{head, message}] = n
+	}
+	return n
 }
 
 func (b *builder) numberOf(key string) int32 {
@@ -198,26 +203,26 @@ func (b *builder) numberOf(key string) int32 {
 	return n
 }
 
-// message returns the message in Record.Texts[i] and sets b.number[i].
+// message returns the message in Record.Texts[i] and sets b.number[i] and b.full[i].
 func (b *builder) message(i int) *message {
 	if !b.parsed[i] {
 		b.messages[i] = parseMessage(b.record.Texts[i])
-		b.number[i] = b.numberOf(b.messages[i].key)
+		b.number[i], b.full[i] = b.numberOf(b.messages[i].key), b.numberOf(b.messages[i].full())
 		b.parsed[i] = true
 	}
 	return &b.messages[i]
 }
 
-// toolsOf returns the list of tools in Record.Texts[i].
-func (b *builder) toolsOf(i int) *toolList {
+// toolsOf returns the tools in Record.Texts[i].
+func (b *builder) toolsOf(i int) *toolSet {
 	if i < 0 {
 		return noTools
 	}
-	if b.lists[i] == nil {
-		b.lists[i] = noTools
+	if b.toolSets[i] == nil {
+		b.toolSets[i] = noTools
 		if names := toolNames(b.record.Texts[i]); names != nil {
-			b.lists[i] = &toolList{b.numberOf("tools\x00" + strings.Join(slices.Sorted(maps.Keys(names)), "\x00")), names}
+			b.toolSets[i] = &toolSet{b.numberOf("tools\x00" + strings.Join(slices.Sorted(maps.Keys(names)), "\x00")), names}
 		}
 	}
-	return b.lists[i]
+	return b.toolSets[i]
 }

@@ -13,21 +13,19 @@
 //
 // # Which call continues which
 //
-// A request contains an answer if one of its messages is that answer. Harnesses write the arguments
-// of tool calls in another form and drop reasoning. So a message is an answer if it calls the same
-// tools by id. If the answer has no tool-call ids, the text must be the same, except for white space
-// at its ends. The messages before it must be the messages of the answered request. If the harness
-// changed them, the requests must have the same tools or the same system message.
+// A message of a request is an answer if it has the same tool-call ids or, without ids, the same text.
+// White space at both ends of a text, reasoning, and the form of the arguments do not matter. The
+// messages before it must be the messages of the answered request. If the harness changed them, the
+// requests must have the same tools or the same system message.
 //
 // A call continues the call whose answer is the last one in its request. If several answers qualify,
-// because several requests were the same, an answer with the same text and arguments comes first, then
-// the answer of which the prompt has the most tokens. If the prompt begins with the whole prompt and
-// output of a call, and has more tokens in common with it than with any other call, it continues that
-// call. The only exception: the message in the place of the answer is the answer of another call. A
-// cut answer and its repetition can begin with the same tokens.
+// the same arguments come first, then the most tokens in common with the prompt. There are two
+// additions:
 //
-// The harness can change an answer, for example by removing a part. So a request also continues a
-// call if it begins with the messages of that call, followed by an assistant message.
+//   - A call continues the call whose prompt and output are the beginning of its prompt, unless the
+//     message in the place of the output is the answer of another call.
+//   - A call continues a call if its request begins with the messages of that call, followed by an
+//     assistant message of unknown origin: the harness could have changed the answer.
 //
 // # Chains
 //
@@ -37,11 +35,11 @@
 //
 //   - It repeats a request whose answer was dropped, or replies to it (see below). Then it is in the
 //     chain of that request.
-//   - The harness rewrote the history, for example for a compaction. The request has the tools of a
-//     chain that ended before and that no call continues. It also has the first user message of that
-//     chain, or its system message and a summary: a call between them without the chain's tools, or
-//     the last answer of the chain. If the chain ended with an answer without tool calls, the request
-//     must contain the text of the summary. Then the chain continues with the request, in a new row.
+//   - The harness rewrote the history, for example for a compaction. Then the chain that ended last
+//     continues in a new row. The request has the tools of the chain. It also has the first user
+//     message of the chain, or its system message and a summary: the text of a call without tools that
+//     began after the chain ended, or the text of the last answer of the main chain. If the chain
+//     ended with a tool call or at the token limit, a call without tools is enough.
 //
 // The kind of a chain depends on its first request:
 //
@@ -61,47 +59,66 @@
 //
 // # Which answers are trained
 //
-// Delivered means that the whole answer was written to a client that was still connected. A request
-// repeats a call if it began after the call ended, has the same tools and begins with all messages of
-// the call, but does not contain an answer after them. The repeat is equal if it has no other
-// messages. A request that failed, or whose answer was not delivered, explains one repeat. An
-// explained repeat is not evidence about delivered answers. The first line that applies decides:
+// An answer is trained if a later request proves that the harness read it, or if the answer was
+// delivered and is the last one of its conversation. A request that failed is proof too. Proof is a
+// request of which one is true:
+//
+//   - It contains the answer. If several answers with the same ids qualify, the arguments must be the
+//     same.
+//   - Its prompt begins with the prompt and the output. A cut answer needs this proof.
+//   - It has a form of the answer in its place: a message with one of the tool-call ids, or with the
+//     same arguments; a text that contains the answer's text, or is a part of it; or a text that
+//     contains the names and the string arguments of all tool calls. No other answer has this form.
+//   - It contains the history of the conversation, as a request for a summary does: the answer after
+//     the same message. No other answer is the same.
+//   - It quotes the text, as the result of a subagent does. The text has at least 32 bytes, and no
+//     other answer had the same text by then.
+//
+// Delivered means that the whole answer was written to a client that was still connected. The answer
+// is not the last one if a later request repeats its request, has an unknown message in its place, or
+// continues the chain with a rewritten history.
+//
+// A request repeats a call if it began after the call ended, has the same tools, and begins with all
+// messages of the call, or with all since the last answer, but does not contain an answer after them.
+// The repeat is equal if all messages are the same. Equal requests that overlap in time are
+// conversations of their own. A request that failed, or whose answer was not delivered, explains one
+// repeat, so that this repeat does not count for delivered answers.
+//
+// The harness rejected an answer if the repeat adds a new user message and no tool result. If the
+// answer calls tools, the message must name one of them. It proves nothing if it is the first user
+// message or contains the task, or if the client states that the repeat is a retry. The harness also
+// rejected an answer if it sends the same messages with other tools.
+//
+// The first line that applies decides:
 //
 //	call                                                                          reason
 //	in an auxiliary chain, without Config.TrainAuxiliary                          auxiliary
 //	the numbers of ids and log-probabilities differ                               length_mismatch
 //	complete, but the ids are missing or their number is not the engine's count   no_ids
-//	complete, and a later request contains the answer                             trained
-//	cut, and the prompt that continues it begins with its prompt and output       trained
+//	proved                                                                        trained
 //	delivered, and the client states that the repeat is a retry of this call      superseded
-//	delivered, and there is no repeat                                             trained
+//	delivered, and the last one of its conversation                               trained
 //	not delivered, and there is an equal repeat                                   superseded
 //	not delivered                                                                 cut_answer
 //	delivered, but stopped by the token limit or the engine                       cut_answer
-//	delivered: a text that ends a conversation of one call, which does not state  trained
-//	the task; the repeat is equal
-//	delivered, and the repeat is a reply                                          trained
+//	delivered and rejected                                                        trained
 //	any other                                                                     ambiguous_retry
 //
-// So an empty answer after which the harness sends the same request again is ambiguous_retry: nothing
-// proves that the harness read it, even if it was delivered. A request that failed can also contain an
-// answer, and proves that the harness read it.
-//
-// Requests that are equal and overlap in time are never repeats: they are conversations of their
-// own. The client states a retry with x-stainless-retry-count. The statement proves nothing if the
-// request could be a retry of several delivered answers.
-//
-// A request without an answer has no tokens. It is only counted, in Rollout.Failed.
+// The client states a retry with x-stainless-retry-count. This proves nothing if it could be a retry
+// of several delivered answers. A request without an answer has no tokens. It is only counted, in
+// Rollout.Failed.
 //
 // # Cost
 //
-// Build reads each token and each message a small number of times. Sequences of tokens are compared
-// by the sums of their beginnings, and a continuation is then verified token by token.
+// Build takes time in proportion to the tokens, the messages of all requests and the texts: 20,000
+// calls in small conversations take less than a second. Sequences of tokens are compared by the sums
+// of their beginnings, and a continuation is then verified token by token.
 //
 // # Reading order
 //
 //	types         record.go, build.go
 //	requests      builder.go, message.go, tokens.go
-//	decisions     parent.go, fate.go, chain.go, kind.go
+//	evidence      parent.go, quote.go, repeat.go
+//	decisions     fate.go, chain.go, rewrite.go, kind.go
 //	result        rollout.go
 package session

@@ -17,7 +17,7 @@ func (b *builder) chooseKinds() {
 		i := slices.Index(b.chains, main)
 		b.chains = slices.Insert(slices.Delete(b.chains, i, i+1), 0, main)
 	}
-	all := &toolList{names: map[string]bool{}} // the tools of the main chain
+	all := &toolSet{names: map[string]bool{}} // the tools of the main chain
 	for _, c := range main.calls {
 		for name := range c.tools.names {
 			all.key, all.names[name] = -1, true
@@ -43,7 +43,7 @@ func (b *builder) mainChain() (main *chain) {
 		switch {
 		case main == nil, main.first().tools.key == 0 && c.tools.key != 0:
 			main = x
-		case c.tools.key == main.first().tools.key && c.end() == main.first().end() && x.last.at > main.last.at:
+		case c.tools.key == main.first().tools.key && c.end() == main.first().end() && x.last.index > main.last.index:
 			main = x
 		}
 	}
@@ -66,35 +66,29 @@ func (b *builder) statesTask(i int) bool {
 	return about
 }
 
-// plain returns the text without backslashes and with a single space for white space, because some
-// harnesses quote the prompt.
-func plain(text string) string {
-	return strings.Join(strings.Fields(strings.ReplaceAll(text, `\`, "")), " ")
-}
-
 // kindOf returns the kind of a chain that is not the main chain. The kind of the chain from which
 // it forked is already known.
-func (b *builder) kindOf(x *chain, main *toolList) tokenize.ChainKind {
+func (b *builder) kindOf(x *chain, main *toolSet) tokenize.ChainKind {
 	c := x.first()
 	switch {
-	case x.from != nil && c.aside():
+	case x.from != nil && c.auxiliary():
 		return tokenize.ChainAuxiliary
 	case x.from != nil:
 		return x.from.chain.kind
-	case c.tools.key == 0 || !c.tools.kin(main) || b.quotes(c):
+	case c.tools.key == 0 || !c.tools.overlaps(main) || b.startsWithAnswers(c):
 		return tokenize.ChainAuxiliary
 	}
 	return tokenize.ChainSubagent
 }
 
-// quotes reports whether the request contains an answer of an earlier call of another chain as an
+// startsWithAnswers reports whether the request contains an answer of an earlier call of another chain as an
 // assistant message. Such a chain begins with the history of the other chain.
-func (b *builder) quotes(c *call) bool {
+func (b *builder) startsWithAnswers(c *call) bool {
 	for p := 0; p <= c.lastReply; p++ {
 		text := c.Messages[p]
 		if m := b.message(text); m.isAnswer() {
 			for _, d := range b.byAnswer[b.number[text]] {
-				if d.at < c.at && d.chain != c.chain {
+				if d.index < c.index && d.chain != c.chain {
 					return true
 				}
 			}

@@ -3,27 +3,92 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
 // A message is one message of a request, or an answer, in a form in which two messages that mean the
 // same are equal.
 type message struct {
-	role string
-	text string // the text without white space at both ends
-	// called is true if the message calls tools, and ids is true if each of these calls has an id.
-	called, ids bool
+	role   string
+	text   string    // the text without white space at both ends
+	uses   []toolUse // the tools that the message calls
+	ids    bool      // each of them has an id
+	toolID string    // of a tool result: the id of the call
 	// key is equal for two messages if they are the same. A harness can drop reasoning and write the
 	// arguments of a tool call in another form. So an assistant message with tool-call ids is
 	// recognized by the ids alone. Any other message is recognized by its role and its text.
 	key string
-	// content contains the text and the arguments too. Some engines use the same tool-call ids in
-	// every conversation.
+	// content is the text, and the names and arguments of the tool calls. Some engines use the same
+	// tool-call ids in every conversation.
 	content string
 }
 
+// A toolUse is one call of a tool.
+type toolUse struct {
+	id, name  string
+	arguments string // in the form of argumentsText
+}
+
+// called reports whether the message calls tools.
+func (m *message) called() bool { return len(m.uses) > 0 }
+
+// full returns the key with the content.
+func (m *message) full() string {
+	if m.ids {
+		return m.key + "\x00" + m.content
+	}
+	return m.key
+}
+
 // isAnswer reports whether the message can prove that a harness read an answer.
-func (m *message) isAnswer() bool { return m.role == "assistant" && (m.called || m.text != "") }
+func (m *message) isAnswer() bool { return m.role == "assistant" && (m.called() || m.text != "") }
+
+// derived reports whether the message, which is in the place of the answer, can be that answer in
+// another form: it is the same, or shares a tool-call id, or one text contains the other, or the text
+// contains the names and the string arguments of all tool calls.
+func (m *message) derived(answer *message) bool {
+	if m.key == answer.key || m.content == answer.content {
+		return true
+	}
+	for _, u := range answer.uses {
+		if u.id != "" && slices.ContainsFunc(m.uses, func(v toolUse) bool { return v.id == u.id }) {
+			return true
+		}
+	}
+	text, want := plain(m.text), plain(answer.text)
+	if text == "" || want != "" || !answer.called() {
+		return text != "" && want != "" && (strings.Contains(text, want) || strings.Contains(want, text))
+	}
+	for _, u := range answer.uses {
+		if !strings.Contains(text, u.name) || !u.stringsIn(text) {
+			return false
+		}
+	}
+	return true
+}
+
+// stringsIn reports whether a text in the form of plain contains all string arguments, as they are
+// or in the form of JSON.
+func (u *toolUse) stringsIn(text string) bool {
+	var arguments map[string]json.RawMessage
+	if json.Unmarshal([]byte(u.arguments), &arguments) != nil {
+		return false
+	}
+	for _, raw := range arguments {
+		var s string
+		if json.Unmarshal(raw, &s) == nil && !strings.Contains(text, plain(s)) && !strings.Contains(text, plain(strings.Trim(string(raw), `"`))) {
+			return false
+		}
+	}
+	return true
+}
+
+// plain returns the text without backslashes and with a single space for white space, because
+// harnesses quote texts in different ways.
+func plain(text string) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(text, `\`, "")), " ")
+}
 
 // parseMessage parses the JSON of a message. A text that is not a JSON object is a message without
 // a role.
@@ -43,8 +108,8 @@ func parseMessage(raw json.RawMessage) message {
 	if json.Unmarshal(raw, &in) != nil {
 		return message{key: "?\x00" + string(raw), content: "?\x00" + string(raw)}
 	}
-	m := message{role: in.Role, text: strings.TrimSpace(contentText(in.Content)), called: len(in.ToolCalls) > 0}
-	if !m.called {
+	m := message{role: in.Role, text: strings.TrimSpace(contentText(in.Content)), toolID: in.ToolCallID}
+	if len(in.ToolCalls) == 0 {
 		m.key = strings.Join([]string{"text", in.Role, in.ToolCallID, m.text}, "\x00")
 		m.content = m.key
 		return m
@@ -52,9 +117,11 @@ func parseMessage(raw json.RawMessage) message {
 	ids, content := []string{"ids", in.Role}, []string{"calls", in.Role, m.text}
 	m.ids = true
 	for _, c := range in.ToolCalls {
-		m.ids = m.ids && c.ID != ""
-		ids = append(ids, c.ID)
-		content = append(content, c.Function.Name, argumentsText(c.Function.Arguments))
+		u := toolUse{c.ID, c.Function.Name, argumentsText(c.Function.Arguments)}
+		m.uses = append(m.uses, u)
+		m.ids = m.ids && u.id != ""
+		ids = append(ids, u.id)
+		content = append(content, u.name, u.arguments)
 	}
 	m.content = strings.Join(content, "\x00")
 	m.key = m.content
@@ -102,11 +169,13 @@ func argumentsText(raw json.RawMessage) string {
 	if d.Decode(&v) != nil || d.More() {
 		return string(raw)
 	}
-	text, err := json.Marshal(v)
-	if err != nil {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil {
 		return string(raw)
 	}
-	return string(text)
+	return strings.TrimSpace(text.String())
 }
 
 func compact(raw json.RawMessage) string {

@@ -1,20 +1,28 @@
 package session
 
-// findParents finds for each call the earlier call that it continues. It processes the requests in
-// their order. A request that failed continues no call, but it proves which answers the harness read.
+import "slices"
+
+// findParents finds for each request the earlier call that it continues, and the answers that it
+// contains. It processes the requests in their order. A request that failed is not a child of any
+// call, but it proves which answers the harness read.
 func (b *builder) findParents() {
 	for _, c := range b.requests {
-		if !answered(c.Call) {
-			b.markRead(c)
-			continue
-		}
-		b.findParent(c)
-		if c.parent != nil {
-			c.parent.children = append(c.parent.children, c)
-			c.parent.readers = append(c.parent.readers, c)
+		proved := b.findParent(c)
+		if p := c.parent; p != nil {
+			if answered(c.Call) {
+				p.children = append(p.children, c)
+			}
+			switch {
+			case proved:
+				p.readers = append(p.readers, c)
+			case p.changed == nil:
+				p.changed = c
+			}
 		}
 		b.markRead(c)
-		b.index(c)
+		if answered(c.Call) {
+			b.index(c)
+		}
 	}
 }
 
@@ -22,45 +30,39 @@ func (b *builder) findParents() {
 func (b *builder) index(c *call) {
 	b.byEnd[c.end()] = append(b.byEnd[c.end()], c)
 	if c.answer.isAnswer() {
-		b.byAnswer[c.said] = append(b.byAnswer[c.said], c)
-	}
-	if n := len(c.seq.sums); len(c.Prompt) > 0 && len(c.Output) > 0 {
-		key := blocks{n: n}
-		if n > 0 {
-			key.sum = c.seq.sums[n-1]
+		last := pair{b.lastMessage(c.Messages), c.answerFull}
+		b.byLast[last] = append(b.byLast[last], c)
+		numbers := []int32{c.answerKey, c.answerFull}
+		for _, n := range slices.Compact(numbers) {
+			b.byAnswer[n] = append(b.byAnswer[n], c)
+			b.byPlace[pair{c.end(), n}] = append(b.byPlace[pair{c.end(), n}], c)
 		}
-		b.byBlocks[key] = append(b.byBlocks[key], c)
+	}
+	if len(c.Prompt) > 0 && len(c.Output) > 0 {
+		b.byTokens[prefix{c.seq.len(), c.seq.sum}] = c
+		blocks := c.seq.blocks(len(c.seq.sums))
+		if b.rests[blocks] == nil {
+			b.rests[blocks] = &rests{}
+		}
+		b.rests[blocks][c.seq.len()%blockTokens] = true
 	}
 }
 
 // A continuation is a candidate for a call's parent.
 type continuation struct {
 	from   *call
-	common int  // the number of tokens that the prompt shares with the earlier sequence
-	exact  bool // the prompt begins with the whole sequence
-	same   bool // the request contains the answer as a message
-	equal  bool // the message also has the text and the arguments of the answer
+	common int  // the number of tokens that the prompt has in common with the earlier prompt and output
+	proved bool // the request contains the answer of from
 }
 
-func newContinuation(c, from *call, m *message, same bool) continuation {
-	k := continuation{from: from, common: from.seq.common(&c.seq), same: same, equal: same && m.content == from.answer.content}
-	k.exact = len(from.Prompt) > 0 && len(from.Output) > 0 && k.common == from.seq.len() && from.seq.extends(&c.seq)
-	return k
-}
-
-// better reports whether k is better evidence than l for being the parent of c.
+// better reports whether k is better evidence than l for being the parent of c. Both have equally
+// similar answers.
 func (k *continuation) better(l *continuation, c *call) bool {
 	switch {
 	case l.from == nil:
 		return true
-	case (k.same || k.exact) != (l.same || l.exact): // otherwise the answer was changed
-		return k.same || k.exact
-	case k.equal != l.equal:
-		return k.equal
 	case k.common != l.common:
 		return k.common > l.common
-	case k.same != l.same:
-		return k.same
 	case k.from.before(c) != l.from.before(c):
 		return k.from.before(c)
 	case (len(k.from.children) == 0) != (len(l.from.children) == 0):
@@ -69,21 +71,45 @@ func (k *continuation) better(l *continuation, c *call) bool {
 	return k.from.Number > l.from.Number
 }
 
-// findParent sets c.parent, c.parentAt and c.exact. The candidates are the calls whose answer is at the last
-// possible position among the messages. If the prompt begins with more tokens of another call, that
-// call is the parent.
-func (b *builder) findParent(c *call) {
+// best returns the best of the calls that fit, whose answers are equally similar. The calls are in
+// the order of their requests.
+func (b *builder) best(c *call, calls []*call, fits func(*call) bool) (best continuation) {
+	for _, d := range slices.Backward(calls) {
+		if best.from != nil && best.common == best.from.seq.len() && best.from.before(c) && len(best.from.children) == 0 {
+			break // the later of two equal candidates
+		}
+		if fits == nil || fits(d) {
+			k := continuation{from: d, common: d.seq.common(&c.seq)}
+			if k.better(&best, c) {
+				best = k
+			}
+		}
+	}
+	return best
+}
+
+// findParent sets c.parent, c.parentAt and c.exact, and reports whether the request contains the
+// answer of the parent. The candidates are the calls whose answer is at the last possible position
+// among the messages. If the prompt begins with more tokens of another call, that call is the parent.
+func (b *builder) findParent(c *call) (proved bool) {
 	var best continuation
 	at := c.lastReply
 	for ; at > 0; at-- {
-		if best = b.answerAt(c, at, true); best.from != nil {
+		if best = b.answerAt(c, at); best.from == nil {
+			best = b.changedAt(c, at)
+		}
+		if best.from != nil {
 			break
 		}
 	}
 	if e := b.longest(c); e != nil && (best.from == nil || e.seq.len() > best.common) && !b.coincides(c, e) {
-		best, at = continuation{from: e, exact: true}, len(e.Messages)
+		best, at = continuation{from: e, common: e.seq.len()}, len(e.Messages)
 	}
-	c.parent, c.parentAt, c.exact = best.from, at, best.exact
+	if p := best.from; p != nil {
+		c.parent, c.parentAt = p, at
+		c.exact = len(p.Prompt) > 0 && len(p.Output) > 0 && best.common == p.seq.len() && p.seq.extends(&c.seq)
+	}
+	return best.proved || c.exact
 }
 
 // coincides reports whether c's request contains the answer of another call in the place of e's
@@ -93,45 +119,42 @@ func (b *builder) coincides(c, e *call) bool {
 	if n >= len(c.Messages) || c.lists[n] != e.end() {
 		return false
 	}
-	k := b.answerAt(c, n, false)
+	k := b.answerAt(c, n)
 	return k.from != nil && k.from != e
 }
 
-// answerAt returns the call whose answer is the message at position p of c's request. If edited is
-// true, it can also return a call whose request consists of the messages before p, because the
-// harness could have changed the answer.
-func (b *builder) answerAt(c *call, p int, edited bool) (best continuation) {
+// answerAt returns the call whose answer is the message at position p of c's request. An answer with
+// the same text and arguments comes before an answer that only has the same tool-call ids, and a
+// request with exactly the messages before p comes before others.
+func (b *builder) answerAt(c *call, p int) (best continuation) {
 	text := c.Messages[p]
-	m := b.message(text)
-	if m.role != "assistant" {
+	if !b.message(text).isAnswer() {
 		return best
 	}
-	consider := func(d *call, same bool) {
-		if k := newContinuation(c, d, m, same); k.better(&best, c) {
-			best = k
-		}
+	key, full := b.number[text], b.full[text]
+	if k := b.best(c, b.byPlace[pair{c.lists[p], full}], nil); k.from != nil {
+		k.proved = true
+		return k
 	}
-	if m.isAnswer() {
-		for _, d := range b.byAnswer[b.number[text]] {
-			if b.holds(c, p, d) {
-				consider(d, true)
-			}
-		}
+	if same := b.byPlace[pair{c.lists[p], key}]; len(same) > 0 {
+		k := b.best(c, same, nil)
+		k.proved = len(same) == 1 // some engines use the same ids in every conversation
+		return k
 	}
-	if edited {
-		for _, d := range b.byEnd[c.lists[p]] {
-			if d.said != b.number[text] { // otherwise it is in byAnswer
-				consider(d, false)
-			}
-		}
+	contains := func(d *call) bool { return b.contains(c, p, d) }
+	if k := b.best(c, b.byAnswer[full], contains); k.from != nil {
+		k.proved = true
+		return k
 	}
-	return best
+	k := b.best(c, b.byAnswer[key], contains)
+	k.proved = len(b.byAnswer[key]) == 1
+	return k
 }
 
-// holds reports whether the message at position p of c's request, which is the same as d's answer,
+// contains reports whether the message at position p of c's request, which is the same as d's answer,
 // comes from d. Usually the messages of d are before it. If the harness rewrote them, the two
 // requests must have enough else in common.
-func (b *builder) holds(c *call, p int, d *call) bool {
+func (b *builder) contains(c *call, p int, d *call) bool {
 	n := len(d.Messages)
 	sameTools := c.tools.key == d.tools.key
 	sameSystem := c.systemList() == d.systemList()
@@ -139,23 +162,44 @@ func (b *builder) holds(c *call, p int, d *call) bool {
 	case n <= p && c.lists[n] == d.end():
 		return true
 	case d.answer.ids:
-		return sameTools && c.tools.key != 0 || sameSystem && c.tools.kin(d.tools)
+		return sameTools && c.tools.key != 0 || sameSystem && c.tools.overlaps(d.tools)
 	}
 	return sameTools && sameSystem && c.system > 0
 }
 
+// changedAt returns the call whose answer the harness could have changed to the message at position p
+// of c's request: the messages before p are the call's.
+func (b *builder) changedAt(c *call, p int) (best continuation) {
+	m := b.message(c.Messages[p])
+	if m.role != "assistant" {
+		return best
+	}
+	calls := b.byEnd[c.lists[p]]
+	derived := func(d *call) bool { return m.derived(&d.answer) }
+	if best = b.best(c, calls, derived); best.from == nil {
+		return b.best(c, calls, nil)
+	}
+	best.proved = b.best(c, calls, func(d *call) bool { return d != best.from && derived(d) }).from == nil
+	return best
+}
+
 // longest returns the call with the most tokens among the calls whose prompt and output are the
-// beginning of c's prompt, or nil.
+// beginning of c's prompt, or nil. Of calls with the same tokens it returns the last.
 func (b *builder) longest(c *call) (best *call) {
 	for n := len(c.Prompt) / blockTokens; n >= 0 && best == nil; n-- {
-		key := blocks{n: n}
-		if n > 0 {
-			key.sum = c.seq.sums[n-1]
+		blocks := c.seq.blocks(n)
+		rests := b.rests[blocks]
+		if rests == nil {
+			continue
 		}
-		for _, d := range b.byBlocks[key] {
-			if (best == nil || d.seq.len() >= best.seq.len()) && d.seq.common(&c.seq) == d.seq.len() && d.seq.extends(&c.seq) {
-				best = d
+		sum := blocks.sum
+		for i, id := range c.Prompt[n*blockTokens : min(len(c.Prompt), (n+1)*blockTokens)] {
+			if rests[i] {
+				if d := b.byTokens[prefix{n*blockTokens + i, sum}]; d != nil && d.seq.extends(&c.seq) {
+					best = d
+				}
 			}
+			sum = addToken(sum, id)
 		}
 	}
 	return best
@@ -170,10 +214,32 @@ func (b *builder) markRead(c *call) {
 	}
 	for p := from; p <= c.lastReply; p++ {
 		if c.parent != nil && p == c.parentAt {
-			continue // it is a reader of its parent already
+			continue // findParent decides about its parent
 		}
-		if k := b.answerAt(c, p, false); k.from != nil {
+		k := b.answerAt(c, p)
+		if k.from == nil {
+			k = b.historyAt(c, p)
+		}
+		if k.from != nil && k.proved {
 			k.from.readers = append(k.from.readers, c)
 		}
 	}
+}
+
+// historyAt returns the call whose answer is the message at position p of c's request, if the request
+// contains the history of another conversation: no other answer is the same and replies to the same
+// message.
+func (b *builder) historyAt(c *call, p int) continuation {
+	if same := b.byLast[pair{b.lastMessage(c.Messages[:p]), b.full[c.Messages[p]]}]; len(same) == 1 && p > 0 {
+		return continuation{from: same[0], proved: true}
+	}
+	return continuation{}
+}
+
+// lastMessage returns the number of the last of the messages, or -1.
+func (b *builder) lastMessage(messages []int) int32 {
+	if len(messages) == 0 {
+		return -1
+	}
+	return b.number[messages[len(messages)-1]]
 }

@@ -1,32 +1,11 @@
 package session
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/tap"
 )
-
-// A Key opens one session. It is part of the session's URL and works as an API key. It is a secret:
-// never log it and never write it to a file.
-type Key string
-
-// NewKey returns a random Key. It contains only letters, digits, hyphens and underscores.
-func NewKey() Key {
-	var b [24]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return Key(base64.RawURLEncoding.EncodeToString(b[:]))
-}
-
-// ID returns the id of the session that the key opens. Unlike the key, the id is not a secret.
-func (k Key) ID() string {
-	sum := sha256.Sum256([]byte("rollout session 1\x00" + string(k)))
-	return hex.EncodeToString(sum[:16])
-}
 
 // A Record is everything that is known about a session.
 type Record struct {
@@ -79,7 +58,7 @@ type Call struct {
 	// Output and Logprobs of a cut call contain the tokens that arrived before the cut.
 	tap.Call
 	// Number is the position of the request among the session's requests, from 1, in the order in
-	// which the requests arrived.
+	// which the requests arrived. The number of a request that was not recorded is missing.
 	Number int
 	// Messages contains the indexes of the request's messages in Record.Texts. Tools is the index of
 	// its list of tools, or -1.
@@ -89,8 +68,8 @@ type Call struct {
 	// tool_calls as the client received them. It is nil if the answer contained no message. If the
 	// answer is incomplete, Answer contains the part that arrived.
 	Answer json.RawMessage
-	// Delivered is true if the whole answer was written to the connection while the client was still
-	// connected.
+	// Delivered is true if the whole answer was written to the connection without an error, and the
+	// client was still connected when the last part was written.
 	Delivered bool
 	// Retry is the number of earlier tries that the client states for this request
 	// (x-stainless-retry-count), or -1.
@@ -100,6 +79,11 @@ type Call struct {
 	// client sent.
 	Spliced bool
 	// Unread is the reason why the ids of the answer are not usable, such as no_ids, or "". The
-	// package comment of collector/tap/proxy lists the reasons.
+	// package comment of collector/tap/proxy lists the reasons. A refused call has no answer. Its
+	// reason is UnreadOverflow or "".
 	Unread string
 }
+
+// UnreadOverflow means that the engine refused a call, because the conversation exceeds the context
+// length.
+const UnreadOverflow = "context_overflow"

@@ -40,24 +40,6 @@ func TestBuildErrors(t *testing.T) {
 	}
 }
 
-// TestUnknownTask checks that the first conversation with tools is the main chain if the task's
-// prompt is unknown.
-func TestUnknownTask(t *testing.T) {
-	t.Parallel()
-	h := newHarness("")
-	h.record.Head.Task = nil
-	h.conv("", user("title")).call(says("a title"))
-	h.mainConv().turn(runs, files).call(done)
-	out, err := session.Build(&h.record, session.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, &h.record, out)
-	if got, want := summary(out), "1:auxiliary1!auxiliary 2:main0 3:main0"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
 func TestTrainAuxiliary(t *testing.T) {
 	t.Parallel()
 	h := newHarness(task)

@@ -103,6 +103,8 @@ func (c *call) note(reason tokenize.Reason) string {
 		why = fmt.Sprintf("has %d+%d ids, but the engine counted %d+%d", len(c.Prompt), len(c.Output), c.PromptTokens, c.OutputTokens)
 	case c.repeat != nil:
 		why = fmt.Sprintf("was not read, and request %d repeats it", c.repeat.Number)
+	case c.changed != nil:
+		why = fmt.Sprintf("is not in request %d, which continues the conversation", c.changed.Number)
 	default:
 		why = "is incomplete or was not delivered, and no later prompt contains it"
 	}

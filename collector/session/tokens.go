@@ -10,21 +10,44 @@ const blockTokens = 128
 type sequence struct {
 	prompt, output []int32
 	sums           []uint64 // sums[i] is the sum of the first (i+1)*blockTokens tokens
+	sum            uint64   // of all tokens
+}
+
+// A prefix identifies the first n tokens, or the first n blocks, of a sequence.
+type prefix struct {
+	n   int
+	sum uint64
+}
+
+// rests contains for each number of tokens whether a sequence has that many after its whole blocks.
+type rests [blockTokens]bool
+
+// addToken returns the sum of a sequence with one more token.
+func addToken(sum uint64, id int32) uint64 {
+	sum = (sum ^ uint64(uint32(id)+1)) * 0x9e3779b97f4a7c15
+	return sum ^ sum>>29
 }
 
 func newSequence(prompt, output []int32) sequence {
 	s := sequence{prompt: prompt, output: output, sums: make([]uint64, 0, (len(prompt)+len(output))/blockTokens)}
-	sum, n := uint64(0), 0
+	n := 0
 	for _, part := range [2][]int32{prompt, output} {
 		for _, id := range part {
-			sum = (sum ^ uint64(uint32(id)+1)) * 0x9e3779b97f4a7c15
-			sum ^= sum >> 29
+			s.sum = addToken(s.sum, id)
 			if n++; n%blockTokens == 0 {
-				s.sums = append(s.sums, sum)
+				s.sums = append(s.sums, s.sum)
 			}
 		}
 	}
 	return s
+}
+
+// blocks identifies the first n whole blocks.
+func (s *sequence) blocks(n int) prefix {
+	if n == 0 {
+		return prefix{}
+	}
+	return prefix{n, s.sums[n-1]}
 }
 
 func (s *sequence) len() int { return len(s.prompt) + len(s.output) }

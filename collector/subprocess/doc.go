@@ -7,12 +7,17 @@
 //	a process that …                          Linux,      Linux,        other
 //	                                          supervisor  no supervisor Unix
 //	stayed in the group of the program        killed      killed        killed
+//	ignores signals, or is stopped            killed      killed        killed
+//	changed its name or closed its files      killed      killed        killed
 //	has its own group or session (setsid)     killed      killed        survives
 //	also lost its parent (a double fork)      killed      killed        survives
 //	also cleared its environment              killed      survives      survives
 //	forks all the time                        killed       mostly killed survives
 //	was started by a daemon, such as docker   survives    survives      survives
 //	runs as another user (setuid)             survives    survives      survives
+//	waits in the kernel (state D)             dies as soon as the kernel lets it
+//
+// A process that is still alive after 10 s counts in [Result.Left].
 //
 // On Linux, the variable [MarkVar] in the environment of the program identifies its processes,
 // because all of them inherit it. [KillMarked] finds them in /proc, even if the process that called
@@ -30,8 +35,9 @@
 // Linux makes a supervisor the new parent of every orphan below it (PR_SET_CHILD_SUBREAPER), so no
 // process can leave the supervisor's part of the process tree. When the program exits, the
 // supervisor kills all processes below it. It does the same if this process dies, even by SIGKILL,
-// because it notices the end of a pipe. A program can end the supervisor only on purpose, by
-// SIGKILL. In this case, the mark in the environment still applies.
+// because it notices the end of a connection. A program can end the supervisor only on purpose, by
+// SIGKILL. In this case, the mark in the environment still applies. A program cannot forge the report
+// of its supervisor with what it writes, unless it attaches to the supervisor as a debugger does.
 //
 // # Other programs
 //

@@ -26,6 +26,8 @@ var leave = map[string]string{
 	"a double fork":    `(setsid sh -c '(echo $$ >&2; sh -c "echo \$\$; exec sleep 3600" &) ' &) ; wait_for 1`,
 	"deaf to signals":  `sh -c 'trap "" TERM INT HUP QUIT; echo $$; while :; do sleep 3600; done' & wait_for 1`,
 	"stopped":          `sh -c 'echo $$; kill -STOP $$; exec sleep 3600' & wait_for 1`,
+	"closes its files": `(setsid sh -c 'echo $$; exec sleep 3600 <&- >&- 2>&-' &) ; wait_for 1`,
+	"a false name":     `setsid sh -c 'printf ") Z 1 1 1 (x" >/proc/$$/comm; echo $$; while :; do sleep 3600; done' & wait_for 1`,
 	"keeps the output": `(setsid sh -c 'echo $$; exec sleep 3600' &) ; wait_for 1`,
 }
 
@@ -213,6 +215,40 @@ func TestHostileToSupervisor(t *testing.T) {
 			for _, pid := range pids(t, file, 1) {
 				if alive(pid) {
 					t.Errorf("process %d is alive", pid)
+				}
+			}
+		})
+	}
+}
+
+// TestForgedReport checks that a report that a program prints, or writes to the files of its
+// supervisor, proves nothing: neither an exit code nor that no process is left.
+func TestForgedReport(t *testing.T) {
+	t.Parallel()
+	const forge = `for f in 4 3; do { printf '{"exit":0}\n' >/proc/$PPID/fd/$f; } 2>/dev/null; done
+	printf '{"exit":0}\n'; printf '{"exit":0}\n' >&2
+`
+	for name, tt := range map[string]struct {
+		after, signal string
+		exit          int
+	}{
+		"exit": {"exit 7", "", 7},
+		"kill": {"kill -KILL $PPID; sleep 1", "killed", -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "pids")
+			var out bytes.Buffer
+			p := shell(leaving(leave["a double fork"], file, forge+tt.after), true, mark(t))
+			p.Stdout = &out
+			r, err := subprocess.Run(t.Context(), p)
+			if err != nil || r.Exit != tt.exit || r.Signal != tt.signal || r.Left != 0 || !strings.Contains(out.String(), `{"exit":0}`) {
+				t.Errorf("Run = %+v, %v, output %q", r, err, &out)
+			}
+			for _, pid := range pids(t, file, 1) {
+				if alive(pid) {
+					t.Errorf("process %d is alive", pid)
+					_ = syscall.Kill(pid, syscall.SIGKILL)
 				}
 			}
 		})

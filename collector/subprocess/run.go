@@ -34,17 +34,17 @@ type Program struct {
 	Supervisor []string
 }
 
-// A Result describes how a program ended.
+// A Result describes how a program ended. Package harness stores it as JSON.
 type Result struct {
 	// Exit is the exit code, or -1 if a signal ended the program.
-	Exit int
+	Exit int `json:"exit_code"`
 	// Signal is the name of that signal. It is empty if the program exited.
-	Signal string
+	Signal string `json:"signal,omitempty"`
 	// Left is the number of processes that could not be killed. It is not 0 only if a process
 	// hangs in the kernel.
-	Left int
+	Left int `json:"left,omitempty"`
 	// Took is the time from the start of the program to its exit.
-	Took time.Duration
+	Took time.Duration `json:"took_ns"`
 }
 
 // MarkVar is the environment variable that contains Program.Mark.
@@ -99,7 +99,9 @@ func Run(ctx context.Context, p Program) (Result, error) {
 	select {
 	case ended = <-exited:
 	case <-ctx.Done():
-		control.end() // the supervisor kills all processes and exits
+		if supervised {
+			control.end() // the supervisor kills all processes and exits
+		}
 		if !supervised || !within(killWithin+2*outputAfter, exited, &ended) {
 			KillGroup(cmd)
 			_, _ = KillMarked(p.Mark, killWithin)

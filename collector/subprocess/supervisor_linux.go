@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
@@ -24,13 +25,11 @@ const canSupervise = true
 // arguments of the program follow.
 const mainVerb = "internal-supervise"
 
-// These are the file descriptors of a supervisor.
-const (
-	controlFD = 3 // at its end, the supervisor kills everything
-	reportFD  = 4 // receives the report as JSON
-)
+// controlFD is the file descriptor of a supervisor's connection to the process that called Run. At
+// the end of its input, the supervisor kills everything. It then writes a report as JSON.
+const controlFD = 3
 
-// A report is the last message of a supervisor.
+// A report is the only message of a supervisor.
 type report struct {
 	Exit   int    `json:"exit"`
 	Signal string `json:"signal,omitempty"`
@@ -43,57 +42,58 @@ func supervisorArgs(supervisor, args []string) []string {
 	return slices.Concat(supervisor, []string{mainVerb}, args)
 }
 
-// A control is the connection to a supervisor. A nil control has no supervisor.
+// A control is the connection to a supervisor. A nil control has no supervisor. The connection is a
+// pair of sockets. A program of the same user can open a pipe of its supervisor in /proc and write a
+// false report to it. Linux does not let it open a socket.
 type control struct {
-	alive, report *os.File   // the ends of this process
-	theirs        []*os.File // the ends of the supervisor
+	ours, theirs *os.File
 }
 
 func newControl(cmd *exec.Cmd) (*control, error) {
-	r, w, err := os.Pipe()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("socketpair: %w", err)
 	}
-	r2, w2, err := os.Pipe()
-	if err != nil {
-		_, _ = r.Close(), w.Close()
-		return nil, err
-	}
-	cmd.ExtraFiles = []*os.File{r, w2} // controlFD and reportFD
-	return &control{alive: w, report: r2, theirs: cmd.ExtraFiles}, nil
+	_ = unix.SetNonblock(fds[0], true) // makes read deadlines work; cannot fail
+	c := &control{ours: os.NewFile(uintptr(fds[0]), "control"), theirs: os.NewFile(uintptr(fds[1]), "control")}
+	cmd.ExtraFiles = []*os.File{c.theirs} // controlFD
+	return c, nil
 }
 
 func (c *control) started() {
 	if c != nil {
-		for _, f := range c.theirs {
-			_ = f.Close()
-		}
+		_ = c.theirs.Close()
 	}
 }
 
 // end makes the supervisor kill everything.
 func (c *control) end() {
-	if c != nil {
-		_ = c.alive.Close()
+	raw, err := c.ours.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) }) // fails if the supervisor has exited
 	}
 }
 
 func (c *control) close() {
 	if c != nil {
-		c.started()
-		c.end()
-		_ = c.report.Close()
+		_, _ = c.theirs.Close(), c.ours.Close()
 	}
 }
 
+// maxReport limits the size of a report, in bytes.
+const maxReport = 4 << 10
+
 // result reads the report of a supervisor that has exited. It returns true if the report states that
-// no process is left.
+// no process is left. Only a supervisor that exits with code 0 has written its whole report.
 func (c *control) result(args []string, ended error, r *Result) (proven bool, err error) {
 	var from report
-	_ = c.report.SetReadDeadline(time.Now().Add(outputAfter)) // needed only if a stranger has the pipe
-	err = json.NewDecoder(c.report).Decode(&from)
+	_ = c.ours.SetReadDeadline(time.Now().Add(outputAfter)) // needed only if a stranger has the socket
+	text, err := io.ReadAll(io.LimitReader(c.ours, maxReport))
+	if err == nil {
+		err = json.Unmarshal(text, &from) // refuses a second report
+	}
 	switch {
-	case err != nil || ended != nil: // a program can write a report of its own and kill the supervisor
+	case err != nil || ended != nil:
 		r.Exit = -1
 		exit, signal := status(ended)
 		r.Signal = signal
@@ -118,9 +118,9 @@ func Main(args []string) (code int, ok bool) {
 	}
 	// The handler drops these signals. An ignored signal would stay ignored in the program.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGPIPE)
-	out := os.NewFile(reportFD, "report")
-	r := supervise(args[at+1:])
-	if err := json.NewEncoder(out).Encode(r); err != nil {
+	control := os.NewFile(controlFD, "control")
+	r := supervise(args[at+1:], control)
+	if err := json.NewEncoder(control).Encode(r); err != nil {
 		return 1, true
 	}
 	return 0, true
@@ -137,10 +137,9 @@ type reaper struct {
 }
 
 // supervise runs the program and kills everything below this process when the program exits or the
-// control pipe ends.
-func supervise(args []string) report {
+// input of the control ends.
+func supervise(args []string, control *os.File) report {
 	syscall.CloseOnExec(controlFD)
-	syscall.CloseOnExec(reportFD)
 	// The program gets no other file either, even if this process inherited one, such as the lock of
 	// a script. Linux before 5.11 refuses the call.
 	_ = unix.CloseRange(controlFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
@@ -150,7 +149,7 @@ func supervise(args []string) report {
 	orphaned := make(chan struct{})
 	go func() {
 		defer close(orphaned)
-		_, _ = os.NewFile(controlFD, "control").Read(make([]byte, 1)) // returns at the end of the pipe
+		_, _ = control.Read(make([]byte, 1)) // returns at the end of the input
 	}()
 	// The program gets a session of its own, so that kill 0 in a shell does not reach this process.
 	pid, err := syscall.ForkExec(args[0], args, &syscall.ProcAttr{

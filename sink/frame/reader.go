@@ -25,6 +25,7 @@ type Reader struct {
 	base int64
 	sums summer
 
+	vouched int64         // the largest length that the frames so far vouch for
 	open    bool          // whether the file can still grow; see Grow
 	most    int64         // maximum size of a payload; 0 means no limit; see MaxPayload
 	broken  error         // error in the header, until Next returns the error
@@ -79,6 +80,15 @@ func (f *Reader) Header() Header { return f.h }
 // Offset returns the offset of the next frame.
 func (f *Reader) Offset() int64 { return f.at }
 
+// Durable returns the length of the part of the file that is known to be durable, according to the
+// frames that Next has read.
+func (f *Reader) Durable() int64 {
+	if f.ended {
+		return f.at
+	}
+	return f.vouched
+}
+
 // Ended reports whether the file ends with a mark that vouches for all earlier frames. The result
 // is valid only after Next has returned io.EOF.
 func (f *Reader) Ended() bool { return f.ended }
@@ -119,6 +129,7 @@ func (f *Reader) Next() ([]byte, error) {
 		}
 		f.at += Overhead + int64(len(p.payload))
 		f.ended = p.mark && p.synced == at
+		f.vouched = max(f.vouched, p.synced)
 		if !p.mark {
 			return p.payload, nil
 		}
@@ -320,6 +331,26 @@ func Salvage(r *Reader, yield func(payload []byte, damage error) error) error {
 		}
 		if err := yield(payload, err); err != nil {
 			return err
+		}
+	}
+}
+
+// Last returns the payload of the last frame of a file, without reading the rest of the file. If the
+// file does not end with a whole frame whose payload has at most most bytes, the error is a
+// *CorruptError. A mark at the end is such a case, and so can be a payload that is not UTF-8 text.
+func Last(r io.ReaderAt, size, most int64) ([]byte, error) {
+	for n := int64(4 << 10); ; n *= 16 {
+		n = min(n, size, most+Overhead)
+		end := make([]byte, n)
+		if _, err := r.ReadAt(end, size-n); err != nil && err != io.EOF {
+			return nil, err
+		}
+		if i := int64(bytes.LastIndex(end, []byte(mark))); i >= 0 {
+			payload, _, err := At(r, size-n+i, n-i, nil)
+			return payload, err
+		}
+		if n == min(size, most+Overhead) {
+			return nil, &CorruptError{Offset: size - n, Bytes: n, Err: errMark}
 		}
 	}
 }

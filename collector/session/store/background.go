@@ -1,14 +1,13 @@
 package store
 
 import (
+	"errors"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/rollout-rl/rollout/sink/durable"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
@@ -56,24 +55,6 @@ func (s *Store) syncDirty() {
 	}
 }
 
-// syncNames makes the names of new files durable.
-func (s *Store) syncNames() error {
-	s.mu.Lock()
-	created := s.created
-	s.created = false
-	s.mu.Unlock()
-	if !created {
-		return nil
-	}
-	err := durable.SyncDir(filepath.Join(s.cfg.Dir, openFolder))
-	if err != nil {
-		s.mu.Lock()
-		s.created = true
-		s.mu.Unlock()
-	}
-	return err
-}
-
 // syncInBackground syncs the file of a session. Calls can be added meanwhile.
 func (x *Session) syncInBackground() {
 	x.mu.Lock()
@@ -82,31 +63,34 @@ func (x *Session) syncInBackground() {
 	if f == nil {
 		return
 	}
-	err := x.store.syncFile(f)
+	err := x.syncFile(f)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	switch {
-	case x.file != f || x.failed != nil: // another sync has closed the file
-		return
-	case err != nil:
+	if err != nil && !errors.Is(err, os.ErrClosed) {
 		x.fail(err)
+	}
+	if x.file != f { // it failed, or another sync has closed it
 		return
 	}
 	x.durable = max(x.durable, size)
-	// A mark records what is durable. It need not be durable itself.
-	buf := takeBuffer()
-	defer giveBuffer(buf)
 	grown := x.size > size
-	err = frame.Continue(buf, x.size, 0).SyncedTo(x.durable)
-	if err == nil {
-		err = x.writeBytes(buf.Bytes())
-	}
-	if err != nil {
+	if err := x.mark(); err != nil {
 		_ = x.store.failed(err)
 	}
 	if !grown {
 		x.close()
 	}
+}
+
+// mark records in the file what is durable. The record need not be durable itself. The caller must hold
+// x.mu.
+func (x *Session) mark() error {
+	buf := takeBuffer()
+	defer giveBuffer(buf)
+	if err := frame.Continue(buf, x.size, 0).SyncedTo(x.durable); err != nil {
+		return err
+	}
+	return x.writeBytes(buf.Bytes())
 }
 
 // clean removes old sessions, and drops the state of idle sessions.
@@ -122,11 +106,15 @@ func (s *Store) clean(now time.Time) {
 	}
 }
 
-// rest drops the state of an idle session, or removes the session if it is too old.
+// rest seals the session if End failed after it had written the end. It drops the state of an idle
+// session, and removes the session if it is too old. An End that nobody repeats does not keep it.
 func (x *Session) rest(now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.phase != phaseOpen || len(x.flights) > 0 || x.file != nil {
+	if x.phase == phaseEnding && x.end != nil && x.failed == nil {
+		_ = x.place() // an error is logged, and the next round retries
+	}
+	if !x.removable() || x.file != nil {
 		return
 	}
 	idle := now.Sub(x.used)
@@ -150,7 +138,7 @@ func (x *Session) rest(now time.Time) {
 // retain removes the sealed sessions that are older than MaxAge, and the oldest ones while the total
 // size exceeds MaxBytes.
 func (s *Store) retain(now time.Time) {
-	entries, err := s.Sealed("")
+	entries, err := list(s.cfg.Dir, "")
 	if err != nil {
 		s.cfg.Log.Warn("cannot list the sealed sessions", "error", err)
 		return
@@ -167,14 +155,17 @@ func (s *Store) retain(now time.Time) {
 		if !old && (s.cfg.MaxBytes == 0 || total <= s.cfg.MaxBytes) {
 			return // the later sessions are not older
 		}
-		if err := s.Remove(e.ID); err != nil {
+		total -= e.Bytes // even if it cannot be removed, because the limit must not cost later sessions
+		s.mu.Lock()
+		err := s.removeSealed(e.Name)
+		if err == nil {
+			s.stats.Removed++
+		}
+		s.mu.Unlock()
+		if err != nil {
 			s.cfg.Log.Warn("cannot remove an old session", "session", e.ID, "error", err)
 			continue
 		}
-		total -= e.Bytes
-		s.mu.Lock()
-		s.stats.Removed++
-		s.mu.Unlock()
 		s.cfg.Log.Warn("removed a sealed session", "session", e.ID)
 	}
 }

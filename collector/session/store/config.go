@@ -17,7 +17,8 @@ type Config struct {
 	// Mode contains the permission bits of new files before the umask is applied. Default 0666.
 	Mode fs.FileMode
 	// MaxAge is how long a session is kept after the last write to its file. It applies to sealed
-	// sessions and to open sessions without a call in flight. Default: forever.
+	// sessions and to open sessions without a call in flight, also if they are damaged or their End
+	// failed. Default: forever.
 	MaxAge time.Duration
 	// MaxBytes limits the total size of the sealed sessions. The oldest are removed first. Default:
 	// no limit.

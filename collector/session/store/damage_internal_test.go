@@ -184,7 +184,7 @@ func TestOpenDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		s.syncFile = func(*os.File) error { return nil } // thousands of syncs
+		s.disk.sync = func(*os.File) error { return nil } // thousands of syncs
 		load := func(b []byte) (*Session, *session.Record, error) {
 			x := s.newSession(want.ID)
 			x.size = -1

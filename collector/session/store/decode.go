@@ -43,11 +43,11 @@ func (d *decoder) call(p *frame.Payload) error {
 	if n, ok := p.Len(1); ok {
 		c.Answer = append([]byte{}, p.Take(uint64(n))...)
 	}
-	flags := p.Byte()
-	if flags > 3 {
-		p.Fail(fmt.Errorf("the flags are %d, want 0 to 3", flags))
+	spliced := p.Byte()
+	if spliced > 1 {
+		p.Fail(fmt.Errorf("the byte for a spliced prompt is %d, want 0 or 1", spliced))
 	}
-	c.Delivered, c.Spliced = flags&1 != 0, flags&2 != 0
+	c.Spliced = spliced == 1
 	c.Retry, c.Unread = int(p.Int32()), p.Text()
 	if err := p.Err(); err != nil {
 		return err
@@ -59,6 +59,17 @@ func (d *decoder) call(p *frame.Payload) error {
 	c.Call = *call
 	d.rec.Calls = append(d.rec.Calls, c)
 	return nil
+}
+
+// delivered sets the field Delivered of a call, which must be in the file before.
+func (d *decoder) delivered(number int) error {
+	for i := range slices.Backward(d.rec.Calls) {
+		if c := &d.rec.Calls[i]; c.Number == number && !c.Delivered {
+			c.Delivered = true
+			return nil
+		}
+	}
+	return fmt.Errorf("call %d is not in the file, or was already delivered", number)
 }
 
 // numberOf parses the number of a call.

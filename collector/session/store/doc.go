@@ -14,8 +14,10 @@
 // [Store.Begin] creates a session and returns its key. The key is a secret. The store keeps only the
 // id, which is a hash of the key, in names and files. Each call is admitted first ([Session.Admit]),
 // which assigns its number. Then the tap forwards the request. When the answer is complete, or has
-// cut off, [Admission.Add] writes the call to the file. [Admission.Done] ends the call. A call
-// that never reached a model ends without Add, and its number is then missing in the record.
+// cut off, [Admission.Add] writes the call to the file, before the client has the end of the answer.
+// When the client has it, [Admission.Delivered] writes that to the file. [Admission.Done] ends the
+// call. A call that never reached a model ends without Add, and its number is then missing in the
+// record.
 //
 // [Session.End] seals the session: it stops the admission, cancels the calls in flight or waits for
 // them, writes the end with the number and the digest of the calls, syncs the file and moves it to
@@ -50,10 +52,13 @@
 //	│ 2 │ JSON │        a text: a message or a list of tools; the first text has the index 0
 //	└───┴──────┘
 //	┌───┬────────┬──────────┬───────┬────────┬───────────┬───────┬────────┬──────────┐
-//	│ 3 │ number │ messages │ tools │ answer │   flags   │ retry │ unread │ tap call │
+//	│ 3 │ number │ messages │ tools │ answer │  spliced  │ retry │ unread │ tap call │
 //	└───┴────────┴──────────┴───────┴────────┴───────────┴───────┴────────┴──────────┘
+//	┌───┬────────┐
+//	│ 4 │ number │      the client received the whole answer of the call with this number
+//	└───┴────────┘
 //	┌───┬──────┐
-//	│ 4 │ JSON │        the end, the last payload: the session.End
+//	│ 5 │ JSON │        the end, the last payload: the session.End
 //	└───┴──────┘
 //
 // The values of a call are encoded as follows. uv is an unsigned varint, sv a zig-zag varint, and a
@@ -63,7 +68,7 @@
 //	messages     list of uv: the indexes of the texts of the request's messages
 //	tools        sv: the index of the text of the request's tools, or -1
 //	answer       list of bytes: the answer's message, as JSON
-//	flags        1 if the call was delivered, plus 2 if its prompt was spliced
+//	spliced      1 if the prompt was spliced, otherwise 0
 //	retry        sv
 //	unread       length (uv), bytes
 //	tap call     the rest: a payload of package collector/tap, kind 1
@@ -85,7 +90,8 @@
 // Either the whole call is in the file or no part of it: a failed write is removed from the file, and
 // the next process removes the torn end that a crash leaves. If a write fails, the session continues
 // with the next call that can be written. If a sync fails, the session cannot continue in this
-// process, because the system can have dropped bytes.
+// process, because the system can have dropped bytes. The next process writes again what was not yet
+// synced, and the session continues with it.
 //
 // [Store.Read] returns a whole session or an error. A sealed file is read only if every byte belongs
 // to a whole frame, and the number and the digest of the calls match the end. Otherwise the error
@@ -109,10 +115,11 @@
 //
 // [Store.Handler] serves the sealed sessions to a [Remote] on another machine:
 //
-//	GET /tap/sessions?after=NAME&wait=S    {"version":1,"sessions":[{"name":…,"id":…,"bytes":…}]}
+//	GET /tap/sessions?after=NAME&wait=S    {"version":1,"sessions":[{"name":…,"id":…,"bytes":…,"about":…}]}
 //	GET /tap/sessions/ID                   the file of the session, or 404
 //
-// A list contains at most 10,000 sessions with names higher than NAME. If wait is set and there is
-// no such session, the response is delayed by up to S seconds. A [Folder] reads the folder on the
-// same machine.
+// A list contains sessions with names higher than NAME, at most 10,000 and about 6 MiB. An [About]
+// contains the task and the metadata of the session, so that a program need not read the session to
+// plan it. If wait is set and there is no such session, the response is delayed by up to S seconds. A
+// [Folder] reads the folder on the same machine.
 package store

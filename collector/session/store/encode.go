@@ -19,10 +19,11 @@ const kind = "session"
 
 // The first byte of a payload is its kind.
 const (
-	opHead = 1
-	opText = 2
-	opCall = 3
-	opEnd  = 4
+	opHead      = 1
+	opText      = 2
+	opCall      = 3
+	opDelivered = 4
+	opEnd       = 5
 )
 
 // maxPayload is the maximum size of a payload, in bytes.
@@ -54,6 +55,10 @@ type used struct {
 	tools    int   // -1 if the request had no list of tools
 }
 
+func appendDelivered(b []byte, number int) []byte {
+	return binary.AppendUvarint(append(b, opDelivered), uint64(number)) //nolint:gosec // not negative
+}
+
 // appendFields appends the fields of a call that are not in tap.Call.
 func appendFields(b []byte, number int, c *session.Call, u used) []byte {
 	b = binary.AppendUvarint(append(b, opCall), uint64(number))
@@ -63,14 +68,11 @@ func appendFields(b []byte, number int, c *session.Call, u used) []byte {
 	}
 	b = binary.AppendVarint(b, int64(u.tools))
 	b = append(frame.AppendLen(b, c.Answer), c.Answer...)
-	flags := byte(0)
-	if c.Delivered {
-		flags |= 1
-	}
+	spliced := byte(0)
 	if c.Spliced {
-		flags |= 2
+		spliced = 1
 	}
-	b = append(b, flags)
+	b = append(b, spliced)
 	b = binary.AppendVarint(b, int64(c.Retry))
 	return frame.AppendText(b, c.Unread)
 }

@@ -3,14 +3,10 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
-	"github.com/rollout-rl/rollout/sink/durable"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
@@ -29,7 +25,8 @@ const cancelGrace = 10 * time.Second
 // and e.Digest. If the session was already ended with the same reward, metadata and final text, End
 // returns the first result, also after a restart. If they differ, the error wraps ErrConflict. If
 // End fails for another reason, it can be repeated. Until the store is closed, the session then
-// still admits no call.
+// still admits no call. If nobody repeats End, the store completes it if the end was written, and
+// otherwise the session is removed after MaxAge.
 func (x *Session) End(ctx context.Context, e session.End, wait bool) (session.End, error) {
 	e, body, err := normalize(e)
 	if err != nil {
@@ -128,7 +125,7 @@ func (x *Session) readEnd() error {
 		if err != nil {
 			return err
 		}
-		x.end, x.placed = rec.End, true // Open has synced the folder
+		x.end = rec.End
 	}
 	return x.ended()
 }
@@ -149,6 +146,9 @@ func (x *Session) ended() error {
 func (x *Session) seal(e session.End) error {
 	if x.store.isClosed() {
 		return x.err(ErrClosed)
+	}
+	if x.phase == phaseGone {
+		return x.err(ErrUnknown)
 	}
 	if x.failed != nil {
 		return x.failed
@@ -180,12 +180,8 @@ func (x *Session) place() error {
 		}
 		x.phase, x.state, x.flights = phaseSealed, nil, nil
 	}
-	if !x.placed {
-		err := durable.SyncDir(filepath.Join(s.cfg.Dir, sealedFolder))
-		if err = errors.Join(err, durable.SyncDir(filepath.Join(s.cfg.Dir, openFolder))); err != nil {
-			return x.err(s.failed(err))
-		}
-		x.placed = true
+	if err := s.syncNames(); err != nil {
+		return x.err(s.failed(err))
 	}
 	return nil
 }
@@ -197,9 +193,10 @@ func (s *Store) publish(x *Session) error {
 	defer s.mu.Unlock()
 	n := max(s.last+1, time.Now().UnixNano())
 	name := nameOf(n, x.id)
-	if err := os.Rename(x.path, s.sealedPath(name)); err != nil {
+	if err := s.disk.rename(x.path, s.sealedPath(name)); err != nil {
 		return err
 	}
+	s.names.changed.Store(true)
 	s.last = n
 	writeLast(s.lock, n)
 	delete(s.sessions, x.id)

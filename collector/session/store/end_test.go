@@ -114,7 +114,7 @@ func TestEndCancels(t *testing.T) {
 			}
 			canceled.Add(1)
 			if n%2 == 0 {
-				if err := a.Add(&r.call, r.messages, r.tools); err != nil {
+				if err := r.addTo(a); err != nil {
 					t.Error(err)
 				}
 			}
@@ -164,7 +164,7 @@ func TestEndWaits(t *testing.T) {
 		if !patient {
 			<-stop
 		}
-		if err := a.Add(&r.call, r.messages, r.tools); err != nil {
+		if err := r.addTo(a); err != nil {
 			t.Error(err)
 		}
 		a.Done()
@@ -193,7 +193,7 @@ func TestEndGrace(t *testing.T) {
 			t.Errorf("sealed after %v: %+v", time.Since(began), e)
 		}
 		r := conversation(1, 0)
-		if err := a.Add(&r.call, r.messages, r.tools); !errors.Is(err, store.ErrSealed) {
+		if err := r.addTo(a); !errors.Is(err, store.ErrSealed) {
 			t.Errorf("a sealed session accepts a call: %v", err)
 		}
 		a.Done()
@@ -242,15 +242,18 @@ func TestAdmission(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Add(&r.call, r.messages, r.tools); err != nil {
+		if err := r.addTo(a); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Add(&r.call, r.messages, r.tools); err == nil {
+		if err := r.addTo(a); err == nil {
 			t.Error("a call was added twice")
+		}
+		if err := a.Delivered(); err == nil {
+			t.Error("a call was delivered twice")
 		}
 		a.Done()
 		a.Done()
-		if err := a.Add(&r.call, r.messages, r.tools); err == nil {
+		if err := r.addTo(a); err == nil {
 			t.Error("a call was added after Done")
 		}
 	}

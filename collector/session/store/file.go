@@ -78,13 +78,13 @@ func (x *Session) writeBytes(b []byte) error {
 		x.file = f
 	}
 	if x.torn {
-		if err := x.store.truncate(x.file, x.size); err != nil {
+		if err := x.store.disk.truncate(x.file, x.size); err != nil {
 			return err
 		}
 		x.torn = false
 	}
-	if _, err := x.file.WriteAt(b, x.size); err != nil {
-		x.torn = x.store.truncate(x.file, x.size) != nil
+	if _, err := x.store.disk.write(x.file, b, x.size); err != nil {
+		x.torn = x.store.disk.truncate(x.file, x.size) != nil
 		return err
 	}
 	x.size += int64(len(b))
@@ -99,8 +99,7 @@ func (x *Session) sync() error {
 	if x.file == nil {
 		return nil
 	}
-	err := x.store.syncFile(x.file)
-	if err != nil {
+	if err := x.syncFile(x.file); err != nil {
 		x.fail(err)
 		return x.failed
 	}
@@ -112,7 +111,9 @@ func (x *Session) sync() error {
 // fail records that a sync failed. The system can have dropped any bytes that were not synced, so
 // nothing more is written to the file.
 func (x *Session) fail(err error) {
-	x.failed = x.err(x.store.failed(err))
+	if x.failed == nil {
+		x.failed = x.err(x.store.failed(err))
+	}
 	x.close()
 }
 

@@ -33,7 +33,7 @@ func TestFiles(t *testing.T) {
 	}
 	defer s.Close()
 	var syncs atomic.Int64
-	s.syncFile = func(*os.File) error {
+	s.disk.sync = func(*os.File) error {
 		syncs.Add(1)
 		return nil
 	}
@@ -72,13 +72,13 @@ func TestSyncFails(t *testing.T) {
 		x, other := must(t, s), must(t, s)
 		newTalk(1).add(t, x)
 		broken := errors.New("input/output error")
-		s.syncFile = func(*os.File) error { return broken }
+		s.disk.sync = func(*os.File) error { return broken }
 		if where == "background" {
 			x.syncInBackground()
 		} else if _, err := x.End(t.Context(), session.End{}, false); !errors.Is(err, broken) {
 			t.Errorf("End returns %v", err)
 		}
-		s.syncFile = (*os.File).Sync
+		s.disk.sync = (*os.File).Sync
 		_, admitErr := x.Admit(nil)
 		_, endErr := x.End(t.Context(), session.End{}, false)
 		for _, err := range []error{admitErr, endErr, s.Stats().Err} {
@@ -130,7 +130,7 @@ func TestTruncateFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.truncate = func(*os.File, int64) error { return errors.New("read-only file system") }
+	s.disk.truncate = func(*os.File, int64) error { return errors.New("read-only file system") }
 	a, err := x.Admit(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestTruncateFails(t *testing.T) {
 	if err := a.Add(talk.next(), talk.messages, talk.tools); err == nil {
 		t.Error("a call was added after a partial write")
 	}
-	s.truncate = (*os.File).Truncate
+	s.disk.truncate = (*os.File).Truncate
 	if err := a.Add(talk.next(), talk.messages, talk.tools); err != nil {
 		t.Error(err)
 	}

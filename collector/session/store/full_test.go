@@ -110,7 +110,9 @@ func TestFullDisk(t *testing.T) {
 	s := open(t, store.Config{Dir: dir})
 	var want []request
 	for n := range added {
-		want = append(want, conversation(1, n))
+		r := conversation(1, n)
+		r.call.Delivered = false
+		want = append(want, r)
 	}
 	rec := read(t, s, id)
 	check(t, rec, want...)
@@ -128,7 +130,14 @@ func TestLostFolder(t *testing.T) {
 	s := open(t, store.Config{Dir: dir})
 	_, x := begin(t, s)
 	want := []request{conversation(1, 0)}
-	add(t, x, want[0])
+	first, err := x.Admit(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Done()
+	if err := first.Add(&want[0].call, want[0].messages, want[0].tools); err != nil {
+		t.Fatal(err)
+	}
 	for s.Stats().Err == nil && fileIsOpen(t, filepath.Join(dir, "open", x.ID()+".session")) {
 	}
 	if err := os.Rename(dir, dir+".away"); err != nil {
@@ -142,8 +151,11 @@ func TestLostFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := conversation(1, 1)
-	if err := a.Add(&r.call, r.messages, r.tools); err == nil || !strings.Contains(err.Error(), dir) {
+	if err := r.addTo(a); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a call was added to a missing folder: %v", err)
+	}
+	if err := first.Delivered(); err == nil || !strings.Contains(err.Error(), dir) || x.Refused() != err {
+		t.Errorf("a delivery was recorded in a missing folder: %v, %v", err, x.Refused())
 	}
 	if _, err := s.Sealed(""); err == nil {
 		t.Error("a missing folder has an empty list")
@@ -151,10 +163,14 @@ func TestLostFolder(t *testing.T) {
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Add(&r.call, r.messages, r.tools); err != nil {
+	if err := r.addTo(a); err != nil {
 		t.Error(err)
 	}
 	a.Done()
+	if err := first.Delivered(); err != nil || x.Refused() != nil {
+		t.Errorf("%v, %v", err, x.Refused())
+	}
+	first.Done()
 	want = append(want, r)
 	end(t, x, session.End{})
 	check(t, read(t, s, x.ID()), want...)

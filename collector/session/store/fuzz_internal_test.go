@@ -39,7 +39,7 @@ func FuzzFile(f *testing.F) {
 	c.Output, c.Logprobs = c.Output[:5], c.Logprobs[:5]
 	call := encodeCall(1, c, used{messages: []int{0, 0}, tools: 0})
 	f.Add(join(head, append([]byte{opText}, "{}"...), call, end))
-	f.Add(join(head, []byte{opText}, call))
+	f.Add(join(head, []byte{opText}, call, []byte{opDelivered, 1}, []byte{opDelivered, 1}))
 	f.Add(join(head))
 	f.Add(join(call, head, end))
 	f.Fuzz(func(t *testing.T, data []byte) {

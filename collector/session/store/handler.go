@@ -16,8 +16,6 @@ import (
 // listPath is the path of the list of sealed sessions. The package comment describes the requests.
 const listPath = "/tap/sessions"
 
-const maxList = 10_000 // maximum number of sessions in one list
-
 type listing struct {
 	Version  int      `json:"version"`
 	Sessions []listed `json:"sessions"`
@@ -27,6 +25,7 @@ type listed struct {
 	Name  string `json:"name"`
 	ID    string `json:"id"`
 	Bytes int64  `json:"bytes"`
+	About *About `json:"about,omitempty"`
 }
 
 // Handler returns a handler that serves the sealed sessions to other machines, under /tap/sessions.
@@ -61,7 +60,7 @@ func (s *Store) serveList(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	l := listing{Version: Version, Sessions: []listed{}}
-	for _, e := range entries[:min(len(entries), maxList)] {
+	for _, e := range entries {
 		l.Sessions = append(l.Sessions, listed(e))
 	}
 	w.Header().Set("Content-Type", "application/json")

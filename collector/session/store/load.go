@@ -16,13 +16,16 @@ func (x *Session) recover() {
 	defer x.mu.Unlock()
 	used := x.used
 	err := x.load()
-	if err == nil {
-		err = x.sync()
+	if err == nil && x.phase == phaseOpen && x.durable < x.size {
+		if err = x.sync(); err == nil {
+			err = x.mark() // so that the next process does not write the same part again
+		}
 	}
+	x.close()
 	if errors.Is(err, errNoHead) {
 		x.phase = phaseGone
 		delete(x.store.sessions, x.id)
-		err = os.Remove(x.path)
+		err = x.store.disk.remove(x.path)
 	}
 	if err != nil {
 		x.store.cfg.Log.Warn("cannot read an open session", "file", x.path, "error", err)
@@ -51,7 +54,7 @@ func (x *Session) load() error {
 		return x.store.failed(err)
 	}
 	if err := x.loadFrom(f); err != nil {
-		_ = f.Close() // nothing was written
+		_ = f.Close() // nothing new was written
 		if errors.Is(err, ErrDamaged) {
 			x.failed = err
 			x.store.mu.Lock()
@@ -59,9 +62,6 @@ func (x *Session) load() error {
 			x.store.mu.Unlock()
 		}
 		return err
-	}
-	if x.file != nil {
-		_ = x.file.Close() // the bytes are synced through f
 	}
 	x.file = f
 	if x.end != nil { // an earlier process was killed while it sealed the session
@@ -71,7 +71,11 @@ func (x *Session) load() error {
 		x.phase = phaseEnding
 		return x.place()
 	}
-	if x.store.markDirty(x) {
+	switch {
+	case x.durable == x.size: // there is nothing to sync
+		x.close()
+		return nil
+	case x.store.markDirty(x):
 		return nil
 	}
 	return x.sync()
@@ -90,7 +94,7 @@ func (x *Session) loadFrom(f *os.File) error {
 	sc := scan{id: x.id, text: st.add, call: func(call *frame.Payload) error {
 		x.last = max(x.last, numberOf(call))
 		return call.Err()
-	}}
+	}, delivered: func(int) error { return nil }}
 	if err := sc.file(f, size); err != nil {
 		return err
 	}
@@ -101,13 +105,36 @@ func (x *Session) loadFrom(f *os.File) error {
 		return damaged(x.id, fmt.Errorf("the file ends at offset %d, but %d bytes were written", sc.whole, x.size))
 	}
 	if sc.whole < info.Size() {
-		if err := x.store.truncate(f, sc.whole); err != nil {
+		if err := x.store.disk.truncate(f, sc.whole); err != nil {
 			return x.store.failed(err)
 		}
 	}
-	x.size, x.durable, x.torn = sc.whole, min(x.durable, sc.whole), false
+	if x.size < 0 {
+		if err := x.rewrite(f, sc.durable, sc.whole); err != nil {
+			return x.store.failed(err)
+		}
+	}
+	x.size, x.durable, x.torn = sc.whole, max(sc.durable, min(x.durable, sc.whole)), false
 	st.calls, st.sum = sc.calls, sc.sum
 	x.state, x.end = st, sc.end
+	return nil
+}
+
+// rewrite writes a part of the file again. If a sync failed in an earlier process, the system can have
+// the part in memory and have given up writing it to the disk. Without rewrite, the next sync would
+// succeed and the part would still not be durable.
+func (x *Session) rewrite(f *os.File, from, to int64) error {
+	var buf [64 << 10]byte
+	for from < to {
+		part := buf[:min(to-from, int64(len(buf)))]
+		if _, err := f.ReadAt(part, from); err != nil {
+			return err
+		}
+		if _, err := x.store.disk.write(f, part, from); err != nil {
+			return err
+		}
+		from += int64(len(part))
+	}
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 // its digest.
 func readRecord(r io.ReaderAt, size int64, id string, sealed bool) (*session.Record, error) {
 	var d decoder
-	s := scan{id: id, text: d.text, call: d.call}
+	s := scan{id: id, text: d.text, call: d.call, delivered: d.delivered}
 	if err := s.file(r, size); err != nil {
 		return nil, err
 	}

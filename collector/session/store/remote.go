@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"time"
 
@@ -27,14 +28,18 @@ type RemoteConfig struct {
 
 // A Remote is a Source that reads the sessions of a tap over HTTP. It retries transient errors:
 // a connection that fails or is cut off, and the statuses 408, 429, 500, 502, 503 and 504.
-type Remote struct{ client *taphttp.Client }
+type Remote struct {
+	client *taphttp.Client
+	most   int64 // maximum size of the file of a session, in bytes
+}
 
 // These are the timeouts and limits of a Remote.
 const (
-	askWait      = 20 * time.Second       // how long a request asks the tap to wait
-	askMore      = 60 * time.Second       // the timeout of a request, in addition to askWait
-	atLeast      = 100 * time.Millisecond // minimum time between two requests of Wait
-	maxFileBytes = 2 << 30
+	askWait      = 20 * time.Second           // how long a request asks the tap to wait
+	askMore      = 60 * time.Second           // the timeout of a request, in addition to askWait
+	atLeast      = 100 * time.Millisecond     // minimum time between two requests of Wait
+	maxFileBytes = min(2<<30, math.MaxInt>>2) // a 32-bit program cannot use more memory
+	growAtOnce   = 64 << 20                   // memory for a file is allocated in larger steps only as it arrives
 )
 
 // OpenRemote connects to a tap. It returns an error if the URL does not belong to a tap with
@@ -47,7 +52,7 @@ func OpenRemote(ctx context.Context, cfg RemoteConfig) (*Remote, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sessions: %w", err)
 	}
-	r := &Remote{client}
+	r := &Remote{client, maxFileBytes}
 	if _, err := r.list(ctx, "", 0); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("sessions: %w", err)
@@ -59,7 +64,7 @@ func OpenRemote(ctx context.Context, cfg RemoteConfig) (*Remote, error) {
 // Close implements Source.
 func (r *Remote) Close() { r.client.Close() }
 
-// Sealed implements Source. It returns at most 10,000 sessions.
+// Sealed implements Source.
 func (r *Remote) Sealed(ctx context.Context, after string) ([]Entry, error) {
 	return r.list(ctx, after, 0)
 }
@@ -85,18 +90,25 @@ func (r *Remote) Read(ctx context.Context, id string) (rec *session.Record, err 
 		return nil, fmt.Errorf("session %q: %w", id, ErrUnknown)
 	}
 	err = r.client.Get(ctx, id, 0, nil, func(resp *http.Response) error {
-		switch {
-		case resp.StatusCode == http.StatusNotFound:
+		switch resp.StatusCode {
+		case http.StatusOK:
+		case http.StatusNotFound:
 			return fmt.Errorf("session %s: %w", id, ErrUnknown)
-		case resp.StatusCode != http.StatusOK:
+		default:
 			return r.client.Refused(resp)
-		case resp.ContentLength > maxFileBytes:
-			return fmt.Errorf("session %s: the file has %d bytes, but the limit is %d", id, resp.ContentLength, maxFileBytes)
+		}
+		tooLarge := fmt.Errorf("session %s: the file has more than %d bytes, the limit; read the folder of the tap instead", id, r.most)
+		if resp.ContentLength > r.most {
+			return tooLarge
 		}
 		var file bytes.Buffer
-		file.Grow(int(max(resp.ContentLength, 0)))
-		if _, err := io.Copy(&file, io.LimitReader(resp.Body, maxFileBytes)); err != nil {
+		file.Grow(int(min(max(resp.ContentLength, 0), growAtOnce)) + bytes.MinRead)
+		n, err := io.Copy(&file, io.LimitReader(resp.Body, r.most+1))
+		if err != nil {
 			return r.client.Failed(err)
+		}
+		if n > r.most {
+			return tooLarge
 		}
 		rec, err = readRecord(bytes.NewReader(file.Bytes()), int64(file.Len()), id, true)
 		return err

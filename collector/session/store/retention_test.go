@@ -36,7 +36,7 @@ func TestRetention(t *testing.T) {
 		time.Sleep(time.Millisecond) // the store removes sessions in the background
 		left, _ = s.Sealed("")
 	}
-	if len(left) != 2 || left[0] != before[4] || left[1] != before[5] || s.Stats().Removed != 4 {
+	if len(left) != 2 || left[0].Name != before[4].Name || left[1].Name != before[5].Name || s.Stats().Removed != 4 {
 		t.Errorf("%v is left of %v, %+v", left, before, s.Stats())
 	}
 	for i, key := range keys {
@@ -98,7 +98,7 @@ func TestMaxAge(t *testing.T) {
 			t.Errorf("an idle session: %v", err)
 		}
 		r := conversation(1, 0)
-		if err := a.Add(&r.call, r.messages, r.tools); err != nil {
+		if err := r.addTo(a); err != nil {
 			t.Error(err)
 		}
 		a.Done()

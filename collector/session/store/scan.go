@@ -40,16 +40,19 @@ func (d digest) String() string { return hex.EncodeToString(d.sha.Sum(nil)) }
 // the head of the session, and that nothing follows the end. The number and the digest of the calls
 // must match the end. A scan does not decode the calls.
 type scan struct {
-	id   string
-	text func(text []byte) error         // called for each text, which it must not keep
-	call func(call *frame.Payload) error // called for each call
+	id        string
+	text      func(text []byte) error         // called for each text, which it must not keep
+	call      func(call *frame.Payload) error // called for each call
+	delivered func(number int) error          // called for each call that was delivered
 
 	head  *session.Head // nil until it is read
 	end   *session.End  // nil until it is read
 	calls int
 	sum   digest
-	whole int64 // the offset of the end of the last whole frame
-	torn  bool  // a torn part follows the last whole frame
+
+	whole   int64 // the offset of the end of the last whole frame
+	durable int64 // how many of these bytes a sync has made durable
+	torn    bool  // a torn part follows the last whole frame
 }
 
 // file reads the file. It stops at the first torn part, because later frames were not durable
@@ -65,6 +68,7 @@ func (s *scan) file(r io.ReaderAt, size int64) error {
 		return fmt.Errorf("session %s: %w", s.id, err)
 	}
 	f.MaxPayload(maxPayload)
+	defer func() { s.durable = f.Durable() }()
 	for {
 		at := f.Offset()
 		payload, err := f.Next()
@@ -106,6 +110,11 @@ func (s *scan) payload(payload []byte) error {
 	case opCall:
 		s.calls++
 		err = s.call(&p)
+	case opDelivered:
+		number := numberOf(&p)
+		if err = p.End(); err == nil {
+			err = s.delivered(number)
+		}
 	case opEnd:
 		return s.readEnd(payload[1:])
 	default:

@@ -24,6 +24,9 @@ type Entry struct {
 	ID string
 	// Bytes is the size of the session's file.
 	Bytes int64
+	// About is nil if the session must be read to know it: because the head or the end of the session
+	// is larger than 1 MiB, or the file is damaged.
+	About *About
 }
 
 // Lengths of the parts of a name.
@@ -72,18 +75,23 @@ func (s *Store) sealedName(id string) (string, bool) {
 	return name, ok
 }
 
-// list returns the sealed sessions in a folder with names higher than after. It skips other files.
+// list returns all sealed sessions in a folder with names higher than after, without their Abouts. It
+// skips other files.
 //
 // A folder is not read at one moment: if two sessions are sealed meanwhile, a reading can contain
 // the later one and lack the earlier one, which a cursor would then skip forever. So list reads the
 // folder twice and returns the names up to the highest name of the first reading. All of them existed
 // before the second reading.
 func list(dir, after string) ([]Entry, error) {
-	first, err := readNames(dir, after)
+	return listTwice(func() ([]os.DirEntry, error) { return readNames(dir, after) })
+}
+
+func listTwice(read func() ([]os.DirEntry, error)) ([]Entry, error) {
+	first, err := read()
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
-	second, err := readNames(dir, after)
+	second, err := read()
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +122,13 @@ func readNames(dir, after string) ([]os.DirEntry, error) {
 	}), err
 }
 
-// Sealed returns the sealed sessions, oldest first. If after is not empty,
-// Sealed returns only sessions with higher names. A session that is sealed later always has a higher
-// name, even after a restart. A power failure during the sealing can give a session a second, higher
-// name, so the caller must recognize a session by its id.
+// Sealed returns sealed sessions, oldest first, at most 10,000. There can be more: the next call with
+// the last name as after returns them. If after is not empty, Sealed returns only sessions with higher
+// names. A session that is sealed later always has a higher name, even after a restart. A power failure
+// during the sealing can give a session a second, higher name, so the caller must recognize a session by
+// its id. Sealed reads the head and the end of each session that it returns.
 func (s *Store) Sealed(after string) ([]Entry, error) {
-	entries, err := list(s.cfg.Dir, after)
+	entries, err := sealed(s.cfg.Dir, after)
 	if err != nil {
 		err = fmt.Errorf("session store: %w", err)
 	}
@@ -139,9 +148,12 @@ func (s *Store) Wait(ctx context.Context, after string) error {
 		s.mu.Lock()
 		news, closed := s.news, s.closed
 		s.mu.Unlock()
-		entries, err := s.Sealed(after)
-		if err != nil || len(entries) > 0 {
-			return err
+		entries, err := list(s.cfg.Dir, after)
+		if err != nil {
+			return fmt.Errorf("session store: %w", err)
+		}
+		if len(entries) > 0 {
+			return nil
 		}
 		if closed {
 			return ErrClosed
@@ -163,10 +175,18 @@ func (s *Store) Remove(id string) error {
 	if !ok {
 		return fmt.Errorf("session %s: %w", id, ErrUnknown)
 	}
-	if err := os.Remove(s.sealedPath(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	return s.removeSealed(name)
+}
+
+// removeSealed removes the sealed session with this name. The caller must hold s.mu.
+func (s *Store) removeSealed(name string) error {
+	id := name[numberLen+1:]
+	if err := s.disk.remove(s.sealedPath(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("session %s: %w", id, err)
 	}
-	delete(s.sealed, id)
+	if s.sealed[id] == name {
+		delete(s.sealed, id)
+	}
 	return nil
 }
 
@@ -201,11 +221,15 @@ func (s *Store) Clear(keep func(id string) bool) (removed int, err error) {
 	return removed, errors.Join(errs...)
 }
 
+// removable reports whether the session is not sealed and has no call in flight. The caller must hold
+// x.mu.
+func (x *Session) removable() bool { return x.phase <= phaseEnding && len(x.flights) == 0 }
+
 // remove removes an open session without calls in flight. It reports whether it did.
 func (x *Session) remove() (bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.phase != phaseOpen || len(x.flights) > 0 {
+	if !x.removable() {
 		return false, nil
 	}
 	err := x.discard()
@@ -214,7 +238,7 @@ func (x *Session) remove() (bool, error) {
 
 // discard removes an open session. The caller must hold x.mu.
 func (x *Session) discard() error {
-	if err := os.Remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := x.store.disk.remove(x.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return x.err(err)
 	}
 	x.close()

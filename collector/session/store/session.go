@@ -25,7 +25,7 @@ type Session struct {
 	mu      sync.Mutex
 	phase   phase
 	failed  error // the file is damaged or a sync failed: nothing more can be written
-	refused error // why the last call could not be admitted or added, or nil
+	refused error // why the last call, or its delivery, could not be recorded, or nil
 	state   *state
 	used    time.Time // the time of the last use
 	last    int       // the highest number that was given to a call
@@ -33,12 +33,14 @@ type Session struct {
 	drained chan struct{} // set when the session is being sealed; closed when no call is in flight
 	ending  string        // the body of the end, if the session is being sealed
 	end     *session.End  // the end, once it is written and synced
-	placed  bool          // the name in sealed/ is durable
 
 	file    *os.File // open while the file has bytes that are not synced
 	size    int64    // the length of the file up to the end of the last whole frame, or -1 if unknown
 	durable int64    // how many of these bytes are synced
 	torn    bool     // the file can contain more than size bytes; the rest must be removed
+
+	syncing sync.Mutex // held during a sync of the file; locked after mu
+	dropped error      // the first error of a sync; protected by syncing
 }
 
 type phase uint8
@@ -82,7 +84,8 @@ type Admission struct {
 	session *Session
 	cancel  func(error)
 	number  int
-	added   bool // protected by session.mu
+	// These fields are protected by session.mu.
+	added, delivered bool
 }
 
 // Admit admits a call and assigns its number. If the session is sealed or is being sealed, the error
@@ -110,8 +113,8 @@ func (a *Admission) Number() int { return a.number }
 
 // Add adds the call to the session's file. messages and tools are the JSON texts in the request:
 // messages is nil if the request had no list of messages, and tools is nil if it had no list of
-// tools. Add ignores the fields Number, Messages and Tools of c. It keeps no reference to its
-// arguments and does not modify them.
+// tools. Add ignores the fields Number, Messages, Tools and Delivered of c. It keeps no reference to
+// its arguments and does not modify them.
 //
 // When Add returns nil, the call survives a crash of the process. After about SyncEvery it survives
 // a power failure. If the file cannot be written, the error names the folder, and the file does not
@@ -140,6 +143,33 @@ func (a *Admission) Add(c *session.Call, messages []json.RawMessage, tools json.
 	x.store.mu.Lock()
 	x.store.stats.Calls++
 	x.store.mu.Unlock()
+	return nil
+}
+
+// Delivered records that the whole answer of the call was written to the client. The call must have
+// been added, and Delivered can be called once. The record is as durable as the call. If the process
+// is killed before, the call counts as not delivered.
+func (a *Admission) Delivered() error {
+	x := a.session
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := x.ready(); err != nil {
+		x.refused = err
+		return err
+	}
+	switch {
+	case x.phase == phaseSealed, x.end != nil:
+		return x.err(ErrSealed)
+	case !a.added || a.delivered:
+		return x.err(fmt.Errorf("call %d was not added, or was already delivered", a.number))
+	}
+	payload := appendDelivered(nil, a.number)
+	x.refused = x.write(func(w *frame.Writer) error { return w.Write(payload) })
+	if x.refused != nil {
+		return x.refused
+	}
+	x.state.sum.add(payload)
+	a.delivered = true
 	return nil
 }
 
@@ -205,7 +235,7 @@ func (x *Session) add(c *session.Call, number int, messages []json.RawMessage, t
 }
 
 // Refused returns the error because of which the file of the session does not contain its last call, or
-// nil. After a full disk, for example, a client can have given up although it is not at fault. A call
+// does not contain that it was delivered, or nil. After a full disk, for example, a client can have given up although it is not at fault. A call
 // that is too large is the client's fault and returns nil.
 func (x *Session) Refused() error {
 	x.mu.Lock()

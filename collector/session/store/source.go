@@ -56,7 +56,7 @@ const (
 
 // Sealed implements Source.
 func (f *Folder) Sealed(_ context.Context, after string) ([]Entry, error) {
-	entries, err := list(f.dir, after)
+	entries, err := sealed(f.dir, after)
 	if err != nil {
 		err = fmt.Errorf("sessions: %w", err)
 	}
@@ -73,9 +73,12 @@ func (f *Folder) Wait(ctx context.Context, after string) error {
 		}
 		if now := time.Now(); !info.ModTime().Equal(seen) || now.Sub(listed) >= listEvery {
 			seen, listed = info.ModTime(), now
-			entries, err := f.Sealed(ctx, after)
-			if err != nil || len(entries) > 0 {
-				return err
+			entries, err := list(f.dir, after)
+			if err != nil {
+				return fmt.Errorf("sessions: %w", err)
+			}
+			if len(entries) > 0 {
+				return nil
 			}
 		}
 		if !wait.For(ctx, pollEvery) {

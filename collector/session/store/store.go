@@ -10,18 +10,17 @@ import (
 
 	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/collector/tap"
-	"github.com/rollout-rl/rollout/sink/durable"
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
 // A Store keeps sessions in a folder. Its methods are safe for concurrent use.
 type Store struct {
-	cfg      Config
-	lock     *os.File
-	quit     chan struct{}               // closed by Close
-	ended    chan struct{}               // closed when the store's goroutine has returned
-	syncFile func(*os.File) error        // replaced by tests
-	truncate func(*os.File, int64) error // replaced by tests
+	cfg   Config
+	disk  disk
+	lock  *os.File
+	quit  chan struct{} // closed by Close
+	ended chan struct{} // closed when the store's goroutine has returned
+	names names
 
 	begins sync.WaitGroup // the calls of Begin in progress
 
@@ -30,7 +29,6 @@ type Store struct {
 	sessions map[string]*Session   // the open sessions by id
 	sealed   map[string]string     // the names of the sealed sessions by id
 	dirty    map[*Session]struct{} // the sessions whose files have bytes that are not synced
-	created  bool                  // a file was created since the folder open/ was synced
 	last     int64                 // the highest number in a name that the store has assigned
 	news     chan struct{}         // closed and replaced when a session is sealed
 	stats    Stats
@@ -64,20 +62,24 @@ const (
 // If another process is writing to the folder, the error wraps ErrLocked. Open starts a goroutine.
 // The caller must call Close to stop it.
 func Open(cfg Config) (*Store, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("session store: %w", err)
-	}
-	cfg = cfg.withDefaults()
-	s := &Store{
-		cfg: cfg, quit: make(chan struct{}), ended: make(chan struct{}), news: make(chan struct{}),
-		syncFile: (*os.File).Sync, truncate: (*os.File).Truncate,
-		sessions: map[string]*Session{}, sealed: map[string]string{}, dirty: map[*Session]struct{}{},
-	}
-	if err := s.open(); err != nil {
+	s, err := openOn(osDisk(), cfg)
+	if err != nil {
 		return nil, fmt.Errorf("session store: %w", err)
 	}
 	go s.run()
 	return s, nil
+}
+
+// openOn opens a store without its goroutine.
+func openOn(d disk, cfg Config) (*Store, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		cfg: cfg.withDefaults(), disk: d, quit: make(chan struct{}), ended: make(chan struct{}), news: make(chan struct{}),
+		sessions: map[string]*Session{}, sealed: map[string]string{}, dirty: map[*Session]struct{}{},
+	}
+	return s, s.open()
 }
 
 func (s *Store) open() error {
@@ -121,7 +123,7 @@ func (s *Store) recover() error {
 			continue
 		}
 		if _, ok := s.sealed[id]; ok {
-			s.cfg.Log.Warn("ignored the file of an open session that is already sealed", "file", f.Name())
+			s.removeTwin(id)
 			continue
 		}
 		x := s.newSession(id)
@@ -132,9 +134,21 @@ func (s *Store) recover() error {
 		s.sessions[id] = x
 		x.recover()
 	}
-	// An earlier process can have been killed between the rename of a file and the sync of its folder.
-	err = durable.SyncDir(filepath.Join(s.cfg.Dir, sealedFolder))
-	return errors.Join(err, durable.SyncDir(filepath.Join(s.cfg.Dir, openFolder)))
+	s.names.changed.Store(true) // an earlier process can have been killed before it synced the names
+	return s.syncNames()
+}
+
+// removeTwin removes the file in open/ of a sealed session. A power failure can leave both names of a
+// file. Without removeTwin, the session would become open again when the sealed one is removed.
+func (s *Store) removeTwin(id string) {
+	path := s.newSession(id).path
+	_, err := s.Read(id) // the sealed file must be whole
+	if err == nil {
+		err = s.disk.remove(path)
+	}
+	if err != nil {
+		s.cfg.Log.Warn("cannot remove the open file of a sealed session", "file", path, "error", err)
+	}
 }
 
 func (s *Store) newSession(id string) *Session {
@@ -167,7 +181,6 @@ func (s *Store) Begin(h session.Head) (session.Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sessions[x.id] = x
-	s.created = true
 	s.stats.Begun++
 	return key, nil
 }
@@ -183,15 +196,16 @@ func (x *Session) create(h session.Head) error {
 	if len(head) > maxPayload {
 		return ErrTooLarge
 	}
-	f, err := os.OpenFile(x.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, x.store.cfg.Mode)
+	f, err := x.store.disk.create(x.path, x.store.cfg.Mode)
 	if err != nil {
 		return x.store.failed(err)
 	}
+	x.store.names.changed.Store(true)
 	x.file = f
 	err = x.write(func(w *frame.Writer) error { return w.Write(head) })
 	if err != nil {
 		x.close()
-		return errors.Join(err, os.Remove(x.path))
+		return errors.Join(err, x.store.disk.remove(x.path))
 	}
 	x.state = newState()
 	x.state.sum.add(head)

@@ -68,7 +68,7 @@ func TestConcurrent(t *testing.T) {
 				for _, x := range []*store.Session{x, common} {
 					a, err := x.Admit(nil)
 					if err == nil {
-						err = a.Add(&want[n].call, want[n].messages, want[n].tools)
+						err = want[n].addTo(a)
 					}
 					if err != nil {
 						t.Error(err)

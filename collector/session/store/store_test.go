@@ -108,6 +108,15 @@ func tokens(from, n int) []int32 {
 	return ids
 }
 
+// addTo adds the request and, if the client received the whole answer, its delivery.
+func (r *request) addTo(a *store.Admission) error {
+	err := a.Add(&r.call, r.messages, r.tools)
+	if err == nil && r.call.Delivered {
+		err = a.Delivered()
+	}
+	return err
+}
+
 func add(tb testing.TB, x *store.Session, r request) int {
 	tb.Helper()
 	a, err := x.Admit(nil)
@@ -115,7 +124,7 @@ func add(tb testing.TB, x *store.Session, r request) int {
 		tb.Fatal(err)
 	}
 	defer a.Done()
-	if err := a.Add(&r.call, r.messages, r.tools); err != nil {
+	if err := r.addTo(a); err != nil {
 		tb.Fatal(err)
 	}
 	return a.Number()

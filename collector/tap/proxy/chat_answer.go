@@ -6,8 +6,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
+
+	"github.com/rollout-rl/rollout/collector/session"
 )
 
 const (
@@ -63,12 +66,15 @@ func (c *chatCall) abort(text []byte) {
 
 // refusal passes an error of the engine to the client.
 func (c *chatCall) refusal(a engineAnswer) {
+	if status := a.res.StatusCode; status >= 400 && status < 500 && statesOverflow(a.body) {
+		c.call.Unread = session.UnreadOverflow
+	}
 	if err := c.record(false); err != nil {
 		c.fail(refused(err))
 		return
 	}
 	if !c.headed {
-		c.write(a.res, a.body)
+		_ = c.write(a.res, a.body) // an error means that the client disconnected
 		return
 	}
 	text := bytes.ReplaceAll(a.body, []byte("\n"), []byte(" "))
@@ -76,6 +82,15 @@ func (c *chatCall) refusal(a engineAnswer) {
 		text = (&refusal{a.res.StatusCode, strconv.Itoa(a.res.StatusCode), "the engine answered: " + string(text[:min(len(text), 1<<10)])}).text()
 	}
 	c.abort(text)
+}
+
+// statesOverflow reports whether an error of an engine states that the conversation exceeds the
+// context length. OpenAI's API has the code context_length_exceeded. vLLM and SGLang have only words.
+func statesOverflow(body []byte) bool {
+	text := bytes.ToLower(body)
+	return slices.ContainsFunc([]string{
+		"context_length", "context length", "context window", "maximum model length", "max_model_len",
+	}, func(words string) bool { return bytes.Contains(text, []byte(words)) })
 }
 
 // head copies the header of the engine's answer.
@@ -91,12 +106,15 @@ func (c *chatCall) head(res *http.Response) {
 }
 
 // write sends a whole answer.
-func (c *chatCall) write(res *http.Response, body []byte) {
+func (c *chatCall) write(res *http.Response, body []byte) error {
 	c.head(res)
 	c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	c.w.WriteHeader(res.StatusCode)
 	c.headed = true
-	_, _ = c.w.Write(body) // an error means that the client disconnected
+	if _, err := c.w.Write(body); err != nil {
+		return err
+	}
+	return http.NewResponseController(c.w).Flush()
 }
 
 // begin sends the head of a stream that the tap makes.
@@ -127,45 +145,39 @@ func (c *chatCall) flush() error {
 
 // document passes a whole answer to the client, as a stream if the client wants one.
 func (c *chatCall) document(a engineAnswer) {
-	var changed []byte
-	var err error
 	c.reader = newReader(openai{}, false)
-	c.view.sound = c.p.guard("answer", func() { c.reader.write(a.body) }) && c.reader.err == nil
-	if !c.p.guard("session", func() { changed, err = c.changed(a.body) }) {
-		err = errors.New("internal error in the tap")
+	if c.q.streamed {
+		c.view.parts = &document{}
 	}
+	_, err := c.parse(a.body)
 	if err != nil && c.q.streamed {
 		c.fail(&refusal{http.StatusBadGateway, "malformed", "the engine's answer is not a chat completion"})
 		return
 	}
-	if err != nil {
-		changed = a.body
+	body := a.body
+	if !c.q.streamed && err == nil {
+		body = c.view.append(make([]byte, 0, len(body)))
 	}
 	if err := c.record(false); err != nil {
 		c.fail(refused(err))
 		return
 	}
-	if !c.q.streamed {
-		c.write(a.res, changed)
-		return
-	}
-	c.begin()
-	c.out = append(changed, "data: [DONE]\n\n"...)
-	_ = c.flush() // an error means that the client disconnected
+	_ = c.deliver(func() error { // an error means that the client disconnected
+		if !c.q.streamed {
+			return c.write(a.res, body)
+		}
+		c.begin()
+		c.out = append(c.view.parts.events(c.out, c.view.usage), "data: [DONE]\n\n"...)
+		return c.flush()
+	})
 }
 
-// changed returns a whole answer as the client must receive it, without the end marker of a stream.
-func (c *chatCall) changed(body []byte) ([]byte, error) {
-	desk := newDesk()
-	defer desk.free()
-	if _, err := c.view.document(desk.s, body); err != nil {
-		return nil, err
+// parse parses a whole answer, or the data of an event. After an error, the client gets it unchanged.
+func (c *chatCall) parse(data []byte) (drop bool, err error) {
+	if !c.p.guard("answer", func() { drop, err = c.reader.pass(c.view, data) }) {
+		c.reader.err, err = errPanic, errPanic
 	}
-	out := c.view.append(make([]byte, 0, len(body)))
-	if !c.q.streamed {
-		return out, nil
-	}
-	return appendChunks(nil, desk.s, out, c.q.usage)
+	return drop, err
 }
 
 // errGone means that the client has disconnected.
@@ -230,7 +242,7 @@ func (c *chatCall) pass(body io.Reader) error {
 			if err := c.record(c.reader.a.finish == ""); err != nil {
 				return refused(err)
 			}
-			return nil
+			return c.deliver(func() error { return nil }) // everything was written before
 		case err != nil:
 			return err
 		}
@@ -253,17 +265,9 @@ func (c *chatCall) event(raw []byte) error {
 			return refused(err)
 		}
 		c.out = append(c.out, raw...)
-		return nil
+		return c.deliver(c.flush)
 	}
-	c.view.sound = c.p.guard("answer", func() { c.reader.heard(data) }) && c.reader.err == nil
-	var drop bool
-	var err error
-	desk := newDesk()
-	if !c.p.guard("session", func() { drop, err = c.view.document(desk.s, data) }) {
-		err = errEvent
-	}
-	desk.free()
-	switch {
+	switch drop, err := c.parse(data); {
 	case err != nil:
 		c.out = append(c.out, raw...)
 	case drop:

@@ -9,9 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,10 +18,11 @@ import (
 
 // A chatCall is a chat completion in a session. The methods are called in this order:
 //
-//	read      reads and parses the request
+//	read      reads and parses the request, after the session has admitted the call
 //	send      sends it to an engine, after prepare has changed it for the engine
 //	respond   changes the answer and passes it to the client
 //	record    stores the call, before the client has the last byte of the answer
+//	deliver   writes the last part of the answer, and records that the client has it
 type chatCall struct {
 	p         *Proxy
 	w         http.ResponseWriter
@@ -35,11 +33,14 @@ type chatCall struct {
 	header    http.Header   // the header of req without the headers that ask for ids
 	admission *store.Admission
 	able      *ability    // of the chosen engine
+	model     string      // the name that the engine gets
 	whole     atomic.Bool // the engine was asked for a whole answer although the client wants a stream
 	view      *view
 	reader    *reader
 	call      session.Call
 	session   string // the id
+	share     *share // of the session
+	reserved  int64  // the size of the request body, which counts in the share
 	at        place  // of the request
 	placed    bool   // at is known
 	splices   []edit // the changes to the messages
@@ -47,105 +48,11 @@ type chatCall struct {
 	out       []byte // not yet written to the client
 	stored    bool   // record was called; failed is its result
 	failed    error
+	delivered bool // the client has the whole answer, and that is recorded
 }
 
 // maxAnswer limits the size of an answer that is not a stream, and of the message in a stream.
 const maxAnswer = 64 << 20
-
-// chat serves a chat completion in a session.
-func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal {
-	id := t.session.ID()
-	if !p.enterCall(id) {
-		return &refusal{http.StatusTooManyRequests, "too_many_calls", fmt.Sprintf("%d calls of this session are open, the limit", p.cfg.MaxOpenCalls)}
-	}
-	defer p.leaveCall(id)
-	c := &chatCall{p: p, w: w, client: r.Context(), session: id, x: exchange{p: p}}
-	defer c.end()
-	if bad := c.read(r, t.key); bad != nil {
-		return bad
-	}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	a, err := t.session.Admit(cancel)
-	if err != nil {
-		return refused(err)
-	}
-	defer a.Done()
-	if n := a.Number(); n > p.cfg.MaxCalls {
-		return &refusal{http.StatusForbidden, "too_many_calls", fmt.Sprintf("this session has made %d calls, the limit", p.cfg.MaxCalls)}
-	}
-	p.count(func(s *Stats) { s.Calls++; s.Sessions.Calls++ })
-	c.admission = a
-	c.run(ctx)
-	return nil
-}
-
-// read reads and parses the request.
-func (c *chatCall) read(r *http.Request, key session.Key) *refusal {
-	p := c.p
-	if r.ContentLength > p.cfg.BodyBytes {
-		return tooLarge(p.cfg.BodyBytes)
-	}
-	if p.memory.Load() > p.cfg.MemoryBytes {
-		return errMemory
-	}
-	if encoded(r.Header) {
-		return &refusal{http.StatusUnsupportedMediaType, "encoded", "the request body is compressed; send it uncompressed"}
-	}
-	desk := newDesk()
-	defer desk.free()
-	body, whole, err := c.x.read(r, desk)
-	switch {
-	case err != nil:
-		return errIncomplete
-	case !whole && int64(len(body)) > p.cfg.BodyBytes:
-		return tooLarge(p.cfg.BodyBytes)
-	case !whole:
-		return errMemory
-	}
-	body = slices.Clone(body)
-	c.call = session.Call{Call: *newCall(openai{}), Tools: -1, Retry: retryOf(r.Header)}
-	if c.q, err = parseChat(desk.s, body); err != nil {
-		p.unread("malformed")
-		return &refusal{http.StatusBadRequest, "bad_request", "the body is not a chat completion: " + strings.TrimPrefix(err.Error(), "proxy: ")}
-	}
-	c.call.Sampling = c.q.sampled(&p.cfg.Set)
-	c.x.chain = chain{seedHash}
-	for _, b := range []byte(c.session) {
-		c.x.chain[0] = mix(c.x.chain[0], uint64(b)) // all calls of a session prefer the same engine
-	}
-	c.header = p.forwarded(r, key)
-	c.view = viewOf(c.q, slices.ContainsFunc(idHeaders[:], func(name string) bool { return r.Header.Get(name) != "" }))
-	return nil
-}
-
-// retryOf returns the number of earlier tries that the client states, or -1.
-func retryOf(h http.Header) int {
-	n, err := strconv.Atoi(h.Get("X-Stainless-Retry-Count"))
-	if err != nil || n < 0 || n > 1<<20 {
-		return -1
-	}
-	return n
-}
-
-// forwarded returns the header for the engine. It lacks the session's key and the tap's token.
-func (p *Proxy) forwarded(r *http.Request, key session.Key) http.Header {
-	h := r.Header.Clone()
-	for _, value := range h["Connection"] {
-		for name := range strings.SplitSeq(value, ",") {
-			h.Del(strings.TrimSpace(name))
-		}
-	}
-	for _, name := range []string{
-		"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-		"Content-Length", "Accept-Encoding", "Expect", "Cookie",
-	} {
-		h.Del(name)
-	}
-	removeSecrets(h, string(key), p.cfg.Token)
-	h.Set("Content-Type", "application/json")
-	return h
-}
 
 // run sends the request and passes the answer to the client.
 func (c *chatCall) run(ctx context.Context) {
@@ -168,8 +75,12 @@ func (c *chatCall) prepare(e *engine) error {
 	if err != nil {
 		return err
 	}
+	c.model, a, err = c.p.model(c.req.Context(), e, a, c.view.name())
+	if err != nil {
+		return err
+	}
 	c.able, c.call.Engine = a, e.name
-	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, a, c.splices)}
+	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, a, c.model, c.splices)}
 	c.req.ContentLength = c.x.body.size()
 	c.whole.Store(c.q.streamed && a.mode == modeWhole)
 	c.req.Header = c.header
@@ -196,10 +107,8 @@ func (c *chatCall) send(ctx context.Context) engineAnswer {
 	}
 	done := make(chan engineAnswer, 1)
 	go func() {
-		var a engineAnswer
-		if !c.p.guard("session", func() { a = c.fetch() }) {
-			a.err = errors.New("internal error in the tap")
-		}
+		a := engineAnswer{err: errPanic}
+		c.p.guard("session", func() { a = c.fetch() })
 		done <- a
 	}()
 	wait := time.NewTimer(c.p.holdHead)
@@ -258,7 +167,7 @@ func (c *chatCall) all(res *http.Response) ([]byte, error) {
 			return body.Bytes(), err
 		case body.Len() > maxAnswer:
 			return nil, errLargeAnswer
-		case c.p.memory.Load() > c.p.cfg.MemoryBytes:
+		case c.p.memory.Load() > c.p.limits.MemoryBytes:
 			return nil, errMemory
 		}
 	}
@@ -284,6 +193,7 @@ func (c *chatCall) end() {
 	if c.reader != nil {
 		c.p.guard("answer", c.reader.close)
 	}
+	c.share.bytes.Add(-c.reserved)
 	c.x.hold(0)
 	c.x.leave()
 }

@@ -25,17 +25,21 @@ func (c *chatCall) splice() {
 	})
 }
 
-// retract makes the proxy send the client's own messages, if the engine refused the changed
-// messages. It reports whether the request must be sent again.
+// retract changes the request after the engine refused it, and reports whether it must be sent again.
+// It sends the client's own messages instead of changed messages. If the engine was restarted with
+// another version or model, it asks for ids in the new way, or uses the new name of the model.
 func (c *chatCall) retract(status int) bool {
-	if len(c.splices) == 0 || !slices.Contains(refusals[:], status) {
-		return false
+	switch {
+	case len(c.splices) > 0 && slices.Contains(refusals[:], status):
+		c.splices, c.call.Spliced = nil, false
+		c.p.count(func(s *Stats) { s.SplicesRefused[status]++ })
+		c.p.once(slog.LevelWarn, "splice_refused", fmt.Errorf("an engine answered %d to a request that continuity changed; the tap sent the client's own request instead", status))
+		return c.prepare(c.x.engine) == nil
+	case status == http.StatusBadRequest, status == http.StatusNotFound, status == http.StatusUnprocessableEntity:
+		before, model := c.able, c.model
+		return c.x.engine.trial.doubt(before) && c.prepare(c.x.engine) == nil && (c.able.mode != before.mode || c.model != model)
 	}
-	c.splices, c.call.Spliced = nil, false
-	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, c.able, nil)}
-	c.p.count(func(s *Stats) { s.SplicesRefused[status]++ })
-	c.p.once(slog.LevelWarn, "splice_refused", fmt.Errorf("an engine answered %d to a request that continuity changed; the tap sent the client's own request instead", status))
-	return true
+	return false
 }
 
 // remember keeps the answer, so that it is recognized in later requests.

@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+var errPanic = errors.New("internal error in the tap")
+
 // record stores the call. cut must be true unless the answer is complete.
 func (c *chatCall) record(cut bool) error {
 	if c.stored {
@@ -26,17 +28,14 @@ func (c *chatCall) record(cut bool) error {
 	if c.call.Unread == "" && c.reader == nil && cut && t.Status == http.StatusOK {
 		c.call.Unread = "cut"
 	}
-	if c.call.Unread != "" {
+	if c.call.Unread != "" && t.Status == http.StatusOK {
 		c.p.unread(c.call.Unread)
 	}
 	if t.Status == http.StatusOK {
 		c.call.Answer = c.view.message.json()
 	}
-	c.call.Delivered = !cut && t.Status == http.StatusOK && c.client.Err() == nil
-	var err error
-	if !c.p.guard("keep", func() { err = c.admission.Add(&c.call, c.q.messages, c.q.tools) }) {
-		err = errors.New("internal error in the tap")
-	}
+	err := errPanic
+	c.p.guard("keep", func() { err = c.admission.Add(&c.call, c.q.messages, c.q.tools) })
 	c.failed = err
 	c.p.guard("continuity", func() { c.remember(cut || err != nil) })
 	c.p.count(func(s *Stats) {
@@ -56,14 +55,36 @@ func (c *chatCall) record(cut bool) error {
 	return err
 }
 
+// deliver calls write, which writes the last part of an answer that has been recorded. If the client
+// was still connected and write returns nil, deliver records that the client has the whole answer.
+func (c *chatCall) deliver(write func() error) error {
+	if c.client.Err() != nil {
+		return errGone
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	if c.failed == nil && !c.call.Cut && c.call.Status == http.StatusOK && !c.delivered {
+		c.delivered = true
+		c.p.guard("keep", func() {
+			if err := c.admission.Delivered(); err != nil {
+				c.p.once(slog.LevelError, "delivery_not_recorded", err)
+			}
+		})
+	}
+	return nil
+}
+
 // fill copies the parsed answer into the call. It returns the reason why the ids are unusable, or "".
 func (c *chatCall) fill(cut bool, desk *desk) (unread string) {
 	t, r := &c.call.Call, c.reader
-	if !cut {
-		r.end()
-	}
+	r.ended = !cut
 	unread, same := r.call(t, desk.ids[:0])
-	if unread == "cut" && r.a.streamed && r.a.tray == nil { // keep the tokens that arrived
+	if c.q.several {
+		t.Output, t.Logprobs = nil, nil // not of one answer
+		return "several"
+	}
+	if unread == "cut" && r.a.streamed { // keep the tokens that arrived
 		r.a.fill(t, desk.ids[:0])
 		if t.Output == nil && !r.a.failed && !r.a.several && len(r.a.output) > 0 {
 			t.Output, t.Logprobs = r.a.output, r.a.aligned()
@@ -71,16 +92,18 @@ func (c *chatCall) fill(cut bool, desk *desk) (unread string) {
 		return unread
 	}
 	switch {
-	case c.q.several:
-		unread = "several"
 	case unread != "":
 	case !same:
 		unread = "prompt_tokens"
 	default:
 		unread = unsound(t)
 	}
-	if unread == "no_ids" && c.q.streamed && !c.whole.Load() {
+	switch {
+	case unread != "no_ids":
+	case c.q.streamed && !c.whole.Load():
 		c.downgrade()
+	default:
+		c.x.engine.trial.doubt(c.able)
 	}
 	return unread
 }

@@ -106,13 +106,13 @@ func (q *chatRequest) streamOptions(s *tokenize.Scanner) error {
 // has reports whether the client itself asks for something with a member of the body.
 func (q *chatRequest) has(key string) bool { return string(q.root.value(q.body, key)) == "true" }
 
-// parts returns the body for an engine with the given ability as a list of parts, most of which
-// share the memory of the client's body. Only these members differ: the settings in set, model, the
+// parts returns the body for an engine with the given ability and model as a list of parts, most of
+// which share the memory of the client's body. Only these members differ: the settings in set, model, the
 // members that make the engine return ids, and the members that decide about a stream. The edits in
 // splices are applied to the messages.
-func (q *chatRequest) parts(set *Set, a *ability, splices []edit) [][]byte {
+func (q *chatRequest) parts(set *Set, a *ability, model string, splices []edit) [][]byte {
 	edits := append(q.edits(openai{}, set, false), splices...)
-	members := []ask{{"model", string(quoted(a.model))}}
+	members := []ask{{"model", string(quoted(model))}}
 	const withUsage = `{"include_usage":true}`
 	switch {
 	case q.streamed && a.mode == modeWhole:

@@ -6,93 +6,94 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A document is a whole answer whose parts become the events of a stream. All values are JSON.
+// A document contains the parts of a whole answer that become the events of a stream. All values are
+// JSON. A nil document, or nil choiceParts, keep nothing.
 type document struct {
 	id, created, model, fingerprint []byte
-	choices                         []choiceParts
+	choices                         []*choiceParts
 	usage                           []byte
 }
 
 type choiceParts struct {
-	index, logprobs                       []byte
-	content, thoughts, reasoning, refusal []byte
-	calls                                 [][]byte // with the member index
-	finish, stopReason, matchedStop       []byte
+	index, logprobs                 []byte
+	message                         message
+	finish, stopReason, matchedStop []byte
 }
 
-// appendChunks appends a whole answer as the events of a stream, without the end marker. The texts
-// keep their bytes.
-func appendChunks(dst []byte, s *tokenize.Scanner, body []byte, usage bool) ([]byte, error) {
-	var d document
-	if err := d.read(s, body); err != nil {
-		return dst, err
+// choice begins the next choice.
+func (d *document) choice() *choiceParts {
+	if d == nil {
+		return nil
 	}
-	for i := range d.choices {
-		dst = d.append(dst, &d.choices[i])
+	c := &choiceParts{message: message{splits: true}}
+	d.choices = append(d.choices, c)
+	return c
+}
+
+// keep calls read to parse the value of a member, and keeps the value if it is needed.
+func (d *document) keep(s *tokenize.Scanner, body, key []byte, read func(key []byte) error) error {
+	var to *[]byte
+	if d != nil {
+		switch string(key) {
+		case "id":
+			to = &d.id
+		case "created":
+			to = &d.created
+		case "model":
+			to = &d.model
+		case "system_fingerprint":
+			to = &d.fingerprint
+		case "usage":
+			to = &d.usage
+		}
+	}
+	return keep(s, body, key, to, read)
+}
+
+// keep is like document.keep.
+func (c *choiceParts) keep(s *tokenize.Scanner, body, key []byte, read func(key []byte) error) error {
+	var to *[]byte
+	if c != nil {
+		switch string(key) {
+		case "index":
+			to = &c.index
+		case "logprobs":
+			to = &c.logprobs
+		case "finish_reason":
+			to = &c.finish
+		case "stop_reason":
+			to = &c.stopReason
+		case "matched_stop":
+			to = &c.matchedStop
+		}
+	}
+	return keep(s, body, key, to, read)
+}
+
+func keep(s *tokenize.Scanner, body, key []byte, to *[]byte, read func(key []byte) error) error {
+	if to == nil {
+		return read(key)
+	}
+	s.Next()
+	at := s.Offset()
+	err := read(key)
+	if value := body[at:s.Offset()]; string(value) != "null" {
+		*to = value
+	}
+	return err
+}
+
+// events appends the answer as the events of a stream, without the end marker. The texts keep their
+// bytes.
+func (d *document) events(dst []byte, usage bool) []byte {
+	for _, c := range d.choices {
+		dst = d.append(dst, c)
 	}
 	if usage && d.usage != nil {
 		dst = append(append(d.head(dst), `,"choices":[],"usage":`...), d.usage...)
 		dst = append(dst, "}\n\n"...)
 	}
-	return dst, nil
-}
-
-// known returns nil instead of null.
-func known(value []byte) []byte {
-	if string(value) == "null" {
-		return nil
-	}
-	return value
-}
-
-func (d *document) read(s *tokenize.Scanner, body []byte) error {
-	s.ResetBytes(body)
-	err := members(s, body, map[string]*[]byte{
-		"id": &d.id, "created": &d.created, "model": &d.model, "system_fingerprint": &d.fingerprint, "usage": &d.usage,
-	}, "choices", func() error {
-		return s.Array(func(int) error {
-			var c choiceParts
-			err := members(s, body, map[string]*[]byte{
-				"index": &c.index, "logprobs": &c.logprobs, "finish_reason": &c.finish, "stop_reason": &c.stopReason, "matched_stop": &c.matchedStop,
-			}, "message", func() error {
-				return members(s, body, map[string]*[]byte{
-					"content": &c.content, "reasoning_content": &c.thoughts, "reasoning": &c.reasoning, "refusal": &c.refusal,
-				}, "tool_calls", func() error {
-					if s.Next() != '[' {
-						return s.Skip()
-					}
-					return s.Array(func(i int) error {
-						call, err := indexed(s, body, i)
-						c.calls = append(c.calls, call)
-						return err
-					})
-				})
-			})
-			d.choices = append(d.choices, c)
-			return err
-		})
-	})
-	if err != nil {
-		return err
-	}
-	return s.End()
-}
-
-// members reads an object. It stores the text of known values that are not null, and calls inner to
-// read the value of the member named nested.
-func members(s *tokenize.Scanner, body []byte, to map[string]*[]byte, nested string, inner func() error) error {
-	return s.Object(func(key []byte) error {
-		if string(key) == nested {
-			return inner()
-		}
-		dst := to[string(key)]
-		if dst == nil {
-			return s.Skip()
-		}
-		value, err := raw(s, body)
-		*dst = known(value)
-		return err
-	})
+	return dst
 }
 
 // indexed reads a tool call and returns it with the member index that streams need.
@@ -164,14 +165,14 @@ func (d *document) append(dst []byte, c *choiceParts) []byte {
 	}
 	event(nil, c.logprobs, []byte(`"role":"assistant","content":""`))
 	for _, m := range []struct {
-		name  string
-		value []byte
-	}{{"reasoning_content", c.thoughts}, {"reasoning", c.reasoning}, {"content", c.content}, {"refusal", c.refusal}} {
-		if m.value != nil && string(m.value) != `""` {
-			event(nil, nil, []byte(`"`+m.name+`":`), m.value)
+		name string
+		text *spoken
+	}{{"reasoning_content", &c.message.thoughts}, {"reasoning", &c.message.reasoning}, {"content", &c.message.content}, {"refusal", &c.message.refusal}} {
+		if len(m.text.text) > 0 || m.text.other != nil {
+			event(nil, nil, []byte(`"`+m.name+`":`), m.text.append(nil))
 		}
 	}
-	for _, call := range c.calls {
+	for _, call := range c.message.split {
 		event(nil, nil, []byte(`"tool_calls":[`), call, []byte(`]`))
 	}
 	event(c.finish, nil)

@@ -61,20 +61,6 @@ type Config struct {
 	// Authorization: Bearer TOKEN or as X-Api-Key, and the proxy does not forward it. By default,
 	// these paths are open to every client that can connect.
 	Token string
-	// MaxSessions limits the number of open sessions for POST /r. Default 10,000.
-	MaxSessions int
-	// MaxCalls limits the number of calls of a session. Default 10,000.
-	MaxCalls int
-	// MaxOpenCalls limits the number of calls of a session that are open at the same time. Default
-	// 128.
-	MaxOpenCalls int
-
-	// BodyBytes limits the size of a request body that is parsed. Larger bodies are forwarded
-	// without being parsed, or refused in a session. Default 16 MiB.
-	BodyBytes int64
-	// MemoryBytes limits the total size of the bodies in memory. While the total exceeds the limit,
-	// new bodies are forwarded without being parsed, or refused in a session. Default 1 GiB.
-	MemoryBytes int64
 	// HealthEvery is the time between two health checks of an engine. Default 5 s.
 	HealthEvery time.Duration
 	// Log receives changes in the health of engines, and the first fault of each kind. The log
@@ -89,11 +75,6 @@ func (c Config) withDefaults() Config {
 	if c.Unkept == nil {
 		c.Unkept = func() error { return nil }
 	}
-	c.MaxSessions = cmp.Or(c.MaxSessions, 10_000)
-	c.MaxCalls = cmp.Or(c.MaxCalls, 10_000)
-	c.MaxOpenCalls = cmp.Or(c.MaxOpenCalls, 128)
-	c.BodyBytes = cmp.Or(c.BodyBytes, 16<<20)
-	c.MemoryBytes = cmp.Or(c.MemoryBytes, 1<<30)
 	c.HealthEvery = cmp.Or(c.HealthEvery, 5*time.Second)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
@@ -118,21 +99,8 @@ func (c Config) Validate() error {
 			seen[u.Host+u.Path] = true
 		}
 	}
-	for _, v := range []struct {
-		name     string
-		negative bool
-		value    any
-	}{
-		{"body bytes", c.BodyBytes < 0, c.BodyBytes},
-		{"memory bytes", c.MemoryBytes < 0, c.MemoryBytes},
-		{"max sessions", c.MaxSessions < 0, c.MaxSessions},
-		{"max calls", c.MaxCalls < 0, c.MaxCalls},
-		{"max open calls", c.MaxOpenCalls < 0, c.MaxOpenCalls},
-		{"health every", c.HealthEvery < 0, c.HealthEvery},
-	} {
-		if v.negative {
-			bad = append(bad, fmt.Errorf("proxy: %s: %v: must be ≥ 0", v.name, v.value))
-		}
+	if c.HealthEvery < 0 {
+		bad = append(bad, fmt.Errorf("proxy: health every: %v: must be ≥ 0", c.HealthEvery))
 	}
 	return errors.Join(bad...)
 }

@@ -107,6 +107,37 @@ const (
 	notNull  byte = 'n'
 )
 
+// knownMembers are the members of an object that a reader parses. first is the first byte of the values
+// that it accepts, as in a field.
+type knownMembers []struct {
+	name  string
+	first byte
+}
+
+// seen is the set of the known members that an object has had.
+type seen uint
+
+// accept reports whether the value of a member must be parsed. If not, accept skips it, or returns errTwice
+// for a member that the object has had before. If had is nil, duplicate members are accepted.
+func (k knownMembers) accept(s *tokenize.Scanner, key []byte, had *seen) (bool, error) {
+	for i := range k {
+		if k[i].name != string(key) {
+			continue
+		}
+		if had != nil {
+			if *had&(1<<i) != 0 {
+				return false, errTwice
+			}
+			*had |= 1 << i
+		}
+		if first := k[i].first; first != anyValue && (s.Next() == first) == (first == notNull) {
+			return false, s.Skip()
+		}
+		return true, nil
+	}
+	return false, s.Skip()
+}
+
 // parseFields parses the given fields of an object and skips all other members.
 func parseFields(s *tokenize.Scanner, fields ...field) error {
 	seen := 0
@@ -217,6 +248,7 @@ type answer struct {
 
 	// These are the last values from the engine. newAnswer sets their initial values.
 	prompt                             tap.IDs
+	plain                              []int32 // the prompt, instead of prompt, if the answer is not a stream
 	finish                             string
 	matched                            int32
 	version                            string
@@ -367,7 +399,13 @@ func (a *answer) sampled(s *tokenize.Scanner) ([]int32, error) {
 	return list, err
 }
 
-func (a *answer) prompted(s *tokenize.Scanner) error {
+// prompted parses the ids of the prompt. They are packed for as long as a stream lasts.
+func (a *answer) prompted(s *tokenize.Scanner) (err error) {
+	if !a.streamed {
+		a.plain, err = s.IDs(a.tray.prompt[:0])
+		a.tray.prompt = a.plain[:0]
+		return err
+	}
 	d := newDesk()
 	defer d.free()
 	ids, err := s.IDs(d.ids[:0])
@@ -376,8 +414,8 @@ func (a *answer) prompted(s *tokenize.Scanner) error {
 }
 
 // fill copies the answer into c. samePrompt is false if the length of the prompt differs from the
-// engine's token count. A prompt from the answer is stored in the memory of room. The other slices
-// in c share the memory of the tray.
+// engine's token count. A prompt from a stream is stored in the memory of room. The other slices in c
+// share the memory of the tray.
 func (a *answer) fill(c *tap.Call, room []int32) (samePrompt bool) {
 	c.Finish, c.Matched = a.finish, a.matched
 	switch {
@@ -392,6 +430,8 @@ func (a *answer) fill(c *tap.Call, room []int32) (samePrompt bool) {
 	}
 	if n := a.prompt.Len(); n > 0 {
 		c.Prompt = a.prompt.AppendTo(slices.Grow(room[:0], n), n)
+	} else if len(a.plain) > 0 {
+		c.Prompt = a.plain
 	}
 	if c.Prompt != nil && a.promptTokens >= 0 && int(a.promptTokens) != len(c.Prompt) {
 		c.Prompt, c.Asked = nil, nil

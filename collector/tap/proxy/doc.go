@@ -39,7 +39,7 @@
 // values they use. Stats.Unread counts the bodies from which the proxy was unable to record
 // everything, by reason:
 //
-//	too_large      the request exceeds Config.BodyBytes, or all held bodies exceed MemoryBytes
+//	too_large      the request is larger than 16 MiB, or all bodies in memory are larger than 1 GiB
 //	malformed      the body is not JSON or is not valid in its dialect
 //	several        the request asks for several outputs, or the answer has several
 //	encoded        the answer is compressed
@@ -84,21 +84,26 @@
 //	                               optional. 200: the session.End. wait=true waits for the calls in
 //	                               flight; by default, they are canceled
 //
-// All other paths under KEY answer 404. A client can also send KEY as its API key, to paths without
-// KEY. An unknown key gets status 401, and a sealed one 410. If Config.Token is set, all paths
-// except these and /healthz need the token. The proxy does not log keys or the token, and does not
-// forward them.
+// All other paths under KEY answer 404. Empty parts of a path are ignored. A client can also send KEY
+// as its API key, to paths without KEY. Anywhere else, such as in a query, a key gets status 401. An
+// unknown key gets 401 too, and a sealed one 410. If Config.Token is set, all paths except these and
+// /healthz need the token. The proxy does not log keys or the token, and does not forward them.
+//
+// When the whole body of an end has arrived, the proxy completes the end even if the client
+// disconnects. The client can repeat it: the same body gets the same answer, another body 409.
 //
 // A session call has its own path through the proxy, because it must be recorded:
 //
-//	chat               refuses floods, large bodies and sealed sessions
-//	parseChat          parses the whole request
+//	chat               refuses floods and sealed sessions, before the body is read
+//	read               reads the body within a minute, and parses it
 //	splice             finds the messages to replace, if Config.Continuity is set
 //	roundTripper       selects the engine; all calls of a session prefer the same engine
 //	  prepare          changes the request for this engine; trial finds out what it supports
 //	respond            stream: passes on event by event; document: a whole answer
-//	  view             removes what the client did not ask for; message: collects the message
+//	  view             parses a document once: removes what the client did not ask for; openaiReader:
+//	                   parses the ids; message: collects the message; chunks: makes a stream of it
 //	  record           stores the call, before the client has the last byte
+//	  deliver          writes the last part, and records that the client has it
 //
 // Without Config.Continuity, the proxy changes only these members of a request: model (the engine's
 // name for its model), the settings in Config.Set, and the members that make the engine return ids
@@ -109,11 +114,20 @@
 //	SGLang      two x-sglext headers, logprobs, include_usage    return_prompt_token_ids,
 //	otherwise   "stream": false, and as for another client       return_meta_info
 //
-// Probe and the first call to an engine make a few small calls to learn which row applies. If a stream
-// lacks ids nevertheless, the last row applies to this engine from then on, until it restarts. In
-// the last row, the proxy makes the client's stream from the whole answer. It holds the head of the
-// stream back for a second, so that an error can still have its status. Then it sends the head, and
-// a comment every 3 s. A later error of the engine becomes an event with the member error.
+// Probe and the first call to an engine make a few small calls to learn which row applies. If a
+// stream lacks ids nevertheless, the last row applies to this engine from then on, until it is
+// down. A whole answer without ids, or a refusal with status 400, 404 or 422, can mean that
+// another version was started. Then the proxy makes the small calls again, at most every 10 s, and
+// sends a refused request again if their result is different. An engine that returns no ids at all
+// gets no calls. In the last row, the proxy makes the client's stream from the whole answer. It
+// holds the head of the stream back for a second, so that an error can still have its status. Then
+// it sends the head, and a comment every 3 s. A later error of the engine becomes an event with
+// the member error.
+//
+// Any name in model becomes the name of the engine's first model, except for names that the engine lists.
+// Engines also list LoRA adapters, and programs load and unload them at any time. So the proxy reads the
+// list again if it does not contain the name. A name that an engine has listed before, but does not list
+// any more, causes status 404, because the client must not get another model.
 //
 // From the answer, the proxy removes the members that it asked for and the client did not:
 // token_ids, prompt_token_ids, meta_info, the ids in sglext, and the usage in a stream. It sets
@@ -121,16 +135,32 @@
 // that the client used. All other bytes stay the same. The text, the reasoning and the arguments of
 // tool calls in session.Call.Answer are the same JSON text, joined.
 //
-// The proxy stores every call that was admitted, even if it failed. If a call cannot be stored, the
-// client gets status 507, or its stream is cut off without an end marker. session.Call.Unread is one
-// of the reasons above; no_ids also means that the number of ids differs from the engine's count of
-// tokens. A call whose answer was cut off is stored with the tokens that arrived, and the client's
-// answer is cut off too. session.Call.Delivered means that the client was still connected when all
-// but the end marker of a stream had been written, or just before a whole answer was written.
+// The proxy stores every call whose request it could parse, even if the call failed. If a call cannot
+// be stored, the client gets status 507, or its stream is cut off without an end marker.
+// session.Call.Unread is one of the reasons above; no_ids also means that the number of ids differs
+// from the engine's count of tokens. If the engine refuses a call because it exceeds the context
+// length, Unread is context_overflow. A call whose answer was cut off is stored with the tokens that
+// arrived, and the client's answer is cut off too. session.Call.Delivered means that the client was
+// still connected when the proxy began to write the last part of the answer, and that no write failed.
+// The last part is the end marker of a stream, or a whole answer. The store first records the call and
+// then, after the last write, the delivery. A call whose delivery could not be recorded counts as not
+// delivered.
 //
-// Floods are limited by Config.MaxSessions (status 503), Config.MaxOpenCalls (429), Config.MaxCalls
-// (403), Config.BodyBytes (413) and Config.MemoryBytes (503). An answer is limited to 64 MiB, and an
-// event of a stream to 16 MiB. The proxy does not limit how long a call takes.
+// These limits bound a flood. The proxy does not limit how long a call takes.
+//
+//	10,000 open sessions                        503 for POST /r
+//	10,000 calls of a session                   403
+//	128 calls of a session at the same time     429
+//	16 MiB for the body of a call               413
+//	1 MiB for the body of POST /r and …/end     413
+//	1 minute until a body has arrived           408
+//	256 MiB for the request bodies of a session, and 1 GiB for all bodies in memory
+//	                                            503
+//	64 MiB for an answer, and 16 MiB for an event of a stream
+//	                                            502
+//
+// If an end cancels a call whose client does not read, the proxy stops writing to it after a second.
+// It has then recorded the part of the answer that arrived.
 //
 // # Continuity
 //

@@ -57,7 +57,7 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 	if p.cfg.Continuer != nil {
 		r.Header.Set("Accept-Encoding", "identity") // because a compressed answer cannot be marked
 	}
-	if r.ContentLength > p.cfg.BodyBytes || p.memory.Load() > p.cfg.MemoryBytes {
+	if r.ContentLength > p.limits.BodyBytes || p.memory.Load() > p.limits.MemoryBytes {
 		p.unread("too_large")
 		return true
 	}
@@ -97,7 +97,7 @@ func (x *exchange) read(r *http.Request, desk *desk) (body []byte, whole bool, e
 	x.hold(max(0, r.ContentLength)) // reserve before reading, because many bodies can arrive at the same time
 	return desk.read(r.Body, r.ContentLength, func(n int64) bool {
 		x.hold(n)
-		return n <= x.p.cfg.BodyBytes && x.p.memory.Load() <= x.p.cfg.MemoryBytes
+		return n <= x.p.limits.BodyBytes && x.p.memory.Load() <= x.p.limits.MemoryBytes
 	})
 }
 

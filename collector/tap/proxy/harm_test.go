@@ -41,7 +41,8 @@ func TestBrokenIsNotStale(t *testing.T) {
 func TestMemoryBoundWithoutLength(t *testing.T) {
 	t.Parallel()
 	engine := &answers{text: "{}"}
-	r := newRig(t, proxy.Config{MemoryBytes: 10_000}, engine)
+	r := newRig(t, proxy.Config{}, engine)
+	r.proxy.Limits().MemoryBytes = 10_000
 	text := fmt.Sprintf(`{"input_ids":[%s1]}`, strings.Repeat("1234,", 20_000))
 	res, err := r.client.Post(r.url+"/generate", "application/json", struct{ io.Reader }{bytes.NewReader([]byte(text))})
 	if err != nil {

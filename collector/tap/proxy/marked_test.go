@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,13 +34,14 @@ func TestMarked(t *testing.T) {
 		text, kind      string
 		status          int
 		cfg             proxy.Config
+		body            int64 // the limit of a body; 0 means the default
 		want            string
 	}{
 		{name: "spliced", ask: asked([]int32{1, 2}), text: native, cfg: proxy.Config{Continuer: &continuer{sent: []int32{9, 8, 7, 6}, spliced: 3}}, want: withMark(native, 3)},
 		{name: "left as it was", ask: asked([]int32{1, 2}), text: native, cfg: proxy.Config{Continuer: bystander{}}, want: withMark(native, 0)},
 		{name: "what is the same", ask: asked([]int32{1, 2}), text: native, cfg: proxy.Config{Continuer: &continuer{sent: []int32{1, 2}, spliced: 3}}, want: withMark(native, 0)},
 		{name: "a fault", ask: asked([]int32{1, 2}), text: native, cfg: proxy.Config{Continuer: &continuer{panics: true}}, want: withMark(native, 0)},
-		{name: "too large to be read", ask: asked([]int32{1, 2}), text: native, cfg: proxy.Config{Continuer: &continuer{sent: []int32{9}}, BodyBytes: 20}, want: withMark(native, 0)},
+		{name: "too large to be read", ask: asked([]int32{1, 2}), text: native, cfg: proxy.Config{Continuer: &continuer{sent: []int32{9}}}, body: 20, want: withMark(native, 0)},
 		{name: "not understood", ask: "x", text: native, cfg: proxy.Config{Continuer: &continuer{sent: []int32{9}}}, want: withMark(native, 0)},
 		{name: "nothing is kept", ask: asked([]int32{1, 2}), text: native, cfg: proxy.Config{Continuer: bystander{}, Keep: func(*tap.Call) bool { return false }}, want: withMark(native, 0)},
 		{
@@ -60,11 +62,8 @@ func TestMarked(t *testing.T) {
 	} {
 		engine := &answers{text: c.text, kind: c.kind, status: c.status}
 		r := newRig(t, c.cfg, engine)
-		path := c.path
-		if path == "" {
-			path = "/generate"
-		}
-		if _, got := r.post(t, path, c.ask); got != c.want {
+		r.proxy.Limits().BodyBytes = cmp.Or(c.body, r.proxy.Limits().BodyBytes)
+		if _, got := r.post(t, cmp.Or(c.path, "/generate"), c.ask); got != c.want {
 			t.Errorf("%s: the client got %s, want %s", c.name, got, c.want)
 		}
 	}

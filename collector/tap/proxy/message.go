@@ -15,7 +15,12 @@ type message struct {
 	reasoning spoken // the same in newer versions of vLLM
 	whole     []byte // the list tool_calls of an answer that is not a stream
 	calls     []toolCall
-	bytes     int // size of everything above
+	// If splits is true, the message of a whole answer becomes the events of a stream. split contains
+	// its tool calls, each with its index.
+	splits  bool
+	split   [][]byte
+	refusal spoken
+	bytes   int // size of everything above
 }
 
 // A spoken is a JSON string without its quotes, or another JSON value.
@@ -35,7 +40,7 @@ type toolCall struct {
 // maxToolCalls limits the number of tool calls in a message.
 const maxToolCalls = 1024
 
-// read reads a message or a delta.
+// read reads a message or a delta. The message of a whole answer keeps references to body.
 func (m *message) read(s *tokenize.Scanner, body []byte, streamed bool) error {
 	m.seen = true
 	return s.Object(func(key []byte) error {
@@ -47,6 +52,10 @@ func (m *message) read(s *tokenize.Scanner, body []byte, streamed bool) error {
 			to = &m.thoughts
 		case "reasoning":
 			to = &m.reasoning
+		case "refusal":
+			if m.splits {
+				to = &m.refusal
+			}
 		case "tool_calls":
 			switch {
 			case s.Next() != '[':
@@ -54,11 +63,9 @@ func (m *message) read(s *tokenize.Scanner, body []byte, streamed bool) error {
 			case streamed:
 				return s.Array(func(i int) error { return m.call(s, body, i) })
 			}
-			value, err := raw(s, body)
-			m.whole = slices.Clone(value)
-			m.bytes += len(value)
-			return err
-		default:
+			return m.list(s, body)
+		}
+		if to == nil {
 			return s.Skip()
 		}
 		return m.add(s, body, to)
@@ -79,6 +86,23 @@ func (m *message) add(s *tokenize.Scanner, body []byte, to *spoken) error {
 		to.other = slices.Clone(value)
 	}
 	return nil
+}
+
+// list reads the tool calls of a whole answer.
+func (m *message) list(s *tokenize.Scanner, body []byte) error {
+	at := s.Offset()
+	m.split = nil
+	err := s.Array(func(i int) error {
+		if !m.splits {
+			return s.Skip()
+		}
+		call, err := indexed(s, body, i)
+		m.split = append(m.split, call)
+		return err
+	})
+	m.whole = body[at:s.Offset()]
+	m.bytes += len(m.whole)
+	return err
 }
 
 func (m *message) call(s *tokenize.Scanner, body []byte, i int) error {

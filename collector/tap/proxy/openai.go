@@ -92,25 +92,10 @@ func (d openai) request(s *tokenize.Scanner, q *request) (err error) {
 }
 
 func (openai) answer(s *tokenize.Scanner, a *answer) error {
-	a.begin()
-	total := newAnswer(false)
-	err := parseFields(s,
-		field{"choices", '[', func() error {
-			return s.Array(func(i int) error {
-				if i > 0 {
-					a.several = true
-					return s.Skip()
-				}
-				return choice(s, a)
-			})
-		}},
-		field{"prompt_token_ids", '[', func() error { return a.prompted(s) }},
-		field{"usage", '{', func() error { return usage(s, total) }},
-		field{"metadata", '{', func() error { return versions(s, a) }},
-		field{"sglext", '{', func() error { return extension(s, a) }},
-		field{"error", anyValue, func() error { return a.errored(s) }},
-	)
-	a.merge(total)
+	r := openaiReader{s: s, a: a}
+	r.begin()
+	err := s.Object(r.member)
+	r.end()
 	return err
 }
 
@@ -121,17 +106,6 @@ func usage(s *tokenize.Scanner, a *answer) error {
 		field{"prompt_tokens_details", '{', func() error {
 			return parseFields(s, field{"cached_tokens", anyValue, func() error { return count(s, &a.cached) }})
 		}},
-	)
-}
-
-// extension parses SGLang's sglext. A stream contains the ids once, in an event near the end. The
-// log-probabilities are in the other events.
-func extension(s *tokenize.Scanner, a *answer) error {
-	return parseFields(s,
-		field{"weight_version", anyValue, func() error { return a.versioned(s) }},
-		field{"weight_versions", anyValue, func() error { return a.spanned(s) }},
-		field{"input_ids", '[', func() error { return a.prompted(s) }},
-		field{"output_ids", '[', func() error { return sampledAtOnce(s, a) }},
 	)
 }
 
@@ -162,56 +136,6 @@ func versions(s *tokenize.Scanner, a *answer) error {
 		field{"weight_version", anyValue, func() error { return a.versioned(s) }},
 		field{"weight_versions", anyValue, func() error { return a.spanned(s) }},
 	)
-}
-
-func choice(s *tokenize.Scanner, a *answer) error {
-	var said generation
-	meta := newAnswer(false)
-	meta.tray = a.tray
-	ids, logprobs := len(a.output), len(a.logprobs)
-	matched := func() (err error) {
-		a.matched, err = id(s)
-		return err
-	}
-	sampled := func() error {
-		list, err := a.sampled(s)
-		if a.streamed {
-			list = append(notNil(a.output), list...)
-		}
-		a.output = list
-		return err
-	}
-	err := parseFields(s,
-		field{"index", anyValue, func() error {
-			n, err := id(s)
-			a.several = a.several || n > 0
-			return err
-		}},
-		field{"token_ids", '[', sampled},
-		field{"response_token_ids", '[', sampled}, // newer versions of SGLang
-		field{"prompt_token_ids", '[', func() error { return a.prompted(s) }},
-		field{"finish_reason", notNull, func() (err error) {
-			a.finish, err = word(s)
-			return err
-		}},
-		field{"stop_reason", notNull, matched},  // vLLM's name
-		field{"matched_stop", notNull, matched}, // SGLang's name
-		field{"logprobs", '{', func() error { return choiceLogprobs(s, a) }},
-		field{"meta_info", '{', func() error { return metaInfo(s, meta, &said) }},
-	)
-	if err != nil {
-		return err
-	}
-	a.merge(meta)
-	a.bare = true
-	a.uneven = a.uneven || len(a.output)-ids != len(a.logprobs)-logprobs
-	if said.logIDs != nil && !a.streamed { // meta_info contains the ids to which the log-probabilities belong
-		a.bare, a.uneven, a.logIDs, a.logprobs = false, false, said.logIDs, said.logprobs
-		if a.output == nil && len(said.logIDs) == int(meta.outputTokens) {
-			a.output = said.logIDs
-		}
-	}
-	return nil
 }
 
 // choiceLogprobs parses the "logprobs" member of a choice in a chat or text completion. A value

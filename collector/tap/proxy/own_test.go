@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -93,17 +94,19 @@ func TestOwnFaults(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cfg   proxy.Config
+		body  int64 // the limit of a body; 0 means the default
 		check func(s proxy.Stats) bool
 	}{
-		{"the continuer panics", proxy.Config{Continuer: &continuer{panics: true}}, func(s proxy.Stats) bool {
+		{"the continuer panics", proxy.Config{Continuer: &continuer{panics: true}}, 0, func(s proxy.Stats) bool {
 			return s.Panics == 2 && s.Kept == 0 && s.Dropped == 0 || s.Panics == 2 && s.Kept == 1
 		}},
-		{"nothing can be kept", proxy.Config{Keep: func(*tap.Call) bool { return false }}, func(s proxy.Stats) bool { return s.Dropped == 1 }},
-		{"keeping panics", proxy.Config{Keep: func(*tap.Call) bool { panic("a fault") }}, func(s proxy.Stats) bool { return s.Dropped == 1 && s.Panics == 1 }},
-		{"too large", proxy.Config{BodyBytes: 20}, func(s proxy.Stats) bool { return s.Unread["too_large"] == 1 && s.Kept == 1 }},
+		{"nothing can be kept", proxy.Config{Keep: func(*tap.Call) bool { return false }}, 0, func(s proxy.Stats) bool { return s.Dropped == 1 }},
+		{"keeping panics", proxy.Config{Keep: func(*tap.Call) bool { panic("a fault") }}, 0, func(s proxy.Stats) bool { return s.Dropped == 1 && s.Panics == 1 }},
+		{"too large", proxy.Config{}, 20, func(s proxy.Stats) bool { return s.Unread["too_large"] == 1 && s.Kept == 1 }},
 	} {
 		engine := &answers{text: answered(2, []int32{7})}
 		r := newRig(t, c.cfg, engine)
+		r.proxy.Limits().BodyBytes = cmp.Or(c.body, r.proxy.Limits().BodyBytes)
 		want := engine.text
 		if c.cfg.Continuer != nil {
 			want = withMark(want, 0)
@@ -122,13 +125,14 @@ func TestOwnFaults(t *testing.T) {
 func TestMemoryBound(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
-	r := newRig(t, proxy.Config{MemoryBytes: 50}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r := newRig(t, proxy.Config{}, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Header.Get("Wait") != "" {
 			began <- struct{}{}
 			<-release
 		}
 		_, _ = w.Write([]byte("{}"))
 	}))
+	r.proxy.Limits().MemoryBytes = 50
 	var all sync.WaitGroup
 	all.Go(func() {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/generate", strings.NewReader(asked([]int32{1, 2})))

@@ -107,7 +107,7 @@ func checkPayload(t *testing.T, d dialect, path string, body []byte, chop int) {
 		t.Fatal(err)
 	}
 	want := edited(slices.Clone(body), slices.Clone(q.edits(d, &set, true)))
-	x := &exchange{p: &Proxy{cfg: Config{Set: set, AskIDs: true}.withDefaults(), stats: counters{Stats: newStats()}}, d: d, call: newCall(d)}
+	x := &exchange{p: &Proxy{cfg: Config{Set: set, AskIDs: true}.withDefaults(), limits: defaultLimits(), stats: counters{Stats: newStats()}}, d: d, call: newCall(d)}
 	desk := newDesk()
 	x.understand(path, q.body, desk)
 	desk.free()
@@ -120,7 +120,7 @@ func checkPayload(t *testing.T, d dialect, path string, body []byte, chop int) {
 // TestPayloadOwnsItsMemory proves that reuse of the parse buffer does not change a payload.
 func TestPayloadOwnsItsMemory(t *testing.T) {
 	t.Parallel()
-	p := &Proxy{cfg: Config{}.withDefaults(), stats: counters{Stats: newStats()}}
+	p := &Proxy{cfg: Config{}.withDefaults(), limits: defaultLimits(), stats: counters{Stats: newStats()}}
 	bodies := []struct{ path, text string }{
 		{"/generate", `{"input_ids":[%d,11],"sampling_params":{"temperature":%[1]d}}`},
 		{"/generate", `{"input_ids":[%d, 11,12 ],"x":%[1]d}`},

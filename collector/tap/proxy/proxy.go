@@ -29,13 +29,15 @@ type Proxy struct {
 	stats    counters
 	told     sync.Map // kinds of faults that have been logged
 	turns    *turns   // nil without Config.Continuity
+	limits   limits
+	listed   sync.Map // every name of a model that an engine has listed
 
 	holdHead, keepAlive time.Duration // constants, except in tests
 
-	mu    sync.Mutex
-	open  int            // number of requests that have been accepted but not finished
-	calls map[string]int // number of open calls, by the id of the session
-	idle  chan struct{}  // closed when open becomes 0; nil if Wait is not waiting
+	mu     sync.Mutex
+	open   int               // number of requests that have been accepted but not finished
+	shares map[string]*share // of the sessions with open calls, by the id of the session
+	idle   chan struct{}     // closed when open becomes 0; nil if Wait is not waiting
 }
 
 // New returns a Proxy. It does not check the engines' health before Run is called.
@@ -43,7 +45,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}, calls: map[string]int{}, holdHead: holdHead, keepAlive: keepAlive}
+	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}, limits: defaultLimits(), shares: map[string]*share{}, holdHead: holdHead, keepAlive: keepAlive}
 	if cfg.Continuity {
 		p.turns = newTurns()
 	}
@@ -110,7 +112,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case t != nil:
 		bad = p.serveSession(w, r, t)
-	case p.cfg.Sessions != nil && strings.TrimSuffix(path, "/") == prefix:
+	case p.cfg.Sessions != nil && clean(path) == prefix:
 		bad = p.beginSession(w, r)
 	default:
 		p.relay(w, r)
@@ -122,7 +124,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // relay forwards a request that does not belong to a session.
 func (p *Proxy) relay(w http.ResponseWriter, r *http.Request) {
-	removeSecrets(r.Header, p.cfg.Token)
+	p.removeSecrets(r.Header)
 	x := &exchange{p: p}
 	defer x.end()
 	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // do not add these headers to the engine's answer

@@ -114,29 +114,44 @@ func (r *reader) event(raw []byte) error {
 	case "[DONE]":
 		r.over = true
 	default:
-		r.heard(data)
+		t := newTray()
+		r.a.tray = t
+		t.s.ResetBytes(data)
+		if r.err = r.d.answer(t.s, r.a); r.err == nil {
+			r.err = t.s.End()
+		}
+		r.a.tray = nil
+		t.free()
 	}
 	return r.err
 }
 
-// heard parses the data of an event. It keeps no reference to data.
-func (r *reader) heard(data []byte) {
-	if r.err != nil {
-		return
-	}
+// pass parses a document for the client's view and, until the first error, for the ids. It keeps no
+// reference to data if the answer is a stream. Otherwise, data must not change until close.
+func (r *reader) pass(v *view, data []byte) (drop bool, err error) {
 	t := newTray()
 	r.a.tray = t
-	t.s.ResetBytes(data)
-	if r.err = r.d.answer(t.s, r.a); r.err == nil {
-		r.err = t.s.End()
+	a := r.a
+	if r.err != nil {
+		a = nil
 	}
-	r.a.tray = nil
-	t.free()
+	drop, err = v.document(t.s, data, a)
+	if err != nil && a != nil {
+		r.err = err
+		drop, err = v.document(t.s, data, nil) // the client must not see the ids of this answer either
+	}
+	if r.a.streamed {
+		r.a.tray = nil
+		t.free()
+	} else {
+		r.over = r.err == nil
+	}
+	return drop, err
 }
 
 // call copies the parsed answer into c. The slices in c are valid until close. If the output is
-// unknown, unread is the reason. If the answer contains the engine's prompt, call stores the prompt
-// in the memory of room. samePrompt is false if the length of the prompt differs from the engine's
+// unknown, unread is the reason. If a stream contains the engine's prompt, call stores the prompt in
+// the memory of room. samePrompt is false if the length of the prompt differs from the engine's
 // token count.
 func (r *reader) call(c *tap.Call, room []int32) (unread string, samePrompt bool) {
 	switch {

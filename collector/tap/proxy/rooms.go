@@ -83,12 +83,13 @@ type tray struct {
 	s              *tokenize.Scanner
 	output, logIDs []int32
 	logprobs       []float32
+	prompt         []int32
 }
 
 const trayTokens = 512
 
 var trays = sync.Pool{New: func() any {
-	return &tray{newScanner(), make([]int32, 0, trayTokens), make([]int32, 0, trayTokens), make([]float32, 0, trayTokens)}
+	return &tray{newScanner(), make([]int32, 0, trayTokens), make([]int32, 0, trayTokens), make([]float32, 0, trayTokens), nil}
 }}
 
 func newTray() *tray {
@@ -97,7 +98,7 @@ func newTray() *tray {
 
 func (t *tray) free() {
 	t.s.ResetBytes(nil)
-	if max(cap(t.output), cap(t.logIDs), cap(t.logprobs)) <= maxRoomIDs {
+	if max(cap(t.output), cap(t.logIDs), cap(t.logprobs), cap(t.prompt)) <= maxRoomIDs {
 		trays.Put(t)
 	}
 }

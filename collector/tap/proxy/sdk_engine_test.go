@@ -1,10 +1,12 @@
 package proxy_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -13,12 +15,27 @@ import (
 // An sdkEngine is an engine with vLLM's chat completions. The last message of a request is the name
 // of the answer. It returns token ids if the request asks for them. One piece of the answer is one
 // token, and writes to a stream end anywhere, even inside of a character.
-type sdkEngine struct{}
+type sdkEngine struct {
+	more []sdkAnswer // besides sdkAnswers
+}
 
 // An sdkAnswer is what the engine answers to one name.
 type sdkAnswer struct {
 	name, text, reasoning, finish string
 	calls                         []string // the arguments of each tool call
+	piece                         int      // the number of characters of a token; 0 means 5
+	seed                          uint64   // of the sizes of the writes to a stream
+}
+
+// answer returns the answer to a name. If the name begins with "cut ", the answer is cut off.
+func (e sdkEngine) answer(name string) (a sdkAnswer, cut bool) {
+	name, cut = strings.CutPrefix(name, "cut ")
+	for _, a := range slices.Concat(sdkAnswers, e.more) {
+		if a.name == name {
+			return a, cut
+		}
+	}
+	return sdkAnswers[0], cut
 }
 
 var sdkAnswers = []sdkAnswer{
@@ -45,7 +62,7 @@ var sdkStatuses = map[int]string{
 	503: ``,
 }
 
-func (sdkEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e sdkEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasSuffix(r.URL.Path, "/models") {
 		sdkJSON(w, `{"object":"list","data":[{"id":"policy","object":"model","created":1,"owned_by":"vllm","max_model_len":4096}]}`)
 		return
@@ -64,7 +81,6 @@ func (sdkEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	name := body.Messages[len(body.Messages)-1].Content
-	cut := strings.TrimPrefix(name, "cut ")
 	for status, text := range sdkStatuses {
 		first := r.Header.Get("X-Stainless-Retry-Count") == "0"
 		if name == strconv.Itoa(status) || (name == "retry" && first && status == 500) {
@@ -77,14 +93,9 @@ func (sdkEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	a := sdkAnswers[0]
-	for _, b := range sdkAnswers {
-		if b.name == cut {
-			a = b
-		}
-	}
+	a, cut := e.answer(name)
 	if body.Stream {
-		a.stream(w, body.Options.Usage, body.IDs, body.Logprobs, cut != name)
+		a.stream(w, body.Options.Usage, body.IDs, body.Logprobs, cut)
 		return
 	}
 	a.whole(w, body.IDs, body.Logprobs)
@@ -95,12 +106,12 @@ func sdkJSON(w http.ResponseWriter, text string) {
 	_, _ = w.Write([]byte(text))
 }
 
-// pieces splits a text into tokens of at most five characters.
-func pieces(text string) []string {
+// pieces splits a text into tokens.
+func (a sdkAnswer) pieces(text string) []string {
 	var all []string
 	for text != "" {
 		n := 0
-		for range 5 {
+		for range cmp.Or(a.piece, 5) {
 			_, size := utf8.DecodeRuneInString(text[n:])
 			n += size
 		}
@@ -112,15 +123,15 @@ func pieces(text string) []string {
 // tokens returns the pieces of the answer in the order of a stream, as deltas.
 func (a sdkAnswer) tokens() []string {
 	var all []string
-	for _, p := range pieces(a.reasoning) {
+	for _, p := range a.pieces(a.reasoning) {
 		all = append(all, `{"reasoning_content":`+quoted(p)+`}`)
 	}
-	for _, p := range pieces(a.text) {
+	for _, p := range a.pieces(a.text) {
 		all = append(all, `{"content":`+quoted(p)+`}`)
 	}
 	for i, args := range a.calls {
 		all = append(all, fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%d","type":"function","function":{"name":"weather","arguments":""}}]}`, i, i))
-		for _, p := range pieces(args) {
+		for _, p := range a.pieces(args) {
 			all = append(all, fmt.Sprintf(`{"tool_calls":[{"index":%d,"function":{"arguments":%s}}]}`, i, quoted(p)))
 		}
 	}
@@ -220,9 +231,9 @@ func (a sdkAnswer) stream(w http.ResponseWriter, usage, ids, logprobs, cut bool)
 		}
 		out.WriteString("data: [DONE]\n\n")
 	}
-	text, rng, flush := out.String(), rand.New(rand.NewPCG(1, uint64(len(a.name)))), http.NewResponseController(w)
+	text, rng, flush := out.String(), rand.New(rand.NewPCG(a.seed, uint64(len(a.name)))), http.NewResponseController(w)
 	for text != "" {
-		n := min(1+rng.IntN(1+len(text)/40), len(text))
+		n := min(1+rng.IntN([]int{4, 1 + len(text)/20}[rng.IntN(2)]), len(text))
 		_, _ = w.Write([]byte(text[:n]))
 		_ = flush.Flush()
 		text = text[n:]

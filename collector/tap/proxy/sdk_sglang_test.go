@@ -12,7 +12,10 @@ import (
 
 // An sdkSGLang is an sdkEngine that returns ids as SGLang does. With ext, it returns them in sglext if
 // headers ask for them, in streams too. Otherwise it has ids for whole answers only.
-type sdkSGLang struct{ ext bool }
+type sdkSGLang struct {
+	sdkEngine
+	ext bool
+}
 
 func (e sdkSGLang) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
@@ -29,14 +32,14 @@ func (e sdkSGLang) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ = json.Marshal(asked)
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	if r.Method == http.MethodGet || !ids && !ext {
-		sdkEngine{}.ServeHTTP(w, r)
+		e.sdkEngine.ServeHTTP(w, r)
 		return
 	}
 	var kept answerBuffer
 	defer func() {
 		text := kept.String()
 		if kept.status == 0 {
-			text = sdkSGLangIDs(text, asked, streamed, ids, ext)
+			text = e.addIDs(text, asked, streamed, ids, ext)
 		}
 		maps.Copy(w.Header(), kept.Header())
 		if kept.status != 0 {
@@ -48,19 +51,14 @@ func (e sdkSGLang) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(cut)
 		}
 	}()
-	sdkEngine{}.ServeHTTP(&kept, r)
+	e.sdkEngine.ServeHTTP(&kept, r)
 }
 
-// sdkSGLangIDs adds ids to an answer.
-func sdkSGLangIDs(text string, asked map[string]any, streamed, ids, ext bool) string {
+// addIDs adds ids to an answer.
+func (e sdkSGLang) addIDs(text string, asked map[string]any, streamed, ids, ext bool) string {
 	messages, _ := asked["messages"].([]any)
 	last, _ := messages[len(messages)-1].(map[string]any)
-	a := sdkAnswers[0]
-	for _, b := range sdkAnswers {
-		if b.name == strings.TrimPrefix(fmt.Sprint(last["content"]), "cut ") {
-			a = b
-		}
-	}
+	a, _ := e.answer(fmt.Sprint(last["content"]))
 	var sampled []int32
 	for i := range a.tokens() {
 		sampled = append(sampled, int32(100+i))

@@ -43,60 +43,53 @@ func sdkClients(tb testing.TB) []sdkClient {
 	return clients
 }
 
-// sdkCalls writes the file of calls, and returns its name and the number of calls.
-func sdkCalls(tb testing.TB) (file string, n int) {
-	tb.Helper()
-	type call struct {
-		Name    string         `json:"name"`
-		Body    map[string]any `json:"body"`
-		Helper  bool           `json:"helper"`
-		Retries int            `json:"retries"`
-	}
-	var calls []call
-	add := func(answer, how string, change func(*call)) {
-		c := call{Name: answer + ", " + how, Body: map[string]any{
+// An sdkCall is a call that the clients make (see testdata/sdk/client.py).
+type sdkCall struct {
+	Name    string         `json:"name"`
+	Body    map[string]any `json:"body"`
+	Helper  bool           `json:"helper"`
+	Retries int            `json:"retries"`
+}
+
+// sdkCalls returns the calls for every answer and status of the engine.
+func sdkCalls() []sdkCall {
+	var calls []sdkCall
+	add := func(answer, how string, change func(*sdkCall)) {
+		c := sdkCall{Name: answer + ", " + how, Body: map[string]any{
 			"model":    "policy",
 			"messages": []any{map[string]any{"role": "system", "content": "Sei höflich."}, map[string]any{"role": "user", "content": answer}},
 		}}
 		change(&c)
 		calls = append(calls, c)
 	}
-	whole := func(*call) {}
-	stream := func(c *call) { c.Body["stream"] = true }
+	whole := func(*sdkCall) {}
+	stream := func(c *sdkCall) { c.Body["stream"] = true }
 	tools := []any{map[string]any{"type": "function", "function": map[string]any{
 		"name": "weather", "parameters": map[string]any{"type": "object", "properties": map[string]any{"city": map[string]any{"type": "string"}}},
 	}}}
 	for _, a := range sdkAnswers {
 		add(a.name, "whole", whole)
 		add(a.name, "stream", stream)
-		add(a.name, "whole, tools and sampling", func(c *call) {
+		add(a.name, "whole, tools and sampling", func(c *sdkCall) {
 			c.Body["tools"], c.Body["parallel_tool_calls"], c.Body["stop"], c.Body["temperature"] = tools, true, []string{"\n\n", "日"}, 0.5
 		})
-		add(a.name, "stream, usage", func(c *call) {
+		add(a.name, "stream, usage", func(c *sdkCall) {
 			stream(c)
 			c.Body["stream_options"] = map[string]any{"include_usage": true}
 		})
-		add(a.name, "whole, log-probabilities", func(c *call) { c.Body["logprobs"], c.Body["top_logprobs"] = true, 0 })
-		add(a.name, "stream, log-probabilities", func(c *call) { stream(c); c.Body["logprobs"] = true })
-		add(a.name, "helper", func(c *call) { stream(c); c.Helper = true })
+		add(a.name, "whole, log-probabilities", func(c *sdkCall) { c.Body["logprobs"], c.Body["top_logprobs"] = true, 0 })
+		add(a.name, "stream, log-probabilities", func(c *sdkCall) { stream(c); c.Body["logprobs"] = true })
+		add(a.name, "helper", func(c *sdkCall) { stream(c); c.Helper = true })
 		add("cut "+a.name, "stream", stream)
 	}
 	for status := range sdkStatuses {
 		add(strconv.Itoa(status), "whole", whole)
 		add(strconv.Itoa(status), "stream", stream)
 	}
-	add("retry", "whole", func(c *call) { c.Retries = 1 })
-	add("retry", "stream", func(c *call) { stream(c); c.Retries = 1 })
-	slices.SortFunc(calls, func(a, b call) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
-	text, err := json.Marshal(calls)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	file = filepath.Join(tb.TempDir(), "calls.json")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		tb.Fatal(err)
-	}
-	return file, len(calls)
+	add("retry", "whole", func(c *sdkCall) { c.Retries = 1 })
+	add("retry", "stream", func(c *sdkCall) { stream(c); c.Retries = 1 })
+	slices.SortFunc(calls, func(a, b sdkCall) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
+	return calls
 }
 
 // results runs a client and returns the lines that it prints.
@@ -114,13 +107,20 @@ func (c sdkClient) results(tb testing.TB, base, key, calls string) [][]byte {
 
 // sameForSDKs proves that the clients receive the same at both base URLs. part returns what is compared
 // of a line, or nil.
-func sameForSDKs(t *testing.T, direct, tapped, key string, part func(line []byte) []byte) {
+func sameForSDKs(t *testing.T, calls []sdkCall, direct, tapped, key string, part func(line []byte) []byte) {
 	t.Helper()
-	calls, n := sdkCalls(t)
+	text, err := json.Marshal(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "calls.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range sdkClients(t) {
-		want, got := c.results(t, direct, "none", calls), c.results(t, tapped, key, calls)
-		if len(want) != n+1 || len(got) != len(want) {
-			t.Fatalf("%s: %d results without the tap and %d with it, want %d", c.name, len(want), len(got), n+1)
+		want, got := c.results(t, direct, "none", file), c.results(t, tapped, key, file)
+		if len(want) != len(calls)+1 || len(got) != len(want) {
+			t.Fatalf("%s: %d results without the tap and %d with it, want %d", c.name, len(want), len(got), len(calls)+1)
 		}
 		failed, compared := 0, 0
 		for i := range want {
@@ -141,8 +141,8 @@ func sameForSDKs(t *testing.T, direct, tapped, key string, part func(line []byte
 
 func wholeLine(line []byte) []byte { return line }
 
-// exceptChunks returns what a client sees of a call, apart from how a stream was divided, or nil if
-// that is all.
+// exceptChunks returns what a client sees of a call, apart from how a stream was divided. It returns nil
+// for a stream that was cut off.
 func exceptChunks(line []byte) []byte {
 	var call struct {
 		Name    string
@@ -158,8 +158,11 @@ func exceptChunks(line []byte) []byte {
 	if strings.HasSuffix(call.Name, ", helper") && len(call.Objects) > 0 { // the names of events come first
 		return fmt.Appendf(nil, "%s %s %s", call.Name, call.Objects[len(call.Objects)-1], call.Error)
 	}
-	if strings.Contains(call.Name, ", stream") && (string(call.Error) == "null" || strings.HasPrefix(call.Name, "cut ")) {
+	switch stream := strings.Contains(call.Name, ", stream"); {
+	case stream && strings.HasPrefix(call.Name, "cut "):
 		return nil
+	case stream && string(call.Error) == "null":
+		return fmt.Appendf(nil, "%s %s", call.Name, sumOf(call.Objects))
 	}
 	return line
 }
@@ -178,23 +181,31 @@ func TestSDKsSeeTheSame(t *testing.T) {
 	sdkClients(t)
 	direct := httptest.NewServer(sdkEngine{})
 	t.Cleanup(direct.Close)
-	sameForSDKs(t, direct.URL+"/v1", newRig(t, proxy.Config{}, sdkEngine{}).url+"/v1", "none", wholeLine)
+	sameForSDKs(t, sdkCalls(), direct.URL+"/v1", newRig(t, proxy.Config{}, sdkEngine{}).url+"/v1", "none", wholeLine)
 }
 
 // TestSDKsSeeTheSameInSessions proves the same for the calls of a session, in which the tap asks for
-// token ids. If the engine has no ids for streams, the tap divides a whole answer, so the chunks are
-// not compared.
+// token ids.
 func TestSDKsSeeTheSameInSessions(t *testing.T) {
 	t.Parallel()
+	sameInSessions(t, nil, sdkCalls())
+}
+
+// sameInSessions proves that the clients receive the same in a session, for each way in which an engine
+// returns ids. If the engine has no ids for streams, the tap divides a whole answer, so not the chunks
+// are compared, but their sum. more contains further answers of the engine.
+func sameInSessions(t *testing.T, more []sdkAnswer, calls []sdkCall) {
+	t.Helper()
 	sdkClients(t)
+	base := sdkEngine{more}
 	for _, e := range []struct {
 		mode   string
 		engine http.Handler
 		part   func([]byte) []byte
 	}{
-		{"body", sdkEngine{}, wholeLine},
-		{"headers", sdkSGLang{ext: true}, wholeLine},
-		{"whole answers", sdkSGLang{}, exceptChunks},
+		{"body", base, wholeLine},
+		{"headers", sdkSGLang{base, true}, wholeLine},
+		{"whole answers", sdkSGLang{base, false}, exceptChunks},
 	} {
 		t.Run(e.mode, func(t *testing.T) {
 			t.Parallel()
@@ -208,16 +219,20 @@ func TestSDKsSeeTheSameInSessions(t *testing.T) {
 				t.Fatalf("the tap gets ids by %q, want %q", got, e.mode)
 			}
 			key := r.begin(t)
-			sameForSDKs(t, direct.URL+"/v1", r.url+"/r/"+string(key)+"/v1", string(key), e.part)
-			read := 0
+			sameForSDKs(t, calls, direct.URL+"/v1", r.url+"/r/"+string(key)+"/v1", string(key), e.part)
+			whole, read := 0, 0
 			for _, c := range r.record(t, key).Calls {
+				if c.Status != http.StatusOK || c.Cut {
+					continue
+				}
+				whole++
 				if c.Unread == "" && len(c.Output) > 0 {
 					read++
 				}
 			}
-			t.Logf("%d calls with ids", read)
-			if read == 0 {
-				t.Error("no call has ids")
+			t.Logf("%d whole answers, %d with ids", whole, read)
+			if read == 0 || read < whole {
+				t.Errorf("%d of %d whole answers have ids", read, whole)
 			}
 		})
 	}

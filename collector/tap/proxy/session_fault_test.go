@@ -92,6 +92,24 @@ func TestSessionClientGone(t *testing.T) {
 	}
 }
 
+// TestSessionHalfRead proves that an answer does not count as delivered if the client disconnects
+// while it is written.
+func TestSessionHalfRead(t *testing.T) {
+	t.Parallel()
+	engine := newEngine(t)
+	text := `{"choices":[{"message":{"content":"` + strings.Repeat("x", 24<<20) + // more than the buffers of a connection
+		`"},"finish_reason":"stop","token_ids":[1]}],"prompt_token_ids":[1],"usage":{"prompt_tokens":1,"completion_tokens":1}}`
+	r := newSessionRig(t, proxy.Config{}, trialed{engine, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }})
+	key := r.begin(t)
+	res := r.send(t.Context(), t, "/r/"+string(key)+"/v1/chat/completions", chatBody("single", false, ""))
+	_, _ = io.CopyN(io.Discard, res.Body, 100)
+	_ = res.Body.Close()
+	r.drain(t)
+	if c := r.record(t, key).Calls[0]; c.Delivered || c.Cut || c.Unread != "" || len(c.Output) != 1 {
+		t.Errorf("recorded %v %v %q %v", c.Delivered, c.Cut, c.Unread, c.Output)
+	}
+}
+
 // TestSessionSealed proves that sealing a session cancels its calls, which are recorded, and that the
 // client gets an error.
 func TestSessionSealed(t *testing.T) {
@@ -199,6 +217,39 @@ func TestSessionEngineErrors(t *testing.T) {
 					t.Errorf("%s, %d: recorded %+v", f.name, status, c)
 				}
 			}
+		}
+	}
+}
+
+// TestSessionOverflow proves that a call is recorded as too long for the context only if the engine
+// states it: vLLM's and SGLang's words, and OpenAI's code. Such a call is not an unread answer.
+func TestSessionOverflow(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		status int
+		text   string
+		want   string
+	}{
+		{400, `{"error":{"message":"This model's maximum context length is 8192 tokens. However, you requested 9000."}}`, session.UnreadOverflow},
+		{400, `{"object":"error","message":"The input (9000 tokens) is longer than the model's context length (8192 tokens)."}`, session.UnreadOverflow},
+		{400, `{"error":{"message":"The decoder prompt (length 9000) is longer than the maximum model length of 8192."}}`, session.UnreadOverflow},
+		{413, `{"error":{"message":"no","code":"context_length_exceeded"}}`, session.UnreadOverflow},
+		{400, `{"error":{"message":"tool_choice is not supported"}}`, ""},
+		{422, `{"error":{"message":"Input should be a valid string"}}`, ""},
+		{500, `{"error":{"message":"the context length is unknown"}}`, ""},
+	} {
+		r := newSessionRig(t, proxy.Config{}, trialed{newEngine(t), func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(tt.status)
+			_, _ = io.WriteString(w, tt.text)
+		}})
+		key := r.begin(t)
+		res := r.send(t.Context(), t, "/r/"+string(key)+"/v1/chat/completions", chatBody("single", false, ""))
+		_ = res.Body.Close()
+		if calls := r.record(t, key).Calls; len(calls) != 1 || calls[0].Unread != tt.want {
+			t.Errorf("%d %s: recorded %+v, want %q", tt.status, tt.text, calls, tt.want)
+		}
+		if unread := r.proxy.Stats().Unread; len(unread) > 0 {
+			t.Errorf("%d %s: unread %v", tt.status, tt.text, unread)
 		}
 	}
 }

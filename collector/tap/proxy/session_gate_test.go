@@ -55,7 +55,8 @@ func BenchmarkSessionCall(b *testing.B) {
 		engine := &streams{stream}
 		e := httptest.NewServer(engine)
 		defer e.Close()
-		r := newSessionRig(b, proxy.Config{MaxCalls: 1 << 30}, trialed{newEngine(b), engine.ServeHTTP})
+		r := newSessionRig(b, proxy.Config{}, trialed{newEngine(b), engine.ServeHTTP})
+		r.proxy.Limits().Calls = 1 << 30
 		key := r.begin(b)
 		for _, c := range []struct{ name, url string }{{"no", e.URL + "/v1/chat/completions"}, {"yes", r.url + "/r/" + string(key) + "/v1/chat/completions"}} {
 			b.Run(fmt.Sprintf("body=%dKB/stream=%dKB/tap=%s", len(body)>>10, len(stream)>>10, c.name), func(b *testing.B) {

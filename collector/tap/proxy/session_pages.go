@@ -30,7 +30,7 @@ func (p *Proxy) beginSession(w http.ResponseWriter, r *http.Request) *refusal {
 			return bad
 		}
 	}
-	if most := p.cfg.MaxSessions; p.cfg.Sessions.Stats().Open >= most {
+	if most := p.limits.Sessions; p.cfg.Sessions.Stats().Open >= most {
 		return &refusal{http.StatusServiceUnavailable, "too_many_sessions", fmt.Sprintf("%d sessions are open; end some of them (POST %s/KEY/end)", most, prefix)}
 	}
 	key, err := p.cfg.Sessions.Begin(session.Head{Task: body.Task, Model: p.Engines()[0].Model})
@@ -59,7 +59,9 @@ func (p *Proxy) endSession(w http.ResponseWriter, r *http.Request, x *store.Sess
 		return &refusal{http.StatusBadRequest, "bad_request", "wait: want true or false"}
 	}
 	arrived := time.Now()
-	end, err := p.EndSession(r.Context(), x, session.End{Reward: body.Reward, Metadata: body.Metadata, FinalText: body.FinalText}, wait == "true")
+	// If the client disconnects, the end is completed nevertheless. Otherwise, the session would accept
+	// no calls although it is not sealed.
+	end, err := p.EndSession(context.WithoutCancel(r.Context()), x, session.End{Reward: body.Reward, Metadata: body.Metadata, FinalText: body.FinalText}, wait == "true")
 	if err != nil {
 		return refused(err)
 	}
@@ -91,7 +93,7 @@ func metadata(m *json.RawMessage) *refusal {
 }
 
 // ModelName is the name of the model that sessions list. A client can use any name, because the tap
-// replaces it with the engine's own name.
+// replaces it with the engine's own name, unless the engine lists a model with this name.
 const ModelName = "policy"
 
 // sessionPage serves the pages that clients read before their first call. No other GET request is

@@ -1,7 +1,7 @@
 package proxy
 
 import (
-	"context"
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/collector/session/store"
+	"github.com/rollout-rl/rollout/tokenize/strictjson"
 )
 
 // prefix is the path under which sessions are served.
@@ -21,33 +23,49 @@ const prefix = "/r"
 
 // A target is the session and the path to which a request belongs.
 type target struct {
-	key     session.Key
 	session *store.Session
 	err     error  // why there is no session
-	path    string // without the prefix and the key
+	path    string // clean, without the prefix and the key
 	named   bool   // whether the key is in the path
 }
 
 // ending reports whether the request ends the session.
 func (t *target) ending() bool { return t.named && t.path == "/end" }
 
-// targetOf returns the target of a request. It returns nil if the request does not belong to a
-// session.
+// targetOf returns the target of a request. It returns nil if the request does not contain a key.
 func (p *Proxy) targetOf(r *http.Request) *target {
 	if p.cfg.Sessions == nil {
 		return nil
 	}
-	if rest, ok := strings.CutPrefix(r.URL.Path, prefix+"/"); ok && rest != "" {
+	path := clean(r.URL.Path)
+	if rest, ok := strings.CutPrefix(path, prefix+"/"); ok {
 		key, path, _ := strings.Cut(rest, "/")
 		x, err := p.cfg.Sessions.Session(session.Key(key))
-		return &target{session.Key(key), x, err, "/" + path, true}
+		return &target{x, err, "/" + path, true}
 	}
+	var t *target
 	for _, given := range credentials(r) {
-		if x, err := p.cfg.Sessions.Session(session.Key(given)); err == nil {
-			return &target{session.Key(given), x, nil, r.URL.Path, false}
+		if !strings.HasPrefix(given, session.KeyPrefix) {
+			continue // of the engine, or the token
+		}
+		x, err := p.cfg.Sessions.Session(session.Key(given))
+		if t = (&target{x, err, path, false}); err == nil {
+			return t
 		}
 	}
-	return nil
+	if t == nil && (session.KeyPattern.MatchString(path) || session.KeyPattern.MatchString(r.URL.RawQuery)) {
+		t = &target{err: errMisplacedKey}
+	}
+	return t
+}
+
+// clean returns a path without empty parts and without slashes at its end. Some clients join URLs
+// with two slashes.
+func clean(path string) string {
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	return strings.TrimSuffix(path, "/")
 }
 
 // credentials returns the values that a client sends as its API key.
@@ -74,11 +92,13 @@ func (p *Proxy) allowed(r *http.Request) bool {
 	return ok == 1
 }
 
-// removeSecrets removes the headers that contain one of the secrets. An empty secret is ignored.
-func removeSecrets(h http.Header, secrets ...string) {
+// removeSecrets removes the headers that contain a key or the token.
+func (p *Proxy) removeSecrets(h http.Header) {
+	token := p.cfg.Token
 	for name, values := range h {
-		all := strings.Join(values, "\n")
-		if slices.ContainsFunc(secrets, func(s string) bool { return s != "" && strings.Contains(all, s) }) {
+		if slices.ContainsFunc(values, func(v string) bool {
+			return token != "" && strings.Contains(v, token) || session.KeyPattern.MatchString(v)
+		}) {
 			delete(h, name)
 		}
 	}
@@ -99,6 +119,9 @@ func (e *refusal) text() []byte {
 	return []byte(`{"error":{"message":` + string(quoted("rollout tap: "+e.why)) + `,"type":` + code + `,"code":` + code + `}}`)
 }
 
+// refusedTime is how long the body of a refused request can take to arrive.
+const refusedTime = 5 * time.Second
+
 func (e *refusal) send(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -108,13 +131,18 @@ func (e *refusal) send(w http.ResponseWriter) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", "Bearer")
 	}
+	// Before the server sends the answer, it reads the rest of the request body if that is short.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedTime))
 	w.WriteHeader(e.status)
 	_, _ = w.Write(append(e.text(), '\n')) // an error means that the client disconnected
 }
 
 var (
 	errToken      = &refusal{http.StatusUnauthorized, "unauthorized", "this path needs the tap's token, sent as Authorization: Bearer TOKEN"}
-	errUnknownKey = &refusal{http.StatusUnauthorized, "unknown_key", "the key in the URL does not open a session; begin one with POST /r"}
+	errUnknownKey = &refusal{http.StatusUnauthorized, "unknown_key", "the key does not open a session; begin one with POST /r"}
+	// A key in a query, for example, would reach the engine, and often a log.
+	errMisplacedKey = &refusal{http.StatusUnauthorized, "misplaced_key", "send the key in the path, as in /r/KEY/v1, or as the API key"}
+
 	errSealed     = &refusal{http.StatusGone, "after_seal", "the session is sealed and accepts no more calls"}
 	errCanceled   = &refusal{http.StatusGone, "after_seal", "the session was sealed while this call was running"}
 	errDraining   = &refusal{http.StatusServiceUnavailable, "draining", "the tap is draining and accepts no new requests"}
@@ -124,7 +152,10 @@ var (
 
 // refused returns the answer to a client whose request the store refused.
 func refused(err error) *refusal {
+	bad, known := errors.AsType[*refusal](err)
 	switch {
+	case known:
+		return bad
 	case errors.Is(err, store.ErrUnknown):
 		return errUnknownKey
 	case errors.Is(err, store.ErrSealed):
@@ -135,8 +166,6 @@ func refused(err error) *refusal {
 		return &refusal{http.StatusRequestEntityTooLarge, "too_large", err.Error()}
 	case errors.Is(err, store.ErrClosed):
 		return errDraining
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return &refusal{http.StatusServiceUnavailable, "canceled", "the request was canceled before the session was sealed; repeat it"}
 	}
 	return &refusal{http.StatusInsufficientStorage, "not_recorded", "the session cannot be recorded: " + err.Error()}
 }
@@ -146,8 +175,7 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, t *target) 
 	if t.err != nil {
 		return refused(t.err)
 	}
-	path := strings.TrimRight(t.path, "/")
-	post := r.Method == http.MethodPost
+	path, post := t.path, r.Method == http.MethodPost
 	switch {
 	case t.ending() && post:
 		return p.endSession(w, r, t.session)
@@ -159,40 +187,31 @@ func (p *Proxy) serveSession(w http.ResponseWriter, r *http.Request, t *target) 
 	return &refusal{http.StatusNotFound, "not_found", "a session serves POST …/chat/completions, GET …/models and POST " + prefix + "/KEY/end; configure the client for OpenAI's Chat Completions API"}
 }
 
-// enterCall counts a call of a session as open, unless too many calls are open. A call is open before
-// the session admits it, while its body arrives.
-func (p *Proxy) enterCall(id string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.calls[id] >= p.cfg.MaxOpenCalls {
-		return false
-	}
-	p.calls[id]++
-	return true
-}
-
-func (p *Proxy) leaveCall(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.calls[id]--; p.calls[id] == 0 {
-		delete(p.calls, id)
-	}
-}
-
 // decode decodes the body of a request about a session into v. An empty body leaves v unchanged.
 func (p *Proxy) decode(w http.ResponseWriter, r *http.Request, v any) *refusal {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, p.cfg.BodyBytes))
-	d.DisallowUnknownFields()
-	switch err := d.Decode(v); err {
-	case nil:
-		if d.More() {
-			return &refusal{http.StatusBadRequest, "bad_request", "unexpected data after the JSON body"}
+	limit := p.limits.PageBytes
+	if r.ContentLength > limit {
+		return tooLarge(limit)
+	}
+	var text []byte
+	bad := p.receive(r.Context(), w, func() (err error) {
+		text, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return tooLarge(limit)
 		}
-	case io.EOF: // no body
-	default:
-		if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return tooLarge(large.Limit)
-		}
+		return err
+	})
+	if bad != nil || len(bytes.TrimSpace(text)) == 0 {
+		return bad
+	}
+	// A text that was cut in the middle of a character, for example, is not worth an error.
+	err := strictjson.Check(string(text), strictjson.Options{HalfPairs: true})
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		err = d.Decode(v)
+	}
+	if err != nil {
 		return &refusal{http.StatusBadRequest, "bad_request", fmt.Sprintf("the body is not valid: %v", err)}
 	}
 	return nil

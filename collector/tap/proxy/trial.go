@@ -41,15 +41,18 @@ var (
 
 // An ability describes an engine's chat completions.
 type ability struct {
-	model  string // the engine's name for its model
-	tokens int64  // the model's context length, or 0 if the engine does not state it
+	models []string // the engine's names for its models: its own model first, then for example adapters
+	tokens int64    // the context length of its own model, or 0 if the engine does not state it
 	mode   mode
+	found  time.Time
 }
 
 // A trial finds out an engine's ability with a few small calls.
 type trial struct {
-	able atomic.Pointer[ability] // nil before the first successful trial
-	busy chan struct{}           // has a value while a trial runs; protects the fields below
+	able     atomic.Pointer[ability] // nil before the first successful trial, and after the engine was down
+	doubted  atomic.Pointer[ability] // if it is able, the next call repeats the trial
+	unlisted atomic.Pointer[unlisted]
+	busy     chan struct{} // has a value while a trial runs; protects the fields below
 
 	failed error // the last trial's error; valid until
 	until  time.Time
@@ -62,6 +65,9 @@ const (
 	// A failed trial is not repeated within retrialAfter, so that many calls do not cause many
 	// trials.
 	retrialAfter = 2 * time.Second
+	// An ability that was found less than doubtAfter ago is not in doubt. A client can cause an answer
+	// that raises a doubt with every call.
+	doubtAfter = 10 * time.Second
 )
 
 // Probe makes a few small calls to each engine to learn how it returns token ids for
@@ -79,10 +85,10 @@ func (p *Proxy) Probe(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// able returns the engine's ability. If it is unknown, able finds it out.
+// able returns the engine's ability. If it is unknown or in doubt, able finds it out.
 func (p *Proxy) able(ctx context.Context, e *engine) (*ability, error) {
 	t := &e.trial
-	if a := t.able.Load(); a != nil {
+	if a := t.sure(); a != nil {
 		return a, nil
 	}
 	select {
@@ -91,26 +97,56 @@ func (p *Proxy) able(ctx context.Context, e *engine) (*ability, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if a := t.able.Load(); a != nil {
+	if a := t.sure(); a != nil {
 		return a, nil
 	}
-	if t.failed != nil && time.Now().Before(t.until) {
+	before := t.able.Load()
+	if before == nil && t.failed != nil && time.Now().Before(t.until) {
 		return nil, t.failed
 	}
 	limited, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
 	a, err := p.try(limited, e)
+	switch {
+	case err == nil && before != nil:
+		a.mode = max(a.mode, before.mode) // it can be the result of a downgrade
+	case err != nil && before != nil && !errors.Is(err, ErrNoIDs):
+		again := *before // the trial proved nothing
+		a, err = &again, nil
+		a.found = time.Now()
+	}
 	if err != nil {
 		err = fmt.Errorf("engine %s: %w", e.name, withoutBody(err))
 		if ctx.Err() == nil {
 			t.failed, t.until = err, time.Now().Add(retrialAfter)
 		}
+		t.able.Store(nil)
 		return nil, err
 	}
 	t.failed = nil
 	t.able.Store(a)
-	p.cfg.Log.Info("engine_ids", "engine", e.name, "model", a.model, "ids_by", a.mode.String())
+	p.cfg.Log.Info("engine_ids", "engine", e.name, "model", a.own(), "ids_by", a.mode.String())
 	return a, nil
+}
+
+// sure returns the ability if it is known and not in doubt.
+func (t *trial) sure() *ability {
+	a := t.able.Load()
+	if a == t.doubted.Load() {
+		return nil
+	}
+	return a
+}
+
+// doubt makes able repeat the trial, because an answer does not fit the ability: the engine can have
+// been restarted with another version or another model. It returns false if the last trial was a short
+// time ago.
+func (t *trial) doubt(a *ability) bool {
+	if time.Since(a.found) < doubtAfter {
+		return false
+	}
+	t.doubted.Store(a)
+	return true
 }
 
 // ErrNoIDs means that an engine returns no token ids for chat completions.
@@ -122,43 +158,18 @@ func (p *Proxy) try(ctx context.Context, e *engine) (*ability, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch ok, err := p.chatTrial(ctx, e, a.model, modeWhole); {
+	switch ok, err := p.chatTrial(ctx, e, a.own(), modeWhole); {
 	case err != nil:
 		return nil, err
 	case !ok:
 		return nil, ErrNoIDs
 	}
 	for a.mode = modeBody; a.mode < modeWhole; a.mode++ {
-		if ok, err := p.chatTrial(ctx, e, a.model, a.mode); ok || err != nil {
+		if ok, err := p.chatTrial(ctx, e, a.own(), a.mode); ok || err != nil {
 			return a, err
 		}
 	}
 	return a, nil
-}
-
-// models reads the name and the context length of the engine's first model.
-func (p *Proxy) models(ctx context.Context, e *engine) (*ability, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url.JoinPath("/v1/models").String(), http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	status, body, err := p.small(req, e)
-	if err != nil {
-		return nil, fmt.Errorf("GET /v1/models: %w", err)
-	}
-	var list struct {
-		Data []struct {
-			ID     string `json:"id"`
-			Tokens int64  `json:"max_model_len"`
-		} `json:"data"`
-	}
-	if status != http.StatusOK {
-		return nil, fmt.Errorf("GET /v1/models: %d %s", status, http.StatusText(status))
-	}
-	if err := json.Unmarshal(body, &list); err != nil || len(list.Data) == 0 || list.Data[0].ID == "" {
-		return nil, errors.New("GET /v1/models: the answer does not name a model; want a server with OpenAI's API, such as vLLM or SGLang")
-	}
-	return &ability{model: list.Data[0].ID, tokens: max(0, list.Data[0].Tokens)}, nil
 }
 
 // chatTrial makes a small call in the given mode: a stream, except in modeWhole. It returns true if
@@ -248,7 +259,7 @@ func (p *Proxy) Engines() []EngineInfo {
 	for _, e := range p.balance.engines {
 		info := EngineInfo{URL: e.name}
 		if a := e.trial.able.Load(); a != nil {
-			info.Model, info.Tokens = a.model, a.tokens
+			info.Model, info.Tokens = a.own(), a.tokens
 		}
 		all = append(all, info)
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -18,7 +19,9 @@ type view struct {
 	// These fields are true if the client asked for the members.
 	usage, logprobs, tokenIDs, promptIDs, metaInfo, extension bool
 	message                                                   *message // nil if the message is not collected
-	sound                                                     bool     // the reader has parsed the document without an error
+	saved                                                     message  // the message before the current document
+	// parts collects the parts of a whole answer that becomes a stream. For any other answer, it is nil.
+	parts *document
 
 	// These fields describe the current document.
 	body  []byte
@@ -44,128 +47,166 @@ func viewOf(q *chatRequest, extension bool) *view {
 	return v
 }
 
+// name returns the name of the model that the client used, or "".
+func (v *view) name() string { return unquoted(v.model) }
+
 // document finds the changes to a document and stores them in v.edits. It returns true if nothing
 // remains that the client asked for, so that the event must be dropped. v.edits is valid until the
-// next call, and empty after an error.
-func (v *view) document(s *tokenize.Scanner, body []byte) (drop bool, err error) {
+// next call, and empty after an error. If a is not nil, document also parses the ids.
+func (v *view) document(s *tokenize.Scanner, body []byte, a *answer) (drop bool, err error) {
 	v.body, v.edits = body, v.edits[:0]
 	v.bare, v.cut, v.full = false, false, false
+	v.save()
 	s.ResetBytes(body)
-	_, err = v.object(s, func(key []byte) (keep bool, err error) {
-		switch string(key) {
-		case "choices":
-			return true, v.choices(s)
-		case "model":
-			return true, v.replace(s, v.model)
-		case "error":
-			v.full = true
-		case "usage":
-			return v.optional(s, v.usage || !v.streamed)
-		case "prompt_token_ids":
-			if v.sound && s.Next() == '[' {
-				v.full, v.cut = v.full || v.promptIDs, v.cut || !v.promptIDs
-				return v.promptIDs, skipIDs(s)
-			}
-			return v.optional(s, v.promptIDs)
-		case "sglext":
-			return v.sglext(s)
-		}
-		return true, s.Skip()
-	})
+	r := openaiReader{s: s, a: a}
+	r.begin()
+	_, err = v.object(s, func(key []byte) (keep bool, err error) { return v.member(&r, key) })
 	if err == nil {
 		err = s.End()
 	}
 	if err != nil {
 		v.edits = v.edits[:0]
+		v.restore()
 		return false, err
+	}
+	r.end()
+	if v.parts != nil && v.parts.model != nil && v.model != nil {
+		v.parts.model = v.model
 	}
 	return v.streamed && v.bare && v.cut && !v.full, nil
 }
 
-// optional skips a member of the document's object, which is kept only if the client asked for it.
-func (v *view) optional(s *tokenize.Scanner, asked bool) (keep bool, err error) {
+// member decides about a member of the document's object.
+func (v *view) member(r *openaiReader, key []byte) (keep bool, err error) {
+	s := r.s
+	keep = true
+	switch string(key) {
+	case "choices":
+		return true, v.choices(r, key)
+	case "model":
+		return true, v.replace(s, v.model, func() error { return v.parts.keep(s, v.body, key, r.member) })
+	case "error":
+		v.full = true
+	case "usage":
+		keep = v.optional(s, v.usage || !v.streamed)
+	case "prompt_token_ids":
+		keep = v.optional(s, v.promptIDs)
+	case "sglext":
+		return v.sglext(r, key)
+	}
+	return keep, v.parts.keep(s, v.body, key, r.member)
+}
+
+// save keeps the message, so that restore can remove what a document adds to it.
+func (v *view) save() {
+	if v.message != nil {
+		calls := append(v.saved.calls[:0], v.message.calls...)
+		v.saved = *v.message
+		v.saved.calls = calls
+	}
+}
+
+func (v *view) restore() {
+	if v.message != nil {
+		*v.message = v.saved
+		v.message.calls = slices.Clone(v.saved.calls)
+	}
+	if v.parts != nil {
+		*v.parts = document{}
+	}
+}
+
+// optional decides about a member of the document's object, which is kept only if the client asked for
+// it.
+func (v *view) optional(s *tokenize.Scanner, asked bool) (keep bool) {
 	if s.Next() != 'n' {
 		v.full, v.cut = v.full || asked, v.cut || !asked
 	}
-	return asked, s.Skip()
+	return asked
 }
 
-// skipIDs skips a list of ids that is known to be valid. It is faster than Scanner.Skip.
-func skipIDs(s *tokenize.Scanner) error {
-	d := newDesk()
-	defer d.free()
-	ids, err := s.IDs(d.ids[:0])
-	d.ids = ids
-	return err
-}
-
-// replace replaces a value, unless text is nil.
-func (v *view) replace(s *tokenize.Scanner, text []byte) error {
+// replace replaces a value, unless text is nil. It calls read to parse the value.
+func (v *view) replace(s *tokenize.Scanner, text []byte, read func() error) error {
 	s.Next()
 	at := int(s.Offset())
-	err := s.Skip()
+	err := read()
 	if text != nil {
 		v.edits = append(v.edits, edit{span{at, int(s.Offset())}, text})
 	}
 	return err
 }
 
-func (v *view) choices(s *tokenize.Scanner) error {
-	if s.Next() != '[' {
-		return s.Skip()
+func (v *view) choices(r *openaiReader, key []byte) error {
+	s := r.s
+	if ok, err := r.enters(key); !ok {
+		return err
 	}
 	v.bare = true
-	return s.Array(func(int) error {
+	return s.Array(func(i int) error {
 		v.bare = false
-		if s.Next() != '{' {
+		if r.beginChoice(i); s.Next() != '{' && (r.a == nil || r.other) {
 			return s.Skip()
 		}
-		return v.choice(s)
+		err := v.choice(r)
+		r.endChoice()
+		return err
 	})
 }
 
 var null = []byte("null")
 
-func (v *view) choice(s *tokenize.Scanner) error {
+func (v *view) choice(r *openaiReader) error {
+	s := r.s
+	message, part := v.message, v.parts.choice()
+	if part != nil {
+		message = &part.message
+		if v.message != nil && !r.other {
+			v.message = message
+		}
+	}
 	_, err := v.object(s, func(key []byte) (keep bool, err error) {
+		keep = true
 		switch string(key) {
 		case "delta", "message":
-			if v.message == nil || s.Next() != '{' {
+			if message == nil || s.Next() != '{' {
 				return true, s.Skip()
 			}
-			return true, v.message.read(s, v.body, v.streamed)
+			return true, message.read(s, v.body, v.streamed)
 		case "logprobs":
-			if v.logprobs || s.Next() == 'n' {
-				return true, s.Skip()
+			if !v.logprobs && s.Next() != 'n' {
+				return true, v.replace(s, null, func() error { return r.choice(key) })
 			}
-			return true, v.replace(s, null)
 		case "token_ids", "response_token_ids":
-			return v.tokenIDs, s.Skip()
+			keep = v.tokenIDs
 		case "prompt_token_ids":
-			return v.promptIDs, s.Skip()
+			keep = v.promptIDs
 		case "meta_info":
-			return v.metaInfo, s.Skip()
+			keep = v.metaInfo
 		}
-		return true, s.Skip()
+		return keep, part.keep(s, v.body, key, r.choice)
 	})
 	return err
 }
 
 // sglext removes the ids from SGLang's extension. An extension that contains nothing else is
 // removed.
-func (v *view) sglext(s *tokenize.Scanner) (keep bool, err error) {
+func (v *view) sglext(r *openaiReader, key []byte) (keep bool, err error) {
+	s := r.s
 	if v.extension || s.Next() != '{' {
-		return v.optional(s, true)
+		return v.optional(s, true), r.member(key)
 	}
-	kept, err := v.object(s, func(key []byte) (bool, error) {
+	if ok, err := r.enters(key); !ok {
+		return true, err
+	}
+	kept, err := v.object(s, func(key []byte) (keep bool, err error) {
 		switch string(key) {
 		case "input_ids", "output_ids":
 			v.cut = true
-			return false, s.Skip()
+			return false, r.extension(key)
 		}
-		empty := s.Next() == 'n'
-		v.full = v.full || !empty
-		return !empty, s.Skip()
+		keep = s.Next() != 'n'
+		v.full = v.full || keep
+		return keep, r.extension(key)
 	})
 	return kept > 0, err
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http/httptest"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -94,7 +95,7 @@ func TestViewModel(t *testing.T) {
 			return written(draw, filled, all)
 		}
 		text := build(true)
-		drop, err := v.document(newScanner(), []byte(text))
+		drop, err := v.document(newScanner(), []byte(text), nil)
 		if err != nil || drop {
 			t.Fatalf("seed %d: %v, %v: %s", seed, drop, err, text)
 		}
@@ -124,7 +125,7 @@ func TestViewDrops(t *testing.T) {
 		{`{"usage":{}}`, false, false},
 	} {
 		v := &view{streamed: true, usage: c.usage}
-		if drop, err := v.document(newScanner(), []byte(c.text)); err != nil || drop != c.drop {
+		if drop, err := v.document(newScanner(), []byte(c.text), nil); err != nil || drop != c.drop {
 			t.Errorf("%s, usage %v: %v, %v", c.text, c.usage, drop, err)
 		}
 	}
@@ -150,9 +151,8 @@ func streamed(tb testing.TB, p *Proxy, stream []byte, piece func() int) (seen st
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := &chatCall{p: p, w: w, client: tb.Context(), x: exchange{p: p}, q: q, admission: a, view: viewOf(q, false)}
+	c := &chatCall{p: p, w: w, client: tb.Context(), x: exchange{p: p, engine: newEngine(&url.URL{})}, q: q, admission: a, view: viewOf(q, false)}
 	c.able = &ability{}
-	c.whole.Store(true) // no downgrade, because there is no engine
 	c.reader, c.view.streamed, c.call.Status = newReader(openai{}, true), true, 200
 	defer c.reader.close()
 	err = c.pass(&pieces{stream, piece})
@@ -239,7 +239,9 @@ func TestChunks(t *testing.T) {
 	const body = `{"id":"c","object":"chat.completion","created":5,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a\u0041",` +
 		`"reasoning_content":"r","refusal":null,"tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}},{"index":null,"id":"y"},{}]},` +
 		`"logprobs":null,"finish_reason":"tool_calls","matched_stop":9}],"usage":{"total_tokens":3}}`
-	got, err := appendChunks(nil, newScanner(), []byte(body), true)
+	v := &view{parts: &document{}, message: &message{}}
+	_, err := v.document(newScanner(), []byte(body), nil)
+	got := v.parts.events(nil, true)
 	const head = `data: {"id":"c","created":5,"model":"m","object":"chat.completion.chunk","choices":[{"index":0,"delta":{`
 	const tail = `},"logprobs":null,"finish_reason":null}]}` + "\n\n"
 	want := head + `"role":"assistant","content":""` + tail + head + `"reasoning_content":"r"` + tail + head + `"content":"a\u0041"` + tail +

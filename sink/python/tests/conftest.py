@@ -106,7 +106,9 @@ def simulator(
     def begin(*flags: str | Path) -> tuple[str, Path]:
         folder = tmp_path_factory.mktemp("server")
         ready, tasks, log = folder / "ready", folder / "tasks.jsonl", folder / "log"
-        command = [rollout, "simulate", "--listen", "127.0.0.1:0", "--ready-file", ready, "--write-tasks", tasks]
+        command: list[str | Path] = [rollout, "simulate", "--listen", "127.0.0.1:0", "--ready-file", ready]
+        if "--serve-engine" not in flags:
+            command += ["--write-tasks", tasks]
         with open(log, "wb") as out:
             process = subprocess.Popen([*map(str, command), *map(str, flags)], env=environment, stdout=out, stderr=out)
         started.append(process)
@@ -120,6 +122,50 @@ def simulator(
     yield begin
     for process in started:
         stop(process)
+
+
+@pytest.fixture(scope="session")
+def engine(simulator: Callable[..., tuple[str, Path]]) -> str:
+    """The URL of a simulated vLLM."""
+    return simulator("--serve-engine", "vllm")[0]
+
+
+@pytest.fixture
+def tap(start: Callable[..., subprocess.Popen[bytes]], engine: str, tmp_path: Path) -> Callable[..., str]:
+    """tap(*flags) starts a tap with sessions, and returns its URL. Without --engine in the flags, its
+    engine is the simulated one. Its spool is the folder spool of tmp_path."""
+
+    def begin(*flags: str | Path) -> str:
+        ready = tmp_path / "tap.url"
+        given = flags if "--engine" in flags else ("--engine", engine, *flags)
+        process = start("tap", "--sessions", "--listen", "127.0.0.1:0", "--ready-file", ready, "--spool", tmp_path / "spool", *given)
+        end = time.monotonic() + PATIENCE
+        while not ready.exists():  # it is created atomically
+            if process.poll() is not None or time.monotonic() > end:
+                pytest.fail(f"no tap: exit status {process.poll()}")
+            time.sleep(0.01)
+        return ready.read_text().strip()
+
+    return begin
+
+
+@pytest.fixture(scope="session")
+def delegated(engine: str, run_program: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> list[package.Group]:
+    """Groups of a harness with a subagent: four tasks with three samples each. The rewards differ."""
+    folder = tmp_path_factory.mktemp("delegated")
+    tasks = [{"id": f"t{n}", "prompt": f"Write two notes. [script:harness seed={n} subagent]", "answer": "42"} for n in range(4)]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    settings = {
+        "harness": {
+            "command": [sys.executable, str(Path(__file__).parent / "subagents.py"), "{prompt}"],
+            "env": {"OPENAI_BASE_URL": "{base_url}/v1", "OPENAI_API_KEY": "{key}"},
+        },
+        "engine": [engine],
+        "reward": {"kind": "command", "command": ["sh", "-c", 'n=0; while read -r line; do n=$((n + 1)); echo "{\\"reward\\": $n}"; done']},
+    }
+    (folder / "run.json").write_text(json.dumps(settings))
+    run_program("collect", "--quiet", "-c", folder / "run.json", "--tasks", folder / "tasks.jsonl", "--samples", "3", "--out", folder / "run")
+    return list(package.Dataset(folder / "run"))
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ WORD, COUNT, COUNT_OR_NONE = ["x", 1, None, []], ["5", 1.5, True, -1, None, np.n
 INTEGER, SECONDS, BOOL = ["5", 1.5, True, None, np.float64(1)], ["5", True, -1, float("nan"), []], ["yes", 1, None, "True"]
 TEXTS, PATH, FUNCTION = ["reward", 5, [5], [None], {"a": 1}, b"x"], [5, None, b"run", "", ["run"]], ["x", 5, {}]
 POLICY = ["x", None, True, 1]
+END = rollout.Session("http://127.0.0.1:1", "key", "id", 1).end
 VECTOR = ["x", [[1, 2]], ["a", "b"], 5]
 
 
@@ -105,6 +106,13 @@ def entries(run: Path, out: Path) -> Iterator[Given]:
         "timeout": SECONDS, "lock_wait": [*SECONDS, None], "restarts": COUNT, "grace": [*SECONDS, None], "distributed": ["x", 1],
     }  # fmt: skip
     yield Given("collect", rollout.collect, {"out": out}, settings)
+    text, metadata = [5, b"x", []], ["x", 5, [("a", 1)], {"a": {1}}, {"a": float("nan")}]
+    yield Given("session", rollout.session, {"tap": "http://127.0.0.1:1"}, {
+        "tap": [5, None, "", "host", "ftp://host"], **dict.fromkeys(("task_id", "prompt", "answer", "token"), text), "metadata": metadata,
+        "timeout": [*SECONDS, None],
+    })  # fmt: skip
+    end = {"reward": ["1", [1], float("nan"), np.inf], "final_text": text, "metadata": metadata, "wait": BOOL}
+    yield Given("Session.end", END, {}, end)
     for kind in (RolloutWorker, Feeder):
         more = {"weigh_samples": BOOL} if kind is Feeder else {}
         run_or_settings = {"config": [5, "none", run.parent, [run], ds.batches(1, rank=0, world_size=1), rollout.Dataset(run, follow=True)]}
@@ -121,7 +129,7 @@ def test_wrong_arguments(run: Path, tmp_path: Path, stand_in: Callable[..., Any]
     stand_in(None, out=tmp_path / "other").close()  # the program is the stand-in: it is never started
     failed = []
     for given in entries(run, tmp_path / "out"):
-        if given.call not in (Where, rollout.collect):
+        if given.call not in (Where, rollout.collect, rollout.session, END):
             given.call(**given.right)
         for name, values in given.wrong.items():
             for value in values:
@@ -145,7 +153,7 @@ def test_the_table_has_every_argument(run: Path, tmp_path: Path) -> None:
     for given in entries(run, tmp_path / "out"):
         seen.setdefault(given.call, set(given.free)).update(given.wrong)
     for call in (
-        Where, rollout.Following, rollout.check, rollout.collect, rollout.loss_weights, collate.padded, collate.packed, collate.bucketed,
+        Where, rollout.Following, rollout.check, rollout.collect, rollout.session, END, rollout.loss_weights, collate.padded, collate.packed, collate.bucketed,
         advantages.grpo, advantages.dr_grpo, advantages.rloo, advantages.reinforce_plus_plus, log.shards, log.commits, log.table,
     ):  # fmt: skip
         assert set(inspect.signature(call).parameters) == seen[call], call

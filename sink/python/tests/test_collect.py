@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,6 +20,7 @@ import pytest
 from waiting import PATIENCE, heard, prompts, wait_for
 
 import rollout
+from rollout.collecting._settings import settings
 from rollout.runs.cursor import acknowledge
 
 
@@ -124,6 +126,28 @@ def test_an_exit_status_is_an_error(stand_in: Callable[..., rollout.Collection],
     assert str(err) == f"rollout collect, exit status {status}: no: [hidden]\nhint: do that"
     again = pickle.loads(pickle.dumps(err))
     assert (type(again), str(again), again.code, again.lines) == (type(err), str(err), status, err.lines)
+
+
+def test_secrets_of_a_dict_are_passed_in_the_environment() -> None:
+    config = {
+        "server": {"password": "hidden 1", "headers": {"X": "hidden 2"}, "urls": ["http://a", {"url": "http://b", "headers": {"Y": "hidden 3"}}]},
+        "tokens": {"tap_token": "hidden 4", "policy_version": "http://host/?key=hidden5", "require": "exact"},
+        "harness": {"env": {"API_KEY": "hidden 6", "db_password": "hidden 7", "KEY": "{key}", "OPENAI_API_KEY": "x {key}", "A_TOKEN": "${env:MINE}", "LEVEL": "3"}},
+        "agent": {"create": {"secrets": {"K": "hidden 8"}}, "model": "m"},
+    }
+    before = json.dumps(config)
+    made = settings(config, {}, [], None)
+    assert made.body is not None and json.dumps(config) == before
+    assert "hidden" not in made.body.decode()
+    for number in range(1, 9):
+        assert any(str(number) in secret for secret in made.secrets if secret.startswith(("hidden", "http"))), number
+    used = json.loads(re.sub(r"\$\{env:(COLLECT_SECRET_\w+)\}", lambda found: made.env[found[1]], made.body.decode()))
+    want = json.loads(before)
+    assert json.loads(made.env["ROLLOUT_AGENT_CREATE"]) == want["agent"].pop("create")
+    assert used == want
+    for value in (None, 5, "x", [1], {"urls": "http://a"}, {"headers": 5, "password": None, "env": {"TOKEN": 5}}):  # the program reports what is wrong
+        wrong = dict.fromkeys(("server", "tokens", "harness", "agent"), value)
+        assert json.loads(settings(wrong, {}, [], None).body or b"") == wrong
 
 
 def test_a_task_that_is_refused(stand_in: Callable[..., rollout.Collection]) -> None:

@@ -13,19 +13,19 @@ import importlib.util
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from waiting import PATIENCE
 
 import rollout as package
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVER = "http://127.0.0.1:8283"
+ENGINE = "http://127.0.0.1:8000"
 TAP = "http://127.0.0.1:30001"
 STANDINS = ROOT / "cmd" / "rollout" / "testdata" / "standin"
 """Stand-ins for packages that the machine can lack."""
@@ -59,33 +59,22 @@ def quick_start(collect: Callable[..., Path]) -> Path:
     return collect(*command[1].split(), simulate=simulate[1].split())
 
 
-@pytest.fixture
-def tap(start: Callable[..., subprocess.Popen[bytes]], tmp_path: Path) -> Callable[[], str]:
-    """tap() starts a tap with sessions before a simulated engine, and returns its URL."""
-
-    def serve(*args: str) -> str:
-        ready = tmp_path / f"{args[0]}.url"
-        process = start(*args, "--listen", "127.0.0.1:0", "--ready-file", ready)
-        end = time.monotonic() + PATIENCE
-        while not ready.exists():  # it is created atomically
-            if process.poll() is not None or time.monotonic() > end:
-                pytest.fail(f"{args}: exit status {process.poll()}")
-            time.sleep(0.01)
-        return ready.read_text().strip()
-
-    return lambda: serve("tap", "--sessions", "--spool", str(tmp_path / "spool"), "--engine", serve("simulate", "--serve-engine", "vllm"))
-
-
 @pytest.mark.parametrize(("where", "code"), list(programs()), ids=lambda v: v if v.count("\n") == 0 else "")
 def test_python_block(
-    quick_start: Path, simulator: Callable[..., tuple[str, Path]], tap: Callable[[], str], where: str, code: str
+    quick_start: Path, simulator: Callable[..., tuple[str, Path]], engine: str, tap: Callable[..., str], tmp_path: Path, where: str, code: str
 ) -> None:
     assert quick_start.name == "run1"
     if SERVER in code:  # the quick start's server; tests have one on a free port
         code = code.replace(SERVER, simulator("--input-ids", "--scripted", "1", "--wrong", "0.3")[0])
     if TAP in code:
         code = code.replace(TAP, tap())
+    code = code.replace(ENGINE, engine)
     env = dict(os.environ)
+    if shutil.which("mini") is None:
+        mini = tmp_path / "mini"
+        mini.write_text(f"#!/bin/sh\nexec {sys.executable} {STANDINS / 'mini.py'} \"$@\"\n")
+        mini.chmod(0o700)
+        env["PATH"] = os.pathsep.join([str(tmp_path), env["PATH"]])
     if importlib.util.find_spec("openai") is None:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(STANDINS), env.get("PYTHONPATH")]))
     for name in ("datasets", "torch"):

@@ -119,6 +119,18 @@ def test_advantages_are_those_of_trls_own_worker(trl: SimpleNamespace, groups: l
     assert next(seen, None) is None and any(r["advantage"] for r in rows)
 
 
+def test_the_rows_of_a_subagent_have_the_advantage_of_their_sample(trl: SimpleNamespace, delegated: list[Group]) -> None:
+    rows, _ = taken(trl, delegated, most=10**6)
+    given = [(number, row) for number, group in enumerate(delegated) for row in group.rows]
+    assert len(rows) == len(given) and {row["chain_kind"] for _, row in given} == {"main", "subagent"}
+    advantage: dict[str, float] = {}
+    for got, (number, row) in zip(rows, given):
+        np.testing.assert_array_equal(got["input_ids"], row["input_ids"])
+        assert got["group_id"] == number and got["completion_mask"].any()
+        assert got["advantage"] == advantage.setdefault(row["sample_key"], got["advantage"])
+    assert len(advantage) == 12 and len(set(advantage.values())) > 3
+
+
 def test_stale_rows_are_dropped_by_the_trainer(trl: SimpleNamespace, groups: list[Group]) -> None:
     """The groups have versions 0 to 11: a trainer at 9 that accepts a lag of 4 gets versions
     from 5."""

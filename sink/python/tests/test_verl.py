@@ -154,6 +154,21 @@ def test_the_last_segment_of_a_sample_counts(verl: frameworks.Verl, trainer: Cal
     assert forks
 
 
+def test_the_rows_of_a_subagent_have_the_advantage_of_their_sample(verl: frameworks.Verl, trainer: Callable[..., Trainer], delegated: list[Group]) -> None:
+    given = [frameworks.aged(group, 0) for group in delegated]
+    one = trainer(given, threshold=None)
+    one.submit(len(given))
+    keys, _, _ = one.sample(len(given))
+    assert len(keys) == len(set(keys)) == sum(len(group.rows) for group in given)
+    got, samples = verl.advantages(keys), {}
+    for key in keys:
+        uid, sample, _ = key.split("_")
+        samples.setdefault((uid, sample), set()).add(float(got[key].sum() / np.count_nonzero(got[key]) if got[key].any() else 0))
+    assert len(samples) == 12 < len(keys)
+    for values in samples.values():
+        assert max(values) - min(values) < 1e-5  # one advantage in all of the sample's conversations
+
+
 def test_the_asynchronous_trainer_evicts_groups_with_failed_samples(trainer: Callable[..., Trainer], groups: list[Group], whole: list[Group]) -> None:
     """It requests another group in place of each."""
     one = trainer(groups, threshold=None)

@@ -72,10 +72,10 @@ func (p *planning) askEngines(ctx context.Context) (runfolder.Server, error) {
 			return s, fmt.Errorf("engine.urls: the engines serve different models: %s serves %s, and %s serves %s",
 				engines[0].URL, termsafe.Text(s.Model.Name, 80), engines[i].URL, termsafe.Text(e.Model, 80))
 		}
-		s.Model = &runfolder.ServerModel{Handle: e.Model, Name: e.Model, ContextWindow: e.Tokens}
+		s.Model = &runfolder.ServerModel{Handle: e.Model, Name: e.Model}
 	}
-	p.harness.Serve(s.Model.Name)
-	return s, nil
+	s.Model.ContextWindow = gateway.Context(engines)
+	return s, p.harness.Serve(s.Model.Name, s.Model.ContextWindow)
 }
 
 // modelChange returns a complaint if the engines of a resumed run serve another model than before.
@@ -106,6 +106,7 @@ func (o *Opened) openHarness(ctx context.Context) error {
 	if err := p.gateway.Start(filepath.Join(p.dir(), runfolder.SessionsDir), p.folder.Mode, p.host.Log.Logger); err != nil {
 		return err
 	}
+	o.answered = append(o.answered, harnessName) // the engines have answered the calls of askEngines
 	if !p.resumed() {
 		return nil
 	}

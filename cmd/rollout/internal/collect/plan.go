@@ -137,7 +137,7 @@ func (p *Plan) tryScorer(ctx context.Context, task *collector.Task) error {
 		return nil
 	}
 	p.host.phase.Store(phaseScorer)
-	trial := reward.Trial{Conversation: p.config.Output.Messages, Chat: p.config.Recorded()}
+	trial := reward.Trial{Chat: p.config.Recorded()}
 	if p.harness != nil {
 		dir, err := os.MkdirTemp("", "rollout-trial-")
 		if err != nil {

@@ -66,7 +66,7 @@ func (p *planning) connect(ctx context.Context) (err error) {
 func (p *planning) newServer(client *letta.Client) (collector.Backend, preflight.Server, error) {
 	cfg := p.settings.agent
 	if p.options.Reads {
-		r := agent.NewReader(client, agent.ReaderConfig{Prompter: p.settings.prompter, Messages: cfg.Messages})
+		r := agent.NewReader(client, agent.ReaderConfig{Prompter: p.settings.prompter})
 		return r, preflight.Reads(r), nil
 	}
 	cfg.Prompter, cfg.Progress, cfg.Versions = p.settings.prompter, p.host.Silent, p.versions
@@ -186,8 +186,8 @@ func (p *Plan) runsError(err error) error {
 // not wait for any.
 func (p *Plan) unmatchedError() error {
 	if p.config.Kind() == config.KindSessions {
-		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%s has no sealed session", p.checks[0].URL)),
-			"a session is sealed by POST /r/KEY/end; --follow waits for sessions")
+		return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("%s has no session that has ended", p.checks[0].URL)),
+			"POST /r/KEY/end ends a session; with --follow, rollout waits for sessions")
 	}
 	return exit.Hint(exit.With(exit.Tolerance, fmt.Errorf("no server run on %s matches --from-runs", p.checks[0].URL)),
 		"check agent=, tag= and since= (compared with the server's clock); --follow waits for new server runs")
@@ -195,7 +195,7 @@ func (p *Plan) unmatchedError() error {
 
 func (p *Plan) describeFound(n serverruns.Counts) string {
 	if p.config.Kind() == config.KindSessions {
-		return fmt.Sprintf("sealed sessions: %d (%d to read, %d already in the run)", n.Total(), n.Given, n.Known)
+		return fmt.Sprintf("ended sessions: %d (%d to read, %d already in the run)", n.Total(), n.Given, n.Known)
 	}
 	return fmt.Sprintf("matching server runs: %d (%d to read, %d already in the run, %d still in progress)", n.Total(), n.Given, n.Known, n.Running)
 }

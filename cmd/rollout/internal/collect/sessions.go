@@ -34,9 +34,8 @@ func (p *planning) connectSessions(ctx context.Context) (err error) {
 		return unreadable(c.Tasks.FromSessions, err)
 	}
 	p.host.atClose(p.sessions.Close)
-	p.backends = []collector.Backend{harness.NewReader(p.sessions, harness.ReaderConfig{
-		Build: session.Config{TrainAuxiliary: c.Tokens.ChainsAll}, Messages: c.Output.Messages,
-	})}
+	cfg := harness.ReaderConfig{Build: session.Config{TrainAuxiliary: c.Tokens.ChainsAll}}
+	p.backends = []collector.Backend{harness.NewReader(p.sessions, cfg)}
 	p.checks = []preflight.Server{{URL: c.Tasks.FromSessions, Ask: func(context.Context) (runfolder.Server, error) {
 		return runfolder.Server{URL: c.Tasks.FromSessions}, nil // OpenSource has asked
 	}}}
@@ -96,7 +95,7 @@ func (f *sessionFeed) each(ctx context.Context, yield func(collector.Task, error
 				f.counts.Known++
 				continue
 			}
-			task, err := f.task(ctx, e.ID)
+			task, err := f.task(ctx, e)
 			if errors.Is(err, store.ErrUnknown) {
 				continue // removed since it was listed
 			} else if err != nil {
@@ -119,24 +118,28 @@ func (f *sessionFeed) each(ctx context.Context, yield func(collector.Task, error
 	}
 }
 
-// task returns the task of a session. The session of a damaged file becomes a task too, and then a
-// failure.
-func (f *sessionFeed) task(ctx context.Context, id string) (collector.Task, error) {
-	task := collector.Task{ID: id, Samples: 1, Recorded: &collector.Recorded{Run: id}}
-	record, err := f.plan.sessions.Read(ctx, id)
-	if errors.Is(err, store.ErrDamaged) {
-		return task, nil
-	} else if err != nil {
-		return task, err
+// task returns the task of a session. It reads the session only if the list lacks the task. The session
+// of a damaged file becomes a task too, and then a failure.
+func (f *sessionFeed) task(ctx context.Context, e store.Entry) (collector.Task, error) {
+	task := collector.Task{ID: e.ID, Samples: 1, Recorded: &collector.Recorded{Run: e.ID}}
+	about := e.About
+	if about == nil {
+		record, err := f.plan.sessions.Read(ctx, e.ID)
+		if errors.Is(err, store.ErrDamaged) {
+			return task, nil
+		} else if err != nil {
+			return task, err
+		}
+		about = &store.About{Task: record.Head.Task, Metadata: record.End.Metadata}
 	}
-	if t := record.Head.Task; t != nil {
+	if t := about.Task; t != nil {
 		task.Recorded.TaskID, task.Answer = t.ID, t.Answer
 		if t.Prompt != "" {
 			task.Messages = []string{t.Prompt}
 		}
 		task.Metadata = t.Metadata
 	}
-	task.Metadata = mergedMetadata(task.Metadata, record.End.Metadata)
+	task.Metadata = mergedMetadata(task.Metadata, about.Metadata)
 	return task, nil
 }
 

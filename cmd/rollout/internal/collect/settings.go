@@ -69,6 +69,7 @@ func newSettings(c *config.Config, seen *tap.Index, stderr io.Writer) (_ *settin
 		Limit:          c.Tasks.Limit,
 		Align:          alignConfig(c, p.prompts.Model),
 		Require:        new(c.Require()),
+		Messages:       c.Output.Messages,
 		Retries:        c.Run.Retries,
 		DataRetries:    c.Run.DataRetries,
 		MaxFailures:    c.Run.MaxFailures,

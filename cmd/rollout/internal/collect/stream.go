@@ -195,7 +195,7 @@ func (a *arrivals) noteSource() {
 	case p.options.Reads && p.config.Tasks.Follow:
 		what := "server runs as they end"
 		if p.config.Kind() == config.KindSessions {
-			what = "sealed sessions"
+			what = "sessions as they end"
 		}
 		p.host.Note("reading %s; rollout ctl %s drain or an interrupt ends the run", what, dir)
 	case !p.options.Reads && p.source != "-" && !p.options.Attached:

@@ -69,13 +69,7 @@ func (e *environment) setting(key string, getenv func(string) string) *Setting {
 	return s
 }
 
-var (
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	// secretName matches the name of a variable whose value is probably a secret. Its value must be a
-	// reference, because the run's folder contains a copy of the settings.
-	secretName  = regexp.MustCompile(`(?i)(^|_)(secret|password|passwd|token|api_?key|credentials?)$`)
-	placeholder = regexp.MustCompile(`\{(prompt|base_url|key|model|workdir|home)\}`)
-)
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func (e *environment) parse(raw json.RawMessage, getenv func(string) string) error {
 	var m map[string]json.RawMessage
@@ -98,7 +92,7 @@ func (e *environment) parse(raw json.RawMessage, getenv func(string) string) err
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			v.text = s.Reveal()
-		} else if secretName.MatchString(name) && text != "" && !placeholder.MatchString(text) {
+		} else if harness.IsSecret(name, text) { // the run's folder contains a copy of the settings
 			return fmt.Errorf("%s: the value can be a secret, so write a reference such as ${env:%s}; {key} is the key of the session", name, name)
 		}
 		if strings.ContainsRune(v.text, 0) {
@@ -119,6 +113,16 @@ func (e environment) Reveal() map[string]string {
 	return out
 }
 
+// secrets returns the values that were given by reference.
+func (e environment) secrets() (values []string) {
+	for _, v := range e {
+		if v.text != v.shown {
+			values = append(values, v.text)
+		}
+	}
+	return values
+}
+
 // presetSetting returns the setting for the name of a preset. The name can be empty.
 func presetSetting(key string, to *string) *Setting {
 	names := harness.PresetNames()
@@ -137,8 +141,8 @@ func presetSetting(key string, to *string) *Setting {
 func (c *Config) HarnessConfig() (cfg harness.Config, err error) {
 	h := &c.Harness
 	cfg = harness.Config{
-		Command: h.Command, Stdin: h.Stdin, Env: h.Env.Reveal(), Workdir: h.Workdir, Timeout: h.Timeout,
-		Build: session.Config{TrainAuxiliary: c.Tokens.ChainsAll}, Messages: c.Output.Messages, Keep: c.Agent.Keep,
+		Command: h.Command, Stdin: h.Stdin, Env: h.Env.Reveal(), Secrets: h.Env.secrets(), Workdir: h.Workdir, Timeout: h.Timeout,
+		Build: session.Config{TrainAuxiliary: c.Tokens.ChainsAll}, Keep: c.Agent.Keep,
 	}
 	if h.Output != "" {
 		if cfg.Output, err = harness.ParseOutput(h.Output); err != nil {
@@ -172,6 +176,8 @@ func (c *Config) checkHarness(complain func(when bool, key, format string, args 
 		complain(len(c.Engine.URLs) > 0, "engine.urls", why)
 		return
 	}
+	complain(h.Timeout >= c.Run.AttemptTimeout, "harness.timeout",
+		"must be shorter than run.attempt_timeout (%v), which includes the time for the copy of workdir and for the score", c.Run.AttemptTimeout)
 	complain(len(c.Engine.URLs) == 0, "engine.urls", "required with a harness; want the URL of an inference engine, such as http://127.0.0.1:30000")
 	for _, u := range c.Engine.URLs {
 		err := checkURL(u, "")

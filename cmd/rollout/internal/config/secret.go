@@ -63,12 +63,7 @@ func cutReference(text string) (kind, name string, ok bool) {
 
 // Secrets returns the values that must not occur in any file of a run.
 func (c *Config) Secrets() []string {
-	out := []string{c.Server.Password.Reveal(), c.Tokens.TapToken.Reveal()}
-	for _, v := range c.Harness.Env {
-		if v.text != v.shown { // the value was given by reference
-			out = append(out, v.text)
-		}
-	}
+	out := append(c.Harness.Env.secrets(), c.Server.Password.Reveal(), c.Tokens.TapToken.Reveal())
 	if u := c.Tokens.PolicyVersion.URL; u.ref != u.Reveal() {
 		out = append(out, u.Reveal())
 	}

@@ -125,7 +125,6 @@ func AgentConfig(c *config.Config) (agent.Config, error) {
 		Approvals:     c.Agent.Approvals,
 		MaxRounds:     c.Agent.MaxRounds,
 		Conversation:  c.Agent.Conversation,
-		Messages:      c.Output.Messages,
 		StuckAfter:    c.Server.StuckAfter,
 
 		OverrideModel: c.Agent.OverrideModel, OverrideSystem: c.Agent.OverrideSystem,

@@ -22,7 +22,7 @@ func (d *Doctor) harness(ctx context.Context) error {
 	}
 	defer g.Close()
 	cfg.BaseURL, cfg.Sessions = g.URL(), g
-	_, err = harness.NewBackend(cfg)
+	b, err := harness.NewBackend(cfg)
 	for _, e := range harness.FieldErrors(err) {
 		d.failed("harness", e)
 	}
@@ -30,10 +30,16 @@ func (d *Doctor) harness(ctx context.Context) error {
 		d.ok("harness", "%s", cmp.Or(d.Config.Harness.Preset, cfg.Command[0]))
 	}
 	engines, err := g.Probe(ctx)
+	if err == nil && b != nil {
+		err = b.Serve(engines[0].Model, gateway.Context(engines))
+	}
 	if err != nil {
 		d.failed("engine", err)
 	}
 	for _, e := range engines {
+		if e.Model == "" {
+			continue // part of the error
+		}
 		d.ok("engine", "%s serves model %s and returns token ids", e.URL, e.Model)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/config"
@@ -63,20 +64,32 @@ func New(ctx context.Context, c *config.Config) (*Gateway, error) {
 // URL is the base URL of the gateway.
 func (g *Gateway) URL() string { return "http://" + g.listener.Addr().String() }
 
-// Probe finds out how the engines return token ids, with a few small calls.
+// Probe finds out how the engines return token ids, with a few small calls. If it returns an error,
+// the engines that answered have a model.
 func (g *Gateway) Probe(ctx context.Context) ([]proxy.EngineInfo, error) {
-	p, err := proxy.New(g.cfg)
+	cfg := g.cfg
+	cfg.Sessions, cfg.Log = nil, nil
+	p, err := proxy.New(cfg) // knows nothing about the engines yet
 	if err != nil {
 		return nil, err
 	}
 	defer p.Close()
-	if err := p.Probe(ctx); err != nil {
-		if _, unreachable := errors.AsType[*net.OpError](err); unreachable {
-			err = unreachableError{err}
-		}
-		return nil, err
+	err = p.Probe(ctx)
+	if _, unreachable := errors.AsType[*net.OpError](err); unreachable {
+		err = unreachableError{err}
 	}
-	return p.Engines(), nil
+	return p.Engines(), err
+}
+
+// Context returns the smallest context length of the engines, in tokens. It is 0 if no engine states
+// one.
+func Context(engines []proxy.EngineInfo) (least int64) {
+	for _, e := range engines {
+		if e.Tokens > 0 && (least == 0 || e.Tokens < least) {
+			least = e.Tokens
+		}
+	}
+	return least
 }
 
 // An unreachableError means that an engine could not be reached.
@@ -115,12 +128,15 @@ func (g *Gateway) Close() {
 	_ = g.store.Close() // every sealed session is already synced
 }
 
-// Check returns an error that wraps collector.ErrUnavailable if no engine is up.
-func (g *Gateway) Check(context.Context) error {
-	if err := g.proxy.Up(); err != nil {
-		return fmt.Errorf("%w: %w", collector.ErrUnavailable, err)
+// Check makes a few small calls. If no engine answers them, the error wraps
+// collector.ErrUnavailable. The proxy's last health check is not enough: it can be older than an
+// outage, and an engine can be healthy and fail every call.
+func (g *Gateway) Check(ctx context.Context) error {
+	engines, err := g.Probe(ctx)
+	if err == nil || slices.ContainsFunc(engines, func(e proxy.EngineInfo) bool { return e.Model != "" }) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: %w", collector.ErrUnavailable, err)
 }
 
 // Begin implements harness.Sessions.

@@ -69,6 +69,7 @@
 //	long       answers that call tools have a long text
 //	unicode    answers contain characters outside ASCII
 //	compact    arguments are printed without spaces, so the next prompt differs from the sampled ids
+//	numbers    calls set the parameter timeout of a tool to 60000.0. JavaScript prints 60000
 //	answer=N   the number in the final answer (default 42)
 //
 // A fault happens to one answer, given by its number from 1:
@@ -96,8 +97,8 @@
 //
 // The log has one JSON object per line and call, in the order the calls end:
 //
-//	n, path, began, ended, status     number of the call from 1; the status is 0 if the connection
-//	                                  was dropped
+//	n, path, began, ended, status     number of the call from 1, and its times in UTC; the status is 0
+//	                                  if the connection was dropped
 //	stream                            whether the request asked for a stream
 //	prompt_ids, output_ids, logprobs  what was sampled under which prompt, whether or not it was
 //	                                  sent; null before sampling; a logprob that is not a number is

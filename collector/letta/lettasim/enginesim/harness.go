@@ -247,6 +247,9 @@ func (t *turn) final(k int) string {
 // call returns a tool call as the model samples it. With the parameter compact, the arguments
 // contain no spaces, unlike those that a template prints.
 func (t *turn) call(tool *tool, values map[string]string) string {
+	if t.has("numbers") {
+		values["timeout"] = "60000.0"
+	}
 	arguments := tool.arguments(values)
 	if t.has("compact") {
 		var compact strings.Builder

@@ -17,7 +17,7 @@ import (
 // The tools of three harnesses, shortened to what matters: names and schemas.
 const (
 	opencodeTools = `[{"type":"function","function":{"name":"read","parameters":{"type":"object","properties":{"filePath":{"type":"string"}},"required":["filePath"]}}},
-{"type":"function","function":{"name":"bash","parameters":{"$schema":"x","type":"object","properties":{"command":{"type":"string"},"timeout":{"type":"integer"},"description":{"type":"string"}},"required":["command","description"],"additionalProperties":false}}},
+{"type":"function","function":{"name":"bash","parameters":{"$schema":"x","type":"object","properties":{"command":{"type":"string"},"timeout":{"type":"number"},"description":{"type":"string"}},"required":["command","description"],"additionalProperties":false}}},
 {"type":"function","function":{"name":"task","description":"Available agent types: general, explore","parameters":{"type":"object","properties":{"description":{"type":"string"},"prompt":{"type":"string"},"subagent_type":{"type":"string"}},"required":["description","prompt","subagent_type"]}}}]`
 	qwenTools = `[{"type":"function","function":{"name":"write_file","parameters":{"type":"object","properties":{"file_path":{"type":"string"},"content":{"type":"string"}},"required":["file_path","content"]}}},
 {"type":"function","function":{"name":"run_shell_command","parameters":{"type":"object","properties":{"command":{"type":"string"},"is_background":{"type":"boolean"},"timeout":{"type":["null","number"]}},"required":["command","is_background","timeout"]}}},

@@ -28,6 +28,7 @@ func TestHarnessScripts(t *testing.T) {
 			{"long", 3},
 			{"unicode", 3},
 			{"compact", 3},
+			{"numbers", 3},
 			{"calls=5", 6},
 			{"subagent", 4},
 			{"subagent parallel think unicode", 3},
@@ -49,6 +50,10 @@ func TestHarnessScripts(t *testing.T) {
 				}
 				if n := len(h.answers[0].calls); strings.Contains(tt.options, "parallel") && !strings.Contains(tt.options, "subagent") && n != 2 {
 					t.Errorf("%d parallel calls", n)
+				}
+				number := slices.ContainsFunc(s.Calls(), func(c enginesim.Call) bool { return strings.Contains(c.Text, `"timeout": 60000.0`) })
+				if number != (tt.options == "numbers" && tools != miniTools) {
+					t.Errorf("a call has the number: %v", number)
 				}
 				s.inOrder(t, tt.options)
 			})

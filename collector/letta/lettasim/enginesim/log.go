@@ -40,7 +40,7 @@ type logLine struct {
 // AppendJSON appends the call to dst as a line of the log.
 func (c *Call) AppendJSON(dst []byte) []byte {
 	line := logLine{
-		N: c.N, Path: c.Path, Began: c.Began, Ended: c.Ended, Status: c.Status, Stream: c.Stream,
+		N: c.N, Path: c.Path, Began: c.Began.UTC(), Ended: c.Ended.UTC(), Status: c.Status, Stream: c.Stream,
 		Prompt: c.InputIDs, Output: c.OutputIDs, Text: c.Text, Finish: c.Finish.Type, Reason: c.FinishReason,
 		Complete: c.Complete, Listed: c.Listed, Fault: c.Fault, Marker: c.Marker, Script: c.Script, Seed: c.Seed, Step: c.Step,
 		Messages: c.Messages, Digest: c.Digest, Tools: c.Tools, Version: c.Version,

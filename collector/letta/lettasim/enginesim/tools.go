@@ -87,7 +87,8 @@ var mainParameters = []string{"command", "cmd", "prompt", "content", "file_text"
 
 // arguments returns arguments that satisfy the tool's schema, printed as a chat template prints
 // them. Values contains the texts for commands ("command"), for the tasks of subagents ("prompt")
-// and for everything else ("note").
+// and for everything else ("note"), and optionally the number for the tool's parameter timeout
+// ("timeout").
 func (t *tool) arguments(values map[string]string) string {
 	f := filler{tool: t, values: values, left: 1000}
 	return f.object(&t.Parameters, 0)
@@ -106,6 +107,9 @@ func (f *filler) object(s *schema, depth int) string {
 		if _, ok := s.Properties[name]; ok && depth == 0 && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
+	}
+	if _, ok := s.Properties["timeout"]; ok && f.values["timeout"] != "" {
+		names = append(names, "timeout")
 	}
 	var parts []string
 	for i, name := range names {
@@ -141,6 +145,8 @@ func (f *filler) value(name string, s *schema, depth int) string {
 		return "false"
 	case "integer", "number":
 		switch {
+		case name == "timeout" && f.values["timeout"] != "":
+			return f.values["timeout"]
 		case s.Default != nil && string(s.Default) != "null":
 			return string(s.Default)
 		case s.Minimum != nil:

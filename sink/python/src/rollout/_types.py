@@ -18,10 +18,11 @@ Per-token columns are numpy arrays of length T, unshifted and unpadded:
     logprobs    float32  entry i belongs to token i; exactly 0.0 if the token's mask is 0
     versions    int32    policy version per token, -1 if not sampled or unknown; or None
 
-turn_offsets (int32, K+1) and turn_roles (int8, K; 0 prompt, 1 assistant, 2 tool,
-3 user) divide the row into spans. chain (an int, 0 is the main conversation) and chain_kind
-("main", "subagent" or "auxiliary") identify the row's conversation within its sample. reward is a float, or None if the sample was not scored.
-Arrays can be read-only views of a mapped file.
+turn_offsets (int32, K+1) and turn_roles (int8, K; 0 prompt, 1 assistant, 2 tool, 3 user) divide
+the row into spans. chain (an int, 0 is the main conversation) and chain_kind ("main", "subagent"
+or "auxiliary") identify the row's conversation within its sample. reward is a float, or None if
+the sample was not scored. It is the same in all rows of a sample. Arrays can be read-only views of
+a mapped file.
 """
 
 

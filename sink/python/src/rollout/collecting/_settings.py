@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,9 @@ from rollout._types import Path
 
 _REFERENCE = re.compile(r"\$\{(env|file):.+\}\Z", re.DOTALL)
 _SECRET = "COLLECT_SECRET_"
+_NAME = re.compile(r"(^|_)(secret|password|passwd|token|api_?key|credentials?)$", re.IGNORECASE)
+"""Matches the names of variables of a harness whose values must be references, as in the program."""
+_PLACEHOLDER = re.compile(r"\{(prompt|base_url|key|model|workdir|home)\}")
 _OF_TOOLS = ("secrets", "tool_exec_environment_variables")
 """Fields of agent.create that contain secrets for the agent's tools."""
 
@@ -73,24 +76,27 @@ def settings(
 
 
 def _hide(body: dict[str, Any], out: Settings) -> None:
-    """Move the secrets of a settings dict into the environment."""
-    server = body.get("server")
-    if isinstance(server, Mapping):
-        server = body["server"] = dict(server)
-        if isinstance(server.get("password"), str):
-            server["password"] = _reference("PASSWORD", server["password"], out)
-        if isinstance(server.get("headers"), Mapping):
-            headers = server["headers"]
-            server["headers"] = {
-                str(k): _reference(f"HEADER_{i}", v, out) if isinstance(v, str) else v for i, (k, v) in enumerate(sorted(headers.items()))
-            }
-    tokens = body.get("tokens")
-    if isinstance(tokens, Mapping) and isinstance(tokens.get("policy_version"), str) and re.search("[?@]", tokens["policy_version"]):
-        body["tokens"] = {**tokens, "policy_version": _reference("POLICY_VERSION", tokens["policy_version"], out)}
-    agent = body.get("agent")
-    create = agent.get("create") if isinstance(agent, Mapping) else None
+    """Move the secrets of a settings dict into the environment. Copies the sections it changes."""
+    for name in ("server", "tokens", "harness", "agent"):
+        if isinstance(body.get(name), Mapping):
+            body[name] = dict(body[name])
+    server, tokens, harness, agent = (body.get(name) or {} for name in ("server", "tokens", "harness", "agent"))
+    if isinstance(server, dict):
+        _move(server, "password", "PASSWORD", out)
+        _move_all(server, "headers", "HEADER", out)
+        if isinstance(server.get("urls"), (list, tuple)):
+            server["urls"] = [dict(url) if isinstance(url, Mapping) else url for url in server["urls"]]
+            for i, url in enumerate(server["urls"]):
+                _move_all(url, "headers", f"SERVER_{i}_HEADER", out)
+    if isinstance(tokens, dict):
+        _move(tokens, "tap_token", "TAP_TOKEN", out)
+        if isinstance(tokens.get("policy_version"), str) and re.search("[?@]", tokens["policy_version"]):
+            _move(tokens, "policy_version", "POLICY_VERSION", out)
+    if isinstance(harness, dict):
+        _move_all(harness, "env", "ENV", out, lambda name, value: bool(_NAME.search(name)) and not _PLACEHOLDER.search(value))
+    create = agent.get("create") if isinstance(agent, dict) else None
     if isinstance(create, Mapping) and any(create.get(name) for name in _OF_TOOLS):
-        body["agent"] = {k: v for k, v in dict(agent or {}).items() if k != "create"}
+        del agent["create"]
         out.env["ROLLOUT_AGENT_CREATE"] = json.dumps(create)
         for name in _OF_TOOLS:
             held = create.get(name)
@@ -98,13 +104,22 @@ def _hide(body: dict[str, Any], out: Settings) -> None:
                 out.secrets += [v for v in held.values() if isinstance(v, str) and v]
 
 
-def _reference(name: str, value: str, out: Settings) -> str:
-    """Move a secret into the environment and return a reference to it."""
-    if not value or _REFERENCE.match(value):
-        return value
-    out.env[_SECRET + name] = value
-    out.secrets.append(value)
-    return "${env:" + _SECRET + name + "}"
+def _move(section: dict[str, Any], key: str, name: str, out: Settings) -> None:
+    """Move a string into the environment variable with this name, and leave a reference to it."""
+    value = section.get(key)
+    if isinstance(value, str) and value and not _REFERENCE.match(value):
+        out.env[_SECRET + name] = value
+        out.secrets.append(value)
+        section[key] = "${env:" + _SECRET + name + "}"
+
+
+def _move_all(section: Any, key: str, name: str, out: Settings, secret: Callable[[str, str], bool] = lambda *_: True) -> None:
+    """Move the strings of a dict that are secrets."""
+    if isinstance(section, dict) and isinstance(section.get(key), Mapping):
+        section[key] = {str(k): v for k, v in section[key].items()}
+        for i, (k, v) in enumerate(sorted(section[key].items())):
+            if isinstance(v, str) and secret(k, v):
+                _move(section[key], k, f"{name}_{i}", out)
 
 
 def without(lines: Sequence[str], secrets: Sequence[str]) -> tuple[str, ...]:

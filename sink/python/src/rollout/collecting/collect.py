@@ -65,10 +65,11 @@ def collect(
     """Start a collector, or resume the run in out, and return its groups as they are committed.
 
     config: a settings file (YAML, as for `rollout collect -c`), or the settings as a dict of
-        sections. If the dict contains a password or a header value, this secret is passed to the
-        program in the environment and is not written to a file.
+        sections. If the dict contains a secret, this secret is passed to the program in the
+        environment and is not written to a file. Secrets are passwords, tokens, header values, and
+        the variables in harness.env whose names end in TOKEN, API_KEY or the like.
     tasks: an iterable or async iterable of task dicts: prompt or messages, and optionally id,
-        answer, metadata, samples, agent, deadline. The next task is requested when the collector
+        answer, metadata, samples, agent, deadline. A task of a harness has one message. The next task is requested when the collector
         can start it. If a task has no id, its number, counted from 1, becomes its id. A resumed
         run then needs the same tasks in the same order. Tasks that the run already contains are
         not collected again. If tasks is a path, it names a JSON Lines file. If tasks is None, the

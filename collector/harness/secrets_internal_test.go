@@ -1,0 +1,65 @@
+package harness
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector/session"
+)
+
+// TestRedactor checks that a secret is found as it is, in JSON, and in JSON in JSON, as other programs
+// write it too. Short values and values of ordinary variables stay.
+func TestRedactor(t *testing.T) {
+	t.Parallel()
+	const odd = "p\"a<s&w\\ö\nrd-1"
+	key := session.NewKey()
+	r := newRedactor(&Config{
+		Secrets: []string{odd, odd + "-longer", "short"},
+		Env: map[string]string{
+			"SOME_API_KEY": "value-of-the-api-key", "AWS_SECRET_ACCESS_KEY": "value-of-access", "PLAIN": "plain-value",
+			"OPENAI_API_KEY": "{key}", "MAX_TOKENS": "1234567890", "A_TOKEN": "tiny",
+		},
+	})
+	const kept = "short plain-value {key} 1234567890 tiny"
+	text := strings.Join([]string{odd, odd + "-longer", "value-of-the-api-key", "value-of-access", string(key), kept}, " ")
+	const want = "(secret) (secret) (secret) (secret) (session key) " + kept
+	for depth := range 3 {
+		for _, write := range []func(string) string{escaped, plainJSON} {
+			given, wanted := text, want
+			for range depth {
+				given, wanted = write(given), write(wanted)
+			}
+			if got := r.text(given); got != wanted {
+				t.Errorf("depth %d: %q, want %q", depth, got, wanted)
+			}
+		}
+	}
+	raw, err := json.Marshal(map[string]string{"arguments": `{"a":` + `"` + escaped(odd) + `"}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.text(string(raw)); got != `{"arguments":"{\"a\":\"(secret)\"}"}` || !json.Valid([]byte(got)) {
+		t.Errorf("JSON %s", got)
+	}
+}
+
+// TestCutSecret checks that the end of a long output file does not begin with a part of a secret.
+func TestCutSecret(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	key := string(session.NewKey())
+	for cut := range len(key) + 1 {
+		rest := key[cut:] + strings.Repeat("x", 200) + "\n"
+		text := "early " + key[:cut] + rest + strings.Repeat("y", maxOutput-len(rest)-1) + "\n"
+		if err := os.WriteFile(filepath.Join(folder, "out"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readOutput(folder, "out", newRedactor(&Config{}))
+		if err != nil || len(got) < maxOutput-300 || cut < len(key) && strings.Contains(string(got), key[max(cut, 3):]) {
+			t.Fatalf("cut %d: %d bytes, %.80q, %v", cut, len(got), got, err)
+		}
+	}
+}
