@@ -110,6 +110,14 @@ e2e-letta: letta ## test the program against the real Letta servers LETTA (0.16.
 e2e-harness: python ## run the published agent harnesses against a scripted engine, without a network, and compare their rows with its log; SHORT=1 runs two of them, as in .ci/run
 	.ci/e2e-harness.sh
 
+.PHONY: stores
+stores: ## install the S3 servers versitygw, moto and s3proxy into .build/stores; exit status 75 if their packages are not available
+	.ci/stores.sh
+
+.PHONY: e2e-store
+e2e-store: python ## test sink/store against versitygw and moto, also through a proxy with faults, and check that s3proxy is refused
+	.ci/e2e-store.sh
+
 .PHONY: hostile
 hostile: ## test the program against every kind of bad server, for each kind of request
 	HOSTILE=all $(GO) test -p 1 -count 1 -timeout 30m -parallel 8 -run '^TestGateHostileServers$$' ./cmd/rollout
