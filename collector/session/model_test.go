@@ -25,6 +25,7 @@ type model struct {
 	policy string  // the name of the policy; "step-1" and "" for the engine's own model
 	truth  []truth // one per request
 	serial int
+	others int // how often another model gave one answer of a conversation
 	backs  int // how often a harness went back to an earlier request
 }
 
@@ -51,6 +52,7 @@ type actor struct {
 	sums   bool     // the answer is a summary
 	tries  int      // earlier tries of the request, for the header
 	failed bool     // an earlier request had the same messages and a fault
+	back   bool     // the harness went back, and the policy has not answered since
 	reply  bool     // the request is a reply to a rejected answer
 }
 
@@ -110,6 +112,13 @@ func (m *model) begin(a *actor) *pending {
 	p := a.begin()
 	m.record.Calls[p.i].Model = a.model
 	return p
+}
+
+// lone reports whether another model can give one answer of a. The first answer decides which model the
+// policy is. If the harness went back, the answer after that decides to which request.
+func (a *actor) lone() bool {
+	return a.kind != tokenize.ChainAuxiliary && !a.back && !a.twin && !a.failed && !a.reply && !a.sums && a.part == nil &&
+		slices.ContainsFunc(a.msgs, func(m msg) bool { return m.role == "assistant" })
 }
 
 // other makes a a conversation with another model than the policy, so that it must not be trained.
@@ -241,6 +250,14 @@ func (m *model) respond(a *actor) {
 		return
 	default:
 		p.end(answer)
+		if a.lone() && m.r.IntN(8) == 0 { // another model gave this answer
+			one := &actor{conv: a.conv}
+			m.other(one)
+			m.record.Calls[i].Model = one.model
+			m.truth[i] = truth{of: one, reason: tokenize.ReasonAuxiliary}
+			a.reply = true
+			m.others++
+		}
 		m.goOn(a, answer)
 		return
 	}
@@ -252,7 +269,7 @@ func (m *model) respond(a *actor) {
 // goOn adds the answer and the next messages to the history, or ends the conversation.
 func (m *model) goOn(a *actor, answer msg) {
 	reply := a.reply
-	a.tries, a.failed, a.reply = 0, false, false
+	a.tries, a.failed, a.back, a.reply = 0, false, false, false
 	history := slices.Clone(a.msgs)
 	echo := answer
 	echo.calls = slices.Clone(answer.calls)
@@ -297,7 +314,7 @@ func (m *model) goOn(a *actor, answer msg) {
 		m.truth = append(m.truth, truth{of: side, failed: true})
 		p.end(answer, failed)
 		a.msgs = history
-		a.failed = true
+		a.failed, a.back = true, true
 		m.backs++
 		return
 	}
@@ -365,7 +382,7 @@ func (m *model) compact(a *actor) {
 			text := s.msgs[len(s.msgs)-1].text
 			history = slices.Concat([]msg{a.msgs[0], user("Summary: " + text + " Continue.")}, history[kept:])
 		}
-		a.msgs = history
+		a.msgs, a.back = history, !accepted
 	}
 }
 
@@ -437,7 +454,7 @@ func TestRandomSessions(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("ROLLOUT_RANDOM_SESSIONS")); err == nil {
 		sessions = n
 	}
-	kinds, backs := map[string]int{}, 0
+	kinds, backs, others := map[string]int{}, 0, 0
 	for n := range sessions {
 		m := newModel(seed, n, n%4 > 0)
 		out, err := session.Build(&m.record, session.Config{})
@@ -458,6 +475,7 @@ func TestRandomSessions(t *testing.T) {
 		}
 
 		backs += m.backs
+		others += m.others
 
 		shuffled := m.record
 		shuffled.Calls = slices.Clone(m.record.Calls)
@@ -493,5 +511,8 @@ func TestRandomSessions(t *testing.T) {
 	if backs == 0 {
 		t.Error("no harness went back to an earlier request")
 	}
-	t.Logf("seed %d: %v, %d times back", seed, kinds, backs)
+	if others == 0 {
+		t.Error("no other model gave an answer of a conversation")
+	}
+	t.Logf("seed %d: %v, %d times back, %d answers of other models", seed, kinds, backs, others)
 }

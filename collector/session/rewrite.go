@@ -22,7 +22,7 @@ type endKey struct {
 	model   int32
 	tools   int32
 	message int32 // or a list of messages
-	open    bool  // the answer is unfinished: it calls tools, or the token limit stopped it
+	open    bool  // the answer is unfinished: it calls tools, or the token limit stopped it, and no other model continued
 }
 
 func newChainEnds(b *builder) *chainEnds {
@@ -54,7 +54,9 @@ func (e *chainEnds) add(c *call) {
 	if user := c.chain.first().firstUser; user >= 0 {
 		insert(e.byTask, endKey{c.model, c.tools.key, user, false})
 	}
-	insert(e.bySystem, endKey{c.model, c.tools.key, c.systemList(), c.answer.called() || c.Finish == tokenize.FinishLength})
+	open := c.answer.called() || c.Finish == tokenize.FinishLength
+	continued := slices.ContainsFunc(c.children, func(d *call) bool { return d.model != c.model })
+	insert(e.bySystem, endKey{c.model, c.tools.key, c.systemList(), open && !continued})
 }
 
 // position returns the number of calls that ended at or before the time.

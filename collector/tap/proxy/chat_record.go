@@ -62,7 +62,7 @@ func (c *chatCall) record(cut bool) error {
 // adapter returns the name of the model that the engine got, or "" for the engine's own model. SGLang
 // accepts MODEL:ADAPTER, but lists only the adapter.
 func (c *chatCall) adapter() string {
-	if c.able == nil {
+	if c.model == "" { // no engine got the call
 		return ""
 	}
 	name := c.model
