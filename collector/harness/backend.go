@@ -123,7 +123,7 @@ func (g *agent) open() error {
 	if g.folder, err = makeFolder(g.cfg.Dir, g.mark, g.cfg.Workdir); err != nil {
 		return unavailable(err)
 	}
-	head := session.Head{Task: &session.Task{ID: t.ID, Prompt: t.Messages[0], Answer: t.Answer, Metadata: t.Metadata}}
+	head := session.Head{Model: g.cfg.Served, Task: &session.Task{ID: t.ID, Prompt: t.Messages[0], Answer: t.Answer, Metadata: t.Metadata}}
 	if g.key, err = g.cfg.Sessions.Begin(head); err != nil {
 		return fmt.Errorf("%w: begin a session: %w", collector.ErrStorage, err)
 	}

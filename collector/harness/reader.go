@@ -56,7 +56,7 @@ func (g *readAgent) Run(ctx context.Context) (*collector.Reply, error) {
 	rollout, err := session.Build(record, g.reader.cfg.Build)
 	secrets := newRedactor(&Config{}) // the keys of sessions
 	reply := replyOf(record, rollout, record.End.At.Sub(record.Head.Began), secrets)
-	reply.Model, reply.Started, reply.Reward = record.Head.Model, record.Head.Began, record.End.Reward
+	reply.Started, reply.Reward = record.Head.Began, record.End.Reward
 	if rollout != nil {
 		g.calls, reply.Output = rollout.Calls, rollout.Main.Text
 	}

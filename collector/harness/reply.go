@@ -25,7 +25,7 @@ const (
 // reply returns the reply of the command. The rollout can be nil.
 func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
 	r := replyOf(g.record, rollout, g.end.Took, g.secrets)
-	r.Model, r.Output, r.ExitCode, r.Workdir = g.cfg.Served, g.end.Answer, &g.end.Exit, (&values{folder: g.folder}).work()
+	r.Output, r.ExitCode, r.Workdir = g.end.Answer, &g.end.Exit, (&values{folder: g.folder}).work()
 	if rollout != nil && g.cfg.Output.kind == outputSession {
 		r.Output = rollout.Main.Text
 	}
@@ -36,9 +36,12 @@ func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
 // replyOf returns the reply of a session, without secrets in its texts. It has one send with one turn
 // per call, in the order of rollout.Calls. The rollout can be nil.
 func replyOf(record *session.Record, rollout *session.Rollout, took time.Duration, secrets *redactor) *collector.Reply {
-	r := &collector.Reply{AgentID: record.ID}
+	r := &collector.Reply{AgentID: record.ID, Model: record.Head.Model}
 	if rollout == nil {
 		return r
+	}
+	if rollout.Main.Model != "" {
+		r.Model = secrets.text(rollout.Main.Model) // the harness chose it
 	}
 	if len(rollout.Main.Messages) > 0 {
 		r.Messages = json.RawMessage(secrets.text(string(rollout.Main.Messages)))

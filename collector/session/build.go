@@ -20,8 +20,8 @@ var (
 
 // Config configures Build.
 type Config struct {
-	// If TrainAuxiliary is true, the calls of auxiliary chains are rows like all others. Otherwise
-	// they are left out.
+	// If TrainAuxiliary is true, the calls of auxiliary chains are rows like all others, unless
+	// another model answered them. Otherwise they are left out.
 	TrainAuxiliary bool
 }
 
@@ -62,6 +62,8 @@ type Main struct {
 	Call int
 	// Text is the text of that answer without its reasoning, and Finish is its finish reason.
 	Text, Finish string
+	// Model is the name of the model of the main chain, or empty if unknown.
+	Model string
 	// Messages is a JSON array: the messages of the last request and the answer.
 	Messages json.RawMessage
 }

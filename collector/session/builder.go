@@ -67,6 +67,7 @@ func (t *toolSet) overlaps(u *toolSet) bool {
 type call struct {
 	*Call
 	index                 int   // in builder.calls
+	model                 int32 // the number of the name of the model
 	began, ended          int64 // in Unix nanoseconds; a call without an end ended when it began
 	seq                   sequence
 	tools                 *toolSet
@@ -159,6 +160,7 @@ func (b *builder) add(raw *Call) error {
 		}
 	}
 	c := &call{Call: raw, tools: b.toolsOf(raw.Tools), firstUser: -1, lastReply: -1, lists: make([]int32, 1, len(raw.Messages)+1)}
+	c.model = b.numberOf("model\x00" + b.modelOf(raw))
 	c.began = raw.Began.UnixNano()
 	c.ended = max(c.began, raw.Ended.UnixNano())
 	for i, text := range raw.Messages {
@@ -183,6 +185,9 @@ func (b *builder) add(raw *Call) error {
 	}
 	return nil
 }
+
+// modelOf returns the name of the model that answered, or "" if it is unknown.
+func (b *builder) modelOf(c *Call) string { return cmp.Or(c.Model, b.record.Head.Model) }
 
 // list returns the number of a list of messages: the list with number head, and one more message.
 func (b *builder) list(head, message int32) int32 {

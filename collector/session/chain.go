@@ -9,6 +9,7 @@ import (
 // A chain is one conversation.
 type chain struct {
 	kind   tokenize.ChainKind
+	other  bool // its model is not the model of the main chain
 	number int32
 	calls  []*call // in the order of their requests
 	from   *call   // the call from which the chain forked, or nil
@@ -27,6 +28,7 @@ func (x *chain) add(c *call) {
 
 // findChains puts every call into a chain, in the order of the requests.
 func (b *builder) findChains() {
+	b.skipModels()
 	b.findReplies()
 	for _, c := range b.calls {
 		c.setNext()
@@ -45,13 +47,13 @@ func (b *builder) findChains() {
 	for _, c := range b.calls {
 		var x *chain
 		switch p := c.parent; {
-		case c.replyTo != nil:
+		case c.replyTo != nil && c.replyTo.model == c.model:
 			x = c.replyTo.chain
-		case p != nil && (c.dropped() || p.next == c):
+		case p != nil && p.model == c.model && (c.dropped() || p.next == c):
 			x = p.chain
 		case p != nil:
 			x = &chain{from: p}
-		case replaces[c] != nil:
+		case replaces[c] != nil && replaces[c].model == c.model:
 			x = replaces[c].chain
 		default:
 			if x = ends.rewritten(c); x != nil {
@@ -66,6 +68,21 @@ func (b *builder) findChains() {
 		}
 		x.add(c)
 		ends.add(c)
+	}
+}
+
+// skipModels makes each call continue the latest call of its own model in its conversation, because a
+// chain has one model. If there is none, the parent stays, and the call begins a chain.
+func (b *builder) skipModels() {
+	for _, c := range slices.Backward(b.calls) { // the earlier calls still have their parents
+		p := c.parent
+		for p != nil && p.model != c.model {
+			p = p.parent
+		}
+		if p != nil && p != c.parent {
+			c.parent, c.exact = p, len(p.Prompt) > 0 && len(p.Output) > 0 && p.seq.extends(&c.seq)
+			p.children = append(p.children, c)
+		}
 	}
 }
 
@@ -93,12 +110,12 @@ func (b *builder) findReplies() {
 
 // setNext finds the call that continues c in the same chain. A request that adds to the tokens of c
 // comes first, then the request whose conversation lasts longest: a harness can ask for a summary,
-// drop it and continue from c. Requests to which the harness did not return, auxiliary requests, and
-// replies to another answer do not continue c in the chain.
+// drop it and continue from c. Requests to which the harness did not return, auxiliary requests, replies
+// to another answer, and requests to another model do not continue c in the chain.
 func (c *call) setNext() {
 	for _, d := range c.children {
 		switch {
-		case d.dropped() || d.auxiliary() || d.replyTo != nil:
+		case d.dropped() || d.auxiliary() || d.replyTo != nil || d.model != c.model:
 		case c.next == nil, d.exact && !c.next.exact, d.exact == c.next.exact && d.latest > c.next.latest:
 			c.next = d
 		}

@@ -29,9 +29,14 @@
 //
 // # Chains
 //
+// A chain has one model (Call.Model). A call that continues the answer of another model continues the
+// chain of the latest answer before it that comes from its own model, and otherwise forks. The model of
+// the main chain is the policy. Chains of other models are never trained.
+//
 // A chain takes one continuation of each call: a request that extends its tokens, then the request
 // whose conversation lasts longest. Any other continuation forks: it begins a new chain. A request
-// that continues no call begins a new chain too, with two exceptions:
+// that continues no call begins a new chain too, with two exceptions, in which the chain's model must be
+// the model of the request:
 //
 //   - It repeats a request whose answer was dropped, or replies to it (see below). Then it is in the
 //     chain of that request.
@@ -46,6 +51,7 @@
 //	request                                                                kind
 //	contains the task's prompt in a user message; with tools, then first   main: chain 0 (of equal first
 //	                                                                       requests, the longest chain)
+//	goes to another model than the main chain                              auxiliary
 //	forks from a chain, with a tool of that chain or its tokens            as that chain
 //	forks from a chain, without its tools                                  auxiliary
 //	has no tools, or no tool of the main chain                             auxiliary
@@ -92,6 +98,7 @@
 // The first line that applies decides:
 //
 //	call                                                                          reason
+//	in a chain of another model than the main chain                               auxiliary
 //	in an auxiliary chain, without Config.TrainAuxiliary                          auxiliary
 //	the numbers of ids and log-probabilities differ                               length_mismatch
 //	complete, but the ids are missing or their number is not the engine's count   no_ids

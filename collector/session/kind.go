@@ -25,6 +25,7 @@ func (b *builder) chooseKinds() {
 	}
 	for i, x := range b.chains {
 		x.number = int32(i)
+		x.other = len(main.calls) > 0 && x.first().model != main.first().model
 		if i > 0 {
 			x.kind = b.kindOf(x, all)
 		}
@@ -71,7 +72,7 @@ func (b *builder) statesTask(i int) bool {
 func (b *builder) kindOf(x *chain, main *toolSet) tokenize.ChainKind {
 	c := x.first()
 	switch {
-	case x.from != nil && c.auxiliary():
+	case x.other, x.from != nil && c.auxiliary():
 		return tokenize.ChainAuxiliary
 	case x.from != nil:
 		return x.from.chain.kind

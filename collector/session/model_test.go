@@ -22,8 +22,10 @@ type model struct {
 	r      *rand.Rand
 	faults bool
 	actors []*actor
+	policy string  // the name of the policy; "step-1" and "" for the engine's own model
 	truth  []truth // one per request
 	serial int
+	others int // how often another model gave one answer of a conversation
 	backs  int // how often a harness went back to an earlier request
 }
 
@@ -38,6 +40,7 @@ type truth struct {
 type actor struct {
 	*conv
 	kind   tokenize.ChainKind
+	model  string
 	twin   bool // other conversations have the same first request
 	kimi   bool // the ids of tool calls are numbers within the conversation
 	turns  int  // to go
@@ -49,6 +52,7 @@ type actor struct {
 	sums   bool     // the answer is a summary
 	tries  int      // earlier tries of the request, for the header
 	failed bool     // an earlier request had the same messages and a fault
+	back   bool     // the harness went back, and the policy has not answered since
 	reply  bool     // the request is a reply to a rejected answer
 }
 
@@ -62,13 +66,14 @@ func (m *model) unique(what string) string {
 }
 
 func (m *model) start(kind tokenize.ChainKind, turns int, c *conv) *actor {
-	a := &actor{conv: c, kind: kind, turns: turns}
+	a := &actor{conv: c, kind: kind, model: m.policy, turns: turns}
 	m.actors = append(m.actors, a)
 	return a
 }
 
 func newModel(seed uint64, n int, faults bool) *model {
 	m := &model{harness: newHarness(task), r: rand.New(rand.NewPCG(seed, uint64(n))), faults: faults}
+	m.policy = []string{"", "step-1"}[m.r.IntN(2)]
 	if m.r.IntN(2) == 0 {
 		m.start(tokenize.ChainAuxiliary, 1, m.conv("", system("title generator"), user("a title for"), user(`"`+task+`"`)))
 	}
@@ -102,8 +107,30 @@ func (a *actor) whole() *actor {
 	return a
 }
 
+// begin sends the next request of a to its model.
+func (m *model) begin(a *actor) *pending {
+	p := a.begin()
+	m.record.Calls[p.i].Model = a.model
+	return p
+}
+
+// lone reports whether another model can give one answer of a. The first answer decides which model the
+// policy is. If the harness went back, the answer after that decides to which request.
+func (a *actor) lone() bool {
+	return a.kind != tokenize.ChainAuxiliary && !a.back && !a.twin && !a.failed && !a.reply && !a.sums && a.part == nil &&
+		slices.ContainsFunc(a.msgs, func(m msg) bool { return m.role == "assistant" })
+}
+
+// other makes a a conversation with another model than the policy, so that it must not be trained.
+func (m *model) other(a *actor) {
+	a.model, a.kind = []string{"step-1", "", "step-2"}[m.r.IntN(3)], tokenize.ChainAuxiliary
+	if a.model == m.policy {
+		a.model = "step-3"
+	}
+}
+
 func (m *model) request(a *actor) {
-	a.open = a.begin()
+	a.open = m.begin(a)
 	m.truth = append(m.truth, truth{of: a.whole()})
 	if a.tries > 0 && m.r.IntN(2) == 0 {
 		retry(a.tries)(&m.record.Calls[a.open.i])
@@ -210,7 +237,7 @@ func (m *model) respond(a *actor) {
 		if a.kind != tokenize.ChainAuxiliary {
 			left(tokenize.ReasonSuperseded)
 		}
-		a.open = a.begin()
+		a.open = m.begin(a)
 		retry(1)(&m.record.Calls[a.open.i])
 		m.truth = append(m.truth, truth{of: a.whole()})
 		return
@@ -223,6 +250,14 @@ func (m *model) respond(a *actor) {
 		return
 	default:
 		p.end(answer)
+		if a.lone() && m.r.IntN(8) == 0 { // another model gave this answer
+			one := &actor{conv: a.conv}
+			m.other(one)
+			m.record.Calls[i].Model = one.model
+			m.truth[i] = truth{of: one, reason: tokenize.ReasonAuxiliary}
+			a.reply = true
+			m.others++
+		}
 		m.goOn(a, answer)
 		return
 	}
@@ -234,7 +269,7 @@ func (m *model) respond(a *actor) {
 // goOn adds the answer and the next messages to the history, or ends the conversation.
 func (m *model) goOn(a *actor, answer msg) {
 	reply := a.reply
-	a.tries, a.failed, a.reply = 0, false, false
+	a.tries, a.failed, a.back, a.reply = 0, false, false, false
 	history := slices.Clone(a.msgs)
 	echo := answer
 	echo.calls = slices.Clone(answer.calls)
@@ -268,18 +303,18 @@ func (m *model) goOn(a *actor, answer msg) {
 	}
 	forks := a.kind != tokenize.ChainAuxiliary && !a.twin && !reply && slices.ContainsFunc(history, func(m msg) bool { return m.role == "assistant" })
 	if forks && m.faults && m.r.IntN(20) == 0 { // the request with the answer fails, and the harness goes back
-		side := &actor{conv: a.conv, kind: a.kind, from: a.whole()}
+		side := &actor{conv: a.conv, kind: a.kind, model: a.model, from: a.whole()}
 		for i := len(m.truth) - 1; ; i-- {
 			if m.truth[i].of == a.whole() {
 				m.truth[i].of = side
 				break
 			}
 		}
-		p := a.begin()
+		p := m.begin(a)
 		m.truth = append(m.truth, truth{of: side, failed: true})
 		p.end(answer, failed)
 		a.msgs = history
-		a.failed = true
+		a.failed, a.back = true, true
 		m.backs++
 		return
 	}
@@ -301,6 +336,9 @@ func (m *model) delegate(a *actor) bool {
 	for range twins {
 		s := m.start(tokenize.ChainSubagent, 1+m.r.IntN(3), m.conv(tools, system("you are a subagent"), user(text)))
 		s.twin, s.kimi = twins > 1, kimi
+		if m.r.IntN(4) == 0 {
+			m.other(s)
+		}
 		// Nothing but its result shows that the only answer of a twin was read.
 		if report := s.twin && s.turns == 1; report || m.r.IntN(3) > 0 {
 			a.waits = append(a.waits, s)
@@ -329,7 +367,7 @@ func (m *model) compact(a *actor) {
 		s = m.start(tokenize.ChainAuxiliary, 1, m.conv("", slices.Concat([]msg{system("you summarize")}, history[1:], []msg{ask})...))
 	case 2: // in a conversation without tools, because the prompt is too long
 		m.truth = append(m.truth, truth{of: a.whole(), failed: true})
-		a.call(says(""), failed)
+		m.begin(a).end(says(""), failed)
 		a.failed = !accepted
 		s = m.start(tokenize.ChainAuxiliary, 1, m.conv("", system("you summarize"), ask))
 	case 3: // in a conversation without tools; the last answer is kept
@@ -344,7 +382,7 @@ func (m *model) compact(a *actor) {
 			text := s.msgs[len(s.msgs)-1].text
 			history = slices.Concat([]msg{a.msgs[0], user("Summary: " + text + " Continue.")}, history[kept:])
 		}
-		a.msgs = history
+		a.msgs, a.back = history, !accepted
 	}
 }
 
@@ -416,7 +454,7 @@ func TestRandomSessions(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("ROLLOUT_RANDOM_SESSIONS")); err == nil {
 		sessions = n
 	}
-	kinds, backs := map[string]int{}, 0
+	kinds, backs, others := map[string]int{}, 0, 0
 	for n := range sessions {
 		m := newModel(seed, n, n%4 > 0)
 		out, err := session.Build(&m.record, session.Config{})
@@ -437,6 +475,7 @@ func TestRandomSessions(t *testing.T) {
 		}
 
 		backs += m.backs
+		others += m.others
 
 		shuffled := m.record
 		shuffled.Calls = slices.Clone(m.record.Calls)
@@ -472,5 +511,8 @@ func TestRandomSessions(t *testing.T) {
 	if backs == 0 {
 		t.Error("no harness went back to an earlier request")
 	}
-	t.Logf("seed %d: %v, %d times back", seed, kinds, backs)
+	if others == 0 {
+		t.Error("no other model gave an answer of a conversation")
+	}
+	t.Logf("seed %d: %v, %d times back, %d answers of other models", seed, kinds, backs, others)
 }

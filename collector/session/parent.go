@@ -63,6 +63,8 @@ func (k *continuation) better(l *continuation, c *call) bool {
 		return true
 	case k.common != l.common:
 		return k.common > l.common
+	case (k.from.model == c.model) != (l.from.model == c.model):
+		return k.from.model == c.model
 	case k.from.before(c) != l.from.before(c):
 		return k.from.before(c)
 	case (len(k.from.children) == 0) != (len(l.from.children) == 0):
@@ -75,7 +77,7 @@ func (k *continuation) better(l *continuation, c *call) bool {
 // the order of their requests.
 func (b *builder) best(c *call, calls []*call, fits func(*call) bool) (best continuation) {
 	for _, d := range slices.Backward(calls) {
-		if best.from != nil && best.common == best.from.seq.len() && best.from.before(c) && len(best.from.children) == 0 {
+		if best.from != nil && best.common == best.from.seq.len() && best.from.model == c.model && best.from.before(c) && len(best.from.children) == 0 {
 			break // the later of two equal candidates
 		}
 		if fits == nil || fits(d) {

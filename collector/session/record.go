@@ -23,7 +23,7 @@ type Record struct {
 // A Head describes a session when it begins.
 type Head struct {
 	Began time.Time `json:"began"`
-	// Model is the engine's name for its model, or empty if unknown.
+	// Model is the engine's name for its own model, or empty if unknown.
 	Model string `json:"model,omitempty"`
 	// Task is nil if the program that began the session did not name a task.
 	Task *Task `json:"task,omitempty"`
@@ -78,6 +78,9 @@ type Call struct {
 	// client had sent them in another form (proxy.Config.Continuity). Messages contains what the
 	// client sent.
 	Spliced bool
+	// Model is the engine's name for the model that answered, such as a LoRA adapter, or "" for
+	// Head.Model.
+	Model string
 	// Unread is the reason why the ids of the answer are not usable, such as no_ids, or "". The
 	// package comment of collector/tap/proxy lists the reasons. A refused call has no answer. Its
 	// reason is UnreadOverflow or "".

@@ -19,9 +19,10 @@ type chainEnds struct {
 
 // An endKey is what an end has in common with the request that continues its chain.
 type endKey struct {
+	model   int32
 	tools   int32
 	message int32 // or a list of messages
-	open    bool  // the answer is unfinished: it calls tools, or the token limit stopped it
+	open    bool  // the answer is unfinished: it calls tools, or the token limit stopped it, and no other model continued
 }
 
 func newChainEnds(b *builder) *chainEnds {
@@ -51,9 +52,11 @@ func (e *chainEnds) add(c *call) {
 		ends[key] = slices.Insert(ends[key], at, c)
 	}
 	if user := c.chain.first().firstUser; user >= 0 {
-		insert(e.byTask, endKey{c.tools.key, user, false})
+		insert(e.byTask, endKey{c.model, c.tools.key, user, false})
 	}
-	insert(e.bySystem, endKey{c.tools.key, c.systemList(), c.answer.called() || c.Finish == tokenize.FinishLength})
+	open := c.answer.called() || c.Finish == tokenize.FinishLength
+	continued := slices.ContainsFunc(c.children, func(d *call) bool { return d.model != c.model })
+	insert(e.bySystem, endKey{c.model, c.tools.key, c.systemList(), open && !continued})
 }
 
 // position returns the number of calls that ended at or before the time.
@@ -72,7 +75,7 @@ func position(calls []*call, time int64) int {
 // that ended last.
 func (e *chainEnds) rewritten(c *call) *chain {
 	if c.firstUser >= 0 {
-		end := latest(e.byTask, endKey{c.tools.key, c.firstUser, false}, c, c.began, func(d *call) bool {
+		end := latest(e.byTask, endKey{c.model, c.tools.key, c.firstUser, false}, c, c.began, func(d *call) bool {
 			return c.lastReply >= 0 || c.systemList() == d.systemList()
 		})
 		if end != nil {
@@ -86,7 +89,7 @@ func (e *chainEnds) rewritten(c *call) *chain {
 		}
 	}
 	all := func(*call) bool { return true }
-	open, closed := endKey{c.tools.key, c.systemList(), true}, endKey{c.tools.key, c.systemList(), false}
+	open, closed := endKey{c.model, c.tools.key, c.systemList(), true}, endKey{c.model, c.tools.key, c.systemList(), false}
 	if i := position(e.summaries, c.began); i > 0 { // a summary of an unfinished chain
 		consider(latest(e.bySystem, open, c, e.began[i-1], all))
 	}
@@ -98,7 +101,7 @@ func (e *chainEnds) rewritten(c *call) *chain {
 					consider(latest(e.bySystem, open, c, d.began, all))
 				}
 				// a summary in the conversation about the task
-				if d.tools.key == c.tools.key && d.systemList() == c.systemList() && canContinue(d, c) && e.b.aboutTask(d.chain.first()) {
+				if d.model == c.model && d.tools.key == c.tools.key && d.systemList() == c.systemList() && canContinue(d, c) && e.b.aboutTask(d.chain.first()) {
 					consider(d)
 				}
 			}

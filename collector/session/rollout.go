@@ -42,7 +42,7 @@ func (b *builder) rollout() *Rollout {
 		out.Chains = append(out.Chains, y)
 	}
 	if last := b.chains[0].last; last != nil {
-		out.Main = Main{Call: last.place, Text: last.answer.text, Finish: last.Finish, Messages: b.conversation(last)}
+		out.Main = Main{Call: last.place, Text: last.answer.text, Finish: last.Finish, Model: b.modelOf(last.Call), Messages: b.conversation(last)}
 	}
 	return out
 }
@@ -50,7 +50,7 @@ func (b *builder) rollout() *Rollout {
 // reasonFor returns the reason why a call is left out, or ReasonNone.
 func (b *builder) reasonFor(c *call) tokenize.Reason {
 	switch {
-	case c.chain.kind == tokenize.ChainAuxiliary && !b.cfg.TrainAuxiliary:
+	case c.chain.kind == tokenize.ChainAuxiliary && (!b.cfg.TrainAuxiliary || c.chain.other):
 		return tokenize.ReasonAuxiliary
 	case len(c.Logprobs) != len(c.Output):
 		return tokenize.ReasonLengthMismatch
@@ -93,6 +93,8 @@ func (b *builder) tokens(c *call, reason tokenize.Reason) tokenize.Call {
 func (c *call) note(reason tokenize.Reason) string {
 	why := ""
 	switch {
+	case reason == tokenize.ReasonAuxiliary && c.chain.other:
+		why = "comes from another model than the answers of the main conversation"
 	case reason == tokenize.ReasonAuxiliary:
 		why = "belongs to an auxiliary conversation"
 	case reason == tokenize.ReasonLengthMismatch:

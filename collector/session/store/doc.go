@@ -51,9 +51,9 @@
 //	┌───┬──────┐
 //	│ 2 │ JSON │        a text: a message or a list of tools; the first text has the index 0
 //	└───┴──────┘
-//	┌───┬────────┬──────────┬───────┬────────┬───────────┬───────┬────────┬──────────┐
-//	│ 3 │ number │ messages │ tools │ answer │  spliced  │ retry │ unread │ tap call │
-//	└───┴────────┴──────────┴───────┴────────┴───────────┴───────┴────────┴──────────┘
+//	┌───┬────────┬──────────┬───────┬────────┬─────────┬───────┬───────┬────────┬──────────┐
+//	│ 3 │ number │ messages │ tools │ answer │ spliced │ retry │ model │ unread │ tap call │
+//	└───┴────────┴──────────┴───────┴────────┴─────────┴───────┴───────┴────────┴──────────┘
 //	┌───┬────────┐
 //	│ 4 │ number │      the client received the whole answer of the call with this number
 //	└───┴────────┘
@@ -70,7 +70,8 @@
 //	answer       list of bytes: the answer's message, as JSON
 //	spliced      1 if the prompt was spliced, otherwise 0
 //	retry        sv
-//	unread       length (uv), bytes
+//	model        length (uv), bytes
+//	unread       the same
 //	tap call     the rest: a payload of package collector/tap, kind 1
 //
 // A text is in the file once, before the first call that uses it. The prompt of a call shares the

@@ -74,5 +74,5 @@ func appendFields(b []byte, number int, c *session.Call, u used) []byte {
 	}
 	b = append(b, spliced)
 	b = binary.AppendVarint(b, int64(c.Retry))
-	return frame.AppendText(b, c.Unread)
+	return frame.AppendText(frame.AppendText(b, c.Model), c.Unread)
 }

@@ -95,8 +95,9 @@ func (p *Proxy) limitWrites(ctx context.Context, w http.ResponseWriter) (stop fu
 	}
 }
 
-// receive calls read, which reads the body of a request. It returns nil if read returns nil in time
-// and before ctx ends. Otherwise, read gets an error from the connection.
+// receive calls read, which reads the body of a request, and gets an error from the connection if the
+// body is late or ctx ends. receive returns nil if read returns nil, even if ctx has ended: a client can
+// disconnect when it has sent the whole body. A session that was sealed meanwhile is an error.
 func (p *Proxy) receive(ctx context.Context, w http.ResponseWriter, read func() error) *refusal {
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Now().Add(p.limits.BodyTime)) // only recorders in tests have no deadlines
@@ -115,7 +116,7 @@ func (p *Proxy) receive(ctx context.Context, w http.ResponseWriter, read func() 
 		return errCanceled
 	case slow:
 		return &refusal{http.StatusRequestTimeout, "slow_body", fmt.Sprintf("the request body did not arrive within %v", p.limits.BodyTime)}
-	case err != nil || ended:
+	case err != nil:
 		return errIncomplete
 	}
 	_ = c.SetReadDeadline(time.Time{})

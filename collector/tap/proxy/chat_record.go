@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,6 +34,7 @@ func (c *chatCall) record(cut bool) error {
 	if c.call.Unread != "" && t.Status == http.StatusOK {
 		c.p.unread(c.call.Unread)
 	}
+	c.call.Model = c.adapter()
 	if t.Status == http.StatusOK {
 		c.call.Answer = c.view.message.json()
 	}
@@ -53,6 +57,22 @@ func (c *chatCall) record(cut bool) error {
 	c.p.cfg.Log.Debug("call", "dialect", t.Dialect, "engine", t.Engine, "status", t.Status, "prompt", len(t.Prompt), "output", len(t.Output), "cut", cut)
 	t.Prompt, t.Output, t.Logprobs = nil, nil, nil
 	return err
+}
+
+// adapter returns the name of the model that the engine got, or "" for the engine's own model. SGLang
+// accepts MODEL:ADAPTER, but lists only the adapter.
+func (c *chatCall) adapter() string {
+	if c.model == "" { // no engine got the call
+		return ""
+	}
+	name := c.model
+	if base, adapter, ok := strings.Cut(name, ":"); ok && !slices.Contains(c.able.models, name) {
+		name = cmp.Or(strings.TrimSpace(adapter), base)
+	}
+	if name == c.able.own() {
+		return ""
+	}
+	return name
 }
 
 // deliver calls write, which writes the last part of an answer that has been recorded. If the client
