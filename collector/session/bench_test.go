@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,8 +84,9 @@ func BenchmarkBuild(b *testing.B) {
 // and the same first answer; "texts" if each has one call, whose answer the next request quotes;
 // "unfinished" if each ends with a tool call, after a call without tools; "retries" if all requests are
 // the same, one after the other; "twins" if all requests are the same, at the same time, and each has a
-// second call; "forks" if all requests continue the same call; "ids" if all answers
-// have the same tool-call ids and the system message changes.
+// second call; "forks" if all requests continue the same call; "ids" if all answers have the same
+// tool-call ids and the system message changes; "repeated" if the first answer repeats one byte, in
+// proportion to the number of calls, and the last request quotes it.
 func manyConversations(calls int, shape string) *session.Record {
 	h := newHarness(task)
 	m := h.mainConv().turn(does("s", "agent", "{}"), result("s", "started"))
@@ -122,13 +124,20 @@ func manyConversations(calls int, shape string) *session.Record {
 			c.turn(does("bash:0", "bash", fmt.Sprintf(`{"n": %d}`, k)), result("bash:0", "ok"))
 			c.msgs[0] = system(fmt.Sprint("it is ", k, " and a half"))
 			c.call(says("looked"))
+		case "repeated":
+			answer := "looked"
+			if k == 1 {
+				answer = strings.Repeat("-", 160*calls)
+				m.add(user("result: " + answer))
+			}
+			c.call(says(answer))
 		}
 	}
 	m.call(done)
 	return &h.record
 }
 
-var conversationShapes = []string{"subagents", "texts", "unfinished", "retries", "twins", "forks", "ids"}
+var conversationShapes = []string{"subagents", "texts", "unfinished", "retries", "twins", "forks", "ids", "repeated"}
 
 // BenchmarkConversations measures sessions with many conversations.
 func BenchmarkConversations(b *testing.B) {

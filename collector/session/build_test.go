@@ -330,8 +330,8 @@ func TestBuild(t *testing.T) {
 		{"smolagents: the history is rendered again as text", func(h *harness) {
 			c := h.mainConv()
 			c.call(does("c1", "bash", "{}"))
-			c.add(says("Calling tools:\n[{'name': 'bash'}]"), user("Observation: ok")).call(does("c2", "bash", "{}"))
-			c.add(says("Calling tools:\n[{'name': 'bash'}] 2"), user("Observation: ok")).call(done)
+			c.add(says("Calling tools:\n[{'name': 'bash', 'arguments': {}}]"), user("Observation: ok")).call(does("c2", "bash", "{}"))
+			c.add(says("Calling tools:\n[{'name': 'bash', 'arguments': {}}] 2"), user("Observation: ok")).call(done)
 		}, "1:main0 2:main0 3:main0", 3, "I fixed it"},
 		{"the time in the system message", func(h *harness) {
 			c := h.mainConv()

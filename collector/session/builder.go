@@ -79,13 +79,16 @@ type call struct {
 	firstUser int32   // the number of the first user message, or -1
 	lastReply int     // the index of the last assistant message in the request, or -1
 
+	known     bool // the request contains a message that is the same as its answer
+	knownHere bool // the same, after a message that is the same as the last message
+
 	parent   *call   // the call that this call continues, or nil
 	children []*call // the calls that continue this call
 	parentAt int     // the position of the parent's answer in the request
 	exact    bool    // parent is not nil, and the prompt begins with all of its tokens
 	readers  []*call // the later requests that contain the answer
 	quoted   bool    // the text of a later request contains the text of this answer, and of no other
-	changed  *call   // a later request with an assistant message of unknown origin in the place of the answer
+	changed  *call   // a later request with an assistant message of unknown origin in place of the answer
 	repeat   *call   // the later request that repeats this request without the answer, or nil
 	added    []int   // the messages of repeat after those that it repeats
 	stated   bool    // the client stated that repeat is a retry of this call

@@ -13,8 +13,8 @@
 //
 // # Which call continues which
 //
-// A message of a request is an answer if it has the same tool-call ids or, without ids, the same text.
-// White space at both ends of a text, reasoning, and the form of the arguments do not matter. The
+// A message of a request is an answer if it has the same tool-call ids and names or, without ids, the
+// same text. White space at both ends of a text, reasoning, and the form of the arguments do not matter. The
 // messages before it must be the messages of the answered request. If the harness changed them, the
 // requests must have the same tools or the same system message.
 //
@@ -69,16 +69,21 @@
 // delivered and is the last one of its conversation. A request that failed is proof too. Proof is a
 // request of which one is true:
 //
-//   - It contains the answer. If several answers with the same ids qualify, the arguments must be the
-//     same.
+//   - It contains the answer, after the messages of the answered request. If several answers with the
+//     same ids qualify, the arguments must be the same.
 //   - Its prompt begins with the prompt and the output. A cut answer needs this proof.
-//   - It has a form of the answer in its place: a message with one of the tool-call ids, or with the
-//     same arguments; a text that contains the answer's text, or is a part of it; or a text that
-//     contains the names and the string arguments of all tool calls. No other answer has this form.
-//   - It contains the history of the conversation, as a request for a summary does: the answer after
-//     the same message. No other answer is the same.
+//   - It has a form of the answer in its place, and no other answer has this form. If both call tools,
+//     one call has the same name, and the same id or arguments. Otherwise a text contains the answer's
+//     text, is a part of it, or contains the names and the arguments of all tool calls. A part of less
+//     than 32 bytes must be the beginning, and end with a word.
+//   - It began after the answer ended, has the same tools or system message (see above), and contains
+//     the answer in a history that the harness changed: after the message that the answer replies to,
+//     or anywhere if no other answer is the same. The answered request did not contain this already.
+//   - It began after the answer ended, and contains it in the history of another conversation, as a
+//     request for a summary does: after the message that the answer replies to. The answered request
+//     did not contain this already, and no other answer to this message is the same.
 //   - It quotes the text, as the result of a subagent does. The text has at least 32 bytes, and no
-//     other answer had the same text by then.
+//     other answer and no earlier message contained it by then.
 //
 // Delivered means that the whole answer was written to a client that was still connected. The answer
 // is not the last one if a later request repeats its request, has an unknown message in its place, or

@@ -10,6 +10,14 @@ func TestEvidence(t *testing.T) {
 	t.Parallel()
 	const long = "The bug is in the second loop of main.go."
 	tool := does("c2", "bash", `{"cmd": "grep -n loop main.go"}`)
+	longer := func(text, more string) msg {
+		m := does("c3", "bash", `{"cmd": "pwd"}`)
+		if more == "" {
+			m = does("c2", "bash", `{"cmd": "ls"}`)
+		}
+		m.text, m.null = text+more, false
+		return m
+	}
 	// twice runs two subagents with the same request, one after the other. Each gives one answer.
 	twice := func(first, second, firstResult string) func(h *harness) {
 		return func(h *harness) {
@@ -36,6 +44,74 @@ func TestEvidence(t *testing.T) {
 			m.call(done)
 			h.subConv("look").call(says("fine"))
 		}, "1:main0 2:main0 3:subagent1!ambiguous_retry 4:main0 5:subagent1", 2, "I fixed it"},
+
+		{"the text of a repeat begins with the text of the lost answer", func(h *harness) {
+			c := h.mainConv().turn(runs, files)
+			c.call(longer(long, ""), undelivered)
+			c.turn(longer(long, " It reads one line too many."), result("c3", "/")).call(done)
+		}, "1:main0 2:main0!superseded 3:main0 4:main0", 1, "I fixed it"},
+		{"the text of a stated retry begins with the text of the lost answer", func(h *harness) {
+			c := h.mainConv().turn(runs, files)
+			c.call(longer(long, ""), retry(0))
+			c.call(longer(long, " It reads one line too many."), retry(1))
+			c.add(longer(long, " It reads one line too many."), result("c3", "/")).call(done)
+		}, "1:main0 2:main0!superseded 3:main0 4:main0", 1, "I fixed it"},
+		{"a result quotes the repeat of a subagent's lost answer", func(h *harness) {
+			m := h.mainConv().turn(does("s", "agent", "{}"))
+			c := h.subConv("look")
+			c.call(says(long), undelivered)
+			c.call(says(long + " It reads one line too many."))
+			m.add(result("s", long+" It reads one line too many.")).call(done)
+		}, "1:main0 2:subagent1!superseded 3:subagent1 4:main0", 2, "I fixed it"},
+		{"a result quotes the beginning of the repeat of a subagent's lost answer", func(h *harness) {
+			m := h.mainConv().turn(does("s", "agent", "{}"))
+			c := h.subConv("look")
+			c.call(says(long), undelivered)
+			c.call(says(long + " It reads one line too many."))
+			m.add(result("s", long+" It reads [...]")).call(done)
+		}, "1:main0 2:subagent1!superseded 3:subagent1 4:main0", 2, "I fixed it"},
+		{"a lost answer had copied a line of a result, and a later result has it again", func(h *harness) {
+			c := h.mainConv().turn(runs, result("c1", "main.go: "+long))
+			c.call(says(long), undelivered)
+			c.turn(tool, result("c2", "1 "+long)).call(done)
+		}, "1:main0 2:main0!superseded 3:main0 4:main0", 1, "I fixed it"},
+
+		{"a lost answer has the text of a demonstration", func(h *harness) {
+			c := h.conv("bash edit agent", system("you are an agent"), user("an example"), says("ok"), user(task))
+			c.call(says("ok"), undelivered)
+			c.turn(runs, files).call(done)
+		}, "1:main0!superseded 2:main0 3:main0", 1, "I fixed it"},
+		{"a lost answer has the text of a demonstration, after the same message", func(h *harness) {
+			c := h.conv("bash edit agent", system("you are an agent"), user(task), says("ok"), user(task))
+			c.call(says("ok"), undelivered)
+			c.turn(runs, files).call(done)
+		}, "1:main0!superseded 2:main0 3:main0", 1, "I fixed it"},
+		{"a lost answer has the id of a demonstration", func(h *harness) {
+			c := h.conv("bash edit agent", system("you are an agent"), user(task), does("call_0", "bash", `{"cmd": "pwd"}`), result("call_0", "/"))
+			c.call(does("call_0", "bash", `{"cmd": "ls"}`), undelivered)
+			c.turn(tool, result("c2", "7: for")).call(done)
+		}, "1:main0!superseded 2:main0 3:main0", 1, "I fixed it"},
+		{"the first message is shortened, and the second of two equal texts is lost", func(h *harness) {
+			c := h.mainConv().turn(says("Continue."), user("go on"))
+			c.call(says("Continue."))
+			c.msgs[1].text = "fix it"
+			c.call(done)
+		}, "1:main0 2:main0!ambiguous_retry 3:main0", 2, "I fixed it"},
+		{"the first message is shortened, and the second of two equal calls with the same id is lost", func(h *harness) {
+			call := does("call_0", "bash", `{"cmd": "ls"}`)
+			c := h.mainConv().turn(call, result("call_0", "main.go"))
+			c.call(call)
+			c.msgs[1].text = "fix it"
+			c.call(done)
+		}, "1:main0 2:main0!ambiguous_retry 3:main0", 2, "I fixed it"},
+		{"a subagent has the history before the same answer has ended", func(h *harness) {
+			m := h.mainConv().turn(runs, files)
+			p := m.begin()
+			x := h.conv("web", system("you are a subagent"), user("look"), files, says("ok"), user("go on")).begin()
+			p.end(says("ok"))
+			x.end(says("looked"))
+			m.call(done)
+		}, "1:main0 2:main0!ambiguous_retry 3:auxiliary1!auxiliary 4:main0", 1, "I fixed it"},
 
 		{"an answer is dropped, and old results are removed from the history", func(h *harness) {
 			c := h.mainConv().turn(runs, files).turn(tool, result("c2", "7: for"))
@@ -92,6 +168,31 @@ func TestEvidence(t *testing.T) {
 			c.call(tool)
 			c.add(does("x1", "bash", `{"cmd": "pwd"}`), result("x1", "/")).call(done)
 		}, "1:main0 2:main0!ambiguous_retry 3:main0", 1, "I fixed it"},
+		{"another answer with the same text is in the place of the answer", func(h *harness) {
+			c := h.mainConv().turn(runs, files)
+			c.call(longer("I will look.", ""))
+			c.add(longer("I will look.", " "), result("c3", "/")).call(done)
+		}, "1:main0 2:main0!ambiguous_retry 3:main0", 1, "I fixed it"},
+		{"another answer with the same id is in the place of the answer", func(h *harness) {
+			c := h.mainConv().turn(runs, files)
+			c.call(does("call_0", "bash", `{"cmd": "ls"}`))
+			c.add(does("call_0", "edit", "{}"), result("call_0", "ok")).call(done)
+		}, "1:main0 2:main0!ambiguous_retry 3:main0", 1, "I fixed it"},
+		{"a short text is in the place of the answer, and happens to be a part of it", func(h *harness) {
+			c := h.mainConv().turn(runs, files)
+			c.call(says("I will look into it"))
+			c.add(says("ok"), user("go on")).call(done)
+		}, "1:main0 2:main0!ambiguous_retry 3:main0", 1, "I fixed it"},
+		{"a text is in the place of the answer, and happens to contain it", func(h *harness) {
+			c := h.mainConv().turn(runs, files)
+			c.call(says("no"))
+			c.add(says("nothing is known"), user("go on")).call(done)
+		}, "1:main0 2:main0!ambiguous_retry 3:main0", 1, "I fixed it"},
+		{"OpenCode: a call of an unknown tool becomes a call of another tool", func(h *harness) {
+			c := h.mainConv().turn(runs, files)
+			c.call(does("c2", "find", `{"name": "x"}`))
+			c.add(does("c2", "invalid", `{"tool": "find", "error": "unavailable"}`), result("c2", "no such tool")).call(done)
+		}, "1:main0 2:main0 3:main0", 2, "I fixed it"},
 		{"the place of the answer is empty in a request that failed", func(h *harness) {
 			c := h.mainConv().turn(runs, files)
 			c.call(tool)
@@ -136,6 +237,26 @@ func TestEvidence(t *testing.T) {
 			c := h.mainConv()
 			c.call(tool)
 			c.add(says("Calling tools: [{'name': 'bash', 'arguments': {'cmd': 'ls'}}]"), user("Observation: ok")).call(done)
+		}, "1:main0!ambiguous_retry 2:main0", 1, "I fixed it"},
+		{"the history has a text with the name, and the arguments are not strings", func(h *harness) {
+			c := h.mainConv()
+			c.call(does("c2", "bash", `{"lines": [7, 12], "all": true}`))
+			c.add(says("bash is not available"), user("go on")).call(done)
+		}, "1:main0!ambiguous_retry 2:main0", 1, "I fixed it"},
+		{"the history has a text with the name, and there are no arguments", func(h *harness) {
+			c := h.mainConv()
+			c.call(does("c2", "bash", "{}"))
+			c.add(says("bash is not available"), user("go on")).call(done)
+		}, "1:main0!ambiguous_retry 2:main0", 1, "I fixed it"},
+		{"the answer is a text with its arguments in the history, and they are not strings", func(h *harness) {
+			c := h.mainConv()
+			c.call(does("c2", "bash", `{"lines": [7, 12], "all": true, "at": null}`))
+			c.add(says("Calling tools: [{'name': 'bash', 'arguments': {'lines': [7, 12], 'all': True, 'at': None}}]"), user("Observation: ok")).call(done)
+		}, "1:main0 2:main0", 2, "I fixed it"},
+		{"the history has a text with other numbers", func(h *harness) {
+			c := h.mainConv()
+			c.call(does("c2", "bash", `{"lines": [7, 2]}`))
+			c.add(says("Calling tools: [{'name': 'bash', 'arguments': {'lines': [7, 12]}}]"), user("Observation: ok")).call(done)
 		}, "1:main0!ambiguous_retry 2:main0", 1, "I fixed it"},
 		{"an empty answer that stays in the history, with other tokens", func(h *harness) {
 			c := h.mainConv()

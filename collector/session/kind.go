@@ -82,8 +82,8 @@ func (b *builder) kindOf(x *chain, main *toolSet) tokenize.ChainKind {
 	return tokenize.ChainSubagent
 }
 
-// startsWithAnswers reports whether the request contains an answer of an earlier call of another chain as an
-// assistant message. Such a chain begins with the history of the other chain.
+// startsWithAnswers reports whether the request contains an answer of an earlier call of another chain
+// as an assistant message. Such a chain begins with the history of the other chain.
 func (b *builder) startsWithAnswers(c *call) bool {
 	for p := 0; p <= c.lastReply; p++ {
 		text := c.Messages[p]

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A message is one message of a request, or an answer, in a form in which two messages that mean the
@@ -17,7 +19,7 @@ type message struct {
 	toolID string    // of a tool result: the id of the call
 	// key is equal for two messages if they are the same. A harness can drop reasoning and write the
 	// arguments of a tool call in another form. So an assistant message with tool-call ids is
-	// recognized by the ids alone. Any other message is recognized by its role and its text.
+	// recognized by the ids and the names. Any other message is recognized by its role and its text.
 	key string
 	// content is the text, and the names and arguments of the tool calls. Some engines use the same
 	// tool-call ids in every conversation.
@@ -45,43 +47,116 @@ func (m *message) full() string {
 func (m *message) isAnswer() bool { return m.role == "assistant" && (m.called() || m.text != "") }
 
 // derived reports whether the message, which is in the place of the answer, can be that answer in
-// another form: it is the same, or shares a tool-call id, or one text contains the other, or the text
-// contains the names and the string arguments of all tool calls.
+// another form. If both call tools, they must share a call. Otherwise one text contains the other, or
+// the text contains the names and the arguments of all tool calls.
 func (m *message) derived(answer *message) bool {
-	if m.key == answer.key || m.content == answer.content {
-		return true
-	}
-	for _, u := range answer.uses {
-		if u.id != "" && slices.ContainsFunc(m.uses, func(v toolUse) bool { return v.id == u.id }) {
-			return true
-		}
-	}
 	text, want := plain(m.text), plain(answer.text)
-	if text == "" || want != "" || !answer.called() {
-		return text != "" && want != "" && (strings.Contains(text, want) || strings.Contains(want, text))
+	switch {
+	case m.content == answer.content:
+		return true
+	case m.called() && answer.called():
+		return slices.ContainsFunc(answer.uses, func(u toolUse) bool { return slices.ContainsFunc(m.uses, u.becomes) })
+	case text == "":
+		return false
+	case want != "":
+		return partOf(want, text) || partOf(text, want)
 	}
-	for _, u := range answer.uses {
-		if !strings.Contains(text, u.name) || !u.stringsIn(text) {
-			return false
-		}
-	}
-	return true
+	return answer.called() && !slices.ContainsFunc(answer.uses, func(u toolUse) bool {
+		return !hasWord(text, u.name) || !u.argumentsIn(text)
+	})
 }
 
-// stringsIn reports whether a text in the form of plain contains all string arguments, as they are
-// or in the form of JSON.
-func (u *toolUse) stringsIn(text string) bool {
-	var arguments map[string]json.RawMessage
-	if json.Unmarshal([]byte(u.arguments), &arguments) != nil {
+// becomes reports whether v can be the call u in another form: both have the same name, and the same
+// id or arguments. Engines reuse ids. Some harnesses replace the name of an unknown tool: they
+// write it in lower case, or they move it to the arguments.
+func (u toolUse) becomes(v toolUse) bool {
+	if u.name == v.name && u.arguments == v.arguments {
+		return true
+	}
+	return u.id != "" && u.id == v.id && (strings.EqualFold(u.name, v.name) || strings.Contains(v.arguments, encode(u.name)))
+}
+
+// partOf reports whether a text contains a part. A part shorter than minQuote could be in the text by
+// accident. So it must be the beginning of the text and end with a whole word.
+func partOf(part, text string) bool {
+	if len(part) >= minQuote {
+		return strings.Contains(text, part)
+	}
+	return strings.HasPrefix(text, part) && !startsInWord(text[len(part):])
+}
+
+// hasWord reports whether a text contains a word that is not a part of a longer word.
+func hasWord(text, word string) bool {
+	for word != "" {
+		before, after, found := strings.Cut(text, word)
+		if !found {
+			break
+		}
+		if last, _ := utf8.DecodeLastRuneInString(before); !inWord(last) && !startsInWord(after) {
+			return true
+		}
+		text = after
+	}
+	return false
+}
+
+func startsInWord(text string) bool {
+	r, _ := utf8.DecodeRuneInString(text)
+	return inWord(r)
+}
+
+func inWord(r rune) bool {
+	return r != utf8.RuneError && (r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r))
+}
+
+// argumentsIn reports whether a text in the form of plain contains the arguments: all strings, as they
+// are or in the form of JSON. Without strings, it must contain all other values, in the form of JSON
+// or Python. Without values, it must contain the JSON of the arguments.
+func (u *toolUse) argumentsIn(text string) bool {
+	d := json.NewDecoder(strings.NewReader(u.arguments))
+	d.UseNumber()
+	var arguments any
+	if d.Decode(&arguments) != nil {
 		return false
 	}
-	for _, raw := range arguments {
-		var s string
-		if json.Unmarshal(raw, &s) == nil && !strings.Contains(text, plain(s)) && !strings.Contains(text, plain(strings.Trim(string(raw), `"`))) {
-			return false
+	texts, others := 0, 0
+	all, allOthers := true, true
+	eachValue(arguments, func(v any) {
+		switch s, ok := v.(string); {
+		case ok && plain(s) != "":
+			texts++
+			all = all && (strings.Contains(text, plain(s)) || strings.Contains(text, plain(strings.Trim(encode(s), `"`))))
+		case !ok:
+			others++
+			allOthers = allOthers && (hasWord(text, encode(v)) || hasWord(text, python[encode(v)]))
 		}
+	})
+	switch {
+	case texts > 0:
+		return all
+	case others > 0:
+		return allOthers
 	}
-	return true
+	return strings.Contains(text, plain(u.arguments))
+}
+
+// python contains the form in Python of values in the form of JSON.
+var python = map[string]string{"true": "True", "false": "False", "null": "None"}
+
+// eachValue calls f for each string, number, boolean and null in a JSON value.
+func eachValue(v any, f func(any)) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, m := range v {
+			eachValue(m, f)
+		}
+	case []any:
+		for _, m := range v {
+			eachValue(m, f)
+		}
+	default:
+		f(v)
+	}
 }
 
 // plain returns the text without backslashes and with a single space for white space, because
@@ -120,7 +195,7 @@ func parseMessage(raw json.RawMessage) message {
 		u := toolUse{c.ID, c.Function.Name, argumentsText(c.Function.Arguments)}
 		m.uses = append(m.uses, u)
 		m.ids = m.ids && u.id != ""
-		ids = append(ids, u.id)
+		ids = append(ids, u.id, u.name)
 		content = append(content, u.name, u.arguments)
 	}
 	m.content = strings.Join(content, "\x00")
@@ -169,11 +244,16 @@ func argumentsText(raw json.RawMessage) string {
 	if d.Decode(&v) != nil || d.More() {
 		return string(raw)
 	}
+	return encode(v)
+}
+
+// encode returns the JSON of a value that was parsed from JSON.
+func encode(v any) string {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
 	if e.Encode(v) != nil {
-		return string(raw)
+		return ""
 	}
 	return strings.TrimSpace(text.String())
 }

@@ -32,6 +32,12 @@ func (b *builder) index(c *call) {
 	if c.answer.isAnswer() {
 		last := pair{b.lastMessage(c.Messages), c.answerFull}
 		b.byLast[last] = append(b.byLast[last], c)
+		for i, text := range c.Messages {
+			if b.number[text] == c.answerKey {
+				c.known = true
+				c.knownHere = c.knownHere || b.lastMessage(c.Messages[:i]) == last.list
+			}
+		}
 		numbers := []int32{c.answerKey, c.answerFull}
 		for _, n := range slices.Compact(numbers) {
 			b.byAnswer[n] = append(b.byAnswer[n], c)
@@ -127,7 +133,9 @@ func (b *builder) coincides(c, e *call) bool {
 
 // answerAt returns the call whose answer is the message at position p of c's request. An answer with
 // the same text and arguments comes before an answer that only has the same tool-call ids, and a
-// request with exactly the messages before p comes before others.
+// request with exactly the messages before p comes before others. If the messages before p are others,
+// the message proves an answer that had ended, and that was not yet in its own request: a request can
+// begin with an example of an answer, and a conversation can contain equal answers.
 func (b *builder) answerAt(c *call, p int) (best continuation) {
 	text := c.Messages[p]
 	if !b.message(text).isAnswer() {
@@ -144,13 +152,28 @@ func (b *builder) answerAt(c *call, p int) (best continuation) {
 		return k
 	}
 	contains := func(d *call) bool { return b.contains(c, p, d) }
-	if k := b.best(c, b.byAnswer[full], contains); k.from != nil {
+	here := func(d *call) bool { return d.before(c) && !d.knownHere && contains(d) }
+	if k := b.best(c, b.byLast[pair{b.lastMessage(c.Messages[:p]), full}], here); k.from != nil {
 		k.proved = true
 		return k
 	}
+	first := func(d *call) bool { return d.before(c) && !d.known && contains(d) }
+	if k := b.only(c, b.byAnswer[full], first); k.from != nil {
+		return k
+	}
+	if k := b.best(c, b.byAnswer[full], contains); k.from != nil {
+		return k
+	}
 	k := b.best(c, b.byAnswer[key], contains)
-	k.proved = len(b.byAnswer[key]) == 1
+	k.proved = len(b.byAnswer[key]) == 1 && k.from != nil && first(k.from)
 	return k
+}
+
+// only returns the best of the calls that fit. It is proved if no other call fits.
+func (b *builder) only(c *call, calls []*call, fits func(*call) bool) continuation {
+	best := b.best(c, calls, fits)
+	best.proved = best.from != nil && !slices.ContainsFunc(calls, func(d *call) bool { return d != best.from && fits(d) })
+	return best
 }
 
 // contains reports whether the message at position p of c's request, which is the same as d's answer,
@@ -178,10 +201,9 @@ func (b *builder) changedAt(c *call, p int) (best continuation) {
 	}
 	calls := b.byEnd[c.lists[p]]
 	derived := func(d *call) bool { return m.derived(&d.answer) }
-	if best = b.best(c, calls, derived); best.from == nil {
+	if best = b.only(c, calls, derived); best.from == nil {
 		return b.best(c, calls, nil)
 	}
-	best.proved = b.best(c, calls, func(d *call) bool { return d != best.from && derived(d) }).from == nil
 	return best
 }
 
@@ -232,10 +254,11 @@ func (b *builder) markRead(c *call) {
 // contains the history of another conversation: no other answer is the same and replies to the same
 // message.
 func (b *builder) historyAt(c *call, p int) continuation {
-	if same := b.byLast[pair{b.lastMessage(c.Messages[:p]), b.full[c.Messages[p]]}]; len(same) == 1 && p > 0 {
-		return continuation{from: same[0], proved: true}
+	same := b.byLast[pair{b.lastMessage(c.Messages[:p]), b.full[c.Messages[p]]}]
+	if len(same) != 1 || p == 0 || !same[0].before(c) || same[0].knownHere {
+		return continuation{}
 	}
-	return continuation{}
+	return continuation{from: same[0], proved: true}
 }
 
 // lastMessage returns the number of the last of the messages, or -1.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 )
@@ -16,10 +17,14 @@ type quote struct {
 	text   string
 	calls  []*call // the calls with this answer, in the order in which they ended
 	prefix int     // the index of the longest other quote that is the beginning of text, or -1
+	until  int64   // the time when the second answer that contains text ended, in Unix nanoseconds
+	known  bool    // a message contained text before the first answer ended
 }
 
-// findQuotes sets b.quotes and call.quoted. An answer is quoted if a message contains its text, no
-// other answer had this text when the message was first sent, and the answer had ended by then.
+// findQuotes sets b.quotes and call.quoted. An answer is quoted if a message contains its text, the
+// answer had ended when the message was first sent, and no other answer and no earlier message
+// contained this text by then. A repeated answer often contains the text of the lost answer, and an
+// answer can be a copy of a message.
 func (b *builder) findQuotes() {
 	s := newQuoteSearch(b.calls)
 	if len(s.quotes) == 0 {
@@ -34,10 +39,18 @@ func (b *builder) findQuotes() {
 			done[i] = true
 			b.quotes[i] = s.find(b.message(i).text)
 			for _, q := range b.quotes[i] {
-				if q.calls[0].before(c) && (len(q.calls) == 1 || !q.calls[1].before(c)) {
+				switch {
+				case !q.calls[0].before(c):
+					q.known = true
+				case c.began < q.until:
 					q.calls[0].quoted = true
 				}
 			}
+		}
+	}
+	for _, q := range s.quotes {
+		if q.known {
+			q.calls[0].quoted = false
 		}
 	}
 }
@@ -86,7 +99,31 @@ func newQuoteSearch(calls []*call) *quoteSearch {
 		}
 		s.filter[s.slot(hash)] = true
 	}
+	s.setUntil(calls)
 	return s
+}
+
+// setUntil sets quote.until.
+func (s *quoteSearch) setUntil(calls []*call) {
+	for _, q := range s.quotes {
+		q.until = math.MaxInt64
+		if len(q.calls) > 1 {
+			q.until = q.calls[1].ended
+		}
+	}
+	ended := map[string]int64{} // by the text of an answer
+	for _, c := range calls {
+		if at, ok := ended[c.answer.text]; !ok || c.ended < at {
+			ended[c.answer.text] = c.ended
+		}
+	}
+	for text, at := range ended {
+		for _, q := range s.find(text) {
+			if q.text != text {
+				q.until = min(q.until, at)
+			}
+		}
+	}
 }
 
 // quoteFactor is the factor of a rolling hash: the sum of byte*quoteFactor^position.
@@ -94,16 +131,18 @@ const quoteFactor = 0x9e3779b97f4a7c15
 
 func (s *quoteSearch) slot(hash uint64) uint64 { return hash >> 20 & s.mask }
 
-// find returns the different quotes in a text.
+// find returns the different quotes in a text. If the text repeats itself so often that the search
+// would take too long, it returns only some of them.
 func (s *quoteSearch) find(text string) (found []*quote) {
-	if len(text) < minQuote {
+	if len(text) < minQuote || len(s.quotes) == 0 {
 		return nil
 	}
 	hash, out := uint64(0), uint64(1) // out is quoteFactor^minQuote
 	for range minQuote {
 		out *= quoteFactor
 	}
-	for end := range len(text) {
+	work := maxQuoteWork * len(text)
+	for end := 0; end < len(text) && work > 0; end++ {
 		hash = hash*quoteFactor + uint64(text[end])
 		start := end + 1 - minQuote
 		if start > 0 {
@@ -114,15 +153,30 @@ func (s *quoteSearch) find(text string) (found []*quote) {
 		}
 		// All quotes that are the beginning of rest are the beginning of the greatest quote up to rest.
 		rest := text[start:]
-		k, equal := slices.BinarySearchFunc(s.quotes, rest, func(q *quote, rest string) int { return strings.Compare(q.text, rest) })
+		k, equal := slices.BinarySearchFunc(s.quotes, rest, func(q *quote, rest string) int { return compare(q.text, rest, &work) })
 		if !equal {
 			k--
 		}
-		for ; k >= 0; k = s.quotes[k].prefix {
-			if q := s.quotes[k]; strings.HasPrefix(rest, q.text) && !slices.Contains(found, q) {
+		for ; k >= 0 && work > 0; k = s.quotes[k].prefix {
+			work -= minQuote + len(found)
+			q := s.quotes[k]
+			if n := min(len(q.text), len(rest)); n == len(q.text) && compare(q.text, rest[:n], &work) == 0 && !slices.Contains(found, q) {
 				found = append(found, q)
 			}
 		}
 	}
 	return found
+}
+
+// maxQuoteWork is how many bytes find compares for each byte of a text. Ordinary texts need less than
+// one tenth.
+const maxQuoteWork = 64
+
+// compare is like [strings.Compare]. It subtracts the number of bytes that it compared from work.
+func compare(x, y string, work *int) int {
+	const block = 64
+	for *work -= block; len(x) > block && len(y) > block && x[:block] == y[:block]; *work -= block {
+		x, y = x[block:], y[block:]
+	}
+	return strings.Compare(x, y)
 }
