@@ -88,7 +88,9 @@ func (p *program) cleanHarness(ctx context.Context, o *cleanOptions, args []stri
 	dir := ""
 	if len(args) > 0 {
 		dir = filepath.Join(args[0], runfolder.SessionsDir)
-		sessions = countSessions(dir)
+		var failed error
+		sessions, failed = countSessions(dir)
+		err = errors.Join(err, failed)
 	}
 	did := "found"
 	if err == nil && !o.dryRun {
@@ -100,26 +102,38 @@ func (p *program) cleanHarness(ctx context.Context, o *cleanOptions, args []stri
 			err = errors.Join(err, failed)
 		}
 	}
-	if o.asJSON {
-		err = errors.Join(err, p.printJSON(map[string]any{"run_id": o.runID, "attempts": attempts, "sessions": sessions, "removed": !o.dryRun}))
+	if err != nil {
+		return exit.With(exit.Unusable, err)
 	}
 	p.say("%s what was left of %s and %s of run %s", did, format.Plural(int64(attempts), "attempt"), format.Plural(int64(sessions), "session"), o.runID)
-	return exit.With(exit.Unusable, err)
+	if o.asJSON {
+		return p.printJSON(map[string]any{"run_id": o.runID, "attempts": attempts, "sessions": sessions, "removed": !o.dryRun})
+	}
+	return nil
 }
 
 // countSessions counts the files of sessions in the subfolders of a folder. A folder that does not
 // exist has none.
-func countSessions(dir string) (n int) {
-	folders, _ := os.ReadDir(dir)
+func countSessions(dir string) (n int, err error) {
+	folders, err := os.ReadDir(dir)
 	for _, f := range folders {
-		files, _ := os.ReadDir(filepath.Join(dir, f.Name()))
+		if !f.IsDir() {
+			continue
+		}
+		files, err := os.ReadDir(filepath.Join(dir, f.Name()))
+		if err != nil {
+			return 0, err
+		}
 		for _, file := range files {
 			if filepath.Ext(file.Name()) == ".session" {
 				n++
 			}
 		}
 	}
-	return n
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	return n, err
 }
 
 // clearSessions removes all sessions in a folder, and returns their number.

@@ -25,21 +25,31 @@ const (
 
 // sealed returns the first sealed sessions in a folder with names higher than after, with their Abouts.
 func sealed(dir, after string) ([]Entry, error) {
-	entries, err := list(dir, after)
-	entries = entries[:min(len(entries), maxList)]
-	total := 0
-	for i := range entries {
-		e := &entries[i]
-		about, n, err := readAbout(sealedPath(dir, e.Name), e.ID)
-		if err != nil {
-			continue // Read returns the session, or the error
-		}
-		e.About = about
-		if total += n; total > maxAllAbouts {
-			return entries[:i+1], nil
-		}
+	names, err := list(dir, after)
+	if err != nil {
+		return nil, err
 	}
-	return entries, err
+	var entries []Entry
+	total := 0
+	for _, name := range names {
+		if len(entries) == maxList || total > maxAllAbouts {
+			break
+		}
+		path := sealedPath(dir, name)
+		info, err := os.Stat(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the session has just been removed
+		} else if err != nil {
+			return nil, err
+		}
+		e := Entry{Name: name, ID: idIn(name), Bytes: info.Size()}
+		if about, n, err := readAbout(path, e.ID); err == nil { // otherwise, Read returns the session, or the error
+			e.About = about
+			total += n
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
 }
 
 // readAbout reads the head and the end of a sealed session, and returns their size in bytes. It does not

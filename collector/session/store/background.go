@@ -106,14 +106,16 @@ func (s *Store) clean(now time.Time) {
 	}
 }
 
-// rest seals the session if End failed after it had written the end. It drops the state of an idle
-// session, and removes the session if it is too old. An End that nobody repeats does not keep it.
+// rest seals the session if End failed after it had written the end, and writes the deliveries that
+// could not be written. It drops the state of an idle session, and removes the session if it is too
+// old. An End that nobody repeats does not keep it.
 func (x *Session) rest(now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.phase == phaseEnding && x.end != nil && x.failed == nil {
 		_ = x.place() // an error is logged, and the next round retries
 	}
+	_ = x.deliver() // the same
 	if !x.removable() || x.file != nil {
 		return
 	}
@@ -138,34 +140,38 @@ func (x *Session) rest(now time.Time) {
 // retain removes the sealed sessions that are older than MaxAge, and the oldest ones while the total
 // size exceeds MaxBytes.
 func (s *Store) retain(now time.Time) {
-	entries, err := list(s.cfg.Dir, "")
+	names, err := list(s.cfg.Dir, "")
 	if err != nil {
 		s.cfg.Log.Warn("cannot list the sealed sessions", "error", err)
 		return
 	}
+	infos := make([]os.FileInfo, len(names)) // nil if the session has just been removed
 	total := int64(0)
-	for _, e := range entries {
-		total += e.Bytes
-	}
-	for _, e := range entries {
-		old := false
-		if info, err := os.Stat(s.sealedPath(e.Name)); err == nil {
-			old = s.cfg.MaxAge > 0 && now.Sub(info.ModTime()) > s.cfg.MaxAge
+	for i, name := range names {
+		if infos[i], err = os.Stat(s.sealedPath(name)); err == nil {
+			total += infos[i].Size()
 		}
+	}
+	for i, name := range names {
+		info := infos[i]
+		if info == nil {
+			continue
+		}
+		old := s.cfg.MaxAge > 0 && now.Sub(info.ModTime()) > s.cfg.MaxAge
 		if !old && (s.cfg.MaxBytes == 0 || total <= s.cfg.MaxBytes) {
 			return // the later sessions are not older
 		}
-		total -= e.Bytes // even if it cannot be removed, because the limit must not cost later sessions
+		total -= info.Size() // even if it cannot be removed, because the limit must not cost later sessions
 		s.mu.Lock()
-		err := s.removeSealed(e.Name)
+		err := s.removeSealed(name)
 		if err == nil {
 			s.stats.Removed++
 		}
 		s.mu.Unlock()
 		if err != nil {
-			s.cfg.Log.Warn("cannot remove an old session", "session", e.ID, "error", err)
+			s.cfg.Log.Warn("cannot remove an old session", "session", idIn(name), "error", err)
 			continue
 		}
-		s.cfg.Log.Warn("removed a sealed session", "session", e.ID)
+		s.cfg.Log.Warn("removed a sealed session", "session", idIn(name))
 	}
 }

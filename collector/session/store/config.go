@@ -28,11 +28,14 @@ type Config struct {
 	// Log receives a message about each damaged or removed session, and about failed writes. By
 	// default, these messages are discarded.
 	Log *slog.Logger
+
+	maxFiles int // number of files that stay open until the next sync in the background. Default 128.
 }
 
 func (c Config) withDefaults() Config {
 	c.Mode = cmp.Or(c.Mode, 0o666)
 	c.SyncEvery = cmp.Or(c.SyncEvery, 100*time.Millisecond)
+	c.maxFiles = cmp.Or(c.maxFiles, maxFiles)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	return c
 }

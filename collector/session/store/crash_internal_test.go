@@ -1,6 +1,8 @@
 package store
 
 import (
+	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -17,6 +19,8 @@ type actor struct {
 	key     session.Key
 	talk    *talk
 	calls   map[int]*session.Call // the added calls by number
+	unsure  map[int]*session.Call // the calls that can be in the file, because a sync failed during Add
+	told    map[int]bool          // the calls whose delivery was recorded
 	durable []int                 // the numbers of the calls that survive a power failure
 	named   bool                  // the session survives a power failure
 	end     *session.End          // nil until End has succeeded
@@ -27,6 +31,7 @@ type actor struct {
 // A story runs all that a store does to its folder. The errors of the disk are expected.
 type story struct {
 	dir    string
+	files  int // Config.maxFiles
 	disk   *faultDisk
 	store  *Store
 	actors []*actor
@@ -35,13 +40,13 @@ type story struct {
 
 func (st *story) open(tb testing.TB) bool {
 	tb.Helper()
-	s, err := openQuiet(tb, st.disk.disk(), Config{Dir: st.dir})
+	s, err := openQuiet(tb, st.disk.disk(), Config{Dir: st.dir, maxFiles: st.files})
 	st.store = s
 	return err == nil
 }
 
 func (st *story) begin() *actor {
-	a := &actor{talk: newTalk(uint64(len(st.actors))), calls: map[int]*session.Call{}}
+	a := &actor{talk: newTalk(uint64(len(st.actors))), calls: map[int]*session.Call{}, unsure: map[int]*session.Call{}, told: map[int]bool{}}
 	key, err := st.store.Begin(session.Head{Model: "m"})
 	if err != nil {
 		return a // all later steps of this actor do nothing
@@ -62,10 +67,15 @@ func (st *story) add(a *actor) {
 	}
 	defer adm.Done()
 	c := a.talk.next()
-	if adm.Add(c, a.talk.messages, a.talk.tools) == nil {
-		a.calls[adm.Number()] = c
-		a.talk.grow(c)
+	if adm.Add(c, a.talk.messages, a.talk.tools) != nil {
+		if x.failed != nil {
+			a.unsure[adm.Number()] = c
+		}
+		return
 	}
+	a.calls[adm.Number()] = c
+	a.talk.grow(c)
+	a.told[adm.Number()] = adm.Delivered() == nil
 }
 
 func (st *story) finish(tb testing.TB, a *actor) {
@@ -237,11 +247,14 @@ func (a *actor) compare(t *testing.T, fault string, i int, rec *session.Record, 
 	var numbers []int
 	for _, c := range rec.Calls {
 		numbers = append(numbers, c.Number)
-		want := a.calls[c.Number]
+		want := cmp.Or(a.calls[c.Number], a.unsure[c.Number])
 		if want == nil {
 			t.Errorf("%s: session %d has the call %d, which was not added", fault, i, c.Number)
 		} else if !slices.Equal(c.Prompt, want.Prompt) || !slices.Equal(c.Output, want.Output) || string(c.Answer) != string(want.Answer) {
 			t.Errorf("%s: session %d: the call %d has changed", fault, i, c.Number)
+		}
+		if must := !power || slices.Contains(a.durable, c.Number); must && a.told[c.Number] && !c.Delivered {
+			t.Errorf("%s: session %d: the delivery of the call %d is lost", fault, i, c.Number)
 		}
 	}
 	for n := range a.calls {
@@ -289,7 +302,18 @@ func (st *story) listed(t *testing.T, fault string) map[string]string {
 // appears twice, no file is damaged, and the sessions continue.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	dry := &story{dir: t.TempDir(), disk: newFaultDisk(faultNone, -1)}
+	for _, files := range []int{maxFiles, 1} {
+		t.Run(fmt.Sprint("files=", files), func(t *testing.T) {
+			t.Parallel()
+			testFaults(t, files)
+		})
+	}
+}
+
+// testFaults runs TestFaults with a limit of open files. If the limit is 1, most writes also sync.
+func testFaults(t *testing.T, files int) {
+	t.Helper()
+	dry := &story{dir: t.TempDir(), files: files, disk: newFaultDisk(faultNone, -1)}
 	dry.run(t)
 	n := len(dry.disk.ops)
 	for _, op := range []string{"create open", "write open", "sync open", "rename sealed", "remove open", "remove sealed", "sync folder open", "sync folder sealed"} {
@@ -306,7 +330,7 @@ func TestFaults(t *testing.T) {
 		for _, power := range []bool{false, true} {
 			for at := 0; at < n; at += step {
 				r := rand.New(rand.NewPCG(32, uint64(at)))
-				st := &story{dir: t.TempDir(), disk: newFaultDisk(mode, at)}
+				st := &story{dir: t.TempDir(), files: files, disk: newFaultDisk(mode, at)}
 				st.run(t)
 				if len(st.disk.ops) <= at {
 					t.Errorf("%v: the story has only %d operations", st.disk, len(st.disk.ops))

@@ -33,8 +33,8 @@ func osDisk() disk {
 	}
 }
 
-// A names makes the names of the files durable.
-type names struct {
+// A nameSync makes the names of the files durable.
+type nameSync struct {
 	mu      sync.Mutex  // held during a sync, so that each caller returns after a sync that includes its change
 	changed atomic.Bool // a name has changed since the last sync that succeeded
 }

@@ -13,7 +13,7 @@
 //
 // [Store.Begin] creates a session and returns its key. The key is a secret. The store keeps only the
 // id, which is a hash of the key, in names and files. Each call is admitted first ([Session.Admit]),
-// which assigns its number. Then the tap forwards the request. When the answer is complete, or has
+// which assigns its number. Then the tap forwards the request. When the answer is complete, or is
 // cut off, [Admission.Add] writes the call to the file, before the client has the end of the answer.
 // When the client has it, [Admission.Delivered] writes that to the file. [Admission.Done] ends the
 // call. A call that never reached a model ends without Add, and its number is then missing in the

@@ -154,6 +154,9 @@ func (x *Session) seal(e session.End) error {
 		return x.failed
 	}
 	if x.end == nil {
+		if err := x.deliver(); err != nil {
+			return err
+		}
 		e.Calls, e.Digest = x.state.calls, x.state.sum.String()
 		payload, err := appendEnd(nil, e)
 		if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/rollout-rl/rollout/sink/frame"
 )
 
-// maxFiles is the number of files that stay open until the next sync in the background. If more
-// files have bytes that are not synced, a write syncs and closes its file at once. So thousands of
-// sessions do not need thousands of file descriptors.
+// maxFiles is the default number of files that stay open until the next sync in the background. If
+// more files have bytes that are not synced, a write syncs and closes its file at once. So thousands
+// of sessions do not need thousands of file descriptors.
 const maxFiles = 128
 
 // buffers contains buffers for the frames of one write.
@@ -36,8 +36,10 @@ func giveBuffer(buf *bytes.Buffer) {
 	}
 }
 
-// write appends the frames that fill writes to the file of the session, all of them or none. If it
-// fails, the error names the folder. The caller must hold x.mu.
+// write appends the frames that fill writes to the file of the session. If it fails, the error names
+// the folder, and the file contains none of the frames. There is one exception: if too many files are
+// open, write also syncs. If this sync fails, the file contains all frames, and x.failed is set. The
+// caller must hold x.mu.
 func (x *Session) write(fill func(*frame.Writer) error) error {
 	if x.failed != nil {
 		return x.failed
@@ -130,7 +132,7 @@ func (x *Session) close() {
 func (s *Store) markDirty(x *Session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.dirty[x]; !ok && len(s.dirty) >= maxFiles {
+	if _, ok := s.dirty[x]; !ok && len(s.dirty) >= s.cfg.maxFiles {
 		return false
 	}
 	s.dirty[x] = struct{}{}
@@ -152,6 +154,7 @@ func (s *Store) syncAll() error {
 	var errs []error
 	for _, x := range list {
 		x.mu.Lock()
+		errs = append(errs, x.deliver())
 		if x.file != nil {
 			errs = append(errs, x.sync())
 		}

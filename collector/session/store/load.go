@@ -16,7 +16,7 @@ func (x *Session) recover() {
 	defer x.mu.Unlock()
 	used := x.used
 	err := x.load()
-	if err == nil && x.phase == phaseOpen && x.durable < x.size {
+	if err == nil && x.phase == phaseOpen && x.unsynced() {
 		if err = x.sync(); err == nil {
 			err = x.mark() // so that the next process does not write the same part again
 		}
@@ -72,7 +72,7 @@ func (x *Session) load() error {
 		return x.place()
 	}
 	switch {
-	case x.durable == x.size: // there is nothing to sync
+	case !x.unsynced():
 		x.close()
 		return nil
 	case x.store.markDirty(x):
@@ -109,7 +109,7 @@ func (x *Session) loadFrom(f *os.File) error {
 			return x.store.failed(err)
 		}
 	}
-	if x.size < 0 {
+	if x.size < 0 && sc.whole-sc.durable > frame.Overhead {
 		if err := x.rewrite(f, sc.durable, sc.whole); err != nil {
 			return x.store.failed(err)
 		}
@@ -119,6 +119,9 @@ func (x *Session) loadFrom(f *os.File) error {
 	x.state, x.end = st, sc.end
 	return nil
 }
+
+// unsynced reports whether a sync is needed. A mark alone needs no sync, and no frame is as short.
+func (x *Session) unsynced() bool { return x.size-x.durable > frame.Overhead }
 
 // rewrite writes a part of the file again. If a sync failed in an earlier process, the system can have
 // the part in memory and have given up writing it to the disk. Without rewrite, the next sync would

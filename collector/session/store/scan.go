@@ -68,7 +68,11 @@ func (s *scan) file(r io.ReaderAt, size int64) error {
 		return fmt.Errorf("session %s: %w", s.id, err)
 	}
 	f.MaxPayload(maxPayload)
-	defer func() { s.durable = f.Durable() }()
+	defer func() {
+		if s.durable = f.Durable(); f.Ended() {
+			s.durable -= frame.Overhead // the mark at the end need not be durable
+		}
+	}()
 	for {
 		at := f.Offset()
 		payload, err := f.Next()

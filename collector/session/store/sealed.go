@@ -41,7 +41,7 @@ func nameOf(n int64, id string) string { return fmt.Sprintf("%0*d-%s", numberLen
 
 // isName reports whether a text is the name of a sealed session.
 func isName(name string) bool {
-	return len(name) == numberLen+1+idLen && name[numberLen] == '-' && isID(name[numberLen+1:]) && numberIn(name) > 0
+	return len(name) == numberLen+1+idLen && name[numberLen] == '-' && isID(idIn(name)) && numberIn(name) > 0
 }
 
 // numberIn returns the number in a name, or 0 if the name has no valid number.
@@ -53,6 +53,9 @@ func numberIn(name string) int64 {
 	}
 	return n
 }
+
+// idIn returns the id in the name of a sealed session.
+func idIn(name string) string { return name[numberLen+1:] }
 
 func isID(id string) bool {
 	return len(id) == idLen && strings.Trim(id, "0123456789abcdef") == ""
@@ -75,18 +78,17 @@ func (s *Store) sealedName(id string) (string, bool) {
 	return name, ok
 }
 
-// list returns all sealed sessions in a folder with names higher than after, without their Abouts. It
-// skips other files.
+// list returns the names of all sealed sessions in a folder that are higher than after, sorted.
 //
 // A folder is not read at one moment: if two sessions are sealed meanwhile, a reading can contain
 // the later one and lack the earlier one, which a cursor would then skip forever. So list reads the
 // folder twice and returns the names up to the highest name of the first reading. All of them existed
 // before the second reading.
-func list(dir, after string) ([]Entry, error) {
-	return listTwice(func() ([]os.DirEntry, error) { return readNames(dir, after) })
+func list(dir, after string) ([]string, error) {
+	return listTwice(func() ([]string, error) { return readNames(dir, after) })
 }
 
-func listTwice(read func() ([]os.DirEntry, error)) ([]Entry, error) {
+func listTwice(read func() ([]string, error)) ([]string, error) {
 	first, err := read()
 	if err != nil || len(first) == 0 {
 		return nil, err
@@ -95,31 +97,24 @@ func listTwice(read func() ([]os.DirEntry, error)) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	var entries []Entry
-	for _, f := range second {
-		name := strings.TrimSuffix(f.Name(), extension)
-		if f.Name() > first[len(first)-1].Name() {
-			break
-		}
-		info, err := f.Info()
-		if errors.Is(err, os.ErrNotExist) {
-			continue // the session has just been removed
-		} else if err != nil {
-			return nil, err
-		}
-		entries = append(entries, Entry{Name: name, ID: name[numberLen+1:], Bytes: info.Size()})
-	}
-	return entries, nil
+	highest := first[len(first)-1]
+	return slices.DeleteFunc(second, func(name string) bool { return name > highest }), nil
 }
 
-// readNames reads the folder of sealed sessions once. It returns the files with names higher than
-// after, sorted by name.
-func readNames(dir, after string) ([]os.DirEntry, error) {
+// readNames reads the folder of sealed sessions once. It returns the names that are higher than after,
+// sorted. It skips other files.
+func readNames(dir, after string) ([]string, error) {
 	files, err := os.ReadDir(filepath.Join(dir, sealedFolder)) // sorted by name
-	return slices.DeleteFunc(files, func(f os.DirEntry) bool {
-		name, ok := strings.CutSuffix(f.Name(), extension)
-		return !ok || name <= after || !isName(name) || !f.Type().IsRegular()
-	}), err
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, f := range files {
+		if name, ok := strings.CutSuffix(f.Name(), extension); ok && name > after && isName(name) && f.Type().IsRegular() {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // Sealed returns sealed sessions, oldest first, at most 10,000. There can be more: the next call with
@@ -148,11 +143,11 @@ func (s *Store) Wait(ctx context.Context, after string) error {
 		s.mu.Lock()
 		news, closed := s.news, s.closed
 		s.mu.Unlock()
-		entries, err := list(s.cfg.Dir, after)
+		names, err := list(s.cfg.Dir, after)
 		if err != nil {
 			return fmt.Errorf("session store: %w", err)
 		}
-		if len(entries) > 0 {
+		if len(names) > 0 {
 			return nil
 		}
 		if closed {
@@ -180,7 +175,7 @@ func (s *Store) Remove(id string) error {
 
 // removeSealed removes the sealed session with this name. The caller must hold s.mu.
 func (s *Store) removeSealed(name string) error {
-	id := name[numberLen+1:]
+	id := idIn(name)
 	if err := s.disk.remove(s.sealedPath(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("session %s: %w", id, err)
 	}

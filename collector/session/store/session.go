@@ -25,14 +25,15 @@ type Session struct {
 	mu      sync.Mutex
 	phase   phase
 	failed  error // the file is damaged or a sync failed: nothing more can be written
-	refused error // why the last call, or its delivery, could not be recorded, or nil
+	refusal refusal
+	owed    []int // the numbers of the delivered calls whose delivery must still be written
 	state   *state
 	used    time.Time // the time of the last use
 	last    int       // the highest number that was given to a call
 	flights map[*Admission]struct{}
 	drained chan struct{} // set when the session is being sealed; closed when no call is in flight
 	ending  string        // the body of the end, if the session is being sealed
-	end     *session.End  // the end, once it is written and synced
+	end     *session.End  // the end, once it is written
 
 	file    *os.File // open while the file has bytes that are not synced
 	size    int64    // the length of the file up to the end of the last whole frame, or -1 if unknown
@@ -51,6 +52,13 @@ const (
 	phaseSealed
 	phaseGone // the session was removed
 )
+
+// A refusal is the last failure to add a call, until the call succeeds or a later one does.
+type refusal struct {
+	err  error      // nil if there is none
+	by   *Admission // the call, or nil if it was not admitted
+	last int        // the highest number then: a call with a higher number can be the client's retry
+}
 
 // A state contains what the next write to the file needs. It is dropped when the session has been
 // idle for a while, and made again from the file.
@@ -96,7 +104,7 @@ func (x *Session) Admit(cancel func(error)) (*Admission, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err := x.ready(); err != nil {
-		x.refused = err
+		x.refusal = refusal{err, nil, x.last}
 		return nil, err
 	}
 	if x.phase != phaseOpen {
@@ -117,15 +125,17 @@ func (a *Admission) Number() int { return a.number }
 // its arguments and does not modify them.
 //
 // When Add returns nil, the call survives a crash of the process. After about SyncEvery it survives
-// a power failure. If the file cannot be written, the error names the folder, and the file does not
-// contain the call. An Admission can add one call. If the session was sealed meanwhile, the error
-// wraps ErrSealed. If the call is larger than 64 MiB, the error wraps ErrTooLarge.
+// a power failure. If the file cannot be written, the error names the folder, the file does not
+// contain the call, and Add can be repeated. If a sync fails, the error names the folder, too, but the
+// file can contain the call, and the session cannot continue in this process. An Admission can add one
+// call. If the session was sealed meanwhile, the error wraps ErrSealed. If the call is larger than
+// 64 MiB, the error wraps ErrTooLarge.
 func (a *Admission) Add(c *session.Call, messages []json.RawMessage, tools json.RawMessage) error {
 	x := a.session
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err := x.ready(); err != nil {
-		x.refused = err
+		x.refusal = refusal{err, a, x.last}
 		return err
 	}
 	_, flying := x.flights[a]
@@ -135,9 +145,18 @@ func (a *Admission) Add(c *session.Call, messages []json.RawMessage, tools json.
 	case a.added || !flying:
 		return x.err(fmt.Errorf("call %d was already added or has ended", a.number))
 	}
-	x.refused = x.add(c, a.number, messages, tools)
-	if x.refused != nil {
-		return x.refused
+	err := x.deliver()
+	if err == nil {
+		err = x.add(c, a.number, messages, tools)
+	}
+	if err != nil {
+		if !errors.Is(err, ErrTooLarge) { // otherwise it is the client's fault
+			x.refusal = refusal{err, a, x.last}
+		}
+		return err
+	}
+	if a == x.refusal.by || a.number > x.refusal.last {
+		x.refusal = refusal{}
 	}
 	a.added = true
 	x.store.mu.Lock()
@@ -147,14 +166,14 @@ func (a *Admission) Add(c *session.Call, messages []json.RawMessage, tools json.
 }
 
 // Delivered records that the whole answer of the call was written to the client. The call must have
-// been added, and Delivered can be called once. The record is as durable as the call. If the process
-// is killed before, the call counts as not delivered.
+// been added, and Delivered can be called once. The record is as durable as the call. If the file
+// cannot be written, the error names the folder, and the store writes the record later, at the latest
+// before the end of the session. If the process is killed before, the call counts as not delivered.
 func (a *Admission) Delivered() error {
 	x := a.session
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err := x.ready(); err != nil {
-		x.refused = err
 		return err
 	}
 	switch {
@@ -163,13 +182,27 @@ func (a *Admission) Delivered() error {
 	case !a.added || a.delivered:
 		return x.err(fmt.Errorf("call %d was not added, or was already delivered", a.number))
 	}
-	payload := appendDelivered(nil, a.number)
-	x.refused = x.write(func(w *frame.Writer) error { return w.Write(payload) })
-	if x.refused != nil {
-		return x.refused
-	}
-	x.state.sum.add(payload)
 	a.delivered = true
+	x.owed = append(x.owed, a.number)
+	return x.deliver()
+}
+
+// deliver writes the deliveries that are not yet in the file. The caller must hold x.mu.
+func (x *Session) deliver() error {
+	if len(x.owed) == 0 {
+		return nil
+	}
+	if err := x.load(); err != nil {
+		return err
+	}
+	for len(x.owed) > 0 {
+		payload := appendDelivered(nil, x.owed[0])
+		if err := x.write(func(w *frame.Writer) error { return w.Write(payload) }); err != nil {
+			return err
+		}
+		x.state.sum.add(payload)
+		x.owed = slices.Delete(x.owed, 0, 1)
+	}
 	return nil
 }
 
@@ -234,16 +267,14 @@ func (x *Session) add(c *session.Call, number int, messages []json.RawMessage, t
 	return nil
 }
 
-// Refused returns the error because of which the file of the session does not contain its last call, or
-// does not contain that it was delivered, or nil. After a full disk, for example, a client can have given up although it is not at fault. A call
-// that is too large is the client's fault and returns nil.
+// Refused returns the error because of which the last call could not be added, or nil. The error stays
+// until that call is added, or a call that was admitted later, which can be the client's retry. While
+// it stays, the client can have given up although it is not at fault, for example after a full disk. A
+// call that is too large is the client's fault and not such an error.
 func (x *Session) Refused() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if errors.Is(x.refused, ErrTooLarge) {
-		return nil
-	}
-	return x.refused
+	return x.refusal.err
 }
 
 // Done ends the call. After Done, the call can no longer be added. More calls of Done do nothing.

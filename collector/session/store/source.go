@@ -2,11 +2,12 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
@@ -39,7 +40,12 @@ func OpenSource(ctx context.Context, where, token string) (Source, error) {
 }
 
 // A Folder is a Source that reads a folder on this machine. It polls the folder for new sessions.
-type Folder struct{ dir string }
+type Folder struct {
+	dir string
+
+	mu    sync.Mutex
+	names map[string]string // names by id, as they were last listed; protected by mu
+}
 
 // OpenFolder opens a folder of sessions. The folder can be in use by another process.
 func OpenFolder(dir string) (*Folder, error) {
@@ -60,7 +66,25 @@ func (f *Folder) Sealed(_ context.Context, after string) ([]Entry, error) {
 	if err != nil {
 		err = fmt.Errorf("sessions: %w", err)
 	}
+	if len(entries) > 0 {
+		names := make([]string, len(entries))
+		for i, e := range entries {
+			names[i] = e.Name
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.remember(names)
+	}
 	return entries, err
+}
+
+// remember replaces the known names. If a session has two names, it keeps the higher one. The caller
+// must hold f.mu.
+func (f *Folder) remember(names []string) {
+	f.names = make(map[string]string, len(names))
+	for _, name := range names {
+		f.names[idIn(name)] = name
+	}
 }
 
 // Wait implements Source.
@@ -73,11 +97,11 @@ func (f *Folder) Wait(ctx context.Context, after string) error {
 		}
 		if now := time.Now(); !info.ModTime().Equal(seen) || now.Sub(listed) >= listEvery {
 			seen, listed = info.ModTime(), now
-			entries, err := list(f.dir, after)
+			names, err := list(f.dir, after)
 			if err != nil {
 				return fmt.Errorf("sessions: %w", err)
 			}
-			if len(entries) > 0 {
+			if len(names) > 0 {
 				return nil
 			}
 		}
@@ -89,16 +113,35 @@ func (f *Folder) Wait(ctx context.Context, after string) error {
 
 // Read implements Source.
 func (f *Folder) Read(_ context.Context, id string) (*session.Record, error) {
-	files, err := readNames(f.dir, "")
+	f.mu.Lock()
+	name, known := f.names[id]
+	f.mu.Unlock()
+	if known {
+		rec, err := readFile(sealedPath(f.dir, name), id)
+		if !errors.Is(err, ErrUnknown) {
+			return rec, err
+		}
+	}
+	name, err := f.find(id) // the session was not in the last list, or has another name by now
 	if err != nil {
 		return nil, fmt.Errorf("session %s: %w", id, err)
 	}
-	for _, file := range slices.Backward(files) {
-		if name := strings.TrimSuffix(file.Name(), extension); name[numberLen+1:] == id {
-			return readFile(sealedPath(f.dir, name), id)
-		}
+	return readFile(sealedPath(f.dir, name), id)
+}
+
+// find reads the folder and returns the name of a session.
+func (f *Folder) find(id string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	names, err := readNames(f.dir, "")
+	if err != nil {
+		return "", err
 	}
-	return nil, fmt.Errorf("session %s: %w", id, ErrUnknown)
+	f.remember(names)
+	if name, ok := f.names[id]; ok {
+		return name, nil
+	}
+	return "", ErrUnknown
 }
 
 // Close implements Source.

@@ -20,7 +20,7 @@ type Store struct {
 	lock  *os.File
 	quit  chan struct{} // closed by Close
 	ended chan struct{} // closed when the store's goroutine has returned
-	names names
+	names nameSync
 
 	begins sync.WaitGroup // the calls of Begin in progress
 
@@ -105,13 +105,13 @@ func (s *Store) open() error {
 // recover finds the sessions of earlier processes.
 func (s *Store) recover() error {
 	s.last = readLast(s.lock)
-	entries, err := list(s.cfg.Dir, "")
+	names, err := list(s.cfg.Dir, "")
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		s.sealed[e.ID] = e.Name
-		s.last = max(s.last, numberIn(e.Name))
+	for _, name := range names {
+		s.sealed[idIn(name)] = name
+		s.last = max(s.last, numberIn(name))
 	}
 	files, err := os.ReadDir(filepath.Join(s.cfg.Dir, openFolder))
 	if err != nil {
