@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,15 +72,20 @@ func (c *chatCall) run(ctx context.Context) {
 // prepare changes the request for the chosen engine. It can run in another goroutine than the other
 // methods, which do not run at the same time.
 func (c *chatCall) prepare(e *engine) error {
-	a, err := c.p.able(c.req.Context(), e)
+	a, err := c.p.able(c.req.Context(), e, nil)
 	if err != nil {
 		return err
 	}
-	c.model, a, err = c.p.model(c.req.Context(), e, a, c.view.name())
+	return c.fit(e, a)
+}
+
+// fit changes the request for an engine with the given ability. After an error, the request is unchanged.
+func (c *chatCall) fit(e *engine, a *ability) error {
+	model, a, err := c.p.model(c.req.Context(), e, a, c.view.name())
 	if err != nil {
 		return err
 	}
-	c.able, c.call.Engine = a, e.name
+	c.model, c.able, c.call.Engine = model, a, e.name
 	c.x.body = &payload{parts: c.q.parts(&c.p.cfg.Set, a, c.model, c.splices)}
 	c.req.ContentLength = c.x.body.size()
 	c.whole.Store(c.q.streamed && a.mode == modeWhole)
@@ -177,6 +183,7 @@ func (c *chatCall) all(res *http.Response) ([]byte, error) {
 // off.
 func (c *chatCall) unsent(ctx context.Context, err error) *refusal {
 	if bad, ok := errors.AsType[*refusal](err); ok {
+		c.call.Status = cmp.Or(c.call.Status, bad.status) // without a status, the engine counts as unreachable
 		return bad
 	}
 	if errors.Is(context.Cause(ctx), store.ErrSealed) && c.client.Err() == nil {

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -28,18 +30,33 @@ func (c *chatCall) splice() {
 // retract changes the request after the engine refused it, and reports whether it must be sent again.
 // It sends the client's own messages instead of changed messages. If the engine was restarted with
 // another version or model, it asks for ids in the new way, or uses the new name of the model.
-func (c *chatCall) retract(status int) bool {
+func (c *chatCall) retract(res *http.Response) bool {
+	e, status := c.x.engine, res.StatusCode
 	switch {
 	case len(c.splices) > 0 && slices.Contains(refusals[:], status):
 		c.splices, c.call.Spliced = nil, false
 		c.p.count(func(s *Stats) { s.SplicesRefused[status]++ })
 		c.p.once(slog.LevelWarn, "splice_refused", fmt.Errorf("an engine answered %d to a request that continuity changed; the tap sent the client's own request instead", status))
-		return c.prepare(c.x.engine) == nil
+		return c.prepare(e) == nil
 	case status == http.StatusBadRequest, status == http.StatusNotFound, status == http.StatusUnprocessableEntity:
+		if statesOverflow(peek(res)) || !c.p.doubtful(e, c.able) {
+			return false
+		}
 		before, model := c.able, c.model
-		return c.x.engine.trial.doubt(before) && c.prepare(c.x.engine) == nil && (c.able.mode != before.mode || c.model != model)
+		a, err := c.p.able(c.req.Context(), e, before)
+		return err == nil && c.fit(e, a) == nil && (c.able.mode != before.mode || c.model != model)
 	}
 	return false
+}
+
+// peek returns the first 64 KiB of the body of an answer. They can be read again.
+func peek(res *http.Response) []byte {
+	head, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // the next read returns the error again
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), res.Body), res.Body}
+	return head
 }
 
 // remember keeps the answer, so that it is recognized in later requests.

@@ -122,8 +122,8 @@ func (c *chatCall) fill(cut bool, desk *desk) (unread string) {
 	case unread != "no_ids":
 	case c.q.streamed && !c.whole.Load():
 		c.downgrade()
-	default:
-		c.x.engine.trial.doubt(c.able)
+	case c.p.doubtful(c.x.engine, c.able):
+		c.x.engine.trial.doubted.Store(c.able)
 	}
 	return unread
 }
@@ -131,9 +131,13 @@ func (c *chatCall) fill(cut bool, desk *desk) (unread string) {
 // downgrade makes the tap ask the engine for whole answers from now on, because a stream lacked ids.
 // Some versions of vLLM lose ids in streams with tool calls.
 func (c *chatCall) downgrade() {
-	a := *c.able
-	a.mode = modeWhole
-	if c.x.engine.trial.able.CompareAndSwap(c.able, &a) {
+	able := &c.x.engine.trial.able
+	for now := able.Load(); now != nil && now.mode == c.able.mode && now.same(c.able); now = able.Load() {
+		a := *now
+		a.mode = modeWhole
+		if !able.CompareAndSwap(now, &a) {
+			continue // the list of models was read
+		}
 		c.p.cfg.Log.Warn("stream_without_ids", "engine", c.x.engine.name, "change", "the tap now asks the engine for whole answers and sends them as streams")
 	}
 }

@@ -117,42 +117,42 @@ type knownMembers []struct {
 // seen is the set of the known members that an object has had.
 type seen uint
 
-// accept reports whether the value of a member must be parsed. If not, accept skips it, or returns errTwice
-// for a member that the object has had before. If had is nil, duplicate members are accepted.
+// take reports whether the value of member i must be parsed. If not, take skips it, or returns errTwice
+// for a member that the object has had before. If h is nil, duplicate members are accepted.
+func (h *seen) take(s *tokenize.Scanner, i int, first byte) (bool, error) {
+	if h != nil {
+		if *h&(1<<i) != 0 {
+			return false, errTwice
+		}
+		*h |= 1 << i
+	}
+	if first != anyValue && (s.Next() == first) == (first == notNull) {
+		return false, s.Skip()
+	}
+	return true, nil
+}
+
+// accept finds the member and calls take. It skips the value of an unknown member.
 func (k knownMembers) accept(s *tokenize.Scanner, key []byte, had *seen) (bool, error) {
 	for i := range k {
-		if k[i].name != string(key) {
-			continue
+		if k[i].name == string(key) {
+			return had.take(s, i, k[i].first)
 		}
-		if had != nil {
-			if *had&(1<<i) != 0 {
-				return false, errTwice
-			}
-			*had |= 1 << i
-		}
-		if first := k[i].first; first != anyValue && (s.Next() == first) == (first == notNull) {
-			return false, s.Skip()
-		}
-		return true, nil
 	}
 	return false, s.Skip()
 }
 
 // parseFields parses the given fields of an object and skips all other members.
 func parseFields(s *tokenize.Scanner, fields ...field) error {
-	seen := 0
+	var had seen
 	return s.Object(func(key []byte) error {
 		for i := range fields {
 			f := &fields[i]
 			if f.name != string(key) {
 				continue
 			}
-			if seen&(1<<i) != 0 {
-				return errTwice
-			}
-			seen |= 1 << i
-			if f.first != anyValue && (s.Next() == f.first) == (f.first == notNull) {
-				return s.Skip()
+			if parse, err := had.take(s, i, f.first); !parse {
+				return err
 			}
 			return f.parse()
 		}

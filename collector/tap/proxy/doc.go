@@ -117,17 +117,23 @@
 // Probe and the first call to an engine make a few small calls to learn which row applies. If a
 // stream lacks ids nevertheless, the last row applies to this engine from then on, until it is
 // down. A whole answer without ids, or a refusal with status 400, 404 or 422, can mean that
-// another version was started. Then the proxy makes the small calls again, at most every 10 s, and
-// sends a refused request again if their result is different. An engine that returns no ids at all
-// gets no calls. In the last row, the proxy makes the client's stream from the whole answer. It
+// another version was started, unless the refusal states that the call exceeds the context length. Then
+// the proxy makes the small calls again, at most every 10 s, and sends a refused request again if their
+// result is different. Only refused calls wait for the result. If the small calls fail, the time until
+// the next ones doubles, up to 10 min. An engine that returns no ids at all gets no calls. In the last row, the proxy makes the client's stream from the whole answer. It
 // holds the head of the stream back for a second, so that an error can still have its status. Then
 // it sends the head, and a comment every 3 s. A later error of the engine becomes an event with
 // the member error.
 //
 // Any name in model becomes the name of the engine's first model, except for names that the engine lists.
-// Engines also list LoRA adapters, and programs load and unload them at any time. So the proxy reads the
-// list again if it does not contain the name. A name that an engine has listed before, but does not list
-// any more, causes status 404, because the client must not get another model.
+// Engines also list LoRA adapters. A client can name an adapter as ADAPTER or MODEL:ADAPTER. vLLM gets
+// the first form and SGLang the second one, because each of them knows only its own form. Programs load
+// and unload adapters at any time, so the proxy reads the list again before it uses a list that is older
+// than 5 s. It also reads the list for a name that no call has used before. A name that an engine has
+// listed before, but does not list any more, causes status 404, because the client must not get another
+// model. If a client uses a name both before and after the adapter is loaded, it can get the engine's
+// first model for up to 5 s after that. If the list cannot be read, a name that was never listed still
+// becomes the first model, and any other name causes status 502.
 //
 // From the answer, the proxy removes the members that it asked for and the client did not:
 // token_ids, prompt_token_ids, meta_info, the ids in sglext, and the usage in a stream. It sets

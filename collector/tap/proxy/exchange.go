@@ -46,7 +46,7 @@ type exchange struct {
 	// prepare, if not nil, sets body for the chosen engine. After an error, the next engine is tried.
 	prepare func(e *engine) error
 	// retract, if not nil, replaces restore.
-	retract func(status int) bool
+	retract func(*http.Response) bool
 }
 
 // begin reads and rewrites a request for a generation. A body that exceeds the limits is forwarded
@@ -190,10 +190,11 @@ func (x *exchange) continued(asked []int32) (sent []int32) {
 
 // restore restores the server's prompt if the engine refused a changed prompt. It reports whether
 // the request must be sent again.
-func (x *exchange) restore(status int) bool {
+func (x *exchange) restore(res *http.Response) bool {
 	if x.retract != nil {
-		return x.retract(status)
+		return x.retract(res)
 	}
+	status := res.StatusCode
 	if x.own.size == 0 || !slices.Contains(refusals[:], status) {
 		return false
 	}

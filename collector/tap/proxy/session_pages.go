@@ -143,7 +143,7 @@ func (p *Proxy) tokens(r *http.Request) (least int64, err error) {
 	for _, e := range p.balance.engines {
 		a := e.trial.able.Load()
 		if a == nil && !known {
-			a, err = p.able(r.Context(), e)
+			a, err = p.able(r.Context(), e, nil)
 		}
 		if a == nil {
 			continue

@@ -204,7 +204,7 @@ func (p *Proxy) decode(w http.ResponseWriter, r *http.Request, v any) *refusal {
 	if bad != nil || len(bytes.TrimSpace(text)) == 0 {
 		return bad
 	}
-	// A text that was cut in the middle of a character, for example, is not worth an error.
+	// A text can have been cut in the middle of a character, for example. The decoder replaces its half.
 	err := strictjson.Check(string(text), strictjson.Options{HalfPairs: true})
 	if err == nil {
 		d := json.NewDecoder(bytes.NewReader(text))

@@ -28,7 +28,11 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		if e == nil {
 			return nil, failed
 		}
-		if failed = x.chosen(e); failed != nil {
+		if err := x.chosen(e); err != nil {
+			// Another engine that could not be reached might not refuse the request later.
+			if _, refused := errors.AsType[*refusal](err); failed == nil || !refused {
+				failed = err
+			}
 			x.leave()
 			tried = append(tried, e)
 			continue
@@ -40,7 +44,7 @@ func (t roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			if err == nil {
 				e.missed.Store(0)
 				p.mark(e, false, nil)
-				if x.restore(res.StatusCode) {
+				if x.restore(res) {
 					finishOff(res.Body)
 					continue
 				}

@@ -41,24 +41,33 @@ var (
 
 // An ability describes an engine's chat completions.
 type ability struct {
-	models []string // the engine's names for its models: its own model first, then for example adapters
-	tokens int64    // the context length of its own model, or 0 if the engine does not state it
+	models []string  // the engine's names for its models: its own model first, then for example adapters
+	tokens int64     // the context length of its own model, or 0 if the engine does not state it
+	colon  bool      // SGLang: the engine uses an adapter only if the name is MODEL:ADAPTER
+	listed time.Time // when the read of models began
 	mode   mode
-	found  time.Time
+	found  time.Time     // when the trial ended
+	trust  time.Duration // an answer raises no doubt for this time, or for Proxy.doubtAfter if that is longer
 }
+
+// same reports whether a and b, which can be nil, come from the same trial. They can have different lists
+// of models.
+func (a *ability) same(b *ability) bool { return b != nil && a.found.Equal(b.found) }
 
 // A trial finds out an engine's ability with a few small calls.
 type trial struct {
-	able     atomic.Pointer[ability] // nil before the first successful trial, and after the engine was down
-	doubted  atomic.Pointer[ability] // if it is able, the next call repeats the trial
-	unlisted atomic.Pointer[unlisted]
-	busy     chan struct{} // has a value while a trial runs; protects the fields below
+	able    atomic.Pointer[ability] // nil before the first successful trial, and after the engine was down
+	doubted atomic.Pointer[ability] // if it is the same as able, the next call repeats the trial
+	lists   lists
+	busy    chan struct{} // has a value while a trial runs; protects the fields below
 
 	failed error // the last trial's error; valid until
 	until  time.Time
 }
 
-func newTrial() trial { return trial{busy: make(chan struct{}, 1)} }
+func newTrial() trial {
+	return trial{busy: make(chan struct{}, 1), lists: lists{busy: make(chan struct{}, 1)}}
+}
 
 const (
 	trialTimeout = time.Minute
@@ -66,8 +75,10 @@ const (
 	// trials.
 	retrialAfter = 2 * time.Second
 	// An ability that was found less than doubtAfter ago is not in doubt. A client can cause an answer
-	// that raises a doubt with every call.
+	// that raises a doubt with every call. After each trial that proves nothing, the time doubles up to
+	// maxTrust, because a trial is slow if the engine is busy.
 	doubtAfter = 10 * time.Second
+	maxTrust   = 10 * time.Minute
 )
 
 // Probe makes a few small calls to each engine to learn how it returns token ids for
@@ -79,74 +90,75 @@ func (p *Proxy) Probe(ctx context.Context) error {
 	failed := make([]error, len(p.balance.engines))
 	var all sync.WaitGroup
 	for i, e := range p.balance.engines {
-		all.Go(func() { _, failed[i] = p.able(ctx, e) })
+		all.Go(func() { _, failed[i] = p.able(ctx, e, nil) })
 	}
 	all.Wait()
 	return errors.Join(failed...)
 }
 
-// able returns the engine's ability. If it is unknown or in doubt, able finds it out.
-func (p *Proxy) able(ctx context.Context, e *engine) (*ability, error) {
+// able returns the engine's ability. If it is unknown or in doubt, able finds it out. While another call
+// checks a doubt, able returns the old ability. not is nil, or an ability that the caller doubts: then able
+// waits for another one.
+func (p *Proxy) able(ctx context.Context, e *engine, not *ability) (*ability, error) {
 	t := &e.trial
-	if a := t.sure(); a != nil {
+	sure := func(a *ability) bool { return a != nil && !a.same(not) && !a.same(t.doubted.Load()) }
+	a := t.able.Load()
+	if sure(a) {
 		return a, nil
 	}
 	select {
 	case t.busy <- struct{}{}:
-		defer func() { <-t.busy }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	default:
+		if a != nil && not == nil {
+			return a, nil
+		}
+		select {
+		case t.busy <- struct{}{}:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	if a := t.sure(); a != nil {
-		return a, nil
-	}
+	defer func() { <-t.busy }()
 	before := t.able.Load()
+	if sure(before) {
+		return before, nil
+	}
 	if before == nil && t.failed != nil && time.Now().Before(t.until) {
 		return nil, t.failed
 	}
 	limited, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
 	a, err := p.try(limited, e)
+	before = t.able.Load() // it can have changed
 	switch {
-	case err == nil && before != nil:
-		a.mode = max(a.mode, before.mode) // it can be the result of a downgrade
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err == nil && before != nil && before.mode == modeWhole:
+		a.mode = modeWhole // it can be the result of a downgrade
 	case err != nil && before != nil && !errors.Is(err, ErrNoIDs):
 		again := *before // the trial proved nothing
 		a, err = &again, nil
-		a.found = time.Now()
+		a.trust = min(2*max(a.trust, p.doubtAfter), maxTrust)
 	}
 	if err != nil {
 		err = fmt.Errorf("engine %s: %w", e.name, withoutBody(err))
-		if ctx.Err() == nil {
-			t.failed, t.until = err, time.Now().Add(retrialAfter)
-		}
+		t.failed, t.until = err, time.Now().Add(retrialAfter)
 		t.able.Store(nil)
 		return nil, err
 	}
 	t.failed = nil
+	a.found = time.Now()
 	t.able.Store(a)
 	p.cfg.Log.Info("engine_ids", "engine", e.name, "model", a.own(), "ids_by", a.mode.String())
 	return a, nil
 }
 
-// sure returns the ability if it is known and not in doubt.
-func (t *trial) sure() *ability {
-	a := t.able.Load()
-	if a == t.doubted.Load() {
-		return nil
-	}
-	return a
-}
-
-// doubt makes able repeat the trial, because an answer does not fit the ability: the engine can have
+// doubtful reports whether an answer that does not fit the ability raises a doubt: the engine can have
 // been restarted with another version or another model. It returns false if the last trial was a short
 // time ago.
-func (t *trial) doubt(a *ability) bool {
-	if time.Since(a.found) < doubtAfter {
-		return false
-	}
-	t.doubted.Store(a)
-	return true
+func (p *Proxy) doubtful(e *engine, a *ability) bool {
+	now := e.trial.able.Load()
+	return now == nil || !now.same(a) || time.Since(a.found) >= max(a.trust, p.doubtAfter)
 }
 
 // ErrNoIDs means that an engine returns no token ids for chat completions.

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,34 +31,15 @@ func TestTrialAgain(t *testing.T) {
 		running.Store(e)
 		return e
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { running.Load().ServeHTTP(w, r) }))
-	defer server.Close()
-	at, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sessions, err := store.Open(store.Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = sessions.Close() }()
-	p, err := New(Config{Engines: []*url.URL{at}, Sessions: sessions})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	key, err := sessions.Begin(session.Head{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, key := newTrialRig(t, func(w http.ResponseWriter, r *http.Request) { running.Load().ServeHTTP(w, r) })
+	sessions := p.cfg.Sessions
 	trial := &p.balance.engines[0].trial
 	call := func(stream bool) (status int, text string, last session.Call) {
 		body := `{"model":"policy","messages":[{"role":"user","content":"Go. [script:single]"}]}`
 		if stream {
 			body = strings.Replace(body, "{", `{"stream":true,`, 1)
 		}
-		w := httptest.NewRecorder()
-		p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/r/"+string(key)+"/v1/chat/completions", strings.NewReader(body)))
+		w := chat(t, p, key, body)
 		rec, err := sessions.Read(key.ID())
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +49,7 @@ func TestTrialAgain(t *testing.T) {
 	later := func() { // the last trial was some time ago
 		if a := trial.able.Load(); a != nil {
 			old := *a
-			old.found = time.Now().Add(-doubtAfter)
+			old.found = time.Now().Add(-p.doubtAfter)
 			trial.able.Store(&old)
 		}
 		trial.until = time.Time{}
@@ -110,22 +92,129 @@ func TestTrialAgain(t *testing.T) {
 	if status, text, last := call(true); status != http.StatusOK || last.Unread != "" || trial.able.Load().mode != modeHeader {
 		t.Errorf("with ids again: %d %s, recorded %+v", status, text, last)
 	}
+	restart(enginesim.Config{Model: "qwen6"})
+	later()
+	if status, text, last := call(true); status != http.StatusOK || last.Unread != "" || trial.able.Load().mode != modeBody {
+		t.Errorf("another kind of engine: %d %s, recorded %+v", status, text, last)
+	}
 }
 
 // TestTrialSeldom proves that a client whose requests the engine refuses does not cause many trials, and
-// that a trial that proves nothing changes nothing.
+// that a trial that proves nothing changes nothing, except that the next one is later.
 func TestTrialSeldom(t *testing.T) {
 	t.Parallel()
-	var requests atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), `"content":"Hi"`) || r.Method == http.MethodGet {
+	var trials atomic.Int64
+	words := "no"
+	p, key := newTrialRig(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			trials.Add(1)
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		w.WriteHeader(http.StatusBadRequest)
-	}))
-	defer server.Close()
+		_, _ = io.WriteString(w, words)
+	})
+	p.doubtAfter = maxTrust / 4
+	able := &p.balance.engines[0].trial.able
+	able.Store(&ability{models: []string{"m"}, mode: modeHeader})
+	for _, c := range []struct {
+		words string
+		age   time.Duration // of the last trial
+		want  int64         // trials
+	}{
+		{"the maximum context length is 4096", time.Hour, 0},
+		{"no", p.doubtAfter, 1},
+		{"no", p.doubtAfter, 0},
+		{"no", 2 * p.doubtAfter, 1},
+		{"no", 2 * p.doubtAfter, 0},
+		{"no", maxTrust, 1},
+		{"no", maxTrust, 1},
+	} {
+		words = c.words
+		old := *able.Load()
+		old.found = time.Now().Add(-c.age)
+		able.Store(&old)
+		before := trials.Load()
+		for range 20 {
+			if w := chat(t, p, key, `{"messages":[]}`); w.Code != http.StatusBadRequest || w.Body.String() != words {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		}
+		if n := trials.Load() - before; n != c.want {
+			t.Errorf("%q, %v after a trial: %d trials, want %d", c.words, c.age, n, c.want)
+		}
+		if a := able.Load(); a == nil || a.mode != modeHeader {
+			t.Errorf("the ability is %+v", a)
+		}
+	}
+}
+
+// TestTrialAlone proves that only the calls that the engine refused wait while a doubt is checked, and
+// that all of them are sent again in the new way.
+func TestTrialAlone(t *testing.T) {
+	t.Parallel()
+	checked, release := make(chan struct{}, 1), make(chan struct{})
+	old, err := enginesim.New(enginesim.Config{StrictModel: true, Model: "qwen3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := enginesim.New(enginesim.Config{StrictModel: true, Model: "qwen4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused atomic.Int64
+	p, key := newTrialRig(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		switch {
+		case r.Method == http.MethodGet:
+			checked <- struct{}{}
+			<-release
+			next.ServeHTTP(w, r)
+		case strings.Contains(string(body), "qwen4"):
+			next.ServeHTTP(w, r)
+		case strings.Contains(string(body), "refuse"):
+			refused.Add(1)
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			old.ServeHTTP(w, r)
+		}
+	})
+	p.doubtAfter = time.Hour
+	trial := &p.balance.engines[0].trial
+	trial.able.Store(&ability{models: []string{"qwen3"}})
+	const body = `{"model":"policy","messages":[{"role":"user","content":"Go. [script:single]"}]}`
+	refuse := strings.Replace(body, "Go.", "refuse", 1)
+	var waiting sync.WaitGroup
+	for range 4 {
+		waiting.Go(func() {
+			if w := chat(t, p, key, refuse); w.Code != http.StatusOK {
+				t.Errorf("a refused call: %d %s", w.Code, w.Body)
+			}
+		})
+	}
+	<-checked
+	for range 2 {
+		if w := chat(t, p, key, body); w.Code != http.StatusOK {
+			t.Errorf("another call: %d %s", w.Code, w.Body)
+		}
+		trial.doubted.Store(trial.able.Load()) // a whole answer without ids
+	}
+	for refused.Load() < 4 {
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	waiting.Wait()
+	if len(checked) > 0 {
+		t.Error("there was another trial")
+	}
+}
+
+// newTrialRig returns a proxy with one engine, and the key of a session.
+func newTrialRig(t *testing.T, engine http.HandlerFunc) (*Proxy, session.Key) {
+	t.Helper()
+	server := httptest.NewServer(engine)
+	t.Cleanup(server.Close)
 	at, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -134,28 +223,40 @@ func TestTrialSeldom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = sessions.Close() }()
+	t.Cleanup(func() { _ = sessions.Close() })
 	p, err := New(Config{Engines: []*url.URL{at}, Sessions: sessions})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
-	p.balance.engines[0].trial.able.Store(&ability{models: []string{"m"}, mode: modeHeader, found: time.Now().Add(-doubtAfter)})
+	t.Cleanup(p.Close)
 	key, err := sessions.Begin(session.Head{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 20 {
-		w := httptest.NewRecorder()
-		p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/r/"+string(key)+"/chat/completions", strings.NewReader(`{"messages":[]}`)))
-		if w.Code != http.StatusBadRequest {
-			t.Errorf("%d %s", w.Code, w.Body)
+	return p, key
+}
+
+// chat makes a call of the session.
+func chat(t *testing.T, p *Proxy, key session.Key, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/r/"+string(key)+"/v1/chat/completions", strings.NewReader(body)))
+	return w
+}
+
+// TestDowngradeAfterRead proves that a stream without ids changes the mode also if the list of models was
+// read while the stream was open, and not if there was another trial.
+func TestDowngradeAfterRead(t *testing.T) {
+	t.Parallel()
+	p, _ := newTrialRig(t, http.NotFound)
+	began := &ability{models: []string{"m"}, mode: modeBody, found: time.Now()}
+	for want, found := range map[mode]time.Time{modeWhole: began.found, modeBody: began.found.Add(1)} {
+		c := &chatCall{p: p, able: began}
+		c.x.engine = p.balance.engines[0]
+		c.x.engine.trial.able.Store(&ability{models: []string{"m", "a"}, mode: modeBody, found: found})
+		c.downgrade()
+		if a := c.x.engine.trial.able.Load(); a.mode != want || len(a.models) != 2 {
+			t.Errorf("the ability is %+v, want %v", a, want)
 		}
-	}
-	if n := requests.Load(); n != 21 { // one of them is the trial
-		t.Errorf("the engine got %d requests", n)
-	}
-	if a := p.balance.engines[0].trial.able.Load(); a == nil || a.mode != modeHeader {
-		t.Errorf("the ability is %+v", a)
 	}
 }
