@@ -181,7 +181,7 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 		return nil
 	}
 	last := &g.record.Calls[len(g.record.Calls)-1]
-	class := error(nil)
+	class, why := error(nil), ""
 	switch status := last.Status; {
 	case status == http.StatusOK && brokeOff(last, rollout):
 		return fmt.Errorf("%w: the answer to the last call (%d) was cut off; exit code %d%s",
@@ -197,14 +197,18 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 		class = collector.ErrAuth
 	case status >= 500:
 		class = collector.ErrServer
-	case last.Unread == session.UnreadOverflow:
+	case last.Unread == session.UnreadOverflow && slices.ContainsFunc(g.record.Calls, answeredCall):
 		class = collector.ErrContextOverflow
+	case last.Unread == session.UnreadOverflow: // not a fault of the policy, and it can affect every sample
+		class, why = collector.ErrRejected, ", because a call without an earlier answer exceeds the context length; check its prompt and its max_tokens"
 	default:
 		class = collector.ErrRejected
 	}
-	return fmt.Errorf("%w: the last call (%d) failed with status %d; exit code %d%s",
-		class, last.Number, last.Status, g.end.Exit, g.end.LastLine)
+	return fmt.Errorf("%w: the last call (%d) failed with status %d%s; exit code %d%s",
+		class, last.Number, last.Status, why, g.end.Exit, g.end.LastLine)
 }
+
+func answeredCall(c session.Call) bool { return c.Status == http.StatusOK }
 
 // brokeOff reports whether the answer is incomplete, and the call belongs to the main conversation or
 // to none because nothing of the answer arrived. The end of the command cuts answers of other
