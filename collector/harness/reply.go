@@ -29,20 +29,17 @@ func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
 	if rollout != nil && g.cfg.Output.kind == outputSession {
 		r.Output = rollout.Main.Text
 	}
-	r.Output = g.secrets.text(r.Output)
 	return r
 }
 
-// replyOf returns the reply of a session, without secrets in its texts. It has one send with one turn
+// replyOf returns the reply of a session. It has one send with one turn
 // per call, in the order of rollout.Calls. The rollout can be nil.
 func replyOf(record *session.Record, rollout *session.Rollout, took time.Duration, secrets *redactor) *collector.Reply {
-	r := &collector.Reply{AgentID: record.ID}
+	r := &collector.Reply{AgentID: record.ID, Redact: secrets.text}
 	if rollout == nil {
 		return r
 	}
-	if len(rollout.Main.Messages) > 0 {
-		r.Messages = json.RawMessage(secrets.text(string(rollout.Main.Messages)))
-	}
+	r.Messages = rollout.Main.Messages
 	send := collector.Send{StopReason: stopError, Duration: max(took, 1), Turns: []tokenize.Turn{}}
 	switch {
 	case rollout.Main.Finish == tokenize.FinishLength:
@@ -55,7 +52,7 @@ func replyOf(record *session.Record, rollout *session.Rollout, took time.Duratio
 		c, recorded := &rollout.Calls[i], callOf(record, rollout.Number[i])
 		send.Turns = append(send.Turns, tokenize.Turn{
 			Role: tokenize.RoleAssistant, PromptIDs: c.PromptIDs, OutputIDs: c.OutputIDs, Logprobs: c.Logprobs,
-			IDMismatch: -1, Content: secrets.text(content(recorded.Answer)),
+			IDMismatch: -1, Content: content(recorded.Answer),
 		})
 		send.Usage.PromptTokens += count(c, recorded.PromptTokens, c.PromptIDs)
 		send.Usage.CompletionTokens += count(c, recorded.OutputTokens, c.OutputIDs)

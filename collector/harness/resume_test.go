@@ -125,7 +125,7 @@ func TestKilledAfterSeal(t *testing.T) {
 			err = collector.CheckReply(t.Context(), collector.Config{}, a.Task, r, g.Prompts)
 		}
 		const answer = "the key is (session key),(secret),(secret)"
-		if err != nil || g.ID() != d.id || *r.ExitCode != 4 || !strings.HasSuffix(r.Output, answer) || len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 2 {
+		if err != nil || g.ID() != d.id || *r.ExitCode != 4 || !strings.HasSuffix(r.Redact(r.Output), answer) || !strings.HasSuffix(r.Output, ","+otherSecret+","+referredSecret) || len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 2 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		if text := textOf(r); secretIn(text) != "" || strings.Count(text, answer) < 4 {
