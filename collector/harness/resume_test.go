@@ -148,6 +148,30 @@ func TestKilledAfterSeal(t *testing.T) {
 	}
 }
 
+// TestLostAnswer checks that an attempt is gone if its final answer contained a secret and the file with
+// the answer is missing or has changed.
+func TestLostAnswer(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "another answer"} {
+		d := killed(t, "calls=1 env=1", true, 2, func() bool { return true })
+		_, b := d.next(t)
+		a := attempt(d.prompt, 3)
+		file := filepath.Join(d.dir, "attempts", "rollout-"+harness.Mark(a.RunID, a.Key, a.N), "answer")
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if text != "" {
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := b.Reattach(t.Context(), a, collector.OpenAttempt{N: 3}); !errors.Is(err, collector.ErrGone) || !strings.Contains(err.Error(), "final answer") {
+			t.Errorf("%q: Reattach = %v, want gone", text, err)
+		}
+		empty(t, filepath.Join(d.dir, "attempts"))
+	}
+}
+
 // died checks that a process dies.
 func died(t *testing.T, pid int) {
 	t.Helper()

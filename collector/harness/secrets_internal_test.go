@@ -2,8 +2,11 @@ package harness
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,6 +64,44 @@ func TestRedactedJSON(t *testing.T) {
 	} {
 		if got := r.text(given); got != want || json.Valid([]byte(given)) != json.Valid([]byte(got)) && given != "12345678" {
 			t.Errorf("%s: %s, want %s", given, got, want)
+		}
+	}
+}
+
+// TestWriteAnswer checks that the final answer is written to no file that an agent linked.
+func TestWriteAnswer(t *testing.T) {
+	t.Parallel()
+	folder, other := t.TempDir(), filepath.Join(t.TempDir(), "other")
+	if err := os.Symlink(other, filepath.Join(folder, answerFile)); err != nil {
+		t.Fatal(err)
+	}
+	err := writeAnswer(folder, "text")
+	b, err2 := os.ReadFile(filepath.Join(folder, answerFile))
+	if _, err3 := os.Lstat(other); err != nil || err2 != nil || string(b) != "text" || !errors.Is(err3, fs.ErrNotExist) {
+		t.Errorf("%q, %v, %v, %v", b, err, err2, err3)
+	}
+}
+
+// TestIsSecret reads the list of names and values that the Python package must treat in the same way.
+func TestIsSecret(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("testdata/secrets.json")
+	var list struct {
+		Placeholders []string
+		Variables    []struct {
+			Name, Value string
+			Secret      bool
+		}
+	}
+	if err := errors.Join(err, json.Unmarshal(b, &list)); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(list.Placeholders, placeholders) || len(list.Variables) == 0 {
+		t.Errorf("placeholders %v, want %v", list.Placeholders, placeholders)
+	}
+	for _, v := range list.Variables {
+		if IsSecret(v.Name, v.Value) != v.Secret {
+			t.Errorf("IsSecret(%q, %q) = %t", v.Name, v.Value, !v.Secret)
 		}
 	}
 }
