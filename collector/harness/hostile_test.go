@@ -81,8 +81,8 @@ func TestSecrets(t *testing.T) {
 			if len(r.Sends) > 0 && !strings.Contains(r.Redact(string(r.Messages)), "the key is (session key),(secret),(secret)") {
 				t.Errorf("%s: messages %s", prompt, r.Messages)
 			}
-			if answer := "the key is " + string(keys.key) + "," + otherSecret + "," + referredSecret; err == nil && !strings.HasSuffix(r.Output, answer) {
-				t.Errorf("%s: the scorer gets %.1000s, want %s", prompt, r.Output, answer)
+			if answer := "the key is " + string(keys.key) + "," + otherSecret + "," + referredSecret; err == nil && (!strings.HasSuffix(r.Output, answer) || !strings.Contains(string(r.Messages), ","+referredSecret)) {
+				t.Errorf("%s: the scorer gets %.1000s and %s, want %s", prompt, r.Output, r.Messages, answer)
 			}
 			if strings.Contains(prompt, "calls=2 env=1") && !strings.Contains(text+keys.last, "(session key)") {
 				t.Errorf("%s: the test shows nothing, because the agent printed nothing: %s", prompt, text)

@@ -40,6 +40,14 @@ func TestRedactor(t *testing.T) {
 			}
 		}
 	}
+	for given, want := range map[string]string{ // json.dumps of Python, and the same in a string
+		`log: {"a": "p\"a<s&w\\\u00f6\n\ud83d\ude00rd-1"}`:               `log: {"a": "(secret)"}`,
+		`log: "{\"a\": \"p\\\"a<s&w\\\\\\u00f6\\n\\ud83d\\ude00rd-1\"}"`: `log: "{\"a\": \"(secret)\"}"`,
+	} {
+		if got := r.text(given); got != want {
+			t.Errorf("%s: %s, want %s", given, got, want)
+		}
+	}
 	raw, err := json.Marshal(map[string]string{"arguments": `{"a":` + `"` + escapedJSON(odd) + `"}`})
 	if err != nil {
 		t.Fatal(err)

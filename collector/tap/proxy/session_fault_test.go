@@ -239,7 +239,7 @@ func TestSessionOverflow(t *testing.T) {
 		{400, `{"object":"error","message":"Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of 9000 tokens","code":400}`, session.UnreadOverflow},
 		{400, `{"object":"error","message":"Input length (9000 tokens) exceeds the maximum allowed length (8192 tokens). Use a shorter input","code":400}`, session.UnreadOverflow},
 		{400, `{"error":{"message":"tool_choice is not supported"}}`, ""},
-		{400, `{"error":{"message":"1 validation error: {'input': 'Explain: This model\\'s maximum context length is 8192 tokens. context_length_exceeded'}"}}`, ""},
+		{400, `{"error":{"message":"1 validation error: {'input': \"Explain: This model's maximum context length is 8192 tokens. context_length_exceeded\"}"}}`, ""},
 		{400, `{"error":{"message":"no","param":"messages: what is a context window, context_length or max_model_len?"}}`, ""},
 		{400, `This model's maximum context length is 8192 tokens.`, ""},
 		{422, `{"error":{"message":"Input should be a valid string"}}`, ""},
