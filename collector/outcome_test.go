@@ -285,8 +285,8 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// The scorer gets the texts of a reply unchanged. What is stored and reported passes through
-// Reply.Redact, and the class of the scorer's error stays.
+// The scorer gets the texts of a reply unchanged. All stored and reported texts pass through
+// Reply.Redact. The class of the scorer's error stays.
 func TestRedact(t *testing.T) {
 	redact := func(text string) string { return strings.ReplaceAll(text, "hunter2", "***") }
 	bubbles(t, map[string]error{"details": nil, "an error": fmt.Errorf("no answer in hunter2: %w", collector.ErrNoAnswer), "a failure": errors.New("bad hunter2")}, func(r *rig, fails error) {

@@ -48,9 +48,9 @@ type Reply struct {
 	Workdir string
 	// Trial is true if the reply only serves to test the Scorer and was not written by a model.
 	Trial bool
-	// Redact, if not nil, removes secrets from a text or from JSON. What is stored or reported of the
-	// reply, and of what the Scorer returns, passes through it. The Scorer itself gets the texts
-	// unchanged.
+	// Redact, if not nil, removes secrets from a text or from JSON. The Scorer gets the texts of the
+	// reply unchanged. Redact is called before Messages, the Scorer's details or its error are stored
+	// or reported.
 	Redact func(text string) string
 	// Messages is the conversation as a JSON array, or nil if it is unknown. If the agent has several
 	// conversations, it is the main one. The samples contain it only with Config.Messages.
