@@ -136,7 +136,7 @@ func (a *attempt) facts(r *Reply) *tokenize.Sample {
 	}
 	s.AgentID, s.Model, s.Unshown = strings.Clone(r.AgentID), strings.Clone(r.Model), r.Unshown
 	if a.w.c.cfg.Messages && len(r.Messages) > 0 {
-		s.Messages = text(r.Messages)
+		s.Messages = new(r.redacted(r.Messages))
 	}
 	for i := range r.Sends {
 		if id := r.Sends[i].RunID; id != "" {

@@ -285,6 +285,30 @@ func TestMessages(t *testing.T) {
 	})
 }
 
+// The scorer gets the texts of a reply unchanged. All stored and reported texts pass through
+// Reply.Redact. The class of the scorer's error stays.
+func TestRedact(t *testing.T) {
+	redact := func(text string) string { return strings.ReplaceAll(text, "hunter2", "***") }
+	bubbles(t, map[string]error{"details": nil, "an error": fmt.Errorf("no answer in hunter2: %w", collector.ErrNoAnswer), "a failure": errors.New("bad hunter2")}, func(r *rig, fails error) {
+		var scored, reported string
+		r.cfg.Messages = true
+		r.cfg.Events.ScoreFailed = func(_ collector.Attempt, err error) { reported = err.Error() }
+		r.cfg.Scorer = scoreFunc(func(_ context.Context, _ *collector.Task, reply *collector.Reply) (collector.Reward, error) {
+			scored = reply.Output + string(reply.Messages)
+			return collector.Reward{Value: new(1.0), Details: json.RawMessage(`{"got":"hunter2"}`)}, fails
+		})
+		s, st := r.one(step{reply: with(func(r *collector.Reply) {
+			r.Output, r.Messages, r.Redact = "my hunter2", json.RawMessage(`["hunter2"]`), redact
+		})})
+		is(r, "scored", scored, `my hunter2["hunter2"]`)
+		is(r, "messages", *s.Messages, `["***"]`)
+		is(r, "failures", st.ScorerFailures, map[bool]int{true: 1}[fails != nil && !errors.Is(fails, collector.ErrNoAnswer)])
+		if all := *s.RewardDetails + reported; strings.Contains(all, "hunter2") || !strings.Contains(all, "***") {
+			r.Errorf("stored and reported: %s", all)
+		}
+	})
+}
+
 type scoreFunc func(context.Context, *collector.Task, *collector.Reply) (collector.Reward, error)
 
 func (f scoreFunc) Score(ctx context.Context, t *collector.Task, r *collector.Reply) (collector.Reward, error) {

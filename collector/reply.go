@@ -48,6 +48,10 @@ type Reply struct {
 	Workdir string
 	// Trial is true if the reply only serves to test the Scorer and was not written by a model.
 	Trial bool
+	// Redact, if not nil, removes secrets from a text or from JSON. The Scorer gets the texts of the
+	// reply unchanged. Redact is called before Messages, the Scorer's details or its error are stored
+	// or reported.
+	Redact func(text string) string
 	// Messages is the conversation as a JSON array, or nil if it is unknown. If the agent has several
 	// conversations, it is the main one. The samples contain it only with Config.Messages.
 	Messages json.RawMessage
@@ -95,6 +99,14 @@ func (r *Reply) number(k int32) int32 {
 type Usage struct {
 	PromptTokens, CompletionTokens int64
 	Steps                          int32
+}
+
+// redacted returns a text without secrets.
+func (r *Reply) redacted(text []byte) string {
+	if r.Redact == nil {
+		return string(text)
+	}
+	return r.Redact(string(text))
 }
 
 func (r *Reply) counts() tokenize.Counts {

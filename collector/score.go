@@ -47,6 +47,9 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls
 	if v := reward.Value; err == nil && v != nil && (math.IsNaN(*v) || math.IsInf(*v, 0)) {
 		err = fmt.Errorf("the scorer returned %v, want a finite number", *v)
 	}
+	if err != nil && r.Redact != nil {
+		err = &redactedError{r.Redact(err.Error()), err}
+	}
 	if err := a.w.c.scored(a.Attempt, err); err != nil {
 		return err
 	}
@@ -57,10 +60,19 @@ func (a *attempt) score(ctx context.Context, s *tokenize.Sample, r *Reply, calls
 		s.Reward = new(*reward.Value)
 	}
 	if len(reward.Details) > 0 {
-		s.RewardDetails = new(string(reward.Details))
+		s.RewardDetails = new(r.redacted(reward.Details))
 	}
 	return nil
 }
+
+// A redactedError is an error whose text contains no secret.
+type redactedError struct {
+	text string
+	err  error
+}
+
+func (e *redactedError) Error() string { return e.text }
+func (e *redactedError) Unwrap() error { return e.err }
 
 // scored counts the result of the scorer. The parameter err is nil if the scorer returned a Reward,
 // even a Reward without a value. If scored itself returns an error, that error ends the run.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -47,8 +48,10 @@ type ending struct {
 	NoAnswer string `json:"no_answer,omitempty"`
 	// LastLine is the last line that the command wrote, in a form that follows an error.
 	LastLine string `json:"last_line,omitempty"`
-	// Answer is the final answer. It is stored as the final text of the session.
-	Answer string `json:"-"`
+	// Answer is the final answer. The final text of the session is the answer without secrets. If the
+	// two differ, Redacted is true, and the folder of the attempt contains the answer until it is scored.
+	Answer   string `json:"-"`
+	Redacted bool   `json:"redacted,omitempty"`
 }
 
 func (g *agent) ID() string { return g.id }
@@ -141,10 +144,14 @@ func (g *agent) seal(ctx context.Context) error {
 	defer cancel()
 	end := session.End{}
 	if g.end != nil {
-		end.Metadata, _ = json.Marshal(g.end) // cannot fail
 		if g.cfg.Output.kind != outputSession {
-			end.FinalText = &g.end.Answer
+			end.FinalText = new(g.secrets.text(g.end.Answer))
+			g.end.Redacted = *end.FinalText != g.end.Answer
 		}
+		if g.end.Redacted {
+			_ = writeAnswer(g.folder, g.end.Answer) // on an error, the attempt cannot be taken over
+		}
+		end.Metadata, _ = json.Marshal(g.end) // cannot fail
 	}
 	if err := g.cfg.Sessions.End(ctx, g.key, end); err != nil {
 		return err
@@ -173,7 +180,9 @@ func (g *agent) Close(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	if !g.cfg.Keep {
+	if g.cfg.Keep {
+		_ = os.Remove(filepath.Join(g.folder, answerFile)) // it rarely exists
+	} else {
 		errs = append(errs, removeFolder(g.folder))
 	}
 	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > 0 {

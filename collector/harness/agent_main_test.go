@@ -28,7 +28,7 @@ import (
 //	flood=N       writes N MiB before the answer
 //	quiet=1       prints no answer
 //	say=TEXT      prints this text as the answer
-//	json=1        prints events, one per line
+//	json=1        prints events, one per line, in ASCII
 //	child=PATH    starts a process in a session of its own, and writes its number to a file
 //	sleep=TIME    sleeps, and ignores SIGTERM
 //	exit=N        exits with this code; signal=N ends itself by a signal
@@ -86,7 +86,7 @@ func runAgent(prompt string) int {
 	}
 	switch {
 	case do["json"] != "":
-		_, _ = fmt.Printf("Starting.\n{\"type\":\"start\"}\n{\"type\":\"end\",\"result\":{\"texts\":[\"no\",%q]}}\n{\"type\":\"usage\"}\n", answer) //nolint:forbidigo // as above
+		_, _ = fmt.Printf("Starting.\n{\"type\":\"start\"}\n{\"type\":\"end\",\"result\":{\"texts\":[\"no\",%+q]}}\n{\"type\":\"usage\"}\n", answer) //nolint:forbidigo // as above
 	case do["say"] != "":
 		_, _ = fmt.Println(do["say"]) //nolint:forbidigo // as above
 	case do["quiet"] == "":

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -180,6 +181,13 @@ func (g *agent) takeOver() error {
 	}
 	if record.End.FinalText != nil {
 		end.Answer = *record.End.FinalText
+	}
+	if end.Redacted {
+		b, err := os.ReadFile(filepath.Join(g.folder, answerFile))
+		if err != nil || g.secrets.text(string(b)) != end.Answer {
+			return fmt.Errorf("the final answer of session %s is lost: %w", g.id, cmp.Or(err, errors.New("its file has changed")))
+		}
+		end.Answer = string(b)
 	}
 	g.record, g.end = record, &end
 	return nil

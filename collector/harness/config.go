@@ -39,8 +39,8 @@ type Config struct {
 	// Env contains environment variables. The command gets these variables and, from this process,
 	// only PATH and the other variables that the package comment lists.
 	Env map[string]string
-	// Secrets contains values that no stored text can contain. Values of Env that are secrets by their
-	// name (IsSecret), and the keys of sessions, need not be in it. A value of fewer than 8 bytes is
+	// Secrets contains values that are replaced in all stored texts. Values of Env for which IsSecret
+	// returns true, and the keys of sessions, need not be in it. A value of fewer than 8 bytes is
 	// ignored, because it can be part of ordinary words.
 	Secrets []string
 	// Files contains files that are written below HOME before the command starts. The keys are

@@ -23,6 +23,7 @@
 //	  work/               the working directory: a copy of Config.Workdir
 //	  tmp/                TMPDIR
 //	  session             the id of the session
+//	  answer              the final answer, if it contains a secret
 //
 // The copy contains files, folders and symbolic links. It keeps the permission to execute a file.
 // The command inherits only these variables: PATH, LANG, LC_ALL, LC_CTYPE, TZ, USER, LOGNAME and
@@ -35,12 +36,16 @@
 // # What is stored
 //
 // Of the standard output and of the output file, only the last MiB is kept, and of the standard
-// error only the last line. In these texts and in the messages of the conversation, secrets are
-// replaced: the keys of all sessions, which have a form of their own, the values in Config.Secrets,
-// and the values of variables that [IsSecret]. If an agent prints its environment, the model reads
-// the secrets, and the tokens contain them. These tokens are stored unchanged, because they are what
-// the model saw. A key is then harmless, because the session is sealed by then, and a key opens only
-// its own session.
+// error only the last line. The scorer receives the final answer and the messages of the conversation
+// unchanged. Before they, the details of the reward or an error are stored or logged, secrets are
+// replaced: the keys of all sessions, the values in Config.Secrets, and the values of variables for
+// which [IsSecret] returns true. A value of fewer than 8 bytes is not replaced. In JSON, only strings
+// change.
+//
+// If an agent prints its environment, the model reads the secrets, and the tokens contain them. These
+// tokens are stored unchanged, because they are what the model saw. So are the calls of the session,
+// until Agent.Close removes it. A key is harmless, because the session is sealed by then, and a key
+// opens only its own session.
 //
 // # Failures
 //
@@ -60,15 +65,16 @@
 //	ended without a final answer                                empty_answer
 //
 // The final answer is missing if the standard output or the file in Config.Output has no text, or if
-// the last answer of the main conversation has neither text nor, with exit code 0, tool calls. The status of the last
-// call determines the class of an engine's failure:
+// the last answer of the main conversation has neither text nor, with exit code 0, tool calls. The
+// status of the last call determines the class of an engine's failure:
 //
 //	200, answer was cut off      connection, if the main conversation made the call
 //	429                          rate_limited
 //	none, 502, 503, 504          unavailable
 //	401, 403                     auth
 //	other 5xx                    server_error
-//	other 4xx                    context_overflow if the engine's error states it, or bad_request
+//	other 4xx                    context_overflow if the engine's error states it and the engine
+//	                             answered another call, or bad_request
 //
 // If a command cannot be started, the class is bad_request if the prompt does not fit into an
 // argument, unusable if the program is gone, and otherwise unavailable.

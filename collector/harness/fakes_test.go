@@ -9,11 +9,20 @@ import (
 	"github.com/rollout-rl/rollout/collector/session"
 )
 
-// A keeper remembers the key of the last session, and its end as JSON.
+// A keeper remembers the key of the last session, its end as JSON, and the number of its calls.
 type keeper struct {
 	harness.Sessions
-	key  session.Key
-	last string
+	key   session.Key
+	last  string
+	calls int
+}
+
+func (k *keeper) Read(id string) (*session.Record, error) {
+	record, err := k.Sessions.Read(id)
+	if err == nil {
+		k.calls = len(record.Calls)
+	}
+	return record, err
 }
 
 func (k *keeper) Begin(h session.Head) (session.Key, error) {

@@ -24,6 +24,7 @@ const (
 	workFolder  = "work"    // the working directory
 	tempFolder  = "tmp"     // TMPDIR
 	sessionFile = "session" // the id of the session
+	answerFile  = "answer"  // the final answer, if it contains a secret
 )
 
 // folderPrefix is the start of the name of every folder of an attempt.
@@ -73,6 +74,20 @@ func makeFolder(dir, mark, workdir string) (string, error) {
 		return folder, fmt.Errorf("copy the work folder: %w", err)
 	}
 	return folder, nil
+}
+
+// writeAnswer writes the final answer. It follows no link that an agent made.
+func writeAnswer(folder, answer string) error {
+	path := filepath.Join(folder, answerFile)
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(answer)
+	return errors.Join(err, f.Close())
 }
 
 // clearAttempt kills the processes of an attempt and, unless keep is set, removes its folder.

@@ -82,7 +82,7 @@ func (r *rig) config(tb testing.TB) harness.Config {
 }
 
 // These are values of variables that no text can contain.
-const otherSecret, referredSecret = `other-"<secret>&`, "referred-secret"
+const otherSecret, referredSecret = `other-"<secret>&`, "referred-sécret"
 
 func (r *rig) configIn(dir string, supervised bool) harness.Config {
 	cfg := harness.Config{

@@ -38,7 +38,7 @@ func pidIn(t *testing.T, file string) int {
 
 // secretIn returns a secret in a text, as it is or as JSON, or "".
 func secretIn(text string) string {
-	for _, secret := range []string{"hunter2", otherSecret, referredSecret, "other-", "secret>"} {
+	for _, secret := range []string{"hunter2", otherSecret, referredSecret, "other-", "secret>", "cret,"} {
 		if strings.Contains(text, secret) {
 			return secret
 		}
@@ -46,36 +46,43 @@ func secretIn(text string) string {
 	return session.KeyPattern.FindString(text)
 }
 
-// textOf returns all texts of a reply.
+// textOf returns all texts of a reply as they are stored.
 func textOf(r *collector.Reply) string {
-	text := r.Output + "\n" + string(r.Messages)
+	text := r.Redact(r.Output) + "\n" + r.Redact(string(r.Messages))
 	for _, s := range r.Sends {
 		for _, turn := range s.Turns {
-			text += "\n" + turn.Content
+			text += "\n" + r.Redact(turn.Content)
 		}
 	}
 	return text
 }
 
 // TestSecrets checks that neither the key nor a secret of the configuration nor the environment of
-// this process gets into texts. The agent prints all of them, and the model repeats the first two.
+// this process gets into texts. The agent prints all of them, and the model repeats the first two. The
+// scorer gets the answer and the messages unchanged.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for _, prompt := range []string{"calls=2 env=1", "calls=2 env=1 status=500 exit=1", "calls=1 env=1 write=out quiet=1", "calls=0 env=1", "calls=1 env=1 flood=3"} {
+	for _, prompt := range []string{"calls=2 env=1", "calls=2 env=1 status=500 exit=1", "calls=1 env=1 write=out quiet=1", "calls=0 env=1", "calls=1 env=1 flood=3", "calls=1 env=1 json=1"} {
 		cfg := r.config(t)
 		keys := &keeper{Sessions: cfg.Sessions}
 		cfg.Sessions = keys
 		if strings.Contains(prompt, "write") {
 			cfg.Output = output(t, "file:out")
 		}
+		if strings.Contains(prompt, "json") {
+			cfg.Output = output(t, "json:.result.texts[1]")
+		}
 		run(t, cfg, prompt, func(r *collector.Reply, err error) {
 			text := fmt.Sprint(err, textOf(r))
 			if secret := secretIn(text); secret != "" || strings.Contains(text, string(keys.key)) {
 				t.Errorf("%s: the texts contain the secret %q: %s", prompt, secret, text)
 			}
-			if len(r.Sends) > 0 && !strings.Contains(string(r.Messages), "the key is (session key),(secret),(secret)") {
+			if len(r.Sends) > 0 && !strings.Contains(r.Redact(string(r.Messages)), "the key is (session key),(secret),(secret)") {
 				t.Errorf("%s: messages %s", prompt, r.Messages)
+			}
+			if answer := "the key is " + string(keys.key) + "," + otherSecret + "," + referredSecret; err == nil && (!strings.HasSuffix(r.Output, answer) || !strings.Contains(string(r.Messages), ","+referredSecret)) {
+				t.Errorf("%s: the scorer gets %.1000s and %s, want %s", prompt, r.Output, r.Messages, answer)
 			}
 			if strings.Contains(prompt, "calls=2 env=1") && !strings.Contains(text+keys.last, "(session key)") {
 				t.Errorf("%s: the test shows nothing, because the agent printed nothing: %s", prompt, text)
@@ -170,7 +177,7 @@ func TestIsolation(t *testing.T) {
 			"HOME=" + filepath.Dir(reply.Workdir) + "/home\n", "TMPDIR=" + filepath.Dir(reply.Workdir) + "/tmp\n", "TERM=dumb\n", "NOTHING=\n",
 			`{"url":"` + r.url + `/r/(session key)/v1","model":"policy"}`, "#!/bin/sh\n", "\nanswer 1", "\narg:calls=1 {key}\n",
 		} {
-			if !strings.Contains(reply.Output, want) {
+			if !strings.Contains(reply.Redact(reply.Output), want) {
 				t.Errorf("the output lacks %q:\n%s", want, reply.Output)
 			}
 		}

@@ -94,7 +94,7 @@ func (o Output) relative() string {
 // maxOutput limits the size of the output that is kept, in bytes.
 const maxOutput = 1 << 20
 
-// read returns the final answer, without secrets. The error states why the answer is missing.
+// read returns the final answer, with secrets. The error states why the answer is missing.
 func (o Output) read(folder string, stdout *tail) (string, error) {
 	text := stdout.bytes()
 	if o.file != "" {

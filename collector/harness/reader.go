@@ -63,7 +63,6 @@ func (g *readAgent) Run(ctx context.Context) (*collector.Reply, error) {
 	if text := record.End.FinalText; text != nil {
 		reply.Output = *text
 	}
-	reply.Output = secrets.text(reply.Output)
 	return reply, sessionError(err, fmt.Sprintf("session %s has %d requests", g.id, len(record.Calls)))
 }
 

@@ -29,23 +29,20 @@ func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
 	if rollout != nil && g.cfg.Output.kind == outputSession {
 		r.Output = rollout.Main.Text
 	}
-	r.Output = g.secrets.text(r.Output)
 	return r
 }
 
-// replyOf returns the reply of a session, without secrets in its texts. It has one send with one turn
-// per call, in the order of rollout.Calls. The rollout can be nil.
+// replyOf returns the reply of a session. It has one send with one turn per call, in the order of
+// rollout.Calls. The rollout can be nil.
 func replyOf(record *session.Record, rollout *session.Rollout, took time.Duration, secrets *redactor) *collector.Reply {
-	r := &collector.Reply{AgentID: record.ID, Model: record.Head.Model}
+	r := &collector.Reply{AgentID: record.ID, Model: record.Head.Model, Redact: secrets.text}
 	if rollout == nil {
 		return r
 	}
 	if rollout.Main.Model != "" {
 		r.Model = secrets.text(rollout.Main.Model) // the harness chose it
 	}
-	if len(rollout.Main.Messages) > 0 {
-		r.Messages = json.RawMessage(secrets.text(string(rollout.Main.Messages)))
-	}
+	r.Messages = rollout.Main.Messages
 	send := collector.Send{StopReason: stopError, Duration: max(took, 1), Turns: []tokenize.Turn{}}
 	switch {
 	case rollout.Main.Finish == tokenize.FinishLength:
@@ -58,7 +55,7 @@ func replyOf(record *session.Record, rollout *session.Rollout, took time.Duratio
 		c, recorded := &rollout.Calls[i], callOf(record, rollout.Number[i])
 		send.Turns = append(send.Turns, tokenize.Turn{
 			Role: tokenize.RoleAssistant, PromptIDs: c.PromptIDs, OutputIDs: c.OutputIDs, Logprobs: c.Logprobs,
-			IDMismatch: -1, Content: secrets.text(content(recorded.Answer)),
+			IDMismatch: -1, Content: content(recorded.Answer),
 		})
 		send.Usage.PromptTokens += count(c, recorded.PromptTokens, c.PromptIDs)
 		send.Usage.CompletionTokens += count(c, recorded.OutputTokens, c.OutputIDs)
@@ -184,7 +181,7 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 		return nil
 	}
 	last := &g.record.Calls[len(g.record.Calls)-1]
-	class := error(nil)
+	class, why := error(nil), ""
 	switch status := last.Status; {
 	case status == http.StatusOK && brokeOff(last, rollout):
 		return fmt.Errorf("%w: the answer to the last call (%d) was cut off; exit code %d%s",
@@ -200,14 +197,18 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 		class = collector.ErrAuth
 	case status >= 500:
 		class = collector.ErrServer
-	case last.Unread == session.UnreadOverflow:
+	case last.Unread == session.UnreadOverflow && slices.ContainsFunc(g.record.Calls, answeredCall):
 		class = collector.ErrContextOverflow
+	case last.Unread == session.UnreadOverflow: // not a fault of the policy, and it can affect every sample
+		class, why = collector.ErrRejected, ", because a call without an earlier answer exceeds the context length; check its prompt and its max_tokens"
 	default:
 		class = collector.ErrRejected
 	}
-	return fmt.Errorf("%w: the last call (%d) failed with status %d; exit code %d%s",
-		class, last.Number, last.Status, g.end.Exit, g.end.LastLine)
+	return fmt.Errorf("%w: the last call (%d) failed with status %d%s; exit code %d%s",
+		class, last.Number, last.Status, why, g.end.Exit, g.end.LastLine)
 }
+
+func answeredCall(c session.Call) bool { return c.Status == http.StatusOK }
 
 // brokeOff reports whether the answer is incomplete, and the call belongs to the main conversation or
 // to none because nothing of the answer arrived. The end of the command cuts answers of other

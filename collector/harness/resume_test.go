@@ -125,7 +125,7 @@ func TestKilledAfterSeal(t *testing.T) {
 			err = collector.CheckReply(t.Context(), collector.Config{}, a.Task, r, g.Prompts)
 		}
 		const answer = "the key is (session key),(secret),(secret)"
-		if err != nil || g.ID() != d.id || *r.ExitCode != 4 || !strings.HasSuffix(r.Output, answer) || len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 2 {
+		if err != nil || g.ID() != d.id || *r.ExitCode != 4 || !strings.HasSuffix(r.Redact(r.Output), answer) || !strings.HasSuffix(r.Output, ","+otherSecret+","+referredSecret) || len(r.Sends) != 1 || r.Sends[0].Usage.Steps != 2 {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		if text := textOf(r); secretIn(text) != "" || strings.Count(text, answer) < 4 {
@@ -145,6 +145,30 @@ func TestKilledAfterSeal(t *testing.T) {
 		if st := s.Stats(); st.Sealed+st.Open != 0 {
 			t.Errorf("sessions are left: %+v", st)
 		}
+	}
+}
+
+// TestLostAnswer checks that an attempt is gone if its final answer contained a secret and the file with
+// the answer is missing or has changed.
+func TestLostAnswer(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "another answer"} {
+		d := killed(t, "calls=1 env=1", true, 2, func() bool { return true })
+		_, b := d.next(t)
+		a := attempt(d.prompt, 3)
+		file := filepath.Join(d.dir, "attempts", "rollout-"+harness.Mark(a.RunID, a.Key, a.N), "answer")
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if text != "" {
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := b.Reattach(t.Context(), a, collector.OpenAttempt{N: 3}); !errors.Is(err, collector.ErrGone) || !strings.Contains(err.Error(), "final answer") {
+			t.Errorf("%q: Reattach = %v, want gone", text, err)
+		}
+		empty(t, filepath.Join(d.dir, "attempts"))
 	}
 }
 

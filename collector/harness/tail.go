@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// A tail is a writer that keeps the last max bytes, without secrets.
+// A tail is a writer that keeps the last max bytes.
 type tail struct {
 	max     int
 	secrets *redactor
@@ -32,7 +32,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// bytes returns the last bytes. If earlier bytes were dropped, it also drops the rest of the first
+// bytes returns the last bytes, with secrets. If earlier bytes were dropped, it also drops the rest of the first
 // line, or a possible end of a secret.
 func (t *tail) bytes() []byte {
 	t.mu.Lock()
@@ -48,13 +48,14 @@ func (t *tail) bytes() []byte {
 			b = rest
 		}
 	}
-	return []byte(t.secrets.text(string(b)))
+	return slices.Clone(b)
 }
 
-// last returns the last nonempty line, at most 300 bytes of it, in a form that can be appended to an
+// last returns the last nonempty line, without secrets, at most 300 bytes of it, in a form that can be appended to an
 // error.
 func (t *tail) last() string {
-	lines := strings.Split(strings.ToValidUTF8(string(t.bytes()), "\uFFFD"), "\n")
+	text := t.secrets.text(string(t.bytes()))
+	lines := strings.Split(strings.ToValidUTF8(text, "\uFFFD"), "\n")
 	for _, line := range slices.Backward(lines) {
 		if line = strings.TrimSpace(line); line != "" {
 			return "; its last line: " + strings.ToValidUTF8(line[:min(len(line), 300)], "")

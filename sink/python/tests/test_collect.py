@@ -20,8 +20,11 @@ import pytest
 from waiting import PATIENCE, heard, prompts, wait_for
 
 import rollout
-from rollout.collecting._settings import settings
+from rollout.collecting._settings import is_secret, settings
 from rollout.runs.cursor import acknowledge
+
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_groups_come_once_and_in_order(stand_in: Callable[..., rollout.Collection], tmp_path: Path) -> None:
@@ -148,6 +151,16 @@ def test_secrets_of_a_dict_are_passed_in_the_environment() -> None:
     for value in (None, 5, "x", [1], {"urls": "http://a"}, {"headers": 5, "password": None, "env": {"TOKEN": 5}}):  # the program reports what is wrong
         wrong = dict.fromkeys(("server", "tokens", "harness", "agent"), value)
         assert json.loads(settings(wrong, {}, [], None).body or b"") == wrong
+
+
+def test_the_program_has_the_same_rule_for_secrets() -> None:
+    listed = json.loads((ROOT / "collector/harness/testdata/secrets.json").read_text(encoding="utf-8"))
+    for v in listed["variables"]:
+        assert is_secret(v["name"], v["value"]) == v["secret"], v
+    for placeholder in listed["placeholders"]:
+        assert not is_secret("TOKEN", placeholder)
+    shown = settings(None, {}, [], {"GITHUB_PAT": "hidden 1", "KEY_PASSPHRASE": "hidden 2", "LEVEL": "verbose"}).secrets
+    assert shown == ["hidden 1", "hidden 2"]
 
 
 def test_a_task_that_is_refused(stand_in: Callable[..., rollout.Collection]) -> None:

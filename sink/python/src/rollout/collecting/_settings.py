@@ -13,9 +13,8 @@ from rollout._types import Path
 
 _REFERENCE = re.compile(r"\$\{(env|file):.+\}\Z", re.DOTALL)
 _SECRET = "COLLECT_SECRET_"
-_NAME = re.compile(r"(^|_)(secret|password|passwd|token|api_?key|credentials?)$", re.IGNORECASE)
-"""Matches the names of variables of a harness whose values must be references, as in the program."""
-_PLACEHOLDER = re.compile(r"\{(prompt|base_url|key|model|workdir|home)\}")
+_NAME = re.compile(r"(^|_)(secret|password|passwd|passphrase|token|(api|access|private|secret)_?key|pat|credentials?)\Z", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{(prompt|base_url|key|model|workdir|home|context|max_output)\}")
 _OF_TOOLS = ("secrets", "tool_exec_environment_variables")
 """Fields of agent.create that contain secrets for the agent's tools."""
 
@@ -71,7 +70,7 @@ def settings(
         values = [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
         out.flags += [f"--{name}={v}" for v in values]
     out.flags += [str(f) for f in more]
-    out.secrets += [v for k, v in out.env.items() if re.search("PASSWORD|SECRET|TOKEN|KEY", k.upper()) and len(v) >= 6]
+    out.secrets += [v for k, v in out.env.items() if (_NAME.search(k) or re.search("PASSWORD|SECRET|TOKEN|KEY", k.upper())) and len(v) >= 6]
     return out
 
 
@@ -93,7 +92,7 @@ def _hide(body: dict[str, Any], out: Settings) -> None:
         if isinstance(tokens.get("policy_version"), str) and re.search("[?@]", tokens["policy_version"]):
             _move(tokens, "policy_version", "POLICY_VERSION", out)
     if isinstance(harness, dict):
-        _move_all(harness, "env", "ENV", out, lambda name, value: bool(_NAME.search(name)) and not _PLACEHOLDER.search(value))
+        _move_all(harness, "env", "ENV", out, is_secret)
     create = agent.get("create") if isinstance(agent, dict) else None
     if isinstance(create, Mapping) and any(create.get(name) for name in _OF_TOOLS):
         del agent["create"]
@@ -102,6 +101,14 @@ def _hide(body: dict[str, Any], out: Settings) -> None:
             held = create.get(name)
             if isinstance(held, Mapping):
                 out.secrets += [v for v in held.values() if isinstance(v, str) and v]
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Report whether the value of a variable of a harness must be a reference.
+
+    The program has the same rule (IsSecret in collector/harness/secrets.go).
+    """
+    return value != "" and _NAME.search(name) is not None and not _PLACEHOLDER.search(value)
 
 
 def _move(section: dict[str, Any], key: str, name: str, out: Settings) -> None:

@@ -69,11 +69,12 @@ def collect(
         environment and is not written to a file. Secrets are passwords, tokens, header values, and
         the variables in harness.env whose names end in TOKEN, API_KEY or the like.
     tasks: an iterable or async iterable of task dicts: prompt or messages, and optionally id,
-        answer, metadata, samples, agent, deadline. A task of a harness has one message. The next task is requested when the collector
-        can start it. If a task has no id, its number, counted from 1, becomes its id. A resumed
-        run then needs the same tasks in the same order. Tasks that the run already contains are
-        not collected again. If tasks is a path, it names a JSON Lines file. If tasks is None, the
-        tasks come from config and from calls of add() before drain().
+        answer, metadata, samples, agent, deadline. A task of a harness has one message. The next
+        task is requested when the collector can start it. If a task has no id, its number, counted
+        from 1, becomes its id. A resumed run then needs the same tasks in the same order. Tasks
+        that the run already contains are not collected again. If tasks is a path, it names a JSON
+        Lines file. If tasks is None, the tasks come from config and from calls of add() before
+        drain().
     out: the folder of the run.
     server, model, samples, max_ahead, max_lag, until_groups, min_std: the flags of `rollout
         collect` with these names. flags: more flags, such as ["--reward=exact"].
