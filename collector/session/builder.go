@@ -33,6 +33,7 @@ type builder struct {
 	byPlace  map[pair][]*call  // the same, by their list of messages and their answer
 	byLast   map[pair][]*call  // the same, by their last message and the full key of their answer
 	byEnd    map[int32][]*call // answered calls by the number of their list of messages
+	texts    map[string]int    // the number of answered calls by the text of their answer
 	byTokens map[prefix]*call  // the last call whose prompt and output are these tokens
 	rests    map[prefix]*rests // by the whole blocks of these sequences
 
@@ -127,7 +128,7 @@ func newBuilder(r *Record, cfg Config) (*builder, error) {
 		number: make([]int32, len(r.Texts)), full: make([]int32, len(r.Texts)),
 		toolSets: make([]*toolSet, len(r.Texts)), prefixes: map[pair]int32{},
 		byAnswer: map[int32][]*call{}, byPlace: map[pair][]*call{}, byLast: map[pair][]*call{}, byEnd: map[int32][]*call{},
-		byTokens: map[prefix]*call{}, rests: map[prefix]*rests{}, quotes: map[int][]*quote{},
+		texts: map[string]int{}, byTokens: map[prefix]*call{}, rests: map[prefix]*rests{}, quotes: map[int][]*quote{},
 	}
 	if r.Head.Task != nil {
 		b.task = plain(r.Head.Task.Prompt)

@@ -78,7 +78,8 @@
 //     than 32 bytes must be the beginning, and end with a word.
 //   - It began after the answer ended, has the same tools or system message (see above), and contains
 //     the answer in a history that the harness changed: after the message that the answer replies to,
-//     or anywhere if no other answer is the same. The answered request did not contain this already.
+//     or anywhere if no other answer has the same text or calls. The answered request did not contain
+//     this already.
 //   - It began after the answer ended, and contains it in the history of another conversation, as a
 //     request for a summary does: after the message that the answer replies to. The answered request
 //     did not contain this already, and no other answer to this message is the same.

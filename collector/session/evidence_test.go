@@ -104,6 +104,14 @@ func TestEvidence(t *testing.T) {
 			c.msgs[1].text = "fix it"
 			c.call(done)
 		}, "1:main0 2:main0!ambiguous_retry 3:main0", 2, "I fixed it"},
+		{"an example has the text of a lost answer, which its repeat had too", func(h *harness) {
+			m := h.mainConv().turn(does("s", "agent", "{}"), result("s", "started"))
+			c := h.subConv("look")
+			c.call(says("I will look."), undelivered)
+			c.turn(longer("I will look.", ""), result("c2", "ok")).call(says("looked"))
+			h.conv("bash edit", system("you are a subagent"), user("an example"), says("I will look."), user("look again")).call(says("no"))
+			m.call(done)
+		}, "1:main0 2:subagent1!superseded 3:subagent2 4:subagent2 5:subagent1 6:main0", 3, "I fixed it"},
 		{"a subagent has the history before the same answer has ended", func(h *harness) {
 			m := h.mainConv().turn(runs, files)
 			p := m.begin()

@@ -32,6 +32,7 @@ func (b *builder) index(c *call) {
 	if c.answer.isAnswer() {
 		last := pair{b.lastMessage(c.Messages), c.answerFull}
 		b.byLast[last] = append(b.byLast[last], c)
+		b.texts[c.answer.text]++
 		for i, text := range c.Messages {
 			if b.number[text] == c.answerKey {
 				c.known = true
@@ -157,7 +158,9 @@ func (b *builder) answerAt(c *call, p int) (best continuation) {
 		k.proved = true
 		return k
 	}
-	first := func(d *call) bool { return d.before(c) && !d.known && contains(d) }
+	first := func(d *call) bool {
+		return d.before(c) && !d.known && contains(d) && (d.answer.called() || b.texts[d.answer.text] == 1)
+	}
 	if k := b.only(c, b.byAnswer[full], first); k.from != nil {
 		return k
 	}
