@@ -33,7 +33,7 @@ import (
 //	sleep=TIME    sleeps, and ignores SIGTERM
 //	exit=N        exits with this code; signal=N ends itself by a signal
 //
-// The words status, overflow, finish, hang, empty, broken, noids and leak are for the engine.
+// The words model, status, overflow, finish, hang, empty, broken, noids and leak are for the engine.
 func runAgent(prompt string) int {
 	do := words(prompt)
 	home := os.Getenv("HOME")

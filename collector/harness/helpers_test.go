@@ -161,6 +161,7 @@ func (r *rig) generate(ctx context.Context, messages []json.RawMessage) (*sessio
 	}
 	c.Prompt = append(c.Prompt, 1003)
 	asked := words(first)
+	c.Model = asked["model"]
 	n, _ := strconv.Atoi(asked["calls"])
 	last := (len(messages)+1)/2 >= n
 	if asked["hang"] != "" && last {

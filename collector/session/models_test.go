@@ -85,6 +85,23 @@ func TestModels(t *testing.T) {
 			h.conv("", system("context summarization assistant"), user("the history")).step(says("We listed the files and edited one."), adapter)
 			h.conv("bash edit agent", system("you are an agent"), user("Summary: We listed the files and edited one.")).step(done, own)
 		}, "1:main0 2:main0 4:auxiliary1!auxiliary 5:main0", 2, "qwen3", "I fixed it"},
+		{"an adapter ends a subagent, so it is not continued after a summary", func(h *harness) {
+			m := h.mainConv().step(does("s", "agent", "{}"), own)
+			h.subConv("look").step(runs, own, files).step(says("looked"), adapter)
+			h.conv("", system("title generator"), user("a title")).step(says("Bug fix"), own)
+			h.subConv("look again").step(says("looked"), own)
+			m.add(result("s", "looked")).step(done, own)
+		}, "1:main0 2:subagent1 3:auxiliary2!auxiliary 4:auxiliary3!auxiliary 5:subagent4 6:main0", 3, "qwen3", "I fixed it"},
+		{"a compaction in the conversation itself by an adapter", func(h *harness) {
+			m := h.mainConv().step(runs, own, files).step(says("I have read the files."), own, user("go on"))
+			m.clone(user("summarize")).step(says("We listed the files and read all of them."), adapter)
+			h.conv("bash edit agent", system("you are an agent"), user("We listed the files and read all of them.")).step(done, own)
+		}, "1:main0 2:main0 3:auxiliary1!auxiliary 4:main0", 2, "qwen3", "I fixed it"},
+		{"a cut answer of an adapter", func(h *harness) {
+			m := h.mainConv().step(runs, own, files)
+			m.call(edits, adapter, cut(2, says("")))
+			m.step(edits, own, edited).step(done, own)
+		}, "1:main0 2:auxiliary1!auxiliary 3:main0 4:main0", 1, "qwen3", "I fixed it"},
 		{"an adapter replies to a rejected answer", func(h *harness) {
 			m := h.mainConv().step(runs, own, files)
 			m.call(says("I guess that it works."))

@@ -100,8 +100,11 @@ func (e *chainEnds) rewritten(c *call) *chain {
 					consider(latest(e.bySystem, closed, c, d.began, all))
 					consider(latest(e.bySystem, open, c, d.began, all))
 				}
-				// a summary in the conversation about the task
-				if d.model == c.model && d.tools.key == c.tools.key && d.systemList() == c.systemList() && canContinue(d, c) && e.b.aboutTask(d.chain.first()) {
+				// a summary in the conversation about the task, possibly by another model
+				for d != nil && d.model != c.model {
+					d = d.parent
+				}
+				if d != nil && d.tools.key == c.tools.key && d.systemList() == c.systemList() && canContinue(d, c) && e.b.aboutTask(d.chain.first()) {
 					consider(d)
 				}
 			}

@@ -122,7 +122,7 @@ func TestTrialSeldom(t *testing.T) {
 		age   time.Duration // of the last trial
 		want  int64         // trials
 	}{
-		{"the maximum context length is 4096", time.Hour, 0},
+		{`{"error":{"message":"This model's maximum context length is 4096 tokens."}}`, time.Hour, 0},
 		{"no", p.doubtAfter, 1},
 		{"no", p.doubtAfter, 0},
 		{"no", 2 * p.doubtAfter, 1},

@@ -1,0 +1,52 @@
+package harness_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/rollout-rl/rollout/collector"
+	"github.com/rollout-rl/rollout/collector/harness"
+	"github.com/rollout-rl/rollout/collector/session"
+	"github.com/rollout-rl/rollout/collector/session/store"
+)
+
+// A local source reads the sessions of a store in the same process.
+type local struct {
+	store.Source
+	from *store.Store
+}
+
+func (l local) Read(_ context.Context, id string) (*session.Record, error) { return l.from.Read(id) }
+
+// TestModel checks that a reply has the name of the model that answered in the main conversation, in a
+// run and when its session is read later.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	b, err := harness.NewBackend(r.config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Serve("qwen3", 0); err != nil {
+		t.Fatal(err)
+	}
+	for prompt, want := range map[string]string{"calls=2": "qwen3", "calls=2 model=step-1": "step-1", "calls=0": "qwen3"} {
+		g, err := b.Open(t.Context(), attempt(prompt, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, _ := g.Run(t.Context()) // without a call, it fails
+		read, err := harness.NewReader(local{from: r.store}, harness.ReaderConfig{}).
+			Open(t.Context(), collector.Attempt{Task: &collector.Task{Recorded: &collector.Recorded{Run: g.ID()}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		later, _ := read.Run(t.Context())
+		if reply.Model != want || later.Model != want {
+			t.Errorf("%s: model %q, read later %q; want %q", prompt, reply.Model, later.Model, want)
+		}
+		if err := g.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
