@@ -29,7 +29,6 @@ func TestSessionModel(t *testing.T) {
 		{"step-1", "step-1"},
 		{"policy", ""},
 		{"policy:step-1", "step-1"},
-		{"policy: step-1", "step-1"},
 		{"policy:", ""},
 		{"qwen3:", ""},
 		{"team:step-1", "team:step-1"},
