@@ -25,7 +25,7 @@ type attempt struct {
 	admission   time.Duration // wait for a permit before the attempt
 	firstAnswer time.Duration // see Reply.FirstAnswer
 	serverTime  time.Duration // working time of the server; 0 if unknown
-	replied     time.Time     // end of the rollout
+	replied     time.Time     // end of the rollout or, if it is known, of the server's last answer
 	sinkWait    time.Duration // wait for the sink
 
 	err         error // nil if the sink accepted the sample; an *AttemptError unless begin returned the error
@@ -136,10 +136,13 @@ func (a *attempt) run(ctx context.Context) error {
 
 	a.setStage(StageRun)
 	reply, err := agent.Run(running)
+	a.serverTime, a.replied = reply.took(), time.Now()
 	if reply != nil {
 		a.firstAnswer = reply.FirstAnswer
+		if !reply.LastAnswer.IsZero() {
+			a.replied = reply.LastAnswer
+		}
 	}
-	a.serverTime, a.replied = reply.took(), time.Now()
 	if err != nil {
 		return a.fail(running, reply, err)
 	}

@@ -26,6 +26,9 @@ type Reply struct {
 	// FirstAnswer is the time between the first send and the answer to the first send. It is 0 if
 	// unknown.
 	FirstAnswer time.Duration
+	// LastAnswer is the time at which the server's last answer ended, by this machine's clock. The
+	// zero time stands for the end of Agent.Run. A server that answered then can be down by the end.
+	LastAnswer time.Time
 
 	// Missing lists the calls whose tokens are lost, in order. Each such call becomes a failure of
 	// the sample. Sends does not include these calls.

@@ -10,8 +10,8 @@ type End struct {
 	Key   string // sample key
 	Stage Stage
 	Kind  Kind
-	// For Done and LostAnswer, Replied is the time at which the rollout ended. The server was up at
-	// that time, but might be down by now.
+	// For Done and LostAnswer, Replied is the time of the server's last answer or, if it is unknown,
+	// the end of the rollout. The server was up at that time, but might be down by now.
 	Replied time.Time
 	// Probe is true if the sample was a probe of a server that is down.
 	Probe bool

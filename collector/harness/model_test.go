@@ -3,6 +3,7 @@ package harness_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector"
 	"github.com/rollout-rl/rollout/collector/harness"
@@ -19,7 +20,7 @@ type local struct {
 func (l local) Read(_ context.Context, id string) (*session.Record, error) { return l.from.Read(id) }
 
 // TestModel checks that a reply has the name of the model that answered in the main conversation, in a
-// run and when its session is read later.
+// run and when its session is read later, and the time of the last answer.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -44,6 +45,15 @@ func TestModel(t *testing.T) {
 		later, _ := read.Run(t.Context())
 		if reply.Model != want || later.Model != want {
 			t.Errorf("%s: model %q, read later %q; want %q", prompt, reply.Model, later.Model, want)
+		}
+		last := time.Time{} // not the end of the command, because the engine can be down by then
+		if record, err := r.store.Read(g.ID()); err != nil {
+			t.Error(err)
+		} else if n := len(record.Calls); n > 0 {
+			last = record.Calls[n-1].Ended
+		}
+		if !reply.LastAnswer.Equal(last) {
+			t.Errorf("%s: the last answer was at %v, want %v", prompt, reply.LastAnswer, last)
 		}
 		if err := g.Close(t.Context()); err != nil {
 			t.Error(err)

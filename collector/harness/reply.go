@@ -25,6 +25,11 @@ const (
 // reply returns the reply of the command. The rollout can be nil.
 func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
 	r := replyOf(g.record, rollout, g.end.Took, g.secrets)
+	for _, c := range g.record.Calls {
+		if answeredCall(c) && c.Ended.After(r.LastAnswer) {
+			r.LastAnswer = c.Ended
+		}
+	}
 	r.Output, r.ExitCode, r.Workdir = g.end.Answer, &g.end.Exit, (&values{folder: g.folder}).work()
 	if rollout != nil && g.cfg.Output.kind == outputSession {
 		r.Output = rollout.Main.Text

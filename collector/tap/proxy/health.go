@@ -34,6 +34,17 @@ func (p *Proxy) Run(ctx context.Context) {
 	p.transport.CloseIdleConnections()
 }
 
+// CheckHealth checks all engines now. A caller that has proved that an engine is up again does not
+// have to wait until Run notices it. CheckHealth returns when all engines have answered, or at the
+// latest after Config.HealthEvery or a second.
+func (p *Proxy) CheckHealth(ctx context.Context) {
+	var checks sync.WaitGroup
+	for _, e := range p.balance.engines {
+		checks.Go(func() { p.check(ctx, e) })
+	}
+	checks.Wait()
+}
+
 // check sends GET /health to an engine. Any status below 500 means that the engine is up, because
 // an engine without a health page answers 404. If no connection can be made, the engine immediately
 // counts as down.

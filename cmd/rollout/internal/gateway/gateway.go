@@ -134,6 +134,7 @@ func (g *Gateway) Close() {
 func (g *Gateway) Check(ctx context.Context) error {
 	engines, err := g.Probe(ctx)
 	if err == nil || slices.ContainsFunc(engines, func(e proxy.EngineInfo) bool { return e.Model != "" }) {
+		g.proxy.CheckHealth(ctx) // otherwise the proxy refuses calls until its next health check
 		return nil
 	}
 	return fmt.Errorf("%w: %w", collector.ErrUnavailable, err)
