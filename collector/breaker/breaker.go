@@ -68,14 +68,14 @@ func (b *Breaker) Ended(s *Budget, e End, now time.Time) Decision {
 	case Done:
 		d.Change = b.Answered(e.Replied)
 	case Policy:
-		d.Change = b.Answered(now)
+		d.Change = b.Answered(e.answered(now))
 		d.Verdict = Fail
 		if s.CanRetry(Policy, b.cfg) {
 			s.DataCharged++
 			d.Verdict, d.Charged = Retry, true
 		}
 	case Final:
-		d.Change, d.Verdict = b.Answered(now), Fail
+		d.Change, d.Verdict = b.Answered(e.answered(now)), Fail
 	case Gone:
 		d.Change, d.Verdict = b.Answered(now), Retry
 	case LostAnswer:

@@ -10,14 +10,24 @@ type End struct {
 	Key   string // sample key
 	Stage Stage
 	Kind  Kind
-	// For Done and LostAnswer, Replied is the time of the server's last answer or, if it is unknown,
-	// the end of the rollout. The server was up at that time, but might be down by now.
+	// Replied is the time of the server's last answer or, if it is unknown, the end of the rollout. It
+	// is zero if the attempt ended before its rollout. The server was up at that time, but might be
+	// down by now.
 	Replied time.Time
 	// Probe is true if the sample was a probe of a server that is down.
 	Probe bool
 	// InHand is the number of samples in flight at the server. Limit is the current bound on that
 	// number.
 	InHand, Limit int
+}
+
+// answered returns the time of the server's last answer. An attempt that ended before its rollout
+// ended with an answer.
+func (e *End) answered(now time.Time) time.Time {
+	if e.Replied.IsZero() {
+		return now
+	}
+	return e.Replied
 }
 
 // A Stage is the part of an attempt in which the attempt ended.

@@ -26,7 +26,7 @@ const (
 func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
 	r := replyOf(g.record, rollout, g.end.Took, g.secrets)
 	for _, c := range g.record.Calls {
-		if answeredCall(c) && c.Ended.After(r.LastAnswer) {
+		if c.Status > 0 && c.Status < 500 && c.Ended.After(r.LastAnswer) { // a refusal is an answer, too
 			r.LastAnswer = c.Ended
 		}
 	}
@@ -180,12 +180,17 @@ func (g *agent) answered(rollout *session.Rollout) bool {
 }
 
 // engineFailure returns the error of the engine if the last call of the session failed or, in the
-// main conversation, was cut off. Otherwise it returns nil.
+// main conversation, was cut off. Otherwise it returns nil. An answer in another conversation does not
+// count, because the failed call can have ended the command in the meantime.
 func (g *agent) engineFailure(rollout *session.Rollout) error {
 	if len(g.record.Calls) == 0 {
 		return nil
 	}
-	last := &g.record.Calls[len(g.record.Calls)-1]
+	at := len(g.record.Calls) - 1
+	for at > 0 && answeredCall(g.record.Calls[at]) && !inMain(&g.record.Calls[at], rollout) {
+		at--
+	}
+	last := &g.record.Calls[at]
 	class, why := error(nil), ""
 	switch status := last.Status; {
 	case status == http.StatusOK && brokeOff(last, rollout):
@@ -219,8 +224,14 @@ func answeredCall(c session.Call) bool { return c.Status == http.StatusOK }
 // to none because nothing of the answer arrived. The end of the command cuts answers of other
 // conversations. The rollout can be nil.
 func brokeOff(c *session.Call, rollout *session.Rollout) bool {
-	if rollout == nil || !c.Cut {
-		return false
+	return rollout != nil && c.Cut && inMain(c, rollout)
+}
+
+// inMain reports whether the call belongs to the main conversation, or to no conversation. The rollout
+// can be nil.
+func inMain(c *session.Call, rollout *session.Rollout) bool {
+	if rollout == nil {
+		return true
 	}
 	i := slices.Index(rollout.Number, c.Number)
 	return i < 0 || rollout.Calls[i].Chain == 0
