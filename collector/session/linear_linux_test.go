@@ -40,5 +40,5 @@ func cpuTime(t *testing.T) int64 {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		t.Fatal(err)
 	}
-	return u.Utime.Sec*1e6 + u.Utime.Usec + u.Stime.Sec*1e6 + u.Stime.Usec
+	return (u.Utime.Nano() + u.Stime.Nano()) / 1e3
 }
