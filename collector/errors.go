@@ -33,8 +33,8 @@ var (
 	ErrIdle = errors.New("collector: idle timeout")
 	// ErrTimeout: the attempt, or one of its requests, exceeded its total time limit.
 	ErrTimeout = errors.New("collector: timeout")
-	// ErrOutOfTime: the rollout used up its own time limit, which shows nothing about the server. It
-	// wraps ErrTimeout.
+	// ErrOutOfTime: the rollout exceeded its own time limit. This proves nothing about the server. The
+	// error wraps ErrTimeout.
 	ErrOutOfTime = fmt.Errorf("%w: the attempt exceeded its time limit", ErrTimeout)
 	// ErrServer: the server failed for an unknown reason (a 500 that the server run does not
 	// explain).

@@ -274,6 +274,9 @@ func (p *powerCut) SyncDir(name string) error {
 	})
 }
 
+// Stat is not needed by the sink.
+func (p *powerCut) Stat(string) (fs.FileInfo, error) { return nil, errors.ErrUnsupported }
+
 func (p *powerCut) ReadDir(name string) (names []string, err error) {
 	err = p.do("readdir", name, func() error {
 		for path := range p.names {
