@@ -358,7 +358,7 @@ func (c *countingWriter) Write(p []byte) (int, error) {
 // readArrow checks the schema, the end mark and the row count of a stream. It calls yield with each
 // row in the range until yield returns false. yield owns the rows. In each row, the fields whose
 // indexes are in others stay empty. If yield is nil, readArrow only checks the columns.
-func readArrow(f File, in rowRange, others []int, yield func(*StoredRow) bool) (err error) {
+func readArrow(f io.ReaderAt, in rowRange, others []int, yield func(*StoredRow) bool) (err error) {
 	// The library trusts the lengths in a stream, so the caller must check the digest first. Even
 	// with a matching digest, the library can panic on a wrong length.
 	var yielding bool
@@ -471,7 +471,7 @@ func checkArray(a arrow.Array, nullable bool) error {
 	return nil
 }
 
-func arrowMeta(f File, size int64, meta map[string]string) error {
+func arrowMeta(f io.ReaderAt, size int64, meta map[string]string) error {
 	r, err := ipc.NewReader(bufio.NewReader(io.NewSectionReader(f, 0, size)))
 	if err != nil {
 		return err
@@ -484,7 +484,7 @@ func arrowMeta(f File, size int64, meta map[string]string) error {
 	return nil
 }
 
-func checkArrowEnd(f File, size int64) error {
+func checkArrowEnd(f io.ReaderAt, size int64) error {
 	var end [len(arrowEnd)]byte
 	if size < int64(len(end)) {
 		return errors.New("no end mark")

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
@@ -34,8 +33,7 @@ const (
 )
 
 type card struct {
-	fs     FS
-	dir    string
+	location
 	logger *slog.Logger
 	// slow is true if commits are small and frequent. In this case, only cardAge triggers a
 	// rewrite.
@@ -171,19 +169,11 @@ func (k *card) write() {
 
 // ours reports whether README.md can be replaced because it is missing or is a card.
 func (k *card) ours() (bool, error) {
-	f, err := k.fs.Open(filepath.Join(k.dir, cardName))
+	head, err := readHead(k.objects, cardName, len("---\n"+cardMark))
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	head := make([]byte, len("---\n"+cardMark))
-	n, err := f.ReadAt(head, 0)
-	if cerr := f.Close(); err == nil || errors.Is(err, io.EOF) {
-		err = cerr
-	}
-	return string(head[:n]) == "---\n"+cardMark, err
+	return string(head) == "---\n"+cardMark, err
 }
 
 func (f *cardFacts) text() []byte {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"path/filepath"
 )
 
 // CheckSizes checks that every committed file exists and has the size that its commit records. It
@@ -13,10 +13,25 @@ import (
 // returns a *CorruptError with the name of the first such file and the number of such files. If a
 // file cannot be opened, CheckSizes returns a *ShardError.
 func (l *Log) CheckSizes() error {
+	sizes := map[string]int64{} // in a bucket, a list needs fewer requests
+	if !l.folder {
+		for _, sub := range []string{dataDir, failuresDir} {
+			found, err := l.objectsIn(sub, "")
+			if err != nil {
+				return shardError("open", err)
+			}
+			for _, i := range found {
+				sizes[i.Name] = i.Size
+			}
+		}
+	}
 	var first *CorruptError
 	n := 0
 	for i := range l.Commits {
 		for _, s := range l.Commits[i].Shards {
+			if size, ok := sizes[s.Path]; ok && size == s.Bytes {
+				continue
+			}
 			err := l.checkSize(s)
 			corrupt, ok := errors.AsType[*CorruptError](err)
 			if err != nil && !ok {
@@ -39,8 +54,7 @@ func (l *Log) CheckSizes() error {
 }
 
 func (l *Log) checkSize(s Shard) error {
-	path := filepath.Join(l.Dir, filepath.FromSlash(s.Path))
-	f, err := l.open(s)
+	o, err := l.openShard(s)
 	if errors.Is(err, ErrReplaced) {
 		return nil
 	}
@@ -48,14 +62,10 @@ func (l *Log) checkSize(s Shard) error {
 		return &CorruptError{Path: s.Path, Row: -1, Err: errors.New("the committed file is missing")}
 	}
 	if err != nil {
-		return &ShardError{Path: path, Op: "open", Err: err}
+		return shardError("open", err)
 	}
-	size, err := f.Size()
-	closeInto(f, &err)
-	if err != nil {
-		return &ShardError{Path: path, Op: "open", Err: err}
-	}
-	if size != s.Bytes {
+	defer func() { _ = o.Close() }() // nothing was read
+	if size := o.Size(); size != s.Bytes {
 		return &CorruptError{Path: s.Path, Row: -1, Err: fmt.Errorf("%d bytes, but the commit has %d", size, s.Bytes)}
 	}
 	return nil
@@ -63,8 +73,8 @@ func (l *Log) checkSize(s Shard) error {
 
 // CheckDigests compares the content of every committed file with the digest in its commit. For each
 // file that differs or cannot be read, it calls found with a *CorruptError. It ignores files that a
-// merge has replaced since the log was read. CheckDigests reads at most 256 KB at a time. If pace
-// is not nil, it calls pace after each read, and pace can sleep to limit the read rate.
+// merge has replaced since the log was read. CheckDigests reads at most 256 KB at a time, or 8 MB from
+// a bucket. If pace is not nil, it calls pace after each read, and pace can sleep to limit the read rate.
 // CheckDigests returns an error only if ctx is done. The error is the cause of ctx.
 func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func(error)) error {
 	for i := range l.Commits {
@@ -82,17 +92,21 @@ func (l *Log) CheckDigests(ctx context.Context, pace func(bytes int), found func
 }
 
 func (l *Log) checkDigest(ctx context.Context, s Shard, pace func(bytes int)) error {
-	f, err := l.open(s)
+	o, err := l.openShard(s)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // read-only
-	return checkBytes(&pacedFile{File: f, ctx: ctx, pace: pace}, s.Bytes, s.SHA256)
+	defer func() { _ = o.Close() }() // read-only
+	chunk := int64(readChunk)
+	if !l.folder {
+		chunk = fetchChunk
+	}
+	return checkBytes(&pacedFile{o, ctx, pace}, o.Size(), s.Bytes, s.SHA256, chunk)
 }
 
 // A pacedFile calls pace after each read. All reads fail after ctx is done.
 type pacedFile struct {
-	File
+	io.ReaderAt
 	ctx  context.Context // the context of one call to checkDigest
 	pace func(bytes int)
 }
@@ -101,7 +115,7 @@ func (f *pacedFile) ReadAt(p []byte, at int64) (int, error) {
 	if err := context.Cause(f.ctx); err != nil {
 		return 0, err
 	}
-	n, err := f.File.ReadAt(p, at)
+	n, err := f.ReaderAt.ReadAt(p, at)
 	if f.pace != nil {
 		f.pace(n)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // A Cursor is a position in the sequence of a dataset's groups, in the order in which the groups
@@ -28,15 +30,16 @@ const ackName = "ack.json"
 // ReadAck returns the last acknowledged Cursor in the run's folder dir, or the zero Cursor if no
 // reader has acknowledged any groups. If ack.json is not valid, the error is a *CorruptError. All
 // other errors come from the file system.
-func ReadAck(dir string) (Cursor, error) { return readAck(OS(), dir) }
+func ReadAck(dir string) (Cursor, error) { return ReadAckIn(store.Folder(OS(), dir)) }
 
-func readAck(fsys FS, dir string) (c Cursor, err error) {
-	body, err := readFile(fsys, filepath.Join(dir, ackName))
+// ReadAckIn is like ReadAck, but for a dataset in a store.
+func ReadAckIn(objects store.Store) (c Cursor, err error) {
+	body, err := objects.Get(ackName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return c, nil
 	}
 	if err != nil {
-		return c, err
+		return c, asPath(err)
 	}
 	err = json.Unmarshal(body, &c)
 	if err == nil && (c.RunID == "" || c.Seq < 0 || c.Groups < 0) {
@@ -109,7 +112,7 @@ func putAck(fsys FS, dir string, c Cursor) error {
 // readAck reads the acknowledged cursor into d.ack. last is the number of the last entry in the
 // log.
 func (d *Dataset) readAck(last int64) error {
-	ack, err := readAck(d.cfg.FS, d.dir)
+	ack, err := ReadAckIn(d.objects)
 	if err == nil && ack.RunID != "" {
 		if cerr := ack.check(d.cfg.RunID, last); cerr != nil {
 			err = &CorruptError{Path: ackName, Row: -1, Err: cerr}

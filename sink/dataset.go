@@ -24,7 +24,7 @@ import (
 //
 // Only Run starts goroutines.
 type Dataset struct {
-	dir string
+	location
 	cfg Config
 
 	budget *budget
@@ -105,8 +105,9 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if cfg.CommitGroups {
 		known = &GroupLog{}
 	}
-	card := &card{fs: cfg.FS, dir: dir, logger: cfg.Logger, slow: cfg.CommitGroups, facts: cardFacts{runID: cfg.RunID}}
-	log, err := readLog(cfg.FS, dir, cfg.RunID, func(c *Commit) {
+	files := locate(nil, cfg.FS, dir)
+	card := &card{location: files, logger: cfg.Logger, slow: cfg.CommitGroups, facts: cardFacts{runID: cfg.RunID}}
+	log, err := readLog(files, cfg.RunID, func(c *Commit) {
 		card.facts.addSamples(c)
 		keys.add(c)
 		if known != nil {
@@ -128,7 +129,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		return nil, lostCommit(lost[0])
 	}
 	d := &Dataset{
-		dir:      dir,
+		location: files,
 		cfg:      cfg,
 		budget:   newBudget(cfg.MaxBytesInFlight),
 		draining: make(chan struct{}),

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // An entry ends with its checksum: the SHA-256 of all bytes before sumBegin, in lower-case hex. The
@@ -45,12 +47,12 @@ func checkSum(body []byte) error {
 }
 
 // readCommit reads one entry. Its errors are of type *CorruptError or wrap ErrNewer.
-func readCommit(fsys FS, dir, name string) (Commit, error) {
+func readCommit(objects store.Store, name string) (Commit, error) {
 	path := commitsDir + "/" + name
 	corrupt := func(err error) error { return &CorruptError{Path: path, Row: -1, Err: err} }
-	body, err := readFile(fsys, filepath.Join(dir, commitsDir, name))
+	body, err := objects.Get(path)
 	if err != nil {
-		return Commit{}, corrupt(err)
+		return Commit{}, corrupt(asPath(err))
 	}
 	c, err := decodeCommit(body)
 	if errors.Is(err, ErrNewer) {

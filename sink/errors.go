@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"strconv"
 	"syscall"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // Use errors.Is to test for these errors.
@@ -42,6 +44,17 @@ type ShardError struct {
 	// commit, remove, set aside or repair.
 	Op  string
 	Err error
+}
+
+// shardError turns an error of a store into a *ShardError with the path or the URL of the object.
+func shardError(op string, err error) error {
+	path := ""
+	if e, ok := errors.AsType[*store.Error](err); ok {
+		path, err = e.Path, e.Err
+	} else if e, ok := errors.AsType[*fs.PathError](err); ok {
+		path, err = e.Path, e.Err
+	}
+	return &ShardError{Path: path, Op: op, Err: err}
 }
 
 func (e *ShardError) Error() string {

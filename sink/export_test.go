@@ -156,7 +156,7 @@ const (
 // CardBytes returns the bytes of all cards that n commits write, and of the last card.
 func CardBytes(dir string, n int) (written, last int64) {
 	fsys := &countingFS{FS: OS()}
-	k := &card{fs: fsys, dir: dir, logger: slog.New(slog.DiscardHandler)}
+	k := &card{location: locate(nil, fsys, dir), logger: slog.New(slog.DiscardHandler)}
 	k.at = time.Now()
 	for i := range n {
 		k.add(&Commit{Seq: int64(i + 1), RunID: "r", SchemaVersion: 1, Shards: []Shard{

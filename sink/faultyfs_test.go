@@ -1,6 +1,7 @@
 package sink_test
 
 import (
+	"io/fs"
 	"sync"
 
 	"github.com/rollout-rl/rollout/sink"
@@ -60,6 +61,13 @@ func (h hookFS) ReadDir(name string) ([]string, error) {
 		return nil, err
 	}
 	return h.FS.ReadDir(name)
+}
+
+func (h hookFS) Stat(name string) (fs.FileInfo, error) {
+	if err := h.before("stat", name); err != nil {
+		return nil, err
+	}
+	return h.FS.Stat(name)
 }
 
 type hookFile struct {

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"path/filepath"
 	"slices"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // The logical order of a dataset is the order of its commits by number, and the order of the
@@ -51,7 +51,7 @@ func (l *Log) follow(try int) (again bool, err error) {
 		}
 	}
 	for _, seq := range order {
-		c, err := readCommit(l.fs, l.Dir, commitName(seq))
+		c, err := readCommit(l.objects, commitName(seq))
 		if err == nil {
 			err = l.add(&c)
 		}
@@ -73,16 +73,12 @@ func (l *Log) Last() int64 {
 
 // list returns the numbers of existing entries that are not in l.known, in ascending order.
 func (l *Log) list() (fresh []int64, err error) {
-	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	after := int64(0)
+	if len(l.known) > 0 && l.known[0][0] == 1 {
+		after = l.known[0][1]
 	}
-	for _, name := range names {
-		if seq, ok := commitSeq(name); ok && !l.known.has(seq) {
-			fresh = append(fresh, seq)
-		}
-	}
-	return fresh, err
+	numbers, err := l.commitNumbers(after)
+	return slices.DeleteFunc(numbers, l.known.has), err
 }
 
 // A gap is a range of numbers, from seq to next-1. No entry has any of these numbers, and no merge
@@ -129,10 +125,10 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 			continue
 		}
 		p := place{seq, seq}
-		replaces, merr := maybeMerge(l.fs, l.Dir, seq)
+		replaces, merr := maybeMerge(l.objects, seq)
 		if merr == nil && replaces {
 			var c Commit
-			if c, merr = readCommit(l.fs, l.Dir, commitName(seq)); merr == nil {
+			if c, merr = readCommit(l.objects, commitName(seq)); merr == nil {
 				p.first = c.First()
 				for _, r := range c.Replaces {
 					replaced = replaced.add(r)
@@ -154,17 +150,9 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 // maybeMerge reports whether an entry might replace other entries. It might if it is a merge or has a
 // newer version. The first bytes are enough to determine this, because encodeCommit writes
 // version, seq and replaces first.
-func maybeMerge(fsys FS, dir string, seq int64) (bool, error) {
-	f, err := fsys.Open(filepath.Join(dir, commitsDir, commitName(seq)))
-	if err != nil {
-		return false, err
-	}
-	head := make([]byte, 64)
-	n, err := f.ReadAt(head, 0)
-	if cerr := f.Close(); err == nil || err == io.EOF {
-		err = cerr
-	}
-	version, ok := bytes.CutPrefix(head[:n], []byte(`{"version":`))
+func maybeMerge(objects store.Store, seq int64) (bool, error) {
+	head, err := readHead(objects, commitsDir+"/"+commitName(seq), 64)
+	version, ok := bytes.CutPrefix(head, []byte(`{"version":`))
 	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`))), err
 }
 

@@ -10,13 +10,13 @@ import (
 // the write-ahead log. It stops at the first row. If HasRows finds damage before the first row, it
 // returns the same error as ReadLog or Log.Waiting.
 func HasRows(dir string) (bool, error) {
-	log := &Log{Dir: dir, fs: OS()}
+	log := &Log{location: locate(nil, nil, dir)}
 	fresh, err := log.list()
 	if err != nil {
 		return false, err
 	}
 	for _, seq := range fresh {
-		c, err := readCommit(log.fs, dir, commitName(seq))
+		c, err := readCommit(log.objects, commitName(seq))
 		if errors.Is(err, fs.ErrNotExist) {
 			break // a merge has just replaced the entry
 		}

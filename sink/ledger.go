@@ -3,9 +3,11 @@ package sink
 import (
 	"cmp"
 	"math"
+	"os"
 	"slices"
 
 	"github.com/rollout-rl/rollout/sink/mapped"
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // unknownClass is the class of a failed sample if its failure has no class.
@@ -34,8 +36,13 @@ func (e *ledgerEntry) done() bool { return e.class == 0 }
 // ReadLedger reads the commit log in the run's folder dir, and the uncommitted samples in the
 // write-ahead log. It returns the same errors as [ReadLog] and [Log.Waiting].
 func ReadLedger(dir string) (*Ledger, error) {
+	return ReadLedgerIn(nil, dir)
+}
+
+// ReadLedgerIn is like ReadLedger, but for a dataset in a store. See ReadLogIn.
+func ReadLedgerIn(objects store.Store, spool string) (*Ledger, error) {
 	b := newLedgerBuilder()
-	log, err := ReadLogEach(dir, b.add)
+	log, err := ReadLogIn(objects, spool, b.add)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +52,7 @@ func ReadLedger(dir string) (*Ledger, error) {
 		}
 		b.wait(&w)
 	}
-	return b.ledger(dir), nil
+	return b.ledger(spool), nil
 }
 
 // Len returns the number of samples in the dataset.
@@ -118,10 +125,10 @@ func newLedgerBuilder() *ledgerBuilder {
 }
 
 // ledger returns a Ledger of all entries. If there are many entries, they are mapped from a file in
-// dir.
+// dir, or in the folder for temporary files.
 func (b *ledgerBuilder) ledger(dir string) *Ledger {
 	b.fold()
-	return &Ledger{entries: mapped.New(dir, b.entries), classes: b.classes}
+	return &Ledger{entries: mapped.New(cmp.Or(dir, os.TempDir()), b.entries), classes: b.classes}
 }
 
 func (b *ledgerBuilder) add(c *Commit) {

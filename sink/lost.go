@@ -3,8 +3,7 @@ package sink
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
+	"io"
 	"slices"
 	"strings"
 )
@@ -69,16 +68,13 @@ func (l *Log) unnamed() (paths []string, err error) {
 		}
 	}
 	for _, sub := range []string{dataDir, failuresDir} {
-		names, err := l.fs.ReadDir(filepath.Join(l.Dir, sub))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		found, err := l.objectsIn(sub, "")
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range names {
-			if path := sub + "/" + name; strings.HasPrefix(name, shardPrefix) && !named[path] {
-				paths = append(paths, path)
+		for _, i := range found {
+			if strings.HasPrefix(i.Name, sub+"/"+shardPrefix) && !named[i.Name] {
+				paths = append(paths, i.Name)
 			}
 		}
 	}
@@ -88,18 +84,15 @@ func (l *Log) unnamed() (paths []string, err error) {
 // strange returns the key of a sample that is in a shard but not in known. If all samples are
 // known, or if the file is not a complete shard, it returns "".
 func (l *Log) strange(path string, known attempts) (strange string) {
-	f, err := l.fs.Open(filepath.Join(l.Dir, filepath.FromSlash(path)))
+	f, err := l.objects.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = f.Close() }() // read-only
-	size, err := f.Size()
-	if err != nil {
-		return ""
-	}
+	size := f.Size()
 	// The file's name contains the start of its digest. If the file has a different digest, it is
 	// damaged and the libraries must not read it.
-	sum, err := digestOf(f, size)
+	sum, err := copyDigest(io.Discard, f, size, readChunk)
 	if base, _, _ := strings.Cut(path, "."); err != nil || !strings.HasSuffix(base, "-"+sum[:8]) {
 		return ""
 	}

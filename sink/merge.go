@@ -218,8 +218,8 @@ func (m *merger) learnMeta(list []mergeable) (known bool, err error) {
 }
 
 func (m *merger) metaOf(seq int64) (int, error) {
-	log := &Log{Dir: m.d.dir, fs: m.d.cfg.FS}
-	c, err := readCommit(log.fs, log.Dir, commitName(seq))
+	log := &Log{location: m.d.location}
+	c, err := readCommit(log.objects, commitName(seq))
 	if err != nil {
 		return 0, err
 	}

@@ -53,7 +53,11 @@ func smallCommits(tb testing.TB, dir string, cfg sink.Config, n int, seed uint64
 // logicalOf returns the content of each sample in the log and shards, in commit order.
 func logicalOf(tb testing.TB, dir string) (lines []string) {
 	tb.Helper()
-	log := readLog(tb, dir)
+	return linesOf(tb, readLog(tb, dir))
+}
+
+func linesOf(tb testing.TB, log *sink.Log) (lines []string) {
+	tb.Helper()
 	for c := range log.Originals() {
 		for _, s := range c.Samples {
 			lines = append(lines, fmt.Sprintf("%d %s %s/%d %d %d %q %d of %d %s", c.Seq, c.CreatedAt, s.Key, s.Attempt, s.Rows, s.Failures, c.Groups[s.Group].ID, s.Index, c.Groups[s.Group].Size, s.Class))

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -31,7 +32,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	c := &Commit{Version: commitVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion}
 	var replaced seqSet
 	for i := range list {
-		source, err := readCommit(d.cfg.FS, d.dir, commitName(list[i].seq))
+		source, err := readCommit(d.objects, commitName(list[i].seq))
 		if err == nil {
 			err = m.copy(ctx, &source)
 		}
@@ -63,7 +64,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 
 // copy checks the digests of an entry's shards and copies their rows unchanged.
 func (m *merger) copy(ctx context.Context, c *Commit) error {
-	log := &Log{Dir: m.d.dir, fs: m.d.cfg.FS}
+	log := &Log{location: m.d.location}
 	w := m.w
 	rest := newRest(ctx)
 	next := 0 // index of the next sample of c
@@ -126,7 +127,7 @@ func (l *Log) eachRow(s Shard, yield func(*StoredRow) error) (err error) {
 		failed = yield(r)
 		return failed == nil
 	}
-	err = l.factsOf(s, func(f File, in rowRange) error { return readRows(f, in, more) })
+	err = l.factsOf(s, func(f io.ReaderAt, in rowRange) error { return readRows(f, in, more) })
 	if failed != nil {
 		return failed
 	}

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // A merge can replace shards after a reader has read the log. Replaced shards stay in replaced/ for
@@ -18,49 +19,34 @@ type rowRange struct {
 	rows  int64 // number of rows in the range; only shardRows uses this field, and other functions read until yield returns false
 }
 
-// openChecked opens the file that currently contains the rows of s, and checks the file's size and
-// digest. The libraries must not read a file before this check, because a damaged file can make
-// them panic or allocate memory without limit.
-func (l *Log) openChecked(s Shard) (File, rowRange, error) {
+// find opens the file that currently contains the rows of s. The libraries must not read the file
+// before its digest has been checked, because a damaged file can make them panic or allocate memory
+// without limit.
+func (l *Log) find(s Shard) (store.Object, rowRange, error) {
 	in := rowRange{shard: s, rows: s.Rows}
-	f, err := l.open(s)
+	o, err := l.openShard(s)
+	if !l.folder && errors.Is(err, fs.ErrNotExist) && l.entryOf(s) != nil {
+		err = ErrReplaced // perhaps
+	}
 	for try := 1; errors.Is(err, ErrReplaced) && try < maxListings; try++ {
 		if in, err = l.findMoved(s); err == nil {
-			f, err = openCommitted(l.fs, l.Dir, in.shard.Path)
+			o, err = l.open(in.shard.Path)
 		}
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && (l.folder || in.shard.Path != s.Path) {
 			err = ErrReplaced // try again
 		}
 	}
-	if err != nil {
-		return nil, in, err
-	}
-	if err := checkBytes(f, in.shard.Bytes, in.shard.SHA256); err != nil {
-		_ = f.Close() // read-only
-		return nil, in, err
-	}
-	return f, in, nil
+	return o, in, err
 }
 
-// open opens a shard, even if a merge has replaced it since the log was read. If the replaced shard
-// has been deleted, the error wraps ErrReplaced.
-func (l *Log) open(s Shard) (File, error) {
-	f, err := openCommitted(l.fs, l.Dir, s.Path)
+// openShard opens a shard, even if a merge has replaced it since the log was read. If the replaced
+// shard has been deleted, the error wraps ErrReplaced.
+func (l *Log) openShard(s Shard) (store.Object, error) {
+	o, err := l.open(s.Path)
 	if errors.Is(err, fs.ErrNotExist) && l.replacedSince(s) {
 		return nil, ErrReplaced
 	}
-	return f, err
-}
-
-func openCommitted(fsys FS, dir, path string) (File, error) {
-	name := filepath.FromSlash(path)
-	f, err := fsys.Open(filepath.Join(dir, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		if moved, merr := fsys.Open(filepath.Join(dir, replacedDir, name)); !errors.Is(merr, fs.ErrNotExist) {
-			return moved, merr
-		}
-	}
-	return f, err
+	return o, err
 }
 
 // entryOf returns the entry that names a shard, or nil.
@@ -75,16 +61,17 @@ func (l *Log) entryOf(s Shard) *Commit {
 }
 
 // replacedSince reports whether a merge has replaced the entry of a missing shard. If so, the entry
-// is also missing from _commits/. An entry is moved to replaced/ after its shards have been moved
-// there and before they are deleted.
+// is also missing from _commits/ of a folder. An entry is moved to replaced/ after its shards have been
+// moved there and before they are deleted. In another store, the entry stays, and only the rest of the
+// log shows whether it was replaced; find reads it.
 func (l *Log) replacedSince(s Shard) bool {
 	c := l.entryOf(s)
-	if c == nil {
+	if c == nil || !l.folder {
 		return false
 	}
-	f, err := l.fs.Open(filepath.Join(l.Dir, commitsDir, commitName(c.Seq)))
+	o, err := l.objects.Open(commitsDir + "/" + commitName(c.Seq))
 	if err == nil {
-		_ = f.Close() // nothing was read
+		_ = o.Close() // nothing was read
 	}
 	return errors.Is(err, fs.ErrNotExist)
 }
@@ -93,7 +80,7 @@ func (l *Log) replacedSince(s Shard) bool {
 func (l *Log) findMoved(s Shard) (in rowRange, err error) {
 	first := l.entryOf(s).First()
 	rows := map[int64]int64{}
-	now, err := readLog(l.fs, l.Dir, l.seq.runID, func(c *Commit) {
+	now, err := readLog(l.location, l.seq.runID, func(c *Commit) {
 		for _, of := range c.Samples {
 			if s.Kind == KindFailures {
 				rows[c.Seq] += int64(of.Failures)

@@ -126,7 +126,7 @@ const anyRows = -1
 
 // openParquet reads the footer of a shard with rows of type T, and checks the schema and the row
 // count.
-func openParquet[T any](f File, size, rows int64) (pf *parquet.File, err error) {
+func openParquet[T any](f io.ReaderAt, size, rows int64) (pf *parquet.File, err error) {
 	// parquet-go can panic on a damaged file.
 	defer func() {
 		if r := recover(); r != nil {
@@ -160,7 +160,7 @@ func schemaDifference(got, want *parquet.Schema) string {
 }
 
 // checkParquet checks the schema and the row count of a shard. It reads only the footer.
-func checkParquet[T any](f File, size, rows int64) error {
+func checkParquet[T any](f io.ReaderAt, size, rows int64) error {
 	_, err := openParquet[T](f, size, rows)
 	return err
 }

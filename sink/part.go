@@ -35,7 +35,7 @@ func newPart[T any](has func(reflect.StructField) bool) part[T] {
 
 // read passes each row in a range of a Parquet shard to yield, until yield returns false. The
 // yield function must not keep the row.
-func (p part[T]) read(f File, in rowRange, yield func(*T) bool) (err error) {
+func (p part[T]) read(f io.ReaderAt, in rowRange, yield func(*T) bool) (err error) {
 	pf, err := openParquet[T](f, in.shard.Bytes, in.shard.Rows)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"fmt"
+	"io"
 	"iter"
 
 	"github.com/parquet-go/parquet-go"
@@ -38,11 +39,18 @@ func (l *Log) At(kind Kind, n int64) (s Shard, row int64, ok bool) {
 	return Shard{}, 0, false
 }
 
+// ranged returns a Log that reads a Parquet shard in a bucket by range.
+func (l *Log) ranged() *Log {
+	by := *l
+	by.byRange = true
+	return &by
+}
+
 // Meta returns the key-value pairs in a shard's metadata that came from Config.Meta. It checks the
-// shard's digest first. An error is a *CorruptError or wraps ErrReplaced.
+// shard's digest first, or reads only the footer of a Parquet shard in a bucket. An error is a *CorruptError or wraps ErrReplaced.
 func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 	meta = map[string]string{}
-	err = l.factsOf(s, func(f File, in rowRange) error {
+	err = l.ranged().factsOf(s, func(f io.ReaderAt, in rowRange) error {
 		if in.shard.Format == Arrow {
 			return arrowMeta(f, in.shard.Bytes, meta)
 		}
@@ -62,15 +70,17 @@ func (l *Log) Meta(s Shard) (meta map[string]string, err error) {
 }
 
 // Row checks the digest of a data shard and returns row n, counted from 0. It decodes only the row
-// group or batch that contains the row. The caller owns the row. An error is a *CorruptError or
+// group or batch that contains the row. From a bucket, it also reads only that row group of a Parquet
+// shard. It then compares the shard's size, and the digest that the store keeps, if it keeps one. The
+// checksums of the pages protect the row. The caller owns the row. An error is a *CorruptError or
 // wraps ErrReplaced.
 func (l *Log) Row(s Shard, n int64) (*StoredRow, error) {
-	return rowAt(s, KindData, n, l.rowsFrom(s, n))
+	return rowAt(s, KindData, n, l.ranged().rowsFrom(s, n))
 }
 
 // Failure is like Row, but for a failure shard.
 func (l *Log) Failure(s Shard, n int64) (*StoredFailure, error) {
-	return rowAt(s, KindFailures, n, l.failuresFrom(s, n))
+	return rowAt(s, KindFailures, n, l.ranged().failuresFrom(s, n))
 }
 
 // rowAt returns the first row from the iterator rows, which must start at row n of the shard.

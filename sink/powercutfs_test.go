@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"testing/fstest"
 
 	"github.com/rollout-rl/rollout/sink"
 )
@@ -274,8 +275,20 @@ func (p *powerCut) SyncDir(name string) error {
 	})
 }
 
-// Stat is not needed by the sink.
-func (p *powerCut) Stat(string) (fs.FileInfo, error) { return nil, errors.ErrUnsupported }
+func (p *powerCut) Stat(name string) (info fs.FileInfo, err error) {
+	err = p.do("stat", name, func() error {
+		if err := p.exists(name); err != nil {
+			return err
+		}
+		base, file := filepath.Base(name), &fstest.MapFile{Data: p.names[name].data}
+		if p.names[name].folder {
+			file.Mode = fs.ModeDir
+		}
+		info, err = fstest.MapFS{base: file}.Stat(base)
+		return err
+	})
+	return info, err
+}
 
 func (p *powerCut) ReadDir(name string) (names []string, err error) {
 	err = p.do("readdir", name, func() error {

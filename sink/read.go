@@ -3,19 +3,20 @@ package sink
 import (
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"slices"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // A Log is the commit log of a dataset at the time it was read.
 type Log struct {
-	// Dir is the run's folder.
-	Dir string
 	// Commits contains the valid entries in logical order: sorted by the number of the first
 	// commit whose samples the entry contains. Entries that a merge has replaced are excluded.
 	Commits []Commit
 
-	fs    FS
+	location
 	seq   sequence
 	each  func(*Commit) // if not nil, is called with every commit, and the samples are dropped afterwards
 	given int64         // number of the last commit passed to each
@@ -26,19 +27,26 @@ type Log struct {
 // commits. The error is a *CorruptError if an entry is missing and no merge replaces it, or if an
 // entry is unreadable, has a wrong checksum or belongs to another run. The error wraps ErrNewer if
 // a newer version of the program wrote an entry.
-func ReadLog(dir string) (*Log, error) { return readLog(OS(), dir, "", nil) }
+func ReadLog(dir string) (*Log, error) { return ReadLogEach(dir, nil) }
 
 // ReadLogEach is like ReadLog, but for logs with millions of samples. It passes every commit once
 // to the given function, in logical order. Merges are split into their commits, as
 // [Commit.Originals] does. The function owns its argument. The entries in Commits lack Groups and
 // Samples. So the method Done of such a Log returns no keys. The method Waiting rereads the
 // entries if there is a write-ahead log.
-func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return readLog(OS(), dir, "", each) }
+func ReadLogEach(dir string, each func(*Commit)) (*Log, error) { return ReadLogIn(nil, dir, each) }
+
+// ReadLogIn reads the commit log in a store, such as a bucket. The folder spool contains the
+// write-ahead log of the dataset's process. It is empty for a reader on another machine. If each is not
+// nil, ReadLogIn works like ReadLogEach, and otherwise like ReadLog.
+func ReadLogIn(objects store.Store, spool string, each func(*Commit)) (*Log, error) {
+	return readLog(locate(objects, nil, spool), "", each)
+}
 
 // readLog reads the log, in which all entries must belong to the run runID. If runID is empty,
 // they must all belong to the same run. If each is not nil, readLog works like ReadLogEach.
-func readLog(fsys FS, dir, runID string, each func(*Commit)) (*Log, error) {
-	log := &Log{Dir: dir, fs: fsys, seq: sequence{runID: runID}, each: each}
+func readLog(p location, runID string, each func(*Commit)) (*Log, error) {
+	log := &Log{location: p, seq: sequence{runID: runID}, each: each}
 	return log, log.Follow()
 }
 
@@ -51,7 +59,7 @@ func (l *Log) samples(take func(*CommittedSample)) error {
 		}
 	}
 	if l.each != nil {
-		_, err := readLog(l.fs, l.Dir, l.seq.runID, func(c *Commit) {
+		_, err := readLog(l.location, l.seq.runID, func(c *Commit) {
 			if c.Seq <= l.given {
 				all(c)
 			}
@@ -96,7 +104,7 @@ func (l *Log) Done() map[string]struct{} {
 func (l *Log) Rows(s Shard) iter.Seq2[*StoredRow, error] { return l.rowsFrom(s, 0) }
 
 func (l *Log) rowsFrom(s Shard, n int64) iter.Seq2[*StoredRow, error] {
-	return shardRows(l, s, KindData, n, nil, func(f File, in rowRange, yield func(*StoredRow) bool) error {
+	return shardRows(l, s, KindData, n, nil, func(f io.ReaderAt, in rowRange, yield func(*StoredRow) bool) error {
 		return wholeRows().read(f, in, func(r *StoredRow) bool {
 			own := *r
 			own.InputIDs, own.LossMask = slices.Clone(r.InputIDs), slices.Clone(r.LossMask)
@@ -110,7 +118,7 @@ func (l *Log) rowsFrom(s Shard, n int64) iter.Seq2[*StoredRow, error] {
 func (l *Log) Failures(s Shard) iter.Seq2[*StoredFailure, error] { return l.failuresFrom(s, 0) }
 
 func (l *Log) failuresFrom(s Shard, n int64) iter.Seq2[*StoredFailure, error] {
-	return shardRows(l, s, KindFailures, n, nil, func(f File, in rowRange, yield func(*StoredFailure) bool) error {
+	return shardRows(l, s, KindFailures, n, nil, func(f io.ReaderAt, in rowRange, yield func(*StoredFailure) bool) error {
 		return wholeFailures().read(f, in, func(r *StoredFailure) bool {
 			own := *r
 			return yield(&own)
@@ -120,7 +128,7 @@ func (l *Log) failuresFrom(s Shard, n int64) iter.Seq2[*StoredFailure, error] {
 
 // readRows passes each row in a range of a data shard to yield, until yield returns false. The
 // rows have all columns. The yield function must not keep the row.
-func readRows(f File, in rowRange, yield func(*StoredRow) bool) error {
+func readRows(f io.ReaderAt, in rowRange, yield func(*StoredRow) bool) error {
 	if in.shard.Format == Arrow {
 		return readArrow(f, in, nil, yield)
 	}
@@ -139,14 +147,14 @@ func corruptShard(s Shard, err error) error {
 // shardRows yields the rows of a shard, starting with row n. It calls inParquet to read a Parquet
 // shard. For an Arrow shard, it skips the columns of the fields whose indexes are in others.
 func shardRows[T any](
-	l *Log, s Shard, kind Kind, n int64, others []int, inParquet func(f File, in rowRange, yield func(*T) bool) error,
+	l *Log, s Shard, kind Kind, n int64, others []int, inParquet func(f io.ReaderAt, in rowRange, yield func(*T) bool) error,
 ) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		if s.Kind != kind {
 			yield(nil, corruptShard(s, fmt.Errorf("shard of kind %s, want %s", s.Kind, kind)))
 			return
 		}
-		err := l.factsOf(s, func(f File, in rowRange) error {
+		err := l.factsOf(s, func(f io.ReaderAt, in rowRange) error {
 			left := int64(-1) // -1: read to the end of the file
 			if in.rows < in.shard.Rows {
 				left = in.rows - n
@@ -179,13 +187,18 @@ func shardRows[T any](
 
 // factsOf opens the file that contains the rows of a shard, checks the file's digest, and calls
 // read.
-func (l *Log) factsOf(s Shard, read func(File, rowRange) error) error {
-	f, in, err := l.openChecked(s)
+func (l *Log) factsOf(s Shard, read func(io.ReaderAt, rowRange) error) error {
+	o, in, err := l.find(s)
 	if err != nil {
 		return corruptShard(s, err)
 	}
-	defer func() { _ = f.Close() }() // read-only
-	if err := read(f, in); err != nil {
+	defer func() { _ = o.Close() }() // read-only
+	f, err := l.checked(o, in.shard)
+	if err == nil {
+		defer func() { _ = f.Close() }()
+		err = read(f, in)
+	}
+	if err != nil {
 		return corruptShard(s, err)
 	}
 	return nil

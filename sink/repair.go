@@ -22,8 +22,7 @@ type RepairPlan struct {
 	// collects their samples again. Lost is empty if the commit log cannot be read.
 	Lost []string
 
-	fs  FS
-	dir string
+	location
 }
 
 // A SegmentRepair describes a damaged segment. Apply sets the segment aside and copies its intact
@@ -51,10 +50,8 @@ type SegmentRepair struct {
 // PlanRepair returns an error if the folder cannot be read or if a newer version of the program
 // wrote the dataset (ErrNewer).
 func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
-	if fsys == nil {
-		fsys = OS()
-	}
-	p := &RepairPlan{fs: fsys, dir: dir}
+	p := &RepairPlan{location: locate(nil, fsys, dir)}
+	fsys = p.fs
 	taken, err := fsys.ReadDir(filepath.Join(dir, orphansDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -87,7 +84,7 @@ func PlanRepair(fsys FS, dir string) (*RepairPlan, error) {
 			p.Segments = append(p.Segments, s)
 		}
 	}
-	if log, err := readLog(fsys, dir, "", nil); err == nil {
+	if log, err := readLog(p.location, "", nil); err == nil {
 		if p.Lost, err = log.lostShards(); err != nil {
 			return nil, err
 		}

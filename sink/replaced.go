@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/sink/failpoint"
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // Replaced shards and entries move to replaced/, into subfolders with the original folder names.
@@ -88,10 +89,7 @@ func (g *goneSet) delete(fsys FS, dir string) {
 // leftReplaced returns the replaced entries that are still in _commits/. There are such entries
 // while a merge moves files, and after the process was killed during such a move.
 func (l *Log) leftReplaced() (left []Commit, err error) {
-	names, err := l.fs.ReadDir(filepath.Join(l.Dir, commitsDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	numbers, err := l.commitNumbers(0)
 	if err != nil {
 		return nil, err
 	}
@@ -99,12 +97,11 @@ func (l *Log) leftReplaced() (left []Commit, err error) {
 	for i := range l.Commits {
 		counts[l.Commits[i].Seq] = true
 	}
-	for _, name := range names {
-		seq, ok := commitSeq(name)
-		if !ok || counts[seq] || !l.known.has(seq) {
+	for _, seq := range numbers {
+		if counts[seq] || !l.known.has(seq) {
 			continue
 		}
-		c, err := readCommit(l.fs, l.Dir, name)
+		c, err := readCommit(l.objects, commitName(seq))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -125,18 +122,19 @@ func (d *Dataset) finishMerges(log *Log) error {
 		return err
 	}
 	if len(left) > 0 {
-		if _, err := moveReplaced(d.cfg.FS, d.dir, left, d.cfg.Now()); err != nil {
+		if _, err := moveReplaced(d.fs, d.dir, left, d.cfg.Now()); err != nil {
 			return err
 		}
 	}
 	dir := filepath.Join(d.dir, replacedDir)
-	names, err := d.cfg.FS.ReadDir(filepath.Join(dir, commitsDir))
+	names, err := d.fs.ReadDir(filepath.Join(dir, commitsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &ShardError{Path: dir, Op: "open", Err: err}
 	}
+	replaced := store.Folder(d.fs, dir)
 	named := map[string]bool{}
 	for _, name := range names {
-		c, err := readCommit(d.cfg.FS, dir, name)
+		c, err := readCommit(replaced, name)
 		if err != nil {
 			continue // no reader uses this entry
 		}
@@ -153,13 +151,13 @@ func (d *Dataset) finishMerges(log *Log) error {
 		}
 	}
 	for _, sub := range []string{dataDir, failuresDir, commitsDir} {
-		names, err := d.cfg.FS.ReadDir(filepath.Join(dir, sub))
+		names, err := d.fs.ReadDir(filepath.Join(dir, sub))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return &ShardError{Path: dir, Op: "open", Err: err}
 		}
 		for _, name := range names {
 			if !named[sub+"/"+name] { // a power failure has restored this file, but not its entry
-				_ = d.cfg.FS.Remove(filepath.Join(dir, sub, name))
+				_ = d.fs.Remove(filepath.Join(dir, sub, name))
 			}
 		}
 	}

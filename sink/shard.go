@@ -28,7 +28,7 @@ type openShard[T any] struct {
 	hash   hash.Hash
 	bytes  int64
 	enc    encoder[T]
-	check  func(f File, size, rows int64) error
+	check  func(f io.ReaderAt, size, rows int64) error
 
 	rows int64
 	sums shardSums
@@ -120,7 +120,11 @@ func (s *openShard[T]) readBack(sum string) (err error) {
 		return err
 	}
 	defer closeInto(f, &err)
-	if err := checkBytes(f, s.bytes, sum); err != nil {
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	if err := checkBytes(f, size, s.bytes, sum, readChunk); err != nil {
 		return err
 	}
 	return s.check(f, s.bytes, s.rows)
@@ -135,28 +139,28 @@ func (s *openShard[T]) abandon() {
 	_ = s.fs.Remove(s.temp)
 }
 
-func checkBytes(f File, size int64, sum string) error {
-	got, err := f.Size()
-	if err != nil {
-		return err
-	}
+// checkBytes compares a file of got bytes with its size and digest in the log. It reads at most chunk
+// bytes at a time.
+func checkBytes(f io.ReaderAt, got, size int64, sum string, chunk int64) error {
 	if got != size {
 		return fmt.Errorf("%d bytes, want %d", got, size)
 	}
-	digest, err := digestOf(f, size)
-	if err != nil {
-		return err
-	}
-	if digest != sum {
-		return fmt.Errorf("the file has sha256 %s, but the commit log lists %s", digest, sum)
-	}
-	return nil
+	return copyChecked(io.Discard, f, size, sum, chunk)
 }
 
-// digestOf returns the SHA-256 of the first size bytes of a file, in lower-case hex.
-func digestOf(f File, size int64) (string, error) {
+// copyChecked copies a file of size bytes and returns an error if it has another digest.
+func copyChecked(to io.Writer, f io.ReaderAt, size int64, sum string, chunk int64) error {
+	digest, err := copyDigest(to, f, size, chunk)
+	if err == nil && digest != sum {
+		err = fmt.Errorf("the file has sha256 %s, but the commit log lists %s", digest, sum)
+	}
+	return err
+}
+
+// copyDigest copies the first size bytes of a file and returns their SHA-256 in lower-case hex.
+func copyDigest(to io.Writer, f io.ReaderAt, size, chunk int64) (string, error) {
 	h := sha256.New()
-	if _, err := io.CopyBuffer(h, io.NewSectionReader(f, 0, size), make([]byte, max(1, min(size, 256<<10)))); err != nil {
+	if _, err := io.CopyBuffer(io.MultiWriter(h, to), io.NewSectionReader(f, 0, size), make([]byte, max(1, min(size, chunk)))); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil

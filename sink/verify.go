@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // DefaultMaxProblems is the default of VerifyOptions.MaxProblems.
@@ -22,6 +25,8 @@ type VerifyOptions struct {
 	RunID string
 	// MaxProblems limits the length of VerifyReport.Problems. The default is DefaultMaxProblems.
 	MaxProblems int
+	// Store contains the committed files. The default is the run's folder.
+	Store store.Store
 	// FS is the file system. The default is the operating system's file system.
 	FS FS
 }
@@ -70,16 +75,15 @@ type VerifyReport struct {
 // done, or a newer version of the program wrote the dataset (ErrNewer).
 func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, error) {
 	opts.MaxProblems = cmp.Or(opts.MaxProblems, DefaultMaxProblems)
-	if opts.FS == nil {
-		opts.FS = OS()
-	}
 	v := &verifier{
-		fs: opts.FS, dir: dir, opts: opts,
+		location: locate(opts.Store, opts.FS, dir), opts: opts,
 		named: map[string]bool{}, known: newAttempts(),
 	}
-	v.entries = Log{Dir: dir, fs: v.fs, seq: sequence{runID: opts.RunID}, each: func(*Commit) {}}
-	if _, err := v.fs.ReadDir(dir); err != nil {
-		return v.report, err
+	v.entries = Log{location: v.location, seq: sequence{runID: opts.RunID}, each: func(*Commit) {}}
+	if opts.Store == nil || dir != "" {
+		if _, err := v.fs.ReadDir(dir); err != nil {
+			return v.report, err
+		}
 	}
 	if err := v.log(ctx); err != nil {
 		return v.report, err
@@ -93,8 +97,7 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (VerifyReport, 
 }
 
 type verifier struct {
-	fs     FS
-	dir    string
+	location
 	opts   VerifyOptions
 	report VerifyReport
 	named  map[string]bool // paths in commits
@@ -145,7 +148,7 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 		}
 	}
 	for _, seq := range order {
-		again, err := v.entry(ctx, seq)
+		again, err := v.entry(ctx, seq, try)
 		if again || err != nil {
 			return again, err
 		}
@@ -155,10 +158,10 @@ func (v *verifier) listing(ctx context.Context, try int, told map[int64]bool) (a
 
 // entry checks one entry and its shards. It returns true if a merge has replaced the entry in the
 // meantime.
-func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error) {
+func (v *verifier) entry(ctx context.Context, seq int64, try int) (again bool, err error) {
 	name := commitName(seq)
 	path := commitsDir + "/" + name
-	c, err := readCommit(v.fs, v.dir, name)
+	c, err := readCommit(v.objects, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
@@ -170,14 +173,14 @@ func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error)
 	files := make([]openFile, len(c.Shards))
 	if err == nil {
 		// Open all files first. An open file stays readable even if a merge replaces the shard.
-		one := Log{Dir: v.dir, Commits: []Commit{c}, fs: v.fs}
+		one := Log{location: v.location, Commits: []Commit{c}}
 		for i, s := range c.Shards {
 			f := &files[i]
-			f.file, f.err = one.open(s)
+			f.file, f.err = one.openShard(s)
 			if f.err == nil {
 				defer func() { _ = f.file.Close() }() // read-only
 			}
-			if errors.Is(f.err, ErrReplaced) {
+			if errors.Is(f.err, ErrReplaced) || !v.folder && errors.Is(f.err, fs.ErrNotExist) && try < gapListings {
 				return true, nil
 			}
 		}
@@ -194,7 +197,7 @@ func (v *verifier) entry(ctx context.Context, seq int64) (again bool, err error)
 
 // An openFile is an open shard, or the error from opening the shard.
 type openFile struct {
-	file File
+	file store.Object
 	err  error
 }
 
@@ -242,7 +245,7 @@ func (v *verifier) commit(ctx context.Context, path string, c *Commit, files []o
 	return nil
 }
 
-func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before int) error {
+func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, o store.Object, before int) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -250,10 +253,11 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 	v.report.Bytes += s.Bytes
 	// Check the digest first, because the Parquet and Arrow libraries do not protect against
 	// damaged bytes.
-	err := checkBytes(f, s.Bytes, s.SHA256)
+	f, err := v.checked(o, s)
 	if err != nil {
 		return err
 	}
+	defer func() { _ = f.Close() }() // read-only
 	check := &shardCheck{v: v, shard: s, kind: s.Kind, groups: c.Groups, samples: c.Samples, left: len(c.Samples) - before}
 	if c.IsMerge() && s.Kind == KindData {
 		check.setMerged(c.Merged)
@@ -282,6 +286,31 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, f File, before
 	return errors.Join(check.end(), check.endMerged(c.Merged))
 }
 
+// names returns the paths of the files in a folder of the dataset, temporary files included.
+func (v *verifier) names(sub string) (names []string, err error) {
+	if v.dir != "" {
+		local, err := v.fs.ReadDir(filepath.Join(v.dir, sub))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, name := range local {
+			if sub == walDir || strings.HasPrefix(name, tempPrefix) {
+				names = append(names, sub+"/"+name)
+			}
+		}
+	}
+	if sub != walDir {
+		found, err := v.objectsIn(sub, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range found {
+			names = append(names, i.Name)
+		}
+	}
+	return names, nil
+}
+
 // orphans lists the files that no commit names, and reports shards whose entry is lost.
 func (v *verifier) orphans() error {
 	left, err := v.entries.leftReplaced() // entries that a merge has replaced but that have not yet been moved
@@ -295,20 +324,20 @@ func (v *verifier) orphans() error {
 		v.problem(commitsDir, -1, err)
 	}
 	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
-		names, err := v.fs.ReadDir(filepath.Join(v.dir, sub))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		names, err := v.names(sub)
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
-			if path := sub + "/" + name; !v.named[path] {
+		for _, path := range names {
+			if !v.named[path] {
 				v.report.Orphans = append(v.report.Orphans, path)
 			}
 		}
 	}
-	log, err := readLog(v.fs, v.dir, v.opts.RunID, nil)
+	if !v.folder {
+		return nil // the shards of workers that lost their claim are in no entry, and their samples run again
+	}
+	log, err := readLog(v.location, v.opts.RunID, nil)
 	if err != nil {
 		return nil //nolint:nilerr // Verify has reported the error; the files that a broken log names are unknown
 	}

@@ -28,7 +28,7 @@ type WaitingSample struct {
 // start over.
 func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 	return func(yield func(WaitingSample, error) bool) {
-		names, err := walSegments(l.fs, l.Dir)
+		names, err := walSegments(l.fs, l.dir)
 		if err != nil {
 			yield(WaitingSample{}, err)
 			return
@@ -43,7 +43,7 @@ func (l *Log) Waiting() iter.Seq2[WaitingSample, error] {
 		}
 		stop := errors.New("stop")
 		for i, name := range names {
-			err := readSegment(l.fs, l.Dir, name, i == len(names)-1, func(part segmentPart) error {
+			err := readSegment(l.fs, l.dir, name, i == len(names)-1, func(part segmentPart) error {
 				more := true
 				switch {
 				case part.torn != nil: // these bytes were never durable

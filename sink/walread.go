@@ -11,8 +11,12 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// walSegments returns the names of the segments in the order they were written.
+// walSegments returns the names of the segments in the order they were written. A reader without local
+// files has no segments and an empty dir.
 func walSegments(fsys FS, dir string) ([]string, error) {
+	if dir == "" {
+		return nil, nil
+	}
 	names, err := fsys.ReadDir(filepath.Join(dir, walDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

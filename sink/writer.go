@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"time"
 
@@ -271,7 +272,7 @@ func (w *writer) openData() (*openShard[StoredRow], error) {
 		w.batches = recycler{}
 	}
 	s.enc = newArrowEncoder(s, w.batches, w.d.cfg.RowGroupTokens, w.meta[KindData])
-	s.check = func(f File, size, rows int64) error {
+	s.check = func(f io.ReaderAt, size, rows int64) error {
 		return readArrow(f, rowRange{shard: Shard{Bytes: size, Rows: rows}}, nil, nil)
 	}
 	return s, nil

@@ -186,7 +186,8 @@ type sizedFile struct {
 	size int64
 }
 
-func (f sizedFile) Size() int64 { return f.size }
+func (f sizedFile) Size() int64  { return f.size }
+func (sizedFile) SHA256() string { return "" }
 
 func (f *folder) Open(name string) (o Object, err error) {
 	err = f.do("read", name, func(path string) error {
@@ -224,17 +225,12 @@ func (f *folder) Delete(name string) error {
 func (f *folder) List(prefix, after string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		dir := prefix[:strings.LastIndexByte(prefix, '/')+1]
-		f.walk(dir, func(i Info, err error) bool {
-			if err == nil && (!strings.HasPrefix(i.Name, prefix) || i.Name <= after) {
-				return true
-			}
-			return yield(i, err) && err == nil
-		})
+		f.walk(dir, prefix, after, func(i Info, err error) bool { return yield(i, err) && err == nil })
 	}
 }
 
-// walk yields the files below a folder, in the order of their names. dir is "" or ends with a slash.
-func (f *folder) walk(dir string, yield func(Info, error) bool) bool {
+// walk yields the files of List below a folder. dir is "" or ends with a slash.
+func (f *folder) walk(dir, prefix, after string, yield func(Info, error) bool) bool {
 	names, err := f.fs.ReadDir(f.path(dir))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return true
@@ -244,25 +240,27 @@ func (f *folder) walk(dir string, yield func(Info, error) bool) bool {
 	}
 	var found []Info // a folder has a name that ends with a slash, for the order: a-b, a/b
 	for _, name := range names {
-		if strings.HasPrefix(name, tempPrefix) {
+		path := dir + name
+		// All names in a folder are below path+"0", because "0" follows "/".
+		if strings.HasPrefix(name, tempPrefix) || !strings.HasPrefix(path, prefix) || path+"0" <= after {
 			continue
 		}
-		info, err := f.fs.Stat(f.path(dir + name))
+		info, err := f.fs.Stat(f.path(path))
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // deleted in the meantime
 		case err != nil:
-			return yield(Info{}, f.fail("list", f.path(dir+name), err))
+			return yield(Info{}, f.fail("list", f.path(path), err))
 		case info.IsDir():
-			found = append(found, Info{Name: dir + name + "/"})
-		default:
-			found = append(found, Info{dir + name, info.Size(), info.ModTime()})
+			found = append(found, Info{Name: path + "/"})
+		case path > after:
+			found = append(found, Info{path, info.Size(), info.ModTime()})
 		}
 	}
 	slices.SortFunc(found, func(a, b Info) int { return cmp.Compare(a.Name, b.Name) })
 	for _, i := range found {
 		more := false
 		if strings.HasSuffix(i.Name, "/") {
-			more = f.walk(i.Name, yield)
+			more = f.walk(i.Name, prefix, after, yield)
 		} else {
 			more = yield(i, nil)
 		}

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +17,7 @@ type object struct {
 	name string
 	etag string
 	size int64
+	sum  string // see SHA256
 }
 
 func (b *bucket) Open(name string) (Object, error) {
@@ -22,6 +25,9 @@ func (b *bucket) Open(name string) (Object, error) {
 	err := b.do("read", name, func() error {
 		info, err := b.stat(name)
 		o.etag, o.size = info.ETag, info.Size
+		if sum, err := base64.StdEncoding.DecodeString(info.ChecksumSHA256); err == nil {
+			o.sum = hex.EncodeToString(sum)
+		}
 		return err
 	})
 	if err != nil {
@@ -30,8 +36,9 @@ func (b *bucket) Open(name string) (Object, error) {
 	return o, nil
 }
 
-func (o *object) Size() int64  { return o.size }
-func (o *object) Close() error { return nil }
+func (o *object) Size() int64    { return o.size }
+func (o *object) SHA256() string { return o.sum }
+func (o *object) Close() error   { return nil }
 
 func (o *object) ReadAt(p []byte, off int64) (n int, err error) {
 	var end error

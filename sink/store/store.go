@@ -62,6 +62,9 @@ type Object interface {
 	io.Closer
 	// Size returns the number of bytes.
 	Size() int64
+	// SHA256 returns the SHA-256 that the store has kept since the put, in lower-case hex. It is empty
+	// if the store keeps none.
+	SHA256() string
 }
 
 // An Info describes an object in a list.
@@ -119,7 +122,7 @@ func Open(ctx context.Context, location string, opts Options) (Store, error) {
 		if location == "" {
 			return nil, &Error{Path: `""`, Op: "open", Err: cause(ErrLocation, "it is empty", "use a folder or s3://bucket/prefix")}
 		}
-		return &folder{location, opts.FS}, nil
+		return Folder(opts.FS, location), nil
 	}
 	p, err := parse(location)
 	if err != nil {
@@ -127,6 +130,9 @@ func Open(ctx context.Context, location string, opts Options) (Store, error) {
 	}
 	return openBucket(ctx, p, opts)
 }
+
+// Folder returns the store whose objects are the files of a folder.
+func Folder(fsys FS, dir string) Store { return &folder{dir, fsys} }
 
 // checkName returns an error if name is not the name of an object.
 func checkName(name string) error {

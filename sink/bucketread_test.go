@@ -1,0 +1,195 @@
+package sink_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/sink/store"
+	"github.com/rollout-rl/rollout/sink/store/storetest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// A testBucket is a bucket of a server in this process.
+type testBucket struct {
+	store.Store
+	requests *store.Requests
+	server   *storetest.Server
+	proxy    *storetest.Proxy
+	location string
+}
+
+func newBucket(t *testing.T) *testBucket {
+	t.Helper()
+	b := &testBucket{server: &storetest.Server{}}
+	b.server.Create("bucket")
+	b.proxy = &storetest.Proxy{Server: b.server}
+	listener := httptest.NewServer(b.proxy)
+	t.Cleanup(listener.Close)
+	b.location = "s3://bucket/run?endpoint_override=" + listener.URL
+	return b.client(t)
+}
+
+// client returns the bucket with another client.
+func (b *testBucket) client(t *testing.T) *testBucket {
+	t.Helper()
+	c := *b
+	c.requests = &store.Requests{}
+	ctx, cancel := context.WithCancel(context.Background()) // not t.Context: cleanups use the store
+	t.Cleanup(cancel)
+	var err error
+	c.Store, err = store.Open(ctx, b.location, store.Options{Requests: c.requests})
+	must(t, err)
+	return &c
+}
+
+// upload copies the committed files of a folder.
+func (b *testBucket) upload(t *testing.T, dir string) {
+	t.Helper()
+	folder := store.Folder(sink.OS(), dir)
+	for i := range each(t, folder.List("", "")) {
+		if strings.HasPrefix(i.Name, "wal/") || strings.HasPrefix(i.Name, "replaced/") {
+			continue
+		}
+		body, err := folder.Get(i.Name)
+		must(t, err)
+		must(t, b.Put(i.Name, body))
+	}
+}
+
+func (b *testBucket) readLog(t *testing.T) *sink.Log {
+	t.Helper()
+	log, err := sink.ReadLogIn(b, "", nil)
+	must(t, err)
+	return log
+}
+
+func (b *testBucket) verify(t *testing.T) sink.VerifyReport {
+	t.Helper()
+	r, err := sink.Verify(t.Context(), "", sink.VerifyOptions{VocabSize: sinktest.Vocab, Store: b})
+	if err != nil || r.ProblemCount > 0 {
+		t.Fatalf("Verify: %v, %v", err, r.Problems)
+	}
+	return r
+}
+
+// TestReadBucket tests that all readers return the same from a bucket as from a folder.
+func TestReadBucket(t *testing.T) {
+	t.Parallel()
+	for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+		t.Run(format.String(), func(t *testing.T) {
+			t.Parallel()
+			dir, b := t.TempDir(), newBucket(t)
+			cfg := sink.Config{Format: format, MergeAt: 5}
+			smallCommits(t, dir, cfg, 12, 3)
+			d := open(t, dir, cfg)
+			if n, err := d.MergeAll(t.Context()); err != nil || n == 0 {
+				t.Fatalf("%d merges, %v", n, err)
+			}
+			must(t, d.Acknowledge(sink.Cursor{RunID: "run", Seq: 3, Groups: 0}))
+			b.upload(t, dir)
+			got, want := linesOf(t, b.readLog(t)), logicalOf(t, dir)
+			if !slices.Equal(got, want) {
+				t.Errorf("the bucket has other samples than the folder: %d lines, want %d", len(got), len(want))
+			}
+			if got, want := b.verify(t), wholeVerify(t, dir); got.Samples != want.Samples || got.Rows != want.Rows || len(got.Orphans) > 0 {
+				t.Errorf("Verify = %+v, want %+v", got, want)
+			}
+			ledger, err := sink.ReadLedgerIn(b, "")
+			must(t, err)
+			local, err := sink.ReadLedger(dir)
+			must(t, err)
+			if ledger.Len() != local.Len() {
+				t.Errorf("a ledger of %d samples, want %d", ledger.Len(), local.Len())
+			}
+			if ack, err := sink.ReadAckIn(b); err != nil || ack.Seq != 3 {
+				t.Errorf("ReadAckIn() = %+v, %v", ack, err)
+			}
+			must(t, b.readLog(t).CheckSizes())
+			must(t, b.readLog(t).CheckDigests(t.Context(), nil, func(err error) { t.Error(err) }))
+		})
+	}
+}
+
+// TestPeekBucket tests that one row of a large shard costs few requests, and that damage is found with and
+// without a digest in the store.
+func TestPeekBucket(t *testing.T) {
+	t.Parallel()
+	dir, b := t.TempDir(), newBucket(t)
+	builder := sinktest.NewBuilder(1)
+	var all []*tokenize.Sample
+	for range 450 {
+		all = append(all, builder.Sample(builder.Row(2000, 6000)))
+	}
+	sinktest.Write(t, dir, sink.Config{RowGroupTokens: 200_000}, alone(all))
+	b.upload(t, dir)
+	log := b.readLog(t)
+	shard := slices.Collect(log.Shards(sink.KindData))[0]
+	if shard.Bytes < 9<<20 {
+		t.Fatalf("a shard of %d bytes", shard.Bytes)
+	}
+	var want []sink.StoredRow
+	for row := range each(t, log.Rows(shard)) { // through a file
+		want = append(want, *row)
+	}
+	compareRow := func(n int64) {
+		t.Helper()
+		row, err := log.Row(shard, n)
+		must(t, err)
+		differ(t, "row", row, &want[n])
+	}
+	before := b.requests.Get.Load()
+	compareRow(shard.Rows / 2)
+	if n := b.requests.Get.Load() - before; n > 5 {
+		t.Errorf("one row of %d bytes cost %d requests", shard.Bytes, n)
+	}
+	before = b.requests.Get.Load()
+	if meta, err := log.Meta(shard); err != nil || len(meta) > 0 || b.requests.Get.Load()-before > 2 {
+		t.Errorf("Meta() = %v, %v, with %d requests", meta, err, b.requests.Get.Load()-before)
+	}
+
+	body, err := b.Get(shard.Path)
+	must(t, err)
+	for _, at := range []int{len(body) / 2, len(body) - 6} { // a page, the footer's length
+		spoilt := bytes.Clone(body)
+		for i := range 2 {
+			spoilt[at+i] ^= 0x55
+		}
+		must(t, b.Put(shard.Path, spoilt))
+		if _, err := log.Row(shard, 0); !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), "sha256") {
+			t.Errorf("a row of another file: %v", err)
+		}
+		b.proxy.Plan(func(r *http.Request) storetest.Fault { return withoutSum })
+		damaged := 0
+		for n := int64(0); n < shard.Rows; n += 25 { // a row group
+			if _, err := log.Row(shard, n); errors.Is(err, sink.ErrCorrupt) {
+				damaged++
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		if damaged == 0 {
+			t.Errorf("the damage at %d of %d is not found", at, len(body))
+		}
+		b.proxy.Plan(nil)
+	}
+}
+
+// withoutSum is a server that keeps no digests.
+func withoutSum(w http.ResponseWriter, r *http.Request, server http.Handler) {
+	server.ServeHTTP(sumless{w}, r)
+}
+
+type sumless struct{ http.ResponseWriter }
+
+func (s sumless) WriteHeader(status int) {
+	s.Header().Del("X-Amz-Checksum-Sha256")
+	s.ResponseWriter.WriteHeader(status)
+}

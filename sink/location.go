@@ -1,0 +1,145 @@
+package sink
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/rollout-rl/rollout/sink/store"
+)
+
+// A location contains the files of a dataset. The committed files are objects of a store: shards,
+// entries, the dataset card and ack.json. The other files are in a local folder: the write-ahead log,
+// files that are being written, and files that were set aside.
+type location struct {
+	objects store.Store
+	// folder is true if the store is the local folder. Merges then move replaced files to replaced/.
+	// In any other store, replaced files stay in place.
+	folder bool
+	fs     FS
+	dir    string // the local folder; empty for a reader without local files
+	// byRange makes checked return a rangedFile if possible.
+	byRange bool
+}
+
+// locate returns the location with the given store and local folder. If the store is nil, it is the local
+// folder.
+func locate(objects store.Store, fsys FS, dir string) location {
+	if fsys == nil {
+		fsys = OS()
+	}
+	p := location{objects: objects, fs: fsys, dir: dir}
+	if objects == nil {
+		p.objects, p.folder = store.Folder(fsys, dir), true
+	}
+	return p
+}
+
+// open opens a committed file. A merge can have moved it to replaced/.
+func (p *location) open(path string) (store.Object, error) {
+	o, err := p.objects.Open(path)
+	if p.folder && errors.Is(err, fs.ErrNotExist) {
+		if moved, merr := p.objects.Open(replacedDir + "/" + path); !errors.Is(merr, fs.ErrNotExist) {
+			o, err = moved, merr
+		}
+	}
+	return o, asPath(err)
+}
+
+// objectsIn returns the objects below a folder, in the order of their names.
+func (p *location) objectsIn(folder, after string) (found []store.Info, err error) {
+	for i, err := range p.objects.List(folder+"/", after) {
+		if err != nil {
+			return nil, asPath(err)
+		}
+		found = append(found, i)
+	}
+	return found, nil
+}
+
+// readHead returns at most the first n bytes of an object.
+func readHead(objects store.Store, name string, n int) ([]byte, error) {
+	o, err := objects.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	head := make([]byte, n)
+	n, err = o.ReadAt(head, 0)
+	if cerr := o.Close(); err == nil || errors.Is(err, io.EOF) {
+		err = cerr
+	}
+	return head[:n], err
+}
+
+// asPath turns an error of a store into an error with the path or the URL of the object.
+func asPath(err error) error {
+	if e, ok := errors.AsType[*store.Error](err); ok {
+		return &fs.PathError{Op: "open", Path: e.Path, Err: e.Err}
+	}
+	return err
+}
+
+// readChunk is the number of bytes that are read from a local file at a time. fetchChunk is the number
+// of bytes of a request to a bucket, which takes some 30 ms plus the transfer.
+const (
+	readChunk  = 256 << 10
+	fetchChunk = 8 << 20
+)
+
+// A shardFile is a shard whose digest has been checked.
+type shardFile interface {
+	io.ReaderAt
+	io.Closer
+}
+
+// checked checks the size and the digest of a shard, and returns the file to read it from. The
+// libraries read many small ranges. checked therefore copies a shard of another store than the local
+// folder, into memory if one request is enough, and otherwise into an unnamed file. The caller must
+// close o after the file.
+func (p *location) checked(o store.Object, s Shard) (shardFile, error) {
+	if p.folder {
+		return o, checkBytes(o, o.Size(), s.Bytes, s.SHA256, readChunk)
+	}
+	if p.byRange && s.Format == Parquet { // a reader of an Arrow stream needs all bytes before the row
+		return ranged(o, s)
+	}
+	if o.Size() != s.Bytes {
+		return nil, fmt.Errorf("%d bytes, want %d", o.Size(), s.Bytes)
+	}
+	if s.Bytes <= fetchChunk {
+		var b bytes.Buffer
+		err := copyChecked(&b, o, s.Bytes, s.SHA256, fetchChunk)
+		return memoryFile{bytes.NewReader(b.Bytes())}, err
+	}
+	f, err := os.CreateTemp(p.dir, tempPrefix)
+	if err != nil {
+		return nil, err
+	}
+	if err = os.Remove(f.Name()); err == nil {
+		err = copyChecked(f, o, s.Bytes, s.SHA256, fetchChunk)
+	}
+	if err != nil {
+		_ = f.Close() // nothing is lost
+		return nil, err
+	}
+	return f, nil
+}
+
+type memoryFile struct{ *bytes.Reader }
+
+func (memoryFile) Close() error { return nil }
+
+// commitNumbers lists the log's folder and returns the numbers of the entries after the given number.
+func (p *location) commitNumbers(after int64) (numbers []int64, err error) {
+	found, err := p.objectsIn(commitsDir, commitsDir+"/"+commitName(after))
+	for _, i := range found {
+		if seq, ok := commitSeq(filepath.Base(i.Name)); ok {
+			numbers = append(numbers, seq)
+		}
+	}
+	return numbers, err
+}
