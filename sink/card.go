@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -15,9 +14,6 @@ import (
 // The dataset card is README.md in the run's folder. Its front matter lists the files of each
 // configuration by name, so that load_dataset from Hugging Face's datasets library finds them. A
 // glob pattern would also match shards that have not yet been committed.
-//
-// The run's folder is not synced after a rewrite, so a power failure can bring back an older
-// version of the card. The next Create rewrites the card.
 const (
 	cardName = "README.md"
 	// cardMark is the second line of a card. A README.md without this line belongs to the user.
@@ -158,10 +154,10 @@ func (k *card) end() {
 func (k *card) write() {
 	ours, err := k.ours()
 	if err == nil && ours {
-		err = replaceFile(k.fs, filepath.Join(k.dir, cardName), k.facts.text())
+		err = k.objects.Put(cardName, k.facts.text())
 	}
 	if err != nil {
-		k.logger.Warn("cannot write the dataset card", "path", filepath.Join(k.dir, cardName), "error", err)
+		k.logger.Warn("cannot write the dataset card", "path", k.objects.String()+"/"+cardName, "error", err)
 		return
 	}
 	k.written, k.at = k.facts.seq, time.Now()

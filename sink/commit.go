@@ -1,19 +1,12 @@
 package sink
 
 import (
-	"bytes"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/rollout-rl/rollout/sink/failpoint"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -41,6 +34,9 @@ type Commit struct {
 	Replaces []SeqRange `json:"replaces,omitempty"`
 	// RunID is the same in all entries of a log.
 	RunID string `json:"run_id"`
+	// Nonce is a random text of the process that wrote the entry, so that two processes never write the
+	// same bytes.
+	Nonce string `json:"nonce,omitempty"`
 	// Writer is the number of the writer, from 0. This program writes 0.
 	Writer int `json:"writer"`
 	// Epoch counts how often another process has taken over the writer. Epoch is meant for logs
@@ -180,134 +176,9 @@ func commitSeq(name string) (seq int64, ok bool) {
 	return seq, err == nil && seq > 0 && name == commitName(seq)
 }
 
-// putCommit durably writes c as a new entry and sets c.Seq. It uses the first free number that is
-// at least c.Seq, because other processes can write to the same log.
-func putCommit(fsys FS, dir string, c *Commit) error {
-	for {
-		body, err := encodeCommit(c)
-		if err != nil {
-			return err // cannot happen, because all fields can be encoded as JSON
-		}
-		name := filepath.Join(dir, commitsDir, commitName(c.Seq))
-		err = putIfAbsent(fsys, name, body, failpoint.Hit)
-		if errors.Is(err, fs.ErrExist) {
-			// On a network file system, the response to a successful link can be lost. The file
-			// system client then retries and finds that the name exists. If the content of the
-			// existing entry matches, this process wrote the entry, because it names shards of this
-			// process.
-			var ours bool
-			if ours, err = holds(fsys, name, body); err == nil && !ours {
-				c.Seq++
-				continue
-			}
-			if err == nil {
-				err = fsys.SyncDir(filepath.Dir(name))
-			}
-		}
-		if err != nil {
-			return &ShardError{Path: name, Op: "commit", Err: err}
-		}
-		return nil
-	}
-}
-
-func holds(fsys FS, name string, body []byte) (bool, error) {
-	got, err := readFile(fsys, name)
-	return bytes.Equal(got, body), err
-}
-
-func readFile(fsys FS, name string) (body []byte, err error) {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer closeInto(f, &err)
-	size, err := f.Size()
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.NewSectionReader(f, 0, size))
-}
-
 // closeInto closes c. If the close fails and *err is nil, closeInto sets *err.
 func closeInto(c io.Closer, err *error) {
 	if cerr := c.Close(); *err == nil {
 		*err = cerr
 	}
-}
-
-// checkLinks checks that dir supports hard links. If it does not, Create fails before any sample is
-// collected. Commits need hard links because the alternatives are unsafe. If a file is created
-// under its final name, a crash can leave it half-written. A rename overwrites an existing file.
-func checkLinks(fsys FS, dir string) error {
-	name := filepath.Join(dir, tempPrefix+rand.Text())
-	err := putIfAbsent(fsys, name, nil, func(failpoint.Name) {})
-	if rerr := fsys.Remove(name); err == nil {
-		err = rerr
-	}
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, syscall.EPERM), errors.Is(err, errors.ErrUnsupported): // Linux returns EPERM
-		// Do not wrap err, because its EPERM would match ErrPermission although no permission is
-		// missing.
-		err = fmt.Errorf("%w (%s): use a file system that supports hard links", ErrNoLinks, err.Error())
-	}
-	return &ShardError{Path: dir, Op: "link", Err: err}
-}
-
-func writeSynced(fsys FS, name string, body []byte) error {
-	f, err := fsys.Create(name)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(body)
-	if err == nil {
-		err = f.Sync()
-	}
-	closeInto(f, &err)
-	return err
-}
-
-// replaceFile writes and syncs a new file under a temporary name, and then renames it over the old
-// file. It does not sync the folder. The next Create recognizes leftovers by tempName and removes
-// them.
-func replaceFile(fsys FS, name string, body []byte) error {
-	temp := tempName(name) + rand.Text()
-	err := writeSynced(fsys, temp, body)
-	if err == nil {
-		err = fsys.Rename(temp, name)
-	}
-	if err != nil {
-		_ = fsys.Remove(temp)
-	}
-	return err
-}
-
-func tempName(name string) string {
-	return filepath.Join(filepath.Dir(name), tempPrefix+filepath.Base(name)+"-")
-}
-
-// putIfAbsent durably creates a file. If the file exists, the error wraps fs.ErrExist. It calls the
-// function hit after each step.
-func putIfAbsent(fsys FS, name string, body []byte, hit func(failpoint.Name)) error {
-	dir := filepath.Dir(name)
-	temp := filepath.Join(dir, tempPrefix+rand.Text()+".json")
-	err := writeSynced(fsys, temp, body)
-	if err == nil {
-		hit(failpoint.CommitWritten)
-		err = fsys.Link(temp, name)
-	}
-	if err == nil {
-		hit(failpoint.CommitLinked)
-	}
-	_ = fsys.Remove(temp) // readers ignore a leftover
-	if err != nil {
-		return err
-	}
-	if err := fsys.SyncDir(dir); err != nil {
-		return err
-	}
-	hit(failpoint.CommitSynced)
-	return nil
 }

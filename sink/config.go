@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 const (
@@ -108,7 +110,12 @@ type Config struct {
 
 	Events Events
 
-	// FS is the file system. Default: the operating system's file system.
+	// Store contains the committed files: shards, entries, the dataset card and ack.json. Replaced
+	// files then stay in place. The write-ahead log and files that are being written are in the run's
+	// folder. Default: the run's folder.
+	Store store.Store
+
+	// FS is the file system of the run's folder. Default: the operating system's file system.
 	FS FS
 }
 
@@ -128,9 +135,9 @@ type Events struct {
 
 // SealTimes contains the durations of the steps of one commit, summed over its shards.
 type SealTimes struct {
-	// Encode is the time spent on finishing the encoding. Sync is the time spent on syncing files
-	// and folders. Check is the time spent on checking the written files. Commit is the time spent
-	// on renaming the files and writing the log entry.
+	// Encode is the time spent on finishing the encoding. Sync is the time spent on syncing files.
+	// Check is the time spent on checking the written files. Commit is the time spent on moving the
+	// files into the store and on writing the log entry.
 	Encode, Sync, Check, Commit time.Duration
 }
 

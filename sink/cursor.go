@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"github.com/rollout-rl/rollout/sink/store"
 )
@@ -68,8 +67,12 @@ func (d *Dataset) Acknowledge(c Cursor) error {
 	if !d.ack.before(c) {
 		return nil
 	}
-	if err := putAck(d.cfg.FS, d.dir, c); err != nil {
-		return &ShardError{Path: filepath.Join(d.dir, ackName), Op: "write", Err: err}
+	body, err := json.Marshal(c)
+	if err != nil {
+		return err // cannot happen, because all fields can be encoded as JSON
+	}
+	if err := d.objects.Put(ackName, append(body, '\n')); err != nil {
+		return shardError("write", err)
 	}
 	d.ack = c
 	d.merger.wakeUp()
@@ -96,17 +99,6 @@ func (c Cursor) check(runID string, last int64) error {
 		return fmt.Errorf("sink: the cursor is at group %d of commit %d, but the log ends at entry %d", c.Groups, c.Seq, last)
 	}
 	return nil
-}
-
-func putAck(fsys FS, dir string, c Cursor) error {
-	body, err := json.Marshal(c)
-	if err != nil {
-		return err // cannot happen, because all fields can be encoded as JSON
-	}
-	if err := replaceFile(fsys, filepath.Join(dir, ackName), append(body, '\n')); err != nil {
-		return err
-	}
-	return fsys.SyncDir(dir)
 }
 
 // readAck reads the acknowledged cursor into d.ack. last is the number of the last entry in the

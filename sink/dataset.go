@@ -2,14 +2,17 @@ package sink
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -41,6 +44,7 @@ type Dataset struct {
 
 	logMu   sync.Mutex // serializes commits and merges; must be locked before mu
 	nextSeq int64
+	nonce   string
 
 	known *GroupLog // the groups in the log; nil without Config.CommitGroups
 
@@ -89,7 +93,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if _, err := cfg.FS.ReadDir(dir); err != nil {
 		return nil, &ShardError{Path: dir, Op: "open", Err: err}
 	}
-	for _, sub := range []string{dataDir, failuresDir, commitsDir, walDir} {
+	for _, sub := range localDirs(cfg.Store == nil) {
 		if err := cfg.FS.MkdirAll(filepath.Join(dir, sub)); err != nil {
 			return nil, &ShardError{Path: dir, Op: "create", Err: err}
 		}
@@ -97,15 +101,17 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := cfg.FS.SyncDir(dir); err != nil {
 		return nil, &ShardError{Path: dir, Op: "sync", Err: err}
 	}
-	if err := checkLinks(cfg.FS, filepath.Join(dir, commitsDir)); err != nil {
-		return nil, err
+	files := locate(cfg.Store, cfg.FS, dir)
+	if files.folder { // find out before any sample is collected
+		if err := store.Probe(store.Folder(cfg.FS, filepath.Join(dir, commitsDir))); err != nil {
+			return nil, shardError("link", err)
+		}
 	}
 	keys := newLedgerBuilder()
 	var known *GroupLog
 	if cfg.CommitGroups {
 		known = &GroupLog{}
 	}
-	files := locate(nil, cfg.FS, dir)
 	card := &card{location: files, logger: cfg.Logger, slow: cfg.CommitGroups, facts: cardFacts{runID: cfg.RunID}}
 	log, err := readLog(files, cfg.RunID, func(c *Commit) {
 		card.facts.addSamples(c)
@@ -138,6 +144,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		keys:     keySet{keys.ledger(dir), map[KeyID]struct{}{}},
 		known:    known,
 		nextSeq:  log.Last() + 1,
+		nonce:    rand.Text(),
 	}
 	d.wal = newWAL(d)
 	d.budget.press = d.wal.queue.signal
@@ -184,7 +191,9 @@ func (d *Dataset) Run(ctx context.Context) error {
 		g.Go(func() error { return d.merger.run(ctx) })
 	}
 	err := g.Wait()
-	d.card.end()
+	if !errors.Is(err, ErrFenced) { // otherwise the card belongs to the other process
+		d.card.end()
+	}
 	d.mu.Lock()
 	d.err = err
 	d.mu.Unlock()
@@ -330,15 +339,40 @@ func (d *Dataset) whyStopped() error {
 	return fmt.Errorf("%w: %w", ErrClosed, d.cause)
 }
 
+// put durably writes c as the next entry of the log. If another process has already written an entry
+// with this number, put returns ErrFenced. The caller must have locked logMu.
+func (d *Dataset) put(c *Commit) error {
+	c.Seq, c.Nonce = d.nextSeq, d.nonce
+	body, err := encodeCommit(c)
+	if err != nil {
+		return err // cannot happen, because all fields can be encoded as JSON
+	}
+	if err := putEntry(d.objects, c.Seq, body); err != nil {
+		return err
+	}
+	d.nextSeq++
+	return nil
+}
+
+func putEntry(objects store.Store, seq int64, body []byte) error {
+	err := objects.PutNew(commitsDir+"/"+commitName(seq), body)
+	if err == nil {
+		return nil
+	}
+	failed := shardError("commit", err)
+	if errors.Is(err, fs.ErrExist) {
+		failed.Err = ErrFenced
+	}
+	return failed
+}
+
 // commit durably writes c as the next entry of the log.
 func (d *Dataset) commit(c *Commit) error {
 	d.logMu.Lock()
 	defer d.logMu.Unlock()
-	c.Seq = d.nextSeq
-	if err := putCommit(d.cfg.FS, d.dir, c); err != nil {
+	if err := d.put(c); err != nil {
 		return err
 	}
-	d.nextSeq = c.Seq + 1
 	d.card.add(c)
 	if d.known != nil {
 		d.known.Add(c)

@@ -17,9 +17,13 @@ var (
 	// ErrPermission means that the run's folder is not writable.
 	ErrPermission = errors.New("sink: permission denied")
 	// ErrNoLinks means that the file system of the run's folder lacks hard links.
-	ErrNoLinks = errors.New("sink: the file system does not support hard links")
+	ErrNoLinks = store.ErrNoLinks
 	// ErrCommitted means that the sample is already in the dataset or in flight.
 	ErrCommitted = errors.New("sink: sample is already committed")
+	// ErrFenced means that another process has written to the log since Create. This process can no
+	// longer commit. Its samples stay in the write-ahead log, and the next Create commits those that
+	// the other process has not committed.
+	ErrFenced = errors.New("sink: another process has written this entry; only one process can write to a dataset, so stop the other one and resume")
 	// ErrClosed means that the Dataset was closed or has failed.
 	ErrClosed = errors.New("sink: dataset is closed")
 	// ErrWaiting means that the sample is durable but not committed, because other samples of its
@@ -41,13 +45,13 @@ type ShardError struct {
 	// Path is the path of the file or folder.
 	Path string
 	// Op is the failed operation: open, create, write, read, sync, close, check, rename, link,
-	// commit, remove, set aside or repair.
+	// commit, remove, set aside, put or repair.
 	Op  string
 	Err error
 }
 
 // shardError turns an error of a store into a *ShardError with the path or the URL of the object.
-func shardError(op string, err error) error {
+func shardError(op string, err error) *ShardError {
 	path := ""
 	if e, ok := errors.AsType[*store.Error](err); ok {
 		path, err = e.Path, e.Err

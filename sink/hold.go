@@ -271,7 +271,7 @@ func (w *writer) readFrame(a *accepted) ([]byte, error) {
 	}
 	if w.again != a.segment {
 		w.closeAgain()
-		f, err := w.d.cfg.FS.Open(a.segment.path)
+		f, err := w.d.fs.Open(a.segment.path)
 		if err != nil {
 			return fail(err)
 		}

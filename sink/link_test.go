@@ -67,8 +67,9 @@ func TestLinkWhoseAnswerWasLost(t *testing.T) {
 	compareDataset(t, dir, samples(1))
 }
 
-// TestLinkTakenBySomebodyElse tests that another process's entry is never taken for our own.
-func TestLinkTakenBySomebodyElse(t *testing.T) {
+// TestFenced tests that a process ends when another process writes to the log, and that its samples are
+// in the dataset once after the next Create.
+func TestFenced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var other []byte
@@ -82,7 +83,7 @@ func TestLinkTakenBySomebodyElse(t *testing.T) {
 			if err := json.Unmarshal(body, &c); err != nil {
 				return err
 			}
-			c.Writer = 1
+			c.Nonce = "other"
 			if other, err = sink.EncodeCommit(&c); err != nil {
 				return err
 			}
@@ -92,9 +93,21 @@ func TestLinkTakenBySomebodyElse(t *testing.T) {
 		}
 		return nil
 	})
-	sinktest.Write(t, dir, sink.Config{FS: stolen}, samples(1))
-	log, err := sink.ReadLog(dir)
-	if err != nil || len(log.Commits) != 2 || log.Commits[0].Writer != 1 || log.Commits[1].Writer != 0 {
-		t.Errorf("ReadLog: %+v, %v", log.Commits, err)
+	d := open(t, dir, sink.Config{FS: stolen})
+	wait := start(t.Context(), t, d)
+	done := make(chan error, 1)
+	must(t, d.Append(t.Context(), samples(1)[0], func(err error) { done <- err }))
+	closed := d.Close(t.Context())
+	for _, err := range []error{closed, wait(), <-done} {
+		if shard, ok := errors.AsType[*sink.ShardError](err); !ok || !errors.Is(err, sink.ErrFenced) || shard.Op != "commit" || !strings.HasSuffix(shard.Path, "1.json") {
+			t.Errorf("%v, want ErrFenced", err)
+		}
 	}
+	if log := readLog(t, dir); len(log.Commits) != 1 || log.Commits[0].Nonce != "other" {
+		t.Errorf("the log has %+v, want the entry of the other process", log.Commits)
+	}
+	if r := open(t, dir, sink.Config{}).Recovered(); r.Known != 1 || r.Replayed != 0 {
+		t.Errorf("recovered %+v, want one known sample", r)
+	}
+	compareDataset(t, dir, samples(1))
 }

@@ -39,6 +39,14 @@ func locate(objects store.Store, fsys FS, dir string) location {
 	return p
 }
 
+// localDirs returns the folders of the local folder.
+func localDirs(committed bool) []string {
+	if committed {
+		return []string{dataDir, failuresDir, commitsDir, walDir}
+	}
+	return []string{dataDir, failuresDir, walDir}
+}
+
 // open opens a committed file. A merge can have moved it to replaced/.
 func (p *location) open(path string) (store.Object, error) {
 	o, err := p.objects.Open(path)

@@ -15,8 +15,12 @@ var ErrLostCommit = errors.New("sink: the last entry of the commit log is lost")
 // lostShards returns the paths of shards that no entry names and that contain a sample that is
 // neither in a commit nor in the write-ahead log. A killed process does not leave such a shard,
 // because samples stay in the write-ahead log until the commit that names their shard is durable.
-// lostShards ignores incomplete and damaged shards.
+// lostShards ignores incomplete and damaged shards. In another store than the folder, such shards belong
+// to processes whose write-ahead log is on another machine.
 func (l *Log) lostShards() ([]string, error) {
+	if !l.folder {
+		return nil, nil
+	}
 	left, err := l.unnamed()
 	if err != nil || len(left) == 0 {
 		return nil, err

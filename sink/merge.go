@@ -191,7 +191,9 @@ func (m *merger) step(ctx context.Context) (more bool, err error) {
 	m.retry = retry{}
 	m.d.cfg.Logger.Info("merged", "seq", c.Seq, "entries", len(list), "samples", len(c.Samples))
 	m.d.card.end() // otherwise the card would name files that are about to move
-	m.left = sources
+	if m.d.folder {
+		m.left = sources
+	}
 	return true, m.moveAway()
 }
 
@@ -248,12 +250,10 @@ func (m *merger) commit(c *Commit, list []mergeable, sources []Commit) error {
 	d := m.d
 	d.logMu.Lock()
 	defer d.logMu.Unlock()
-	c.Seq = d.nextSeq
 	c.CreatedAt = d.cfg.Now().UTC()
-	if err := putCommit(d.cfg.FS, d.dir, c); err != nil {
+	if err := d.put(c); err != nil {
 		return err
 	}
-	d.nextSeq = c.Seq + 1
 	m.add(c, list[0].meta)
 	n := len(m.list) - 1
 	e := m.list[n]
@@ -275,7 +275,7 @@ func (m *merger) moveAway() error {
 	if len(m.left) == 0 {
 		return nil
 	}
-	gone, err := moveReplaced(m.d.cfg.FS, m.d.dir, m.left, m.d.cfg.Now())
+	gone, err := moveReplaced(m.d.fs, m.d.dir, m.left, m.d.cfg.Now())
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func (m *merger) deleteGone() time.Duration {
 			}
 			return false
 		}
-		g.delete(m.d.cfg.FS, m.d.dir)
+		g.delete(m.d.fs, m.d.dir)
 		return true
 	})
 	return next

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 	"runtime"
 	"time"
 )
@@ -55,7 +54,7 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 	c.Shards, err = w.seal(fmt.Sprintf("part-%s-m-%d", d.cfg.RunID, list[0].seq), new(SealTimes))
 	if err != nil {
 		for _, s := range c.Shards { // remove the new shards, because a reader that ignores the log would read the rows twice
-			_ = d.cfg.FS.Remove(filepath.Join(d.dir, filepath.FromSlash(s.Path))) // if Remove fails, the next Create moves the shard to orphans/
+			_ = d.objects.Delete(s.Path) // if Delete fails, the next Create moves the shard to orphans/
 		}
 		return nil, nil, err
 	}

@@ -54,11 +54,13 @@ func (d *Dataset) recover(log *Log) error {
 	// If the previous process died between the link and the sync, the name of the last entry
 	// might not yet be durable. It must be durable before the segments with the entry's samples
 	// are deleted.
-	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, commitsDir)); err != nil {
-		return &ShardError{Path: filepath.Join(d.dir, commitsDir), Op: "sync", Err: err}
-	}
-	if err := d.finishMerges(log); err != nil {
-		return err
+	if d.folder {
+		if err := d.fs.SyncDir(filepath.Join(d.dir, commitsDir)); err != nil {
+			return &ShardError{Path: filepath.Join(d.dir, commitsDir), Op: "sync", Err: err}
+		}
+		if err := d.finishMerges(log); err != nil {
+			return err
+		}
 	}
 	if err := d.clearLeftovers(log); err != nil {
 		return err
@@ -70,7 +72,7 @@ func (d *Dataset) recover(log *Log) error {
 	// The numbers of new segments continue after the highest existing number. Without this sync,
 	// a power failure could restore a deleted segment with a higher number than a new segment.
 	// The torn end of the new segment would then look like damage.
-	if err := d.cfg.FS.SyncDir(filepath.Join(d.dir, walDir)); err != nil {
+	if err := d.fs.SyncDir(filepath.Join(d.dir, walDir)); err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, walDir), Op: "sync", Err: err}
 	}
 	failpoint.Hit(failpoint.RecoverDone)
@@ -78,9 +80,9 @@ func (d *Dataset) recover(log *Log) error {
 }
 
 func (d *Dataset) clearLeftovers(log *Log) error {
-	for _, sub := range []string{"", dataDir, failuresDir, commitsDir, walDir} {
+	for _, sub := range append([]string{""}, localDirs(d.folder)...) {
 		dir := filepath.Join(d.dir, sub)
-		names, err := d.cfg.FS.ReadDir(dir)
+		names, err := d.fs.ReadDir(dir)
 		if err != nil {
 			return &ShardError{Path: dir, Op: "open", Err: err}
 		}
@@ -88,17 +90,20 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 			path := filepath.Join(dir, name)
 			if sub == "" { // most files in the run's folder do not belong to this package
 				for _, of := range []string{cardName, ackName} {
-					if strings.HasPrefix(path, tempName(filepath.Join(dir, of))) {
-						_ = d.cfg.FS.Remove(path) // if this fails, the leftover does no harm
+					if strings.HasPrefix(name, tempPrefix+of+"-") {
+						_ = d.fs.Remove(path) // if this fails, the leftover does no harm
 					}
 				}
 			} else if strings.HasPrefix(name, tempPrefix) {
-				if err := d.cfg.FS.Remove(path); err != nil {
+				if err := d.fs.Remove(path); err != nil {
 					return &ShardError{Path: path, Op: "remove", Err: err}
 				}
 				d.recovered.Temporaries++
 			}
 		}
+	}
+	if !d.folder {
+		return nil
 	}
 	orphans, err := log.unnamed()
 	if err != nil {
@@ -106,7 +111,7 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 	}
 	for _, path := range orphans {
 		aside := asideOf(path)
-		if err := setAside(d.cfg.FS, d.dir, path, aside, d.cfg.FS.Rename); err != nil {
+		if err := setAside(d.fs, d.dir, path, aside, d.fs.Rename); err != nil {
 			return err
 		}
 		d.recovered.Orphans = append(d.recovered.Orphans, aside)
@@ -141,7 +146,7 @@ func setAside(fsys FS, dir, path, aside string, move func(from, to string) error
 // group is incomplete are copied to one segment, which remains. The other segments are deleted
 // last.
 func (d *Dataset) replay(log *Log) error {
-	names, err := walSegments(d.cfg.FS, d.dir)
+	names, err := walSegments(d.fs, d.dir)
 	if err != nil {
 		return &ShardError{Path: filepath.Join(d.dir, walDir), Op: "open", Err: err}
 	}
@@ -184,7 +189,7 @@ func (d *Dataset) replay(log *Log) error {
 	}
 	for _, name := range names {
 		path := filepath.Join(d.dir, walDir, name)
-		if err := d.cfg.FS.Remove(path); err != nil {
+		if err := d.fs.Remove(path); err != nil {
 			return &ShardError{Path: path, Op: "remove", Err: err}
 		}
 		failpoint.Hit(failpoint.WALDeleted)
@@ -196,7 +201,7 @@ func (d *Dataset) replay(log *Log) error {
 // replaces the last segment, which has the given name. After that, no other segment is needed.
 func (d *Dataset) keepWaiting(w *writer, name string) error {
 	kept := &segment{path: filepath.Join(d.dir, walDir, name), pending: w.held.n, closed: true}
-	size, err := replaceSegment(d.cfg.FS, d.dir, name, func() error { return nil }, func(frames *frame.Writer) error {
+	size, err := replaceSegment(d.fs, d.dir, name, func() error { return nil }, func(frames *frame.Writer) error {
 		defer w.closeAgain()
 		for _, g := range w.held.list {
 			for i := range g.list {
@@ -265,7 +270,7 @@ func replaceSegment(
 
 func (d *Dataset) replaySegment(w *writer, known attempts, name string, last bool) error {
 	segment := &segment{path: filepath.Join(d.dir, walDir, name)} // closed is never set, because replay itself removes the segment
-	err := readSegment(d.cfg.FS, d.dir, name, last, func(part segmentPart) error {
+	err := readSegment(d.fs, d.dir, name, last, func(part segmentPart) error {
 		switch {
 		case part.torn != nil:
 			d.recovered.TornBytes += part.torn.Bytes

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/sink/failpoint"
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // tempPrefix is the prefix of the temporary name that a file has while it is being written.
@@ -20,7 +22,7 @@ const tempPrefix = ".tmp-"
 
 // An openShard is a shard that is being written under a temporary name. It belongs to one goroutine.
 type openShard[T any] struct {
-	fs     FS
+	location
 	kind   Kind
 	format Format
 	temp   string // path
@@ -39,12 +41,12 @@ type openShard[T any] struct {
 // abandon.
 func newOpenShard[T any](d *Dataset, kind Kind, format Format) (*openShard[T], error) {
 	temp := filepath.Join(d.dir, kind.String(), tempPrefix+rand.Text()+format.ext())
-	f, err := d.cfg.FS.Create(temp)
+	f, err := d.fs.Create(temp)
 	if err != nil {
 		return nil, &ShardError{Path: temp, Op: "create", Err: err}
 	}
 	failpoint.Hit(failpoint.ShardCreated)
-	return &openShard[T]{fs: d.cfg.FS, kind: kind, format: format, temp: temp, file: f, hash: sha256.New()}, nil
+	return &openShard[T]{location: d.location, kind: kind, format: format, temp: temp, file: f, hash: sha256.New()}, nil
 }
 
 func (s *openShard[T]) Write(p []byte) (int, error) {
@@ -64,15 +66,18 @@ func (s *openShard[T]) append(row *T, tokens int, first bool) error {
 	return nil
 }
 
-// seal completes, syncs and checks the file. Then it renames the file to a name that begins with
-// base. The new name is not yet durable, and no commit names the shard. If seal fails, it
-// abandons the shard.
+// seal completes, syncs and checks the file. Then it moves the file into the store, under a name that
+// begins with base. No commit names the shard yet. If seal fails, it abandons the shard.
 func (s *openShard[T]) seal(base string, took *SealTimes) (_ Shard, err error) {
 	op, start := "write", time.Now()
 	defer func() {
 		if err != nil {
 			s.abandon()
-			err = &ShardError{Path: s.temp, Op: op, Err: err}
+			if _, stored := errors.AsType[*store.Error](err); stored {
+				err = shardError("put", err)
+			} else {
+				err = &ShardError{Path: s.temp, Op: op, Err: err}
+			}
 		}
 	}()
 	if err := s.enc.close(); err != nil {
@@ -93,21 +98,21 @@ func (s *openShard[T]) seal(base string, took *SealTimes) (_ Shard, err error) {
 		return Shard{}, err
 	}
 	op = "check"
-	sum := hex.EncodeToString(s.hash.Sum(nil))
+	digest := [sha256.Size]byte(s.hash.Sum(nil))
+	sum := hex.EncodeToString(digest[:])
 	if err := s.readBack(sum); err != nil {
 		return Shard{}, err
 	}
 	failpoint.Hit(failpoint.ShardVerified)
 	start = took.add(&took.Check, start)
-	op = "rename"
-	name := fmt.Sprintf("%s-%s%s", base, sum[:8], s.format.ext())
-	if err := s.fs.Rename(s.temp, filepath.Join(filepath.Dir(s.temp), name)); err != nil {
+	name := fmt.Sprintf("%s/%s-%s%s", s.kind, base, sum[:8], s.format.ext())
+	if err := s.objects.PutFile(name, s.temp, digest); err != nil {
+		_ = s.objects.Delete(name) // no entry names it
 		return Shard{}, err
 	}
-	failpoint.Hit(failpoint.ShardRenamed)
 	took.add(&took.Commit, start)
 	return Shard{
-		Kind: s.kind, Path: s.kind.String() + "/" + name, Format: s.format,
+		Kind: s.kind, Path: name, Format: s.format,
 		Bytes: s.bytes, SHA256: sum, Rows: s.rows, Tokens: s.sums.tokens,
 		Reward: s.sums.rewards.summary(), PolicyVersions: s.sums.versions,
 		Verification: s.sums.graded,

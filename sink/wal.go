@@ -170,7 +170,7 @@ func (w *wal) open() error {
 		return err
 	}
 	path := filepath.Join(w.d.dir, walDir, segmentName(w.number))
-	f, err := w.d.cfg.FS.Create(path)
+	f, err := w.d.fs.Create(path)
 	if err != nil {
 		return &ShardError{Path: path, Op: "create", Err: err}
 	}
@@ -195,7 +195,7 @@ func (w *wal) sync() error {
 		return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
 	}
 	if !w.named {
-		if err := w.d.cfg.FS.SyncDir(filepath.Dir(w.cur.path)); err != nil {
+		if err := w.d.fs.SyncDir(filepath.Dir(w.cur.path)); err != nil {
 			return &ShardError{Path: w.cur.path, Op: "sync", Err: err}
 		}
 		w.named = true
@@ -304,7 +304,7 @@ func (w *wal) committed(s *segment, n int) {
 // remove deletes a segment. If the removal fails or a power failure undoes it, no harm is done,
 // because recovery finds the samples in commits.
 func (w *wal) remove(s *segment) {
-	if err := w.d.cfg.FS.Remove(s.path); err != nil {
+	if err := w.d.fs.Remove(s.path); err != nil {
 		w.d.cfg.Logger.Warn("cannot remove the segment", "path", s.path, "error", err)
 	}
 	failpoint.Hit(failpoint.WALDeleted)

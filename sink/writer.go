@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/rollout-rl/rollout/sink/failpoint"
@@ -329,8 +328,8 @@ func (w *writer) commit() error {
 	return nil
 }
 
-// seal seals the open shards under names that begin with base, and makes the names durable. After
-// an error, it returns the shards that already have their final names.
+// seal seals the open shards under names that begin with base. After an error, it returns the shards
+// that already have their final names.
 func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 	shards := []Shard{}
 	if s := w.data; s != nil {
@@ -349,15 +348,7 @@ func (w *writer) seal(base string, took *SealTimes) ([]Shard, error) {
 		}
 		shards = append(shards, shard)
 	}
-	start := time.Now()
-	for _, s := range shards {
-		dir := filepath.Join(w.d.dir, s.Kind.String())
-		if err := w.d.cfg.FS.SyncDir(dir); err != nil {
-			return shards, &ShardError{Path: dir, Op: "sync", Err: err}
-		}
-	}
 	failpoint.Hit(failpoint.ShardDirSynced)
-	took.add(&took.Sync, start)
 	return shards, nil
 }
 

@@ -15,6 +15,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/rollout-rl/rollout/sink/failpoint"
 )
 
 // A bucket is a Store in the S3 API.
@@ -125,6 +127,7 @@ func (b *bucket) PutFile(name, file string, sum [sha256.Size]byte) (err error) {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.ShardRenamed)
 	if err := b.fs.Remove(file); err != nil {
 		return local(err)
 	}

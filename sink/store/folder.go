@@ -144,6 +144,7 @@ func (f *folder) PutFile(name, file string, _ [sha256.Size]byte) error {
 		if err != nil {
 			return err
 		}
+		failpoint.Hit(failpoint.ShardRenamed)
 		return f.fs.SyncDir(filepath.Dir(path))
 	})
 }
