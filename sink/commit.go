@@ -32,18 +32,21 @@ type Commit struct {
 	// ascending order. It is nil if the entry is not a merge. The field comes early in the JSON, so
 	// that the first bytes of an entry show whether the entry is a merge.
 	Replaces []SeqRange `json:"replaces,omitempty"`
+	// Kind is "claim" or "sealed" for an entry without samples, and empty for a commit or a merge. See
+	// the package documentation. It comes as early as Replaces.
+	Kind string `json:"kind,omitempty"`
 	// RunID is the same in all entries of a log.
 	RunID string `json:"run_id"`
 	// Nonce is a random text of the process that wrote the entry, so that two processes never write the
 	// same bytes.
 	Nonce string `json:"nonce,omitempty"`
-	// Writer is the number of the writer, from 0. This program writes 0.
-	Writer int `json:"writer"`
-	// Epoch counts how often another process has taken over the writer. Epoch is meant for logs
-	// with several writing processes. This program writes 0. In the order of the log, the epoch of
-	// a writer must never decrease. An entry with a lower epoch than an earlier entry comes from a
-	// process that has been replaced. Readers treat such an entry as damage.
+	// Worker is the name of the process in a claim.
+	Worker string `json:"worker,omitempty"`
+	// Epoch is the epoch of a claim, which is higher than the epochs of all earlier claims. In any other
+	// entry, Epoch is the epoch of the last claim below the entry, and Claim is the number of this claim.
+	// Both are 0 if there is no claim below the entry. Readers treat other values as damage.
 	Epoch         int64     `json:"epoch,omitempty"`
+	Claim         int64     `json:"claim,omitempty"`
 	SchemaVersion int       `json:"schema_version"`
 	CreatedAt     time.Time `json:"created_at"`
 	// Shards contains at most one shard of each kind. It is empty if no sample has a row or a

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rollout-rl/rollout/sink/failpoint"
 	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -45,6 +46,7 @@ type Dataset struct {
 	logMu   sync.Mutex // serializes commits and merges; must be locked before mu
 	nextSeq int64
 	nonce   string
+	claimed int64 // number of this process's claim, or 0
 
 	known *GroupLog // the groups in the log; nil without Config.CommitGroups
 
@@ -112,15 +114,18 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if cfg.CommitGroups {
 		known = &GroupLog{}
 	}
-	card := &card{location: files, logger: cfg.Logger, slow: cfg.CommitGroups, facts: cardFacts{runID: cfg.RunID}}
-	log, err := readLog(files, cfg.RunID, func(c *Commit) {
+	card := &card{location: files, logger: cfg.Logger, slow: cfg.CommitGroups || !files.folder, facts: cardFacts{runID: cfg.RunID}}
+	log := &Log{location: files, seq: sequence{runID: cfg.RunID}, each: func(c *Commit) {
 		card.facts.addSamples(c)
 		keys.add(c)
 		if known != nil {
 			known.Add(c)
 		}
-	})
-	if err != nil {
+	}}
+	if !files.folder {
+		log.old = []Commit{}
+	}
+	if err := log.Follow(); err != nil {
 		return nil, err
 	}
 	for i := range log.Commits {
@@ -148,6 +153,9 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	}
 	d.wal = newWAL(d)
 	d.budget.press = d.wal.queue.signal
+	if err := d.claimLog(log); err != nil {
+		return nil, err
+	}
 	if err := d.readAck(d.nextSeq - 1); err != nil {
 		return nil, err
 	}
@@ -342,28 +350,31 @@ func (d *Dataset) whyStopped() error {
 // put durably writes c as the next entry of the log. If another process has already written an entry
 // with this number, put returns ErrFenced. The caller must have locked logMu.
 func (d *Dataset) put(c *Commit) error {
-	c.Seq, c.Nonce = d.nextSeq, d.nonce
+	c.Seq, c.Nonce, c.Epoch, c.Claim = d.nextSeq, d.nonce, d.cfg.Epoch, d.claimed
 	body, err := encodeCommit(c)
 	if err != nil {
 		return err // cannot happen, because all fields can be encoded as JSON
 	}
-	if err := putEntry(d.objects, c.Seq, body); err != nil {
-		return err
+	if !d.folder {
+		failpoint.Hit(failpoint.CommitWritten)
+	}
+	if err := d.objects.PutNew(commitsDir+"/"+commitName(c.Seq), body); err != nil {
+		failed := shardError("commit", err)
+		if errors.Is(err, fs.ErrExist) {
+			failed.Err = ErrFenced
+		}
+		return failed
+	}
+	if !d.folder {
+		failpoint.Hit(failpoint.CommitLinked)
+		failpoint.Hit(failpoint.CommitSynced)
 	}
 	d.nextSeq++
 	return nil
 }
 
-func putEntry(objects store.Store, seq int64, body []byte) error {
-	err := objects.PutNew(commitsDir+"/"+commitName(seq), body)
-	if err == nil {
-		return nil
-	}
-	failed := shardError("commit", err)
-	if errors.Is(err, fs.ErrExist) {
-		failed.Err = ErrFenced
-	}
-	return failed
+func fenced(objects store.Store, seq int64) error {
+	return &ShardError{Path: objects.String() + "/" + commitsDir + "/" + commitName(seq), Op: "commit", Err: ErrFenced}
 }
 
 // commit durably writes c as the next entry of the log.

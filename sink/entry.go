@@ -110,8 +110,8 @@ func (c *Commit) check(name string) error {
 	if commitName(c.Seq) != name {
 		return fmt.Errorf("seq %d does not match the file name", c.Seq)
 	}
-	if c.Writer < 0 || c.Epoch < 0 {
-		return fmt.Errorf("writer %d, epoch %d: both must be ≥ 0", c.Writer, c.Epoch)
+	if err := c.checkKind(); err != nil {
+		return err
 	}
 	var kinds [1 + KindFailures]int64
 	for _, s := range c.Shards {
@@ -143,6 +143,23 @@ func (c *Commit) check(name string) error {
 	return nil
 }
 
+func (c *Commit) checkKind() error {
+	if c.Claim < 0 || c.Claim >= c.Seq || c.Epoch < 0 {
+		return fmt.Errorf("claim %d, epoch %d: both must be ≥ 0, and the claim must be before the entry", c.Claim, c.Epoch)
+	}
+	switch c.Kind {
+	case "":
+		return nil
+	case kindClaim, kindSealed:
+	default:
+		return fmt.Errorf("an entry of kind %q: must be %s, %s or empty", c.Kind, kindClaim, kindSealed)
+	}
+	if len(c.Shards)+len(c.Samples)+len(c.Groups)+len(c.Replaces) > 0 {
+		return fmt.Errorf("an entry of kind %q has shards, samples or replaced entries", c.Kind)
+	}
+	return nil
+}
+
 func (c *Commit) checkGroups() error {
 	next := int32(0) // number of groups seen so far
 	for _, s := range c.Samples {
@@ -156,36 +173,6 @@ func (c *Commit) checkGroups() error {
 	}
 	if int(next) != len(c.Groups) {
 		return fmt.Errorf("the commit has %d groups, but its samples belong to %d", len(c.Groups), next)
-	}
-	return nil
-}
-
-// A sequence checks that the entries of a log are consistent with each other.
-type sequence struct {
-	runID  string // if empty, add sets it to the run id of the first entry
-	epochs map[int]int64
-}
-
-// add checks the next entry. It returns an error if the entry is inconsistent with the earlier
-// entries.
-func (s *sequence) add(c *Commit) error {
-	if s.runID == "" {
-		s.runID = c.RunID
-	}
-	if c.RunID != s.runID {
-		return fmt.Errorf("the entry belongs to run %q, but the log belongs to run %q", c.RunID, s.runID)
-	}
-	if c.IsMerge() {
-		return nil // merges do not belong to a writer
-	}
-	if last := s.epochs[c.Writer]; c.Epoch < last {
-		return fmt.Errorf("writer %d: epoch %d follows epoch %d, because another process had taken over the run", c.Writer, c.Epoch, last)
-	}
-	if c.Epoch > 0 {
-		if s.epochs == nil {
-			s.epochs = map[int]int64{}
-		}
-		s.epochs[c.Writer] = c.Epoch
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func testFault(t *testing.T, cfg sink.Config, at int, op string, dead bool) {
 
 	// Check the disk as the next process finds it.
 	dir := dump(t, disk)
-	_, _, keys := readDataset(t, dir)
+	_, _, keys := readDataset(t, readLog(t, dir))
 	for id, err := range done {
 		if err == nil && keys[id.key] != 1 {
 			t.Errorf("%v was reported as committed and is %d times in the log", id, keys[id.key])

@@ -122,6 +122,13 @@ func faulty(fs sink.FS, at int, err error) *faultyFS {
 	return f
 }
 
+// Kill makes all later operations fail.
+func (f *faultyFS) Kill(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.err, f.dead = len(f.ops), err, true
+}
+
 // Ops returns the operations so far.
 func (f *faultyFS) Ops() []string {
 	f.mu.Lock()

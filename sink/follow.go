@@ -43,6 +43,7 @@ func (l *Log) follow(try int) (again bool, err error) {
 	}
 	order, gaps := fresh, gapsOf(l.known, fresh)
 	if len(gaps) > 0 {
+		l.old = nil // order leaves out replaced entries
 		if order, gaps, err = l.order(fresh); len(gaps) > 0 && err == nil {
 			err = gaps[0].missing()
 		}
@@ -125,13 +126,16 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 			continue
 		}
 		p := place{seq, seq}
-		replaces, merr := maybeMerge(l.objects, seq)
-		if merr == nil && replaces {
+		special, merr := isSpecial(l.objects, seq)
+		if merr == nil && special {
 			var c Commit
 			if c, merr = readCommit(l.objects, commitName(seq)); merr == nil {
 				p.first = c.First()
 				for _, r := range c.Replaces {
 					replaced = replaced.add(r)
+				}
+				if c.Kind == kindClaim {
+					l.seq.claim(&c)
 				}
 			}
 		}
@@ -147,13 +151,13 @@ func (l *Log) order(fresh []int64) (order []int64, gaps []gap, err error) {
 	return order, gapsOf(replaced, fresh), err
 }
 
-// maybeMerge reports whether an entry might replace other entries. It might if it is a merge or has a
-// newer version. The first bytes are enough to determine this, because encodeCommit writes
-// version, seq and replaces first.
-func maybeMerge(objects store.Store, seq int64) (bool, error) {
+// isSpecial reports whether an entry might be a merge or a claim. An entry of a newer version might be
+// one. The first bytes are enough to determine this, because encodeCommit writes version, seq, replaces
+// and kind first.
+func isSpecial(objects store.Store, seq int64) (bool, error) {
 	head, err := readHead(objects, commitsDir+"/"+commitName(seq), 64)
 	version, ok := bytes.CutPrefix(head, []byte(`{"version":`))
-	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`))), err
+	return ok && (!bytes.HasPrefix(version, []byte("1,")) || bytes.Contains(version, []byte(`,"replaces":`)) || bytes.Contains(version, []byte(`,"kind":"claim"`))), err
 }
 
 // add adds the next entry in logical order. The entry can also be a merge of entries that have
@@ -161,11 +165,18 @@ func maybeMerge(objects store.Store, seq int64) (bool, error) {
 func (l *Log) add(c *Commit) error {
 	err := l.seq.add(c)
 	from, to := 0, 0
-	if err == nil {
+	if err == nil && c.Kind == "" {
 		from, to, err = l.place(c)
 	}
 	if err != nil {
 		return &CorruptError{Path: commitsDir + "/" + commitName(c.Seq), Row: -1, Err: err}
+	}
+	if c.Kind != "" {
+		l.known = l.known.add(SeqRange{c.Seq, c.Seq})
+		return nil
+	}
+	if l.old != nil {
+		l.old = append(l.old, l.Commits[from:to]...)
 	}
 	if l.each != nil {
 		for o := range c.Originals() {

@@ -33,10 +33,11 @@ type merger struct {
 	list  []mergeable   // in logical order; guarded by Dataset.logMu
 	metas []map[string]string
 
-	w     *writer   // writes the merged shards
-	gone  []goneSet // replaced entries that have not yet been deleted
-	left  []Commit  // replaced entries that have not yet been moved
-	retry retry
+	w       *writer   // writes the merged shards
+	written int64     // merges of this epoch, with failed ones
+	gone    []goneSet // replaced entries that have not yet been deleted
+	left    []Commit  // replaced entries that have not yet been moved
+	retry   retry
 }
 
 func (m *merger) begin(log *Log) {

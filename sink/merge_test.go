@@ -46,6 +46,9 @@ func smallCommits(tb testing.TB, dir string, cfg sink.Config, n int, seed uint64
 			list = append(list, s)
 		}
 		failed = append(failed, late...)
+		if cfg.Store != nil {
+			cfg.Epoch++
+		}
 		sinktest.Write(tb, dir, cfg, list)
 	}
 }

@@ -68,7 +68,7 @@ func (c *Commit) Originals() iter.Seq[*Commit] {
 		samples := c.Samples
 		for _, m := range c.Merged {
 			o := &Commit{
-				Version: commitVersion, Seq: m.Seq, RunID: c.RunID, Writer: c.Writer, SchemaVersion: c.SchemaVersion, CreatedAt: m.CreatedAt,
+				Version: commitVersion, Seq: m.Seq, RunID: c.RunID, SchemaVersion: c.SchemaVersion, CreatedAt: m.CreatedAt,
 				Samples: slices.Clone(samples[:m.Samples]),
 			}
 			samples = samples[m.Samples:]

@@ -51,7 +51,12 @@ func (m *merger) write(ctx context.Context, list []mergeable) (_ *Commit, source
 		sources = append(sources, source)
 	}
 	c.Replaces, c.Groups, c.Samples = replaced, w.groups, w.samples
-	c.Shards, err = w.seal(fmt.Sprintf("part-%s-m-%d", d.cfg.RunID, list[0].seq), new(SealTimes))
+	n := list[0].seq
+	if d.cfg.Epoch > 0 {
+		m.written++ // a second try must not use the same names
+		n = m.written
+	}
+	c.Shards, err = w.seal(d.base(mergeMark, n), new(SealTimes))
 	if err != nil {
 		for _, s := range c.Shards { // remove the new shards, because a reader that ignores the log would read the rows twice
 			_ = d.objects.Delete(s.Path) // if Delete fails, the next Create moves the shard to orphans/

@@ -20,6 +20,7 @@ type Log struct {
 	seq   sequence
 	each  func(*Commit) // if not nil, is called with every commit, and the samples are dropped afterwards
 	given int64         // number of the last commit passed to each
+	old   []Commit      // if not nil, the replaced entries, without samples
 	known seqSet        // numbers of the entries that were read or replaced
 }
 

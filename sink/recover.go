@@ -20,7 +20,9 @@ const replacedDir = "replaced"
 // folder.
 const orphansDir = "orphans"
 
-const shardPrefix = "part-"
+// The names of shards begin with shardPrefix. In a merged shard's name, mergeMark follows the epoch, or
+// replaces it if it is 0.
+const shardPrefix, mergeMark = "part-", "m"
 
 // A Recovery reports what Create recovered from an interrupted process. The zero Recovery means
 // that there was nothing to recover.
@@ -31,6 +33,9 @@ type Recovery struct {
 	// them. The paths are relative to the run's folder. All samples in these shards are also in
 	// the write-ahead log or in a commit.
 	Orphans []string
+	// Deleted counts the shards of earlier epochs that Create deleted from Config.Store because no
+	// commit names them.
+	Deleted int64
 	// Segments counts segments of the write-ahead log. Replayed counts the samples that Create
 	// committed, and Commits counts these commits. Known counts samples that were already
 	// committed. Waiting counts samples that stay in the write-ahead log until their groups are
@@ -103,7 +108,7 @@ func (d *Dataset) clearLeftovers(log *Log) error {
 		}
 	}
 	if !d.folder {
-		return nil
+		return d.sweep(log)
 	}
 	orphans, err := log.unnamed()
 	if err != nil {

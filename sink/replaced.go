@@ -86,9 +86,13 @@ func (g *goneSet) delete(fsys FS, dir string) {
 	}
 }
 
-// leftReplaced returns the replaced entries that are still in _commits/. There are such entries
-// while a merge moves files, and after the process was killed during such a move.
+// leftReplaced returns the replaced entries that are still in _commits/. A folder has such entries
+// while a merge moves files, and after the process was killed during such a move. In another store, all
+// entries stay.
 func (l *Log) leftReplaced() (left []Commit, err error) {
+	if l.old != nil {
+		return l.old, nil
+	}
 	numbers, err := l.commitNumbers(0)
 	if err != nil {
 		return nil, err
@@ -108,8 +112,10 @@ func (l *Log) leftReplaced() (left []Commit, err error) {
 		if err != nil {
 			return nil, err
 		}
-		c.Groups, c.Samples = nil, nil
-		left = append(left, c)
+		if c.Kind == "" {
+			c.Groups, c.Samples = nil, nil
+			left = append(left, c)
+		}
 	}
 	return left, nil
 }

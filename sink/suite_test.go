@@ -33,9 +33,8 @@ func TestSuite(t *testing.T) {
 }
 
 // readDataset returns all rows and failures by sample key, in log order, and the commits of each key.
-func readDataset(tb testing.TB, dir string) (rows map[string][]sink.StoredRow, failures map[string][]sink.StoredFailure, keys map[string]int) {
+func readDataset(tb testing.TB, log *sink.Log) (rows map[string][]sink.StoredRow, failures map[string][]sink.StoredFailure, keys map[string]int) {
 	tb.Helper()
-	log := readLog(tb, dir)
 	rows, failures, keys = map[string][]sink.StoredRow{}, map[string][]sink.StoredFailure{}, map[string]int{}
 	for _, c := range log.Commits {
 		for _, s := range c.Samples {
@@ -58,7 +57,12 @@ func readDataset(tb testing.TB, dir string) (rows map[string][]sink.StoredRow, f
 // compareDataset checks that the dataset in dir holds exactly the samples, with floats compared by bits.
 func compareDataset(tb testing.TB, dir string, want []*tokenize.Sample) {
 	tb.Helper()
-	rows, failures, keys := readDataset(tb, dir)
+	compareLog(tb, readLog(tb, dir), want)
+}
+
+func compareLog(tb testing.TB, log *sink.Log, want []*tokenize.Sample) {
+	tb.Helper()
+	rows, failures, keys := readDataset(tb, log)
 	for _, s := range want {
 		if keys[s.Key] != 1 {
 			tb.Errorf("sample %s is committed %d times", s.Key, keys[s.Key])

@@ -169,6 +169,13 @@ func (v *verifier) entry(ctx context.Context, seq int64, try int) (again bool, e
 		return false, err
 	}
 	v.named[path] = true
+	if err == nil && c.Kind != "" {
+		if err := v.entries.add(&c); err != nil {
+			v.problem(path, -1, err)
+			v.entries.known = v.entries.known.add(SeqRange{seq, seq})
+		}
+		return false, nil
+	}
 	checked := v.entries.given
 	files := make([]openFile, len(c.Shards))
 	if err == nil {

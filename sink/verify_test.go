@@ -121,7 +121,7 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 		{"last entry gone", func(s S) { removeAll(s, "_commits/*2.json") }, "no commit lists the shard, and its samples are not stored anywhere else"},
 		{"entry torn", func(s S) { b := readFile(s.t, s.entry(1)); s.write(s.entry(1), b[:len(b)/2]) }, "no checksum at its end"},
 		{"entry under another number", func(s S) { s.write(s.entry(3), readFile(s.t, s.entry(2))) }, "seq 2 does not match"},
-		{"writer that lost its place", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = 2 }) }, "epoch 0 follows epoch 2"},
+		{"writer that lost its place", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = 2 }) }, "claim 0 of epoch 2, but the last claim is 0 of epoch 0"},
 		{"negative epoch", func(s S) { s.commit(1, func(c *sink.Commit) { c.Epoch = -1 }) }, "must be ≥ 0"},
 		{"path leads out", func(s S) { s.commit(1, func(c *sink.Commit) { c.Shards[0].Path = "data/../../x" }) }, "is not in data/"},
 		{"shard named twice", func(s S) {

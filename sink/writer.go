@@ -2,7 +2,6 @@ package sink
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"time"
 
@@ -293,7 +292,7 @@ func (w *writer) commit() error {
 		Version: commitVersion, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion,
 		Groups: w.groups, Samples: w.samples,
 	}
-	shards, err := w.seal(fmt.Sprintf("part-%s-0-%d", d.cfg.RunID, w.sealed), &took)
+	shards, err := w.seal(d.base("", w.sealed), &took)
 	w.sealed++
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import Run, Sample
+from made import Run, Sample, sealed
 
 from rollout import log
 from rollout.errors import CorruptError, NewerError
@@ -45,6 +45,18 @@ def test_after(tmp_path: Path) -> None:
     assert list(log.commits(run.dir, after=2)) == []
     more(run, 2)
     assert [s.rows for s in log.shards(run.dir, after=2)] == [2]
+
+
+def test_entries_without_samples(tmp_path: Path) -> None:
+    run = written(tmp_path, [4])
+    for kind in ("claim", "sealed"):
+        run.seq += 1
+        entry = {"version": 1, "seq": run.seq, "kind": kind, "run_id": run.run_id, "epoch": 1, "schema_version": 1}
+        run.entry(run.seq).write_bytes(sealed({**entry, "shards": None, "groups": None, "samples": None}))
+        if kind == "claim":
+            more(run, 5)
+    assert [c["seq"] for c in log.commits(run.dir)] == [1, 3]
+    assert [s.rows for s in log.shards(run.dir, after=1)] == [5]
 
 
 @pytest.mark.parametrize(

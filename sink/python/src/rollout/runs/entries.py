@@ -10,7 +10,8 @@ later. The commits keep their numbers and samples. Only their rows move:
     then      9 10 11
     commits   1 2 3 4 5 6 7 8 10 11    before and after
 
-Samples are always ordered by commit number, and within a commit by their position in the entry.
+Samples are always ordered by commit number, and within a commit by their position in the entry. An
+entry with a kind is a claim or the end of the log. It has no samples, and no merge replaces it.
 """
 
 from __future__ import annotations
@@ -221,6 +222,8 @@ class Log:
                 continue  # the entry has commits with lower numbers, which were already returned
             path = self._path(seq)
             entry = self._checked(seq, _decoded(path, body))
+            if entry.get("kind"):
+                continue  # a claim, or the end of the log: it has no samples
             with corrupt_entry(os.path.dirname(self.folder), seq):
                 return Entry(entry, _commits(entry))
 

@@ -1,0 +1,387 @@
+package sink_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/sink/store/storetest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+// next returns the Config of the next process that claims the bucket.
+func (b *testBucket) next(t *testing.T, cfg sink.Config) sink.Config {
+	t.Helper()
+	cfg.Store, cfg.Epoch, cfg.Worker = b, 1, "worker"
+	if claim := b.client(t).readLog(t).Claim(); claim != nil {
+		cfg.Epoch = claim.Epoch + 1
+	}
+	return cfg
+}
+
+// bucketFaults are the faults that a store survives.
+func bucketFaults(seed uint64, share float64) func(*http.Request) storetest.Fault {
+	return storetest.Random(seed, share, storetest.Answer(500, "InternalError"), storetest.Answer(503, "SlowDown"),
+		storetest.Answer(409, "ConditionalRequestConflict"), storetest.Drop, storetest.Lose, storetest.Truncate)
+}
+
+// TestBucketSuite is the acceptance suite in a bucket, with and without faults.
+func TestBucketSuite(t *testing.T) {
+	t.Parallel()
+	b100 := sinktest.NewBuilder(1)
+	var many []*tokenize.Sample
+	for i := range 100 {
+		if i%10 == 9 {
+			many = append(many, b100.Failure(100))
+			continue
+		}
+		many = append(many, b100.Sample(b100.Row(1000, 500), b100.Row(2000, 700, 10, 30)))
+	}
+	for _, tt := range []struct {
+		name    string
+		cfg     sink.Config
+		samples []*tokenize.Sample
+	}{
+		{"returns every value", sink.Config{RowGroupTokens: 50_000}, sinktest.Edge()},
+		{"many small shards", sink.Config{RowGroupTokens: 2000, MaxShardBytes: 100_000}, many},
+	} {
+		for _, format := range []sink.Format{sink.Parquet, sink.Arrow} {
+			for _, share := range []float64{0, 0.2} {
+				t.Run(fmt.Sprintf("%s/%s/faults=%v", tt.name, format, share), func(t *testing.T) {
+					t.Parallel()
+					b := newBucket(t)
+					cfg := b.next(t, tt.cfg)
+					cfg.Format, cfg.VocabSize = format, sinktest.Vocab
+					b.proxy.Plan(bucketFaults(7, share))
+					dir := t.TempDir()
+					half := len(tt.samples) / 2
+					sinktest.Write(t, dir, cfg, slices.Clone(tt.samples[:half]))
+					stats := sinktest.Write(t, dir, b.next(t, cfg), slices.Clone(tt.samples[half:]))
+					compareLog(t, b.readLog(t), tt.samples)
+					if r := b.verify(t); len(r.Orphans) > 0 {
+						t.Errorf("orphans: %q", r.Orphans)
+					}
+					if tt.cfg.MaxShardBytes > 0 && stats.Commits < 3 {
+						t.Errorf("%d commits", stats.Commits)
+					}
+					for _, key := range b.server.Keys("bucket") {
+						if strings.Contains(key, ".tmp-") || strings.Contains(key, "replaced") || strings.Contains(key, "orphans") {
+							t.Errorf("the bucket has %s", key)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestBucketKill kills the process at each request, before or after the server has handled it, and at each
+// operation on a local file. Another process then continues, on the same machine with the write-ahead log or
+// on another machine without it. In the end each sample is in the dataset once, and nothing else.
+func TestBucketKill(t *testing.T) {
+	t.Parallel()
+	cfg := sink.Config{MaxShardBytes: 5000} // two commits
+	probe := newBucket(t)
+	var requests atomic.Int64
+	disk := faulty(newPowerCut("run", 0), -1, nil)
+	p, _ := probe.process(t, disk)
+	config := p.next(t, cfg)
+	probe.proxy.Plan(func(*http.Request) storetest.Fault { requests.Add(1); return nil })
+	_, err := live(t, disk, config, faultSamples(), map[attemptID]bool{})
+	must(t, err)
+	t.Logf("%d requests, %d local operations", requests.Load(), len(disk.Ops()))
+	for _, elsewhere := range []bool{false, true} {
+		for at := range int(requests.Load()) {
+			for _, fault := range []storetest.Fault{storetest.Drop, storetest.Lose} {
+				name := fmt.Sprintf("elsewhere=%t/request=%d/handled=%t", elsewhere, at, fmt.Sprintf("%p", fault) == fmt.Sprintf("%p", storetest.Lose))
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					testBucketKill(t, cfg, elsewhere, at, fault, -1)
+				})
+			}
+		}
+		for at, op := range disk.Ops() {
+			t.Run(fmt.Sprintf("elsewhere=%t/%d-%s", elsewhere, at, op), func(t *testing.T) {
+				t.Parallel()
+				testBucketKill(t, cfg, elsewhere, -1, nil, at)
+			})
+		}
+	}
+}
+
+// errKilled is the error of all operations of a killed process.
+var errKilled = &fs.PathError{Op: "killed", Path: "run", Err: syscall.EIO}
+
+func testBucketKill(t *testing.T, cfg sink.Config, elsewhere bool, request int, fault storetest.Fault, op int) {
+	t.Helper()
+	b := newBucket(t)
+	disk := newPowerCut("run", 0)
+	local := faulty(disk, op, errKilled)
+	local.dead = true
+	p, kill := b.process(t, local)
+	config := p.next(t, cfg)
+	n := 0
+	b.proxy.Plan(func(*http.Request) storetest.Fault {
+		if n++; n-1 != request {
+			return nil
+		}
+		local.Kill(errKilled)
+		kill(errKilled)
+		return fault
+	})
+	lines, durable := faultSamples(), map[attemptID]bool{}
+	done, err := live(t, local, config, lines, durable)
+	if err != nil && !errors.Is(err, errKilled) {
+		t.Errorf("%v does not wrap its cause", err)
+	}
+	kill(errKilled)
+	b.proxy.Plan(nil)
+	_, _, keys := readDataset(t, b.readLog(t))
+	for id, err := range done {
+		if err == nil && keys[id.key] != 1 {
+			t.Errorf("%v was reported as committed and is %d times in the log", id, keys[id.key])
+		}
+	}
+	disk.Kill()
+	if elsewhere {
+		disk, durable = newPowerCut("run", 0), map[attemptID]bool{}
+	}
+	p, _ = b.process(t, disk)
+	if _, err := sink.Create("run", withFS(p.next(t, cfg), disk)); err != nil {
+		t.Fatalf("recovery: %v", err)
+	}
+	_, _, keys = readDataset(t, b.readLog(t))
+	for id := range durable {
+		if keys[id.key] != 1 {
+			t.Errorf("%v was durable and is %d times in the log", id, keys[id.key])
+		}
+	}
+	for key := range keys {
+		durable[attemptID{key, 1}] = true
+	}
+	disk.Kill()
+	if _, err := live(t, disk, p.next(t, cfg), lines, durable); err != nil {
+		t.Fatalf("the process that continues: %v", err)
+	}
+	compareLog(t, b.readLog(t), faultSamples()[0])
+	if r := b.verify(t); len(r.Orphans) > 0 {
+		t.Errorf("orphans: %q", r.Orphans)
+	}
+}
+
+// TestClaims tests that a process can no longer commit when another process has claimed the log, and that its
+// spool and its shards do no harm.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	first, second := t.TempDir(), t.TempDir()
+	all := alone(samples(3))
+	config := b.next(t, sink.Config{})
+	d := open(t, first, config)
+	wait := start(t.Context(), t, d)
+	appendAll(t, d, all[0], all[1]) // in the write-ahead log only
+
+	if _, err := sink.Create(second, config); !errors.Is(err, sink.ErrFenced) {
+		t.Errorf("a second claim of epoch 1: %v, want ErrFenced", err)
+	}
+	sinktest.Write(t, second, b.next(t, sink.Config{}), alone(samples(1)))
+	if err := d.Close(t.Context()); !errors.Is(err, sink.ErrFenced) || !errors.Is(wait(), sink.ErrFenced) {
+		t.Errorf("a commit after another claim: %v, want ErrFenced", err)
+	}
+	if err := d.Seal(); !errors.Is(err, sink.ErrFenced) {
+		t.Errorf("Seal() = %v, want ErrFenced", err)
+	}
+	if r := b.verify(t); len(r.Orphans) != 1 || !strings.HasPrefix(r.Orphans[0], "data/part-run-1-1-") || r.Samples != 1 {
+		t.Errorf("Verify = %+v, want the shard of the fenced process as an orphan", r)
+	}
+
+	third := open(t, first, b.next(t, sink.Config{})) // with the spool of the fenced process
+	if r := third.Recovered(); r.Known != 1 || r.Replayed != 1 || r.Deleted != 1 {
+		t.Errorf("recovered %+v, want one known sample, one replayed and one deleted shard", r)
+	}
+	if r := b.verify(t); len(r.Orphans) != 0 || r.Samples != 2 {
+		t.Errorf("Verify = %+v", r)
+	}
+	if err := third.Seal(); err == nil {
+		t.Error("Seal before Run: no error")
+	}
+	wait = start(t.Context(), t, third)
+	appendAll(t, third, all[2])
+	must(t, errors.Join(third.Close(t.Context()), wait(), third.Seal()))
+	if _, err := sink.Create(second, b.next(t, sink.Config{})); !errors.Is(err, sink.ErrSealed) {
+		t.Errorf("Create of a sealed dataset = %v, want ErrSealed", err)
+	}
+	compareLog(t, b.readLog(t), alone(samples(3)))
+	if log := b.readLog(t); !log.Sealed() || log.Claim().Epoch != 3 || log.Claim().Worker != "worker" {
+		t.Errorf("sealed %t, claim %+v", log.Sealed(), log.Claim())
+	}
+}
+
+// TestBrokenClaims tests that readers find entries that depend on a claim other than the last one below them.
+func TestBrokenClaims(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		edit func(c *sink.Commit)
+		want string
+	}{
+		{"right", func(*sink.Commit) {}, ""},
+		{"an earlier claim", func(c *sink.Commit) { c.Claim, c.Epoch = 1, 1 }, "had lost the log"},
+		{"no claim", func(c *sink.Commit) { c.Claim, c.Epoch = 0, 0 }, "had lost the log"},
+		{"another epoch", func(c *sink.Commit) { c.Epoch = 3 }, "had lost the log"},
+		{"itself", func(c *sink.Commit) { c.Claim = c.Seq }, "the claim must be before the entry"},
+		{"a claim of the same epoch", func(c *sink.Commit) { c.Kind = "claim" }, "a claim of epoch 2 follows claim 3 of epoch 2"},
+		{"another kind", func(c *sink.Commit) { c.Kind = "x" }, "must be claim, sealed or empty"},
+		{"a claim with samples", func(c *sink.Commit) {
+			c.Kind, c.Groups = "claim", []sink.CommittedGroup{{ID: "g", Size: 1}}
+			c.Samples = []sink.CommittedSample{{Key: "k", Attempt: 1}}
+		}, "has shards, samples or replaced entries"},
+		{"after the end", func(c *sink.Commit) { c.Seq++ }, "which ends the log"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBucket(t)
+			for _, s := range alone(samples(2)) {
+				sinktest.Write(t, t.TempDir(), b.next(t, sink.Config{}), []*tokenize.Sample{s})
+			}
+			put := func(c sink.Commit) {
+				body, err := sink.EncodeCommit(&c)
+				must(t, err)
+				must(t, b.PutNew(fmt.Sprintf("_commits/%020d.json", c.Seq), body))
+			}
+			c := sink.Commit{Version: 1, SchemaVersion: 1, RunID: "run", Seq: 5, Epoch: 2, Claim: 3}
+			tt.edit(&c)
+			if c.Seq == 6 {
+				put(sink.Commit{Version: 1, SchemaVersion: 1, RunID: "run", Seq: 5, Epoch: 2, Claim: 3, Kind: "sealed"})
+			}
+			put(c)
+			_, err := sink.ReadLogIn(b, "", nil)
+			report, verr := sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b})
+			must(t, verr)
+			if tt.want == "" {
+				if err != nil || report.ProblemCount > 0 {
+					t.Errorf("%v, %v", err, report.Problems)
+				}
+				return
+			}
+			if !errors.Is(err, sink.ErrCorrupt) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("ReadLogIn: %v, want %q", err, tt.want)
+			}
+			if report.ProblemCount == 0 || !strings.Contains(report.Problems[0].Error(), tt.want) {
+				t.Errorf("Verify: %v, want %q", report.Problems, tt.want)
+			}
+		})
+	}
+}
+
+// TestMergeBucket tests that merges change no object, and that a reader finds rows whose old shards have been
+// deleted.
+func TestMergeBucket(t *testing.T) {
+	t.Parallel()
+	b, dir := newBucket(t), t.TempDir()
+	cfg := b.next(t, sink.Config{MergeAt: 3})
+	cfg.Epoch = 0
+	smallCommits(t, dir, cfg, 11, 5)
+	before := b.readLog(t)
+	want := linesOf(t, before)
+	old := map[string][]byte{}
+	for _, key := range b.server.Keys("bucket") {
+		name := strings.TrimPrefix(key, "run/")
+		body, err := b.Get(name)
+		must(t, err)
+		old[name] = body
+	}
+	b.proxy.Plan(bucketFaults(3, 0.1))
+	d := open(t, dir, b.next(t, cfg))
+	if n, err := d.MergeAll(t.Context()); err != nil || n < 2 {
+		t.Fatalf("%d merges, %v", n, err)
+	}
+	b.proxy.Plan(nil)
+	delete(old, "README.md")
+	for name, body := range old {
+		if now, err := b.Get(name); err != nil || string(now) != string(body) {
+			t.Errorf("%s has changed: %v", name, err)
+		}
+	}
+	check := func(log *sink.Log) {
+		t.Helper()
+		if got := linesOf(t, log); !slices.Equal(got, want) {
+			t.Errorf("%d lines, want %d", len(got), len(want))
+		}
+	}
+	check(b.readLog(t))
+	if r := b.verify(t); len(r.Orphans) > 0 {
+		t.Errorf("orphans: %q", r.Orphans)
+	}
+	live := map[string]bool{}
+	for _, c := range b.readLog(t).Commits {
+		for _, s := range c.Shards {
+			live[s.Path] = true
+		}
+	}
+	for name := range maps.Keys(old) {
+		if strings.Contains(name, "/part-") && !live[name] {
+			must(t, b.Delete(name))
+		}
+	}
+	check(before) // this log still names the old shards
+	b.verify(t)
+	open(t, t.TempDir(), b.next(t, cfg)) // a process on another machine
+	check(b.readLog(t))
+
+	gone := b.readLog(t).Commits[0].Shards[0]
+	must(t, b.Delete(gone.Path))
+	if err := b.readLog(t).CheckSizes(); !errors.Is(err, sink.ErrCorrupt) {
+		t.Errorf("CheckSizes() = %v", err)
+	}
+	if _, err := b.readLog(t).Row(gone, 0); !errors.Is(err, sink.ErrCorrupt) {
+		t.Errorf("Row() = %v", err)
+	}
+	if r, err := sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b}); err != nil || r.ProblemCount != 1 {
+		t.Errorf("Verify: %v, %v", err, r.Problems)
+	}
+}
+
+// TestGateBucketRequests bounds the requests of a commit.
+func TestGateBucketRequests(t *testing.T) {
+	t.Parallel()
+	b := newBucket(t)
+	d := open(t, t.TempDir(), b.next(t, sink.Config{CommitGroups: true, MergeAt: 1000}))
+	wait := start(t.Context(), t, d)
+	builder := sinktest.NewBuilder(8)
+	count := func() [5]int64 {
+		r := b.requests
+		return [5]int64{r.Put.Load(), r.Head.Load(), r.Get.Load(), r.List.Load(), r.Delete.Load()}
+	}
+	for _, tt := range []struct {
+		name string
+		list []*tokenize.Sample
+		want [5]int64
+	}{
+		{"data", alone([]*tokenize.Sample{builder.Sample(builder.Row(5, 5))}), [5]int64{2, 1}},
+		{"failures", alone([]*tokenize.Sample{builder.Failure(3)}), [5]int64{2, 1}},
+		{"both", group(builder, 1, 4), [5]int64{3, 2}},
+		{"no rows", alone([]*tokenize.Sample{builder.Sample()}), [5]int64{1}},
+	} {
+		before := count()
+		commitAll(t, d, tt.list...)
+		after := count()
+		for i := range after {
+			after[i] -= before[i]
+		}
+		t.Logf("%s: %d requests to put, %d head, %d get, %d list, %d delete", tt.name, after[0], after[1], after[2], after[3], after[4])
+		if after != tt.want {
+			t.Errorf("%s: %d requests, want %d", tt.name, after, tt.want)
+		}
+	}
+	must(t, errors.Join(d.Close(t.Context()), wait()))
+}

@@ -1,0 +1,163 @@
+package sink
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A claim gives the log to one process, and a sealed entry ends the log. Both are entries without
+// samples. No merge replaces them, and [Log.Commits] excludes them.
+const (
+	kindClaim  = "claim"
+	kindSealed = "sealed"
+)
+
+// ErrSealed means that the log has ended. All samples of the dataset are committed.
+var ErrSealed = errors.New("sink: the dataset is complete, and its log is sealed")
+
+// Claim returns the last claim in the log, or nil if there is none. Its Epoch, Worker and CreatedAt
+// describe the process that can write to the log.
+func (l *Log) Claim() *Commit {
+	if n := len(l.seq.claims); n > 0 {
+		return &l.seq.claims[n-1]
+	}
+	return nil
+}
+
+// Sealed reports whether the log has ended, so that it cannot get any more samples.
+func (l *Log) Sealed() bool { return l.seq.sealed > 0 }
+
+// A sequence checks that the entries of a log are consistent with each other.
+type sequence struct {
+	runID  string   // if empty, add sets it to the run id of the first entry
+	claims []Commit // in the order of their numbers
+	sealed int64    // number of the first sealed entry, or 0
+}
+
+// latest returns the number and the epoch of the last claim below an entry, or 0 if there is none.
+func (s *sequence) latest(seq int64) (claim, epoch int64) {
+	at, _ := slices.BinarySearchFunc(s.claims, seq, func(c Commit, seq int64) int { return cmp.Compare(c.Seq, seq) })
+	if at == 0 {
+		return 0, 0
+	}
+	return s.claims[at-1].Seq, s.claims[at-1].Epoch
+}
+
+// add checks the next entry. It returns an error if the entry is inconsistent with the earlier
+// entries. All claims below the entry must have been added.
+func (s *sequence) add(c *Commit) error {
+	if s.runID == "" {
+		s.runID = c.RunID
+	}
+	if c.RunID != s.runID {
+		return fmt.Errorf("the entry belongs to run %q, but the log belongs to run %q", c.RunID, s.runID)
+	}
+	claim, epoch := s.latest(c.Seq)
+	switch {
+	case c.Kind == kindClaim:
+		if c.Epoch <= epoch {
+			return fmt.Errorf("a claim of epoch %d follows claim %d of epoch %d", c.Epoch, claim, epoch)
+		}
+		s.claim(c)
+		return nil
+	case c.Claim != claim || c.Epoch != epoch:
+		return fmt.Errorf("the entry depends on claim %d of epoch %d, but the last claim is %d of epoch %d: its process had lost the log", c.Claim, c.Epoch, claim, epoch)
+	case s.sealed > 0 && c.Seq > s.sealed && !c.IsMerge():
+		return fmt.Errorf("the entry follows entry %d, which ends the log", s.sealed)
+	case c.Kind == kindSealed:
+		s.sealed = c.Seq
+	}
+	return nil
+}
+
+// claim adds a claim, unless it was added before.
+func (s *sequence) claim(c *Commit) {
+	at, ok := slices.BinarySearchFunc(s.claims, c.Seq, func(o Commit, seq int64) int { return cmp.Compare(o.Seq, seq) })
+	if !ok {
+		s.claims = slices.Insert(s.claims, at, *c)
+	}
+}
+
+// claimLog makes this process the only one that can write to the log, which must have been read. With
+// Config.Epoch, it appends a claim.
+func (d *Dataset) claimLog(log *Log) error {
+	_, epoch := log.seq.latest(d.nextSeq)
+	switch {
+	case log.Sealed():
+		return ErrSealed
+	case d.cfg.Epoch <= epoch && epoch > 0:
+		return fenced(d.objects, log.Claim().Seq)
+	case d.cfg.Epoch == 0:
+		return nil
+	}
+	c := &Commit{Version: commitVersion, Kind: kindClaim, RunID: d.cfg.RunID, Worker: d.cfg.Worker, SchemaVersion: SchemaVersion, CreatedAt: d.cfg.Now().UTC()}
+	if err := d.put(c); err != nil {
+		return err
+	}
+	d.claimed = c.Seq
+	return log.add(c)
+}
+
+// Seal ends the log durably: no process can add samples afterwards. The caller must call it when all
+// samples of the dataset are committed, after Run has returned nil. Seal returns ErrWaiting if samples
+// wait for the rest of their group.
+func (d *Dataset) Seal() error {
+	select {
+	case <-d.ended:
+	default:
+		return errors.New("sink: Seal must be called after Run")
+	}
+	d.mu.Lock()
+	err, pending := d.err, d.stats.Pending
+	d.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if pending > 0 {
+		return ErrWaiting
+	}
+	d.logMu.Lock()
+	defer d.logMu.Unlock()
+	return d.put(&Commit{Version: commitVersion, Kind: kindSealed, RunID: d.cfg.RunID, SchemaVersion: SchemaVersion, CreatedAt: d.cfg.Now().UTC()})
+}
+
+// base returns the beginning of the names of new shards. n must be new in this epoch.
+func (d *Dataset) base(mark string, n int64) string {
+	epoch := strconv.FormatInt(d.cfg.Epoch, 10)
+	if mark != "" && d.cfg.Epoch == 0 {
+		epoch = ""
+	}
+	return fmt.Sprintf("%s%s-%s%s-%d", shardPrefix, d.cfg.RunID, epoch, mark, n)
+}
+
+// epochOf returns the epoch in the path of a shard.
+func epochOf(path string) (epoch int64, ok bool) {
+	parts := strings.Split(path, "-") // the run's name can contain hyphens
+	if len(parts) < 5 {
+		return 0, false
+	}
+	epoch, err := strconv.ParseInt(strings.TrimSuffix(parts[len(parts)-3], mergeMark), 10, 64)
+	return epoch, err == nil
+}
+
+// sweep deletes the shards of earlier epochs that no entry names. Their processes can no longer commit
+// them. A shard of this epoch or a later one must not be deleted, because its entry can follow.
+func (d *Dataset) sweep(log *Log) error {
+	left, err := log.unnamed()
+	if err != nil {
+		return shardError("open", err)
+	}
+	for _, path := range left {
+		if epoch, ok := epochOf(path); ok && epoch < d.cfg.Epoch {
+			if err := d.objects.Delete(path); err != nil {
+				return shardError("remove", err)
+			}
+			d.recovered.Deleted++
+		}
+	}
+	return nil
+}
