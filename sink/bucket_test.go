@@ -89,46 +89,58 @@ func TestBucketSuite(t *testing.T) {
 // on another machine without it. In the end each sample is in the dataset once, and nothing else.
 func TestBucketKill(t *testing.T) {
 	t.Parallel()
-	cfg := sink.Config{MaxShardBytes: 5000} // two commits
-	probe := newBucket(t)
-	var requests atomic.Int64
-	disk := faulty(newPowerCut("run", 0), -1, nil)
-	p, _ := probe.process(t, disk)
-	config := p.next(t, cfg)
-	probe.proxy.Plan(func(*http.Request) storetest.Fault { requests.Add(1); return nil })
-	_, err := live(t, disk, config, faultSamples(), map[attemptID]bool{})
-	must(t, err)
-	t.Logf("%d requests, %d local operations", requests.Load(), len(disk.Ops()))
-	for _, elsewhere := range []bool{false, true} {
-		for at := range int(requests.Load()) {
-			for _, fault := range []storetest.Fault{storetest.Drop, storetest.Lose} {
-				name := fmt.Sprintf("elsewhere=%t/request=%d/handled=%t", elsewhere, at, fmt.Sprintf("%p", fault) == fmt.Sprintf("%p", storetest.Lose))
-				t.Run(name, func(t *testing.T) {
+	for _, tt := range []killTest{
+		{"commits", sink.Config{MaxShardBytes: 5000}, faultSamples},
+		{"groups", sink.Config{CommitGroups: true, MergeAt: 2}, cutGroups},
+	} {
+		probe := newBucket(t)
+		var requests atomic.Int64
+		disk := faulty(newPowerCut("run", 0), -1, nil)
+		p, _ := probe.process(t, disk)
+		cfg := p.next(t, tt.cfg)
+		probe.proxy.Plan(func(*http.Request) storetest.Fault { requests.Add(1); return nil })
+		_, err := live(t, disk, cfg, tt.lines(), map[attemptID]bool{})
+		must(t, err)
+		t.Logf("%s: %d requests, %d local operations", tt.name, requests.Load(), len(disk.Ops()))
+		for _, elsewhere := range []bool{false, true} {
+			for at := range int(requests.Load()) {
+				for handled, fault := range map[bool]storetest.Fault{false: storetest.Drop, true: storetest.Lose} {
+					t.Run(fmt.Sprintf("%s/elsewhere=%t/request=%d/handled=%t", tt.name, elsewhere, at, handled), func(t *testing.T) {
+						t.Parallel()
+						tt.kill(t, elsewhere, at, fault, -1)
+					})
+				}
+			}
+			for at, op := range disk.Ops() {
+				if tt.cfg.CommitGroups && at%5 > 0 {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/elsewhere=%t/%d-%s", tt.name, elsewhere, at, op), func(t *testing.T) {
 					t.Parallel()
-					testBucketKill(t, cfg, elsewhere, at, fault, -1)
+					tt.kill(t, elsewhere, -1, nil, at)
 				})
 			}
 		}
-		for at, op := range disk.Ops() {
-			t.Run(fmt.Sprintf("elsewhere=%t/%d-%s", elsewhere, at, op), func(t *testing.T) {
-				t.Parallel()
-				testBucketKill(t, cfg, elsewhere, -1, nil, at)
-			})
-		}
 	}
+}
+
+type killTest struct {
+	name  string
+	cfg   sink.Config
+	lines func() [3][]*tokenize.Sample
 }
 
 // errKilled is the error of all operations of a killed process.
 var errKilled = &fs.PathError{Op: "killed", Path: "run", Err: syscall.EIO}
 
-func testBucketKill(t *testing.T, cfg sink.Config, elsewhere bool, request int, fault storetest.Fault, op int) {
+func (tt *killTest) kill(t *testing.T, elsewhere bool, request int, fault storetest.Fault, op int) {
 	t.Helper()
 	b := newBucket(t)
 	disk := newPowerCut("run", 0)
 	local := faulty(disk, op, errKilled)
 	local.dead = true
 	p, kill := b.process(t, local)
-	config := p.next(t, cfg)
+	config := p.next(t, tt.cfg)
 	n := 0
 	b.proxy.Plan(func(*http.Request) storetest.Fault {
 		if n++; n-1 != request {
@@ -138,44 +150,67 @@ func testBucketKill(t *testing.T, cfg sink.Config, elsewhere bool, request int, 
 		kill(errKilled)
 		return fault
 	})
-	lines, durable := faultSamples(), map[attemptID]bool{}
+	lines, durable := tt.lines(), map[attemptID]bool{}
 	done, err := live(t, local, config, lines, durable)
 	if err != nil && !errors.Is(err, errKilled) {
 		t.Errorf("%v does not wrap its cause", err)
 	}
 	kill(errKilled)
 	b.proxy.Plan(nil)
-	_, _, keys := readDataset(t, b.readLog(t))
+	disk.Kill()
+	committed := b.attempts(t, newPowerCut("run", 0))
 	for id, err := range done {
-		if err == nil && keys[id.key] != 1 {
-			t.Errorf("%v was reported as committed and is %d times in the log", id, keys[id.key])
+		if err == nil && committed[id] != 1 {
+			t.Errorf("%v was reported as committed and is not in the log", id)
 		}
 	}
-	disk.Kill()
 	if elsewhere {
 		disk, durable = newPowerCut("run", 0), map[attemptID]bool{}
 	}
 	p, _ = b.process(t, disk)
-	if _, err := sink.Create("run", withFS(p.next(t, cfg), disk)); err != nil {
+	if _, err := sink.Create("run", withFS(p.next(t, tt.cfg), disk)); err != nil {
 		t.Fatalf("recovery: %v", err)
 	}
-	_, _, keys = readDataset(t, b.readLog(t))
+	found := b.attempts(t, disk)
 	for id := range durable {
-		if keys[id.key] != 1 {
-			t.Errorf("%v was durable and is %d times in the log", id, keys[id.key])
+		if found[id] != 1 {
+			t.Errorf("%v was durable and is lost", id)
 		}
 	}
-	for key := range keys {
-		durable[attemptID{key, 1}] = true
+	for id := range found {
+		durable[id] = true
 	}
 	disk.Kill()
-	if _, err := live(t, disk, p.next(t, cfg), lines, durable); err != nil {
+	if _, err := live(t, disk, p.next(t, tt.cfg), lines, durable); err != nil {
 		t.Fatalf("the process that continues: %v", err)
 	}
-	compareLog(t, b.readLog(t), faultSamples()[0])
-	if r := b.verify(t); len(r.Orphans) > 0 {
+	want := tt.lines()
+	compareLog(t, b.readLog(t), slices.Concat(want[:]...))
+	if r := b.verify(t); len(r.Orphans) > 0 && !tt.cfg.CommitGroups { // a merge that Close has stopped leaves its shards
 		t.Errorf("orphans: %q", r.Orphans)
 	}
+}
+
+// attempts counts the attempts in the log and in the write-ahead log. None must be there twice.
+func (b *testBucket) attempts(t *testing.T, disk *powerCut) map[attemptID]int {
+	t.Helper()
+	log, err := sink.ReadLogIn(b, dump(t, disk), nil)
+	must(t, err)
+	n := map[attemptID]int{}
+	for _, c := range log.Commits {
+		for _, s := range c.Samples {
+			n[attemptID{s.Key, s.Attempt}]++
+		}
+	}
+	for w := range each(t, log.Waiting()) {
+		n[attemptID{w.Key, w.Attempt}]++
+	}
+	for id, times := range n {
+		if times > 1 {
+			t.Errorf("%v is %d times in the dataset", id, times)
+		}
+	}
+	return n
 }
 
 // TestClaims tests that a process can no longer commit when another process has claimed the log, and that its
@@ -204,11 +239,17 @@ func TestClaims(t *testing.T) {
 		t.Errorf("Verify = %+v, want the shard of the fenced process as an orphan", r)
 	}
 
-	third := open(t, first, b.next(t, sink.Config{})) // with the spool of the fenced process
-	if r := third.Recovered(); r.Known != 1 || r.Replayed != 1 || r.Deleted != 1 {
-		t.Errorf("recovered %+v, want one known sample, one replayed and one deleted shard", r)
+	// Another process can claim a higher epoch before this one deletes shards, and then commit these.
+	later := []string{"data/part-run-3-7-01234567.parquet", "data/part-run-4-7-01234567.parquet", "data/part-run-4m-1-01234567.arrow", "data/part-x.parquet"}
+	for _, name := range later {
+		must(t, b.Put(name, []byte("later")))
 	}
-	if r := b.verify(t); len(r.Orphans) != 0 || r.Samples != 2 {
+	must(t, b.Put("failures/part-run-2m-1-01234567.parquet", []byte("earlier")))
+	third := open(t, first, b.next(t, sink.Config{})) // with the spool of the fenced process
+	if r := third.Recovered(); r.Known != 1 || r.Replayed != 1 || r.Deleted != 2 {
+		t.Errorf("recovered %+v, want one known sample, one replayed and two deleted shards", r)
+	}
+	if r := b.verify(t); !slices.Equal(r.Orphans, later) || r.Samples != 2 {
 		t.Errorf("Verify = %+v", r)
 	}
 	if err := third.Seal(); err == nil {
@@ -348,6 +389,57 @@ func TestMergeBucket(t *testing.T) {
 	}
 	if r, err := sink.Verify(t.Context(), "", sink.VerifyOptions{Store: b}); err != nil || r.ProblemCount != 1 {
 		t.Errorf("Verify: %v, %v", err, r.Problems)
+	}
+}
+
+// TestMergeBucketKill kills a process at each request of its merges.
+func TestMergeBucketKill(t *testing.T) {
+	t.Parallel()
+	// merge makes merges and ends at a request. It returns the number of requests.
+	merge := func(t *testing.T, at int, fault storetest.Fault) int {
+		t.Helper()
+		b, dir := newBucket(t), t.TempDir()
+		cfg := b.next(t, sink.Config{MergeAt: 2})
+		cfg.Epoch = 0
+		smallCommits(t, dir, cfg, 4, 9)
+		want := linesOf(t, b.readLog(t))
+		p, kill := b.process(t, sink.OS())
+		d := open(t, dir, p.next(t, cfg))
+		n := 0
+		b.proxy.Plan(func(*http.Request) storetest.Fault {
+			if n++; n-1 != at {
+				return nil
+			}
+			kill(errKilled)
+			return fault
+		})
+		if made, err := d.MergeAll(t.Context()); err != nil && !strings.Contains(err.Error(), "killed run") || at < 0 && made < 2 { // the card can fail
+			t.Errorf("%d merges, %v", made, err)
+		}
+		b.proxy.Plan(nil)
+		for range 2 {
+			if got := linesOf(t, b.readLog(t)); !slices.Equal(got, want) {
+				t.Errorf("%d lines, want %d", len(got), len(want))
+			}
+			d := open(t, dir, b.next(t, cfg))
+			if _, err := d.MergeAll(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if r := b.verify(t); len(r.Orphans) > 0 {
+				t.Errorf("orphans: %q", r.Orphans)
+			}
+		}
+		return n
+	}
+	requests := merge(t, -1, nil)
+	t.Logf("%d requests", requests)
+	for at := range requests {
+		for handled, fault := range map[bool]storetest.Fault{false: storetest.Drop, true: storetest.Lose} {
+			t.Run(fmt.Sprintf("request=%d/handled=%t", at, handled), func(t *testing.T) {
+				t.Parallel()
+				merge(t, at, fault)
+			})
+		}
 	}
 }
 
