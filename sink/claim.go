@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // A claim gives the log to one process, and a sealed entry ends the log. Both are entries without
@@ -100,6 +102,10 @@ func (d *Dataset) claimLog(log *Log) error {
 	}
 	d.claimed = c.Seq
 	return log.add(c)
+}
+
+func fenced(objects store.Store, seq int64) error {
+	return &ShardError{Path: objects.String() + "/" + commitsDir + "/" + commitName(seq), Op: "commit", Err: ErrFenced}
 }
 
 // Seal ends the log durably: no process can add samples afterwards. The caller must call it when all

@@ -1,12 +1,15 @@
 package sink
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rollout-rl/rollout/sink/failpoint"
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
@@ -184,4 +187,67 @@ func closeInto(c io.Closer, err *error) {
 	if cerr := c.Close(); *err == nil {
 		*err = cerr
 	}
+}
+
+// put durably writes c as the next entry of the log. If another process has already written an entry
+// with this number, put returns ErrFenced. The caller must have locked logMu.
+func (d *Dataset) put(c *Commit) error {
+	c.Seq, c.Nonce, c.Epoch, c.Claim = d.nextSeq, d.nonce, d.cfg.Epoch, d.claimed
+	body, err := encodeCommit(c)
+	if err != nil {
+		return err // cannot happen, because all fields can be encoded as JSON
+	}
+	if !d.folder {
+		failpoint.Hit(failpoint.CommitWritten)
+	}
+	if err := d.objects.PutNew(commitsDir+"/"+commitName(c.Seq), body); err != nil {
+		failed := shardError("commit", err)
+		if errors.Is(err, fs.ErrExist) {
+			failed.Err = ErrFenced
+		}
+		return failed
+	}
+	if !d.folder {
+		failpoint.Hit(failpoint.CommitLinked)
+		failpoint.Hit(failpoint.CommitSynced)
+	}
+	d.nextSeq++
+	return nil
+}
+
+// commit durably writes c as the next entry of the log.
+func (d *Dataset) commit(c *Commit) error {
+	d.logMu.Lock()
+	defer d.logMu.Unlock()
+	if err := d.put(c); err != nil {
+		return err
+	}
+	d.card.add(c)
+	if d.known != nil {
+		d.known.Add(c)
+	}
+	d.merger.add(c, 0)
+	d.merger.wakeUp()
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stats.Commits++
+	for _, s := range c.Shards {
+		d.stats.Shards++
+		d.stats.Bytes += s.Bytes
+		if s.Kind == KindFailures {
+			d.stats.Failures += s.Rows
+			continue
+		}
+		d.stats.Rows += s.Rows
+		d.stats.Tokens.Add(s.Tokens)
+	}
+	d.stats.Samples += int64(len(c.Samples))
+	d.stats.Pending -= int64(len(c.Samples))
+	for _, s := range c.Samples {
+		if s.Failed() {
+			d.stats.Failed++
+		}
+	}
+	return nil
 }

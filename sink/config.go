@@ -112,7 +112,8 @@ type Config struct {
 
 	// Store contains the committed files: shards, entries, the dataset card and ack.json. Replaced
 	// files then stay in place. The write-ahead log and files that are being written are in the run's
-	// folder. Default: the run's folder.
+	// folder. If the store is away, the writer waits, and Append blocks at MaxBytesInFlight. The end of
+	// the store's context ends the wait. Default: the run's folder.
 	Store store.Store
 
 	// Epoch is the epoch that Create claims for this process in Store. It must be higher than the epoch

@@ -5,14 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/rollout-rl/rollout/sink/failpoint"
 	"github.com/rollout-rl/rollout/sink/store"
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -345,71 +343,4 @@ func (d *Dataset) whyStopped() error {
 		return ErrClosed
 	}
 	return fmt.Errorf("%w: %w", ErrClosed, d.cause)
-}
-
-// put durably writes c as the next entry of the log. If another process has already written an entry
-// with this number, put returns ErrFenced. The caller must have locked logMu.
-func (d *Dataset) put(c *Commit) error {
-	c.Seq, c.Nonce, c.Epoch, c.Claim = d.nextSeq, d.nonce, d.cfg.Epoch, d.claimed
-	body, err := encodeCommit(c)
-	if err != nil {
-		return err // cannot happen, because all fields can be encoded as JSON
-	}
-	if !d.folder {
-		failpoint.Hit(failpoint.CommitWritten)
-	}
-	if err := d.objects.PutNew(commitsDir+"/"+commitName(c.Seq), body); err != nil {
-		failed := shardError("commit", err)
-		if errors.Is(err, fs.ErrExist) {
-			failed.Err = ErrFenced
-		}
-		return failed
-	}
-	if !d.folder {
-		failpoint.Hit(failpoint.CommitLinked)
-		failpoint.Hit(failpoint.CommitSynced)
-	}
-	d.nextSeq++
-	return nil
-}
-
-func fenced(objects store.Store, seq int64) error {
-	return &ShardError{Path: objects.String() + "/" + commitsDir + "/" + commitName(seq), Op: "commit", Err: ErrFenced}
-}
-
-// commit durably writes c as the next entry of the log.
-func (d *Dataset) commit(c *Commit) error {
-	d.logMu.Lock()
-	defer d.logMu.Unlock()
-	if err := d.put(c); err != nil {
-		return err
-	}
-	d.card.add(c)
-	if d.known != nil {
-		d.known.Add(c)
-	}
-	d.merger.add(c, 0)
-	d.merger.wakeUp()
-
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.stats.Commits++
-	for _, s := range c.Shards {
-		d.stats.Shards++
-		d.stats.Bytes += s.Bytes
-		if s.Kind == KindFailures {
-			d.stats.Failures += s.Rows
-			continue
-		}
-		d.stats.Rows += s.Rows
-		d.stats.Tokens.Add(s.Tokens)
-	}
-	d.stats.Samples += int64(len(c.Samples))
-	d.stats.Pending -= int64(len(c.Samples))
-	for _, s := range c.Samples {
-		if s.Failed() {
-			d.stats.Failed++
-		}
-	}
-	return nil
 }

@@ -127,7 +127,7 @@ func Store(dir string, cfg Config, parts iter.Seq2[*StoredSample, error]) (Stats
 	if err != nil {
 		return Stats{}, err
 	}
-	if d.nextSeq > 1 {
+	if d.claimed > 1 || d.nextSeq != d.claimed+1 {
 		return Stats{}, &ShardError{Path: dir, Op: "create", Err: errors.New("the folder already contains a dataset")}
 	}
 	w := newWriter(d)
