@@ -134,10 +134,13 @@ func (k *card) refresh() {
 	}
 }
 
-func (k *card) begin() {
+// begin writes the card now, or else after cardAge.
+func (k *card) begin(now bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.write()
+	if k.at = time.Now(); now {
+		k.write()
+	}
 }
 
 // end writes the card if it lags behind the log at all.

@@ -15,14 +15,12 @@ import (
 func (l *Log) CheckSizes() error {
 	sizes := map[string]int64{} // in a bucket, a list needs fewer requests
 	if !l.folder {
-		for _, sub := range []string{dataDir, failuresDir} {
-			found, err := l.objectsIn(sub, "")
-			if err != nil {
-				return shardError("open", err)
-			}
-			for _, i := range found {
-				sizes[i.Name] = i.Size
-			}
+		var err error
+		if l.shards, err = l.listShards(); err != nil {
+			return shardError("open", err)
+		}
+		for _, i := range l.shards {
+			sizes[i.Name] = i.Size
 		}
 	}
 	var first *CorruptError

@@ -212,6 +212,9 @@ func (d *Dataset) put(c *Commit) error {
 		failpoint.Hit(failpoint.CommitSynced)
 	}
 	d.nextSeq++
+	if d.cfg.Epoch > 0 {
+		d.checkpoint(c, body)
+	}
 	return nil
 }
 

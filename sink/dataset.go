@@ -46,6 +46,8 @@ type Dataset struct {
 	nonce   string
 	claimed int64 // number of this process's claim, or 0
 
+	checkpoints checkpointer // with Config.Epoch; guarded by logMu
+
 	known *GroupLog // the groups in the log; nil without Config.CommitGroups
 
 	ackMu sync.Mutex // held while ack.json is written
@@ -121,7 +123,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		}
 	}}
 	if !files.folder {
-		log.old = []Commit{}
+		log.old, log.tail = []Commit{}, [][]byte{}
 	}
 	if err := log.Follow(); err != nil {
 		return nil, err
@@ -148,6 +150,8 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 		known:    known,
 		nextSeq:  log.Last() + 1,
 		nonce:    rand.Text(),
+
+		checkpoints: checkpointer{log.checkpointed, log.tail},
 	}
 	d.wal = newWAL(d)
 	d.budget.press = d.wal.queue.signal
@@ -162,7 +166,7 @@ func Create(dir string, cfg Config) (*Dataset, error) {
 	if err := d.recover(log); err != nil {
 		return nil, err
 	}
-	card.begin()
+	card.begin(files.folder)
 	return d, nil
 }
 

@@ -48,12 +48,24 @@ func checkSum(body []byte) error {
 
 // readCommit reads one entry. Its errors are of type *CorruptError or wrap ErrNewer.
 func readCommit(objects store.Store, name string) (Commit, error) {
+	c, _, err := getCommit(objects, name)
+	return c, err
+}
+
+// getCommit is like readCommit, but also returns the bytes of the entry.
+func getCommit(objects store.Store, name string) (c Commit, body []byte, err error) {
+	body, err = objects.Get(commitsDir + "/" + name)
+	if err != nil {
+		return c, nil, &CorruptError{Path: commitsDir + "/" + name, Row: -1, Err: asPath(err)}
+	}
+	c, err = parseCommit(name, body)
+	return c, body, err
+}
+
+// parseCommit decodes and checks the entry with the given name.
+func parseCommit(name string, body []byte) (Commit, error) {
 	path := commitsDir + "/" + name
 	corrupt := func(err error) error { return &CorruptError{Path: path, Row: -1, Err: err} }
-	body, err := objects.Get(path)
-	if err != nil {
-		return Commit{}, corrupt(asPath(err))
-	}
 	c, err := decodeCommit(body)
 	if errors.Is(err, ErrNewer) {
 		return Commit{}, fmt.Errorf("%s: %w", path, err)

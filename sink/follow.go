@@ -37,6 +37,11 @@ func (l *Log) Follow() error {
 // follow lists the log's folder once and reads the new entries. again is true if another listing
 // might resolve the error.
 func (l *Log) follow(try int) (again bool, err error) {
+	if !l.folder && len(l.known) == 0 {
+		if err := l.load(); err != nil {
+			return false, err
+		}
+	}
 	fresh, err := l.list()
 	if err != nil || len(fresh) == 0 {
 		return false, err
@@ -52,9 +57,12 @@ func (l *Log) follow(try int) (again bool, err error) {
 		}
 	}
 	for _, seq := range order {
-		c, err := readCommit(l.objects, commitName(seq))
+		c, body, err := getCommit(l.objects, commitName(seq))
 		if err == nil {
 			err = l.add(&c)
+		}
+		if err == nil {
+			l.keepLine(body)
 		}
 		if err != nil {
 			return errors.Is(err, fs.ErrNotExist), err

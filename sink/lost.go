@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/rollout-rl/rollout/sink/store"
 )
 
 // ErrLostCommit means that the last entry of the commit log has been lost. The proof is a shard
@@ -71,18 +73,32 @@ func (l *Log) unnamed() (paths []string, err error) {
 			}
 		}
 	}
-	for _, sub := range []string{dataDir, failuresDir} {
-		found, err := l.objectsIn(sub, "")
-		if err != nil {
+	// In a bucket, the list of CheckSizes is new enough: a shard that is in no entry up to this process's
+	// claim cannot get one later, except from a process of a higher epoch.
+	found := l.shards
+	if found == nil {
+		if found, err = l.listShards(); err != nil {
 			return nil, err
 		}
-		for _, i := range found {
-			if strings.HasPrefix(i.Name, sub+"/"+shardPrefix) && !named[i.Name] {
-				paths = append(paths, i.Name)
-			}
+	}
+	for _, i := range found {
+		if _, name, _ := strings.Cut(i.Name, "/"); strings.HasPrefix(name, shardPrefix) && !named[i.Name] {
+			paths = append(paths, i.Name)
 		}
 	}
 	return paths, nil
+}
+
+// listShards returns the files in the folders of shards.
+func (l *Log) listShards() (found []store.Info, err error) {
+	for _, sub := range []string{dataDir, failuresDir} {
+		list, err := l.objectsIn(sub, "")
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, list...)
+	}
+	return found, nil
 }
 
 // strange returns the key of a sample that is in a shard but not in known. If all samples are

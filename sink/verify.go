@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rollout-rl/rollout/sink/store"
@@ -293,6 +294,21 @@ func (v *verifier) shard(ctx context.Context, c *Commit, s Shard, o store.Object
 	return errors.Join(check.end(), check.endMerged(c.Merged))
 }
 
+// checkpoints compares the log that readers get through the checkpoints with the checked entries.
+func (v *verifier) checkpoints() {
+	if v.report.ProblemCount > 0 {
+		return
+	}
+	log, err := readLog(v.location, v.opts.RunID, func(*Commit) {})
+	same := func(a, b Commit) bool { return a.Seq == b.Seq && a.SHA256 == b.SHA256 }
+	if err == nil && log.Last() == v.entries.Last() && !slices.EqualFunc(log.Commits, v.entries.Commits, same) {
+		err = errCheckpoint
+	}
+	if err != nil {
+		v.problem(logCheckpoint, -1, err)
+	}
+}
+
 // names returns the paths of the files in a folder of the dataset, temporary files included.
 func (v *verifier) names(sub string) (names []string, err error) {
 	if v.dir != "" {
@@ -342,6 +358,7 @@ func (v *verifier) orphans() error {
 		}
 	}
 	if !v.folder {
+		v.checkpoints()
 		return nil // the shards of workers that lost their claim are in no entry, and their samples run again
 	}
 	log, err := readLog(v.location, v.opts.RunID, nil)

@@ -1,0 +1,154 @@
+package sink_test
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/rollout-rl/rollout/sink"
+	"github.com/rollout-rl/rollout/sink/sinktest"
+	"github.com/rollout-rl/rollout/tokenize"
+)
+
+const (
+	logCheckpoint  = "_checkpoints/log.zst"
+	tailCheckpoint = "_checkpoints/tail.zst"
+)
+
+// TestCheckpoints tests that a log of 1,000 commits costs few requests, and that a checkpoint that is missing,
+// old or damaged changes nothing but the number of requests.
+func TestCheckpoints(t *testing.T) {
+	t.Parallel()
+	b, dir := newBucket(t), t.TempDir()
+	cfg := b.next(t, sink.Config{CommitGroups: true, FS: unsynced{sink.OS()}})
+	d := open(t, dir, cfg)
+	d.SetSyncEvery(0)
+	wait := start(t.Context(), t, d)
+	builder := sinktest.NewBuilder(1)
+	var early [2][]byte // the checkpoints after some commits
+	for i := range 1000 {
+		s := builder.Sample()
+		if i%50 == 0 {
+			s = builder.Sample(builder.Row(2, 3))
+		}
+		commitAll(t, d, alone([]*tokenize.Sample{s})...)
+		if i == 500 {
+			early = [2][]byte{b.get(t, logCheckpoint), b.get(t, tailCheckpoint)}
+		}
+	}
+	must(t, errors.Join(d.Close(t.Context()), wait()))
+	if d.Stats().Merges < 50 {
+		t.Errorf("%d merges", d.Stats().Merges)
+	}
+	late := [2][]byte{b.get(t, logCheckpoint), b.get(t, tailCheckpoint)}
+
+	// read returns the numbers and digests of the entries, and how many requests it took.
+	read := func(t *testing.T) (entries []string, requests int64) {
+		t.Helper()
+		c := b.client(t)
+		before := c.requests.Get.Load() + c.requests.List.Load() + c.requests.Head.Load()
+		log := c.readLog(t)
+		requests = c.requests.Get.Load() + c.requests.List.Load() + c.requests.Head.Load() - before
+		for i := range log.Commits {
+			entries = append(entries, log.Commits[i].SHA256)
+		}
+		_, err := sink.ReadLogIn(c, "", func(c *sink.Commit) { entries = append(entries, c.Samples[0].Key) })
+		must(t, err)
+		return append(entries, string(rune(log.Last())), log.Claim().Worker), requests
+	}
+	want, requests := read(t)
+	t.Logf("%d requests, %d and %d bytes", requests, len(late[0]), len(late[1]))
+	if requests > 8 {
+		t.Errorf("a reader made %d requests", requests)
+	}
+	b.verify(t)
+
+	for _, tt := range []struct {
+		name      string
+		log, tail []byte // nil: none
+		most      int64
+	}{
+		{"none", nil, nil, 5000},
+		{"no tail", late[0], nil, 80},
+		{"only the tail", nil, late[1], 5000},
+		{"old", early[0], early[1], 1000},
+		{"old log", early[0], late[1], 1000},
+		{"old tail", late[0], early[1], 80},
+		{"truncated", late[0][:len(late[0])/2], late[1][:len(late[1])/2], 5000},
+		{"a bit", flip(late[0]), flip(late[1]), 5000},
+		{"lacks an entry", lines(t, late[0], func(l [][]byte) [][]byte { return slices.Delete(l, 2, 3) }), late[1], 5000},
+		{"changed entry", lines(t, late[0], func(l [][]byte) [][]byte {
+			l[2] = bytes.Replace(l[2], []byte(`"attempt":1`), []byte(`"attempt":2`), 1)
+			return l
+		}), late[1], 5000},
+		{"another version", lines(t, late[0], func(l [][]byte) [][]byte {
+			l[0] = bytes.Replace(l[0], []byte(`"version":1`), []byte(`"version":2`), 1)
+			return l
+		}), late[1], 5000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for name, body := range map[string][]byte{logCheckpoint: tt.log, tailCheckpoint: tt.tail} {
+				must(t, b.Delete(name))
+				if body != nil {
+					must(t, b.Put(name, body))
+				}
+			}
+			got, n := read(t)
+			if !slices.Equal(got, want) || n > tt.most {
+				t.Errorf("another log, or %d requests", n)
+			}
+		})
+	}
+
+	// The next process continues with the checkpoints, and the one after it with old ones.
+	must(t, errors.Join(b.Put(logCheckpoint, late[0]), b.Put(tailCheckpoint, late[1])))
+	cold := b.client(t)
+	open(t, dir, cold.next(t, cfg))
+	r := cold.requests
+	n := r.Get.Load() + r.List.Load() + r.Head.Load() + r.Put.Load() + r.Delete.Load() - 1 // one is from store.Open
+	t.Logf("Create made %d requests: %d get, %d list, %d put", n, r.Get.Load(), r.List.Load(), r.Put.Load())
+	if n > 10 {
+		t.Errorf("Create made %d requests", n)
+	}
+	must(t, errors.Join(b.Put(logCheckpoint, early[0]), b.Put(tailCheckpoint, early[1])))
+	d = open(t, dir, b.next(t, cfg))
+	wait = start(t.Context(), t, d)
+	commitAll(t, d, alone([]*tokenize.Sample{builder.Sample(), builder.Sample()})...)
+	must(t, errors.Join(d.Close(t.Context()), wait(), d.Seal()))
+	if _, n := read(t); n > 8 {
+		t.Errorf("a reader of the sealed log made %d requests", n)
+	}
+	if r := b.verify(t); r.Samples != 1002 || len(r.Orphans) > 0 {
+		t.Errorf("Verify = %+v", r)
+	}
+}
+
+func (b *testBucket) get(t *testing.T, name string) []byte {
+	t.Helper()
+	body, err := b.Get(name)
+	must(t, err)
+	return body
+}
+
+func flip(body []byte) []byte {
+	body = bytes.Clone(body)
+	body[len(body)/2] ^= 1
+	return body
+}
+
+// lines changes the lines of a checkpoint.
+func lines(t *testing.T, body []byte, edit func([][]byte) [][]byte) []byte {
+	t.Helper()
+	z, err := zstd.NewReader(nil)
+	must(t, err)
+	defer z.Close()
+	text, err := z.DecodeAll(body, nil)
+	must(t, err)
+	list := slices.Collect(bytes.Lines(text))
+	w, err := zstd.NewWriter(nil)
+	must(t, err)
+	return w.EncodeAll(bytes.Join(edit(list), nil), nil)
+}
