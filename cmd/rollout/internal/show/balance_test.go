@@ -38,8 +38,12 @@ func TestSummaryBalance(t *testing.T) {
 			`"balance":{"sampled":17,"trained":10,"unscored":3,"quarantined":4},`,
 		},
 		{
-			"all tokens are trained", collector.Yield{Sampled: 10, Trained: 10}, nil, nil,
-			[]string{"untrained", " + ", `"balance"`}, `"sampled":10`,
+			"all tokens are trained",
+			collector.Yield{Sampled: 10, Trained: 10},
+			nil,
+			nil,
+			[]string{"untrained", " + ", `"balance"`},
+			`"sampled":10`,
 		},
 		{
 			"several conversations", chains,
