@@ -137,7 +137,7 @@ func (c *chatCall) flush() error {
 func (c *chatCall) document(a engineAnswer) {
 	c.reader = newReader(openai{}, false)
 	if c.q.streamed {
-		c.view.parts = &document{}
+		c.view.parts = newDocument()
 	}
 	_, err := c.parse(a.body)
 	if err != nil && c.q.streamed {
