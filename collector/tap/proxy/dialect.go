@@ -20,9 +20,6 @@ type dialect interface {
 	// answer parses one JSON document from s and stores its values in a. The document is the whole
 	// answer or, if a.streamed is true, one event of the stream.
 	answer(s *tokenize.Scanner, a *answer) error
-	// keys returns the names of the sampling settings in a request to the given path. The name of
-	// an unsupported setting is "".
-	keys(path string) *names
 	// asks returns the members that make the engine return ids and log-probabilities. The proxy
 	// adds a member only if the body does not already have it.
 	asks(q *request) []ask
@@ -54,6 +51,8 @@ type request struct {
 
 	// root is the body's object.
 	root object
+	// keys contains the names of the sampling settings.
+	keys *names
 	// prompt contains the ids of the only prompt, or nil if the body does not contain them.
 	// promptAt is the position of the list of ids. prompt shares the memory of room if room is
 	// large enough.

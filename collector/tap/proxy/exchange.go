@@ -129,9 +129,12 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 		p.unread("malformed")
 		return
 	}
-	keys := x.d.keys(path)
-	edits := q.edits(x.d, &p.cfg.Set, p.cfg.AskIDs)
-	x.set = p.cfg.Set.members(keys) != nil
+	var asks []ask
+	if p.cfg.AskIDs {
+		asks = x.d.asks(q)
+	}
+	edits := q.edits(&p.cfg.Set, asks)
+	x.set = p.cfg.Set.members(q.keys) != nil
 	if q.several {
 		x.call = nil
 		p.unread("several")
@@ -155,7 +158,7 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 		}
 	}
 	if x.call != nil {
-		x.call.Sampling = q.told(keys, &p.cfg.Set)
+		x.call.Sampling = q.told(&p.cfg.Set)
 		x.streamed = q.streamed
 	}
 }
