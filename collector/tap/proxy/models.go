@@ -11,20 +11,13 @@ import (
 	"time"
 )
 
-// This file decides which model of the engine a call of a session gets. Most clients use any name, and
-// get the engine's own model. But vLLM and SGLang also list the LoRA adapters that they have loaded, and
-// programs load and unload adapters while the engine runs. A client that names an adapter must never get
-// another model.
-//
-// So the proxy reads an engine's list again before it uses the list, if one of these is true:
+// This file decides which model of the engine a call of a session gets (see Sessions in the package
+// comment). The proxy reads an engine's list again before it uses the list, if one of these is true:
 //
 //	the name is in the list              the list is older than listFor
 //	an engine listed the name before     always, because otherwise the call is refused
 //	no engine has ever listed the name   no call has used the name before, or the last read was more
 //	                                     than listFor ago
-//
-// A client that names an adapter after it was loaded therefore gets the adapter. There is one exception:
-// a client that used the name before that, too, can get the engine's own model for up to listFor.
 
 // models reads the names and the context length of the engine's models. The first one is the engine's
 // own model.

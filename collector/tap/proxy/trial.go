@@ -255,25 +255,3 @@ func (p *Proxy) small(req *http.Request, e *engine) (status int, body []byte, er
 	body, err = io.ReadAll(io.LimitReader(res.Body, maxTrialBytes))
 	return res.StatusCode, body, err
 }
-
-// An EngineInfo describes an engine.
-type EngineInfo struct {
-	URL string // without a user name and password
-	// Model is the engine's name for its model. It is empty before the first successful trial. Tokens
-	// is the model's context length, or 0 if it is unknown.
-	Model  string
-	Tokens int64
-}
-
-// Engines describes the engines in the order of Config.Engines.
-func (p *Proxy) Engines() []EngineInfo {
-	var all []EngineInfo
-	for _, e := range p.balance.engines {
-		info := EngineInfo{URL: e.name}
-		if a := e.trial.able.Load(); a != nil {
-			info.Model, info.Tokens = a.own(), a.tokens
-		}
-		all = append(all, info)
-	}
-	return all
-}
