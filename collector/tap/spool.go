@@ -201,9 +201,6 @@ func (s *Spool) now() time.Time {
 	return t
 }
 
-// Dir returns the folder of the spool.
-func (s *Spool) Dir() string { return s.cfg.Dir }
-
 // Stats returns the current stats.
 func (s *Spool) Stats() SpoolStats {
 	s.mu.Lock()
