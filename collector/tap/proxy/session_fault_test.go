@@ -196,7 +196,7 @@ func TestSessionEngineErrors(t *testing.T) {
 	t.Parallel()
 	for _, f := range forms {
 		for _, status := range []int{400, 429, 500, 503} {
-			engine, _ := f.engine(t)
+			engine := f.engine(t)
 			const text = `{"error":{"message":"no","type":"x"}}`
 			r := newSessionRig(t, proxy.Config{}, trialed{engine, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "7")
@@ -266,7 +266,7 @@ func TestSessionOverflow(t *testing.T) {
 func TestSessionKeepAlive(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
-		engine, _ := forms[2].engine(t)
+		engine := forms[2].engine(t)
 		release := make(chan struct{})
 		r := newSessionRig(t, proxy.Config{}, trialed{engine, func(w http.ResponseWriter, r *http.Request) {
 			<-release
@@ -306,7 +306,7 @@ func TestSessionKeepAlive(t *testing.T) {
 func TestSessionFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, f := range forms {
-		engine, _ := f.engine(t)
+		engine := f.engine(t)
 		dir := filepath.Join(t.TempDir(), "sessions")
 		r := sessionRigOf(t, store.Config{Dir: dir, SyncEvery: time.Hour}, proxy.Config{}, engine)
 		for range 128 { // so many files stay open that the store opens the next one for each write

@@ -223,7 +223,11 @@ func newTrialRig(t *testing.T, engine http.HandlerFunc) (*Proxy, session.Key) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sessions.Close() })
+	t.Cleanup(func() {
+		if err := sessions.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	p, err := New(Config{Engines: []*url.URL{at}, Sessions: sessions})
 	if err != nil {
 		t.Fatal(err)
