@@ -7,17 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
-)
-
-const (
-	// holdHead is how long the head of a stream is held back while the engine works on a whole
-	// answer. Until then, an error of the engine reaches the client with its status.
-	holdHead = time.Second
-	// keepAlive is the time between two comments that keep the client waiting afterwards.
-	keepAlive = 3 * time.Second
 )
 
 // respond changes the answer and passes it to the client.

@@ -117,7 +117,7 @@ func (c *chatCall) send(ctx context.Context) engineAnswer {
 		c.p.guard("session", func() { a = c.fetch() })
 		done <- a
 	}()
-	wait := time.NewTimer(c.p.holdHead)
+	wait := time.NewTimer(c.p.limits.HoldHead)
 	defer wait.Stop()
 	for {
 		select {
@@ -129,7 +129,7 @@ func (c *chatCall) send(ctx context.Context) engineAnswer {
 				c.out = append(c.out, ": the engine is working\n\n"...)
 				_ = c.flush() // if the client has disconnected, ctx ends
 			}
-			wait.Reset(c.p.keepAlive)
+			wait.Reset(c.p.limits.KeepAlive)
 		}
 	}
 }

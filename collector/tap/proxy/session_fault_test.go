@@ -277,7 +277,7 @@ func TestSessionKeepAlive(t *testing.T) {
 			}
 			engine.ServeHTTP(w, r)
 		}})
-		r.proxy.SetWaits(time.Millisecond, time.Millisecond)
+		r.proxy.Limits().HoldHead, r.proxy.Limits().KeepAlive = time.Millisecond, time.Millisecond
 		key := r.begin(t)
 		const comment = ": the engine is working\n\n"
 		res := r.send(t.Context(), t, "/r/"+string(key)+"/v1/chat/completions", chatBody("tool", true, ""))
