@@ -131,7 +131,7 @@ func TestSessionSealed(t *testing.T) {
 				status, text := r.call(t, key, chatBody("single", false, ""))
 				answer <- fmt.Sprint(status, text)
 			}()
-			wait(t, func() bool { return r.proxy.Stats().Sessions.Calls == 1 })
+			wait(t, func() bool { return r.proxy.Stats().Calls == 1 })
 		}
 		rec := r.record(t, key)
 		got := <-answer
@@ -162,7 +162,7 @@ func TestSessionWait(t *testing.T) {
 		status, _ := r.call(t, key, chatBody("single", false, ""))
 		answer <- status
 	}()
-	wait(t, func() bool { return r.proxy.Stats().Sessions.Calls == 1 })
+	wait(t, func() bool { return r.proxy.Stats().Calls == 1 })
 	go func() {
 		status, _ := r.post(t, "/r/"+string(key)+"/end?wait=true", "")
 		ended <- status

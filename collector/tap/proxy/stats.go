@@ -16,7 +16,7 @@ type Stats struct {
 	// Dropped counts the calls that Config.Keep refused. The proxy does not count accepted calls
 	// that are lost later.
 	Calls, Kept, Dropped int64
-	// Sessions counts the sessions that began and ended over HTTP, and the calls of sessions. These
+	// Sessions counts the sessions that began and ended over HTTP, and their finished calls. These
 	// calls are also in Calls, and in Kept or Dropped.
 	Sessions SessionStats
 	// Continued counts the calls whose prompt the Continuer changed, and the calls of sessions whose
@@ -45,7 +45,7 @@ type Stats struct {
 
 // SessionStats counts sessions. Kept counts the finished calls that were recorded, and Dropped the
 // finished calls that could not be recorded.
-type SessionStats struct{ Begun, Ended, Calls, Kept, Dropped int64 }
+type SessionStats struct{ Begun, Ended, Kept, Dropped int64 }
 
 // EngineStats describes one engine and counts its requests.
 type EngineStats struct {
