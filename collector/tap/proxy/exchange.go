@@ -25,8 +25,8 @@ import (
 type exchange struct {
 	p        *Proxy
 	d        dialect
-	call     *tap.Call // nil if not a generation or not parsed; finish sets the prompt
-	blind    *tap.Call // nil if not a generation; recorded if call is nil
+	call     *tap.Call // nil if not a generation; finish sets the prompt
+	parsed   bool      // whether the request could be parsed; otherwise call gets no contents
 	body     *payload  // the request body, until the head of the answer arrives
 	held     int64     // the exchange's share of p.memory
 	streamed bool
@@ -51,7 +51,7 @@ type exchange struct {
 // without being parsed. begin returns false if it cannot read the whole body.
 func (x *exchange) begin(d dialect, r *http.Request) bool {
 	p := x.p
-	x.blind = newCall(d)
+	x.call = newCall(d)
 	if p.cfg.Continuer != nil {
 		r.Header.Set("Accept-Encoding", "identity") // because a compressed answer cannot be marked
 	}
@@ -71,11 +71,15 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(slices.Clone(body)), r.Body))
 		return true
 	}
-	x.d, x.call = d, newCall(d)
+	arrived := time.Now()
+	x.d, x.parsed = d, true
 	if !p.guard("request", func() { x.understand(r.URL.Path, body, desk) }) {
-		x.body, x.call, x.set = nil, nil, false
+		x.body, x.parsed, x.set = nil, false, false
 		x.prompt, x.asked, x.own, x.spliced = tap.IDs{}, tap.IDs{}, idList{}, 0
 		p.unread("panic")
+	}
+	if x.parsed {
+		x.call.Began = arrived
 	}
 	if x.body == nil {
 		x.body = &payload{front: slices.Clone(body)}
@@ -123,7 +127,7 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 		desk.ids = q.prompt // q.prompt might be a larger slice
 	}
 	if err != nil {
-		x.call = nil
+		x.parsed = false
 		p.unread("malformed")
 		return
 	}
@@ -134,7 +138,7 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 	edits := q.edits(&p.cfg.Set, asks)
 	x.set = p.cfg.Set.members(q.keys) != nil
 	if q.several {
-		x.call = nil
+		x.parsed = false
 		p.unread("several")
 	}
 	prompt := q.prompt
@@ -155,7 +159,7 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 			x.own = idList{}
 		}
 	}
-	if x.call != nil {
+	if x.parsed {
 		x.call.Sampling = q.told(&p.cfg.Set)
 		x.streamed = q.streamed
 	}
@@ -214,7 +218,7 @@ var refusals = [...]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge,
 
 func (x *exchange) chosen(e *engine) error {
 	x.engine, x.began = e, time.Now()
-	if x.call != nil {
+	if x.parsed {
 		x.call.Engine = e.name
 	}
 	if x.prepare != nil {

@@ -19,17 +19,11 @@ func (x *exchange) answered(res *http.Response) error {
 	x.p.answered(res.StatusCode, x.set)
 	x.body, x.own = nil, idList{}
 	x.hold(0)
-	if x.blind == nil {
+	if x.call == nil {
 		return nil
 	}
-	understood := x.call != nil
-	if !understood {
-		// Record a call without contents, so that readers of the calls know that this call exists.
-		x.call = x.blind
-		x.call.Engine = x.engine.name
-	}
-	x.call.Status = res.StatusCode
-	if understood && res.StatusCode == http.StatusOK && x.readable(res.Header) {
+	x.call.Status, x.call.Engine = res.StatusCode, x.engine.name
+	if x.parsed && res.StatusCode == http.StatusOK && x.readable(res.Header) {
 		x.p.guard("answer", func() { x.reader = newReader(x.d, x.streamed) })
 	}
 	if x.marked(res.StatusCode) {
@@ -115,10 +109,11 @@ func (b *passing) Read(buf []byte) (int, error) {
 
 func (b *passing) Close() error { return b.body.Close() }
 
-// finish records the call. through must be true only if the answer was complete.
+// finish records the call. through must be true only if the answer was complete. A call whose request
+// was not parsed is recorded only if an engine answered, so that readers of the calls know that it exists.
 func (x *exchange) finish(through bool) {
 	p, c := x.p, x.call
-	if c == nil || x.finished {
+	if c == nil || x.finished || !x.parsed && c.Engine == "" {
 		return
 	}
 	x.finished = true

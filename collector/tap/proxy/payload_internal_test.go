@@ -107,7 +107,7 @@ func checkPayload(t *testing.T, d dialect, path string, body []byte, chop int) {
 		t.Fatal(err)
 	}
 	want := edited(slices.Clone(body), slices.Clone(q.edits(&set, d.asks(q))))
-	x := &exchange{p: &Proxy{cfg: Config{Set: set, AskIDs: true}.withDefaults(), limits: defaultLimits(), stats: counters{Stats: newStats()}}, d: d, call: newCall(d)}
+	x := &exchange{p: &Proxy{cfg: Config{Set: set, AskIDs: true}.withDefaults(), limits: defaultLimits(), stats: counters{Stats: newStats()}}, d: d, call: newCall(d), parsed: true}
 	desk := newDesk()
 	x.understand(path, q.body, desk)
 	desk.free()
