@@ -67,12 +67,11 @@ func (p *Proxy) healthy(ctx context.Context, e *engine) error {
 	if err != nil {
 		return err
 	}
-	res, err := p.transport.RoundTrip(req)
+	res, err := p.transport.RoundTrip(req) //nolint:bodyclose // finishOff closes it
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close()                                      //nolint:errcheck // the body is not needed
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection can be reused
+	finishOff(res.Body)
 	if res.StatusCode >= http.StatusInternalServerError {
 		return fmt.Errorf("GET /health: %s", res.Status)
 	}

@@ -15,7 +15,7 @@ import (
 // result has them and is otherwise equal. Outside the edits no byte changes.
 func checkEdited(t *testing.T, d dialect, q *request, set *Set) {
 	t.Helper()
-	edits := q.edits(d, set, true)
+	edits := q.edits(set, d.asks(q))
 	out := edited(q.body, edits)
 	before, err := plainValue[map[string]any](q.body)
 	if err != nil {
@@ -33,7 +33,7 @@ func checkEdited(t *testing.T, d dialect, q *request, set *Set) {
 		}
 		before["sampling_params"] = place
 	}
-	for _, m := range set.members(d.keys(q.path)) {
+	for _, m := range set.members(q.keys) {
 		v, err := plainValue[any]([]byte(m.value))
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +119,11 @@ func TestEdits(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := strings.ReplaceAll(c.want, `"seed":7`, `"sampling_seed":7`)
-		if got := string(edited(q.body, q.edits(d, &set, c.asked))); got != want {
+		var asks []ask
+		if c.asked {
+			asks = d.asks(q)
+		}
+		if got := string(edited(q.body, q.edits(&set, asks))); got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", c.body, got, want)
 		}
 	}

@@ -301,7 +301,7 @@ func TestSessionLimits(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	all.Go(func() { r.do(t, "POST", path, chatBody("single", false, ""), "X-Hang", "1") })
-	wait(t, func() bool { return r.proxy.Stats().Sessions.Calls == 1 })
+	wait(t, func() bool { return r.proxy.Stats().Calls == 1 })
 	if status, text := r.call(t, key, chatBody("single", false, "")); status != http.StatusTooManyRequests || !strings.Contains(text, "too_many_calls") {
 		t.Errorf("%d %s", status, text)
 	}
@@ -331,7 +331,7 @@ func TestSessionMemory(t *testing.T) {
 	key := r.begin(t)
 	var all sync.WaitGroup
 	all.Go(func() { r.call(t, key, chatBody("single", false, "")) })
-	wait(t, func() bool { return r.proxy.Stats().Sessions.Calls == 1 })
+	wait(t, func() bool { return r.proxy.Stats().Calls == 1 })
 	if status, text := r.call(t, key, chatBody("single", false, "")); status != http.StatusServiceUnavailable || !strings.Contains(text, "busy") {
 		t.Errorf("%d %s", status, text)
 	}

@@ -39,7 +39,7 @@ func (d *Doctor) harness(ctx context.Context) error {
 		if e.Model == "" {
 			continue // part of the error
 		}
-		d.ok("engine", "%s serves model %s and returns token ids", e.URL, e.Model)
+		d.ok("engine", "%s serves model %s and returns token ids", e.Engine, e.Model)
 	}
 	return nil
 }
