@@ -86,7 +86,7 @@
 //
 // All other paths under KEY answer 404. Empty parts of a path are ignored. A client can also send KEY
 // as its API key, to paths without KEY. Anywhere else, such as in a query, a key gets status 401. An
-// unknown key gets 401 too, and a sealed one 410. If Config.Token is set, all paths except these and
+// unknown key gets 401 too, and a call of a sealed session 410. If Config.Token is set, all paths except these and
 // /healthz need the token. The proxy does not log keys or the token, and does not forward them.
 //
 // When the whole body of an end has arrived, the proxy completes the end even if the client

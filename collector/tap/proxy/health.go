@@ -78,8 +78,9 @@ func (p *Proxy) healthy(ctx context.Context, e *engine) error {
 	return nil
 }
 
-// healthz answers 200 if the tap accepts requests and at least one engine is up, otherwise 503. If
-// calls cannot be stored, the status is still 200, because the proxy still forwards them.
+// healthz answers 200 if the tap accepts requests and at least one engine is up, otherwise 503. The
+// status is also 200 if calls cannot be stored: another proxy would not help, because each session
+// belongs to one proxy, and calls outside sessions are still forwarded.
 func (p *Proxy) healthz(w http.ResponseWriter) {
 	if p.draining.Load() {
 		http.Error(w, "draining", http.StatusServiceUnavailable)
@@ -89,9 +90,19 @@ func (p *Proxy) healthz(w http.ResponseWriter) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	} else if err := p.cfg.Unkept(); err != nil {
 		_, _ = fmt.Fprintf(w, "degraded: the tap forwards calls but cannot keep them (%v)\n", err)
+	} else if err := p.unrecorded(); err != nil {
+		_, _ = fmt.Fprintf(w, "degraded: calls of sessions fail with status 507 (%v)\n", err)
 	} else {
 		_, _ = io.WriteString(w, "ok\n")
 	}
+}
+
+// unrecorded returns nil if the last write to the files of sessions succeeded.
+func (p *Proxy) unrecorded() error {
+	if p.cfg.Sessions == nil {
+		return nil
+	}
+	return p.cfg.Sessions.Stats().Err
 }
 
 // Up returns nil if an engine was up when its health was last checked, otherwise an error.

@@ -145,7 +145,7 @@ func TestParseSet(t *testing.T) {
 	for bad, want := range map[string]string{
 		"top_p": "want name=value", "top_p=": "want a number in (0, 1]", "top_p=0": "want a number in (0, 1]", "top_p=1.5": "in (0, 1]", "top_p=NaN": "want a number",
 		"temperature=-1": "≥ 0", "temperature=0x10": "want a number", "max_new_tokens=0": "> 0", "max_new_tokens=1.5": "integer", "top_k=-2": "integer", "seed=x": "integer",
-		"stop=[1]": "strings", "stop_token_ids=5": "ids", "stop_token_ids=[null]": "ids", "stop_token_ids=[-1]": "ids", "best_of=2": "unknown setting", `stop=["a"`: "strings",
+		"stop=[1]": "strings", "stop_token_ids=5": "ids", "stop_token_ids=[null]": "ids", "stop_token_ids=[-1]": "ids", "best_of=2": "unknown setting", "max_tokens=2": "did you mean max_new_tokens?", `stop=["a"`: "strings",
 	} {
 		if _, err := ParseSet([]string{bad}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", bad, err, want)

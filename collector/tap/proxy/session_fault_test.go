@@ -330,9 +330,22 @@ func TestSessionFullDisk(t *testing.T) {
 		if s := r.proxy.Stats(); s.Dropped != 2 || s.Kept != 0 {
 			t.Errorf("%s: %+v", f.name, s)
 		}
+		health := func(want string) {
+			res, err := http.Get(r.url + "/healthz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK || !strings.HasPrefix(string(text), want) {
+				t.Errorf("%s: /healthz answers %d %s, want %s", f.name, res.StatusCode, text, want)
+			}
+		}
+		health("degraded: calls of sessions fail with status 507 (")
 		if err := os.Rename(dir+".away", dir); err != nil {
 			t.Fatal(err)
 		}
+		r.begin(t)
+		health("ok")
 		if calls := r.record(t, key).Calls; len(calls) != 0 {
 			t.Errorf("%s: recorded %+v", f.name, calls)
 		}
