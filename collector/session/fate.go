@@ -88,7 +88,7 @@ func (b *builder) rejects(c *call) bool {
 	var reply strings.Builder
 	for _, text := range c.added {
 		switch m := b.message(text); {
-		case m.role == "tool", m.role == "user" && (b.number[text] == c.repeat.firstUser || b.statesTask(text)):
+		case m.role == "tool", m.role == "user" && (m.number == c.repeat.firstUser || m.task):
 			return false
 		case m.role == "user":
 			reply.WriteString(m.text)

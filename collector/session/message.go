@@ -24,6 +24,10 @@ type message struct {
 	// content is the text, and the names and arguments of the tool calls. Some engines use the same
 	// tool-call ids in every conversation.
 	content string
+	// Two messages have the same number if they have the same key, and the same full number if they
+	// also have the same content.
+	number, full int32
+	task         bool // it is a user message that contains the task's prompt
 }
 
 // A toolUse is one call of a tool.
@@ -35,8 +39,8 @@ type toolUse struct {
 // called reports whether the message calls tools.
 func (m *message) called() bool { return len(m.uses) > 0 }
 
-// full returns the key with the content.
-func (m *message) full() string {
+// fullKey returns the key with the content.
+func (m *message) fullKey() string {
 	if m.ids {
 		return m.key + "\x00" + m.content
 	}
