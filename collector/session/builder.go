@@ -79,20 +79,20 @@ type call struct {
 	known     bool // the request contains a message that is the same as its answer
 	knownHere bool // the same, after a message that is the same as the last message
 
-	parent   *call   // the call that this call continues, or nil
-	children []*call // the calls that continue this call
-	parentAt int     // the position of the parent's answer in the request
-	exact    bool    // parent is not nil, and the prompt begins with all of its tokens
-	readers  []*call // the later requests that contain the answer
-	quoted   bool    // the text of a later request contains the text of this answer, and of no other
-	changed  *call   // a later request with an assistant message of unknown origin in place of the answer
-	repeat   *call   // the later request that repeats this request without the answer, or nil
-	added    []int   // the messages of repeat after those that it repeats
-	stated   bool    // the client stated that repeat is a retry of this call
-	replyTo  *call   // the call whose rejected answer this request replies to, or nil
-	latest   int     // the index of the last call of the conversation that begins with this call
-	next     *call   // the call that continues this call in its chain, or nil
-	fate     fate
+	parent   *call           // the call that this call continues, or nil
+	children []*call         // the calls that continue this call
+	parentAt int             // the position of the parent's answer in the request
+	exact    bool            // parent is not nil, and the prompt begins with all of its tokens
+	readers  []*call         // the later requests that contain the answer
+	quoted   bool            // the text of a later request contains the text of this answer, and of no other
+	changed  *call           // a later request with an assistant message of unknown origin in place of the answer
+	repeat   *call           // the later request that repeats this request without the answer, or nil
+	added    []int           // the messages of repeat after those that it repeats
+	stated   bool            // the client stated that repeat is a retry of this call
+	replyTo  *call           // the call whose rejected answer this request replies to, or nil
+	latest   int             // the index of the last call of the conversation that begins with this call
+	next     *call           // the call that continues this call in its chain, or nil
+	fate     tokenize.Reason // what the harness did with the answer
 	chain    *chain
 	reason   tokenize.Reason
 	place    int // the index in Rollout.Calls
