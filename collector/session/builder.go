@@ -104,6 +104,12 @@ func (c *call) end() int32 { return c.lists[len(c.lists)-1] }
 // systemList returns the number of the list of system messages at the beginning.
 func (c *call) systemList() int32 { return c.lists[c.system] }
 
+// startsWith reports whether the request begins with all messages of d.
+func (c *call) startsWith(d *call) bool {
+	n := len(d.Messages)
+	return n <= len(c.Messages) && c.lists[n] == d.end()
+}
+
 // before reports whether c's answer had ended when d began.
 func (c *call) before(d *call) bool { return c.ended <= d.began }
 

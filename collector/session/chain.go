@@ -80,7 +80,7 @@ func (b *builder) skipModels() {
 			p = p.parent
 		}
 		if p != nil && p != c.parent {
-			c.parent, c.exact = p, len(p.Prompt) > 0 && len(p.Output) > 0 && p.seq.extends(&c.seq)
+			c.parent, c.exact = p, p.seq.extends(&c.seq)
 			p.children = append(p.children, c)
 		}
 	}

@@ -115,8 +115,7 @@ func (b *builder) findParent(c *call) (proved bool) {
 		best, at = continuation{from: e, common: e.seq.len()}, len(e.Messages)
 	}
 	if p := best.from; p != nil {
-		c.parent, c.parentAt = p, at
-		c.exact = len(p.Prompt) > 0 && len(p.Output) > 0 && best.common == p.seq.len() && p.seq.extends(&c.seq)
+		c.parent, c.parentAt, c.exact = p, at, p.seq.extends(&c.seq)
 	}
 	return best.proved || c.exact
 }
@@ -124,11 +123,10 @@ func (b *builder) findParent(c *call) (proved bool) {
 // coincides reports whether c's request contains the answer of another call in the place of e's
 // answer. Then the tokens are the same only because both answers begin with the same tokens.
 func (b *builder) coincides(c, e *call) bool {
-	n := len(e.Messages)
-	if n >= len(c.Messages) || c.lists[n] != e.end() {
+	if len(e.Messages) == len(c.Messages) || !c.startsWith(e) {
 		return false
 	}
-	k := b.answerAt(c, n)
+	k := b.answerAt(c, len(e.Messages))
 	return k.from != nil && k.from != e
 }
 
@@ -182,11 +180,10 @@ func (b *builder) only(c *call, calls []*call, fits func(*call) bool) continuati
 // comes from d. Usually the messages of d are before it. If the harness rewrote them, the two
 // requests must have enough else in common.
 func (b *builder) contains(c *call, p int, d *call) bool {
-	n := len(d.Messages)
 	sameTools := c.tools.key == d.tools.key
 	sameSystem := c.systemList() == d.systemList()
 	switch {
-	case n <= p && c.lists[n] == d.end():
+	case len(d.Messages) <= p && c.startsWith(d):
 		return true
 	case d.answer.ids:
 		return sameTools && c.tools.key != 0 || sameSystem && c.tools.overlaps(d.tools)
@@ -235,7 +232,7 @@ func (b *builder) longest(c *call) (best *call) {
 // parent's.
 func (b *builder) markRead(c *call) {
 	from := 0
-	if d := c.parent; d != nil && len(d.Messages) <= len(c.Messages) && c.lists[len(d.Messages)] == d.end() {
+	if d := c.parent; d != nil && c.startsWith(d) {
 		from = len(d.Messages)
 	}
 	for p := from; p <= c.lastReply; p++ {
