@@ -11,11 +11,9 @@ func (b *builder) chooseKinds() {
 	main := b.mainChain()
 	if main == nil {
 		main = &chain{}
-		b.chains = slices.Insert(b.chains, 0, main)
-	} else {
-		i := slices.Index(b.chains, main)
-		b.chains = slices.Insert(slices.Delete(b.chains, i, i+1), 0, main)
 	}
+	others := slices.DeleteFunc(b.chains, func(x *chain) bool { return x == main })
+	b.chains = slices.Insert(others, 0, main)
 	all := &toolSet{names: map[string]bool{}} // the tools of the main chain
 	for _, c := range main.calls {
 		for name := range c.tools.names {

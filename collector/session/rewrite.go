@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -61,13 +62,7 @@ func (e *chainEnds) add(c *call) {
 
 // position returns the number of calls that ended at or before the time.
 func position(calls []*call, time int64) int {
-	i, _ := slices.BinarySearchFunc(calls, time, func(c *call, time int64) int {
-		if c.ended <= time {
-			return -1
-		}
-		return 1
-	})
-	return i
+	return sort.Search(len(calls), func(i int) bool { return calls[i].ended > time })
 }
 
 // rewritten returns the chain that continues with c after the harness rewrote the history. It returns
