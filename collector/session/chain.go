@@ -56,8 +56,9 @@ func (b *builder) findChains() {
 		case replaces[c] != nil && replaces[c].model == c.model:
 			x = replaces[c].chain
 		default:
-			if x = ends.rewritten(c); x != nil {
-				b.continued(x.last, c)
+			if end := ends.rewritten(c); end != nil {
+				x = end.chain
+				b.continued(end, c)
 			}
 		}
 		if x == nil {
