@@ -29,7 +29,7 @@ func sealed(dir, after string) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	var entries []Entry
+	entries := []Entry{} // not null in a list over HTTP
 	total := 0
 	for _, name := range names {
 		if len(entries) == maxList || total > maxAllAbouts {

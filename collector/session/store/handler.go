@@ -17,15 +17,8 @@ import (
 const listPath = "/tap/sessions"
 
 type listing struct {
-	Version  int      `json:"version"`
-	Sessions []listed `json:"sessions"`
-}
-
-type listed struct {
-	Name  string `json:"name"`
-	ID    string `json:"id"`
-	Bytes int64  `json:"bytes"`
-	About *About `json:"about,omitempty"`
+	Version  int     `json:"version"`
+	Sessions []Entry `json:"sessions"`
 }
 
 // Handler returns a handler that serves the sealed sessions to other machines, under /tap/sessions.
@@ -59,12 +52,8 @@ func (s *Store) serveList(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "cannot read the folder of sessions", http.StatusInternalServerError)
 		return
 	}
-	l := listing{Version: Version, Sessions: []listed{}}
-	for _, e := range entries {
-		l.Sessions = append(l.Sessions, listed(e))
-	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(l) // an error means that the client disconnected
+	_ = json.NewEncoder(w).Encode(listing{Version, entries}) // an error means that the client disconnected
 }
 
 func (s *Store) serveSession(w http.ResponseWriter, r *http.Request) {

@@ -121,13 +121,11 @@ func (r *Remote) list(ctx context.Context, after string, wait time.Duration) ([]
 	if err := r.client.List(ctx, after, wait, &l); err != nil {
 		return nil, err
 	}
-	var entries []Entry
 	for _, e := range l.Sessions {
 		if e.Name <= after || !isName(e.Name) || e.ID != e.Name[numberLen+1:] {
 			return nil, r.client.NotTap("its sessions are not in order")
 		}
 		after = e.Name
-		entries = append(entries, Entry(e))
 	}
-	return entries, nil
+	return l.Sessions, nil
 }
