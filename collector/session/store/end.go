@@ -158,7 +158,7 @@ func (x *Session) seal(e session.End) error {
 			return err
 		}
 		e.Calls, e.Digest = x.state.calls, x.state.sum.String()
-		payload, err := appendEnd(nil, e)
+		payload, err := endPayload(e)
 		if err != nil {
 			return x.err(err)
 		}

@@ -21,15 +21,15 @@ func TestScan(t *testing.T) {
 	}
 	defer s.Close()
 	id := newKeyID()
-	head, _ := appendHead(nil, id, session.Head{})
-	other, _ := appendHead(nil, newKeyID(), session.Head{})
+	head, _ := headPayload(id, session.Head{})
+	other, _ := headPayload(newKeyID(), session.Head{})
 	text := append([]byte{opText}, "{}"...)
 	end := func(calls int, before ...[]byte) []byte {
 		sum := newDigest()
 		for _, p := range before {
 			sum.add(p)
 		}
-		b, _ := appendEnd(nil, session.End{Calls: calls, Digest: sum.String()})
+		b, _ := endPayload(session.End{Calls: calls, Digest: sum.String()})
 		return b
 	}
 	for _, c := range []struct {

@@ -189,7 +189,7 @@ func (s *Store) Begin(h session.Head) (session.Key, error) {
 func (x *Session) create(h session.Head) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	head, err := appendHead(nil, x.id, h)
+	head, err := headPayload(x.id, h)
 	if err != nil {
 		return err
 	}
