@@ -5,9 +5,13 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
 )
+
+// SetPatience sets how long a request is retried.
+func (r *Remote) SetPatience(d time.Duration) { r.client.Patience = d }
 
 // TestRemoteLimit proves that a file above the limit is an error, whether the tap states its size or not,
 // and that a file of the largest size is read.
@@ -40,7 +44,7 @@ func TestRemoteLimit(t *testing.T) {
 		_, _ = w.Write(rec.Body.Bytes()[half:])
 	}))
 	defer server.Close()
-	r, err := OpenRemote(t.Context(), RemoteConfig{URL: server.URL})
+	r, err := OpenRemote(t.Context(), server.URL, "")
 	if err != nil {
 		t.Fatal(err)
 	}
