@@ -37,7 +37,7 @@ func TestModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		reply, _ := g.Run(t.Context()) // without a call, it fails
-		read, err := harness.NewReader(local{from: r.store}, harness.ReaderConfig{}).
+		read, err := harness.NewReader(local{from: r.store}, session.Config{}).
 			Open(t.Context(), collector.Attempt{Task: &collector.Task{Recorded: &collector.Recorded{Run: g.ID()}}})
 		if err != nil {
 			t.Fatal(err)

@@ -163,9 +163,10 @@ func sessionError(err error, about string) error {
 	return fmt.Errorf("%w: %w", collector.ErrNoTurns, err) // only this session is damaged
 }
 
-// answered reports whether the attempt, whose rollout has a main conversation, has a final answer. The last answer of the model counts too,
-// because some agents print the reasoning if the model wrote nothing else. A call of a tool is an
-// answer if the exit code is 0, because some agents end with such a call.
+// answered reports whether the attempt has a final answer. The rollout has a main conversation. The
+// last answer of the model counts too, because some agents print the reasoning if the model wrote
+// nothing else. A call of a tool is an answer if the exit code is 0, because some agents end with such
+// a call.
 func (g *agent) answered(rollout *session.Rollout) bool {
 	var last struct {
 		Calls []json.RawMessage `json:"tool_calls"`
@@ -190,7 +191,8 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 	last := &g.record.Calls[at]
 	class, why := error(nil), ""
 	switch status := last.Status; {
-	case status == http.StatusOK && last.Cut && rollout != nil && inMain(last, rollout): // the end of the command cuts other conversations
+	case status == http.StatusOK && last.Cut && rollout != nil && inMain(last, rollout):
+		// The end of the command cuts the answers of other conversations.
 		return fmt.Errorf("%w: the answer to the last call (%d) was cut off; exit code %d%s",
 			collector.ErrConnection, last.Number, g.end.Exit, g.end.LastLine)
 	case status == http.StatusOK:
