@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/rollout-rl/rollout/collector/session"
 )
 
 // SetPatience sets how long a request is retried.
@@ -24,9 +22,7 @@ func TestRemoteLimit(t *testing.T) {
 	defer s.Close()
 	x := must(t, s)
 	newTalk(1).add(t, x)
-	if _, err := x.End(t.Context(), session.End{}, false); err != nil {
-		t.Fatal(err)
-	}
+	seal(t, x)
 	entries, err := s.Sealed("")
 	if err != nil || len(entries) != 1 {
 		t.Fatal(entries, err)
