@@ -48,9 +48,10 @@ func deliveredPayload(number int) []byte {
 	return binary.AppendUvarint([]byte{opDelivered}, uint64(number)) //nolint:gosec // not negative
 }
 
-func endPayload(e session.End) ([]byte, error) {
-	text, err := json.Marshal(e)
-	return append([]byte{opEnd}, text...), err
+// endPayload returns the payload of an end that was parsed from JSON.
+func endPayload(e session.End) []byte {
+	text, _ := json.Marshal(e) // cannot fail
+	return append([]byte{opEnd}, text...)
 }
 
 // appendFields appends the fields of a call that are not in tap.Call.

@@ -32,7 +32,7 @@ func FuzzFile(f *testing.F) {
 		}
 		return data
 	}
-	end, _ := endPayload(session.End{Calls: 1})
+	end := endPayload(session.End{Calls: 1})
 	talk := newTalk(3)
 	talk.prompt = talk.prompt[:80]
 	c := talk.next()

@@ -29,8 +29,7 @@ func TestScan(t *testing.T) {
 		for _, p := range before {
 			sum.add(p)
 		}
-		b, _ := endPayload(session.End{Calls: calls, Digest: sum.String()})
-		return b
+		return endPayload(session.End{Calls: calls, Digest: sum.String()})
 	}
 	for _, c := range []struct {
 		name, want string // want is in the error of readRecord and, unless load is set, in the error of load
