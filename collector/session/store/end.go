@@ -195,7 +195,6 @@ func (s *Store) publish(x *Session) error {
 	writeLast(s.lock, n)
 	delete(s.sessions, x.id)
 	s.sealed[x.id] = name
-	s.stats.Ended++
 	close(s.news)
 	s.news = make(chan struct{})
 	return nil

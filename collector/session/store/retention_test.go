@@ -139,9 +139,9 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	s := open(t, store.Config{Dir: t.TempDir(), Mode: 0o600})
-	_, x := begin(t, s)
-	info, err := os.Stat(filepath.Join(s.Dir(), "open", x.ID()+".session"))
+	dir := t.TempDir()
+	_, x := begin(t, open(t, store.Config{Dir: dir, Mode: 0o600}))
+	info, err := os.Stat(filepath.Join(dir, "open", x.ID()+".session"))
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
