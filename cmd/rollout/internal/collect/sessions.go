@@ -35,8 +35,8 @@ func (p *planning) connectSessions(ctx context.Context) (err error) {
 		return unreadable(c.Tasks.FromSessions, err)
 	}
 	p.host.atClose(p.sessions.Close)
-	cfg := harness.ReaderConfig{Build: session.Config{TrainAuxiliary: c.Tokens.ChainsAll}}
-	p.backends = []collector.Backend{harness.NewReader(p.sessions, cfg)}
+	build := session.Config{TrainAuxiliary: c.Tokens.ChainsAll}
+	p.backends = []collector.Backend{harness.NewReader(p.sessions, build)}
 	p.checks = []preflight.Server{{URL: c.Tasks.FromSessions, Ask: func(context.Context) (runfolder.Server, error) {
 		return runfolder.Server{URL: c.Tasks.FromSessions}, nil // OpenSource has asked
 	}}}
