@@ -76,6 +76,14 @@ func TestEvidence(t *testing.T) {
 			c.turn(tool, result("c2", "1 "+long)).call(done)
 		}, "1:main0 2:main0!superseded 3:main0 4:main0", 1, "I fixed it"},
 
+		{"a dropped answer has the text of its repeat, and the next request is sent twice", func(h *harness) {
+			c := h.mainConv().turn(runs, files)
+			c.call(says("Continue."), stopped)
+			c.turn(says("Continue."), user("go on"))
+			c.call(says("lost"), undelivered)
+			c.call(done)
+		}, "1:main0 2:main0!cut_answer 3:main0 4:main0!superseded 5:main0", 1, "I fixed it"},
+
 		{"a lost answer has the text of a demonstration", func(h *harness) {
 			c := h.conv("bash edit agent", system("you are an agent"), user("an example"), says("ok"), user(task))
 			c.call(says("ok"), undelivered)

@@ -74,8 +74,8 @@ func (k *continuation) better(l *continuation, c *call) bool {
 		return k.from.model == c.model
 	case k.from.before(c) != l.from.before(c):
 		return k.from.before(c)
-	case (len(k.from.children) == 0) != (len(l.from.children) == 0):
-		return len(k.from.children) == 0
+	case (len(k.from.children) == 0) != (len(l.from.children) == 0) && !k.from.before(l.from) && !l.from.before(k.from):
+		return len(k.from.children) == 0 // equal conversations at the same time; otherwise, one can repeat the other
 	}
 	return k.from.Number > l.from.Number
 }
