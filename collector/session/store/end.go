@@ -74,7 +74,9 @@ func normalize(e session.End) (session.End, string, error) {
 		return e, "", fmt.Errorf("end: %w", ErrTooLarge)
 	}
 	e = session.End{}
-	_ = json.Unmarshal(text, &e) // cannot fail
+	if err := json.Unmarshal(text, &e); err != nil { // the metadata is nested too deeply
+		return e, "", fmt.Errorf("end: %w", err)
+	}
 	return e, bodyOf(&e), nil
 }
 
