@@ -63,8 +63,8 @@ type continuation struct {
 }
 
 // better reports whether k is better evidence than l for being the parent of c. Both have equally
-// similar answers.
-func (k *continuation) better(l *continuation, c *call) bool {
+// similar answers. again is the parent of the request that c can repeat, or nil.
+func (k *continuation) better(l *continuation, c, again *call) bool {
 	switch {
 	case l.from == nil:
 		return true
@@ -74,8 +74,12 @@ func (k *continuation) better(l *continuation, c *call) bool {
 		return k.from.model == c.model
 	case k.from.before(c) != l.from.before(c):
 		return k.from.before(c)
-	case (len(k.from.children) == 0) != (len(l.from.children) == 0) && !k.from.before(l.from) && !l.from.before(k.from):
-		return len(k.from.children) == 0 // equal conversations at the same time; otherwise, one can repeat the other
+	case k.from.delivered() != l.from.delivered():
+		return k.from.delivered()
+	case (k.from == again) != (l.from == again):
+		return k.from == again
+	case (len(k.from.children) == 0) != (len(l.from.children) == 0):
+		return len(k.from.children) == 0
 	}
 	return k.from.Number > l.from.Number
 }
@@ -83,18 +87,31 @@ func (k *continuation) better(l *continuation, c *call) bool {
 // best returns the best of the calls that fit, whose answers are equally similar. The calls are in
 // the order of their requests.
 func (b *builder) best(c *call, calls []*call, fits func(*call) bool) (best continuation) {
+	again := b.again(c)
 	for _, d := range slices.Backward(calls) {
-		if best.from != nil && best.common == best.from.seq.len() && best.from.model == c.model && best.from.before(c) && len(best.from.children) == 0 {
+		if p := best.from; p != nil && best.common == p.seq.len() && p.model == c.model && p.before(c) && p.delivered() &&
+			(p == again || again == nil && len(p.children) == 0) {
 			break // the later of two equal candidates
 		}
 		if fits == nil || fits(d) {
 			k := continuation{from: d, common: d.seq.common(&c.seq)}
-			if k.better(&best, c) {
+			if k.better(&best, c, again) {
 				best = k
 			}
 		}
 	}
 	return best
+}
+
+// again returns the parent of the last request that c can repeat: it ended before and has the same
+// messages and tools. The repeat continues the same answer, also if another answer is equal.
+func (b *builder) again(c *call) *call {
+	for _, d := range slices.Backward(b.byEnd[c.end()]) {
+		if d.before(c) && d.tools.key == c.tools.key {
+			return d.parent
+		}
+	}
+	return nil
 }
 
 // findParent sets c.parent, c.parentAt and c.exact, and reports whether the request contains the
