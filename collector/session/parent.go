@@ -87,7 +87,10 @@ func (k *continuation) better(l *continuation, c, again *call) bool {
 // best returns the best of the calls that fit, whose answers are equally similar. The calls are in
 // the order of their requests.
 func (b *builder) best(c *call, calls []*call, fits func(*call) bool) (best continuation) {
-	again := b.again(c)
+	var again *call
+	if len(calls) > 1 {
+		again = b.again(c)
+	}
 	for _, d := range slices.Backward(calls) {
 		if p := best.from; p != nil && best.common == p.seq.len() && p.model == c.model && p.before(c) && p.delivered() &&
 			(p == again || again == nil && len(p.children) == 0) {

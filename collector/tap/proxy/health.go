@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -88,13 +89,16 @@ func (p *Proxy) healthz(w http.ResponseWriter) {
 	}
 	if err := p.Up(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	} else if err := p.cfg.Unkept(); err != nil {
-		_, _ = fmt.Fprintf(w, "degraded: the tap forwards calls but cannot keep them (%v)\n", err)
-	} else if err := p.unrecorded(); err != nil {
-		_, _ = fmt.Fprintf(w, "degraded: calls of sessions fail with status 507 (%v)\n", err)
-	} else {
-		_, _ = io.WriteString(w, "ok\n")
+		return
 	}
+	state := ""
+	if err := p.unrecorded(); err != nil {
+		state += fmt.Sprintf("degraded: calls of sessions fail with status 507 (%v)\n", err)
+	}
+	if err := p.cfg.Unkept(); err != nil {
+		state += fmt.Sprintf("degraded: the tap forwards calls outside sessions but cannot keep them (%v)\n", err)
+	}
+	_, _ = io.WriteString(w, cmp.Or(state, "ok\n"))
 }
 
 // unrecorded returns nil if the last write to the files of sessions succeeded.
