@@ -31,7 +31,7 @@ func (p *program) cleanCmd() *cobra.Command {
 	var o cleanOptions
 	cmd := &cobra.Command{
 		Use:   "clean RUN | --run-id ID",
-		Short: "remove the agents that a run left on the server",
+		Short: "remove what a run left: agents on the server, or processes and folders",
 		Long: `Delete the agents that a run left on the server. Every agent of a run has the run's id
 as a tag, so no other agent is deleted. Server runs in progress are lost, so
 collect --resume cannot reattach to them. The servers, password, headers and certificates

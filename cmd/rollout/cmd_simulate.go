@@ -42,7 +42,7 @@ func (p *program) simulateCmd() *cobra.Command {
 	var o simulateOptions
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "run a simulated Letta server",
+		Short: "simulate a Letta server or an inference engine",
 		Long: `Run a simulated Letta server, with real HTTP and without a model. It replays recorded
 exchanges and plays scripted agents. Its answers depend only on the seed, the task and the
 sample. It prints its URL on standard output. At an interrupt, it prints a summary and exits.
@@ -74,9 +74,30 @@ prompt selects what the model does, and which faults happen:
 
   Write two notes. [script:harness seed=7 parallel cut=2]
 
-The options are calls=N, parallel, subagent, think, long, unicode, compact and numbers. The
-faults are cut, drop, err, busy, length, ctx and slow, each with the number of an answer. GET
-/calls returns what was sampled in each call.`,
+The model calls tools in two answers and then gives a final answer. Options of the marker:
+
+  seed=N     a number that distinguishes conversations (default 1)
+  calls=N    N answers that call a tool, or N parallel calls (default 2)
+  parallel   all calls in one answer
+  subagent   the first answer starts a subagent
+  think      answers with reasoning
+  long       long texts before the calls
+  unicode    characters outside ASCII
+  compact    arguments without spaces, so most harnesses change their form
+  numbers    a number in another form than JavaScript prints
+  answer=N   the number in the final answer (default 42)
+
+A fault happens to answer N, once or times=K times:
+
+  cut=N      the answer is cut off; a stream after three events (after=K: K events)
+  drop=N     the connection is dropped before the answer
+  err=N      status 500
+  busy=N     status 429 with Retry-After: 1
+  length=N   the token limit ends the answer
+  ctx=N      the engine's error for a prompt that is too long
+  slow=N     the answer is delayed by three seconds (ms=K: K milliseconds)
+
+GET /calls returns what was sampled in each call.`,
 		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used, 6 a file cannot be written."),
 		Example: `  rollout simulate --input-ids --scripted 100 --write-tasks tasks.jsonl
   rollout simulate --exchanges testdata/letta --input-ids --fault engine-down=0.01

@@ -44,13 +44,20 @@ func (p *program) tapCmd() *cobra.Command {
 	var o tapOptions
 	cmd := &cobra.Command{
 		Use:   "tap --engine URL --spool DIR",
-		Short: "record the token ids of every call between a Letta server and its engines",
-		Long: `Record the token ids of every call between a Letta server and its engines. The tap is a
-reverse proxy: use its URL in place of the engine's, as the base URL of a provider, or as
-SGLANG_API_BASE before the server's first start. For a server that has already run, see
-collector/tap/README.md. Requests and answers pass through unchanged; streams pass event by
-event. The tap writes the ids, log-probabilities and sampling parameters of each
-generation to the spool, and collect --tap reads the engine's prompts from it.
+		Short: "record the token ids of every model call, of a Letta server or of any program",
+		Long: `Record the token ids of every model call. The tap is a reverse proxy between the program
+that calls a model and its inference engines. It writes the ids, log-probabilities and
+sampling parameters of each call to the spool.
+
+For a Letta server, use the tap's URL in place of the engine's, as the base URL of a
+provider, or as SGLANG_API_BASE before the server's first start. For a server that has
+already run, see collector/tap/README.md. Requests and answers pass through unchanged;
+streams pass event by event. collect --tap reads the engine's prompts from the spool.
+
+For any other program, use --sessions. POST /r begins a session, which is one rollout, and
+returns a KEY. The program calls /r/KEY/v1/chat/completions, and POST /r/KEY/end ends the
+session. collect --from-sessions makes rows of ended sessions. The tap asks the engine for
+the token ids, and replaces the name of the model. Text and tool calls stay the same.
 
 The tap records SGLang's /generate, and /v1/chat/completions and /v1/completions of vLLM
 and SGLang if the answer has token ids; --ask-ids requests them. Other requests, such as a
@@ -69,9 +76,10 @@ the least busy engine. The tap serves /healthz, /tap/metrics (Prometheus) and /t
 (the spool, for remote collectors). After the first SIGINT or SIGTERM, the tap refuses new
 requests and waits for open requests; the second signal ends them. The log on standard
 error contains no request or answer bodies.`,
-		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address cannot be used,\n6 the spool cannot be written, 8 another process writes to it, 130 interrupted twice."),
+		Annotations: exits("Exit status: 0 after an interrupt, 2 usage error, 5 the address or an engine cannot be used, 6 the spool cannot be written, 8 another process writes to it, 130 interrupted twice."),
 		Example: `  rollout tap --listen 127.0.0.1:30001 --engine http://127.0.0.1:30000 --spool spool
-  rollout tap --engine http://127.0.0.1:30000 --engine http://127.0.0.1:30010 --spool spool --set top_p=1.0 --set max_new_tokens=8192`,
+  rollout tap --engine http://127.0.0.1:30000 --engine http://127.0.0.1:30010 --spool spool --set top_p=1.0 --set max_new_tokens=8192
+  rollout tap --sessions --engine http://127.0.0.1:8000 --spool spool`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.tap(cmd.Context(), &o) },
 	}

@@ -221,7 +221,7 @@ func TestTapDiskFull(t *testing.T) {
 	calls(5)
 	waitFor(t, "a tap that is degraded", func() bool {
 		text := health()
-		return strings.HasPrefix(text, "degraded: the tap forwards calls but cannot keep them (") && strings.Contains(text, "no space left on device")
+		return strings.HasPrefix(text, "degraded: the tap forwards calls outside sessions but cannot keep them (") && strings.Contains(text, "no space left on device")
 	})
 	if !kept(3) {
 		t.Errorf("calls that cannot be read count as kept:\n%s", get(t, url+"/tap/metrics"))

@@ -198,9 +198,6 @@ func TestHarnessSessions(t *testing.T) {
 		t.Errorf("%d calls are trained, rows %v: the test shows nothing", c.trained, c.kinds)
 	}
 	t.Logf("%d calls, %d trained, rows %v", len(h.engine.Calls()), c.trained, c.kinds)
-	if testing.Short() {
-		return
-	}
 	if testing.Short() { // without Python
 		return
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -21,13 +20,9 @@ import (
 type agent struct {
 	cfg     Config
 	program string
-	attempt collector.Attempt
 	mark    string // see markOf
-	folder  string // the folder of the attempt
 	id      string // the id of the session
-	// key and values are empty if an earlier process ran the command.
-	key     session.Key
-	values  values
+	values         // if an earlier process ran the command, only the folder is set
 	secrets *redactor
 
 	end    *ending // nil until the command has ended
@@ -91,13 +86,13 @@ func (g *agent) execute(ctx context.Context) error {
 	defer cancel()
 	args := make([]string, len(g.cfg.Command))
 	for i, a := range g.cfg.Command {
-		args[i] = g.values.expand(a)
+		args[i] = g.expand(a)
 	}
 	args[0] = g.program
 	stdout, stderr := &tail{max: maxOutput, secrets: g.secrets}, &tail{max: maxErrors, secrets: g.secrets}
 	began := time.Now()
 	r, err := subprocess.Run(timed, subprocess.Program{
-		Args: args, Env: g.values.environ(g.cfg.Env), Dir: g.values.work(), Mark: g.mark, Stdin: g.values.expand(g.cfg.Stdin),
+		Args: args, Env: g.environ(g.cfg.Env), Dir: g.work(), Mark: g.mark, Stdin: g.expand(g.cfg.Stdin),
 		Stdout: stdout, Stderr: stderr, Supervisor: g.cfg.Supervisor,
 	})
 	if err != nil && timed.Err() == nil {
@@ -146,10 +141,9 @@ func (g *agent) seal(ctx context.Context) error {
 	if g.end != nil {
 		if g.cfg.Output.kind != outputSession {
 			end.FinalText = new(g.secrets.text(g.end.Answer))
-			g.end.Redacted = *end.FinalText != g.end.Answer
-		}
-		if g.end.Redacted {
-			_ = writeAnswer(g.folder, g.end.Answer) // on an error, the attempt cannot be taken over
+			if g.end.Redacted = *end.FinalText != g.end.Answer; g.end.Redacted {
+				_ = writeAnswer(g.folder, g.end.Answer) // on an error, the attempt cannot be taken over
+			}
 		}
 		end.Metadata, _ = json.Marshal(g.end) // cannot fail
 	}
@@ -170,23 +164,21 @@ func (g *agent) Prompts(context.Context, *collector.Reply) ([]tokenize.Call, err
 // Close removes the folder of the attempt and its session. If Run was not called, Close first seals
 // the session.
 func (g *agent) Close(ctx context.Context) error {
-	var errs []error
+	var err error
 	if g.key != "" && !g.sealed {
-		errs = append(errs, g.seal(ctx))
+		err = g.seal(ctx)
 	}
 	g.record, g.calls = nil, nil
-	if len(errs) == 0 || errs[0] == nil {
-		if err := g.cfg.Sessions.Remove(g.id); err != nil {
-			errs = append(errs, err)
-		}
+	if err == nil {
+		err = g.cfg.Sessions.Remove(g.id)
 	}
 	if g.cfg.Keep {
 		_ = os.Remove(filepath.Join(g.folder, answerFile)) // it rarely exists
 	} else {
-		errs = append(errs, removeFolder(g.folder))
+		err = errors.Join(err, removeFolder(g.folder))
 	}
-	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > 0 {
-		return fmt.Errorf("session %s: %w", g.id, errors.Join(errs...))
+	if err != nil {
+		return fmt.Errorf("session %s: %w", g.id, err)
 	}
 	return nil
 }

@@ -114,14 +114,8 @@ func TestReply(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	cfg := r.config(t)
-	b, err := harness.NewBackend(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := b.Open(t.Context(), attempt("calls=2", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backend(t, cfg)
+	g := open(t, b, attempt("calls=2", 1))
 	reply, err := g.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -200,14 +194,8 @@ func TestTimeout(t *testing.T) {
 func TestStop(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	b, err := harness.NewBackend(r.config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := b.Open(t.Context(), attempt("calls=2 hang=1", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backend(t, r.config(t))
+	g := open(t, b, attempt("calls=2 hang=1", 1))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
 		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {

@@ -106,20 +106,20 @@ func (b *Backend) Open(_ context.Context, a collector.Attempt) (collector.Agent,
 	if err != nil {
 		return nil, err
 	}
-	g := &agent{cfg: cfg, program: b.program, attempt: a, mark: markOf(&a), secrets: newRedactor(&cfg)}
-	if err := g.open(); err != nil {
+	g := &agent{cfg: cfg, program: b.program, mark: markOf(&a), secrets: newRedactor(&cfg)}
+	if err := g.open(a.Task); err != nil {
 		g.discard(false)
 		return nil, err
 	}
 	return g, nil
 }
 
-func (g *agent) open() error {
-	t := g.attempt.Task
+func (g *agent) open(t *collector.Task) error {
 	// The error is not one of the storage of the run, because the folder is a temporary one.
 	unavailable := func(err error) error {
 		return fmt.Errorf("%w: the folder of the attempt: %w", collector.ErrUnavailable, err)
 	}
+	g.values = values{prompt: t.Messages[0], model: g.cfg.Model, baseURL: g.cfg.BaseURL, context: g.cfg.Context}
 	var err error
 	if g.folder, err = makeFolder(g.cfg.Dir, g.mark, g.cfg.Workdir); err != nil {
 		return unavailable(err)
@@ -129,11 +129,10 @@ func (g *agent) open() error {
 		return fmt.Errorf("%w: begin a session: %w", collector.ErrStorage, err)
 	}
 	g.id = g.key.ID()
-	g.values = values{prompt: t.Messages[0], model: g.cfg.Model, folder: g.folder, baseURL: g.cfg.BaseURL, context: g.cfg.Context, key: g.key}
 	if err := os.WriteFile(filepath.Join(g.folder, sessionFile), []byte(g.id), 0o600); err != nil {
 		return unavailable(err)
 	}
-	if err := g.values.writeFiles(g.cfg.Files); err != nil {
+	if err := g.writeFiles(g.cfg.Files); err != nil {
 		return unavailable(err)
 	}
 	return nil
@@ -144,7 +143,7 @@ func (g *agent) open() error {
 // is set, its folder, and returns an error that wraps [collector.ErrGone].
 func (b *Backend) Reattach(_ context.Context, a collector.Attempt, left collector.OpenAttempt) (collector.Agent, error) {
 	a.N = left.N
-	g := &agent{cfg: b.cfg, program: b.program, attempt: a, mark: markOf(&a), id: left.AgentID, secrets: newRedactor(&b.cfg)}
+	g := &agent{cfg: b.cfg, program: b.program, mark: markOf(&a), id: left.AgentID, secrets: newRedactor(&b.cfg)}
 	g.folder = folderOf(g.cfg.Dir, g.mark)
 	if g.id == "" {
 		id, _ := os.ReadFile(filepath.Join(g.folder, sessionFile)) // on an error, there is no session
@@ -176,7 +175,7 @@ func (g *agent) takeOver() error {
 	if end.Stopped {
 		return fmt.Errorf("the command of session %s was stopped", g.id)
 	}
-	if _, err := os.Stat(filepath.Join(g.folder, workFolder)); err != nil {
+	if _, err := os.Stat(g.work()); err != nil {
 		return err // a scorer needs the folder
 	}
 	if record.End.FinalText != nil {

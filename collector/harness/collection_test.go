@@ -15,7 +15,6 @@ import (
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/harness"
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
 	"github.com/rollout-rl/rollout/collector/reward"
 	"github.com/rollout-rl/rollout/collector/session/store"
@@ -93,10 +92,7 @@ func TestCollection(t *testing.T) {
 
 	r := &rig{store: s, url: server.URL}
 	cfg := r.config(t)
-	b, err := harness.NewBackend(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backend(t, cfg)
 	scorer, err := reward.NewCommand(reward.CommandConfig{Args: []string{executable(), "score", "-"}})
 	if err != nil {
 		t.Fatal(err)

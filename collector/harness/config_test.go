@@ -58,10 +58,7 @@ func TestContext(t *testing.T) {
 	for _, text := range []string{"{context}", "{max_output}", "{model}"} {
 		cfg := r.config(t)
 		cfg.Files = map[string]string{"settings": text}
-		b, err := harness.NewBackend(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := backend(t, cfg)
 		if err := b.Serve("m", 0); (err != nil) != (text != "{model}") || err != nil && !errors.Is(err, collector.ErrUnusable) {
 			t.Errorf("%s: Serve of an unknown context length = %v", text, err)
 		}
@@ -74,10 +71,7 @@ func TestContext(t *testing.T) {
 func TestTaskErrors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	b, err := harness.NewBackend(r.config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backend(t, r.config(t))
 	for _, tt := range []struct {
 		task collector.Task
 		want string
@@ -108,10 +102,7 @@ func TestTaskErrors(t *testing.T) {
 	} {
 		a := attempt(prompt, 1)
 		a.Key = "odd"
-		g, err := b.Open(t.Context(), a)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := open(t, b, a)
 		if _, err := g.Run(t.Context()); collector.Classify(err) != class {
 			t.Errorf("a prompt of %d bytes: %v", len(prompt), err)
 		}

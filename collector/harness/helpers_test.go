@@ -234,18 +234,30 @@ func attempt(prompt string, n int) collector.Attempt {
 	}
 }
 
+func backend(tb testing.TB, cfg harness.Config) *harness.Backend {
+	tb.Helper()
+	b, err := harness.NewBackend(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+func open(tb testing.TB, b *harness.Backend, a collector.Attempt) collector.Agent {
+	tb.Helper()
+	g, err := b.Open(tb.Context(), a)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return g
+}
+
 // run makes one attempt until its Close, and calls check before the Close.
 func run(t *testing.T, cfg harness.Config, prompt string, check func(r *collector.Reply, err error)) {
 	t.Helper()
-	b, err := harness.NewBackend(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backend(t, cfg)
 	a := attempt(prompt, 1)
-	g, err := b.Open(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := open(t, b, a)
 	r, err := g.Run(t.Context())
 	if err == nil {
 		err = collector.CheckReply(t.Context(), collector.Config{}, a.Task, r, g.Prompts)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/rollout-rl/rollout/collector"
-	"github.com/rollout-rl/rollout/collector/harness"
 	"github.com/rollout-rl/rollout/collector/session"
 )
 
@@ -220,18 +219,13 @@ func TestFullDisk(t *testing.T) {
 	r := newRig(t)
 	cfg := r.config(t)
 	cfg.Dir = filepath.Join(cfg.Dir, "missing")
-	b, err := harness.NewBackend(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backend(t, cfg)
 	if _, err := b.Open(t.Context(), attempt("calls=1", 1)); collector.Classify(err) != collector.ClassUnavailable {
 		t.Errorf("Open = %v, want unavailable", err)
 	}
 	cfg = r.config(t)
 	cfg.Sessions = broken{cfg.Sessions}
-	if b, err = harness.NewBackend(cfg); err != nil {
-		t.Fatal(err)
-	}
+	b = backend(t, cfg)
 	if _, err := b.Open(t.Context(), attempt("calls=1", 1)); collector.Classify(err) != collector.ClassStorage {
 		t.Errorf("Open = %v, want storage", err)
 	}

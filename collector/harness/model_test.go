@@ -24,20 +24,14 @@ func (l local) Read(_ context.Context, id string) (*session.Record, error) { ret
 func TestModel(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	b, err := harness.NewBackend(r.config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backend(t, r.config(t))
 	if err := b.Serve("qwen3", 0); err != nil {
 		t.Fatal(err)
 	}
 	for prompt, want := range map[string]string{"calls=2": "qwen3", "calls=2 model=step-1": "step-1", "calls=0": "qwen3"} {
-		g, err := b.Open(t.Context(), attempt(prompt, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := open(t, b, attempt(prompt, 1))
 		reply, _ := g.Run(t.Context()) // without a call, it fails
-		read, err := harness.NewReader(local{from: r.store}, harness.ReaderConfig{}).
+		read, err := harness.NewReader(local{from: r.store}, session.Config{}).
 			Open(t.Context(), collector.Attempt{Task: &collector.Task{Recorded: &collector.Recorded{Run: g.ID()}}})
 		if err != nil {
 			t.Fatal(err)

@@ -11,21 +11,16 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// ReaderConfig configures a Reader.
-type ReaderConfig struct {
-	// Build configures how a session becomes the calls of a sample.
-	Build session.Config
-}
-
 // A Reader is a [collector.Backend] that reads the sessions of other programs. Its tasks have a
 // Recorded with the id of a sealed session. It changes and removes nothing.
 type Reader struct {
-	cfg    ReaderConfig
 	source store.Source
+	build  session.Config
 }
 
-// NewReader returns a Reader for the sessions of the source.
-func NewReader(source store.Source, cfg ReaderConfig) *Reader { return &Reader{cfg, source} }
+// NewReader returns a Reader for the sessions of the source. build configures how a session becomes the
+// calls of a sample.
+func NewReader(source store.Source, build session.Config) *Reader { return &Reader{source, build} }
 
 // Open returns an agent that reads the session of the task.
 func (r *Reader) Open(_ context.Context, a collector.Attempt) (collector.Agent, error) {
@@ -53,7 +48,7 @@ func (g *readAgent) Run(ctx context.Context) (*collector.Reply, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", collector.ErrConnection, err)
 	}
-	rollout, err := session.Build(record, g.reader.cfg.Build)
+	rollout, err := session.Build(record, g.reader.build)
 	secrets := newRedactor(&Config{}) // the keys of sessions
 	reply := replyOf(record, rollout, record.End.At.Sub(record.Head.Began), secrets)
 	reply.Started, reply.Reward = record.Head.Began, record.End.Reward

@@ -30,7 +30,7 @@ func (g *agent) reply(rollout *session.Rollout) *collector.Reply {
 			r.LastAnswer = c.Ended
 		}
 	}
-	r.Output, r.ExitCode, r.Workdir = g.end.Answer, &g.end.Exit, (&values{folder: g.folder}).work()
+	r.Output, r.ExitCode, r.Workdir = g.end.Answer, &g.end.Exit, g.work()
 	if rollout != nil && g.cfg.Output.kind == outputSession {
 		r.Output = rollout.Main.Text
 	}
@@ -163,13 +163,11 @@ func sessionError(err error, about string) error {
 	return fmt.Errorf("%w: %w", collector.ErrNoTurns, err) // only this session is damaged
 }
 
-// answered reports whether the attempt has a final answer. The last answer of the model counts too,
-// because some agents print the reasoning if the model wrote nothing else. A call of a tool is an
-// answer if the exit code is 0, because some agents end with such a call.
+// answered reports whether the attempt has a final answer. The rollout has a main conversation. The
+// last answer of the model counts too, because some agents print the reasoning if the model wrote
+// nothing else. A call of a tool is an answer if the exit code is 0, because some agents end with such
+// a call.
 func (g *agent) answered(rollout *session.Rollout) bool {
-	if rollout == nil || rollout.Main.Call < 0 {
-		return false
-	}
 	var last struct {
 		Calls []json.RawMessage `json:"tool_calls"`
 	}
@@ -193,7 +191,8 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 	last := &g.record.Calls[at]
 	class, why := error(nil), ""
 	switch status := last.Status; {
-	case status == http.StatusOK && brokeOff(last, rollout):
+	case status == http.StatusOK && last.Cut && rollout != nil && inMain(last, rollout):
+		// The end of the command cuts the answers of other conversations.
 		return fmt.Errorf("%w: the answer to the last call (%d) was cut off; exit code %d%s",
 			collector.ErrConnection, last.Number, g.end.Exit, g.end.LastLine)
 	case status == http.StatusOK:
@@ -220,15 +219,8 @@ func (g *agent) engineFailure(rollout *session.Rollout) error {
 
 func answeredCall(c session.Call) bool { return c.Status == http.StatusOK }
 
-// brokeOff reports whether the answer is incomplete, and the call belongs to the main conversation or
-// to none because nothing of the answer arrived. The end of the command cuts answers of other
-// conversations. The rollout can be nil.
-func brokeOff(c *session.Call, rollout *session.Rollout) bool {
-	return rollout != nil && c.Cut && inMain(c, rollout)
-}
-
-// inMain reports whether the call belongs to the main conversation, or to no conversation. The rollout
-// can be nil.
+// inMain reports whether the call belongs to the main conversation, or to no conversation because
+// nothing of the answer arrived. The rollout can be nil.
 func inMain(c *session.Call, rollout *session.Rollout) bool {
 	if rollout == nil {
 		return true

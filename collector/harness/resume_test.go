@@ -95,10 +95,7 @@ func (d dead) next(t *testing.T) (*store.Store, *harness.Backend) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	b, err := harness.NewBackend((&rig{store: s, url: "http://127.0.0.1:1"}).configIn(filepath.Join(d.dir, "attempts"), true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := backend(t, (&rig{store: s, url: "http://127.0.0.1:1"}).configIn(filepath.Join(d.dir, "attempts"), true))
 	return s, b
 }
 
@@ -213,10 +210,7 @@ func TestKilledDuringRun(t *testing.T) {
 				case "kept":
 					cfg := (&rig{store: s, url: "http://127.0.0.1:1"}).configIn(attempts, true)
 					cfg.Keep = true
-					b, err := harness.NewBackend(cfg)
-					if err != nil {
-						t.Fatal(err)
-					}
+					b := backend(t, cfg)
 					if _, err := b.Reattach(t.Context(), attempt(prompt, 3), collector.OpenAttempt{N: 3, AgentID: d.id}); !errors.Is(err, collector.ErrGone) {
 						t.Errorf("Reattach = %v, want gone", err)
 					}
@@ -242,10 +236,7 @@ func TestKilledDuringRun(t *testing.T) {
 					// The journal has lost the attempt, so its number is used again.
 					a := attempt(prompt, 3)
 					a.Task.Messages = []string{"calls=1"}
-					g, err := b.Open(t.Context(), a)
-					if err != nil {
-						t.Fatal(err)
-					}
+					g := open(t, b, a)
 					if err := g.Close(t.Context()); err != nil {
 						t.Error(err)
 					}

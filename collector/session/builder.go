@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,12 +21,8 @@ type builder struct {
 	chains   []*chain
 
 	task     string           // the task's prompt in the form of plain, or ""
-	about    map[int]bool     // whether Record.Texts[i] is a user message that contains it
-	keys     map[string]int32 // numbers of the keys and contents of messages, and of sets of tools
-	messages []message        // of Record.Texts; parsed when first needed
-	parsed   []bool           // of messages
-	number   []int32          // the number of messages[i].key
-	full     []int32          // the number of messages[i].full
+	keys     map[string]int32 // numbers of the keys of messages, of models and of sets of tools
+	messages []*message       // of Record.Texts; parsed when first needed
 	toolSets []*toolSet       // of Record.Texts
 	prefixes map[pair]int32   // numbers of lists of messages: a shorter list, and one more message
 
@@ -67,13 +64,12 @@ func (t *toolSet) overlaps(u *toolSet) bool {
 // A call is a request of the session and what is known about it so far.
 type call struct {
 	*Call
-	index                 int   // in builder.calls
-	model                 int32 // the number of the name of the model
-	began, ended          int64 // in Unix nanoseconds; a call without an end ended when it began
-	seq                   sequence
-	tools                 *toolSet
-	answer                message
-	answerKey, answerFull int32 // the numbers of answer.key and answer.full
+	index        int   // in builder.calls
+	model        int32 // the number of the name of the model
+	began, ended int64 // in Unix nanoseconds; a call without an end ended when it began
+	seq          sequence
+	tools        *toolSet
+	answer       *message // nil if the request failed
 
 	lists     []int32 // lists[i] is the number of the list of the first i messages
 	system    int     // the number of system messages at the beginning
@@ -83,20 +79,20 @@ type call struct {
 	known     bool // the request contains a message that is the same as its answer
 	knownHere bool // the same, after a message that is the same as the last message
 
-	parent   *call   // the call that this call continues, or nil
-	children []*call // the calls that continue this call
-	parentAt int     // the position of the parent's answer in the request
-	exact    bool    // parent is not nil, and the prompt begins with all of its tokens
-	readers  []*call // the later requests that contain the answer
-	quoted   bool    // the text of a later request contains the text of this answer, and of no other
-	changed  *call   // a later request with an assistant message of unknown origin in place of the answer
-	repeat   *call   // the later request that repeats this request without the answer, or nil
-	added    []int   // the messages of repeat after those that it repeats
-	stated   bool    // the client stated that repeat is a retry of this call
-	replyTo  *call   // the call whose rejected answer this request replies to, or nil
-	latest   int     // the index of the last call of the conversation that begins with this call
-	next     *call   // the call that continues this call in its chain, or nil
-	fate     fate
+	parent   *call           // the call that this call continues, or nil
+	children []*call         // the calls that continue this call
+	parentAt int             // the position of the parent's answer in the request
+	exact    bool            // parent is not nil, and the prompt begins with all of its tokens
+	readers  []*call         // the later requests that contain the answer
+	quoted   bool            // the text of a later request contains the text of this answer, and of no other
+	changed  *call           // a later request with an assistant message of unknown origin in place of the answer
+	repeat   *call           // the later request that repeats this request without the answer, or nil
+	added    []int           // the messages of repeat after those that it repeats
+	stated   bool            // the client stated that repeat is a retry of this call
+	replyTo  *call           // the call whose rejected answer this request replies to, or nil
+	latest   int             // the index of the last call of the conversation that begins with this call
+	next     *call           // the call that continues this call in its chain, or nil
+	fate     tokenize.Reason // what the harness did with the answer
 	chain    *chain
 	reason   tokenize.Reason
 	place    int // the index in Rollout.Calls
@@ -107,6 +103,12 @@ func (c *call) end() int32 { return c.lists[len(c.lists)-1] }
 
 // systemList returns the number of the list of system messages at the beginning.
 func (c *call) systemList() int32 { return c.lists[c.system] }
+
+// startsWith reports whether the request begins with all messages of d.
+func (c *call) startsWith(d *call) bool {
+	n := len(d.Messages)
+	return n <= len(c.Messages) && c.lists[n] == d.end()
+}
 
 // before reports whether c's answer had ended when d began.
 func (c *call) before(d *call) bool { return c.ended <= d.began }
@@ -122,11 +124,9 @@ func answered(c *Call) bool {
 func newBuilder(r *Record, cfg Config) (*builder, error) {
 	b := &builder{
 		cfg: cfg, record: r,
-		about:    map[int]bool{},
 		keys:     map[string]int32{"": 0},
-		messages: make([]message, len(r.Texts)), parsed: make([]bool, len(r.Texts)),
-		number: make([]int32, len(r.Texts)), full: make([]int32, len(r.Texts)),
-		toolSets: make([]*toolSet, len(r.Texts)), prefixes: map[pair]int32{},
+		messages: make([]*message, len(r.Texts)), toolSets: make([]*toolSet, len(r.Texts)),
+		prefixes: map[pair]int32{},
 		byAnswer: map[int32][]*call{}, byPlace: map[pair][]*call{}, byLast: map[pair][]*call{}, byEnd: map[int32][]*call{},
 		texts: map[string]int{}, byTokens: map[prefix]*call{}, rests: map[prefix]*rests{}, quotes: map[int][]*quote{},
 	}
@@ -173,18 +173,17 @@ func (b *builder) add(raw *Call) error {
 		case i == c.system && (m.role == "system" || m.role == "developer"):
 			c.system++
 		case m.role == "user" && c.firstUser < 0:
-			c.firstUser = b.number[text]
+			c.firstUser = m.number
 		case m.role == "assistant":
 			c.lastReply = i
 		}
-		c.lists = append(c.lists, b.list(c.lists[i], b.number[text]))
+		c.lists = append(c.lists, b.list(c.lists[i], m.number))
 	}
 	c.seq = newSequence(raw.Prompt, raw.Output)
 	b.requests = append(b.requests, c)
 	if answered(raw) {
 		c.index = len(b.calls)
-		c.answer = parseMessage(raw.Answer)
-		c.answerKey, c.answerFull = b.numberOf(c.answer.key), b.numberOf(c.answer.full())
+		c.answer = b.parse(raw.Answer)
 		b.calls = append(b.calls, c)
 	}
 	return nil
@@ -212,14 +211,20 @@ func (b *builder) numberOf(key string) int32 {
 	return n
 }
 
-// message returns the message in Record.Texts[i] and sets b.number[i] and b.full[i].
+// message returns the message in Record.Texts[i].
 func (b *builder) message(i int) *message {
-	if !b.parsed[i] {
-		b.messages[i] = parseMessage(b.record.Texts[i])
-		b.number[i], b.full[i] = b.numberOf(b.messages[i].key), b.numberOf(b.messages[i].full())
-		b.parsed[i] = true
+	if b.messages[i] == nil {
+		b.messages[i] = b.parse(b.record.Texts[i])
 	}
-	return &b.messages[i]
+	return b.messages[i]
+}
+
+// parse parses and numbers a message.
+func (b *builder) parse(raw json.RawMessage) *message {
+	m := parseMessage(raw)
+	m.number, m.full = b.numberOf(m.key), b.numberOf(m.fullKey())
+	m.task = b.task != "" && m.role == "user" && strings.Contains(plain(m.text), b.task)
+	return &m
 }
 
 // toolsOf returns the tools in Record.Texts[i].

@@ -56,8 +56,9 @@ func (b *builder) findChains() {
 		case replaces[c] != nil && replaces[c].model == c.model:
 			x = replaces[c].chain
 		default:
-			if x = ends.rewritten(c); x != nil {
-				b.continued(x.last, c)
+			if end := ends.rewritten(c); end != nil {
+				x = end.chain
+				b.continued(end, c)
 			}
 		}
 		if x == nil {
@@ -80,7 +81,7 @@ func (b *builder) skipModels() {
 			p = p.parent
 		}
 		if p != nil && p != c.parent {
-			c.parent, c.exact = p, len(p.Prompt) > 0 && len(p.Output) > 0 && p.seq.extends(&c.seq)
+			c.parent, c.exact = p, p.seq.extends(&c.seq)
 			p.children = append(p.children, c)
 		}
 	}

@@ -33,11 +33,7 @@ func TestLateSummary(t *testing.T) {
 			h.subConv(fmt.Sprint("look again ", i)).call(says("ok"))
 		}
 		h.conv("bash edit agent", system("you are an agent"), user(summary+" Continue.")).call(done)
-		out, err := session.Build(&h.record, session.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		check(t, &h.record, out)
+		out, _ := h.build(t, session.Config{})
 		if got := out.Chains[0].Calls; len(got) != 3 || out.Main.Text != "I fixed it" || len(out.Chains) != 402 {
 			t.Errorf("%s: the main chain has the calls %v of %d chains", tt.name, got, len(out.Chains))
 		}
@@ -56,11 +52,7 @@ func TestTitleIsNoSummary(t *testing.T) {
 	c.end(runs)
 	h.subConv("look again").turn(runs, files).call(says("looked"))
 	m.add(result("s", "looked")).call(done)
-	out, err := session.Build(&h.record, session.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, &h.record, out)
+	out, _ := h.build(t, session.Config{})
 	if got, want := summary(out), "1:main0 2:auxiliary1!auxiliary 3:subagent2 4:subagent3 5:subagent3 6:main0"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -82,11 +74,7 @@ func TestTwoProcesses(t *testing.T) {
 	a, b := c.begin(), c.begin()
 	a.end(done)
 	b.end(says("It is fixed"))
-	out, err := session.Build(&h.record, session.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, &h.record, out)
+	out, _ := h.build(t, session.Config{})
 	if out.Tally.Trained != out.Tally.Sampled || len(out.Chains) != 2 || len(out.Chains[0].Calls) != 4 || len(out.Chains[1].Calls) != 4 {
 		t.Errorf("%+v: %s", out.Tally, summary(out))
 	}
@@ -103,11 +91,7 @@ func TestRepeatedIDs(t *testing.T) {
 		c.turn(does("call_0", "bash", fmt.Sprintf(`{"n": %d}`, i/2)), result("call_0", fmt.Sprint(i)))
 	}
 	c.call(done)
-	out, err := session.Build(&h.record, session.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	check(t, &h.record, out)
+	out, _ := h.build(t, session.Config{})
 	if got, want := summary(out), "1:main0 2:main0 3:main0 4:main0 5:main0 6:main0"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -121,11 +105,7 @@ func TestRoles(t *testing.T) {
 		c := h.mainConv()
 		c.call(says("ok"), func(c *session.Call) { c.Delivered = false })
 		c.add(msg{role: role, text: "ok"}, user("reminder: "+task)).call(done)
-		out, err := session.Build(&h.record, session.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		check(t, &h.record, out)
+		out, _ := h.build(t, session.Config{})
 		if got, want := summary(out), "1:main0!cut_answer 2:main0"; got != want {
 			t.Errorf("role %q: got %s, want %s", role, got, want)
 		}
@@ -166,11 +146,7 @@ func TestUnknownTask(t *testing.T) {
 		h := newHarness("")
 		h.record.Head.Task = nil
 		tt.do(h)
-		out, err := session.Build(&h.record, session.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		check(t, &h.record, out)
+		out, _ := h.build(t, session.Config{})
 		if got := summary(out); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
@@ -186,10 +162,7 @@ func TestNotes(t *testing.T) {
 	c.add(says("of another model"), user("go on"))
 	c.call(says("I"), cut(1, says("")))
 	c.call(says("I fi"), cut(2, says("")))
-	out, err := session.Build(&h.record, session.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, _ := h.build(t, session.Config{})
 	var notes []string
 	for i := range out.Calls {
 		if out.Calls[i].Reason != tokenize.ReasonNone {

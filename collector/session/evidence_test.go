@@ -76,6 +76,40 @@ func TestEvidence(t *testing.T) {
 			c.turn(tool, result("c2", "1 "+long)).call(done)
 		}, "1:main0 2:main0!superseded 3:main0 4:main0", 1, "I fixed it"},
 
+		{"a dropped answer has the text of its repeat, and the next request is sent twice", func(h *harness) {
+			c := h.mainConv().turn(runs, files)
+			c.call(says("Continue."), stopped)
+			c.turn(says("Continue."), user("go on"))
+			c.call(says("lost"), undelivered)
+			c.call(done)
+		}, "1:main0 2:main0!cut_answer 3:main0 4:main0!superseded 5:main0", 1, "I fixed it"},
+
+		{"equal calls of two subagents, one after the other, with different results", func(h *harness) {
+			m := h.mainConv().turn(does("s", "agent", "{}"))
+			x, y, equal := h.subConv("look"), h.subConv("look"), does("bash:0", "bash", `{"cmd": "ls"}`)
+			x.call(equal)
+			y.call(equal)
+			x.add(equal, result("bash:0", "one")).call(says("first"))
+			y.add(equal, result("bash:0", "two")).call(says("second"))
+			m.add(result("s", "x")).call(done)
+		}, "1:main0 2:subagent1 3:subagent2 4:subagent2 5:subagent1 6:main0", 3, "I fixed it"},
+		{"the later of two equal requests at the same time is lost", func(h *harness) {
+			c, equal := h.mainConv().turn(runs, files), does("bash:0", "bash", `{"cmd": "ls"}`)
+			p, q := c.begin(), c.begin()
+			p.end(equal)
+			q.end(equal, undelivered)
+			c.add(equal, result("bash:0", "one")).call(done)
+		}, "1:main0 2:main0 3:main0!cut_answer 4:main0", 1, "I fixed it"},
+		{"the earlier of two equal requests at the same time is lost, and the next request is sent twice", func(h *harness) {
+			c, equal := h.mainConv().turn(runs, files), does("bash:0", "bash", `{"cmd": "ls"}`)
+			p, q := c.begin(), c.begin()
+			p.end(equal, undelivered)
+			q.end(equal)
+			c.add(equal, result("bash:0", "one"))
+			c.call(says("lost"), undelivered)
+			c.call(done)
+		}, "1:main0 2:main0!cut_answer 3:main0 4:main0!superseded 5:main0", 1, "I fixed it"},
+
 		{"a lost answer has the text of a demonstration", func(h *harness) {
 			c := h.conv("bash edit agent", system("you are an agent"), user("an example"), says("ok"), user(task))
 			c.call(says("ok"), undelivered)

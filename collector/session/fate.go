@@ -7,20 +7,9 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A fate is what the harness did with an answer.
-type fate uint8
-
-const (
-	fateRead       fate = iota // it read the answer
-	fateSuperseded             // it did not read the answer, and repeated the request
-	fateCut                    // the answer is incomplete, and no later prompt contains it
-	fateAmbiguous              // unknown
-)
-
-var fateReasons = [...]tokenize.Reason{
-	fateRead: tokenize.ReasonNone, fateSuperseded: tokenize.ReasonSuperseded,
-	fateCut: tokenize.ReasonCutAnswer, fateAmbiguous: tokenize.ReasonAmbiguousRetry,
-}
+// read is the fate of an answer that the harness read. Any other fate is the reason why the answer is
+// left out.
+const read = tokenize.ReasonNone
 
 func (b *builder) decideFates() {
 	for _, c := range b.calls {
@@ -31,31 +20,31 @@ func (b *builder) decideFates() {
 // decideFate reads like the table in the package comment. It assumes that an answer is the last one
 // of its conversation if no later request repeats its request or continues it. If findChains finds
 // that the harness rewrote the history and continued, it calls continued.
-func (b *builder) decideFate(c *call) fate {
+func (b *builder) decideFate(c *call) tokenize.Reason {
 	delivered, same := c.delivered(), c.repeat != nil && c.repeat.end() == c.end() && samePrompt(c, c.repeat)
 	switch {
 	case c.wasRead():
-		return fateRead
+		return read
 	case delivered && c.stated:
-		return fateSuperseded
+		return tokenize.ReasonSuperseded
 	case delivered && c.repeat == nil && c.changed == nil:
-		return fateRead
+		return read
 	case !delivered && same:
-		return fateSuperseded
+		return tokenize.ReasonSuperseded
 	case !delivered:
-		return fateCut
+		return tokenize.ReasonCutAnswer
 	case c.repeat != nil && b.rejects(c):
-		return fateRead
+		return read
 	}
 	return c.unproved()
 }
 
 // unproved returns the fate of a delivered answer without which the conversation continued.
-func (c *call) unproved() fate {
+func (c *call) unproved() tokenize.Reason {
 	if c.incomplete() {
-		return fateCut
+		return tokenize.ReasonCutAnswer
 	}
-	return fateAmbiguous
+	return tokenize.ReasonAmbiguousRetry
 }
 
 // incomplete reports whether the token limit or the engine stopped the answer.
@@ -66,7 +55,7 @@ func (c *call) incomplete() bool {
 // continued changes the fate of an answer after which the request d continues the conversation with
 // a rewritten history.
 func (b *builder) continued(c, d *call) {
-	if c.fate == fateRead && !c.wasRead() && c.repeat == nil && !b.askedAgain(c) {
+	if c.fate == read && !c.wasRead() && c.repeat == nil && !b.askedAgain(c) {
 		c.fate, c.changed = c.unproved(), d
 	}
 }
@@ -88,7 +77,7 @@ func (b *builder) rejects(c *call) bool {
 	var reply strings.Builder
 	for _, text := range c.added {
 		switch m := b.message(text); {
-		case m.role == "tool", m.role == "user" && (b.number[text] == c.repeat.firstUser || b.statesTask(text)):
+		case m.role == "tool", m.role == "user" && (m.number == c.repeat.firstUser || m.task):
 			return false
 		case m.role == "user":
 			reply.WriteString(m.text)
@@ -110,7 +99,7 @@ func (c *call) wasRead() bool {
 }
 
 // rejected reports whether the harness read the answer, but replied to it without keeping it.
-func (c *call) rejected() bool { return c.fate == fateRead && !c.wasRead() && c.repeat != nil }
+func (c *call) rejected() bool { return c.fate == read && !c.wasRead() && c.repeat != nil }
 
 // dropped reports whether the conversation continued without the answer.
-func (c *call) dropped() bool { return c.fate != fateRead && len(c.children) == 0 }
+func (c *call) dropped() bool { return c.fate != read && len(c.children) == 0 }

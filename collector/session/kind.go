@@ -2,7 +2,6 @@ package session
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -12,11 +11,9 @@ func (b *builder) chooseKinds() {
 	main := b.mainChain()
 	if main == nil {
 		main = &chain{}
-		b.chains = slices.Insert(b.chains, 0, main)
-	} else {
-		i := slices.Index(b.chains, main)
-		b.chains = slices.Insert(slices.Delete(b.chains, i, i+1), 0, main)
 	}
+	others := slices.DeleteFunc(b.chains, func(x *chain) bool { return x == main })
+	b.chains = slices.Insert(others, 0, main)
 	all := &toolSet{names: map[string]bool{}} // the tools of the main chain
 	for _, c := range main.calls {
 		for name := range c.tools.names {
@@ -53,18 +50,7 @@ func (b *builder) mainChain() (main *chain) {
 
 // aboutTask reports whether a user message of the request contains the task's prompt.
 func (b *builder) aboutTask(c *call) bool {
-	return slices.ContainsFunc(c.Messages, b.statesTask)
-}
-
-// statesTask reports whether Record.Texts[i] is a user message that contains the task's prompt.
-func (b *builder) statesTask(i int) bool {
-	about, ok := b.about[i]
-	if !ok {
-		m := b.message(i)
-		about = b.task != "" && m.role == "user" && strings.Contains(plain(m.text), b.task)
-		b.about[i] = about
-	}
-	return about
+	return slices.ContainsFunc(c.Messages, func(i int) bool { return b.message(i).task })
 }
 
 // kindOf returns the kind of a chain that is not the main chain. The kind of the chain from which
@@ -86,9 +72,8 @@ func (b *builder) kindOf(x *chain, main *toolSet) tokenize.ChainKind {
 // as an assistant message. Such a chain begins with the history of the other chain.
 func (b *builder) startsWithAnswers(c *call) bool {
 	for p := 0; p <= c.lastReply; p++ {
-		text := c.Messages[p]
-		if m := b.message(text); m.isAnswer() {
-			for _, d := range b.byAnswer[b.number[text]] {
+		if m := b.message(c.Messages[p]); m.isAnswer() {
+			for _, d := range b.byAnswer[m.number] {
 				if d.index < c.index && d.chain != c.chain {
 					return true
 				}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -24,6 +25,10 @@ type message struct {
 	// content is the text, and the names and arguments of the tool calls. Some engines use the same
 	// tool-call ids in every conversation.
 	content string
+	// Two messages have the same number if they have the same key, and the same full number if they
+	// also have the same content.
+	number, full int32
+	task         bool // it is a user message that contains the task's prompt
 }
 
 // A toolUse is one call of a tool.
@@ -35,8 +40,8 @@ type toolUse struct {
 // called reports whether the message calls tools.
 func (m *message) called() bool { return len(m.uses) > 0 }
 
-// full returns the key with the content.
-func (m *message) full() string {
+// fullKey returns the key with the content.
+func (m *message) fullKey() string {
 	if m.ids {
 		return m.key + "\x00" + m.content
 	}
@@ -225,7 +230,9 @@ func contentText(raw json.RawMessage) string {
 		if json.Unmarshal(p, &part) == nil && part.Text != nil {
 			texts[i] = *part.Text
 		} else {
-			texts[i] = compact(p)
+			var text bytes.Buffer
+			_ = json.Compact(&text, p) // cannot fail
+			texts[i] = text.String()
 		}
 	}
 	return strings.Join(texts, "\n")
@@ -252,18 +259,8 @@ func encode(v any) string {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	if e.Encode(v) != nil {
-		return ""
-	}
+	_ = e.Encode(v) // cannot fail
 	return strings.TrimSpace(text.String())
-}
-
-func compact(raw json.RawMessage) string {
-	var b bytes.Buffer
-	if json.Compact(&b, raw) != nil {
-		return string(raw)
-	}
-	return b.String()
 }
 
 // toolNames returns the names of the tools in a list of tools. It returns nil if there are none.
@@ -280,14 +277,7 @@ func toolNames(raw json.RawMessage) map[string]bool {
 	}
 	names := make(map[string]bool, len(in))
 	for _, t := range in {
-		name := t.Function.Name
-		if name == "" {
-			name = t.Name
-		}
-		if name == "" {
-			name = t.Type
-		}
-		names[name] = true
+		names[cmp.Or(t.Function.Name, t.Name, t.Type)] = true
 	}
 	return names
 }

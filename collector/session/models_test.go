@@ -117,11 +117,7 @@ func TestModels(t *testing.T) {
 		h.record.Head.Model = "qwen3"
 		tt.do(h)
 		for _, all := range []bool{false, true} {
-			out, err := session.Build(&h.record, session.Config{TrainAuxiliary: all})
-			if err != nil {
-				t.Fatal(err)
-			}
-			rows := check(t, &h.record, out)
+			out, rows := h.build(t, session.Config{TrainAuxiliary: all})
 			for i := range out.Calls {
 				c, model := &out.Calls[i], cmp.Or(h.record.Calls[out.Number[i]-1].Model, "qwen3")
 				if other := model != out.Main.Model; strings.Contains(c.Note, "another model") != other || other && c.Reason != tokenize.ReasonAuxiliary {

@@ -30,16 +30,16 @@ func (b *builder) findParents() {
 func (b *builder) index(c *call) {
 	b.byEnd[c.end()] = append(b.byEnd[c.end()], c)
 	if c.answer.isAnswer() {
-		last := pair{b.lastMessage(c.Messages), c.answerFull}
+		last := pair{b.lastMessage(c.Messages), c.answer.full}
 		b.byLast[last] = append(b.byLast[last], c)
 		b.texts[c.answer.text]++
 		for i, text := range c.Messages {
-			if b.number[text] == c.answerKey {
+			if b.message(text).number == c.answer.number {
 				c.known = true
 				c.knownHere = c.knownHere || b.lastMessage(c.Messages[:i]) == last.list
 			}
 		}
-		numbers := []int32{c.answerKey, c.answerFull}
+		numbers := []int32{c.answer.number, c.answer.full}
 		for _, n := range slices.Compact(numbers) {
 			b.byAnswer[n] = append(b.byAnswer[n], c)
 			b.byPlace[pair{c.end(), n}] = append(b.byPlace[pair{c.end(), n}], c)
@@ -63,8 +63,8 @@ type continuation struct {
 }
 
 // better reports whether k is better evidence than l for being the parent of c. Both have equally
-// similar answers.
-func (k *continuation) better(l *continuation, c *call) bool {
+// similar answers. again is the parent of the request that c can repeat, or nil.
+func (k *continuation) better(l *continuation, c, again *call) bool {
 	switch {
 	case l.from == nil:
 		return true
@@ -74,6 +74,10 @@ func (k *continuation) better(l *continuation, c *call) bool {
 		return k.from.model == c.model
 	case k.from.before(c) != l.from.before(c):
 		return k.from.before(c)
+	case k.from.delivered() != l.from.delivered():
+		return k.from.delivered()
+	case (k.from == again) != (l.from == again):
+		return k.from == again
 	case (len(k.from.children) == 0) != (len(l.from.children) == 0):
 		return len(k.from.children) == 0
 	}
@@ -83,18 +87,34 @@ func (k *continuation) better(l *continuation, c *call) bool {
 // best returns the best of the calls that fit, whose answers are equally similar. The calls are in
 // the order of their requests.
 func (b *builder) best(c *call, calls []*call, fits func(*call) bool) (best continuation) {
+	var again *call
+	if len(calls) > 1 {
+		again = b.again(c)
+	}
 	for _, d := range slices.Backward(calls) {
-		if best.from != nil && best.common == best.from.seq.len() && best.from.model == c.model && best.from.before(c) && len(best.from.children) == 0 {
+		if p := best.from; p != nil && best.common == p.seq.len() && p.model == c.model && p.before(c) && p.delivered() &&
+			(p == again || again == nil && len(p.children) == 0) {
 			break // the later of two equal candidates
 		}
 		if fits == nil || fits(d) {
 			k := continuation{from: d, common: d.seq.common(&c.seq)}
-			if k.better(&best, c) {
+			if k.better(&best, c, again) {
 				best = k
 			}
 		}
 	}
 	return best
+}
+
+// again returns the parent of the last request that c can repeat: it ended before and has the same
+// messages and tools. The repeat continues the same answer, also if another answer is equal.
+func (b *builder) again(c *call) *call {
+	for _, d := range slices.Backward(b.byEnd[c.end()]) {
+		if d.before(c) && d.tools.key == c.tools.key {
+			return d.parent
+		}
+	}
+	return nil
 }
 
 // findParent sets c.parent, c.parentAt and c.exact, and reports whether the request contains the
@@ -115,8 +135,7 @@ func (b *builder) findParent(c *call) (proved bool) {
 		best, at = continuation{from: e, common: e.seq.len()}, len(e.Messages)
 	}
 	if p := best.from; p != nil {
-		c.parent, c.parentAt = p, at
-		c.exact = len(p.Prompt) > 0 && len(p.Output) > 0 && best.common == p.seq.len() && p.seq.extends(&c.seq)
+		c.parent, c.parentAt, c.exact = p, at, p.seq.extends(&c.seq)
 	}
 	return best.proved || c.exact
 }
@@ -124,11 +143,10 @@ func (b *builder) findParent(c *call) (proved bool) {
 // coincides reports whether c's request contains the answer of another call in the place of e's
 // answer. Then the tokens are the same only because both answers begin with the same tokens.
 func (b *builder) coincides(c, e *call) bool {
-	n := len(e.Messages)
-	if n >= len(c.Messages) || c.lists[n] != e.end() {
+	if len(e.Messages) == len(c.Messages) || !c.startsWith(e) {
 		return false
 	}
-	k := b.answerAt(c, n)
+	k := b.answerAt(c, len(e.Messages))
 	return k.from != nil && k.from != e
 }
 
@@ -138,37 +156,36 @@ func (b *builder) coincides(c, e *call) bool {
 // the message proves an answer that had ended, and that was not yet in its own request: a request can
 // begin with an example of an answer, and a conversation can contain equal answers.
 func (b *builder) answerAt(c *call, p int) (best continuation) {
-	text := c.Messages[p]
-	if !b.message(text).isAnswer() {
+	m := b.message(c.Messages[p])
+	if !m.isAnswer() {
 		return best
 	}
-	key, full := b.number[text], b.full[text]
-	if k := b.best(c, b.byPlace[pair{c.lists[p], full}], nil); k.from != nil {
+	if k := b.best(c, b.byPlace[pair{c.lists[p], m.full}], nil); k.from != nil {
 		k.proved = true
 		return k
 	}
-	if same := b.byPlace[pair{c.lists[p], key}]; len(same) > 0 {
+	if same := b.byPlace[pair{c.lists[p], m.number}]; len(same) > 0 {
 		k := b.best(c, same, nil)
 		k.proved = len(same) == 1 // some engines use the same ids in every conversation
 		return k
 	}
 	contains := func(d *call) bool { return b.contains(c, p, d) }
 	here := func(d *call) bool { return d.before(c) && !d.knownHere && contains(d) }
-	if k := b.best(c, b.byLast[pair{b.lastMessage(c.Messages[:p]), full}], here); k.from != nil {
+	if k := b.best(c, b.byLast[pair{b.lastMessage(c.Messages[:p]), m.full}], here); k.from != nil {
 		k.proved = true
 		return k
 	}
 	first := func(d *call) bool {
 		return d.before(c) && !d.known && contains(d) && (d.answer.called() || b.texts[d.answer.text] == 1)
 	}
-	if k := b.only(c, b.byAnswer[full], first); k.from != nil {
+	if k := b.only(c, b.byAnswer[m.full], first); k.from != nil {
 		return k
 	}
-	if k := b.best(c, b.byAnswer[full], contains); k.from != nil {
+	if k := b.best(c, b.byAnswer[m.full], contains); k.from != nil {
 		return k
 	}
-	k := b.best(c, b.byAnswer[key], contains)
-	k.proved = len(b.byAnswer[key]) == 1 && k.from != nil && first(k.from)
+	k := b.best(c, b.byAnswer[m.number], contains)
+	k.proved = len(b.byAnswer[m.number]) == 1 && k.from != nil && first(k.from)
 	return k
 }
 
@@ -183,11 +200,10 @@ func (b *builder) only(c *call, calls []*call, fits func(*call) bool) continuati
 // comes from d. Usually the messages of d are before it. If the harness rewrote them, the two
 // requests must have enough else in common.
 func (b *builder) contains(c *call, p int, d *call) bool {
-	n := len(d.Messages)
 	sameTools := c.tools.key == d.tools.key
 	sameSystem := c.systemList() == d.systemList()
 	switch {
-	case n <= p && c.lists[n] == d.end():
+	case len(d.Messages) <= p && c.startsWith(d):
 		return true
 	case d.answer.ids:
 		return sameTools && c.tools.key != 0 || sameSystem && c.tools.overlaps(d.tools)
@@ -203,7 +219,7 @@ func (b *builder) changedAt(c *call, p int) (best continuation) {
 		return best
 	}
 	calls := b.byEnd[c.lists[p]]
-	derived := func(d *call) bool { return m.derived(&d.answer) }
+	derived := func(d *call) bool { return m.derived(d.answer) }
 	if best = b.only(c, calls, derived); best.from == nil {
 		return b.best(c, calls, nil)
 	}
@@ -236,7 +252,7 @@ func (b *builder) longest(c *call) (best *call) {
 // parent's.
 func (b *builder) markRead(c *call) {
 	from := 0
-	if d := c.parent; d != nil && len(d.Messages) <= len(c.Messages) && c.lists[len(d.Messages)] == d.end() {
+	if d := c.parent; d != nil && c.startsWith(d) {
 		from = len(d.Messages)
 	}
 	for p := from; p <= c.lastReply; p++ {
@@ -257,7 +273,7 @@ func (b *builder) markRead(c *call) {
 // contains the history of another conversation: no other answer is the same and replies to the same
 // message.
 func (b *builder) historyAt(c *call, p int) continuation {
-	same := b.byLast[pair{b.lastMessage(c.Messages[:p]), b.full[c.Messages[p]]}]
+	same := b.byLast[pair{b.lastMessage(c.Messages[:p]), b.message(c.Messages[p]).full}]
 	if len(same) != 1 || p == 0 || !same[0].before(c) || same[0].knownHere {
 		return continuation{}
 	}
@@ -269,5 +285,5 @@ func (b *builder) lastMessage(messages []int) int32 {
 	if len(messages) == 0 {
 		return -1
 	}
-	return b.number[messages[len(messages)-1]]
+	return b.message(messages[len(messages)-1]).number
 }

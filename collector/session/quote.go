@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -58,8 +59,7 @@ func (b *builder) findQuotes() {
 // A quoteSearch finds all quotes in a text. Its time does not depend on the number of quotes.
 type quoteSearch struct {
 	quotes []*quote // sorted by text
-	filter []bool   // by the hash of the first minQuote bytes of a quote
-	mask   uint64   // len(filter)-1
+	filter []bool   // by the slot of the first minQuote bytes of a quote; the length is a power of two
 }
 
 // newQuoteSearch searches for the answers that end a conversation. Other answers are messages of a
@@ -76,11 +76,7 @@ func newQuoteSearch(calls []*call) *quoteSearch {
 			q.calls = append(q.calls, c)
 		}
 	}
-	size := 1
-	for size < 64*len(byText) {
-		size *= 2
-	}
-	s := &quoteSearch{filter: make([]bool, size), mask: uint64(size - 1)}
+	s := &quoteSearch{filter: make([]bool, 1<<bits.Len(uint(64*len(byText))))}
 	for _, q := range byText {
 		slices.SortStableFunc(q.calls, func(x, y *call) int { return cmp.Compare(x.ended, y.ended) })
 		s.quotes = append(s.quotes, q)
@@ -129,7 +125,7 @@ func (s *quoteSearch) setUntil(calls []*call) {
 // quoteFactor is the factor of a rolling hash: the sum of byte*quoteFactor^position.
 const quoteFactor = 0x9e3779b97f4a7c15
 
-func (s *quoteSearch) slot(hash uint64) uint64 { return hash >> 20 & s.mask }
+func (s *quoteSearch) slot(hash uint64) uint64 { return hash >> 20 & uint64(len(s.filter)-1) }
 
 // find returns the different quotes in a text. If the text repeats itself so often that the search
 // would take too long, it returns only some of them.

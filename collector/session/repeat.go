@@ -47,9 +47,9 @@ func (b *builder) questions(c *call) []int32 {
 		return all
 	}
 	for i := first; i < len(c.Messages); i++ {
-		text := c.Messages[i]
-		number := b.number[text]
-		if m := b.message(text); m.toolID != "" {
+		m := b.message(c.Messages[i])
+		number := m.number
+		if m.toolID != "" {
 			number = b.numberOf("result\x00" + m.toolID)
 		}
 		list = b.list(list, number)

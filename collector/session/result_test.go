@@ -35,7 +35,9 @@ func TestBuildErrors(t *testing.T) {
 			t.Errorf("%s: rollout %v", tt.name, out)
 		}
 		if out != nil {
-			check(t, &h.record, out)
+			if _, err := verify(&h.record, out); err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
 		}
 	}
 }
@@ -47,11 +49,7 @@ func TestTrainAuxiliary(t *testing.T) {
 	title := h.conv("", user("title"))
 	title.call(says("a ti"), cut(3, says("a t")))
 	title.call(says("a title"))
-	out, err := session.Build(&h.record, session.Config{TrainAuxiliary: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := check(t, &h.record, out)
+	out, rows := h.build(t, session.Config{TrainAuxiliary: true})
 	if got, want := summary(out), "1:main0 2:main0 3:auxiliary1!superseded 4:auxiliary1"; got != want || len(rows) != 2 {
 		t.Errorf("%d rows, got %s, want %s", len(rows), got, want)
 	}
@@ -63,10 +61,7 @@ func TestMainMessages(t *testing.T) {
 	h := newHarness(task)
 	c := h.mainConv().turn(runs, files)
 	c.call(done)
-	out, err := session.Build(&h.record, session.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, _ := h.build(t, session.Config{})
 	var want []string
 	for _, m := range append(slices.Clone(c.msgs), done) {
 		want = append(want, m.json())

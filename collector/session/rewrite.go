@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/rollout-rl/rollout/tokenize"
 )
@@ -61,44 +62,33 @@ func (e *chainEnds) add(c *call) {
 
 // position returns the number of calls that ended at or before the time.
 func position(calls []*call, time int64) int {
-	i, _ := slices.BinarySearchFunc(calls, time, func(c *call, time int64) int {
-		if c.ended <= time {
-			return -1
-		}
-		return 1
-	})
-	return i
+	return sort.Search(len(calls), func(i int) bool { return calls[i].ended > time })
 }
 
-// rewritten returns the chain that continues with c after the harness rewrote the history. It returns
-// nil if c begins a conversation. A chain with the same first user message comes first, then the chain
-// that ended last.
-func (e *chainEnds) rewritten(c *call) *chain {
+// rewritten returns the end of the chain that continues with c after the harness rewrote the history.
+// It returns nil if c begins a conversation. A chain with the same first user message comes first, then
+// the chain that ended last.
+func (e *chainEnds) rewritten(c *call) (best *call) {
 	if c.firstUser >= 0 {
-		end := latest(e.byTask, endKey{c.model, c.tools.key, c.firstUser, false}, c, c.began, func(d *call) bool {
-			return c.lastReply >= 0 || c.systemList() == d.systemList()
-		})
-		if end != nil {
-			return end.chain
+		if d := latest(e.byTask, endKey{c.model, c.tools.key, c.firstUser, false}, c, c.began); d != nil {
+			return d
 		}
 	}
-	var best *call
 	consider := func(d *call) {
 		if d != nil && (best == nil || d.ended > best.ended) {
 			best = d
 		}
 	}
-	all := func(*call) bool { return true }
 	open, closed := endKey{c.model, c.tools.key, c.systemList(), true}, endKey{c.model, c.tools.key, c.systemList(), false}
 	if i := position(e.summaries, c.began); i > 0 { // a summary of an unfinished chain
-		consider(latest(e.bySystem, open, c, e.began[i-1], all))
+		consider(latest(e.bySystem, open, c, e.began[i-1]))
 	}
 	for _, i := range c.Messages {
 		for _, q := range e.b.quotes[i] {
 			for _, d := range q.calls[:position(q.calls, c.began)] {
 				if d.tools.key == 0 { // a summary of any chain
-					consider(latest(e.bySystem, closed, c, d.began, all))
-					consider(latest(e.bySystem, open, c, d.began, all))
+					consider(latest(e.bySystem, closed, c, d.began))
+					consider(latest(e.bySystem, open, c, d.began))
 				}
 				// a summary in the conversation about the task, possibly by another model
 				for d != nil && d.model != c.model {
@@ -110,20 +100,18 @@ func (e *chainEnds) rewritten(c *call) *chain {
 			}
 		}
 	}
-	if best == nil {
-		return nil
-	}
-	return best.chain
+	return best
 }
 
-// latest returns the last of the ends that ended at or before the time, that fit, and whose chain can
-// continue with c. It removes the ends of chains that have continued.
-func latest(ends map[endKey][]*call, key endKey, c *call, time int64, fits func(*call) bool) *call {
+// latest returns the last of the ends that ended at or before the time, and whose chain can continue
+// with c. If c contains no answer, it must have the same system messages. latest removes the ends of
+// chains that have continued.
+func latest(ends map[endKey][]*call, key endKey, c *call, time int64) *call {
 	for i := position(ends[key], time) - 1; i >= 0; i-- {
 		d := ends[key][i]
 		if d.chain.last != d {
 			ends[key] = slices.Delete(ends[key], i, i+1)
-		} else if fits(d) && canContinue(d, c) {
+		} else if (c.lastReply >= 0 || c.systemList() == d.systemList()) && canContinue(d, c) {
 			return d
 		}
 	}

@@ -56,10 +56,8 @@ func (b *builder) reasonFor(c *call) tokenize.Reason {
 		return tokenize.ReasonLengthMismatch
 	case !c.Cut && !counted(c.Call):
 		return tokenize.ReasonNoIDs
-	case c.fate == fateRead && len(c.Prompt) == 0:
-		return tokenize.ReasonNoIDs
 	}
-	return fateReasons[c.fate]
+	return c.fate
 }
 
 // counted reports whether the ids of a complete answer are usable: the numbers of ids are the

@@ -81,8 +81,8 @@ func (s *sequence) common(next *sequence) int {
 }
 
 // extends reports whether the prompt of next begins with the whole sequence and is longer. It
-// compares every token.
+// compares every token. A sequence without a prompt or without an output proves nothing.
 func (s *sequence) extends(next *sequence) bool {
 	n := len(s.prompt)
-	return len(next.prompt) > s.len() && slices.Equal(next.prompt[:n], s.prompt) && slices.Equal(next.prompt[n:s.len()], s.output)
+	return n > 0 && len(s.output) > 0 && len(next.prompt) > s.len() && slices.Equal(next.prompt[:n], s.prompt) && slices.Equal(next.prompt[n:s.len()], s.output)
 }

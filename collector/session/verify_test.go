@@ -10,14 +10,18 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// check verifies everything that holds for every rollout, and returns its rows.
-func check(tb testing.TB, r *session.Record, out *session.Rollout) []tokenize.Row {
+// build builds the rollout of the session, verifies it, and returns it with its rows.
+func (h *harness) build(tb testing.TB, cfg session.Config) (*session.Rollout, []tokenize.Row) {
 	tb.Helper()
-	rows, err := verify(r, out)
+	out, err := session.Build(&h.record, cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	rows, err := verify(&h.record, out)
 	if err != nil {
 		tb.Fatalf("%v\n%s", err, summary(out))
 	}
-	return rows
+	return out, rows
 }
 
 // verify is an independent check of the rules that do not depend on what a harness meant.

@@ -77,7 +77,7 @@ func BenchmarkSpool(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	r, err := OpenReader(s.Dir(), "")
+	r, err := OpenReader(s.cfg.Dir, "")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestGateShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	r, err := OpenReader(s.Dir(), "")
+	r, err := OpenReader(s.cfg.Dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}

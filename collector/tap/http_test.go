@@ -119,9 +119,10 @@ func TestHTTPRefuses(t *testing.T) {
 // TestHandlerRefuses proves that the handler refuses invalid requests.
 func TestHandlerRefuses(t *testing.T) {
 	t.Parallel()
-	s := open(t, tap.SpoolConfig{Dir: t.TempDir()})
+	dir := t.TempDir()
+	s := open(t, tap.SpoolConfig{Dir: dir})
 	s.Add(call(1))
-	take(t, reader(t, s.Dir()), 1)
+	take(t, reader(t, dir), 1)
 	h := s.Handler()
 	for _, c := range []struct {
 		method, path, ranges string

@@ -27,7 +27,6 @@ func (w *writer) begin() error {
 	s := w.spool
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stats.Segments++
 	s.stats.SegmentBytes += w.whole
 	if s.stats.Oldest.IsZero() {
 		s.stats.Oldest = begunAt(w.number)

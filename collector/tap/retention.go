@@ -40,7 +40,7 @@ func (w *writer) clean() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stats.Removed += removed
-	s.stats.Segments, s.stats.SegmentBytes, s.stats.Oldest = len(kept), 0, time.Time{}
+	s.stats.SegmentBytes, s.stats.Oldest = 0, time.Time{}
 	if len(kept) > 0 {
 		s.stats.Oldest = begunAt(kept[0].number)
 	}

@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -55,12 +56,7 @@ func segments(dir string) ([]segment, error) {
 		}
 		list = append(list, segment{n, info.Size(), info.ModTime()})
 	}
-	slices.SortFunc(list, func(a, b segment) int {
-		if a.number < b.number {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b segment) int { return cmp.Compare(a.number, b.number) })
 	return list, nil
 }
 

@@ -85,9 +85,9 @@ type Spool struct {
 
 // SpoolStats counts the work of a Spool since it was opened, and describes its folder.
 type SpoolStats struct {
-	// Added counts the calls passed to Add. Written counts the calls written to a segment. All
-	// other calls are waiting in the queue or have been dropped.
-	Added, Written int64
+	// Written counts the calls written to a segment. All other calls that were passed to Add are
+	// waiting in the queue or have been dropped.
+	Written int64
 	// Full, TooLong and Lost count dropped calls by reason: the queue was full, the call was too
 	// large for a payload, or the call was lost because of an internal error or because the spool
 	// was closed.
@@ -100,11 +100,9 @@ type SpoolStats struct {
 	// Err is not nil, the spool does not write calls.
 	Errors int64
 	Err    error
-	// Segments and SegmentBytes are the number and the total size of the segments in the folder.
-	// Removed counts the segments that were removed because of MaxAge or MaxBytes.
-	Segments     int
-	SegmentBytes int64
-	Removed      int64
+	// SegmentBytes is the total size of the segments in the folder. Removed counts the segments that
+	// were removed because of MaxAge or MaxBytes.
+	SegmentBytes, Removed int64
 	// Oldest is the start time of the oldest segment, or zero if there are no segments.
 	Oldest time.Time
 }
@@ -173,7 +171,6 @@ func (s *Spool) Add(c *Call) bool {
 // room reserves size bytes in the queue for a call. If the call must be dropped, room counts the
 // reason and returns false. The caller must hold s.mu.
 func (s *Spool) room(size int64) bool {
-	s.stats.Added++
 	switch {
 	case s.closed:
 		s.stats.Lost++
@@ -200,9 +197,6 @@ func (s *Spool) now() time.Time {
 	s.latest = t
 	return t
 }
-
-// Dir returns the folder of the spool.
-func (s *Spool) Dir() string { return s.cfg.Dir }
 
 // Stats returns the current stats.
 func (s *Spool) Stats() SpoolStats {

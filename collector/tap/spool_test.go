@@ -241,8 +241,8 @@ func segmentFiles(tb testing.TB, dir string) (names []string) {
 func TestHorizon(t *testing.T) {
 	t.Parallel()
 	for _, overHTTP := range []bool{false, true} {
-		s := open(t, tap.SpoolConfig{Dir: t.TempDir()})
-		where := s.Dir()
+		where := t.TempDir()
+		s := open(t, tap.SpoolConfig{Dir: where})
 		if overHTTP {
 			where = serve(t, s)
 		}

@@ -29,7 +29,7 @@ func sealed(dir, after string) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	var entries []Entry
+	entries := []Entry{} // not null in a list over HTTP
 	total := 0
 	for _, name := range names {
 		if len(entries) == maxList || total > maxAllAbouts {
@@ -43,7 +43,7 @@ func sealed(dir, after string) ([]Entry, error) {
 			return nil, err
 		}
 		e := Entry{Name: name, ID: idIn(name), Bytes: info.Size()}
-		if about, n, err := readAbout(path, e.ID); err == nil { // otherwise, Read returns the session, or the error
+		if about, n, err := readAbout(path, e.ID, e.Bytes); err == nil { // otherwise, Read returns the session, or the error
 			e.About = about
 			total += n
 		}
@@ -54,17 +54,13 @@ func sealed(dir, after string) ([]Entry, error) {
 
 // readAbout reads the head and the end of a sealed session, and returns their size in bytes. It does not
 // read the calls, and so does not notice whether they are damaged.
-func readAbout(path, id string) (*About, int, error) {
+func readAbout(path, id string, size int64) (*About, int, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() { _ = f.Close() }() // read only
-	info, err := f.Stat()
-	if err != nil {
-		return nil, 0, err
-	}
-	r, err := frame.NewReader(f, min(info.Size(), maxAbout), header(id))
+	r, err := frame.NewReader(f, min(size, maxAbout), header(id))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -78,7 +74,7 @@ func readAbout(path, id string) (*About, int, error) {
 	} else if err := s.readHead(&p); err != nil {
 		return nil, 0, err
 	}
-	last, err := frame.Last(f, info.Size(), maxAbout)
+	last, err := frame.Last(f, size, maxAbout)
 	if err != nil {
 		return nil, 0, err
 	}

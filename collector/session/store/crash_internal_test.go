@@ -40,7 +40,10 @@ type story struct {
 
 func (st *story) open(tb testing.TB) bool {
 	tb.Helper()
-	s, err := openQuiet(tb, st.disk.disk(), Config{Dir: st.dir, maxFiles: st.files})
+	s, err := openOn(st.disk.disk(), Config{Dir: st.dir, maxFiles: st.files})
+	if err == nil {
+		close(s.ended) // it has no goroutine
+	}
 	st.store = s
 	return err == nil
 }

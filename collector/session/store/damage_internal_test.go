@@ -20,10 +20,7 @@ import (
 // true, marks vouch for all calls.
 func sample(t *testing.T, sealed, synced bool) ([]byte, *session.Record) {
 	t.Helper()
-	s, err := Open(Config{Dir: t.TempDir(), SyncEvery: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
 	defer s.Close()
 	key, err := s.Begin(session.Head{Began: time.Unix(1_800_000_000, 0).UTC()})
 	if err != nil {
@@ -50,9 +47,7 @@ func sample(t *testing.T, sealed, synced bool) ([]byte, *session.Record) {
 		}
 	}
 	if sealed {
-		if _, err := x.End(t.Context(), session.End{}, false); err != nil {
-			t.Fatal(err)
-		}
+		seal(t, x)
 	}
 	rec, err := s.Read(x.id)
 	if err != nil {
@@ -179,10 +174,7 @@ func TestOpenDamage(t *testing.T) {
 	t.Parallel()
 	for _, synced := range []bool{false, true} {
 		b, want := sample(t, false, synced)
-		s, err := Open(Config{Dir: t.TempDir(), SyncEvery: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
 		defer s.Close()
 		s.disk.sync = func(*os.File) error { return nil } // thousands of syncs
 		load := func(b []byte) (*Session, *session.Record, error) {
@@ -298,9 +290,7 @@ func TestDamagedNeighbors(t *testing.T) {
 		x, _ := s.Session(key)
 		newTalk(n).add(t, x)
 		if n >= 3 {
-			if _, err := x.End(t.Context(), session.End{}, false); err != nil {
-				t.Fatal(err)
-			}
+			seal(t, x)
 		}
 	}
 	entries, _ := s.Sealed("")

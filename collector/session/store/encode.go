@@ -39,34 +39,29 @@ func header(id string) frame.Header {
 	return frame.Header{Kind: kind, Version: Version, Number: n}
 }
 
-func appendHead(b []byte, id string, h session.Head) ([]byte, error) {
+func headPayload(id string, h session.Head) ([]byte, error) {
 	text, err := json.Marshal(h)
-	return append(frame.AppendText(append(b, opHead), id), text...), err
+	return append(frame.AppendText([]byte{opHead}, id), text...), err
 }
 
-func appendEnd(b []byte, e session.End) ([]byte, error) {
-	text, err := json.Marshal(e)
-	return append(append(b, opEnd), text...), err
+func deliveredPayload(number int) []byte {
+	return binary.AppendUvarint([]byte{opDelivered}, uint64(number)) //nolint:gosec // not negative
 }
 
-// A used contains the indexes of the texts that a call uses.
-type used struct {
-	messages []int // nil if the request had no list of messages
-	tools    int   // -1 if the request had no list of tools
-}
-
-func appendDelivered(b []byte, number int) []byte {
-	return binary.AppendUvarint(append(b, opDelivered), uint64(number)) //nolint:gosec // not negative
+// endPayload returns the payload of an end that was parsed from JSON.
+func endPayload(e session.End) []byte {
+	text, _ := json.Marshal(e) // cannot fail
+	return append([]byte{opEnd}, text...)
 }
 
 // appendFields appends the fields of a call that are not in tap.Call.
-func appendFields(b []byte, number int, c *session.Call, u used) []byte {
-	b = binary.AppendUvarint(append(b, opCall), uint64(number))
-	b = frame.AppendLen(b, u.messages)
-	for _, i := range u.messages {
+func appendFields(b []byte, c *session.Call) []byte {
+	b = binary.AppendUvarint(append(b, opCall), uint64(c.Number))
+	b = frame.AppendLen(b, c.Messages)
+	for _, i := range c.Messages {
 		b = binary.AppendUvarint(b, uint64(i))
 	}
-	b = binary.AppendVarint(b, int64(u.tools))
+	b = binary.AppendVarint(b, int64(c.Tools))
 	b = append(frame.AppendLen(b, c.Answer), c.Answer...)
 	spliced := byte(0)
 	if c.Spliced {

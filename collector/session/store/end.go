@@ -74,16 +74,16 @@ func normalize(e session.End) (session.End, string, error) {
 		return e, "", fmt.Errorf("end: %w", ErrTooLarge)
 	}
 	e = session.End{}
-	if err := json.Unmarshal(text, &e); err != nil {
+	if err := json.Unmarshal(text, &e); err != nil { // the metadata is nested too deeply
 		return e, "", fmt.Errorf("end: %w", err)
 	}
-	body, err := bodyOf(&e)
-	return e, body, err
+	return e, bodyOf(&e), nil
 }
 
-func bodyOf(e *session.End) (string, error) {
-	text, err := json.Marshal(session.End{Reward: e.Reward, Metadata: e.Metadata, FinalText: e.FinalText})
-	return string(text), err
+// bodyOf returns the reward, metadata and final text of an end that was parsed from JSON.
+func bodyOf(e *session.End) string {
+	text, _ := json.Marshal(session.End{Reward: e.Reward, Metadata: e.Metadata, FinalText: e.FinalText}) // cannot fail
+	return string(text)
 }
 
 // beginEnd stops the admission of calls. It returns the functions that cancel the calls in flight,
@@ -127,18 +127,14 @@ func (x *Session) readEnd() error {
 		}
 		x.end = rec.End
 	}
-	return x.ended()
+	x.ended()
+	return nil
 }
 
 // ended sets the fields of the session that follow from x.end, if no call can be in flight.
-func (x *Session) ended() error {
-	body, err := bodyOf(x.end)
-	if err != nil {
-		return x.err(err)
-	}
-	x.ending, x.drained = body, make(chan struct{})
+func (x *Session) ended() {
+	x.ending, x.drained = bodyOf(x.end), make(chan struct{})
 	close(x.drained)
-	return nil
 }
 
 // seal writes the end of the session and moves the file. Each step that succeeded is skipped when
@@ -158,10 +154,7 @@ func (x *Session) seal(e session.End) error {
 			return err
 		}
 		e.Calls, e.Digest = x.state.calls, x.state.sum.String()
-		payload, err := appendEnd(nil, e)
-		if err != nil {
-			return x.err(err)
-		}
+		payload := endPayload(e)
 		if err := x.write(func(w *frame.Writer) error { return w.Write(payload) }); err != nil {
 			return err
 		}
@@ -204,7 +197,6 @@ func (s *Store) publish(x *Session) error {
 	writeLast(s.lock, n)
 	delete(s.sessions, x.id)
 	s.sealed[x.id] = name
-	s.stats.Ended++
 	close(s.news)
 	s.news = make(chan struct{})
 	return nil

@@ -98,10 +98,7 @@ func TestEndCancels(t *testing.T) {
 	var canceled atomic.Int64
 	for n := range 8 {
 		stop := make(chan error, 1) // buffered, because cancel must not block
-		a, err := x.Admit(func(err error) { stop <- err })
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := admit(t, x, func(err error) { stop <- err })
 		r := conversation(2+n, 0)
 		r.call.Cut, r.call.Delivered = true, false
 		if n%2 == 0 {
@@ -137,10 +134,7 @@ func TestEndWaits(t *testing.T) {
 		_, x := begin(t, s)
 		r := conversation(1, 0)
 		stop := make(chan error, 1) // buffered, because cancel must not block
-		a, err := x.Admit(func(err error) { stop <- err })
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := admit(t, x, func(err error) { stop <- err })
 		if _, err := x.End(canceled(t.Context()), session.End{}, true); !errors.Is(err, context.Canceled) {
 			t.Errorf("End did not wait: %v", err)
 		}
@@ -184,10 +178,7 @@ func TestEndGrace(t *testing.T) {
 		}
 		defer s.Close()
 		_, x := begin(t, s)
-		a, err := x.Admit(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := admit(t, x, nil)
 		began := time.Now()
 		if e := end(t, x, session.End{}); e.Calls != 0 || time.Since(began) != 10*time.Second {
 			t.Errorf("sealed after %v: %+v", time.Since(began), e)
@@ -238,10 +229,7 @@ func TestAdmission(t *testing.T) {
 	_, x := begin(t, s)
 	r := conversation(1, 0)
 	for range 3 {
-		a, err := x.Admit(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := admit(t, x, nil)
 		if err := r.addTo(a); err != nil {
 			t.Fatal(err)
 		}

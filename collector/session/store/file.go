@@ -46,7 +46,11 @@ func (x *Session) write(fill func(*frame.Writer) error) error {
 	}
 	buf := takeBuffer()
 	defer giveBuffer(buf)
-	w, err := x.frames(buf)
+	var err error
+	w := frame.Continue(buf, x.size, x.durable)
+	if x.size == 0 {
+		w, err = frame.NewWriter(buf, header(x.id))
+	}
 	if err == nil {
 		err = fill(w)
 	}
@@ -62,13 +66,6 @@ func (x *Session) write(fill func(*frame.Writer) error) error {
 	}
 	// Too many files are open.
 	return x.sync()
-}
-
-func (x *Session) frames(buf *bytes.Buffer) (*frame.Writer, error) {
-	if x.size == 0 {
-		return frame.NewWriter(buf, header(x.id))
-	}
-	return frame.Continue(buf, x.size, x.durable), nil
 }
 
 func (x *Session) writeBytes(b []byte) error {

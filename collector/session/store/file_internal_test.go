@@ -6,10 +6,17 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
 )
+
+// seal ends a session.
+func seal(tb testing.TB, x *Session) {
+	tb.Helper()
+	if _, err := x.End(tb.Context(), session.End{}, false); err != nil {
+		tb.Fatal(err)
+	}
+}
 
 func must(tb testing.TB, s *Store) *Session {
 	tb.Helper()
@@ -27,10 +34,7 @@ func must(tb testing.TB, s *Store) *Session {
 // TestFiles proves that hundreds of sessions whose files are not synced do not keep as many files
 // open: the others are synced at once.
 func TestFiles(t *testing.T) {
-	s, err := Open(Config{Dir: t.TempDir(), SyncEvery: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
 	defer s.Close()
 	var syncs atomic.Int64
 	s.disk.sync = func(*os.File) error {
@@ -65,10 +69,7 @@ func TestSyncFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, where := range []string{"background", "end"} {
-		s, err := Open(Config{Dir: dir, SyncEvery: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openQuiet(t, osDisk(), Config{Dir: dir})
 		x, other := must(t, s), must(t, s)
 		newTalk(1).add(t, x)
 		broken := errors.New("input/output error")
@@ -96,9 +97,7 @@ func TestSyncFails(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if s, err = Open(Config{Dir: dir}); err != nil { // the bytes were not lost
-			t.Fatal(err)
-		}
+		s = openQuiet(t, osDisk(), Config{Dir: dir}) // the bytes were not lost
 		rec, err := s.Read(x.id)
 		if err != nil || len(rec.Calls) != 1 || (rec.End != nil) != (where == "end") {
 			t.Errorf("%s: the next process reads %+v, %v", where, rec, err)
@@ -116,25 +115,19 @@ func TestSyncFails(t *testing.T) {
 // cannot be removed at once.
 func TestTruncateFails(t *testing.T) {
 	t.Parallel()
-	s, err := Open(Config{Dir: t.TempDir(), SyncEvery: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
 	defer s.Close()
 	x, talk := must(t, s), newTalk(1)
 	talk.add(t, x)
 	x.mu.Lock()
 	x.torn = true // as after a partial write
-	_, err = x.file.WriteAt(make([]byte, 100_000), x.size)
+	_, err := x.file.WriteAt(make([]byte, 100_000), x.size)
 	x.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.disk.truncate = func(*os.File, int64) error { return errors.New("read-only file system") }
-	a, err := x.Admit(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := admit(t, x)
 	if err := a.Add(talk.next(), talk.messages, talk.tools); err == nil {
 		t.Error("a call was added after a partial write")
 	}
@@ -160,10 +153,7 @@ func TestTooLarge(t *testing.T) {
 	}
 	defer s.Close()
 	x, talk := must(t, s), newTalk(1)
-	a, err := x.Admit(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := admit(t, x)
 	big := talk.next()
 	big.Prompt = make([]int32, 14<<20)
 	if err := a.Add(big, nil, nil); !errors.Is(err, ErrTooLarge) {

@@ -13,16 +13,16 @@ import (
 )
 
 // encodeCall returns the payload of a call that refers to no other call.
-func encodeCall(number int, c *session.Call, u used) []byte {
+func encodeCall(c *session.Call) []byte {
 	enc := tap.NewCallEncoder(0, 0)
-	return enc.Append(appendFields(nil, number, c, u), &c.Call, time.Unix(1_800_000_000, 0))
+	return enc.Append(appendFields(nil, c), &c.Call, time.Unix(1_800_000_000, 0))
 }
 
 // FuzzFile proves that no file makes the readers panic, and that a record that is read is consistent
 // and that its calls can be encoded again. The data is cut into payloads: each is preceded by its length.
 func FuzzFile(f *testing.F) {
 	id := session.Key("fuzz").ID()
-	head, err := appendHead(nil, id, session.Head{})
+	head, err := headPayload(id, session.Head{})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -32,12 +32,13 @@ func FuzzFile(f *testing.F) {
 		}
 		return data
 	}
-	end, _ := appendEnd(nil, session.End{Calls: 1})
+	end := endPayload(session.End{Calls: 1})
 	talk := newTalk(3)
 	talk.prompt = talk.prompt[:80]
 	c := talk.next()
 	c.Output, c.Logprobs = c.Output[:5], c.Logprobs[:5]
-	call := encodeCall(1, c, used{messages: []int{0, 0}, tools: 0})
+	c.Number, c.Messages, c.Tools = 1, []int{0, 0}, 0
+	call := encodeCall(c)
 	f.Add(join(head, append([]byte{opText}, "{}"...), call, end))
 	f.Add(join(head, []byte{opText}, call, []byte{opDelivered, 1}, []byte{opDelivered, 1}))
 	f.Add(join(head))
@@ -73,10 +74,9 @@ func FuzzFile(f *testing.F) {
 			}
 			var again decoder
 			again.rec.Texts = rec.Texts
-			u := used{c.Messages, c.Tools}
-			one := encodeCall(c.Number, &c, u)
+			one := encodeCall(&c)
 			p := frame.PayloadOf(one[1:])
-			if err := again.call(&p); err != nil || !bytes.Equal(encodeCall(c.Number, &again.rec.Calls[0], u), one) {
+			if err := again.call(&p); err != nil || !bytes.Equal(encodeCall(&again.rec.Calls[0]), one) {
 				t.Fatalf("call %d is read again as %+v, %v", i, again.rec.Calls, err)
 			}
 		}

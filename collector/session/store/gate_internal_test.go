@@ -63,10 +63,7 @@ func (t *talk) grow(c *session.Call) {
 func (t *talk) add(tb testing.TB, x *Session) {
 	tb.Helper()
 	c := t.next()
-	a, err := x.Admit(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	a := admit(tb, x)
 	if err := a.Add(c, t.messages, t.tools); err != nil {
 		tb.Fatal(err)
 	}

@@ -17,15 +17,8 @@ import (
 const listPath = "/tap/sessions"
 
 type listing struct {
-	Version  int      `json:"version"`
-	Sessions []listed `json:"sessions"`
-}
-
-type listed struct {
-	Name  string `json:"name"`
-	ID    string `json:"id"`
-	Bytes int64  `json:"bytes"`
-	About *About `json:"about,omitempty"`
+	Version  int     `json:"version"`
+	Sessions []Entry `json:"sessions"`
 }
 
 // Handler returns a handler that serves the sealed sessions to other machines, under /tap/sessions.
@@ -59,12 +52,8 @@ func (s *Store) serveList(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "cannot read the folder of sessions", http.StatusInternalServerError)
 		return
 	}
-	l := listing{Version: Version, Sessions: []listed{}}
-	for _, e := range entries {
-		l.Sessions = append(l.Sessions, listed(e))
-	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(l) // an error means that the client disconnected
+	_ = json.NewEncoder(w).Encode(listing{Version, entries}) // an error means that the client disconnected
 }
 
 func (s *Store) serveSession(w http.ResponseWriter, r *http.Request) {
@@ -73,26 +62,22 @@ func (s *Store) serveSession(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%q is not the id of a session", id), http.StatusBadRequest)
 		return
 	}
-	name, ok := s.sealedName(id)
 	var f *os.File
-	var info os.FileInfo
-	err := os.ErrNotExist
-	if ok {
-		f, err = os.Open(s.sealedPath(name))
-	}
-	if err == nil {
-		defer func() { _ = f.Close() }() // read only
-		info, err = f.Stat()
+	var size int64
+	err := ErrUnknown
+	if name, ok := s.sealedName(id); ok {
+		f, size, err = openFile(s.sealedPath(name), id)
 	}
 	switch {
-	case errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, ErrUnknown):
 		http.Error(w, "no sealed session has this id", http.StatusNotFound)
 		return
 	case err != nil:
 		http.Error(w, "cannot read the session", http.StatusInternalServerError)
 		return
 	}
+	defer func() { _ = f.Close() }() // read only
 	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
-	_, _ = io.CopyN(w, f, info.Size()) // if the file is too short, net/http closes the connection
+	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	_, _ = io.CopyN(w, f, size) // if the file is too short, net/http closes the connection
 }

@@ -41,7 +41,7 @@ func serve(tb testing.TB, h http.Handler) string {
 
 func remote(tb testing.TB, url string) *store.Remote {
 	tb.Helper()
-	r, err := store.OpenRemote(tb.Context(), store.RemoteConfig{URL: url, Token: token, Patience: 10 * time.Second})
+	r, err := store.OpenRemote(tb.Context(), url, token)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -218,12 +218,12 @@ func TestRemoteRefuses(t *testing.T) {
 	} {
 		server := httptest.NewServer(c.handler)
 		url := strings.Replace(server.URL, "http://", "http://someone:secret@", 1)
-		_, err := store.OpenRemote(t.Context(), store.RemoteConfig{URL: url, Token: token})
+		_, err := store.OpenRemote(t.Context(), url, token)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), token) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
 		server.Close()
-		if _, err := store.OpenRemote(t.Context(), store.RemoteConfig{URL: url}); err == nil || strings.Contains(err.Error(), "secret") {
+		if _, err := store.OpenRemote(t.Context(), url, ""); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("a tap that is away: %v", err)
 		}
 	}
@@ -233,11 +233,8 @@ func TestRemoteRefuses(t *testing.T) {
 	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.Load().(http.HandlerFunc)(w, r)
 	}))
-	r, err := store.OpenRemote(t.Context(), store.RemoteConfig{URL: url, Patience: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
+	r := remote(t, url)
+	r.SetPatience(300 * time.Millisecond)
 	if rec, err := r.Read(t.Context(), strings.Repeat("a", 32)); !errors.Is(err, store.ErrDamaged) || rec != nil {
 		t.Errorf("another file: %+v, %v", rec, err)
 	}

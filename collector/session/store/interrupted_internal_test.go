@@ -23,10 +23,7 @@ func TestEndInterrupted(t *testing.T) {
 		sealed bool
 	}{
 		{"the client has gone away", func(_ *Store, x *Session) {
-			a, err := x.Admit(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := admit(t, x)
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			if _, err := x.End(ctx, session.End{}, true); !errors.Is(err, context.Canceled) {
@@ -41,10 +38,7 @@ func TestEndInterrupted(t *testing.T) {
 		{"rename once", func(s *Store, x *Session) { s.disk.rename = func(_, _ string) error { return broken } }, true, true},
 		{"rename", func(s *Store, x *Session) { s.disk.rename = func(_, _ string) error { return broken } }, false, false},
 	} {
-		s, err := openQuiet(t, osDisk(), Config{Dir: t.TempDir(), MaxAge: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openQuiet(t, osDisk(), Config{Dir: t.TempDir(), MaxAge: time.Hour})
 		x := must(t, s)
 		newTalk(1).add(t, x)
 		c.fail(s, x)
@@ -67,7 +61,7 @@ func TestEndInterrupted(t *testing.T) {
 				t.Errorf("%s: after MaxAge: %v, %+v", c.name, err, s.Stats())
 			}
 		}
-		_, err = x.End(t.Context(), session.End{}, false)
+		_, err := x.End(t.Context(), session.End{}, false)
 		if c.sealed && err != nil || !c.sealed && !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s: a repeated End returns %v", c.name, err)
 		}
@@ -86,10 +80,7 @@ func TestEndCompletedLater(t *testing.T) {
 	d.rename = func(_, _ string) error { return errors.New("input/output error") }
 	var id string
 	for n := range 2 {
-		s, err := openQuiet(t, d, Config{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openQuiet(t, d, Config{Dir: dir})
 		if n == 0 {
 			x := must(t, s)
 			id = x.id
@@ -118,10 +109,7 @@ func TestEndCompletedLater(t *testing.T) {
 // anything.
 func TestClearInterrupted(t *testing.T) {
 	t.Parallel()
-	s, err := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
 	defer s.Close()
 	s.disk.rename = func(_, _ string) error { return errors.New("input/output error") }
 	x := must(t, s)
@@ -148,15 +136,10 @@ func TestTwin(t *testing.T) {
 	t.Parallel()
 	for _, whole := range []bool{true, false} {
 		dir := t.TempDir()
-		s, err := openQuiet(t, osDisk(), Config{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openQuiet(t, osDisk(), Config{Dir: dir})
 		x := must(t, s)
 		newTalk(1).add(t, x)
-		if _, err := x.End(t.Context(), session.End{}, false); err != nil {
-			t.Fatal(err)
-		}
+		seal(t, x)
 		sealed := s.sealedPath(s.sealed[x.id])
 		b, err := os.ReadFile(sealed)
 		if err = errors.Join(err, os.WriteFile(x.path, b, 0o666), s.Close()); err != nil {
@@ -169,9 +152,7 @@ func TestTwin(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if s, err = openQuiet(t, osDisk(), Config{Dir: dir}); err != nil {
-			t.Fatal(err)
-		}
+		s = openQuiet(t, osDisk(), Config{Dir: dir})
 		if _, err := os.Stat(x.path); errors.Is(err, os.ErrNotExist) != whole {
 			t.Errorf("the sealed file is whole: %t; the open file: %v", whole, err)
 		}
@@ -188,15 +169,10 @@ func TestTwin(t *testing.T) {
 // that a file that cannot be removed does not cost later sessions.
 func TestRetainForeign(t *testing.T) {
 	t.Parallel()
-	s, err := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
 	defer s.Close()
 	for range 3 {
-		if _, err := must(t, s).End(t.Context(), session.End{}, false); err != nil {
-			t.Fatal(err)
-		}
+		seal(t, must(t, s))
 	}
 	entries, err := s.Sealed("")
 	if err != nil {

@@ -7,8 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-
-	"github.com/rollout-rl/rollout/collector/session"
 )
 
 // TestListWhileSealing proves that a list contains no session without all earlier ones, even if a
@@ -51,10 +49,7 @@ func TestListWhileSealing(t *testing.T) {
 // finds a session that was sealed, moved or removed since.
 func TestFolderReadsOnce(t *testing.T) {
 	dir := t.TempDir()
-	s, err := openQuiet(t, osDisk(), Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), Config{Dir: dir})
 	defer s.Close()
 	for n := range int64(1000) {
 		if err := os.WriteFile(sealedPath(dir, nameOf(n+1, newKeyID())), nil, 0o666); err != nil {
@@ -67,9 +62,7 @@ func TestFolderReadsOnce(t *testing.T) {
 	}
 	seal := func() string {
 		x := must(t, s)
-		if _, err := x.End(t.Context(), session.End{}, false); err != nil {
-			t.Fatal(err)
-		}
+		seal(t, x)
 		return x.id
 	}
 	read := func(id string, want error) {

@@ -32,20 +32,30 @@ func readRecord(r io.ReaderAt, size int64, id string, sealed bool) (*session.Rec
 	return rec, nil
 }
 
-func readFile(path, id string) (*session.Record, error) {
+// openFile opens the file of a session for reading and returns its size. If there is no such file, the
+// error wraps ErrUnknown.
+func openFile(path, id string) (*os.File, int64, error) {
 	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("session %s: %w", id, ErrUnknown)
+	if err == nil {
+		var info os.FileInfo
+		if info, err = f.Stat(); err == nil {
+			return f, info.Size(), nil
+		}
+		_ = f.Close() // read only
 	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = ErrUnknown
+	}
+	return nil, 0, fmt.Errorf("session %s: %w", id, err)
+}
+
+func readFile(path, id string) (*session.Record, error) {
+	f, size, err := openFile(path, id)
 	if err != nil {
-		return nil, fmt.Errorf("session %s: %w", id, err)
+		return nil, err
 	}
 	defer func() { _ = f.Close() }() // read only
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("session %s: %w", id, err)
-	}
-	return readRecord(f, info.Size(), id, true)
+	return readRecord(f, size, id, true)
 }
 
 // Read returns a session, sealed or open. It blocks until the file is read. If there is no session

@@ -28,10 +28,7 @@ func admit(tb testing.TB, x *Session) *Admission {
 func TestLostFolder(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "sessions")
-	s, err := openQuiet(t, osDisk(), Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), Config{Dir: dir})
 	defer s.Close()
 	x, talk := must(t, s), newTalk(1)
 	first, c := admit(t, x), talk.next()
@@ -81,10 +78,7 @@ func TestDeliveredLater(t *testing.T) {
 	t.Parallel()
 	for _, by := range []string{"call", "end", "background", "idle", "close"} {
 		cfg := Config{Dir: t.TempDir()}
-		s, err := openQuiet(t, osDisk(), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openQuiet(t, osDisk(), cfg)
 		x, talk := must(t, s), newTalk(1)
 		a, other := admit(t, x), admit(t, x)
 		if err := a.Add(talk.next(), talk.messages, talk.tools); err != nil {
@@ -102,6 +96,7 @@ func TestDeliveredLater(t *testing.T) {
 			t.Errorf("%s: Add returns %v", by, err)
 		}
 		s.disk.write = (*os.File).WriteAt
+		var err error
 		switch by {
 		case "call":
 			err = other.Add(talk.next(), talk.messages, talk.tools)
@@ -131,9 +126,7 @@ func TestDeliveredLater(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Errorf("%s: %v", by, err)
 		}
-		if s, err = openQuiet(t, osDisk(), cfg); err != nil {
-			t.Fatal(err)
-		}
+		s = openQuiet(t, osDisk(), cfg)
 		if rec, err := s.Read(x.id); err != nil || !rec.Calls[0].Delivered || (rec.End != nil) != (by == "end") {
 			t.Errorf("%s: %+v, %v", by, rec, err)
 		}
@@ -147,10 +140,7 @@ func TestDeliveredLater(t *testing.T) {
 // admitted later, is added: a concurrent call is not its retry.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	s, err := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
 	defer s.Close()
 	x, talk := must(t, s), newTalk(1)
 	for _, retry := range []string{"same", "later"} {

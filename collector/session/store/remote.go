@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -15,19 +14,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/wait"
 )
 
-// RemoteConfig configures a Remote. URL is required.
-type RemoteConfig struct {
-	// URL is the listen address of the tap, such as http://tap:8484.
-	URL string
-	// Token is the tap's token, or empty. It is a secret.
-	Token string
-	// Patience is how long a request is retried while the tap is not reachable or answers with a
-	// transient error. Default 2 minutes.
-	Patience time.Duration
-}
-
-// A Remote is a Source that reads the sessions of a tap over HTTP. It retries transient errors:
-// a connection that fails or is cut off, and the statuses 408, 429, 500, 502, 503 and 504.
+// A Remote is a Source that reads the sessions of a tap over HTTP. It retries transient errors for 2
+// minutes: a connection that fails or is cut off, and the statuses 408, 429, 500, 502, 503 and 504.
 type Remote struct {
 	client *taphttp.Client
 	most   int64 // maximum size of the file of a session, in bytes
@@ -35,6 +23,7 @@ type Remote struct {
 
 // These are the timeouts and limits of a Remote.
 const (
+	patience     = 2 * time.Minute            // how long a request is retried after transient errors
 	askWait      = 20 * time.Second           // how long a request asks the tap to wait
 	askMore      = 60 * time.Second           // the timeout of a request, in addition to askWait
 	atLeast      = 100 * time.Millisecond     // minimum time between two requests of Wait
@@ -42,11 +31,12 @@ const (
 	growAtOnce   = 64 << 20                   // memory for a file is allocated in larger steps only as it arrives
 )
 
-// OpenRemote connects to a tap. It returns an error if the URL does not belong to a tap with
-// sessions, or if the tap refuses the token. It does not retry.
-func OpenRemote(ctx context.Context, cfg RemoteConfig) (*Remote, error) {
+// OpenRemote connects to the tap at a URL, such as http://tap:8484. The token is the tap's token, or
+// empty. OpenRemote returns an error if the URL does not belong to a tap with sessions, or if the tap
+// refuses the token. It does not retry.
+func OpenRemote(ctx context.Context, url, token string) (*Remote, error) {
 	client, err := taphttp.New(taphttp.Config{
-		URL: cfg.URL, Token: cfg.Token, Path: listPath, Version: Version, Timeout: askMore,
+		URL: url, Token: token, Path: listPath, Version: Version, Timeout: askMore,
 		Tap: "a tap with sessions", Command: "rollout tap --sessions",
 	})
 	if err != nil {
@@ -57,7 +47,7 @@ func OpenRemote(ctx context.Context, cfg RemoteConfig) (*Remote, error) {
 		r.Close()
 		return nil, fmt.Errorf("sessions: %w", err)
 	}
-	client.Patience = cmp.Or(cfg.Patience, 2*time.Minute)
+	client.Patience = patience
 	return r, nil
 }
 
@@ -121,13 +111,11 @@ func (r *Remote) list(ctx context.Context, after string, wait time.Duration) ([]
 	if err := r.client.List(ctx, after, wait, &l); err != nil {
 		return nil, err
 	}
-	var entries []Entry
 	for _, e := range l.Sessions {
 		if e.Name <= after || !isName(e.Name) || e.ID != e.Name[numberLen+1:] {
 			return nil, r.client.NotTap("its sessions are not in order")
 		}
 		after = e.Name
-		entries = append(entries, Entry(e))
 	}
-	return entries, nil
+	return l.Sessions, nil
 }

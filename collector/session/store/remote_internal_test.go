@@ -5,9 +5,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/rollout-rl/rollout/collector/session"
+	"time"
 )
+
+// SetPatience sets how long a request is retried.
+func (r *Remote) SetPatience(d time.Duration) { r.client.Patience = d }
 
 // TestRemoteLimit proves that a file above the limit is an error, whether the tap states its size or not,
 // and that a file of the largest size is read.
@@ -20,9 +22,7 @@ func TestRemoteLimit(t *testing.T) {
 	defer s.Close()
 	x := must(t, s)
 	newTalk(1).add(t, x)
-	if _, err := x.End(t.Context(), session.End{}, false); err != nil {
-		t.Fatal(err)
-	}
+	seal(t, x)
 	entries, err := s.Sealed("")
 	if err != nil || len(entries) != 1 {
 		t.Fatal(entries, err)
@@ -40,7 +40,7 @@ func TestRemoteLimit(t *testing.T) {
 		_, _ = w.Write(rec.Body.Bytes()[half:])
 	}))
 	defer server.Close()
-	r, err := OpenRemote(t.Context(), RemoteConfig{URL: server.URL})
+	r, err := OpenRemote(t.Context(), server.URL, "")
 	if err != nil {
 		t.Fatal(err)
 	}

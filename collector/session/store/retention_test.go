@@ -85,10 +85,7 @@ func TestMaxAge(t *testing.T) {
 		defer s.Close()
 		idle, _ := begin(t, s)
 		busy, x := begin(t, s)
-		a, err := x.Admit(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := admit(t, x, nil)
 		time.Sleep(50 * time.Minute)
 		if _, err := s.Session(idle); err != nil {
 			t.Error(err)
@@ -142,9 +139,9 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	s := open(t, store.Config{Dir: t.TempDir(), Mode: 0o600})
-	_, x := begin(t, s)
-	info, err := os.Stat(filepath.Join(s.Dir(), "open", x.ID()+".session"))
+	dir := t.TempDir()
+	_, x := begin(t, open(t, store.Config{Dir: dir, Mode: 0o600}))
+	info, err := os.Stat(filepath.Join(dir, "open", x.ID()+".session"))
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
@@ -168,10 +165,7 @@ func TestClear(t *testing.T) {
 	shut(t, s)
 	s = open(t, store.Config{Dir: dir})
 	busy, x := begin(t, s)
-	a, err := x.Admit(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := admit(t, x, nil)
 	keep := func(id string) bool { return id == keys[0].ID() || id == keys[1].ID() }
 	if n, err := s.Clear(keep); n != 4 || err != nil {
 		t.Errorf("Clear = %d, %v, want 4", n, err)

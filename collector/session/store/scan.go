@@ -61,11 +61,8 @@ type scan struct {
 func (s *scan) file(r io.ReaderAt, size int64) error {
 	s.sum = newDigest()
 	f, err := frame.NewReader(r, size, header(s.id))
-	if corrupt, ok := errors.AsType[*frame.CorruptError](err); ok {
-		return damaged(s.id, corrupt)
-	}
 	if err != nil {
-		return fmt.Errorf("session %s: %w", s.id, err)
+		return s.unread(err)
 	}
 	f.MaxPayload(maxPayload)
 	defer func() {
@@ -84,16 +81,21 @@ func (s *scan) file(r io.ReaderAt, size int64) error {
 			s.whole, s.torn = torn.Offset, true
 			return nil
 		}
-		if corrupt, ok := errors.AsType[*frame.CorruptError](err); ok {
-			return damaged(s.id, corrupt)
-		}
 		if err != nil {
-			return fmt.Errorf("session %s: %w", s.id, err)
+			return s.unread(err)
 		}
 		if err := s.payload(payload); err != nil {
 			return damaged(s.id, fmt.Errorf("offset %d: %w", at, err))
 		}
 	}
+}
+
+// unread returns the error of a frame that is damaged or cannot be read.
+func (s *scan) unread(err error) error {
+	if corrupt, ok := errors.AsType[*frame.CorruptError](err); ok {
+		return damaged(s.id, corrupt)
+	}
+	return fmt.Errorf("session %s: %w", s.id, err)
 }
 
 func (s *scan) payload(payload []byte) error {

@@ -21,16 +21,15 @@ func TestScan(t *testing.T) {
 	}
 	defer s.Close()
 	id := newKeyID()
-	head, _ := appendHead(nil, id, session.Head{})
-	other, _ := appendHead(nil, newKeyID(), session.Head{})
+	head, _ := headPayload(id, session.Head{})
+	other, _ := headPayload(newKeyID(), session.Head{})
 	text := append([]byte{opText}, "{}"...)
 	end := func(calls int, before ...[]byte) []byte {
 		sum := newDigest()
 		for _, p := range before {
 			sum.add(p)
 		}
-		b, _ := appendEnd(nil, session.End{Calls: calls, Digest: sum.String()})
-		return b
+		return endPayload(session.End{Calls: calls, Digest: sum.String()})
 	}
 	for _, c := range []struct {
 		name, want string // want is in the error of readRecord and, unless load is set, in the error of load

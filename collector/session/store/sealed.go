@@ -19,14 +19,14 @@ const extension = ".session"
 type Entry struct {
 	// Name is the position of the session in the order of sealing. A higher name was sealed later.
 	// Names are compared as strings.
-	Name string
+	Name string `json:"name"`
 	// ID is the id of the session.
-	ID string
+	ID string `json:"id"`
 	// Bytes is the size of the session's file.
-	Bytes int64
+	Bytes int64 `json:"bytes"`
 	// About is nil if the session must be read to know it: because the head or the end of the session
 	// is larger than 1 MiB, or the file is damaged.
-	About *About
+	About *About `json:"about,omitempty"`
 }
 
 // Lengths of the parts of a name.

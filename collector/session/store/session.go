@@ -196,7 +196,7 @@ func (x *Session) deliver() error {
 		return err
 	}
 	for len(x.owed) > 0 {
-		payload := appendDelivered(nil, x.owed[0])
+		payload := deliveredPayload(x.owed[0])
 		if err := x.write(func(w *frame.Writer) error { return w.Write(payload) }); err != nil {
 			return err
 		}
@@ -226,15 +226,16 @@ func (x *Session) add(c *session.Call, number int, messages []json.RawMessage, t
 		}
 		return i
 	}
-	u := used{tools: -1}
+	recorded := *c
+	recorded.Number, recorded.Messages, recorded.Tools = number, nil, -1
 	if messages != nil {
-		u.messages = make([]int, 0, len(messages))
+		recorded.Messages = make([]int, 0, len(messages))
 	}
 	for _, text := range messages {
-		u.messages = append(u.messages, index(text))
+		recorded.Messages = append(recorded.Messages, index(text))
 	}
 	if tools != nil {
-		u.tools = index(tools)
+		recorded.Tools = index(tools)
 	}
 	if st.enc == nil {
 		st.enc = tap.NewCallEncoder(uint64(st.calls), shareTokens) //nolint:gosec // not negative
@@ -248,7 +249,7 @@ func (x *Session) add(c *session.Call, number int, messages []json.RawMessage, t
 		}
 		b := w.Begin()
 		head := len(b)
-		b = st.enc.Append(appendFields(b, number, c, u), &c.Call, time.Now())
+		b = st.enc.Append(appendFields(b, &recorded), &c.Call, time.Now())
 		payload = b[head:]
 		return w.End(b)
 	})

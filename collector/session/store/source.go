@@ -34,7 +34,7 @@ type Source interface {
 // OpenSource returns an error if there is no such folder, or if no tap with sessions answers.
 func OpenSource(ctx context.Context, where, token string) (Source, error) {
 	if strings.HasPrefix(where, "http://") || strings.HasPrefix(where, "https://") {
-		return OpenRemote(ctx, RemoteConfig{URL: where, Token: token})
+		return OpenRemote(ctx, where, token)
 	}
 	return OpenFolder(where)
 }

@@ -38,9 +38,8 @@ type Store struct {
 type Stats struct {
 	// Open and Sealed are the numbers of open and sealed sessions.
 	Open, Sealed int
-	// Begun, Ended and Calls count the sessions that began, the sessions that were sealed, and the
-	// calls that were added.
-	Begun, Ended, Calls int64
+	// Begun and Calls count the sessions that began and the calls that were added.
+	Begun, Calls int64
 	// Removed counts the sessions that were removed because of MaxAge or MaxBytes.
 	Removed int64
 	// Damaged counts the damaged files that the store found.
@@ -189,7 +188,7 @@ func (s *Store) Begin(h session.Head) (session.Key, error) {
 func (x *Session) create(h session.Head) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	head, err := appendHead(nil, x.id, h)
+	head, err := headPayload(x.id, h)
 	if err != nil {
 		return err
 	}
@@ -228,9 +227,6 @@ func (s *Store) Session(key session.Key) (*Session, error) {
 	}
 	return nil, fmt.Errorf("session %s: %w", id, ErrUnknown)
 }
-
-// Dir returns the folder of the store.
-func (s *Store) Dir() string { return s.cfg.Dir }
 
 // Stats returns the current stats.
 func (s *Store) Stats() Stats {

@@ -118,12 +118,18 @@ func (r *request) addTo(a *store.Admission) error {
 	return err
 }
 
-func add(tb testing.TB, x *store.Session, r request) int {
+func admit(tb testing.TB, x *store.Session, cancel func(error)) *store.Admission {
 	tb.Helper()
-	a, err := x.Admit(nil)
+	a, err := x.Admit(cancel)
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return a
+}
+
+func add(tb testing.TB, x *store.Session, r request) int {
+	tb.Helper()
+	a := admit(tb, x, nil)
 	defer a.Done()
 	if err := r.addTo(a); err != nil {
 		tb.Fatal(err)

@@ -11,23 +11,21 @@ import (
 )
 
 // openQuiet opens a store that syncs and cleans only when the test calls syncDirty and clean.
-func openQuiet(tb testing.TB, d disk, cfg Config) (*Store, error) {
+func openQuiet(tb testing.TB, d disk, cfg Config) *Store {
 	tb.Helper()
 	s, err := openOn(d, cfg)
-	if err == nil {
-		close(s.ended)
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return s, err
+	close(s.ended)
+	return s
 }
 
 // TestConcurrentSyncs proves that a session is not sealed if the system reports to another sync that
 // it has dropped bytes of the file. A system reports this to only one sync.
 func TestConcurrentSyncs(t *testing.T) {
 	t.Parallel()
-	s, err := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
 	defer s.Close()
 	x := must(t, s)
 	newTalk(1).add(t, x)
@@ -66,16 +64,11 @@ func TestConcurrentSyncs(t *testing.T) {
 // TestSyncOfClosedFile proves that a sync in the background does no harm if End has closed the file.
 func TestSyncOfClosedFile(t *testing.T) {
 	t.Parallel()
-	s, err := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
 	defer s.Close()
 	x := must(t, s)
 	f := x.file
-	if _, err := x.End(t.Context(), session.End{}, false); err != nil {
-		t.Fatal(err)
-	}
+	seal(t, x)
 	if err := x.syncFile(f); !errors.Is(err, os.ErrClosed) || x.dropped != nil {
 		t.Errorf("got %v, kept %v", err, x.dropped)
 	}
@@ -86,10 +79,7 @@ func TestSyncOfClosedFile(t *testing.T) {
 func TestFolderSyncFails(t *testing.T) {
 	t.Parallel()
 	for _, folder := range []string{sealedFolder, openFolder} {
-		s, err := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := openQuiet(t, osDisk(), Config{Dir: t.TempDir()})
 		key, err := s.Begin(session.Head{})
 		if err != nil {
 			t.Fatal(err)
@@ -132,10 +122,7 @@ func TestFolderSyncFails(t *testing.T) {
 func TestOpenMarks(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Dir: t.TempDir(), MaxAge: 24 * time.Hour}
-	s, err := openQuiet(t, osDisk(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openQuiet(t, osDisk(), cfg)
 	x := must(t, s)
 	newTalk(1).add(t, x)
 	if err := s.Close(); err != nil {
@@ -148,9 +135,7 @@ func TestOpenMarks(t *testing.T) {
 			writes++
 			return f.WriteAt(b, at)
 		}
-		if s, err = openQuiet(t, d, cfg); err != nil {
-			t.Fatal(err)
-		}
+		s = openQuiet(t, d, cfg)
 		if (n == 0) != (writes > 0) {
 			t.Errorf("process %d writes %d times", n, writes)
 		}

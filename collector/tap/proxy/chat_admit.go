@@ -73,7 +73,7 @@ func (p *Proxy) chat(w http.ResponseWriter, r *http.Request, t *target) *refusal
 		return bad
 	}
 	defer p.limitWrites(ctx, w)()
-	p.count(func(s *Stats) { s.Calls++; s.Sessions.Calls++ })
+	p.count(func(s *Stats) { s.Calls++ })
 	c.run(ctx)
 	return nil
 }

@@ -3,24 +3,12 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/rollout-rl/rollout/collector/session"
-)
-
-const (
-	// holdHead is how long the head of a stream is held back while the engine works on a whole
-	// answer. Until then, an error of the engine reaches the client with its status.
-	holdHead = time.Second
-	// keepAlive is the time between two comments that keep the client waiting afterwards.
-	keepAlive = 3 * time.Second
 )
 
 // respond changes the answer and passes it to the client.
@@ -86,37 +74,6 @@ func (c *chatCall) refusal(a engineAnswer) {
 	c.abort(text)
 }
 
-// statesOverflow reports whether an error of an engine states that a call exceeds the context length.
-// OpenAI's API has a code for it, vLLM and SGLang only sentences. Other errors quote the request, so
-// only the start of the message counts.
-func statesOverflow(body []byte) bool {
-	type fault struct {
-		Message string          `json:"message"`
-		Code    json.RawMessage `json:"code"` // a string or the status
-	}
-	var e struct {
-		fault
-		Error fault `json:"error"`
-	}
-	_ = json.Unmarshal(body, &e) // after an error, the fields that were read count
-	states := func(f fault) bool {
-		return string(f.Code) == `"context_length_exceeded"` || overflowMessage.MatchString(f.Message)
-	}
-	return states(e.fault) || states(e.Error)
-}
-
-// overflowMessage matches the start of the messages of vLLM (the first four, of several versions) and
-// of SGLang.
-var overflowMessage = regexp.MustCompile(`(?i)^(` + strings.Join([]string{
-	`('\w+'( or '\w+')? is too large: -?\d+\. )?This model's maximum context length is \d`,
-	`You passed \d+ input (tokens|characters)( and requested \d+ output tokens)?\. However, the model's context length is `,
-	`The (decoder |encoder )?prompt \((total )?length \d+\) is longer than the maximum model length `,
-	`The engine prompt length \d+ exceeds the max_model_len `,
-	`The input \(\d+ tokens\) is longer than the model's context length `,
-	`Requested token count exceeds the model's maximum context length `,
-	`Input length \(\d+( tokens)?\) exceeds (the|model's) maximum (allowed|context) length `,
-}, "|") + `)`)
-
 // head copies the header of the engine's answer.
 func (c *chatCall) head(res *http.Response) {
 	h := c.w.Header()
@@ -171,7 +128,7 @@ func (c *chatCall) flush() error {
 func (c *chatCall) document(a engineAnswer) {
 	c.reader = newReader(openai{}, false)
 	if c.q.streamed {
-		c.view.parts = &document{}
+		c.view.parts = newDocument()
 	}
 	_, err := c.parse(a.body)
 	if err != nil && c.q.streamed {

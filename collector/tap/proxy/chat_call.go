@@ -17,13 +17,8 @@ import (
 	"github.com/rollout-rl/rollout/collector/session/store"
 )
 
-// A chatCall is a chat completion in a session. The methods are called in this order:
-//
-//	read      reads and parses the request, after the session has admitted the call
-//	send      sends it to an engine, after prepare has changed it for the engine
-//	respond   changes the answer and passes it to the client
-//	record    stores the call, before the client has the last byte of the answer
-//	deliver   writes the last part of the answer, and records that the client has it
+// A chatCall is a chat completion in a session. Sessions in the package comment lists the methods in the
+// order of their calls.
 type chatCall struct {
 	p         *Proxy
 	w         http.ResponseWriter
@@ -117,7 +112,7 @@ func (c *chatCall) send(ctx context.Context) engineAnswer {
 		c.p.guard("session", func() { a = c.fetch() })
 		done <- a
 	}()
-	wait := time.NewTimer(c.p.holdHead)
+	wait := time.NewTimer(c.p.limits.HoldHead)
 	defer wait.Stop()
 	for {
 		select {
@@ -129,7 +124,7 @@ func (c *chatCall) send(ctx context.Context) engineAnswer {
 				c.out = append(c.out, ": the engine is working\n\n"...)
 				_ = c.flush() // if the client has disconnected, ctx ends
 			}
-			wait.Reset(c.p.keepAlive)
+			wait.Reset(c.p.limits.KeepAlive)
 		}
 	}
 }

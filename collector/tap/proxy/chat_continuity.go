@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -47,16 +45,6 @@ func (c *chatCall) retract(res *http.Response) bool {
 		return err == nil && c.fit(e, a) == nil && (c.able.mode != before.mode || c.model != model)
 	}
 	return false
-}
-
-// peek returns the first 64 KiB of the body of an answer. They can be read again.
-func peek(res *http.Response) []byte {
-	head, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // the next read returns the error again
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(head), res.Body), res.Body}
-	return head
 }
 
 // remember keeps the answer, so that it is recognized in later requests.

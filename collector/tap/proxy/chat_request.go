@@ -24,16 +24,15 @@ var errMessages = errors.New("messages: want a list of messages")
 
 // parseChat parses the body of a chat completion.
 func parseChat(s *tokenize.Scanner, body []byte) (*chatRequest, error) {
-	q := &chatRequest{request: request{path: chatPath, body: body}}
+	q := &chatRequest{request: request{path: chatPath, body: body, keys: &chatNames}}
 	s.ResetBytes(body)
-	keys := openai{}.keys(chatPath)
 	wanted := func(key []byte) bool {
 		switch string(key) {
 		case "messages", "tools", "model", "stream", "stream_options", "n", "max_tokens",
 			"logprobs", "return_token_ids", "return_prompt_token_ids", "return_meta_info":
 			return true
 		}
-		return keys.has(key)
+		return q.keys.has(key)
 	}
 	var err error
 	q.root, err = q.object(s, wanted, func(key string) (err error) {
@@ -111,7 +110,7 @@ func (q *chatRequest) has(key string) bool { return string(q.root.value(q.body, 
 // members that make the engine return ids, and the members that decide about a stream. The edits in
 // splices are applied to the messages.
 func (q *chatRequest) parts(set *Set, a *ability, model string, splices []edit) [][]byte {
-	edits := append(q.edits(openai{}, set, false), splices...)
+	edits := append(q.edits(set, nil), splices...)
 	members := []ask{{"model", string(quoted(model))}}
 	const withUsage = `{"include_usage":true}`
 	switch {
@@ -150,7 +149,7 @@ func split(body []byte, edits []edit) (parts [][]byte) {
 // sampled returns the sampling parameters that the engine receives. Most clients use the older name
 // of the token limit.
 func (q *chatRequest) sampled(set *Set) tap.Sampling {
-	c := q.told(openai{}.keys(chatPath), set)
+	c := q.told(set)
 	if c.MaxNewTokens == nil {
 		if value := q.root.value(q.body, "max_tokens"); value != nil {
 			read(&c, maxNewTokens, value)

@@ -6,81 +6,58 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// A document contains the parts of a whole answer that become the events of a stream. All values are
-// JSON. A nil document, or nil choiceParts, keep nothing.
+// A document contains the parts of a whole answer that become the events of a stream.
 type document struct {
-	id, created, model, fingerprint []byte
-	choices                         []*choiceParts
-	usage                           []byte
+	members members
+	choices []*choiceParts
 }
 
 type choiceParts struct {
-	index, logprobs                 []byte
-	message                         message
-	finish, stopReason, matchedStop []byte
+	members members
+	message message
+}
+
+func newDocument() *document {
+	return &document{members: members{"id": nil, "created": nil, "model": nil, "system_fingerprint": nil, "usage": nil}}
 }
 
 // choice begins the next choice.
 func (d *document) choice() *choiceParts {
-	if d == nil {
-		return nil
+	c := &choiceParts{
+		members: members{"index": nil, "logprobs": nil, "finish_reason": nil, "stop_reason": nil, "matched_stop": nil},
+		message: message{splits: true},
 	}
-	c := &choiceParts{message: message{splits: true}}
 	d.choices = append(d.choices, c)
 	return c
 }
 
-// keep calls read to parse the value of a member, and keeps the value if it is needed.
-func (d *document) keep(s *tokenize.Scanner, body, key []byte, read func(key []byte) error) error {
-	var to *[]byte
-	if d != nil {
-		switch string(key) {
-		case "id":
-			to = &d.id
-		case "created":
-			to = &d.created
-		case "model":
-			to = &d.model
-		case "system_fingerprint":
-			to = &d.fingerprint
-		case "usage":
-			to = &d.usage
-		}
-	}
-	return keep(s, body, key, to, read)
-}
+// members contains values of an object as JSON, by name. A value is nil if the object lacks it or has
+// null. keep stores only the values of names that are already in the map.
+type members map[string][]byte
 
-// keep is like document.keep.
-func (c *choiceParts) keep(s *tokenize.Scanner, body, key []byte, read func(key []byte) error) error {
-	var to *[]byte
-	if c != nil {
-		switch string(key) {
-		case "index":
-			to = &c.index
-		case "logprobs":
-			to = &c.logprobs
-		case "finish_reason":
-			to = &c.finish
-		case "stop_reason":
-			to = &c.stopReason
-		case "matched_stop":
-			to = &c.matchedStop
-		}
-	}
-	return keep(s, body, key, to, read)
-}
-
-func keep(s *tokenize.Scanner, body, key []byte, to *[]byte, read func(key []byte) error) error {
-	if to == nil {
+// keep calls read to parse the value of a member, and stores the value. m can be nil.
+func (m members) keep(s *tokenize.Scanner, body, key []byte, read func(key []byte) error) error {
+	if _, needed := m[string(key)]; !needed {
 		return read(key)
 	}
 	s.Next()
-	at := s.Offset()
+	at, name := s.Offset(), string(key) // key is invalid after read
 	err := read(key)
 	if value := body[at:s.Offset()]; string(value) != "null" {
-		*to = value
+		m[name] = value
 	}
 	return err
+}
+
+// append appends the members with these names, each with the text before and after around it.
+func (m members) append(dst []byte, before, after string, names ...string) []byte {
+	for _, name := range names {
+		if value := m[name]; value != nil {
+			dst = append(append(append(dst, before...), `"`+name+`":`...), value...)
+			dst = append(dst, after...)
+		}
+	}
+	return dst
 }
 
 // events appends the answer as the events of a stream, without the end marker. The texts keep their
@@ -89,8 +66,8 @@ func (d *document) events(dst []byte, usage bool) []byte {
 	for _, c := range d.choices {
 		dst = d.append(dst, c)
 	}
-	if usage && d.usage != nil {
-		dst = append(append(d.head(dst), `,"choices":[],"usage":`...), d.usage...)
+	if usage && d.members["usage"] != nil {
+		dst = d.members.append(append(d.head(dst), `,"choices":[]`...), ",", "", "usage")
 		dst = append(dst, "}\n\n"...)
 	}
 	return dst
@@ -130,23 +107,14 @@ func indexed(s *tokenize.Scanner, body []byte, i int) ([]byte, error) {
 }
 
 func (d *document) head(dst []byte) []byte {
-	dst = append(dst, `data: {`...)
-	for _, m := range []struct {
-		name  string
-		value []byte
-	}{{"id", d.id}, {"created", d.created}, {"model", d.model}, {"system_fingerprint", d.fingerprint}} {
-		if m.value != nil {
-			dst = append(append(append(append(dst, '"'), m.name...), `":`...), m.value...)
-			dst = append(dst, ',')
-		}
-	}
+	dst = d.members.append(append(dst, `data: {`...), "", ",", "id", "created", "model", "system_fingerprint")
 	return append(dst, `"object":"chat.completion.chunk"`...)
 }
 
 func (d *document) append(dst []byte, c *choiceParts) []byte {
 	event := func(finish []byte, logprobs []byte, delta ...[]byte) {
 		dst = append(d.head(dst), `,"choices":[{"index":`...)
-		dst = append(dst, or(c.index, "0")...)
+		dst = append(dst, or(c.members["index"], "0")...)
 		dst = append(dst, `,"delta":{`...)
 		for _, part := range delta {
 			dst = append(dst, part...)
@@ -154,16 +122,11 @@ func (d *document) append(dst []byte, c *choiceParts) []byte {
 		dst = append(append(dst, `},"logprobs":`...), or(logprobs, "null")...)
 		dst = append(append(dst, `,"finish_reason":`...), or(finish, "null")...)
 		if finish != nil {
-			if c.stopReason != nil {
-				dst = append(append(dst, `,"stop_reason":`...), c.stopReason...)
-			}
-			if c.matchedStop != nil {
-				dst = append(append(dst, `,"matched_stop":`...), c.matchedStop...)
-			}
+			dst = c.members.append(dst, ",", "", "stop_reason", "matched_stop")
 		}
 		dst = append(dst, "}]}\n\n"...)
 	}
-	event(nil, c.logprobs, []byte(`"role":"assistant","content":""`))
+	event(nil, c.members["logprobs"], []byte(`"role":"assistant","content":""`))
 	for _, m := range []struct {
 		name string
 		text *spoken
@@ -175,7 +138,7 @@ func (d *document) append(dst []byte, c *choiceParts) []byte {
 	for _, call := range c.message.split {
 		event(nil, nil, []byte(`"tool_calls":[`), call, []byte(`]`))
 	}
-	event(c.finish, nil)
+	event(c.members["finish_reason"], nil)
 	return dst
 }
 

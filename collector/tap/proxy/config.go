@@ -94,7 +94,7 @@ func (c Config) Validate() error {
 		case u.RawQuery != "" || u.Fragment != "":
 			bad = append(bad, fmt.Errorf("proxy: engines: %s: must not have a query or fragment", u.Redacted()))
 		case seen[u.Host+u.Path]:
-			bad = append(bad, fmt.Errorf("proxy: engines: %s: duplicate engine", u.Redacted()))
+			bad = append(bad, fmt.Errorf("proxy: engines: %s is listed twice", u.Redacted()))
 		default:
 			seen[u.Host+u.Path] = true
 		}

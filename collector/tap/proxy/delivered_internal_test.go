@@ -6,12 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
-
-	"github.com/rollout-rl/rollout/collector/session"
-	"github.com/rollout-rl/rollout/collector/session/store"
 )
 
 // A lostConnection is a client's connection that breaks when the last part of an answer is written.
@@ -68,37 +64,22 @@ func TestDelivered(t *testing.T) {
 		{"stream from a whole answer", modeWhole, true, "none", false, true, true},
 		{"stream from a whole answer, not written", modeWhole, true, "[DONE]", false, false, true},
 	} {
-		sessions, err := store.Open(store.Config{Dir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, key := newTrialRig(t, func(w http.ResponseWriter, r *http.Request) {
 			if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), `"stream":true`) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				_, _ = io.WriteString(w, stream)
 				return
 			}
 			_, _ = io.WriteString(w, whole)
-		}))
-		at, err := url.Parse(engine.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		})
+		sessions := p.cfg.Sessions
 		ctx, cancel := context.WithCancel(t.Context())
-		log := slog.New(slog.NewTextHandler(writerFunc(func(line string) {
+		p.cfg.Log = slog.New(slog.NewTextHandler(writerFunc(func(line string) {
 			if c.gone && strings.Contains(line, "msg=call ") { // the call was recorded
 				cancel()
 			}
 		}), &slog.HandlerOptions{Level: slog.LevelDebug}))
-		p, err := New(Config{Engines: []*url.URL{at}, Sessions: sessions, Log: log})
-		if err != nil {
-			t.Fatal(err)
-		}
 		p.balance.engines[0].trial.able.Store(&ability{models: []string{"m"}, mode: c.mode})
-		key, err := sessions.Begin(session.Head{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		body := `{"messages":[]}`
 		if c.streamed {
 			body = `{"messages":[],"stream":true}`
@@ -128,11 +109,6 @@ func TestDelivered(t *testing.T) {
 		rec, err := sessions.Read(key.ID())
 		if err != nil || len(rec.Calls) != 1 || rec.Calls[0].Delivered != c.want {
 			t.Errorf("%s: recorded %+v, %v", c.name, rec, err)
-		}
-		p.Close()
-		engine.Close()
-		if err := sessions.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -86,7 +86,7 @@
 //
 // All other paths under KEY answer 404. Empty parts of a path are ignored. A client can also send KEY
 // as its API key, to paths without KEY. Anywhere else, such as in a query, a key gets status 401. An
-// unknown key gets 401 too, and a sealed one 410. If Config.Token is set, all paths except these and
+// unknown key gets 401 too, and a call of a sealed session 410. If Config.Token is set, all paths except these and
 // /healthz need the token. The proxy does not log keys or the token, and does not forward them.
 //
 // When the whole body of an end has arrived, the proxy completes the end even if the client
@@ -120,10 +120,10 @@
 // another version was started, unless the refusal states that the call exceeds the context length. Then
 // the proxy makes the small calls again, at most every 10 s, and sends a refused request again if their
 // result is different. Only refused calls wait for the result. If the small calls fail, the time until
-// the next ones doubles, up to 10 min. An engine that returns no ids at all gets no calls. In the last row, the proxy makes the client's stream from the whole answer. It
-// holds the head of the stream back for a second, so that an error can still have its status. Then
-// it sends the head, and a comment every 3 s. A later error of the engine becomes an event with
-// the member error.
+// the next ones doubles, up to 10 min. An engine that returns no ids at all gets no calls. In the last
+// row, the proxy makes the client's stream from the whole answer. It holds the head of the stream back
+// for a second, so that an error can still have its status. Then it sends the head, and a comment every
+// 3 s. A later error of the engine becomes an event with the member error.
 //
 // Any name in model becomes the name of the engine's first model, except for names that the engine lists.
 // Engines also list LoRA adapters. A client can name an adapter as ADAPTER or MODEL:ADAPTER. vLLM gets
@@ -220,9 +220,10 @@
 //
 // An engine's error is forwarded unchanged, with one exception. If the Continuer changed the prompt,
 // or Config.Continuity the messages, and the engine answers 400, 413 or 422, the proxy sends the
-// request once more with the client's own prompt or messages, and still with Set applied. The recorded call contains the prompt that was used, and
-// Stats.SplicesRefused counts the call. The proxy never sends a request without Set, because the
-// user asked for these settings. The log names the settings as a possible cause of the error.
+// request once more with the client's own prompt or messages, and still with Set applied. The recorded
+// call contains the prompt that was used, and Stats.SplicesRefused counts the call. The proxy never
+// sends a request without Set, because the user asked for these settings. The log names the settings as
+// a possible cause of the error.
 //
 // # Memory
 //

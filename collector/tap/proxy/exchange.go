@@ -2,11 +2,9 @@ package proxy
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"mime"
 	"net/http"
 	"slices"
 	"time"
@@ -27,8 +25,8 @@ import (
 type exchange struct {
 	p        *Proxy
 	d        dialect
-	call     *tap.Call // nil if not a generation or not parsed; finish sets the prompt
-	blind    *tap.Call // nil if not a generation; recorded if call is nil
+	call     *tap.Call // nil if not a generation; finish sets the prompt
+	parsed   bool      // whether the request could be parsed; otherwise call gets no contents
 	body     *payload  // the request body, until the head of the answer arrives
 	held     int64     // the exchange's share of p.memory
 	streamed bool
@@ -53,7 +51,7 @@ type exchange struct {
 // without being parsed. begin returns false if it cannot read the whole body.
 func (x *exchange) begin(d dialect, r *http.Request) bool {
 	p := x.p
-	x.blind = newCall(d)
+	x.call = newCall(d)
 	if p.cfg.Continuer != nil {
 		r.Header.Set("Accept-Encoding", "identity") // because a compressed answer cannot be marked
 	}
@@ -73,11 +71,15 @@ func (x *exchange) begin(d dialect, r *http.Request) bool {
 		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(slices.Clone(body)), r.Body))
 		return true
 	}
-	x.d, x.call = d, newCall(d)
+	arrived := time.Now()
+	x.d, x.parsed = d, true
 	if !p.guard("request", func() { x.understand(r.URL.Path, body, desk) }) {
-		x.body, x.call, x.set = nil, nil, false
+		x.body, x.parsed, x.set = nil, false, false
 		x.prompt, x.asked, x.own, x.spliced = tap.IDs{}, tap.IDs{}, idList{}, 0
 		p.unread("panic")
+	}
+	if x.parsed {
+		x.call.Began = arrived
 	}
 	if x.body == nil {
 		x.body = &payload{front: slices.Clone(body)}
@@ -125,15 +127,18 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 		desk.ids = q.prompt // q.prompt might be a larger slice
 	}
 	if err != nil {
-		x.call = nil
+		x.parsed = false
 		p.unread("malformed")
 		return
 	}
-	keys := x.d.keys(path)
-	edits := q.edits(x.d, &p.cfg.Set, p.cfg.AskIDs)
-	x.set = p.cfg.Set.members(keys) != nil
+	var asks []ask
+	if p.cfg.AskIDs {
+		asks = x.d.asks(q)
+	}
+	edits := q.edits(&p.cfg.Set, asks)
+	x.set = p.cfg.Set.members(q.keys) != nil
 	if q.several {
-		x.call = nil
+		x.parsed = false
 		p.unread("several")
 	}
 	prompt := q.prompt
@@ -154,8 +159,8 @@ func (x *exchange) understand(path string, body []byte, desk *desk) {
 			x.own = idList{}
 		}
 	}
-	if x.call != nil {
-		x.call.Sampling = q.told(keys, &p.cfg.Set)
+	if x.parsed {
+		x.call.Sampling = q.told(&p.cfg.Set)
 		x.streamed = q.streamed
 	}
 }
@@ -213,215 +218,11 @@ var refusals = [...]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge,
 
 func (x *exchange) chosen(e *engine) error {
 	x.engine, x.began = e, time.Now()
-	if x.call != nil {
+	if x.parsed {
 		x.call.Engine = e.name
 	}
 	if x.prepare != nil {
 		return x.prepare(e)
 	}
 	return nil
-}
-
-// answered handles the head of the answer and wraps the body so that the reader parses it. It
-// returns an error if the answer must not be forwarded to the client.
-func (x *exchange) answered(res *http.Response) error {
-	x.p.answered(res.StatusCode, x.set)
-	x.body, x.own = nil, idList{}
-	x.hold(0)
-	if x.blind == nil {
-		return nil
-	}
-	understood := x.call != nil
-	if !understood {
-		// Record a call without contents, so that readers of the calls know that this call exists.
-		x.call = x.blind
-		x.call.Engine = x.engine.name
-	}
-	x.call.Status = res.StatusCode
-	if understood && res.StatusCode == http.StatusOK && x.readable(res.Header) {
-		x.p.guard("answer", func() { x.reader = newReader(x.d, x.streamed) })
-	}
-	if x.marked(res.StatusCode) {
-		if err := x.mark(res); err != nil {
-			return err
-		}
-	}
-	res.Body = &passing{body: res.Body, x: x}
-	if res.ContentLength == 0 {
-		x.finish(true)
-	}
-	return nil
-}
-
-// answered counts the answer of an engine. set must be true if Config.Set changed the request.
-func (p *Proxy) answered(status int, set bool) {
-	p.count(func(s *Stats) {
-		if i := status / 100; i < len(s.Answers) {
-			s.Answers[i]++
-		}
-	})
-	if set && slices.Contains(refusals[:], status) {
-		p.once(slog.LevelWarn, "set_refused", fmt.Errorf("an engine answered with status %d to a request after --set had changed %s", status, p.cfg.Set.names()))
-	}
-}
-
-// encoded reports whether a body with this header is compressed.
-func encoded(h http.Header) bool {
-	v := h.Get("Content-Encoding")
-	return v != "" && v != "identity"
-}
-
-// readable reports whether a reader can parse the body of an answer with this header. If not, it
-// counts the reason.
-func (x *exchange) readable(h http.Header) bool {
-	if encoded(h) {
-		x.p.unread("encoded")
-		return false
-	}
-	if x.streamed != isStream(h) {
-		x.p.unread("content_type")
-		return false
-	}
-	return true
-}
-
-func isStream(h http.Header) bool {
-	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	return kind == "text/event-stream"
-}
-
-func (x *exchange) drop() {
-	if r := x.reader; r != nil {
-		x.reader = nil
-		x.p.guard("answer", r.close)
-	}
-}
-
-// A passing wraps an answer body. It passes each piece to the exchange's reader before it returns
-// the piece.
-type passing struct {
-	body io.ReadCloser
-	x    *exchange
-}
-
-func (b *passing) Read(buf []byte) (int, error) {
-	n, err := b.body.Read(buf)
-	x := b.x
-	if n > 0 && x.reader != nil && !x.p.guard("answer", func() { x.reader.write(buf[:n]) }) {
-		x.p.unread("panic")
-		x.drop()
-	}
-	// Record the call before the client receives the end of the answer. A body with a known length
-	// returns io.EOF with its last bytes. A chunked body returns io.EOF before the final chunk is
-	// forwarded. The last event of a stream also counts as the end, because a client can stop
-	// reading there.
-	if err == io.EOF || x.streamed && x.reader != nil && x.reader.over {
-		x.finish(true)
-		x.drop()
-	}
-	return n, err
-}
-
-func (b *passing) Close() error { return b.body.Close() }
-
-// finish records the call. through must be true only if the answer was complete.
-func (x *exchange) finish(through bool) {
-	p, c := x.p, x.call
-	if c == nil || x.finished {
-		return
-	}
-	x.finished = true
-	c.Cut, c.Ended = !through, time.Now()
-	if x.engine != nil {
-		p.count(func(s *Stats) { s.Time.observe(c.Ended.Sub(x.began)) })
-	}
-	desk := newDesk()
-	defer desk.free() // the memory of c is invalid afterwards
-	sent := x.ids(desk)
-	p.guard("answer", func() { x.fill(through, desk) })
-	if p.cfg.Continuer != nil {
-		p.guard("continuity", func() { p.cfg.Continuer.Answered(x.told(sent)) })
-	}
-	kept := false
-	p.guard("keep", func() { kept = p.cfg.Keep(c) })
-	p.count(func(s *Stats) {
-		if kept {
-			s.Kept++
-		} else {
-			s.Dropped++
-		}
-	})
-	if sent.prompt != nil && slices.Equal(c.Prompt, sent.prompt) && c.Output != nil {
-		p.guard("balance", func() { p.balance.places.put(x.chain.grow(c.Prompt, c.Output), x.engine) })
-	}
-	p.cfg.Log.Debug("call", "dialect", c.Dialect, "engine", c.Engine, "status", c.Status, "prompt", len(c.Prompt), "output", len(c.Output), "cut", c.Cut)
-	c.Prompt, c.Asked, c.Output, c.Logprobs = nil, nil, nil, nil
-}
-
-type prompts struct{ prompt, asked []int32 }
-
-// ids unpacks the call's prompts into the memory of the desk and frees the packed ids.
-func (x *exchange) ids(desk *desk) (sent prompts) {
-	n, m := x.prompt.Len(), x.asked.Len()
-	room := x.asked.AppendTo(x.prompt.AppendTo(slices.Grow(desk.ids[:0], n+m), n), m)
-	desk.ids = room
-	if n > 0 {
-		sent.prompt = room[:n:n]
-	}
-	if m > 0 {
-		sent.asked = room[n:]
-	}
-	x.call.Prompt, x.call.Asked = sent.prompt, sent.asked
-	x.prompt, x.asked = tap.IDs{}, tap.IDs{}
-	return sent
-}
-
-// told returns the call that is passed to Continuer.Answered. sent contains the prompts for this
-// call. If the engine used a different prompt, the returned call has no output.
-func (x *exchange) told(sent prompts) *tap.Call {
-	if sent.prompt == nil || slices.Equal(x.call.Prompt, sent.prompt) {
-		return x.call
-	}
-	c := *x.call
-	c.Prompt, c.Asked, c.Output, c.Logprobs = sent.prompt, sent.asked, nil, nil
-	return &c
-}
-
-func (x *exchange) end() {
-	x.hold(0)
-	x.finish(false)
-	x.drop()
-	x.leave()
-}
-
-// leave ends the exchange's use of its engine.
-func (x *exchange) leave() {
-	if x.engine != nil {
-		x.engine.busy.Add(-1)
-		x.engine = nil
-	}
-}
-
-// fill copies the parsed answer into the call, if the answer is complete.
-func (x *exchange) fill(through bool, desk *desk) {
-	r := x.reader
-	if r == nil {
-		return
-	}
-	if through {
-		r.end()
-	}
-	why, same := r.call(x.call, desk.ids[len(desk.ids):])
-	if why != "" {
-		x.p.unread(why)
-	}
-	if !same {
-		x.p.unread("prompt_tokens")
-	}
-}
-
-// unread counts a body from which the proxy was unable to record everything.
-func (p *Proxy) unread(why string) {
-	p.count(func(s *Stats) { s.Unread[why]++ })
-	p.once(slog.LevelInfo, "unread_"+why, errors.New("a request or answer passed through without being parsed"))
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/rollout-rl/rollout/collector/letta/lettasim/enginesim"
@@ -40,28 +41,10 @@ var forms = []form{
 	{"SGLang 0.5.18", "whole answers", enginesim.DialectSGLangFirst},
 }
 
-func (f form) engine(tb testing.TB) (h http.Handler, calls func() []enginesim.Call) {
+func (f form) engine(tb testing.TB) *enginesim.Engine {
 	tb.Helper()
-	e := newDialect(tb, f.dialect)
-	return e, e.Calls
+	return newDialect(tb, f.dialect)
 }
-
-// An answerBuffer keeps an answer.
-type answerBuffer struct {
-	bytes.Buffer
-	header http.Header
-	status int
-}
-
-func (k *answerBuffer) Header() http.Header {
-	if k.header == nil {
-		k.header = http.Header{}
-	}
-	return k.header
-}
-
-func (k *answerBuffer) WriteHeader(status int) { k.status = status }
-func (k *answerBuffer) Flush()                 {}
 
 func chatBody(script string, stream bool, more string) string {
 	return fmt.Sprintf(`{"model":"policy","messages":[{"role":"system","content":"You are terse."},{"role":"user","content":"Do it. [script:%s]"}],`+
@@ -87,14 +70,12 @@ func (h trialed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // chopped sends the answers of an engine in pieces of random sizes.
 func chopped(h http.Handler, draw *rand.Rand) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var kept answerBuffer
-		h.ServeHTTP(&kept, r)
+		kept := httptest.NewRecorder()
+		h.ServeHTTP(kept, r)
 		maps.Copy(w.Header(), kept.Header())
-		if kept.status != 0 {
-			w.WriteHeader(kept.status)
-		}
-		for kept.Len() > 0 {
-			_, _ = w.Write(kept.Next(1 + draw.IntN(300)))
+		w.WriteHeader(kept.Code)
+		for kept.Body.Len() > 0 {
+			_, _ = w.Write(kept.Body.Next(1 + draw.IntN(300)))
 			_ = http.NewResponseController(w).Flush()
 		}
 	})

@@ -48,24 +48,15 @@ func TestPanickingDialect(t *testing.T) {
 		{"in an answer", "application/json", `{"output_ids":[7],"meta_info":{}}`, faulty{inAnswer: true}},
 		{"in a stream", "text/event-stream", "data: {}\n\ndata: [DONE]\n\n", faulty{inAnswer: true}},
 	} {
-		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, _ := newTrialRig(t, func(w http.ResponseWriter, r *http.Request) {
 			if body, _ := io.ReadAll(r.Body); string(body) != ask && !strings.Contains(string(body), "stream") {
 				t.Errorf("%s: the engine got %s", c.name, body)
 			}
 			w.Header().Set("Content-Type", c.kind)
 			_, _ = io.WriteString(w, c.text)
-		}))
-		defer engine.Close()
-		u, err := url.Parse(engine.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
+		})
 		var kept []tap.Call
-		p, err := New(Config{Engines: []*url.URL{u}, Keep: func(c *tap.Call) bool { kept = append(kept, *c); return true }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.Close()
+		p.cfg.Keep = func(c *tap.Call) bool { kept = append(kept, *c); return true }
 		body := ask
 		if c.kind == "text/event-stream" {
 			body = strings.Replace(ask, "{", `{"stream":true,`, 1)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -67,20 +68,20 @@ func (p *Proxy) healthy(ctx context.Context, e *engine) error {
 	if err != nil {
 		return err
 	}
-	res, err := p.transport.RoundTrip(req)
+	res, err := p.transport.RoundTrip(req) //nolint:bodyclose // finishOff closes it
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close()                                      //nolint:errcheck // the body is not needed
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 4<<10)) // so that the connection can be reused
+	finishOff(res.Body)
 	if res.StatusCode >= http.StatusInternalServerError {
 		return fmt.Errorf("GET /health: %s", res.Status)
 	}
 	return nil
 }
 
-// healthz answers 200 if the tap accepts requests and at least one engine is up, otherwise 503. If
-// calls cannot be stored, the status is still 200, because the proxy still forwards them.
+// healthz answers 200 if the tap accepts requests and at least one engine is up, otherwise 503. The
+// status is also 200 if calls cannot be stored: another proxy would not help, because each session
+// belongs to one proxy, and calls outside sessions are still forwarded.
 func (p *Proxy) healthz(w http.ResponseWriter) {
 	if p.draining.Load() {
 		http.Error(w, "draining", http.StatusServiceUnavailable)
@@ -88,11 +89,24 @@ func (p *Proxy) healthz(w http.ResponseWriter) {
 	}
 	if err := p.Up(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	} else if err := p.cfg.Unkept(); err != nil {
-		_, _ = fmt.Fprintf(w, "degraded: the tap forwards calls but cannot keep them (%v)\n", err)
-	} else {
-		_, _ = io.WriteString(w, "ok\n")
+		return
 	}
+	state := ""
+	if err := p.unrecorded(); err != nil {
+		state += fmt.Sprintf("degraded: calls of sessions fail with status 507 (%v)\n", err)
+	}
+	if err := p.cfg.Unkept(); err != nil {
+		state += fmt.Sprintf("degraded: the tap forwards calls outside sessions but cannot keep them (%v)\n", err)
+	}
+	_, _ = io.WriteString(w, cmp.Or(state, "ok\n"))
+}
+
+// unrecorded returns nil if the last write to the files of sessions succeeded.
+func (p *Proxy) unrecorded() error {
+	if p.cfg.Sessions == nil {
+		return nil
+	}
+	return p.cfg.Sessions.Stats().Err
 }
 
 // Up returns nil if an engine was up when its health was last checked, otherwise an error.

@@ -2,8 +2,8 @@ package proxy
 
 import "time"
 
-// limits bound what one client can take from the other clients and from the machine. They are
-// constants, except in tests.
+// limits bound what one client can take from the other clients, from an engine and from the machine.
+// They are constants, except in tests.
 type limits struct {
 	// Sessions limits the open sessions for POST /r. Calls limits the calls of a session, and
 	// OpenCalls its calls at the same time.
@@ -21,6 +21,15 @@ type limits struct {
 	BodyTime time.Duration
 	// CancelTime limits the time to write to the client after its call was canceled.
 	CancelTime time.Duration
+	// HoldHead is how long the head of a stream is held back while the engine works on a whole answer.
+	// Until then, an error of the engine reaches the client with its status. KeepAlive is the time
+	// between two comments that keep the client waiting afterwards.
+	HoldHead, KeepAlive time.Duration
+	// TrustTime is how long an ability is not in doubt after it was found, because a client can cause an
+	// answer that raises a doubt with every call.
+	TrustTime time.Duration
+	// ListTime is how long an engine's list of models is used. It also limits the time to read it.
+	ListTime time.Duration
 }
 
 func defaultLimits() limits {
@@ -28,5 +37,6 @@ func defaultLimits() limits {
 		Sessions: 10_000, Calls: 10_000, OpenCalls: 128,
 		BodyBytes: 16 << 20, MemoryBytes: 1 << 30, ShareBytes: 256 << 20, PageBytes: 1 << 20,
 		BodyTime: time.Minute, CancelTime: time.Second,
+		HoldHead: time.Second, KeepAlive: 3 * time.Second, TrustTime: 10 * time.Second, ListTime: 5 * time.Second,
 	}
 }

@@ -11,20 +11,13 @@ import (
 	"time"
 )
 
-// This file decides which model of the engine a call of a session gets. Most clients use any name, and
-// get the engine's own model. But vLLM and SGLang also list the LoRA adapters that they have loaded, and
-// programs load and unload adapters while the engine runs. A client that names an adapter must never get
-// another model.
+// This file decides which model of the engine a call of a session gets (see Sessions in the package
+// comment). The proxy reads an engine's list again before it uses the list, if one of these is true:
 //
-// So the proxy reads an engine's list again before it uses the list, if one of these is true:
-//
-//	the name is in the list              the list is older than listFor
+//	the name is in the list              the list is older than limits.ListTime
 //	an engine listed the name before     always, because otherwise the call is refused
 //	no engine has ever listed the name   no call has used the name before, or the last read was more
-//	                                     than listFor ago
-//
-// A client that names an adapter after it was loaded therefore gets the adapter. There is one exception:
-// a client that used the name before that, too, can get the engine's own model for up to listFor.
+//	                                     than limits.ListTime ago
 
 // models reads the names and the context length of the engine's models. The first one is the engine's
 // own model.
@@ -97,12 +90,8 @@ func (p *Proxy) known(a *ability, asked string) bool {
 	return false
 }
 
-const (
-	// listFor is how long an engine's list of models is used. It also limits the time to read it.
-	listFor = 5 * time.Second
-	// maxAsked limits the names in lists.asked.
-	maxAsked = 1000
-)
+// maxAsked limits the names in lists.asked.
+const maxAsked = 1000
 
 // A lists contains the state of the reads of an engine's list of models.
 type lists struct {
@@ -136,7 +125,7 @@ func (p *Proxy) model(ctx context.Context, e *engine, a *ability, asked string) 
 // Calls that need the list at the same time share one read. After an error, relist returns the ability
 // with an older list.
 func (p *Proxy) relist(ctx context.Context, e *engine, a *ability, asked string) (*ability, error) {
-	enough := func() bool { return a.find(asked) != "" && time.Since(a.listed) < p.listFor }
+	enough := func() bool { return a.find(asked) != "" && time.Since(a.listed) < p.limits.ListTime }
 	if enough() {
 		return a, nil
 	}
@@ -157,10 +146,10 @@ func (p *Proxy) relist(ctx context.Context, e *engine, a *ability, asked string)
 	case l.failed != nil && l.began.After(arrived):
 		return a, l.failed
 	case p.known(a, asked):
-	case l.asked[sumOf(asked)] && time.Since(l.began) < p.listFor:
+	case l.asked[sumOf(asked)] && time.Since(l.began) < p.limits.ListTime:
 		return a, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, p.listFor)
+	limited, cancel := context.WithTimeout(ctx, p.limits.ListTime)
 	defer cancel()
 	l.began = time.Now()
 	read, err := p.models(limited, e)

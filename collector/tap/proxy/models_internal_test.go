@@ -37,13 +37,13 @@ func TestModelsSeldom(t *testing.T) {
 			_, _ = fmt.Fprintf(w, `{"data":[{"id":"%s"}]}`, strings.Join(models, `"},{"id":"`))
 		}
 	})
-	p.listFor = time.Hour
+	p.limits.ListTime = time.Hour
 	trial := &p.balance.engines[0].trial
 	trial.able.Store(&ability{models: []string{"m"}, listed: time.Now()})
 	for _, c := range []struct {
 		name   string
 		models []string
-		later  bool // the last read was listFor ago
+		later  bool // the last read was ListTime ago
 		asked  []string
 		want   []string // the models that the engine gets
 		status int
@@ -64,9 +64,9 @@ func TestModelsSeldom(t *testing.T) {
 		mu.Unlock()
 		if c.later {
 			old := *trial.able.Load()
-			old.listed = old.listed.Add(-p.listFor)
+			old.listed = old.listed.Add(-p.limits.ListTime)
 			trial.able.Store(&old)
-			trial.lists.began = trial.lists.began.Add(-p.listFor)
+			trial.lists.began = trial.lists.began.Add(-p.limits.ListTime)
 		}
 		for _, asked := range c.asked {
 			if w := chat(t, p, key, `{"model":"`+asked+`","messages":[]}`); w.Code != c.status {
@@ -94,7 +94,7 @@ func TestModelsTogether(t *testing.T) {
 		<-release
 		_, _ = io.WriteString(w, `{"data":[{"id":"m"},{"id":"a"}]}`)
 	})
-	p.listFor = time.Hour
+	p.limits.ListTime = time.Hour
 	p.balance.engines[0].trial.able.Store(&ability{models: []string{"m", "a"}})
 	var calls sync.WaitGroup
 	for range 8 {

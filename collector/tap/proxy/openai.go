@@ -26,13 +26,6 @@ const (
 
 func (openai) serves(path string) bool { return path == chatPath || path == completionPath }
 
-func (openai) keys(path string) *names {
-	if path == chatPath {
-		return &chatNames
-	}
-	return &completionNames
-}
-
 // If a request has both max_completion_tokens and the older max_tokens, both engines use
 // max_completion_tokens.
 var chatNames = names{
@@ -57,14 +50,17 @@ func (openai) asks(q *request) []ask {
 	return []ask{{"return_token_ids", "true"}, {"logprobs", "0"}}
 }
 
-func (d openai) request(s *tokenize.Scanner, q *request) (err error) {
-	keys := d.keys(q.path)
+func (openai) request(s *tokenize.Scanner, q *request) (err error) {
+	q.keys = &completionNames
+	if q.path == chatPath {
+		q.keys = &chatNames
+	}
 	wanted := func(key []byte) bool {
 		switch string(key) {
 		case "stream", "n", "best_of", "prompt", "messages", "max_tokens", "logprobs", "return_token_ids", "return_prompt_token_ids", "return_meta_info":
 			return true
 		}
-		return keys.has(key)
+		return q.keys.has(key)
 	}
 	q.root, err = q.object(s, wanted, func(key string) (err error) {
 		switch key {

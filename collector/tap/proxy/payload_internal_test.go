@@ -106,8 +106,8 @@ func checkPayload(t *testing.T, d dialect, path string, body []byte, chop int) {
 	if err := d.request(s, q); err != nil {
 		t.Fatal(err)
 	}
-	want := edited(slices.Clone(body), slices.Clone(q.edits(d, &set, true)))
-	x := &exchange{p: &Proxy{cfg: Config{Set: set, AskIDs: true}.withDefaults(), limits: defaultLimits(), stats: counters{Stats: newStats()}}, d: d, call: newCall(d)}
+	want := edited(slices.Clone(body), slices.Clone(q.edits(&set, d.asks(q))))
+	x := &exchange{p: &Proxy{cfg: Config{Set: set, AskIDs: true}.withDefaults(), limits: defaultLimits(), stats: counters{Stats: newStats()}}, d: d, call: newCall(d), parsed: true}
 	desk := newDesk()
 	x.understand(path, q.body, desk)
 	desk.free()

@@ -26,7 +26,7 @@ func plainRequest(d dialect, path string, body []byte, c *tap.Call) {
 			c.Prompt = ids
 		}
 	}
-	keys := d.keys(path)
+	keys := map[string]*names{"/generate": &sglangNames, chatPath: &chatNames, completionPath: &completionNames}[path]
 	for i, to := range []**float64{&c.Sampling.Temperature, &c.Sampling.TopP, &c.Sampling.MinP} {
 		if v, err := strconv.ParseFloat(string(sampling[keys[temperature+i]]), 64); err == nil {
 			*to = &v

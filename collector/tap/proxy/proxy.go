@@ -32,8 +32,6 @@ type Proxy struct {
 	limits   limits
 	listed   sync.Map // every name of a model that an engine has listed
 
-	holdHead, keepAlive, doubtAfter, listFor time.Duration // constants, except in tests
-
 	mu     sync.Mutex
 	open   int               // number of requests that have been accepted but not finished
 	shares map[string]*share // of the sessions with open calls, by the id of the session
@@ -45,7 +43,7 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}, limits: defaultLimits(), shares: map[string]*share{}, holdHead: holdHead, keepAlive: keepAlive, doubtAfter: doubtAfter, listFor: listFor}
+	p := &Proxy{cfg: cfg.withDefaults(), stats: counters{Stats: newStats()}, limits: defaultLimits(), shares: map[string]*share{}}
 	if cfg.Continuity {
 		p.turns = newTurns()
 	}

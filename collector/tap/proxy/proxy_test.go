@@ -211,7 +211,8 @@ func TestBreaksOff(t *testing.T) {
 	}
 }
 
-// TestNoEngine proves that the client gets a 502 with the reason if no engine answers.
+// TestNoEngine proves that the client gets a 502 with the reason if no engine answers. Such a call is kept
+// only if its request was parsed.
 func TestNoEngine(t *testing.T) {
 	t.Parallel()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -223,6 +224,9 @@ func TestNoEngine(t *testing.T) {
 	r := newRig(t, proxy.Config{Engines: []*url.URL{u}})
 	status, text := r.post(t, "/generate", asked([]int32{1}))
 	if status != http.StatusBadGateway || !strings.Contains(text, "refused") || strings.Contains(text, "secret") {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := r.post(t, "/generate", "no JSON"); status != http.StatusBadGateway {
 		t.Errorf("%d %s", status, text)
 	}
 	if c := r.kept.one(t); c.Status != 0 || strings.Contains(c.Engine, "secret") {

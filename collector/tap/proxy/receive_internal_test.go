@@ -5,11 +5,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 
-	"github.com/rollout-rl/rollout/collector/session"
 	"github.com/rollout-rl/rollout/collector/session/store"
 )
 
@@ -33,21 +31,8 @@ func (b *lastWords) Close() error { return nil }
 // before the tap noticed the end of the body: an end seals its session, and a call is recorded.
 func TestLastWords(t *testing.T) {
 	t.Parallel()
-	sessions, err := store.Open(store.Config{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sessions.Close()
-	p, err := New(Config{Engines: []*url.URL{{Scheme: "http", Host: "engine.invalid"}}, Sessions: sessions, Token: "the-token"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p, key := newTrialRig(t, noCall)
 	p.balance.engines[0].trial.able.Store(&ability{models: []string{"m"}})
-	key, err := sessions.Begin(session.Head{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	post := func(path, body string) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -60,7 +45,7 @@ func TestLastWords(t *testing.T) {
 	}
 	post("/chat/completions", `{"messages":[{"role":"user","content":"a"}]}`)
 	post("/end", `{"reward":1}`)
-	rec, err := sessions.Read(key.ID())
+	rec, err := p.cfg.Sessions.Read(key.ID())
 	if err != nil || rec.End == nil || *rec.End.Reward != 1 || len(rec.Calls) != 1 || rec.Calls[0].Delivered || len(rec.Calls[0].Messages) != 1 {
 		t.Errorf("recorded %+v, %v", rec, err)
 	}

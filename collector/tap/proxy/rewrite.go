@@ -76,12 +76,12 @@ func (o *object) put(edits []edit, members []ask) []edit {
 	return append(edits, edit{span{o.open, o.open}, added})
 }
 
-// edits returns the edits that apply the settings in set to the body. If asked is true, the result
-// also contains the edits that make the engine return ids and log-probabilities.
-func (q *request) edits(d dialect, set *Set, asked bool) []edit {
+// edits returns the edits that apply the settings in set to the body, and that add the members in asks
+// which the body lacks.
+func (q *request) edits(set *Set, asks []ask) []edit {
 	var edits []edit
 	var root []ask
-	if sets := set.members(d.keys(q.path)); sets != nil {
+	if sets := set.members(q.keys); sets != nil {
 		inRoot := false
 		for _, o := range q.sampling {
 			if o == &q.root {
@@ -103,11 +103,9 @@ func (q *request) edits(d dialect, set *Set, asked bool) []edit {
 			}
 		}
 	}
-	if asked {
-		for _, a := range d.asks(q) {
-			if q.root.find(a.key) < 0 {
-				root = append(root, a)
-			}
+	for _, a := range asks {
+		if q.root.find(a.key) < 0 {
+			root = append(root, a)
 		}
 	}
 	return q.root.put(edits, root)
@@ -124,9 +122,9 @@ func (s *Set) members(keys *names) (out []ask) {
 
 // told returns the sampling parameters that the engine receives. Parameters in set override the
 // parameters in the body.
-func (q *request) told(keys *names, set *Set) tap.Sampling {
+func (q *request) told(set *Set) tap.Sampling {
 	var c tap.Sampling
-	for i, key := range keys {
+	for i, key := range q.keys {
 		if key == "" {
 			continue
 		}

@@ -15,7 +15,7 @@ import (
 // result has them and is otherwise equal. Outside the edits no byte changes.
 func checkEdited(t *testing.T, d dialect, q *request, set *Set) {
 	t.Helper()
-	edits := q.edits(d, set, true)
+	edits := q.edits(set, d.asks(q))
 	out := edited(q.body, edits)
 	before, err := plainValue[map[string]any](q.body)
 	if err != nil {
@@ -33,7 +33,7 @@ func checkEdited(t *testing.T, d dialect, q *request, set *Set) {
 		}
 		before["sampling_params"] = place
 	}
-	for _, m := range set.members(d.keys(q.path)) {
+	for _, m := range set.members(q.keys) {
 		v, err := plainValue[any]([]byte(m.value))
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +119,11 @@ func TestEdits(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := strings.ReplaceAll(c.want, `"seed":7`, `"sampling_seed":7`)
-		if got := string(edited(q.body, q.edits(d, &set, c.asked))); got != want {
+		var asks []ask
+		if c.asked {
+			asks = d.asks(q)
+		}
+		if got := string(edited(q.body, q.edits(&set, asks))); got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", c.body, got, want)
 		}
 	}
@@ -141,7 +145,7 @@ func TestParseSet(t *testing.T) {
 	for bad, want := range map[string]string{
 		"top_p": "want name=value", "top_p=": "want a number in (0, 1]", "top_p=0": "want a number in (0, 1]", "top_p=1.5": "in (0, 1]", "top_p=NaN": "want a number",
 		"temperature=-1": "≥ 0", "temperature=0x10": "want a number", "max_new_tokens=0": "> 0", "max_new_tokens=1.5": "integer", "top_k=-2": "integer", "seed=x": "integer",
-		"stop=[1]": "strings", "stop_token_ids=5": "ids", "stop_token_ids=[null]": "ids", "stop_token_ids=[-1]": "ids", "best_of=2": "unknown setting", `stop=["a"`: "strings",
+		"stop=[1]": "strings", "stop_token_ids=5": "ids", "stop_token_ids=[null]": "ids", "stop_token_ids=[-1]": "ids", "best_of=2": "unknown setting", "max_tokens=2": "did you mean max_new_tokens?", `stop=["a"`: "strings",
 	} {
 		if _, err := ParseSet([]string{bad}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", bad, err, want)

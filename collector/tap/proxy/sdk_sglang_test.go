@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 )
 
@@ -35,23 +36,21 @@ func (e sdkSGLang) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.sdkEngine.ServeHTTP(w, r)
 		return
 	}
-	var kept answerBuffer
+	kept := httptest.NewRecorder()
 	defer func() {
-		text := kept.String()
-		if kept.status == 0 {
+		text := kept.Body.String()
+		if kept.Code == http.StatusOK {
 			text = e.addIDs(text, asked, streamed, ids, ext)
 		}
 		maps.Copy(w.Header(), kept.Header())
-		if kept.status != 0 {
-			w.WriteHeader(kept.status)
-		}
+		w.WriteHeader(kept.Code)
 		_, _ = w.Write([]byte(text))
 		if cut := recover(); cut != nil {
 			_ = http.NewResponseController(w).Flush()
 			panic(cut)
 		}
 	}()
-	e.sdkEngine.ServeHTTP(&kept, r)
+	e.sdkEngine.ServeHTTP(kept, r)
 }
 
 // addIDs adds ids to an answer.

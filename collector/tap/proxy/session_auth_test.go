@@ -184,7 +184,8 @@ func TestSessionBodies(t *testing.T) {
 		{"/r/KEY/chat/completions", `{`, "not a chat completion"},
 		{"/r/KEY/chat/completions", `{"model":"x"}`, "messages"},
 		{"/r/KEY/chat/completions", `{"messages":[],"messages":[]}`, "duplicate"},
-		{"/r/KEY/end", `{"reward":"high"}`, "reward"},
+		{"/r/KEY/end", `{"reward":"high"}`, "reward cannot be a JSON string"},
+		{"/r/KEY/end", `[1]`, "it cannot be a JSON array"},
 		{"/r/KEY/end", `{"reward":1e999}`, "reward"},
 		{"/r/KEY/end", `{"reward":1,"reward":2}`, "duplicate"},
 		{"/r/KEY/end", `{"reward":1}}`, "not valid"},
@@ -301,7 +302,7 @@ func TestSessionLimits(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	all.Go(func() { r.do(t, "POST", path, chatBody("single", false, ""), "X-Hang", "1") })
-	wait(t, func() bool { return r.proxy.Stats().Sessions.Calls == 1 })
+	wait(t, func() bool { return r.proxy.Stats().Calls == 1 })
 	if status, text := r.call(t, key, chatBody("single", false, "")); status != http.StatusTooManyRequests || !strings.Contains(text, "too_many_calls") {
 		t.Errorf("%d %s", status, text)
 	}
@@ -331,7 +332,7 @@ func TestSessionMemory(t *testing.T) {
 	key := r.begin(t)
 	var all sync.WaitGroup
 	all.Go(func() { r.call(t, key, chatBody("single", false, "")) })
-	wait(t, func() bool { return r.proxy.Stats().Sessions.Calls == 1 })
+	wait(t, func() bool { return r.proxy.Stats().Calls == 1 })
 	if status, text := r.call(t, key, chatBody("single", false, "")); status != http.StatusServiceUnavailable || !strings.Contains(text, "busy") {
 		t.Errorf("%d %s", status, text)
 	}

@@ -131,7 +131,7 @@ func TestSessionSealed(t *testing.T) {
 				status, text := r.call(t, key, chatBody("single", false, ""))
 				answer <- fmt.Sprint(status, text)
 			}()
-			wait(t, func() bool { return r.proxy.Stats().Sessions.Calls == 1 })
+			wait(t, func() bool { return r.proxy.Stats().Calls == 1 })
 		}
 		rec := r.record(t, key)
 		got := <-answer
@@ -162,7 +162,7 @@ func TestSessionWait(t *testing.T) {
 		status, _ := r.call(t, key, chatBody("single", false, ""))
 		answer <- status
 	}()
-	wait(t, func() bool { return r.proxy.Stats().Sessions.Calls == 1 })
+	wait(t, func() bool { return r.proxy.Stats().Calls == 1 })
 	go func() {
 		status, _ := r.post(t, "/r/"+string(key)+"/end?wait=true", "")
 		ended <- status
@@ -196,7 +196,7 @@ func TestSessionEngineErrors(t *testing.T) {
 	t.Parallel()
 	for _, f := range forms {
 		for _, status := range []int{400, 429, 500, 503} {
-			engine, _ := f.engine(t)
+			engine := f.engine(t)
 			const text = `{"error":{"message":"no","type":"x"}}`
 			r := newSessionRig(t, proxy.Config{}, trialed{engine, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "7")
@@ -266,7 +266,7 @@ func TestSessionOverflow(t *testing.T) {
 func TestSessionKeepAlive(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
-		engine, _ := forms[2].engine(t)
+		engine := forms[2].engine(t)
 		release := make(chan struct{})
 		r := newSessionRig(t, proxy.Config{}, trialed{engine, func(w http.ResponseWriter, r *http.Request) {
 			<-release
@@ -277,7 +277,7 @@ func TestSessionKeepAlive(t *testing.T) {
 			}
 			engine.ServeHTTP(w, r)
 		}})
-		r.proxy.SetWaits(time.Millisecond, time.Millisecond)
+		r.proxy.Limits().HoldHead, r.proxy.Limits().KeepAlive = time.Millisecond, time.Millisecond
 		key := r.begin(t)
 		const comment = ": the engine is working\n\n"
 		res := r.send(t.Context(), t, "/r/"+string(key)+"/v1/chat/completions", chatBody("tool", true, ""))
@@ -306,7 +306,7 @@ func TestSessionKeepAlive(t *testing.T) {
 func TestSessionFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, f := range forms {
-		engine, _ := f.engine(t)
+		engine := f.engine(t)
 		dir := filepath.Join(t.TempDir(), "sessions")
 		r := sessionRigOf(t, store.Config{Dir: dir, SyncEvery: time.Hour}, proxy.Config{}, engine)
 		for range 128 { // so many files stay open that the store opens the next one for each write
@@ -330,9 +330,22 @@ func TestSessionFullDisk(t *testing.T) {
 		if s := r.proxy.Stats(); s.Dropped != 2 || s.Kept != 0 {
 			t.Errorf("%s: %+v", f.name, s)
 		}
+		health := func(want string) {
+			res, err := http.Get(r.url + "/healthz")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK || !strings.HasPrefix(string(text), want) {
+				t.Errorf("%s: /healthz answers %d %s, want %s", f.name, res.StatusCode, text, want)
+			}
+		}
+		health("degraded: calls of sessions fail with status 507 (")
 		if err := os.Rename(dir+".away", dir); err != nil {
 			t.Fatal(err)
 		}
+		r.begin(t)
+		health("ok")
 		if calls := r.record(t, key).Calls; len(calls) != 0 {
 			t.Errorf("%s: recorded %+v", f.name, calls)
 		}

@@ -2,10 +2,7 @@ package proxy_test
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -38,21 +35,12 @@ func sessionLoad(size int) (body, stream string) {
 	return body, b.String()
 }
 
-// A streams engine sends a fixed stream.
-type streams struct{ text string }
-
-func (e *streams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body)
-	w.Header().Set("Content-Type", "text/event-stream")
-	_, _ = io.WriteString(w, e.text)
-}
-
 // BenchmarkSessionCall measures a streamed call of a session through the tap, and the same call to
 // the engine directly. The difference in CPU time is the tap's.
 func BenchmarkSessionCall(b *testing.B) {
 	for _, size := range []int{16 << 10, 64 << 10, 256 << 10} {
 		body, stream := sessionLoad(size)
-		engine := &streams{stream}
+		engine := &fixed{stream, true}
 		e := httptest.NewServer(engine)
 		defer e.Close()
 		r := newSessionRig(b, proxy.Config{}, trialed{newEngine(b), engine.ServeHTTP})
@@ -60,17 +48,7 @@ func BenchmarkSessionCall(b *testing.B) {
 		key := r.begin(b)
 		for _, c := range []struct{ name, url string }{{"no", e.URL + "/v1/chat/completions"}, {"yes", r.url + "/r/" + string(key) + "/v1/chat/completions"}} {
 			b.Run(fmt.Sprintf("body=%dKB/stream=%dKB/tap=%s", len(body)>>10, len(stream)>>10, c.name), func(b *testing.B) {
-				b.ReportAllocs()
-				began := cpu()
-				for b.Loop() {
-					res, err := r.client.Post(c.url, "application/json", strings.NewReader(body))
-					if err != nil {
-						b.Fatal(err)
-					}
-					_, _ = io.Copy(io.Discard, res.Body)
-					_ = res.Body.Close()
-				}
-				b.ReportMetric(float64((cpu()-began).Microseconds())/float64(b.N), "cpu-µs/op")
+				benchmarkCalls(b, r.client, c.url, body)
 			})
 		}
 	}
@@ -83,42 +61,13 @@ func TestGateSessionAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	const runs, mostAllocs, mostBytes = 100, 300, 520 << 10 // a quarter of the bytes is for the store
 	body, stream := sessionLoad(64 << 10)
-	engine := &streams{stream}
+	engine := &fixed{stream, true}
 	e := httptest.NewServer(engine)
 	defer e.Close()
 	r := newSessionRig(t, proxy.Config{}, trialed{newEngine(t), engine.ServeHTTP})
 	key := r.begin(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties the pools
-	measure := func(url string) (allocs, bytes uint64) {
-		call := func() {
-			res, err := r.client.Post(url, "application/json", strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			n, _ := io.Copy(io.Discard, res.Body)
-			_ = res.Body.Close()
-			if res.StatusCode != http.StatusOK || n < 20<<10 {
-				t.Fatalf("the answer has status %d and %d bytes", res.StatusCode, n)
-			}
-		}
-		for range 20 {
-			call()
-		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		for range runs {
-			call()
-		}
-		runtime.ReadMemStats(&after)
-		return (after.Mallocs - before.Mallocs) / runs, (after.TotalAlloc - before.TotalAlloc) / runs
-	}
-	allocs, bytes := measure(e.URL + "/v1/chat/completions")
-	tappedAllocs, tappedBytes := measure(r.url + "/r/" + string(key) + "/v1/chat/completions")
-	allocs, bytes = tappedAllocs-allocs, tappedBytes-bytes
-	t.Logf("%d allocations and %d KB for each call", allocs, bytes>>10)
-	if allocs > mostAllocs || bytes > mostBytes {
-		t.Errorf("a call takes %d allocations and %d bytes, want ≤ %d and %d", allocs, bytes, mostAllocs, mostBytes)
-	}
+	const mostAllocs, mostBytes = 300, 520 << 10     // a quarter of the bytes is for the store
+	checkAllocations(t, r.client, e.URL+"/v1/chat/completions", r.url+"/r/"+string(key)+"/v1/chat/completions", body, mostAllocs, mostBytes)
 }

@@ -33,7 +33,7 @@ func (p *Proxy) beginSession(w http.ResponseWriter, r *http.Request) *refusal {
 	if most := p.limits.Sessions; p.cfg.Sessions.Stats().Open >= most {
 		return &refusal{http.StatusServiceUnavailable, "too_many_sessions", fmt.Sprintf("%d sessions are open; end some of them (POST %s/KEY/end)", most, prefix)}
 	}
-	key, err := p.cfg.Sessions.Begin(session.Head{Task: body.Task, Model: p.Engines()[0].Model})
+	key, err := p.cfg.Sessions.Begin(session.Head{Task: body.Task, Model: p.balance.engines[0].stats().Model})
 	if err != nil {
 		return refused(err)
 	}

@@ -39,7 +39,7 @@ func TestSessionRequest(t *testing.T) {
 			`{` + asks + `,"max_completion_tokens":99,"messages":[{}],"model":"/models/qwen3","stream":false,"temperature":0.7}`,
 		},
 	} {
-		engine, _ := forms[i].engine(t)
+		engine := forms[i].engine(t)
 		var mu sync.Mutex
 		var got []string
 		var header http.Header

@@ -72,12 +72,12 @@ func (r *sessionRig) call(tb testing.TB, key session.Key, body string) (int, str
 func TestSessionIDs(t *testing.T) {
 	t.Parallel()
 	for _, f := range forms {
-		engine, calls := f.engine(t)
+		engine := f.engine(t)
 		r := newSessionRig(t, proxy.Config{}, engine)
 		if err := r.proxy.Probe(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		trials := len(calls())
+		trials := len(engine.Calls())
 		key := r.begin(t)
 		for _, script := range []string{"single", "tool", "think-parallel", "unicode", "quoted", "large", "length", "empty"} {
 			for _, stream := range []bool{false, true} {
@@ -90,7 +90,7 @@ func TestSessionIDs(t *testing.T) {
 		if got := r.proxy.Mode(); got != f.mode {
 			t.Errorf("%s: the ids come by %s, want %s", f.name, got, f.mode)
 		}
-		rec, truth := r.record(t, key), calls()[trials:]
+		rec, truth := r.record(t, key), engine.Calls()[trials:]
 		if len(rec.Calls) != len(truth) {
 			t.Fatalf("%s: %d calls were recorded, the engine had %d", f.name, len(rec.Calls), len(truth))
 		}

@@ -110,7 +110,7 @@ func heard(tb testing.TB, text string) said {
 func TestSessionView(t *testing.T) {
 	t.Parallel()
 	for i, f := range forms {
-		engine, _ := f.engine(t)
+		engine := f.engine(t)
 		direct := httptest.NewServer(engine)
 		defer direct.Close()
 		r := newSessionRig(t, proxy.Config{}, chopped(engine, rand.New(rand.NewPCG(1, uint64(i)))))

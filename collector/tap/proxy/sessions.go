@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
@@ -210,6 +211,9 @@ func (p *Proxy) decode(w http.ResponseWriter, r *http.Request, v any) *refusal {
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.DisallowUnknownFields()
 		err = d.Decode(v)
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		err = fmt.Errorf("%s cannot be a JSON %s", cmp.Or(wrong.Field, "it"), wrong.Value) // without the names of Go's types
 	}
 	if err != nil {
 		return &refusal{http.StatusBadRequest, "bad_request", fmt.Sprintf("the body is not valid: %v", err)}

@@ -68,7 +68,11 @@ func (s *Set) parse(text string) error {
 	}
 	i := slices.Index(settingNames[:], name)
 	if i < 0 {
-		return fmt.Errorf("unknown setting %q (want one of %s)", name, strings.Join(settingNames[:], ", "))
+		hint := ""
+		if name == "max_tokens" || name == "max_completion_tokens" { // in OpenAI's API
+			hint = "; did you mean " + settingNames[maxNewTokens] + "?"
+		}
+		return fmt.Errorf("unknown setting %q (want one of %s)%s", name, strings.Join(settingNames[:], ", "), hint)
 	}
 	if s.values[i] != "" {
 		return errors.New("duplicate setting")

@@ -21,8 +21,6 @@ func (sglang) name() string { return "sglang" }
 
 func (sglang) serves(path string) bool { return path == "/generate" }
 
-func (sglang) keys(string) *names { return &sglangNames }
-
 var sglangNames = names{
 	temperature: "temperature", topP: "top_p", minP: "min_p", topK: "top_k", maxNewTokens: "max_new_tokens",
 	seed: "sampling_seed", stop: "stop", stopIDs: "stop_token_ids",
@@ -30,9 +28,9 @@ var sglangNames = names{
 
 func (sglang) asks(*request) []ask { return []ask{{"return_logprob", "true"}} }
 
-func (d sglang) request(s *tokenize.Scanner, q *request) (err error) {
-	keys := d.keys(q.path)
-	setting := func(key []byte) bool { return string(key) == "n" || keys.has(key) }
+func (sglang) request(s *tokenize.Scanner, q *request) (err error) {
+	q.keys = &sglangNames
+	setting := func(key []byte) bool { return string(key) == "n" || q.keys.has(key) }
 	parameters := func() error {
 		o, err := q.object(s, setting, nil)
 		q.sampling = append(q.sampling, &o)

@@ -16,7 +16,7 @@ type Stats struct {
 	// Dropped counts the calls that Config.Keep refused. The proxy does not count accepted calls
 	// that are lost later.
 	Calls, Kept, Dropped int64
-	// Sessions counts the sessions that began and ended over HTTP, and the calls of sessions. These
+	// Sessions counts the sessions that began and ended over HTTP, and their finished calls. These
 	// calls are also in Calls, and in Kept or Dropped.
 	Sessions SessionStats
 	// Continued counts the calls whose prompt the Continuer changed, and the calls of sessions whose
@@ -45,13 +45,17 @@ type Stats struct {
 
 // SessionStats counts sessions. Kept counts the finished calls that were recorded, and Dropped the
 // finished calls that could not be recorded.
-type SessionStats struct{ Begun, Ended, Calls, Kept, Dropped int64 }
+type SessionStats struct{ Begun, Ended, Kept, Dropped int64 }
 
-// EngineStats counts the requests of one engine.
+// EngineStats describes one engine and counts its requests.
 type EngineStats struct {
 	// Engine is the URL of the engine, without the user name and password.
 	Engine string
 	Up     bool
+	// Model is the engine's name for its model. It is empty before the first successful trial. Tokens
+	// is the model's context length, or 0 if it is unknown.
+	Model  string
+	Tokens int64
 	// Busy is the number of open requests. Calls counts all requests sent to the engine. Errors
 	// counts the requests that the engine did not answer.
 	Busy, Calls, Errors int64
@@ -78,7 +82,15 @@ func (p *Proxy) Stats() Stats {
 	c.mu.Unlock()
 	s.Open, s.BodyBytes, s.ContinuityBytes = p.Open(), p.memory.Load(), p.turns.size()
 	for _, e := range p.balance.engines {
-		s.Engines = append(s.Engines, EngineStats{e.name, !e.down.Load(), e.busy.Load(), e.calls.Load(), e.errors.Load()})
+		s.Engines = append(s.Engines, e.stats())
+	}
+	return s
+}
+
+func (e *engine) stats() EngineStats {
+	s := EngineStats{Engine: e.name, Up: !e.down.Load(), Busy: e.busy.Load(), Calls: e.calls.Load(), Errors: e.errors.Load()}
+	if a := e.trial.able.Load(); a != nil {
+		s.Model, s.Tokens = a.own(), a.tokens
 	}
 	return s
 }

@@ -47,7 +47,7 @@ type ability struct {
 	listed time.Time // when the read of models began
 	mode   mode
 	found  time.Time     // when the trial ended
-	trust  time.Duration // an answer raises no doubt for this time, or for Proxy.doubtAfter if that is longer
+	trust  time.Duration // an answer raises no doubt for this time, or for limits.TrustTime if that is longer
 }
 
 // same reports whether a and b, which can be nil, come from the same trial. They can have different lists
@@ -74,11 +74,9 @@ const (
 	// A failed trial is not repeated within retrialAfter, so that many calls do not cause many
 	// trials.
 	retrialAfter = 2 * time.Second
-	// An ability that was found less than doubtAfter ago is not in doubt. A client can cause an answer
-	// that raises a doubt with every call. After each trial that proves nothing, the time doubles up to
-	// maxTrust, because a trial is slow if the engine is busy.
-	doubtAfter = 10 * time.Second
-	maxTrust   = 10 * time.Minute
+	// After each trial that proves nothing, limits.TrustTime doubles for the engine, up to maxTrust,
+	// because a trial is slow if the engine is busy.
+	maxTrust = 10 * time.Minute
 )
 
 // Probe makes a few small calls to each engine to learn how it returns token ids for
@@ -138,7 +136,7 @@ func (p *Proxy) able(ctx context.Context, e *engine, not *ability) (*ability, er
 	case err != nil && before != nil && !errors.Is(err, ErrNoIDs):
 		again := *before // the trial proved nothing
 		a, err = &again, nil
-		a.trust = min(2*max(a.trust, p.doubtAfter), maxTrust)
+		a.trust = min(2*max(a.trust, p.limits.TrustTime), maxTrust)
 	}
 	if err != nil {
 		err = fmt.Errorf("engine %s: %w", e.name, withoutBody(err))
@@ -158,7 +156,7 @@ func (p *Proxy) able(ctx context.Context, e *engine, not *ability) (*ability, er
 // time ago.
 func (p *Proxy) doubtful(e *engine, a *ability) bool {
 	now := e.trial.able.Load()
-	return now == nil || !now.same(a) || time.Since(a.found) >= max(a.trust, p.doubtAfter)
+	return now == nil || !now.same(a) || time.Since(a.found) >= max(a.trust, p.limits.TrustTime)
 }
 
 // ErrNoIDs means that an engine returns no token ids for chat completions.
@@ -254,26 +252,4 @@ func (p *Proxy) small(req *http.Request, e *engine) (status int, body []byte, er
 	defer res.Body.Close() //nolint:errcheck // the body has been read
 	body, err = io.ReadAll(io.LimitReader(res.Body, maxTrialBytes))
 	return res.StatusCode, body, err
-}
-
-// An EngineInfo describes an engine.
-type EngineInfo struct {
-	URL string // without a user name and password
-	// Model is the engine's name for its model. It is empty before the first successful trial. Tokens
-	// is the model's context length, or 0 if it is unknown.
-	Model  string
-	Tokens int64
-}
-
-// Engines describes the engines in the order of Config.Engines.
-func (p *Proxy) Engines() []EngineInfo {
-	var all []EngineInfo
-	for _, e := range p.balance.engines {
-		info := EngineInfo{URL: e.name}
-		if a := e.trial.able.Load(); a != nil {
-			info.Model, info.Tokens = a.own(), a.tokens
-		}
-		all = append(all, info)
-	}
-	return all
 }

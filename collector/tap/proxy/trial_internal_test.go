@@ -49,7 +49,7 @@ func TestTrialAgain(t *testing.T) {
 	later := func() { // the last trial was some time ago
 		if a := trial.able.Load(); a != nil {
 			old := *a
-			old.found = time.Now().Add(-p.doubtAfter)
+			old.found = time.Now().Add(-p.limits.TrustTime)
 			trial.able.Store(&old)
 		}
 		trial.until = time.Time{}
@@ -114,7 +114,7 @@ func TestTrialSeldom(t *testing.T) {
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, words)
 	})
-	p.doubtAfter = maxTrust / 4
+	p.limits.TrustTime = maxTrust / 4
 	able := &p.balance.engines[0].trial.able
 	able.Store(&ability{models: []string{"m"}, mode: modeHeader})
 	for _, c := range []struct {
@@ -123,10 +123,10 @@ func TestTrialSeldom(t *testing.T) {
 		want  int64         // trials
 	}{
 		{`{"error":{"message":"This model's maximum context length is 4096 tokens."}}`, time.Hour, 0},
-		{"no", p.doubtAfter, 1},
-		{"no", p.doubtAfter, 0},
-		{"no", 2 * p.doubtAfter, 1},
-		{"no", 2 * p.doubtAfter, 0},
+		{"no", p.limits.TrustTime, 1},
+		{"no", p.limits.TrustTime, 0},
+		{"no", 2 * p.limits.TrustTime, 1},
+		{"no", 2 * p.limits.TrustTime, 0},
 		{"no", maxTrust, 1},
 		{"no", maxTrust, 1},
 	} {
@@ -180,7 +180,7 @@ func TestTrialAlone(t *testing.T) {
 			old.ServeHTTP(w, r)
 		}
 	})
-	p.doubtAfter = time.Hour
+	p.limits.TrustTime = time.Hour
 	trial := &p.balance.engines[0].trial
 	trial.able.Store(&ability{models: []string{"qwen3"}})
 	const body = `{"model":"policy","messages":[{"role":"user","content":"Go. [script:single]"}]}`
@@ -223,7 +223,11 @@ func newTrialRig(t *testing.T, engine http.HandlerFunc) (*Proxy, session.Key) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sessions.Close() })
+	t.Cleanup(func() {
+		if err := sessions.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	p, err := New(Config{Engines: []*url.URL{at}, Sessions: sessions})
 	if err != nil {
 		t.Fatal(err)

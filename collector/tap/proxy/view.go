@@ -70,8 +70,8 @@ func (v *view) document(s *tokenize.Scanner, body []byte, a *answer) (drop bool,
 		return false, err
 	}
 	r.end()
-	if v.parts != nil && v.parts.model != nil && v.model != nil {
-		v.parts.model = v.model
+	if v.parts != nil && v.parts.members["model"] != nil && v.model != nil {
+		v.parts.members["model"] = v.model
 	}
 	return v.streamed && v.bare && v.cut && !v.full, nil
 }
@@ -80,11 +80,15 @@ func (v *view) document(s *tokenize.Scanner, body []byte, a *answer) (drop bool,
 func (v *view) member(r *openaiReader, key []byte) (keep bool, err error) {
 	s := r.s
 	keep = true
+	var parts members
+	if v.parts != nil {
+		parts = v.parts.members
+	}
 	switch string(key) {
 	case "choices":
 		return true, v.choices(r, key)
 	case "model":
-		return true, v.replace(s, v.model, func() error { return v.parts.keep(s, v.body, key, r.member) })
+		return true, v.replace(s, v.model, func() error { return parts.keep(s, v.body, key, r.member) })
 	case "error":
 		v.full = true
 	case "usage":
@@ -94,7 +98,7 @@ func (v *view) member(r *openaiReader, key []byte) (keep bool, err error) {
 	case "sglext":
 		return v.sglext(r, key)
 	}
-	return keep, v.parts.keep(s, v.body, key, r.member)
+	return keep, parts.keep(s, v.body, key, r.member)
 }
 
 // save keeps the message, so that restore can remove what a document adds to it.
@@ -112,7 +116,7 @@ func (v *view) restore() {
 		v.message.calls = slices.Clone(v.saved.calls)
 	}
 	if v.parts != nil {
-		*v.parts = document{}
+		*v.parts = *newDocument()
 	}
 }
 
@@ -157,9 +161,11 @@ var null = []byte("null")
 
 func (v *view) choice(r *openaiReader) error {
 	s := r.s
-	message, part := v.message, v.parts.choice()
-	if part != nil {
-		message = &part.message
+	message := v.message
+	var parts members
+	if v.parts != nil {
+		part := v.parts.choice()
+		message, parts = &part.message, part.members
 		if v.message != nil && !r.other {
 			v.message = message
 		}
@@ -183,7 +189,7 @@ func (v *view) choice(r *openaiReader) error {
 		case "meta_info":
 			keep = v.metaInfo
 		}
-		return keep, part.keep(s, v.body, key, r.choice)
+		return keep, parts.keep(s, v.body, key, r.choice)
 	})
 	return err
 }

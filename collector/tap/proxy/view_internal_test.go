@@ -239,7 +239,7 @@ func TestChunks(t *testing.T) {
 	const body = `{"id":"c","object":"chat.completion","created":5,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a\u0041",` +
 		`"reasoning_content":"r","refusal":null,"tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}},{"index":null,"id":"y"},{}]},` +
 		`"logprobs":null,"finish_reason":"tool_calls","matched_stop":9}],"usage":{"total_tokens":3}}`
-	v := &view{parts: &document{}, message: &message{}}
+	v := &view{parts: newDocument(), message: &message{}}
 	_, err := v.document(newScanner(), []byte(body), nil)
 	got := v.parts.events(nil, true)
 	const head = `data: {"id":"c","created":5,"model":"m","object":"chat.completion.chunk","choices":[{"index":0,"delta":{`

@@ -70,7 +70,7 @@ func (p *planning) askEngines(ctx context.Context) (runfolder.Server, error) {
 	for i, e := range engines {
 		if s.Model != nil && s.Model.Name != e.Model {
 			return s, fmt.Errorf("engine.urls: the engines serve different models: %s serves %s, and %s serves %s",
-				engines[0].URL, termsafe.Text(s.Model.Name, 80), engines[i].URL, termsafe.Text(e.Model, 80))
+				engines[0].Engine, termsafe.Text(s.Model.Name, 80), engines[i].Engine, termsafe.Text(e.Model, 80))
 		}
 		s.Model = &runfolder.ServerModel{Handle: e.Model, Name: e.Model}
 	}

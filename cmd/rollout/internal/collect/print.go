@@ -37,6 +37,9 @@ func (p *Plan) Print(ctx context.Context) error {
 			"max_in_flight": slots, "dir": p.dir(), "format": p.config.Output.Format, "prompts": p.config.Tokens.Prompts, "preflight": p.config.Run.Preflight,
 			"resumed": resumed, "committed": committed, "waiting": waiting, "failed": failed,
 		}
+		if p.config.Recorded() {
+			delete(plan, "prompts")
+		}
 		if p.options.Reads {
 			name := "server_runs"
 			if p.config.Kind() == config.KindSessions {
@@ -62,7 +65,7 @@ func (p *Plan) Print(ctx context.Context) error {
 	for _, s := range p.info.Servers {
 		switch kind {
 		case config.KindHarness:
-			termsafe.Fprintf(out, "harness    %s\n", cmp.Or(p.config.Harness.Preset, p.config.Harness.Command[0]))
+			termsafe.Fprintf(out, "harness    %s\n", p.config.HarnessName())
 			termsafe.Fprintf(out, "engine     %s, model %s\n", s.URL, termsafe.Text(s.Model.Name, 80))
 		case config.KindSessions:
 			termsafe.Fprintf(out, "sessions   %s\n", s.URL)

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,8 +35,8 @@ func (p *planning) connectSessions(ctx context.Context) (err error) {
 		return unreadable(c.Tasks.FromSessions, err)
 	}
 	p.host.atClose(p.sessions.Close)
-	cfg := harness.ReaderConfig{Build: session.Config{TrainAuxiliary: c.Tokens.ChainsAll}}
-	p.backends = []collector.Backend{harness.NewReader(p.sessions, cfg)}
+	build := session.Config{TrainAuxiliary: c.Tokens.ChainsAll}
+	p.backends = []collector.Backend{harness.NewReader(p.sessions, build)}
 	p.checks = []preflight.Server{{URL: c.Tasks.FromSessions, Ask: func(context.Context) (runfolder.Server, error) {
 		return runfolder.Server{URL: c.Tasks.FromSessions}, nil // OpenSource has asked
 	}}}
@@ -47,7 +48,9 @@ func unreadable(where string, err error) error {
 	hint := "pass the --spool folder of rollout tap --sessions, or its URL"
 	if strings.Contains(where, "://") {
 		hint = "check that rollout tap --sessions runs there"
-		if strings.Contains(err.Error(), "pass the tap's token") {
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+			hint = "if the tap has a private certificate, set the environment variable SSL_CERT_FILE to it"
+		} else if strings.Contains(err.Error(), "pass the tap's token") {
 			hint = "set tokens.tap_token, or the environment variable ROLLOUT_TOKENS_TAP_TOKEN, to the token in the tap's --token-file"
 		}
 	}

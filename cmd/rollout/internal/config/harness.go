@@ -159,6 +159,14 @@ func (c *Config) HarnessConfig() (cfg harness.Config, err error) {
 	return cfg, preset.Apply(&cfg)
 }
 
+// HarnessName returns the preset, or the program of a harness without a preset.
+func (c *Config) HarnessName() string {
+	if c.Harness.Preset != "" {
+		return c.Harness.Preset
+	}
+	return c.Harness.Command[0]
+}
+
 // noSessions stands for the sessions of a harness while its settings are checked.
 type noSessions struct{ harness.Sessions }
 

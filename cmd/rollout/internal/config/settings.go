@@ -27,7 +27,7 @@ func (c *Config) settings(getenv func(string) string) []*Setting {
 		secretSetting("server.password", &c.Server.Password, getenv).with("", "",
 			"the server's password, by reference: ${env:NAME} or ${file:/path}"),
 		intSetting("server.max_in_flight", &c.Server.MaxInFlight, collector.DefaultMaxInFlight, 1).with("max-in-flight", "",
-			"maximum number of samples in flight per server"),
+			"maximum number of samples in flight, per server or for a harness"),
 		boolSetting("server.adaptive", &c.Server.Adaptive, true).with("", "",
 			"adapt the number of samples in flight to the server's load, up to max_in_flight (false: use max_in_flight from the start)"),
 		listSetting("server.engine_metrics", &c.Server.EngineMetrics).with("engine-metrics", "URL",

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/rollout-rl/rollout/cmd/rollout/internal/exit"
@@ -27,7 +26,7 @@ func (d *Doctor) harness(ctx context.Context) error {
 		d.failed("harness", e)
 	}
 	if err == nil {
-		d.ok("harness", "%s", cmp.Or(d.Config.Harness.Preset, cfg.Command[0]))
+		d.ok("harness", "%s", d.Config.HarnessName())
 	}
 	engines, err := g.Probe(ctx)
 	if err == nil && b != nil {
@@ -40,7 +39,7 @@ func (d *Doctor) harness(ctx context.Context) error {
 		if e.Model == "" {
 			continue // part of the error
 		}
-		d.ok("engine", "%s serves model %s and returns token ids", e.URL, e.Model)
+		d.ok("engine", "%s serves model %s and returns token ids", e.Engine, e.Model)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func (g *Gateway) URL() string { return "http://" + g.listener.Addr().String() }
 
 // Probe finds out how the engines return token ids, with a few small calls. If it returns an error,
 // the engines that answered have a model.
-func (g *Gateway) Probe(ctx context.Context) ([]proxy.EngineInfo, error) {
+func (g *Gateway) Probe(ctx context.Context) ([]proxy.EngineStats, error) {
 	cfg := g.cfg
 	cfg.Sessions, cfg.Log = nil, nil
 	p, err := proxy.New(cfg) // knows nothing about the engines yet
@@ -78,12 +78,12 @@ func (g *Gateway) Probe(ctx context.Context) ([]proxy.EngineInfo, error) {
 	if _, unreachable := errors.AsType[*net.OpError](err); unreachable {
 		err = unreachableError{err}
 	}
-	return p.Engines(), err
+	return p.Stats().Engines, err
 }
 
 // Context returns the smallest context length of the engines, in tokens. It is 0 if no engine states
 // one.
-func Context(engines []proxy.EngineInfo) (least int64) {
+func Context(engines []proxy.EngineStats) (least int64) {
 	for _, e := range engines {
 		if e.Tokens > 0 && (least == 0 || e.Tokens < least) {
 			least = e.Tokens
@@ -133,7 +133,7 @@ func (g *Gateway) Close() {
 // outage, and an engine can be healthy and fail every call.
 func (g *Gateway) Check(ctx context.Context) error {
 	engines, err := g.Probe(ctx)
-	if err == nil || slices.ContainsFunc(engines, func(e proxy.EngineInfo) bool { return e.Model != "" }) {
+	if err == nil || slices.ContainsFunc(engines, func(e proxy.EngineStats) bool { return e.Model != "" }) {
 		g.proxy.CheckHealth(ctx) // otherwise the proxy refuses calls until its next health check
 		return nil
 	}

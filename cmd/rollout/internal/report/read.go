@@ -103,7 +103,7 @@ func balanceOf(log *sink.Log) *tokenize.Balance {
 			sum.Add(shard.Tokens)
 		}
 	}
-	if b := sum.Balance(); b.Untrained() > 0 {
+	if b := sum.Balance(); b.Sampled != b.Trained {
 		return &b
 	}
 	return nil

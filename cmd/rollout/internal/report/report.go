@@ -45,8 +45,8 @@ type Report struct {
 	Groups     Groups     `json:"groups"`
 	Lengths    Lengths    `json:"lengths"`
 	Truncation Truncation `json:"truncation"`
-	// Balance contains the terms of the sampled tokens in all shards. It is nil if no token was left
-	// untrained on purpose, because only rollouts with several conversations have such tokens.
+	// Balance contains the terms of the sampled tokens in all shards. It is nil if all of them are
+	// trained.
 	Balance    *tokenize.Balance `json:"balance,omitempty"`
 	Proof      Proof             `json:"verification"`
 	Time       Time              `json:"time"`

@@ -204,8 +204,8 @@ func TestPromtool(t *testing.T) {
 			fmt.Fprintf(&firing, "          - {labels: '{alertname=%q}', value: 1}\n", r.Alert)
 		}
 	}
-	if n := strings.Count(firing.String(), "\n"); n != 17 {
-		t.Errorf("%d alerts, want 17", n)
+	if n := strings.Count(firing.String(), "\n"); n != 18 {
+		t.Errorf("%d alerts, want 18", n)
 	}
 	text, err := os.ReadFile("testdata/alerts.yml")
 	must(t, err)

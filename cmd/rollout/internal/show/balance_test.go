@@ -11,8 +11,8 @@ import (
 	"github.com/rollout-rl/rollout/tokenize"
 )
 
-// TestSummaryBalance checks that the summary shows the terms of the sampled tokens if a call is
-// untrained, and that such calls do not count as failed.
+// TestSummaryBalance checks that the summary shows the terms of the sampled tokens if any token is
+// not trained, and that calls that were left untrained on purpose do not count as quarantined.
 func TestSummaryBalance(t *testing.T) {
 	t.Parallel()
 	failure := func(reason string, call int32, tokens int) tokenize.Failure {
@@ -33,17 +33,25 @@ func TestSummaryBalance(t *testing.T) {
 		{
 			"a Letta run", plain,
 			[]tokenize.Failure{failure("no_prompt", 1, 4)},
-			[]string{"  quarantine no_prompt 1\n", "  lost       1 calls failed"},
+			[]string{"             10 trained + 3 unscored + 4 quarantined\n", "  quarantine no_prompt 1\n", "  lost       1 calls are quarantined"},
+			[]string{"untrained"},
+			`"balance":{"sampled":17,"trained":10,"unscored":3,"quarantined":4},`,
+		},
+		{
+			"all tokens are trained",
+			collector.Yield{Sampled: 10, Trained: 10},
+			nil,
+			nil,
 			[]string{"untrained", " + ", `"balance"`},
-			`"quarantine_reasons":{"no_prompt":1}`,
+			`"sampled":10`,
 		},
 		{
 			"several conversations", chains,
 			[]tokenize.Failure{failure("no_prompt", 1, 4), failure("auxiliary", 2, 700), failure("auxiliary", 3, 800), failure("superseded", 4, 400)},
 			[]string{
 				"             10 trained + 1,500 auxiliary + 400 superseded + 3 unscored + 4 quarantined\n",
-				"  untrained  auxiliary 2, superseded 1 calls; rollout failures --all lists them\n",
-				"  quarantine no_prompt 1\n", "  lost       1 calls failed",
+				"  untrained  calls: auxiliary 2, superseded 1; rollout failures --all lists them\n",
+				"  quarantine no_prompt 1\n", "  lost       1 calls are quarantined",
 			},
 			nil,
 			`"balance":{"sampled":1917,"trained":10,"unscored":3,"auxiliary":1500,"superseded":400,"quarantined":4},"untrained_calls":3,`,

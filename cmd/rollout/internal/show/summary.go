@@ -76,8 +76,8 @@ type Summary struct {
 
 	Sampled int64 `json:"sampled"`
 	Trained int64 `json:"trained"`
-	// Balance contains the terms of Sampled. It is nil if no call was left untrained on purpose. Such
-	// calls occur only in rollouts with several conversations. UntrainedCalls counts them.
+	// Balance contains the terms of Sampled. It is nil if all sampled tokens are trained.
+	// UntrainedCalls counts the calls that were left untrained on purpose (see tokenize.Untrained).
 	Balance        *tokenize.Balance `json:"balance,omitempty"`
 	UntrainedCalls int               `json:"untrained_calls,omitempty"`
 	// TrainedShare is Trained divided by Sampled. ActionRatio is Trained divided by Tokens.
@@ -171,8 +171,9 @@ func Summarize(s collector.Stats, k sink.Stats, ps prompt.Stats, t *Tally, took 
 		Unscored: s.Unscored, ScorerFailures: s.ScorerFailures,
 		Shards: k.Shards, Bytes: k.Bytes, Seconds: took.Seconds(),
 	}
-	if s.UntrainedCalls > 0 {
-		sum.UntrainedCalls, sum.Balance = s.UntrainedCalls, new(s.Balance())
+	sum.UntrainedCalls = s.UntrainedCalls
+	if b := s.Balance(); b.Sampled != b.Trained {
+		sum.Balance = &b
 	}
 	return sum
 }
@@ -229,7 +230,9 @@ func (s *Summary) text() string {
 		format.Count(s.Sampled), format.Count(s.Trained), format.Percent(s.Trained, s.Sampled), format.Percent(s.Trained, s.Tokens))
 	if s.Balance != nil {
 		line("", "%s", format.Balance(s.Balance))
-		line("untrained", "%s calls; rollout failures --all lists them", Counted(s.Untrained))
+	}
+	if s.UntrainedCalls > 0 {
+		line("untrained", "calls: %s; rollout failures --all lists them", Counted(s.Untrained))
 	}
 	if left := s.leftOut(); left != "" {
 		line("omitted", "%s", left)
@@ -287,7 +290,7 @@ func (s *Summary) text() string {
 		line("  cut", "%s until they were cut; %d more never started", t.Cut, t.Unstarted)
 	}
 	if s.LostCalls > 0 {
-		line("lost", "%d calls failed and are in failures/; the other calls of their samples are in data/", s.LostCalls)
+		line("lost", "%d calls are quarantined in failures/; the other calls of their samples are in data/", s.LostCalls)
 	}
 	if s.AgentsLeft > 0 {
 		line("agents", "%d could not be removed: remove them with rollout clean %s", s.AgentsLeft, format.Shell(s.Dir))
